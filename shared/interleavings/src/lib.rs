@@ -10,11 +10,13 @@ use std::sync::LazyLock;
 pub use shuttle::{future, thread};
 
 thread_local! {
-    /// Shuttle runs its threads one at a time on the calling thread.
+    /// True while this thread runs a test of [`check`]. Shuttle runs its threads one at a time on
+    /// the calling thread.
     static CHECKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Never driven and never dropped: after a failed test it still contains wakers of shuttle.
+/// Runtime with the timers of tests. It is never driven and never dropped, because it still
+/// contains wakers of shuttle after a failed test.
 static TIMERS: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     let mut timers = tokio::runtime::Builder::new_current_thread();
     timers.enable_time().build().expect("a runtime")
@@ -36,7 +38,7 @@ impl Drop for Checked {
 }
 
 /// Runs a test in this many random interleavings. Timers of tokio never fire in it. A wait that
-/// only its time limit would end is a deadlock, which fails the test.
+/// only its time limit would end is a deadlock and fails the test.
 ///
 /// # Panics
 /// If the test panics. The message contains the schedule that repeats the failure.
@@ -46,7 +48,7 @@ pub fn check(orders: usize, test: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(test, orders);
 }
 
-/// A point at which another thread may run.
+/// Lets another thread run.
 fn point() {
     if CHECKED.get() {
         thread::yield_now();
@@ -65,7 +67,6 @@ fn taken<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
     }
 }
 
-/// A mutex.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -79,7 +80,6 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A read-write lock.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(parking_lot::RwLock<T>);
 
@@ -114,7 +114,7 @@ mod tests {
         *seen = next;
     }
 
-    /// Whether two threads that each add one give two in every interleaving.
+    /// Returns whether two threads that each add one give two in every interleaving.
     fn counted(in_one_step: bool) -> bool {
         let test = move || {
             let count = Arc::new(Mutex::new(0));

@@ -1,9 +1,9 @@
 //! The database with which `sqlx` checks our queries at compile time.
 //!
 //! `serve HOME` runs a private server until it is stopped. `apply HOME ROOT` creates one schema per
-//! service from the migrations under ROOT, and prints the addresses as lines for a shell. A schema
-//! with an edited migration is created again. The others are unchanged, so that builds that run at
-//! the same time are not disturbed.
+//! service from the migrations under ROOT, and prints the addresses as lines for a shell. It
+//! creates a schema with an edited migration again. It leaves other schemas unchanged, so that
+//! concurrent builds are not disturbed.
 
 use std::collections::BTreeMap;
 use std::path::Path;

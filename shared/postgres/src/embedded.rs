@@ -1,4 +1,4 @@
-//! A private Postgres server, with the binaries of the machine, in one folder, on a unix socket.
+//! Runs a private Postgres server in one folder, on a unix socket. It uses the installed binaries.
 //!
 //! Invariants:
 //! - A folder has at most one server. Its owner is the process that holds the lock of the folder;
@@ -28,21 +28,22 @@ pub use binaries::{binaries, program};
 use child::Ended;
 use pidfile::Postmaster;
 
-/// Timeout of a start, including the recovery of a large journal.
+/// Timeout of a start. It includes the recovery of a large journal.
 const START_LIMIT: Duration = Duration::from_mins(1);
-/// After this a stop becomes a kill.
+/// Timeout of a stop. After it, the server is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Longest path of the folder: a socket path has at most 107 bytes, with the name that Postgres
-/// adds.
+/// Longest path of the folder in bytes. A socket path has at most 107 bytes, including the name
+/// that Postgres adds.
 const SOCKET_PATH_LIMIT: usize = 107 - "/.s.PGSQL.5432".len();
 
 /// Settings of a private server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Folder of data, socket and log; created when missing.
+    /// Folder of data, socket and log. It is created if it is missing.
     pub home: PathBuf,
-    /// Off only in tests: a commit then survives a crash of processes, but not of the machine.
+    /// Whether a commit survives a crash of the system. It is false only in tests, where a commit
+    /// survives only a crash of processes.
     pub durable: bool,
     pub max_connections: u32,
 }
@@ -56,17 +57,18 @@ impl Settings {
         }
     }
 
-    /// Default folder: `/var/lib/hayward/pg` for root, otherwise in the data directory of the user.
+    /// Returns the default folder: `/var/lib/hayward/pg` for root, otherwise the data directory of
+    /// the user.
     pub fn default_home() -> Option<PathBuf> {
         account::default_home()
     }
 
-    /// Whether the folder has data of a server.
+    /// Returns whether the folder has data of a server.
     pub fn is_there(&self) -> bool {
         self.data().join("PG_VERSION").exists()
     }
 
-    /// Checks that the folder is usable; creates nothing.
+    /// Checks that the folder is usable. Creates no files.
     pub fn check(&self) -> Result<(), EmbeddedError> {
         if self.run().as_os_str().len() > SOCKET_PATH_LIMIT {
             return Err(EmbeddedError::TooLong(self.home.clone()));
@@ -126,7 +128,7 @@ pub enum EmbeddedError {
 pub struct Embedded {
     settings: Settings,
     server: Postmaster,
-    /// Present when this value started the server and must end it.
+    /// Signal of the end of the server. `None` if another process started the server.
     ended: Option<Ended>,
 }
 
@@ -155,7 +157,7 @@ impl Embedded {
         Err(EmbeddedError::Slow(settings.home))
     }
 
-    /// Attaches to the server of another process; never starts one.
+    /// Attaches to the server of another process. Never starts one.
     pub async fn attach(settings: Settings) -> Result<Self, EmbeddedError> {
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
@@ -217,27 +219,27 @@ impl Embedded {
         Err(EmbeddedError::Slow(settings.home))
     }
 
-    /// URL of a database, as superuser.
+    /// Returns the URL of a database, as superuser.
     pub fn url(&self, database: &str) -> String {
         self.role_url("postgres", database)
     }
 
-    /// URL of a database, as `role`; the server needs no password.
+    /// Returns the URL of a database, as `role`. The server needs no password.
     pub fn role_url(&self, role: &str, database: &str) -> String {
         url(&self.settings, role, database)
     }
 
-    /// Whether this process owns the server.
+    /// Returns whether this process owns the server.
     pub fn is_owner(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Process id of the server.
+    /// Returns the process id of the server.
     pub fn pid(&self) -> i32 {
         self.server.pid.as_raw()
     }
 
-    /// Returns when the server has ended; never for the server of another process.
+    /// Returns when the server has ended. Never returns for the server of another process.
     pub async fn ended(&self) {
         match self.ended.clone() {
             Some(mut ended) => {
@@ -247,13 +249,14 @@ impl Embedded {
         }
     }
 
-    /// Stops an own server: open transactions are rolled back.
+    /// Stops the server if this process owns it. Open transactions are rolled back.
     pub async fn stop(self) {
         self.end(&[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGKILL])
             .await;
     }
 
-    /// Kills an own server; the next start recovers from the journal. For tests of crashes.
+    /// Kills the server if this process owns it. The next start recovers from the journal. For
+    /// tests of crashes.
     pub async fn kill(self) {
         self.end(&[Signal::SIGQUIT, Signal::SIGKILL]).await;
     }
@@ -301,7 +304,7 @@ fn url(settings: &Settings, role: &str, database: &str) -> String {
     format!("postgres://{role}@localhost/{database}?host={directory}&sslmode=disable")
 }
 
-/// None when another process holds the lock.
+/// Takes the lock of the folder. Returns `None` if another process holds it.
 fn take_lock(home: &Path) -> Result<Option<File>, EmbeddedError> {
     let failed = |source| EmbeddedError::Folder {
         folder: home.to_owned(),
@@ -320,7 +323,7 @@ fn take_lock(home: &Path) -> Result<Option<File>, EmbeddedError> {
     }
 }
 
-/// The server of this folder, when it answers.
+/// Returns the server of this folder if it accepts connections.
 async fn answering(settings: &Settings) -> Option<Postmaster> {
     let server = Postmaster::find(&settings.data()).filter(|server| server.ready)?;
     let connection = PgConnection::connect(&url(settings, "postgres", "postgres")).await;
@@ -349,8 +352,8 @@ async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), Embedd
     Ok(())
 }
 
-/// Whether the working directory of this process is the folder, as of a running server. Without
-/// that information, Postgres decides whether its lock file is stale.
+/// Returns whether the working directory of this process is the folder, as it is for a running
+/// server. Without that information, Postgres decides whether its lock file is stale.
 fn serves(server: Postmaster, data: &Path) -> bool {
     match fs::read_link(format!("/proc/{}/cwd", server.pid)) {
         Ok(directory) => Some(directory) == fs::canonicalize(data).ok(),
@@ -359,8 +362,8 @@ fn serves(server: Postmaster, data: &Path) -> bool {
 }
 
 async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<(), EmbeddedError> {
-    // Created in a temporary folder and moved into place: an interrupted initdb leaves a folder
-    // that it refuses later.
+    // The data is created in a temporary folder and then moved. An interrupted initdb leaves a
+    // folder that initdb refuses later.
     let fresh = settings.home.join("data.new");
     if fresh.exists() {
         fs::remove_dir_all(&fresh).map_err(|source| EmbeddedError::Folder {
@@ -393,7 +396,7 @@ async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<
 
 fn arguments(settings: &Settings) -> Vec<String> {
     let durable = if settings.durable { "on" } else { "off" };
-    // Servers of tests keep little journal, to save disk space.
+    // Test servers limit the journal to save disk space.
     let wal = if settings.durable { "512MB" } else { "96MB" };
     let given = [
         ("listen_addresses", String::new()),
@@ -407,7 +410,7 @@ fn arguments(settings: &Settings) -> Vec<String> {
         ("shared_buffers", "128MB".to_owned()),
         ("fsync", durable.to_owned()),
         ("full_page_writes", durable.to_owned()),
-        // Also in tests: an answered commit survives a crash of every process.
+        // Tests need this too: a confirmed commit survives a crash of every process.
         ("synchronous_commit", "on".to_owned()),
         ("max_wal_size", wal.to_owned()),
         ("logging_collector", "off".to_owned()),
@@ -426,7 +429,7 @@ fn arguments(settings: &Settings) -> Vec<String> {
     arguments
 }
 
-/// End of the log, on one line.
+/// Returns the end of the log on one line.
 fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().rev().take(5).collect();

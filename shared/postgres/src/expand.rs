@@ -1,10 +1,10 @@
-//! Checks that a migration only expands the schema: then the previous version works with the new
-//! tables, and a rollback is possible. A contraction belongs into a later version (A17).
+//! Checks that a migration only expands the schema. Then the previous version works with the new
+//! tables, and a rollback is possible. A contraction belongs in a later version (A17).
 
 use std::collections::BTreeSet;
 
-/// Contractions in a migration; empty when it only expands. It matches words and does not parse
-/// SQL: unknown statements pass.
+/// Returns the contractions in a migration. The list is empty if the migration only expands. The
+/// check matches words and does not parse SQL, so unknown statements pass.
 pub fn contractions(sql: &str) -> Vec<String> {
     let statements = bare(sql);
     let own = made(sql);
@@ -12,7 +12,7 @@ pub fn contractions(sql: &str) -> Vec<String> {
         .split(';')
         .flat_map(|statement| {
             let words: Vec<&str> = statement.split_whitespace().collect();
-            // The previous version does not use new tables.
+            // The previous version does not use tables that this migration creates.
             let knows = target(&words).is_none_or(|it| !own.contains(it));
             if knows {
                 statement_contractions(&words)
@@ -23,7 +23,7 @@ pub fn contractions(sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// Tables and functions that this migration creates, also in text that it executes.
+/// Returns the tables and functions that this migration creates, also in text that it executes.
 fn made(sql: &str) -> BTreeSet<String> {
     let text = sql.to_lowercase().replace('(', " ");
     let mut words = text.split_whitespace().peekable();
@@ -42,7 +42,7 @@ fn made(sql: &str) -> BTreeSet<String> {
     made
 }
 
-/// Target of a statement.
+/// Returns the target of a statement.
 fn target<'a>(words: &[&'a str]) -> Option<&'a str> {
     let before = match *words.first()? {
         "alter" => "table",
@@ -100,7 +100,7 @@ fn table_contractions(words: &[&str]) -> Vec<String> {
     found
 }
 
-/// `drop not null` and `drop default` of a column allow more than before.
+/// Returns whether the action loosens a column: `drop not null` allows more values.
 fn is_loosened(action: &[&str]) -> bool {
     let pairs = action.windows(2);
     let mut pairs = pairs.filter(|it| it[0] == "drop");
@@ -114,7 +114,8 @@ fn is_column_without_default(action: &[&str]) -> bool {
     adds && not_null && !has("default") && !has("generated")
 }
 
-/// A constraint on a column of the same statement does not affect the previous version.
+/// Returns whether the action adds a constraint. A constraint on a column of the same statement
+/// does not affect the previous version.
 fn narrows(action: &[&str]) -> bool {
     let at = action.iter().position(|it| *it == "add");
     let next = at.and_then(|at| action.get(at + 1)).copied();
@@ -142,7 +143,7 @@ fn split_actions(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Lower case, without comments and without quoted text.
+/// Returns the text in lower case, without comments and without quoted text.
 fn bare(sql: &str) -> String {
     let lines = sql
         .lines()
@@ -183,7 +184,7 @@ mod tests {
         }
     }
 
-    /// It belongs into a later version (A17).
+    /// A contraction belongs in a later version (A17).
     #[test]
     fn a_removal_or_restriction_is_a_contraction() {
         for (sql, expected) in [

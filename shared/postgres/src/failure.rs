@@ -1,5 +1,5 @@
-//! Connection errors with a hint: the driver reports the failure, and this module the part of the
-//! address that is wrong.
+//! Connection errors with a hint. The driver reports the failure. This module adds which part of
+//! the address is wrong.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -11,12 +11,12 @@ use sqlx::postgres::PgConnectOptions;
 /// SQLSTATE for a missing database.
 pub(crate) const NO_SUCH_DATABASE: &str = "3D000";
 
-/// SQLSTATE of an error.
+/// Returns the SQLSTATE of an error.
 pub(crate) fn code(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-/// No connection to the database.
+/// Error of a failed connection to the database.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct ConnectError {
@@ -26,7 +26,7 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    /// Without the password of the address.
+    /// Creates the error. The password is removed from the address.
     pub(crate) fn at(url: &str, source: sqlx::Error) -> Self {
         let what = match PgConnectOptions::from_str(url) {
             Ok(options) => told(&options, &source),
@@ -35,7 +35,7 @@ impl ConnectError {
         Self { what, source }
     }
 
-    /// Error of the driver.
+    /// Returns the error of the driver.
     pub fn met(&self) -> &sqlx::Error {
         &self.source
     }
@@ -87,12 +87,12 @@ fn reason(options: &PgConnectOptions, met: &sqlx::Error) -> Option<String> {
     }
 }
 
-/// The file with trusted authorities in these options.
+/// Returns the file with trusted authorities in these options.
 fn authority(options: &PgConnectOptions) -> Option<String> {
     let url = options.to_url_lossy();
     let mut pairs = url.query_pairs();
     let (_, file) = pairs.find(|(name, _)| name == "sslrootcert")?;
-    // In the notation of the driver.
+    // The file is in the notation of the driver.
     let plain = file.strip_prefix("file: ").map(ToOwned::to_owned);
     Some(plain.unwrap_or_else(|| file.into_owned()))
 }
@@ -125,7 +125,8 @@ fn mistrust(met: &rustls::Error, host: &str, file: Option<&str>) -> String {
     }
 }
 
-/// The names in the notation of the library: `DnsName("db")`, `IpAddress(::1)`.
+/// Describes the names of a certificate that is valid for other hosts. They are in the notation of
+/// the library: `DnsName("db")`, `IpAddress(::1)`.
 fn other_name(host: &str, names: &[String]) -> String {
     let plain = |name: &String| {
         let inner = name.split_once('(');

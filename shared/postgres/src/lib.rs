@@ -1,8 +1,8 @@
 //! Postgres for services: schemas, roles, connection pools and a private server.
 //!
-//! [`prepare`] creates per service a schema, an owner role for migrations, and a role that may use
+//! [`prepare`] creates a schema per service, an owner role for migrations, and a role that may use
 //! only the rows of that schema. [`connect`] opens a pool with timeouts. [`Embedded`] is the
-//! private server that `hayward up` and the tests start when no address is given.
+//! private server that `hayward up` and the tests start if no address is given.
 //!
 //! This crate has no table and no query of any service. It does not check SQL at compile time,
 //! because it must compile without a database.

@@ -9,13 +9,15 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 
 use crate::failure::{ConnectError, NO_SUCH_DATABASE, code};
 
-/// Longer than any normal query: a round of a full fleet takes a second.
+/// Timeout of a statement. It is longer than any normal query: a round of a full fleet takes a
+/// second.
 const STATEMENT_TIMEOUT_MS: u32 = 20_000;
-/// A writer waits for a lock only during another commit, which takes milliseconds.
+/// Timeout of a wait for a lock. A writer waits only during another commit, which takes
+/// milliseconds.
 const LOCK_TIMEOUT_MS: u32 = 5_000;
-/// An open transaction holds its locks. No code waits for others inside one.
+/// Timeout of an idle transaction, which holds its locks. No code waits for others inside one.
 const IDLE_IN_TRANSACTION_TIMEOUT_MS: u32 = 10_000;
-/// Longest wait for a connection of the pool.
+/// Timeout of a wait for a connection of the pool.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection that was idle for longer is tested before use, so that a restarted server fails no
 /// request.
@@ -33,19 +35,19 @@ pub async fn connect(url: &str, max: u32) -> Result<PgPool, ConnectError> {
     opened.map_err(|error| ConnectError::at(url, error))
 }
 
-/// One connection, for a program with a single task.
+/// Opens one connection, for a program with a single task.
 ///
 /// # Errors
-/// As [`connect`].
+/// Same as [`connect`].
 pub async fn connect_one(url: &str) -> Result<PgConnection, ConnectError> {
     let connected = PgConnection::connect(url).await;
     connected.map_err(|error| ConnectError::at(url, error))
 }
 
-/// Connects as [`connect_one`] does. None if the server has no such database.
+/// Connects as [`connect_one`] does. Returns `None` if the server has no such database.
 ///
 /// # Errors
-/// As [`connect_one`].
+/// Same as [`connect_one`].
 pub async fn connect_if_there(url: &str) -> Result<Option<PgConnection>, ConnectError> {
     match PgConnection::connect(url).await {
         Err(error) if code(&error).as_deref() == Some(NO_SUCH_DATABASE) => Ok(None),

@@ -1,11 +1,11 @@
-//! Prepares a database: from an empty server to migrated schemas. It can be repeated.
+//! Prepares a database, from an empty server to migrated schemas. The preparation can be repeated.
 //!
 //! Invariants: a runner role can access the rows of its own schema only. Tables belong to the owner
 //! role, so a service cannot alter its tables. Repeated and concurrent runs end in the same state
-//! as a single one.
+//! as a single run.
 //!
-//! Migrations shared by several services are applied in each of their schemas. A table of its own
-//! records them, so that both lists can start at one.
+//! Migrations shared by several services are applied in each of their schemas. A separate table
+//! records them, so that both lists of migrations can start at one.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ const ROLE_ATTEMPTS: u32 = 10;
 /// The schema of one service.
 #[derive(Clone, Copy, Debug)]
 pub struct Schema<'a> {
-    /// Name of the schema and of its runner role; the owner role is `<name>_owner`.
+    /// Name of the schema and of its runner role. The owner role is `<name>_owner`.
     pub name: &'a str,
     /// Migrations of the service, recorded in `_migrations`.
     pub migrator: &'a Migrator,
@@ -40,7 +40,7 @@ pub struct Schema<'a> {
 /// Migrations that several schemas share.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared<'a> {
-    /// They are recorded in the table `_<name>_migrations`.
+    /// Name of the list. Its migrations are recorded in the table `_<name>_migrations`.
     pub name: &'a str,
     pub migrator: &'a Migrator,
 }
@@ -82,8 +82,8 @@ pub enum PrepareError {
 /// Prepares the database of `admin_url`, and creates it if it is missing.
 ///
 /// The admin must be able to create roles and, if needed, databases. It need not be a superuser.
-/// `passwords` contains the passwords of runner roles. A role without an entry keeps its password,
-/// and has none on a private server.
+/// `passwords` contains the passwords of runner roles. A role without an entry keeps its password.
+/// On a private server such a role has no password.
 pub async fn prepare(
     admin_url: &str,
     schemas: &[Schema<'_>],
@@ -107,7 +107,7 @@ pub async fn prepare(
     connection.close().await.map_err(PrepareError::Address)
 }
 
-/// The address for a role, derived from that of the admin: same server, same database.
+/// Derives the address for a role from that of the admin, with the same server and database.
 pub fn role_url(
     admin_url: &str,
     role: &str,
@@ -120,7 +120,8 @@ pub fn role_url(
     Ok(as_url(&options))
 }
 
-/// The driver writes a file as `file: /x` and would then search for a file of that name.
+/// Writes the options as a URL. The driver writes a file as `file: /x` and would then search for a
+/// file of that name.
 fn as_url(options: &PgConnectOptions) -> String {
     let mut url = options.to_url_lossy();
     let plain = url.query_pairs().into_owned().map(|(name, value)| {
@@ -132,7 +133,7 @@ fn as_url(options: &PgConnectOptions) -> String {
     url.to_string()
 }
 
-/// The newest version of the tables in these migrations.
+/// Returns the newest version of the tables in these migrations.
 pub fn newest(migrator: &Migrator) -> Option<u64> {
     let versions = migrator.iter().map(|migration| migration.version);
     versions
@@ -147,7 +148,7 @@ pub async fn create_database(admin_url: &str, template: &str) -> Result<(), Prep
     create(&options, template).await
 }
 
-/// Removes the database of `admin_url` if it exists, and ends its connections.
+/// Removes the database of `admin_url` if it exists. Ends its connections first.
 pub async fn drop_database(admin_url: &str) -> Result<(), PrepareError> {
     let options = PgConnectOptions::from_str(admin_url).map_err(PrepareError::Address)?;
     let name = name(&options).to_owned();
@@ -170,7 +171,7 @@ async fn open_or_create(
         Err(error) if code(&error).as_deref() == Some(NO_SUCH_DATABASE) => {}
         other => return other.map_err(|error| ConnectError::at(url, error).into()),
     }
-    // `template0` accepts no connections, and a connection would prevent the copy.
+    // `template0` accepts no connections. A connection to a template would prevent the copy.
     create(options, "template0").await?;
     let connected = options.connect().await;
     connected.map_err(|error| ConnectError::at(url, error).into())
@@ -197,13 +198,13 @@ async fn create(options: &PgConnectOptions, template: &str) -> Result<(), Prepar
     maintenance.close().await.map_err(failed)
 }
 
-/// The database name that Postgres assumes if the address has none.
+/// Returns the name of the database. Postgres assumes the name of the user if the address has none.
 fn name(options: &PgConnectOptions) -> &str {
     let named = options.get_database();
     named.unwrap_or_else(|| options.get_username())
 }
 
-/// A connection for creating and removing databases, to none of our databases.
+/// Opens a connection for creating and removing databases. It uses none of our databases.
 async fn maintenance(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     options.clone().database("postgres").connect().await
 }
@@ -225,7 +226,7 @@ async fn make_roles(
     loop {
         match bootstrap(connection, schema, secret).await {
             // A concurrent start for another database of this server has changed the same role. Its
-            // change is the one we want, so the next attempt finds it.
+            // change is the one that we want, so the next attempt finds it.
             Err(error)
                 if attempt < ROLE_ATTEMPTS
                     && matches!(
@@ -260,7 +261,7 @@ async fn bootstrap(
     Ok(())
 }
 
-/// Runs as the owner, so that the owner owns every table.
+/// Applies the migrations as the owner, so that the owner owns every table.
 async fn migrate(connection: &mut PgConnection, schema: &Schema<'_>) -> Result<(), PrepareError> {
     let roles_failed = |source| PrepareError::Roles {
         schema: schema.name.to_owned(),

@@ -98,7 +98,7 @@ async fn a_runner_accesses_its_own_rows_only() {
     ] {
         assert_eq!(refusal(&mut one, sql).await, FORBIDDEN, "{sql}");
     }
-    // The search path contains only the own schema, so an unqualified name means another table.
+    // The search path contains only the schema of the role, so the same name means another table.
     let mut two = open(&server.role_url("two", "fleet")).await;
     let words: i64 = sqlx::query_scalar("select count(*) from thing")
         .fetch_one(&mut two)
@@ -241,7 +241,7 @@ async fn an_aborted_migration_leaves_a_usable_system() {
         .await
         .unwrap();
     assert_eq!(count, 1, "the first is there, and nothing of the second");
-    // The previous service continues with its rows as soon as it has its privileges.
+    // The previous service continues with its rows after it gets its privileges.
     std::fs::remove_file(&second).unwrap();
     prepared().await.unwrap();
     let mut runner = open(&server.role_url("halves", "halves")).await;

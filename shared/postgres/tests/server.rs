@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use hayward_postgres::{Embedded, Settings};
 use sqlx::{Connection, PgConnection};
 
-/// A folder in the temporary directory of the system, which the account of the server can reach.
+/// Creates a folder in the temporary directory of the system, which the account of the server can
+/// reach.
 fn home() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     tempfile::Builder::new()
@@ -48,7 +49,7 @@ async fn count(server: &Embedded) -> i64 {
 
 fn alive(pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    // A zombie has ended and waits only for its parent.
+    // A zombie process has ended and only waits for its parent.
     status.is_ok_and(|text| !text.contains(") Z "))
 }
 
@@ -60,7 +61,7 @@ async fn wait_until_gone(pid: i32) {
     }
 }
 
-/// An owner in its own process: this test binary with the test `owner_process` only.
+/// Starts an owner in its own process: this test binary with the test `owner_process` only.
 fn other_owner(home: &Path) -> (Child, i32) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["owner_process", "--exact", "--nocapture"])
@@ -79,7 +80,7 @@ fn other_owner(home: &Path) -> (Child, i32) {
 
 #[tokio::test]
 async fn owner_process() {
-    // The body of a child process of other tests. It does nothing in a normal run.
+    // This is the body of a child process of other tests. It does nothing in a normal run.
     let Some(home) = std::env::var_os("HAYWARD_TEST_PG_HOME") else {
         return;
     };

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// An authority and its file.
+/// An authority and the file with its certificate.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
@@ -60,7 +60,7 @@ impl Authority {
 enum Door {
     Tls(TlsAcceptor),
     NoTls,
-    /// Accepts only TLS, as with only `hostssl` lines in `pg_hba.conf`.
+    /// Accepts only TLS, as if `pg_hba.conf` had only `hostssl` lines.
     TlsAlone,
 }
 
@@ -83,7 +83,7 @@ async fn answer(mut stream: TcpStream, door: Door) -> std::io::Result<()> {
         Door::NoTls => stream.write_all(b"N").await?,
         Door::Tls(acceptor) => {
             stream.write_all(b"S").await?;
-            // The client aborts, or continues and gets no response.
+            // The client aborts or continues. In both cases it gets no response.
             drop(acceptor.accept(stream).await?);
         }
         Door::TlsAlone => {

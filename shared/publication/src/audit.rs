@@ -1,11 +1,11 @@
 //! Audit records: the actor, time, source and beneficiary of each change. The committer writes them
 //! in the transaction of the change, so every change has a record (S24).
 //!
-//! Records form a chain: each contains a digest of itself and of the previous record, and revisions
-//! have no gap. An altered, missing or cut off record is therefore detected ([`record`]). The
-//! database role of the service can add and read records and cannot change them. Refused requests
+//! Records form a chain: each contains a digest of itself and of the previous record. Revisions
+//! have no gap. The check therefore detects altered, missing and cut off records ([`record`]). The
+//! database role of the service can add and read records but cannot change them. Refused requests
 //! are recorded too, within limits ([`refusals`]). Records are stored for 400 days. Pruning stores
-//! the place where the chain continues.
+//! the position from which the chain continues.
 
 mod attribution;
 mod check;
@@ -33,7 +33,7 @@ pub struct Auditor {
     clock: Arc<dyn Clock>,
     refusals: Refusals,
     checked: tokio::sync::Mutex<check::Progress>,
-    /// Number of the record up to which the chain was checked. None before the first check.
+    /// Number of the record up to which the chain was checked. `None` before the first check.
     checked_to: Mutex<Option<u64>>,
 }
 
@@ -48,13 +48,13 @@ impl Auditor {
         })
     }
 
-    /// Number of the record up to which this process has checked the chain. None before the first
-    /// check.
+    /// Returns the number of the record up to which this process has checked the chain. `None`
+    /// before the first check.
     pub(crate) fn checked_to(&self) -> Option<u64> {
         *self.checked_to.lock()
     }
 
-    /// Records of refusals that may be written now.
+    /// Takes the records of refusals that may be written now.
     pub(crate) fn take_refusals(&self) -> Vec<AuditRecord> {
         self.refusals.take(Instant::now())
     }

@@ -1,9 +1,9 @@
 //! `GET /v1/changes`: the changes of a service for external programs (A7).
 //!
 //! The changes are read from the publications, so they are states and not a log. A reader that is
-//! behind gets the last state of each object, in order of revision. A commit is never split. States
-//! in between may be missing. There are two forms of the response: server-sent events, and a long
-//! poll with `wait`. A [`Feed`] lists the publications of a service that are shown, and their kinds
+//! behind gets the last state of each object, in order of revision. A commit is never split.
+//! Intermediate states may be missing. There are two forms of the response: server-sent events, and
+//! a long poll with `wait`. A [`Feed`] lists the publications that a service shows, and their kinds
 //! of objects.
 
 mod reader;
@@ -32,7 +32,7 @@ use crate::published::Changed;
 pub struct Feed {
     pub service: &'static str,
     pub kinds: &'static [Kind],
-    /// Roles that may use the route: a row for `follow_changes`.
+    /// Roles that may use the route, as the row for `follow_changes`.
     pub admitted: RouteRoles,
 }
 
@@ -45,7 +45,7 @@ pub struct Kind {
     /// Prefix of the keys of this kind, if the publication contains several kinds.
     pub prefix: &'static str,
     pub visible_to: Visibility,
-    /// The visible form of an entry. None if it cannot be parsed.
+    /// Returns the visible form of an entry. `None` if the entry cannot be parsed.
     pub show: fn(&Arc<RawValue>) -> Option<Arc<RawValue>>,
 }
 
@@ -92,11 +92,11 @@ impl Kind {
         self.publication == publication && key.starts_with(self.prefix)
     }
 
-    /// Whether a caller who sees only their own objects sees this change. None if the owner is no
-    /// longer known.
+    /// Returns whether a caller with access only to their own objects sees this change. Returns
+    /// `None` if the owner is no longer known.
     fn is_visible_to(&self, user: &str, change: &Changed) -> Option<bool> {
         match self.visible_to {
-            // The scope of the user is the only one read.
+            // The reader reads only the scope of the user.
             Visibility::ScopeOwner | Visibility::Everyone => Some(true),
             Visibility::Operators => Some(false),
             Visibility::EntryUser => match &change.body {
@@ -107,7 +107,7 @@ impl Kind {
     }
 }
 
-/// The route for the router of the service.
+/// Returns the route for the router of the service.
 pub fn routes(publisher: &Arc<Publisher>, feed: Feed) -> OpenApiRouter {
     for kind in feed.kinds {
         if kind.visible_to == Visibility::EntryUser {
@@ -117,7 +117,7 @@ pub fn routes(publisher: &Arc<Publisher>, feed: Feed) -> OpenApiRouter {
     route::router(feed, Some(Arc::clone(publisher)))
 }
 
-/// The route for the description of the API only.
+/// Returns the route for the description of the API only.
 pub fn described(feed: Feed) -> OpenApiRouter {
     route::router(feed, None)
 }
@@ -145,12 +145,12 @@ fn user_of(body: &RawValue) -> Option<String> {
     Some(named.user)
 }
 
-/// Whether the caller sees all objects.
+/// Returns whether the caller sees all objects.
 fn sees_everything(caller: &Caller) -> bool {
     caller.has(&Scope::Operator) || caller.has(&Scope::Viewer)
 }
 
-/// Problem for a position from which no reader can continue.
+/// Creates the problem for a position from which no reader can continue.
 fn gone(detail: String, oldest: u64) -> Problem {
     Problem::new(Code::Gone, detail)
         .with("oldest_revision", oldest)

@@ -1,9 +1,8 @@
 //! The clock of a service is the clock of its database, shared by all replicas. It decides when a
-//! block, a token or a deadline expires. A change of leader or a wrong clock of a machine therefore
+//! block, a token or a deadline expires. A change of leader or a wrong system clock therefore
 //! changes no expiry (F23).
 //!
-//! The database is asked periodically. In between, the monotonic clock of the machine measures the
-//! time.
+//! The database is asked periodically. In between, the monotonic system clock measures the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,7 +14,7 @@ use hayward_vocabulary::Timestamp;
 use sqlx::PgPool;
 
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
-/// Milliseconds: a difference as small as this is the measurement's own error.
+/// Largest ignored difference in milliseconds. Such a difference can be a measurement error.
 const MIN_ERROR_MS: i64 = 5;
 
 #[derive(Debug)]
@@ -33,11 +32,11 @@ impl Clock for DatabaseClock {
 }
 
 impl DatabaseClock {
-    /// Measures the offset, and repeats that until the shutdown. Without the database the last
-    /// offset stays.
+    /// Measures the offset, and repeats the measurement until the shutdown. Without the database
+    /// the last offset stays.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// If the database does not respond.
     pub async fn start(pool: &PgPool, shutdown: &Shutdown) -> Result<Arc<Self>, sqlx::Error> {
         let clock = Arc::new(Self {
             begun: Instant::now(),
@@ -75,7 +74,7 @@ impl DatabaseClock {
     }
 }
 
-/// Milliseconds since 1970 by the database's clock.
+/// Returns the milliseconds since 1970 by the clock of the database.
 async fn now_ms(pool: &PgPool) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar!(
         r#"select (extract(epoch from clock_timestamp()) * 1000)::bigint as "now!""#
@@ -84,7 +83,7 @@ async fn now_ms(pool: &PgPool) -> Result<i64, sqlx::Error> {
     .await
 }
 
-/// New start time from a measurement: the time of the database between two local times.
+/// Returns the new start time from a measurement: the time of the database between two local times.
 fn corrected(current: i64, before: i64, there: i64, after: i64) -> i64 {
     let begun_at = there - i64::midpoint(before, after);
     let error = MIN_ERROR_MS.max(after - before);

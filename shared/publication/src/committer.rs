@@ -1,10 +1,10 @@
 //! The only place where the state of a service changes.
 //!
-//! One task owns the working set. It takes the commands that arrived during the last transaction,
-//! applies them in order, runs the round of the service, and writes all rows and entries in one
-//! transaction. Then the result becomes visible: to readers through the [`Publisher`], to each
-//! caller through its [`Reply`]. When a commit fails or its outcome is unknown, the working set is
-//! loaded again from the rows. Memory is never ahead of the database.
+//! One task owns the working set. It takes the commands that arrived during the last transaction
+//! and applies them in order. It runs the round of the service, and writes all rows and entries in
+//! one transaction. Then the result becomes visible: to readers through the [`Publisher`], to each
+//! caller through its [`Reply`]. If a commit fails or its outcome is unknown, the task loads the
+//! working set again from the rows. Memory is never ahead of the database.
 
 mod apply;
 mod batch;
@@ -27,8 +27,8 @@ pub use self::batch::{Batch, Reply};
 use crate::audit::Auditor;
 use crate::{CommitError, Publisher};
 
-/// The working set of a service and its changes. All methods except `load` and `write` are pure;
-/// time comes with the [`Moment`].
+/// The working set of a service and its changes. All methods except `load` and `write` are pure.
+/// The time is a parameter of type [`Moment`].
 pub trait Ledger: Sized + Send + 'static {
     /// A request, or an update of a neighbour.
     type Command: Send + 'static;
@@ -47,33 +47,36 @@ pub trait Ledger: Sized + Send + 'static {
     /// Applies one command and answers through its reply. A refused command changes nothing.
     fn apply(&mut self, command: Self::Command, moment: &Moment, batch: &mut Batch<Self::Rows>);
 
-    /// Whether this command repeats a finished one with the same idempotency key. Its answer is
-    /// then repeated at any revision (A4).
+    /// Returns whether this command repeats a finished one with the same idempotency key. Its
+    /// response is then repeated at any revision (A4).
     fn repeats(&self, command: &Self::Command) -> bool {
         let _ = command;
         false
     }
 
-    /// How this command supports a dry run (A10).
+    /// Returns how this command supports a dry run (A10).
     fn dry_run(&self, command: &Self::Command) -> DryRunSupport<Self> {
         let _ = command;
         DryRunSupport::Unsupported
     }
 
-    /// Decides; called after each batch of commands, and when the requested wake is due.
+    /// Makes the decisions of one round. It is called after each batch of commands, and when the
+    /// requested wake is due.
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Self::Rows>) -> Wake;
 
-    /// Gauges of the working set after the last commit. Called only when metrics are enabled (T6).
+    /// Returns gauges of the working set after the last commit. It is called only if metrics are
+    /// enabled (T6).
     fn readings(&self, moment: &Moment) -> Vec<Reading> {
         let _ = moment;
         Vec::new()
     }
 
-    /// Number of row changes. With 0, nothing is committed. A command that adds some gets its own
-    /// audit record.
+    /// Returns the number of row changes. If it is 0 and no entry changed, no commit takes place. A
+    /// command that adds row changes gets its own audit record.
     fn weight(rows: &Self::Rows) -> usize;
 
-    /// Writes the rows of one batch. Entries and fence follow in the same transaction.
+    /// Writes the rows of one batch. The committer writes entries and fence in the same
+    /// transaction.
     fn write(
         rows: Self::Rows,
         tx: &mut PgConnection,
@@ -87,7 +90,7 @@ pub enum Wake {
     After(Duration),
 }
 
-/// Time, revision and epoch of a batch. The only clock of a ledger.
+/// Time, revision and epoch of a batch. A ledger uses no other clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     /// Wall time, for people and for expiries that people set.
@@ -95,7 +98,7 @@ pub struct Moment {
     /// Milliseconds of the monotonic clock of this process, for timeouts. It restarts with the
     /// process, so after an outage every timeout starts again.
     pub monotonic_ms: u64,
-    /// Revision of this batch, if it changes anything.
+    /// Revision of this batch if it changes the state.
     pub revision: u64,
     /// Epoch of the writer's lease.
     pub epoch: u64,
@@ -107,13 +110,13 @@ pub struct Settings {
     pub service: &'static str,
     /// Name of this replica, for people: service, address and process.
     pub holder: String,
-    /// Duration of the lease without renewal.
+    /// Time after which the lease ends without a renewal.
     pub lease: Duration,
     /// Most commands in one transaction. 1 switches grouping off (for benchmarks).
     pub max_batch: usize,
-    /// Most commands in the queue; more are refused (I25).
+    /// Most commands in the queue. Further commands are refused (I25).
     pub max_waiting: usize,
-    /// Revisions for which removals are stored for readers.
+    /// Number of revisions for which removals are stored for readers.
     pub keep_removals: u64,
 }
 
@@ -130,7 +133,7 @@ impl Settings {
     }
 }
 
-/// The answer to a command with the revision at which it is visible.
+/// The response to a command, with the revision at which the change is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed<T> {
     pub value: T,
@@ -142,15 +145,16 @@ struct Sent<C> {
     command: C,
     origin: Option<CommandOrigin>,
     conditions: Option<Conditions>,
-    /// A read, which is answered also while the service is read-only (R9).
+    /// True for a read. Reads are answered even while the service is read-only (R9).
     reads: bool,
 }
 
 /// Conditions for applying a command (A10).
 struct Conditions {
-    /// Only at this revision; none: any.
+    /// The only revision at which the command is applied. `None` allows any revision.
     if_revision: Option<u64>,
-    /// Only while the entry has this generation; none: any.
+    /// The only generation of the entry for which the command is applied. `None` allows any
+    /// generation.
     if_generation: Option<Generation>,
     dry_run: bool,
     refused: oneshot::Sender<CommitError>,
@@ -166,15 +170,16 @@ pub struct Generation {
 
 /// How a command supports dry runs (A10).
 pub enum DryRunSupport<L> {
-    /// There is no dry run.
+    /// The command has no dry run.
     Unsupported,
-    /// On the working set: the command checks [`Batch::is_dry_run`] and changes nothing.
+    /// The command runs on the working set. It checks [`Batch::is_dry_run`] and changes nothing.
     InPlace,
-    /// On a copy of the working set. The copy must not share state that the command changes.
+    /// The command runs on a copy of the working set. The copy must not share state that the
+    /// command changes.
     OnCopy(Box<L>),
 }
 
-/// Sends commands to the committer. Cheap to clone.
+/// Sender of commands to the committer. It is cheap to clone.
 pub struct Handle<C> {
     queue: mpsc::Sender<Sent<C>>,
     publisher: Arc<Publisher>,
@@ -192,10 +197,10 @@ impl<C> Clone for Handle<C> {
 }
 
 impl<C: Send + 'static> Handle<C> {
-    /// Sends a command; returns when it is durable and visible, or refused.
+    /// Sends a command. Returns when it is durable and visible, or refused.
     ///
     /// # Errors
-    /// When this replica does not lead, the queue is full, or the commit failed.
+    /// If this replica does not lead, the queue is full, or the commit failed.
     pub async fn ask<T: Send + 'static>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,
@@ -203,10 +208,10 @@ impl<C: Send + 'static> Handle<C> {
         self.ask_if(None, command).await
     }
 
-    /// Sends a command like [`Self::ask`], if the entry still has this generation (A5).
+    /// Sends a command like [`Self::ask`] if the entry still has this generation (A5).
     ///
     /// # Errors
-    /// As [`Self::ask`]; `Changed` if it has not.
+    /// Same as [`Self::ask`]. `Changed` if the entry has another generation.
     pub async fn ask_if<T: Send + 'static>(
         &self,
         if_generation: Option<Generation>,
@@ -216,18 +221,18 @@ impl<C: Send + 'static> Handle<C> {
         self.send(if_generation, false, command).await
     }
 
-    /// Reads from the working set. After the database went back in time, it reads the last commit
+    /// Reads from the working set. After the database went back in time, this reads the last commit
     /// of this process (R9).
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// Same as [`Self::ask`].
     pub async fn read<T: Send + 'static>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
         self.publisher.readable()?;
         let answer = self.send(None, true, command).await;
-        // No answer: this process has no committed state left.
+        // Without a reply, this process has no committed state left.
         answer.map_err(|error| match (error, self.publisher.leading()) {
             (CommitError::Unavailable, Err(why)) => why,
             (error, _) => error,
@@ -273,12 +278,12 @@ impl<C: Send + 'static> Handle<C> {
         &self.publisher
     }
 
-    /// The audit records.
+    /// Returns the audit records.
     pub fn auditor(&self) -> &Arc<Auditor> {
         &self.auditor
     }
 
-    /// Commands in the queue, and its capacity (I25).
+    /// Returns the number of commands in the queue, and its capacity (I25).
     pub fn backlog(&self) -> (usize, usize) {
         let most = self.queue.max_capacity();
         (most - self.queue.capacity(), most)
@@ -333,7 +338,7 @@ impl Committer {
         (Self { task, stop }, handle)
     }
 
-    /// Ends after the commit in progress and releases the lease.
+    /// Stops the task after the commit in progress and releases the lease.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {
@@ -341,7 +346,7 @@ impl Committer {
         }
     }
 
-    /// Ends at once as a crash would: uncommitted changes are lost, and the lease expires.
+    /// Stops the task at once, like a crash: uncommitted changes are lost, and the lease expires.
     pub fn kill(self) {
         self.task.abort();
     }

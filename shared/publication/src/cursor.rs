@@ -1,4 +1,4 @@
-//! A position in a service's history: lineage and revision. Opaque to readers.
+//! A position in the history of a service: lineage and revision. Readers treat it as opaque.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    /// Id of the history. A database that was created again has another one.
+    /// Id of the history. A database that was created again has another id.
     pub lineage: Uuid,
     pub revision: u64,
 }
@@ -18,7 +18,8 @@ impl fmt::Display for Cursor {
 }
 
 impl Cursor {
-    /// None for an invalid text, which gives a full answer like an absent cursor.
+    /// Parses a cursor. Returns `None` for an invalid text, which leads to a full response like an
+    /// absent cursor.
     pub fn parse(text: &str) -> Option<Self> {
         let (lineage, revision) = text.split_once('-')?;
         Some(Self {

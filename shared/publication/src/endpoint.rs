@@ -39,7 +39,7 @@ pub struct Since {
 pub struct Reader(Since);
 
 impl Reader {
-    /// The response for a publication without scopes.
+    /// Returns the response for a publication without scopes.
     ///
     /// # Errors
     /// A problem if this replica does not lead, or the database went back in time.

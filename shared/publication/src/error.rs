@@ -20,15 +20,15 @@ impl fmt::Display for WentBack {
     }
 }
 
-/// Start of every message about it.
+/// Start of every message about a database that went back in time.
 pub const WENT_BACK: &str = "the database went back in time";
 
-/// Extension members of the problem, for followers.
+/// Names of the extension members of the problem, for followers.
 const LINEAGE: &str = "lineage";
 const EVIDENCE: &str = "evidence";
 
 impl WentBack {
-    /// The evidence in an answer of another service; none in other answers.
+    /// Returns the evidence in a problem of another service. Returns `None` for other problems.
     pub fn from_problem(problem: &Problem) -> Option<Self> {
         let text = |name| problem.extension(name)?.as_str();
         let lineage = Uuid::try_parse(text(LINEAGE)?).ok()?;
@@ -39,7 +39,7 @@ impl WentBack {
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// Another replica leads, or none yet.
+    /// Another replica leads, or no replica leads yet.
     #[error("this replica does not lead at the moment")]
     Standby,
     /// The commit failed or its outcome is unknown: retry with the same key (R5).
@@ -60,8 +60,8 @@ pub enum CommitError {
     /// The command has no dry run (A10).
     #[error("this has no dry run; nothing was done")]
     NoDryRun,
-    /// The database is older than what was seen before: nothing is written until an operator
-    /// decides (R9).
+    /// The database is older than what was seen before. The service writes nothing until an
+    /// operator decides (R9).
     #[error("{WENT_BACK}, and nothing is written: {0}")]
     WentBack(WentBack),
 }

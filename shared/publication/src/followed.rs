@@ -1,5 +1,5 @@
-//! The map of a neighbour in the memory of a follower. An equivalent delta and full update give the
-//! same map and the same changes.
+//! The map of a neighbour in the memory of a follower. A delta and an equivalent full update give
+//! the same map and the same changes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::{Cursor, Update};
 /// Change of one entry by an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change<T> {
-    /// New or changed, with the state before, if any.
+    /// A new or changed entry, with its previous state. The previous state is `None` for a new
+    /// entry.
     Set {
         key: String,
         before: Option<T>,
@@ -37,7 +38,7 @@ impl<T> Default for Followed<T> {
 }
 
 impl<T: PartialEq> Followed<T> {
-    /// Applies an update and returns its changes. `monotonic_ms` is its arrival: also an empty
+    /// Applies an update and returns its changes. `monotonic_ms` is its arrival time. Even an empty
     /// update proves that the publisher is alive.
     pub fn absorb(&mut self, update: Update<T>, monotonic_ms: u64) -> Vec<Change<T>> {
         self.last_update_ms = Some(monotonic_ms);
@@ -83,19 +84,20 @@ impl<T: PartialEq> Followed<T> {
         self.entries.is_empty()
     }
 
-    /// True after the first update of this term. Before it, an empty map means nothing.
+    /// Returns true after the first update of this term. Before that, an empty map has no meaning.
     pub fn heard(&self) -> bool {
         self.last_update_ms.is_some()
     }
 
-    /// True when no update arrived for longer than `limit_ms`. A round with a stale input revokes
-    /// nothing.
+    /// Returns true if no update arrived for longer than `limit_ms`. A round with a stale input
+    /// revokes nothing.
     pub fn stale(&self, monotonic_ms: u64, limit_ms: u64) -> bool {
         self.last_update_ms
             .is_none_or(|last_ms| monotonic_ms.saturating_sub(last_ms) > limit_ms)
     }
 
-    /// Milliseconds since the last update; none before the first one of this term.
+    /// Returns the milliseconds since the last update. Returns `None` before the first update of
+    /// this term.
     pub fn silence_ms(&self, monotonic_ms: u64) -> Option<u64> {
         Some(monotonic_ms.saturating_sub(self.last_update_ms?))
     }

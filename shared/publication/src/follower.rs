@@ -1,4 +1,4 @@
-//! Follows a publication of a neighbour with long polls. Each answer is committed before the next
+//! Follows a publication of a neighbour with long polls. Each response is committed before the next
 //! request. While the neighbour is down, the follower retries with a backoff.
 
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::publisher::{Publisher, PublisherRole};
 use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Committed, Cursor, Update, WentBack};
 
-/// Failures within this time are not logged: the neighbour may be restarting.
+/// Duration of an outage before it is logged. A shorter outage may be a restart of the neighbour.
 const QUIET_START: Duration = Duration::from_secs(3);
-/// Pause between two log lines of a neighbour that stays down.
+/// Pause between two log lines about a neighbour that stays down.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A publication to follow.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Name of the publication, as in `nodes`; also the name its position is stored under.
+    /// Name of the publication, such as `nodes`. Its position is stored under the same name.
     pub name: &'static str,
-    /// Path of the publication, as in `/v1/nodes/publication`.
+    /// Path of the publication, such as `/v1/nodes/publication`.
     pub path: String,
 }
 
-/// Key among the positions: an operator has started another history. Neighbours may not know of it
-/// yet (R9).
+/// Key among the positions. It exists if an operator has started another history, which neighbours
+/// may not know yet (R9).
 pub const DECIDED: &str = "decided";
 
 /// Follows `source` while `publisher` leads, until shutdown. `absorb` commits one update.
@@ -69,7 +69,7 @@ async fn follow_terms<T, F, A>(
             return;
         };
         if epoch != Some(now) {
-            // A new term starts with an empty map and asks for everything.
+            // A new term starts with an empty map and requests a full update.
             (epoch, cursor) = (Some(now), None);
         }
         publisher.update_neighbour(source.name, |neighbour| {
@@ -95,7 +95,7 @@ async fn follow_terms<T, F, A>(
                 });
                 match absorb(update).await {
                     Ok(_) => cursor = Some(next),
-                    // The outcome is unknown: start again with a full update.
+                    // The outcome is unknown, so the follower starts again with a full update.
                     Err(_) => cursor = None,
                 }
             }
@@ -108,7 +108,8 @@ async fn follow_terms<T, F, A>(
     }
 }
 
-/// Records why a poll failed. None if the neighbour reports that this database went back in time.
+/// Records why a poll failed. Returns `None` if the neighbour reports that this database went back
+/// in time.
 fn record_fault(
     source: &Source,
     publisher: &Publisher,
@@ -126,7 +127,7 @@ fn record_fault(
     Some(fault)
 }
 
-/// Waits until this replica leads. None when the publisher is gone.
+/// Waits until this replica leads. Returns `None` if the publisher was dropped.
 async fn leading_epoch(terms: &mut watch::Receiver<PublisherRole>) -> Option<u64> {
     let leads = |role: &PublisherRole| matches!(role, PublisherRole::Leading { .. });
     match *terms.wait_for(leads).await.ok()? {
@@ -149,7 +150,7 @@ async fn poll<T: DeserializeOwned>(
         .await
 }
 
-/// The error with its causes, in one line.
+/// Returns the error with its causes, in one line.
 fn describe(error: &ClientError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -160,7 +161,8 @@ fn describe(error: &ClientError) -> String {
     text
 }
 
-/// Whether the neighbour went back: same lineage, and a smaller revision than one read before (R9).
+/// Returns whether the neighbour went back: it has the same lineage, and a smaller revision than an
+/// earlier read (R9).
 fn went_back<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> bool {
     let (Some(known), Some(now)) = (
         publisher.position(source.name),
@@ -180,8 +182,9 @@ fn went_back<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> b
     back
 }
 
-/// Evidence from a stopped neighbour, so that the whole fleet stops (R9). It counts only for the
-/// history that was read from the neighbour: it may not know of a decision of the operator yet.
+/// Returns whether evidence from a stopped neighbour counts, so that the whole fleet stops. It
+/// counts only for the history that was read from the neighbour. The neighbour may not know a
+/// decision of the operator yet (R9).
 fn reported_by_neighbour(
     source: &Source,
     publisher: &Publisher,
@@ -193,7 +196,7 @@ fn reported_by_neighbour(
     let read = read.or_else(|| publisher.read_position(source.name));
     let believed = match read {
         Some(read) => read.lineage == found.lineage,
-        // Without any position the neighbour is trusted, unless an operator has decided.
+        // Without any position the neighbour is trusted, except after a decision of an operator.
         None => publisher.position(DECIDED).is_none(),
     };
     believed.then(|| WentBack {
@@ -202,7 +205,7 @@ fn reported_by_neighbour(
     })
 }
 
-/// Exponential backoff with jitter, and rate-limited logging.
+/// Exponential backoff with jitter, and log lines with a rate limit.
 #[derive(Default)]
 struct Backoff {
     failures: u32,

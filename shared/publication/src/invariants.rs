@@ -1,5 +1,5 @@
 //! Evaluates the invariants of a publishing service with a command to its ledger. The findings
-//! belong to one revision, and a replica that does not lead has none.
+//! belong to one revision. A replica that does not lead has no findings.
 
 use std::pin::Pin;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::{Handle, Reply};
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
     pub findings: Vec<TimedFinding>,
-    /// Bounded structures, besides the queue of commands (I25).
+    /// Bounded structures, in addition to the queue of commands (I25).
     pub bounds: Vec<Bound>,
 }
 
@@ -51,7 +51,8 @@ impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
     }
 }
 
-/// Reports before the limit, at which commands are refused.
+/// Returns the bound of the queue. It reports a violation before the limit at which commands are
+/// refused.
 fn waiting(waiting: usize, most: usize) -> Bound {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     Bound {
@@ -61,7 +62,7 @@ fn waiting(waiting: usize, most: usize) -> Bound {
     }
 }
 
-/// Open file descriptors, counted by the kernel, so that leaks are included.
+/// Returns the bound of open file descriptors. The kernel counts them, so that leaks are included.
 fn descriptors(open: Option<(u64, u64)>) -> Option<Bound> {
     let (has, most) = open?;
     Some(Bound {
@@ -81,7 +82,7 @@ mod tests {
         let files: Vec<_> = (0..20).map(|_| std::fs::File::open("/dev/null")).collect();
         let (now, _) = open_descriptors().unwrap();
         assert!(files.iter().all(Result::is_ok));
-        // Others of this process may close some of theirs meanwhile.
+        // Other threads of this process may close some descriptors meanwhile.
         assert!(
             now >= before.saturating_add(10) && now < most,
             "{before} {now}"

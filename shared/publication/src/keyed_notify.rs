@@ -1,9 +1,9 @@
 //! Wakes the requests that wait for one key, and no others.
 //!
-//! An entry exists only while a subscription to its key exists. A notification says that something
-//! *may* have changed: a waiter reads the state again, so a notification too many does no harm.
-//! A service notifies when it applies a change, which is before the commit. The revision tells the
-//! waiter for which commit to wait.
+//! An entry exists only while a subscription to its key exists. A notification means that the state
+//! *may* have changed. A waiter reads the state again, so an extra notification does no harm. A
+//! service notifies when it applies a change, which is before the commit. The revision tells the
+//! waiter which commit to wait for.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 pub struct KeyedNotify<K> {
     senders: Mutex<HashMap<K, watch::Sender<u64>>>,
-    /// Open subscriptions; without any, `notify` takes no lock.
+    /// Number of open subscriptions. At 0, `notify` takes no lock.
     subscriptions: AtomicUsize,
 }
 
@@ -59,7 +59,7 @@ impl<K: Eq + Hash + Clone> KeyedNotify<K> {
     }
 }
 
-/// Waits for one key. The last subscription to a key removes its entry when dropped.
+/// Subscription to one key. The last subscription to a key removes its entry when it is dropped.
 pub struct Subscription<K: Eq + Hash> {
     notify: Arc<KeyedNotify<K>>,
     key: K,
@@ -67,7 +67,8 @@ pub struct Subscription<K: Eq + Hash> {
 }
 
 impl<K: Eq + Hash> Subscription<K> {
-    /// Waits for a notification after the subscription, or after the last one returned here.
+    /// Waits for a notification after the subscription, or after the last notification returned
+    /// here.
     pub async fn changed(&mut self) -> u64 {
         // The sender outlives its subscriptions.
         let _ = self.receiver.changed().await;
@@ -79,7 +80,7 @@ impl<K: Eq + Hash> Drop for Subscription<K> {
     fn drop(&mut self) {
         let mut senders = self.notify.senders.lock();
         self.notify.subscriptions.fetch_sub(1, Ordering::AcqRel);
-        // The receiver of this subscription still counts.
+        // The receiver of this subscription is still counted.
         if senders
             .get(&self.key)
             .is_some_and(|sender| sender.receiver_count() <= 1)

@@ -1,5 +1,5 @@
 //! The writer's lease: one row with holder, epoch and expiry. Only the clock of the database
-//! decides about the expiry. This process has a deadline that is never later (R4).
+//! decides about the expiry. The deadline of this process is never later (R4).
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ pub struct Term {
     pub epoch: i64,
     pub lineage: Uuid,
     pub revision: i64,
-    /// Monotonic deadline, counted from before the request was sent.
+    /// Monotonic deadline. It counts from before the request was sent.
     pub until: Instant,
 }
 
@@ -20,7 +20,8 @@ fn millis(ttl: Duration) -> f64 {
     ttl.as_secs_f64() * 1000.0
 }
 
-/// Acquires a free or expired lease; none while another replica holds it or the service is held.
+/// Acquires a free or expired lease. Returns `None` while another replica holds it or an operator
+/// must decide.
 pub async fn acquire(
     pool: &PgPool,
     holder: &str,
@@ -46,7 +47,7 @@ pub async fn acquire(
     }))
 }
 
-/// Renews the lease; false when it is lost, or the rows are not those of the last commit (R9).
+/// Renews the lease. Returns false if it is lost or the rows are not those of the last commit (R9).
 pub async fn renew(
     database: impl PgExecutor<'_>,
     epoch: i64,
@@ -76,8 +77,8 @@ pub async fn release(pool: &PgPool, epoch: i64) -> Result<(), sqlx::Error> {
     .map(drop)
 }
 
-/// Last statement of each commit: raises the revision if the lease is still held and no other
-/// replica wrote. False means: roll back (I7).
+/// Executes the last statement of each commit. It raises the revision if the lease is still held
+/// and no other replica wrote. Returns false if the transaction must be rolled back (I7).
 pub async fn fence(
     connection: &mut sqlx::PgConnection,
     epoch: i64,
@@ -97,7 +98,8 @@ pub async fn fence(
     Ok(done.rows_affected() == 1)
 }
 
-/// The history of the rows, and the evidence that it went back in time, if any (R9).
+/// The history of the rows, and the evidence that it went back in time. The evidence is `None` if
+/// it did not.
 #[derive(Debug)]
 pub struct Verdict {
     pub lineage: Uuid,

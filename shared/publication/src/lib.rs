@@ -8,8 +8,9 @@
 //!
 //! Readers are served from memory ([`publisher`], [`endpoint`]). A neighbour follows with long
 //! polls ([`follower`]) and absorbs updates idempotently ([`followed`]). Pure code computes the
-//! answers ([`published`], [`update`]). Property tests show: same end state, whole transactions,
-//! never backwards, full and delta updates are equivalent.
+//! responses ([`published`], [`update`]). Property tests prove that all readers reach the same end
+//! state and see only whole transactions. Readers never go backwards, and full and delta updates
+//! are equivalent.
 //!
 //! [`service`] starts a service.
 
@@ -46,5 +47,5 @@ pub use keyed_notify::KeyedNotify;
 pub use publisher::Publisher;
 pub use update::Update;
 
-/// The tables every publishing service has in its own schema.
+/// The tables that every publishing service has in its own schema.
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");

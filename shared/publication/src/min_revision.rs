@@ -47,7 +47,9 @@ async fn wait(publisher: Arc<Publisher>, mut request: Request, next: Next) -> Re
     }
 }
 
-/// Waits for a revision. The leader answers, so a revision that is not reached does not exist yet.
+/// Waits for a revision. Only the leader waits, so a revision that it has not reached does not
+/// exist yet.
+/// yet.
 pub(crate) async fn wait_until_visible(publisher: &Publisher, least: u64) -> Result<(), Problem> {
     let standby = publisher.role() == PublisherRole::Standby;
     if standby || publisher.wait_for_revision(least, MAX_WAIT).await {
@@ -57,7 +59,8 @@ pub(crate) async fn wait_until_visible(publisher: &Publisher, least: u64) -> Res
     Err(Problem::new(Code::Conflict, detail).retry_after_ms(1_000))
 }
 
-/// The revision in the query, and the URI without it; none without the parameter.
+/// Returns the revision in the query, and the URI without it. Returns `None` if the query has no
+/// such parameter.
 fn split_query(uri: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
     let ours = |pair: &&str| pair.split_once('=').map_or(*pair, |(name, _)| name) == MIN_REVISION;
     let pairs = || uri.query().unwrap_or_default().split('&');

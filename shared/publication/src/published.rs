@@ -9,7 +9,7 @@ mod by_revision;
 
 pub use by_revision::Changed;
 
-/// Body of an entry as sent; none for a removal that readers may still need.
+/// Body of an entry in its sent form. `None` for a removal that readers may still need.
 pub type Body = Option<Arc<RawValue>>;
 
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ struct Scope {
     entries: BTreeMap<Arc<str>, (u64, Body)>,
     by_revision: BTreeSet<(u64, Arc<str>)>,
     live: usize,
-    /// Owners of removed entries, as far as they are known.
+    /// Known owners of removed entries.
     owners: BTreeMap<Arc<str>, Arc<str>>,
 }
 
@@ -25,11 +25,11 @@ struct Scope {
 #[derive(Debug, Default)]
 pub struct Published {
     scopes: HashMap<String, Scope>,
-    /// Removals up to this revision are forgotten. An older cursor gets a full update.
+    /// Removals up to this revision are no longer stored. An older cursor gets a full update.
     forgotten: u64,
 }
 
-/// Changes since a cursor, or everything.
+/// Changes since a cursor, or all entries.
 #[derive(Debug, Clone, Default)]
 pub struct Delta {
     pub full: bool,
@@ -44,7 +44,7 @@ impl Delta {
 }
 
 impl Published {
-    /// Sets (or with `None` removes) an entry as of `revision`, which never goes back.
+    /// Sets an entry as of `revision`, which never goes back. `None` removes the entry.
     pub fn set(&mut self, scope: &str, key: &str, revision: u64, body: Body) {
         if !self.scopes.contains_key(scope) {
             self.scopes.insert(scope.to_owned(), Scope::default());
@@ -68,7 +68,7 @@ impl Published {
         self.scopes.get(scope)?.entries.get(key)?.1.as_ref()
     }
 
-    /// Entries of a scope in order of key, from `after` on (exclusive).
+    /// Returns entries of a scope in order of key. They begin after the key `after`.
     pub fn page<'a>(
         &'a self,
         scope: &str,
@@ -93,7 +93,7 @@ impl Published {
         self.len(scope) == 0
     }
 
-    /// Everything for an absent or too old revision, otherwise the changes after it.
+    /// Returns the changes after a revision. Returns all entries for an absent or too old revision.
     pub fn since(&self, scope: &str, revision: Option<u64>) -> Delta {
         let known = revision.filter(|revision| *revision >= self.forgotten);
         let Some(scope) = self.scopes.get(scope) else {
@@ -123,7 +123,7 @@ impl Published {
         news
     }
 
-    /// Forgets removals up to `revision` (inclusive). Readers behind it get a full update.
+    /// Deletes removals up to `revision` (inclusive). Readers behind it get a full update.
     pub fn forget(&mut self, revision: u64) {
         self.forgotten = self.forgotten.max(revision);
         self.scopes.retain(|_, scope| {

@@ -1,7 +1,7 @@
 //! The read side of a service: the last committed maps in memory, and the readers that wait.
 //!
 //! Readers see a commit completely or not at all. The revision never goes back in this process. A
-//! replica that does not lead answers nothing, because its memory may be old.
+//! replica that does not lead refuses all readers, because its memory may be old.
 
 mod change_page;
 #[cfg(test)]
@@ -51,10 +51,10 @@ pub(crate) struct Entry {
 pub struct Poll<'a> {
     pub publication: &'static str,
     pub scope: &'a str,
-    /// Position of the reader; none for a full update.
+    /// Position of the reader. `None` requests a full update.
     pub cursor: Option<&'a str>,
     pub wait: Duration,
-    /// The reader is a service or an agent.
+    /// Whether the reader is a service or an agent.
     pub trusted: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Poll<'a> {
 struct Maps {
     lineage: Uuid,
     revision: u64,
-    /// Removals up to this revision are forgotten, also of empty publications.
+    /// Removals up to this revision are no longer stored, even in empty publications.
     forgotten: u64,
     published: BTreeMap<&'static str, Published>,
 }
@@ -76,23 +76,24 @@ pub struct Publisher {
     neighbours: Mutex<BTreeMap<&'static str, Neighbour>>,
     /// Name of the service, for telemetry.
     service: OnceLock<&'static str>,
-    /// Reads the owner of an entry, for publications that need it after a removal.
+    /// Functions that read the owner of an entry, by publication. They are for publications that
+    /// need the owner after a removal.
     owners: RwLock<BTreeMap<&'static str, ReadOwner>>,
 }
 
 /// Last contact with a followed neighbour.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Neighbour {
-    /// Since when an answer is pending, across retries; none without a pending request.
+    /// Start of a pending request, across retries. `None` without a pending request.
     pub requested_at: Option<Instant>,
-    /// Arrival of the last answer.
+    /// Arrival of the last response.
     pub answered_at: Option<Instant>,
     pub cursor: Option<String>,
     pub fault: Option<String>,
 }
 
 impl Neighbour {
-    /// How long an answer is overdue. Within the wait of a long poll it is not overdue.
+    /// Returns how long a response is overdue. Within the wait of a long poll it is not overdue.
     pub fn lag(&self) -> Duration {
         let waiting = self.requested_at.map_or(Duration::ZERO, |at| at.elapsed());
         if self.fault.is_some() {
@@ -124,7 +125,7 @@ impl Publisher {
         self.maps.read().lineage
     }
 
-    /// Waits until revision `least` is visible; false when `limit` passed first (A11).
+    /// Waits until revision `least` is visible. Returns false if `limit` passed first (A11).
     pub async fn wait_for_revision(&self, least: u64, limit: Duration) -> bool {
         let mut revision = self.revision.subscribe();
         tokio::time::timeout(limit, revision.wait_for(|now| *now >= least))
@@ -132,7 +133,8 @@ impl Publisher {
             .is_ok_and(|seen| seen.is_ok())
     }
 
-    /// One entry; none also when it cannot be parsed, which is logged as a defect.
+    /// Returns one entry. Returns `None` also for an entry that cannot be parsed, which is logged
+    /// as a defect.
     pub fn get<T: DeserializeOwned>(&self, publication: &str, scope: &str, key: &str) -> Option<T> {
         let body = self
             .maps
@@ -144,7 +146,7 @@ impl Publisher {
         read(&body)
     }
 
-    /// Up to `limit` entries after `after`, in order of key, with their revision.
+    /// Returns up to `limit` entries after `after`, in order of key, with their revision.
     pub fn page<T: DeserializeOwned>(
         &self,
         publication: &str,
@@ -181,13 +183,13 @@ impl Publisher {
             .map_or(0, |map| map.len(scope))
     }
 
-    /// Changes since the cursor; waits for the first one.
+    /// Returns the changes since the cursor. Waits for the first change.
     ///
     /// A cursor from the future of a trusted reader is evidence that the database went back in
     /// time. The service then stops writing (R9).
     ///
     /// # Errors
-    /// When this replica does not lead.
+    /// If this replica does not lead.
     pub async fn updates(&self, poll: Poll<'_>) -> Result<(Delta, Cursor), CommitError> {
         let deadline = tokio::time::Instant::now() + poll.wait.min(MAX_WAIT);
         let mut woken = self.subscribe(poll.publication, poll.scope);
@@ -272,7 +274,7 @@ impl Publisher {
         CUT_READERS.add(1, &attributes);
     }
 
-    /// Gauges of waiting readers and of followed neighbours (T6).
+    /// Returns gauges of waiting readers and of followed neighbours (T6).
     pub(crate) fn readings(&self, service: &'static str) -> Vec<Reading> {
         let attributes = |name: &'static str| vec![SERVICE.is(service), PUBLICATION.is(name)];
         let mut readers: BTreeMap<&'static str, u64> = BTreeMap::new();
@@ -299,12 +301,12 @@ impl Publisher {
             .subscribe()
     }
 
-    /// How far a neighbour had been read at the last commit.
+    /// Returns the position up to which a neighbour had been read at the last commit.
     pub fn position(&self, source: &str) -> Option<Cursor> {
         self.positions.lock().get(source).copied()
     }
 
-    /// How far a neighbour was read, in this process or before.
+    /// Returns the position up to which a neighbour was read, in this process or before.
     pub(crate) fn read_position(&self, source: &str) -> Option<Cursor> {
         let noted = self.neighbours.lock();
         let noted = noted.get(source).and_then(|it| it.cursor.as_deref());
@@ -418,7 +420,7 @@ impl Publisher {
         }
     }
 
-    /// The published entry.
+    /// Returns the body of the published entry.
     pub(crate) fn body_of(&self, key: &EntryKey) -> Body {
         let maps = self.maps.read();
         let map = maps.published.get(key.publication)?;

@@ -1,6 +1,6 @@
 //! Starts a service: database, committer, followers, routes and server, in this order.
 //!
-//! The `lib.rs` of a service supplies what differs: its publications, what it follows, the state of
+//! The `lib.rs` of a service supplies what differs: its publications, its neighbours, the state of
 //! its handlers and its routes.
 
 use std::net::SocketAddr;
@@ -74,7 +74,7 @@ impl ServiceSpec {
         })
     }
 
-    /// The description of the API, as the golden file in `openapi/` has it.
+    /// Returns the description of the API. The golden file in `openapi/` has the same text.
     pub fn openapi<S: Clone + Send + Sync + 'static>(&self, routes: OpenApiRouter<S>) -> String {
         let health = Health::new(self.name, Arc::new(ServiceState::default));
         // A description needs no state.
@@ -143,12 +143,13 @@ impl<C: Send + 'static> Service<C> {
         Arc::clone(self.handle.publisher())
     }
 
-    /// Ends with the service. Followers and sweepers wait for it.
+    /// Returns the shutdown of background tasks. It ends with the service, and followers and
+    /// sweepers wait for it.
     pub fn background(&self) -> Shutdown {
         self.opened.background.clone()
     }
 
-    /// A client of a neighbour. `urls` is a list with commas.
+    /// Creates a client of a neighbour. `urls` is a comma-separated list.
     ///
     /// # Errors
     /// When the list has no valid address.
@@ -177,14 +178,15 @@ impl<C: Send + 'static> Service<C> {
         tokio::spawn(follow(source, client, publisher, self.background(), absorb));
     }
 
-    /// Lets a route take requests without a token. Its handler checks another proof.
+    /// Lets a route accept requests without a token. Its handler checks another proof.
     #[must_use]
     pub fn open_route(mut self, method: Method, route: &'static str) -> Self {
         self.open_routes.push((method, route));
         self
     }
 
-    /// Serves `routes` and what every service has: health, invariants, audit and changes.
+    /// Serves `routes` and the common routes of every service: health, invariants, audit and
+    /// changes.
     ///
     /// # Errors
     /// When the settings of the server are not usable.
@@ -247,17 +249,17 @@ pub struct Running {
 }
 
 impl Running {
-    /// Runs when the server has ended, before the last commit.
+    /// Sets a hook that runs after the server has ended and before the last commit.
     #[must_use]
     pub fn on_stop(mut self, hook: impl FnOnce() + Send + 'static) -> Self {
         self.on_stop = Some(Box::new(hook));
         self
     }
 
-    /// Returns after the shutdown, when every request is answered and the lease is given back.
+    /// Returns after the shutdown, when every request is answered and the lease is released.
     ///
     /// # Errors
-    /// When the server ended for another reason.
+    /// If the server ended for another reason.
     pub async fn stopped(self) -> anyhow::Result<()> {
         let served = self.server.await.context("the server did not end in order");
         if let Some(hook) = self.on_stop {
@@ -268,7 +270,7 @@ impl Running {
         served?
     }
 
-    /// Ends as a crash would: nothing more is committed, and the lease runs out.
+    /// Ends the service like a crash: no further commit follows, and the lease expires.
     pub fn kill(self) {
         self.server.abort();
         self.background.begin();

@@ -1,4 +1,4 @@
-//! Marks answers of a read-only service as stale: after the database went back in time, they show
+//! Marks responses of a read-only service as stale. After the database went back in time, they show
 //! the last commit of this process or the restored rows (R9).
 
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use axum::response::Response;
 use crate::Publisher;
 use crate::publisher::PublisherRole;
 
-/// On every successful answer while the service is read-only.
+/// Header of every successful response while the service is read-only.
 pub const STALE: HeaderName = HeaderName::from_static("hayward-stale");
 const WENT_BACK: HeaderValue = HeaderValue::from_static("went_back");
 
-/// Adds the header to the answers of these routes.
+/// Adds the header to the responses of these routes.
 pub fn mark_stale(router: Router, publisher: &Arc<Publisher>) -> Router {
     let publisher = Arc::clone(publisher);
     router.layer(from_fn(move |request: Request, next: Next| {

@@ -7,11 +7,11 @@ use hayward_service::health::{FollowerStatus, ServiceState};
 use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Publisher};
 
-/// Silence after which a neighbour is stale: two waits and some slack.
+/// Time without a response after which a neighbour is stale: two waits and some slack.
 const STALE: Duration = Duration::from_secs(2 * WAIT_SECONDS + 5);
 
-/// Ready while this replica leads. A neighbour that is down does not make it unready, because the
-/// service still accepts requests.
+/// Returns the state, which is ready while this replica leads. A neighbour that is down does not
+/// make it unready, because the service still accepts requests.
 pub fn service_state(publisher: &Publisher) -> ServiceState {
     let leading = publisher.leading();
     let followers = publisher

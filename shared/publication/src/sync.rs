@@ -1,4 +1,4 @@
-//! Locks that the tests replace, to check many interleavings.
+//! Locks that the tests replace in order to check many interleavings.
 
 #[cfg(test)]
 pub(crate) use hayward_interleavings::{Mutex, RwLock};

@@ -1,11 +1,12 @@
-//! The response of a publication: everything, or the changes since a cursor.
+//! The response of a publication: all entries, or the changes since a cursor.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Seconds one poll of a follower waits. After two waits of silence a follower is stale.
+/// Wait of one poll of a follower, in seconds. A follower without a response for two waits is
+/// stale.
 pub const WAIT_SECONDS: u64 = 10;
 
 /// `{ cursor, full, changed, removed }`. A full update holds every entry there is; whatever it does
@@ -21,7 +22,7 @@ pub struct Update<T> {
 }
 
 impl<T> Update<T> {
-    /// True when it says nothing but "I am alive".
+    /// Returns true if the update has no changes and only proves that the publisher is alive.
     pub fn is_empty(&self) -> bool {
         !self.full && self.changed.is_empty() && self.removed.is_empty()
     }

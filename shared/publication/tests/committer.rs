@@ -1,4 +1,4 @@
-//! The committer with a real PostgreSQL: an answered change is durable, an unfenced change is not
+//! The committer with a real PostgreSQL. A confirmed change is durable, an unfenced change is not
 //! written, and uncommitted changes are not visible.
 
 #[path = "committer/audit.rs"]

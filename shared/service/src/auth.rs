@@ -1,8 +1,8 @@
 //! Authentication: tokens, principals and scopes.
 //!
-//! Every service verifies tokens offline. A grant is an exact scope: there is no hierarchy and no
-//! prefix, and an unknown or missing scope grants nothing (S5). Expiry and revocation are checked
-//! on every request, also for a cached signature.
+//! Every service verifies tokens offline. A grant is an exact scope, without hierarchies or
+//! prefixes. An unknown or missing scope grants nothing (S5). Expiry and revocation are checked on
+//! every request, even for a cached signature.
 
 mod caller;
 mod groups;
@@ -40,11 +40,12 @@ pub struct Principal {
     pub scopes: Vec<Scope>,
     /// Groups in the token.
     pub groups: Groups,
-    /// Users that an orchestrator may represent; see [`ACT_AS`].
+    /// Users that an orchestrator may represent. See [`ACT_AS`].
     pub act_as: Vec<String>,
-    /// From the keys directory and not from the token; none outside a tenant.
+    /// Tenant of the user. It is read from the keys directory and not from the token. `None`
+    /// outside a tenant.
     pub tenant: Option<Arc<Tenant>>,
-    /// The orchestrator that acts for this user; none otherwise (S11).
+    /// The orchestrator that acts for this user. `None` if the user acts directly (S11).
     pub actor: Option<String>,
 }
 
@@ -70,13 +71,14 @@ impl Principal {
         Self { tenant, ..self }
     }
 
-    /// Operators, viewers and services see all users.
+    /// Returns whether the caller sees all users. Operators, viewers and services do.
     pub fn sees_all_users(&self) -> bool {
         self.has(&Scope::Operator) || self.has(&Scope::Viewer) || self.service().is_some()
     }
 
-    /// Whether the caller may see this user by name; of other users it sees amounts only. Users see
-    /// themselves and their tenant. Orchestrators see the users that they may represent (S12).
+    /// Returns whether the caller may see this user by name. For other users the caller sees only
+    /// amounts. Users see themselves and their tenant. Orchestrators see the users that they may
+    /// represent (S12).
     pub fn may_see_user(&self, user: &str) -> bool {
         let tenant = self.tenant.as_ref();
         let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
@@ -94,8 +96,10 @@ impl Principal {
         self.scopes.contains(scope)
     }
 
+    /// Requires one of these scopes.
+    ///
     /// # Errors
-    /// 403 when the caller has none of these scopes; an empty list grants nothing (S4).
+    /// 403 if the caller has none of these scopes. An empty list grants nothing (S4).
     pub fn require(&self, any_of: &[Scope]) -> Result<(), Problem> {
         if any_of.iter().any(|scope| self.has(scope)) {
             return Ok(());
@@ -110,7 +114,7 @@ impl Principal {
     /// Requires a service of the fleet.
     ///
     /// # Errors
-    /// 403 when it is not.
+    /// 403 if the caller is not a service of the fleet.
     pub fn require_service(&self) -> Result<&str, Problem> {
         self.service()
             .ok_or_else(|| Problem::forbidden("this is for services of the fleet"))
@@ -119,7 +123,7 @@ impl Principal {
     /// Requires the agent of this node (S14).
     ///
     /// # Errors
-    /// 403 when it is not.
+    /// 403 if the caller is not this agent.
     pub fn require_agent(&self, node: &NodeName) -> Result<(), Problem> {
         let theirs = self
             .scopes
@@ -148,7 +152,7 @@ impl Principal {
         })
     }
 
-    /// The work with the tasks that the caller may lease; none for other callers.
+    /// Returns the work with the tasks that the caller may lease. Returns `None` for other callers.
     pub fn runner(&self) -> Option<&WorkId> {
         self.scopes.iter().find_map(|scope| match scope {
             Scope::Runner(work) => Some(work),

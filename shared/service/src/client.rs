@@ -1,8 +1,8 @@
 //! HTTP client for other services, with JSON bodies.
 //!
-//! A client has several addresses of one service and stays with the one that answers. After a
+//! A client has several addresses of one service and stays with the one that responds. After a
 //! failed connection or a 503 it moves to the next one, also among replicas behind one name. A
-//! request that may have been done is repeated only when its method is idempotent or it has an
+//! request that may have been executed is repeated only if its method is idempotent or it has an
 //! idempotency key. Redirects and proxies are never followed, and every wait has a timeout (S22).
 
 mod call;
@@ -29,24 +29,24 @@ pub use trust::{Authority, CA_FILE, CA_IN_KEYS};
 
 /// Default timeout of a call.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle timeout, shorter than that of the server.
+/// Idle timeout. It is shorter than that of the server.
 const IDLE: Duration = Duration::from_secs(45);
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The service refused.
+    /// The service refused the request.
     #[error("refused")]
     Problem(#[source] Problem),
-    /// No address was reached, or the answer was cut.
+    /// The client reached no address, or the response was incomplete.
     #[error("cannot reach {url}")]
     Unreachable {
         url: String,
         #[source]
         source: reqwest::Error,
     },
-    /// The answer has another shape than expected.
+    /// The response has an unexpected shape.
     #[error("cannot read the answer of {url}")]
     Unreadable {
         url: String,
@@ -59,7 +59,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The problem document of a refusal.
+    /// Returns the problem document of a refusal. Returns `None` for other errors.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Problem(problem) => Some(problem),
@@ -67,7 +67,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Problem(problem) => problem.retryable,
@@ -95,10 +95,10 @@ struct Shared {
 pub struct Client(Arc<Shared>);
 
 impl Client {
-    /// `urls` are base addresses of replicas of one service.
+    /// Creates a client. `urls` are base addresses of replicas of one service.
     ///
     /// # Errors
-    /// When there is no address, or one is invalid.
+    /// If there is no address, or one is invalid.
     pub fn new<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         token: TokenSource,
@@ -107,7 +107,7 @@ impl Client {
         let urls = urls
             .into_iter()
             .map(|url| {
-                // Without the slash, joining would replace the last part of a base path.
+                // Without the trailing slash, joining would replace the last part of a base path.
                 let base = format!("{}/", url.as_ref().trim().trim_end_matches('/'));
                 let url = Url::parse(&base)
                     .with_context(|| format!("{:?} is not an address", url.as_ref()))?;
@@ -132,15 +132,15 @@ impl Client {
         })))
     }
 
-    /// From a comma-separated list of addresses.
+    /// Creates a client from a comma-separated list of addresses.
     ///
     /// # Errors
-    /// As [`Client::new`].
+    /// Same as [`Client::new`].
     pub fn from_list(urls: &str, token: TokenSource) -> anyhow::Result<Self> {
         Self::new(urls.split(',').filter(|url| !url.trim().is_empty()), token)
     }
 
-    /// A call that is completed before it is sent. The path begins with `/`.
+    /// Creates a call, which is completed before it is sent. The path begins with `/`.
     pub fn call(&self, method: Method, path: impl Into<String>) -> Call {
         Call::new(self.clone(), method, path.into())
     }
@@ -149,7 +149,7 @@ impl Client {
         self.call(Method::GET, path).send().await
     }
 
-    /// A long poll: `patience` is the wait asked for and some time on top of it.
+    /// Sends a long poll. `patience` is the requested wait plus some slack.
     pub async fn get_with_timeout<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -166,7 +166,7 @@ impl Client {
         self.call(Method::PUT, path).body(body).send().await
     }
 
-    /// Sent only once, unless it has a key: see [`Call::idempotency_key`].
+    /// Sends a `POST`. It is sent only once unless it has a key: see [`Call::idempotency_key`].
     pub async fn post<B: Serialize + ?Sized, T: DeserializeOwned>(
         &self,
         path: &str,
@@ -188,7 +188,7 @@ impl Client {
         self.0.current.load(Ordering::Relaxed)
     }
 
-    /// Moves on from a failed address, unless another call did.
+    /// Moves on from a failed address unless another call already did.
     fn leave_address(&self, failed: usize) {
         let next = failed.wrapping_add(1);
         let _ = self

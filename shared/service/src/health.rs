@@ -17,25 +17,25 @@ use crate::config::insecure_modes::InsecureModes;
 use crate::http::authorization::{Role, RouteRoles, authorize};
 use crate::http::extract::Json;
 
-/// Without a token only the two probes answer (S1).
+/// Roles of the routes. Without a token, only the two probes respond (S1).
 const TABLE: RouteRoles = &[
     ("livez", &[Role::Anyone]),
     ("readyz", &[Role::Anyone]),
     ("show_status", &[Role::Authenticated]),
 ];
 
-/// State of a service, from the service itself.
+/// State of a service, reported by the service itself.
 #[derive(Debug, Clone, Default)]
 pub struct ServiceState {
-    /// Reasons why it is not ready; empty when ready.
+    /// Reasons why the service is not ready. Empty if it is ready.
     pub not_ready: Vec<String>,
-    /// Epoch of the writer's lease that it last held or saw.
+    /// Epoch of the writer's lease that the service last held or saw.
     pub epoch: Option<u64>,
     pub leader: bool,
     /// Newest committed revision.
     pub revision: Option<u64>,
     pub followers: Vec<FollowerStatus>,
-    /// Insecure modes besides those of the server.
+    /// Insecure modes in addition to those of the server.
     pub insecure_modes: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl<F: Fn() -> ServiceState + Send + Sync> StatusSource for F {
     }
 }
 
-/// The health routes.
+/// Handler of the health routes.
 #[derive(Clone)]
 pub struct Health {
     /// Name of the service.
@@ -77,7 +77,7 @@ pub struct Health {
     pub version: &'static str,
     pub started: Instant,
     pub source: Arc<dyn StatusSource>,
-    /// The newest migration this version knows.
+    /// The newest migration that this version knows.
     pub schema: Option<u64>,
 }
 
@@ -98,7 +98,7 @@ impl Health {
         self
     }
 
-    /// The three routes, to be merged into those of the service.
+    /// Returns the three routes. The service merges them into its own.
     pub fn routes(self) -> OpenApiRouter {
         let routes = OpenApiRouter::default()
             .routes(routes!(livez))
@@ -151,7 +151,7 @@ async fn readyz(State(health): State<Health>, caller: Option<Extension<Caller>>)
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not_ready")
     };
-    // Without a token the answer has no details (S1).
+    // Without a token the response has no details (S1).
     let Json(answer) = answer(text);
     let not_ready = caller.map(|_| failing);
     (

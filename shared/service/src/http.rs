@@ -1,4 +1,4 @@
-//! The HTTP server of a service: connections, limits, requests, answers and their description.
+//! The HTTP server of a service: connections, limits, requests, responses and their description.
 
 pub mod authentication;
 pub mod authorization;

@@ -1,7 +1,7 @@
 //! `GET /v1/invariants`: the rules of the specification, evaluated on live state.
 //!
 //! Each service evaluates its rules in pure code. This module evaluates them on request and every
-//! minute, limits how often, stores the last results, and logs each change of a result. An
+//! minute, and limits how often. It stores the last results and logs each change of a result. An
 //! evaluation only reads memory.
 
 mod gauges;
@@ -29,17 +29,17 @@ use crate::runtime::shutdown::Shutdown;
 
 use history::{History, Transition};
 
-/// Pause between two evaluations without a request.
+/// Interval of evaluations without a request.
 const INTERVAL: Duration = Duration::from_mins(1);
-/// A pause is at least this many times the duration of the last evaluation. Sooner requests get the
-/// last answer.
+/// Minimum ratio of a pause to the duration of the last evaluation. Earlier requests get the last
+/// result.
 const MIN_PAUSE_FACTOR: u32 = 50;
 /// Longest pause before the next evaluation.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Timeout of an evaluation.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Evidence may name the work of any user (S12).
+/// Only these roles may read the results, because evidence may name the work of any user (S12).
 const TABLE: RouteRoles = &[("list_invariants", &[Role::Operator, Role::Viewer])];
 
 /// Result of one rule at the last check.
@@ -120,7 +120,7 @@ pub trait InvariantSource: Send + Sync {
     fn evaluate(&self) -> Pin<Box<dyn Future<Output = Result<Evaluation, Problem>> + Send + '_>>;
 }
 
-/// Without findings, for the description of the API.
+/// Source without findings, for the description of the API.
 struct NoSource;
 
 impl InvariantSource for NoSource {
@@ -129,7 +129,7 @@ impl InvariantSource for NoSource {
     }
 }
 
-/// Monitors the rules of one service. Cheap to clone.
+/// Monitor of the rules of one service. It is cheap to clone.
 #[derive(Clone)]
 pub struct InvariantMonitor {
     service: &'static str,
@@ -142,7 +142,8 @@ pub struct InvariantMonitor {
 struct Progress {
     history: History,
     last: Option<(Instant, Duration, Invariants)>,
-    /// The last failure. An evaluation goes on after its timeout, so the next one pauses too.
+    /// The last failure, with its time and duration. An evaluation continues after its timeout, so
+    /// the next one pauses too.
     failed: Option<(Instant, Duration, Problem)>,
 }
 
@@ -156,7 +157,7 @@ impl InvariantMonitor {
         }
     }
 
-    /// For the description of the API only.
+    /// Creates a monitor for the description of the API only.
     pub fn described(service: &'static str) -> Self {
         Self::new(service, NoSource)
     }
@@ -167,7 +168,7 @@ impl InvariantMonitor {
         self
     }
 
-    /// The route, to be merged into those of the service.
+    /// Returns the route. The service merges it into its own.
     pub fn routes(self) -> OpenApiRouter {
         let routes = OpenApiRouter::default().routes(routes!(list_invariants));
         authorize(routes, TABLE).with_state(self)
@@ -182,17 +183,17 @@ impl InvariantMonitor {
                     () = tokio::time::sleep(INTERVAL) => {}
                     () = shutdown.wait() => return,
                 }
-                // Fails on a replica that does not lead.
+                // This fails on a replica that does not lead.
                 drop(monitor.evaluate().await);
             }
         });
     }
 
-    /// Evaluates the rules, or returns the last answer when it is recent. One evaluation runs at a
+    /// Evaluates the rules, or returns the last result if it is recent. One evaluation runs at a
     /// time.
     ///
     /// # Errors
-    /// When this replica does not lead, or the evaluation took too long.
+    /// If this replica does not lead, or the evaluation took too long.
     pub async fn evaluate(&self) -> Result<Invariants, Problem> {
         let mut progress = self.progress.lock().await;
         if let Some((taken, cost, answer)) = &progress.last

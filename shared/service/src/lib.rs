@@ -1,9 +1,9 @@
-//! The runtime of every Hayward service: clock, problems, extractors, tokens, settings, telemetry,
-//! a client, and a server with limits.
+//! The runtime of every Hayward service: clock, problem documents, extractors, tokens, settings,
+//! telemetry, a client, and a server with limits.
 //!
-//! It has no database; publications and SQL are in other crates. Defaults are safe: a request
-//! without a token gets 401, a body over the limit 413, and a listener beyond loopback needs TLS
-//! (S4).
+//! This crate uses no database. Publications and SQL are in other crates. Defaults are safe: a
+//! request without a token gets 401, a body over the limit 413, and a listener beyond loopback
+//! needs TLS (S4).
 //!
 //! A service reads its [`config`], starts [`telemetry`], opens its [`auth::Keys`], describes its
 //! routes with [`documented`], and passes them to a [`Server`].

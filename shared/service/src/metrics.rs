@@ -2,7 +2,7 @@
 //! created from that description, so name, unit and attributes always agree.
 //!
 //! Counters and histograms are recorded where an event happens. The leader sets gauges as
-//! [`Reading`]s from time to time: see [`board`]. Without a collector, no value is measured.
+//! [`Reading`]s from time to time: see [`gauges`]. Without a collector, no value is measured.
 
 pub mod catalogue;
 mod docs_page;
@@ -20,10 +20,10 @@ use opentelemetry::{KeyValue, Value, global};
 pub use docs_page::document;
 pub use gauges::Reading;
 
-/// Set once by telemetry.
+/// Whether metrics are exported. Telemetry sets it once.
 pub(crate) static ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Whether metrics are exported. Otherwise nothing is measured.
+/// Returns whether metrics are exported. Otherwise no value is measured.
 pub fn metrics_enabled() -> bool {
     ENABLED.load(Ordering::Relaxed)
 }
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// The groups of metrics in the documentation, and those of HTTP and the process.
+/// Groups of metrics in the documentation. HTTP and the process have their own groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     Waiting,
@@ -77,7 +77,7 @@ pub enum Group {
 pub enum Values {
     /// One of these words.
     Listed(&'static [&'static str]),
-    /// A bounded set, described by this text.
+    /// One value of a bounded set, which this text describes.
     Bounded(&'static str),
 }
 
@@ -103,12 +103,13 @@ impl Attribute {
         }
     }
 
-    /// The attribute with a value.
+    /// Returns the attribute with a value.
     pub fn is(&'static self, value: impl Into<Value>) -> KeyValue {
         KeyValue::new(self.key, value)
     }
 
-    /// Whether the attribute may have this value. Only values from other sources are checked.
+    /// Returns whether the attribute may have this value. Only values from other sources are
+    /// checked.
     pub fn allows(&self, value: &str) -> bool {
         match self.values {
             Values::Listed(words) => words.contains(&value),
@@ -117,12 +118,12 @@ impl Attribute {
     }
 }
 
-/// One metric: its description, and its instrument after the first use.
+/// One metric: its description, and its instrument, which is created at the first use.
 #[derive(Debug)]
 pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
-    /// UCUM, or the counted thing in braces.
+    /// Unit in UCUM notation, or the counted thing in braces.
     pub unit: &'static str,
     /// Description for people: one sentence without a full stop.
     pub what: &'static str,
@@ -213,13 +214,14 @@ impl Metric {
         self
     }
 
-    /// Marks a metric that is reported only in unusual situations.
+    /// Marks a metric as reported only in unusual situations.
     const fn rare(mut self) -> Self {
         self.quiet = false;
         self
     }
 
-    /// Creates the instrument at first use, when the exporters of the process exist.
+    /// Returns the instrument. It is created at the first use, when the exporters of the process
+    /// exist.
     fn instrument(&'static self) -> &'static Instrument {
         self.instrument.get_or_init(|| {
             let meter = global::meter(SCOPE);
@@ -269,7 +271,7 @@ impl Metric {
         self.record(time.as_secs_f64(), attributes);
     }
 
-    /// A reading of a gauge.
+    /// Returns a reading of a gauge.
     pub fn reading(&'static self, value: f64, attributes: Vec<KeyValue>) -> Reading {
         Reading {
             metric: self,
@@ -278,7 +280,7 @@ impl Metric {
         }
     }
 
-    /// A reading of a gauge that counts things.
+    /// Returns a reading of a gauge that counts things.
     #[expect(
         clippy::cast_precision_loss,
         reason = "nobody counts beyond 2^53 of anything"
@@ -287,7 +289,7 @@ impl Metric {
         self.reading(count as f64, attributes)
     }
 
-    /// The name that Prometheus shows behind a collector.
+    /// Returns the name of this metric in Prometheus, as a collector would convert it.
     pub fn prometheus(&self) -> String {
         let mut name = self.name.replace('.', "_");
         let unit: Cow<'static, str> = match self.unit {

@@ -1,7 +1,7 @@
 //! Problem documents (RFC 9457) with a closed list of codes (A8).
 //!
-//! The client gets the [`Problem`]. Its cause is logged once and never sent, because it may name
-//! hosts, tables or people.
+//! The client gets the [`Problem`]. Its cause is logged once and never sent, because it may contain
+//! names of nodes, tables or people.
 
 mod code;
 mod wire;
@@ -33,7 +33,7 @@ pub struct Problem {
     /// Description for people.
     pub detail: Box<str>,
     pub errors: Vec<FieldFault>,
-    /// True when the same request may succeed later.
+    /// Whether the same request may succeed later.
     pub retryable: bool,
     pub retry_after_ms: Option<u64>,
     pub request_id: Option<Box<str>>,
@@ -43,7 +43,7 @@ pub struct Problem {
     details: Option<Box<Details>>,
 }
 
-/// Parts that few problems have; boxed to keep [`Problem`] small.
+/// Fields that few problems have. They are boxed to make [`Problem`] small.
 #[derive(Clone, Default)]
 struct Details {
     /// Extension members (RFC 9457, 3.2), by name.
@@ -66,7 +66,7 @@ impl Problem {
         }
     }
 
-    /// An internal error. Only the log has the cause.
+    /// Creates the problem for an internal error. Only the log has the cause.
     pub fn internal(cause: impl Into<anyhow::Error>) -> Self {
         Self::new(
             Code::Internal,
@@ -75,12 +75,12 @@ impl Problem {
         .with_cause(cause)
     }
 
-    /// A dependency is unavailable.
+    /// Creates the problem for an unavailable dependency.
     pub fn unavailable(what: impl Into<String>, cause: impl Into<anyhow::Error>) -> Self {
         Self::new(Code::Unavailable, what).with_cause(cause)
     }
 
-    /// This replica does not lead.
+    /// Creates the problem for a replica that does not lead.
     pub fn standby() -> Self {
         Self::new(
             Code::Standby,
@@ -117,7 +117,7 @@ impl Problem {
         self
     }
 
-    /// An extension member.
+    /// Returns an extension member.
     pub fn extension(&self, name: &str) -> Option<&serde_json::Value> {
         self.details.as_ref()?.extensions.get(name)
     }
@@ -144,7 +144,7 @@ impl Problem {
         self.details.as_ref()?.cause.as_deref()
     }
 
-    /// The document without logging. The server renders it again with the ids.
+    /// Returns the response without logging. The server renders it again with the ids.
     pub(crate) fn render(self) -> Response {
         let status = self.status();
         let retry_after = self.retry_after_ms.map(|ms| ms.div_ceil(1000).max(1));
@@ -156,7 +156,7 @@ impl Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.code == Code::Standby {
-            // Replicas may share a name: the next connection may reach another one.
+            // Replicas may share a name, so the next connection may reach another one.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if status == http::StatusCode::UNAUTHORIZED {
@@ -216,7 +216,7 @@ impl From<anyhow::Error> for Problem {
     }
 }
 
-/// `items[0].name` as a JSON pointer: `/items/0/name`.
+/// Converts a path such as `items[0].name` to a JSON pointer: `/items/0/name`.
 pub(crate) fn pointer_of(path: &str) -> String {
     let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
     parts.fold(String::new(), |mut pointer, part| {

@@ -8,16 +8,18 @@ pub mod shutdown;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// This file is part of released images. It is a file because the environment of a container can be
-/// set freely, and its root file system is read-only.
+/// Path of a file that marks released images. It is a file because the environment of a container
+/// can be set freely, and the root file system of the container is read-only.
 pub(crate) const RELEASE: &str = "/usr/share/hayward/release";
 
-/// Tasks that a busy thread runs before it polls for I/O. With the default of 61, a flood of one
-/// caller delays others by milliseconds (G13).
+/// Number of tasks that a busy thread runs before it polls for I/O. With the default of 61, a flood
+/// of requests from one caller delays others by milliseconds (G13).
 const EVENT_INTERVAL: u32 = 8;
 
+/// Creates the runtime.
+///
 /// # Errors
-/// When the system creates no thread.
+/// If the system creates no thread.
 pub fn runtime() -> std::io::Result<Runtime> {
     builder().build()
 }
@@ -41,7 +43,7 @@ mod tests {
 
     const CALLS: usize = 200;
 
-    /// A busy thread polls for I/O after a few tasks.
+    /// A busy thread polls for I/O after a few tasks (G13).
     #[test]
     fn io_is_polled_between_a_few_tasks() {
         let one = builder().worker_threads(1).build().unwrap();
@@ -51,7 +53,7 @@ mod tests {
         );
         for _ in 0..3 {
             let (done, over) = (Arc::clone(&done), Arc::clone(&over));
-            // This does not use `yield_now`, which polls for I/O first.
+            // This task does not use `yield_now`, because that polls for I/O first.
             one.spawn(std::future::poll_fn(move |cx| {
                 done.fetch_add(1, SeqCst);
                 cx.waker().wake_by_ref();
@@ -89,7 +91,7 @@ mod tests {
             tokio::spawn(receive).await.unwrap()
         });
         over.store(true, SeqCst);
-        // Some calls are late by themselves: this machine has other business.
+        // Some calls are late because the node runs other programs too.
         waited.sort_unstable();
         let usual = waited[CALLS / 2];
         assert!(usual <= 15, "{usual} tasks were done before it");

@@ -1,9 +1,9 @@
 //! Logs, traces and metrics of a process (T1).
 //!
-//! Logs go to standard error, as text on a terminal and as JSON otherwise. With a collector, all
-//! signals go there too. When it is down, data is dropped and counted, and nothing waits. Metrics
-//! can also be scraped: see [`mod@scrape`]. A process has one subscriber for all its services.
-//! Their signals have the attribute `hayward.service`.
+//! Logs go to standard error, as text on a terminal and as JSON otherwise. If a collector is set,
+//! all signals go there too. If it is down, data is dropped and counted, and no code waits for it.
+//! Metrics can also be scraped: see [`mod@scrape`]. A process has one subscriber for all its
+//! services. Their signals have the attribute `hayward.service`.
 //!
 //! The filter of the log does not affect the collector.
 
@@ -42,8 +42,8 @@ pub use crate::trace::traces_enabled;
 pub(crate) use scrape::reader;
 pub(crate) use scrape::{CONTENT_TYPE, scrape};
 
-/// Libraries whose events are used from level warning: some log while exporting, which would cause
-/// more exports.
+/// Libraries whose events are used from level warning. Some of them log while exporting, which
+/// would cause more exports.
 const QUIET: [&str; 8] = [
     "hyper",
     "hyper_util",
@@ -54,13 +54,14 @@ const QUIET: [&str; 8] = [
     "tower",
     "sqlx",
 ];
-/// Target of spans of routine requests: for the log only.
+/// Target of spans of routine requests. These spans are only for the log.
 pub(crate) const LOG_ONLY: &str = "hayward::chatter";
 
 static INITIALIZED: OnceLock<()> = OnceLock::new();
 static INITIALIZING: Mutex<()> = Mutex::new(());
 
-/// Flushes the exporters when it is dropped. Empty for all but the first caller of [`init`].
+/// Guard that flushes the exporters when it is dropped. It is empty for all but the first caller of
+/// [`init`].
 #[must_use = "telemetry ends when this is dropped"]
 #[derive(Default)]
 pub struct Telemetry {
@@ -70,7 +71,7 @@ pub struct Telemetry {
 /// Starts the telemetry of the process, once.
 ///
 /// # Errors
-/// When the filter or the address of the collector is invalid.
+/// If the filter or the address of the collector is invalid.
 pub fn init(service: &str, settings: &ServerSettings) -> anyhow::Result<Telemetry> {
     let _turn = INITIALIZING.lock();
     if INITIALIZED.get().is_some() {
@@ -128,7 +129,7 @@ fn subscribe(exporters: Option<&Exporters>, settings: &ServerSettings) -> anyhow
         .with(text.with_filter(filter(&settings.log_filter)?))
         .with(logs)
         .with(statements)
-        // With a filter, so that disabled events cost nothing.
+        // The filter ensures that disabled events cost nothing.
         .with(log_throttle::LogThrottle::default().with_filter(exported()))
         .try_init();
     // A test may have its own subscriber.
@@ -138,7 +139,7 @@ fn subscribe(exporters: Option<&Exporters>, settings: &ServerSettings) -> anyhow
     Ok(())
 }
 
-/// Events that are exported to a collector.
+/// Returns the filter of events that are exported to a collector.
 fn exported() -> Targets {
     let all = Targets::new().with_default(LevelFilter::INFO);
     all.with_targets(QUIET.map(|library| (library, LevelFilter::WARN)))
@@ -157,7 +158,7 @@ fn filter(directives: &str) -> anyhow::Result<EnvFilter> {
 }
 
 impl Telemetry {
-    /// Flushes and ends. Call it from a thread that may block for some seconds.
+    /// Flushes the exporters and ends them. Call it from a thread that may block for some seconds.
     pub fn shutdown(mut self) {
         self.finish();
     }

@@ -22,10 +22,10 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use crate::metrics::catalogue::SERVICE;
 use crate::runtime::clock::offset;
 
-/// Set once by telemetry.
+/// Whether traces are exported. Telemetry sets it once.
 pub(crate) static ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Whether traces are exported. Otherwise none is stored.
+/// Returns whether traces are exported. Otherwise no trace parent is stored.
 pub fn traces_enabled() -> bool {
     ENABLED.load(Ordering::Relaxed)
 }
@@ -44,7 +44,7 @@ impl fmt::Display for TraceParent {
 }
 
 impl TraceParent {
-    /// None for an invalid or unsampled one.
+    /// Parses a trace parent. Returns `None` for an invalid or unsampled one.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let version = parts.next()?;
@@ -66,7 +66,7 @@ impl TraceParent {
         (context.is_valid() && context.is_sampled()).then_some(Self(context))
     }
 
-    /// The context of the current span; none if traces are not exported.
+    /// Returns the context of the current span. Returns `None` if traces are not exported.
     pub fn current() -> Option<Self> {
         if !traces_enabled() {
             return None;
@@ -75,7 +75,7 @@ impl TraceParent {
         Self::from_context(context.span().span_context().clone())
     }
 
-    /// Log lines belong to it until the guard is dropped.
+    /// Makes this the current context. Log lines belong to it until the guard is dropped.
     pub fn enter(&self) -> ContextGuard {
         self.context().attach()
     }
@@ -85,7 +85,7 @@ impl TraceParent {
     }
 }
 
-/// Now, for spans.
+/// Returns the current time, for spans.
 pub fn now() -> SystemTime {
     let here = opentelemetry::time::now();
     let ahead_ms = offset::offset_ms().unwrap_or(0);
@@ -98,18 +98,18 @@ pub fn now() -> SystemTime {
     stepped.unwrap_or(here)
 }
 
-/// From a stored timestamp.
+/// Converts a stored timestamp.
 pub fn system_time(moment: Timestamp) -> SystemTime {
     let since = u64::try_from(moment.unix_ms()).unwrap_or(0);
     SystemTime::UNIX_EPOCH + Duration::from_millis(since)
 }
 
-/// This long ago.
+/// Returns the time this long ago.
 pub fn before_now(time: Duration) -> SystemTime {
     now().checked_sub(time).unwrap_or_else(now)
 }
 
-/// A span that is being described.
+/// Builder of a span.
 pub struct SpanBuilder {
     name: Cow<'static, str>,
     at: SystemTime,
@@ -119,7 +119,7 @@ pub struct SpanBuilder {
 }
 
 impl SpanBuilder {
-    /// A span of this service.
+    /// Creates the builder of a span of this service.
     pub fn new(service: &'static str, name: &'static str) -> Self {
         Self {
             name: name.into(),
@@ -150,7 +150,7 @@ impl SpanBuilder {
         self
     }
 
-    /// Spans may hold ids; metrics may not (T3).
+    /// Adds an attribute. Spans may contain ids, unlike metrics (T3).
     #[must_use]
     pub fn with_attribute(
         mut self,
@@ -182,11 +182,11 @@ impl SpanBuilder {
     }
 }
 
-/// A span that has begun. It ends when it is dropped.
+/// A span that has begun. It ends when this value is dropped.
 pub struct OpenSpan(BoxedSpan);
 
 impl OpenSpan {
-    /// Its trace parent; none when it is not sampled.
+    /// Returns the trace parent of the span. Returns `None` if the span is not sampled.
     pub fn trace_parent(&self) -> Option<TraceParent> {
         TraceParent::from_context(self.0.span_context().clone())
     }
@@ -205,7 +205,7 @@ impl OpenSpan {
     }
 }
 
-/// The trace context in the headers of a request or an answer.
+/// Reads the trace context from the headers of a request or a response.
 pub(crate) fn extract_context(headers: &HeaderMap) -> Context {
     global::get_text_map_propagator(|propagator| propagator.extract(&HeaderReader(headers)))
 }
@@ -216,7 +216,7 @@ pub(crate) fn inject_context(context: &Context, headers: &mut HeaderMap) {
     });
 }
 
-/// Adds `traceparent` of the current span.
+/// Adds the `traceparent` of the current span.
 pub(crate) fn inject_current(headers: &mut HeaderMap) {
     inject_context(&tracing::Span::current().context(), headers);
 }
@@ -243,7 +243,7 @@ struct HeaderWriter<'a>(&'a mut HeaderMap);
 
 impl Injector for HeaderWriter<'_> {
     fn set(&mut self, key: &str, value: String) {
-        // An empty `tracestate` carries nothing.
+        // An empty `tracestate` is omitted.
         if value.is_empty() {
             return;
         }

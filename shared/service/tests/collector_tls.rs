@@ -1,5 +1,5 @@
-//! Telemetry over TLS: the certificate of a collector is verified with the file of its authority
-//! only. The file is read again when it changes (S3).
+//! Telemetry over TLS. The certificate of a collector is verified only with the authority in the
+//! file. The file is read again when it changes (S3).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -48,7 +48,7 @@ impl axum::serve::Listener for Tls {
 }
 
 /// Writes the certificate of a new authority to the file. Returns an acceptor with a certificate
-/// for this machine that the authority signed.
+/// for localhost that the authority signed.
 fn authority(file: &Path) -> TlsAcceptor {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -79,7 +79,7 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// One test, because a process has one subscriber.
+/// This is a single test, because a process has one subscriber.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_is_verified_with_its_authority_also_after_a_change() {
     let dir = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ use hayward_service::{
 };
 use http::header::CONTENT_TYPE;
 
-/// An address with a port that is free at this moment.
+/// Returns an address with a port that is free at this moment.
 fn a_port() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
@@ -32,7 +32,7 @@ async fn asked(at: SocketAddr, token: Option<&str>) -> reqwest::Response {
     client.send().await.unwrap()
 }
 
-/// Series by name, and the type of each family.
+/// Returns the series by name, and the type of each family.
 fn read(page: &str) -> (BTreeMap<&str, Vec<&str>>, BTreeMap<&str, &str>) {
     let (mut series, mut types) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
     for line in page.lines() {
@@ -93,7 +93,7 @@ fn echoed_thrice(page: &str) {
     assert!(whole.unwrap().ends_with(" 3"), "{whole:?}");
 }
 
-/// One test, because a process has one telemetry.
+/// This is a single test, because a process has one telemetry.
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_readable_with_a_permitted_scope_and_without_a_collector() {
     let dir = tempfile::tempdir().unwrap();

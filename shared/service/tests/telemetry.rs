@@ -38,7 +38,7 @@ fn all<M: prost::Message + Default>(received: &Received, kind: &str) -> Vec<M> {
     (status = 200, description = "as ever")))]
 async fn old() {}
 
-/// Uses a deprecated route: twice as ann, once without a known caller.
+/// Uses a deprecated route: twice as the user ann, once without a caller.
 async fn uses_what_is_deprecated() {
     let notice = Notice {
         since: 1_688_169_599,
@@ -61,7 +61,7 @@ async fn uses_what_is_deprecated() {
     }
 }
 
-/// One test, because a process has one subscriber.
+/// This is a single test, because a process has one subscriber.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_receives_spans_logs_and_metrics_and_its_loss_delays_nothing() {
     let received = Received::default();
@@ -98,7 +98,7 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_loss_delays_nothing
     let span = spans.find(|span| span.name == "round").expect("our span");
     let logs: Vec<ExportLogsServiceRequest> = all(&received, "logs");
     let records = logs.iter().flat_map(|log| &log.resource_logs[0].scope_logs);
-    // Finds the record by its text, because the order within a batch is undefined.
+    // The record is found by its text, because the order within a batch is undefined.
     let record = records
         .flat_map(|scope| &scope.log_records)
         .find(|record| format!("{:?}", record.body).contains("a plan"))
@@ -119,7 +119,7 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_loss_delays_nothing
         "{used}"
     );
 
-    // The collector is gone, and logging does not notice (F47).
+    // The collector is gone, but logging does not block (F47).
     collector.abort();
     let began = Instant::now();
     for number in 0..20_000 {

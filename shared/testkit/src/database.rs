@@ -3,8 +3,8 @@
 //! The first test with a given set of schemas runs their migrations. Later tests get a copy of that
 //! database. Fault tests use their own [`TestServer`].
 //!
-//! The database of a finished test is removed when the next test requests one, so that disk usage
-//! is limited to running tests.
+//! The database of a finished test is removed when the next test requests one. Disk usage is
+//! therefore limited to running tests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 use crate::ground::{Ground, settings};
 
-/// A database for one test. It must be kept while anything uses the database.
+/// A database for one test. Its value must live as long as the test uses the database.
 #[derive(Debug)]
 pub struct TestDatabase {
     name: String,
@@ -25,11 +25,12 @@ pub struct TestDatabase {
     ended: Ended,
 }
 
-/// Addresses of the databases of finished tests.
+/// Addresses of the databases of finished tests. They can be removed.
 type Ended = Arc<Mutex<Vec<String>>>;
 
 impl TestDatabase {
-    /// The address for a role: `postgres` for the superuser, the name of a schema for its runner.
+    /// Returns the address for a role: `postgres` for the superuser, the name of a schema for its
+    /// runner.
     pub fn url(&self, role: &str) -> String {
         self.admin.replacen("//postgres@", &format!("//{role}@"), 1)
     }
@@ -46,7 +47,7 @@ impl Drop for TestDatabase {
     }
 }
 
-/// A new database with these schemas, on the server shared by all tests of this process.
+/// Creates a database with these schemas, on the server shared by all tests of this process.
 pub async fn database(schemas: &[Schema<'_>]) -> TestDatabase {
     static SHARED: OnceCell<TestServer> = OnceCell::const_new();
     SHARED
@@ -60,7 +61,7 @@ pub async fn database(schemas: &[Schema<'_>]) -> TestDatabase {
 /// do not change.
 #[derive(Debug)]
 pub struct TestServer {
-    // Declared before the ground, so that the server stops before its folder is removed.
+    // The server is declared before the ground, so that it stops before its folder is removed.
     running: AsyncMutex<Option<Embedded>>,
     ground: Ground,
     numbers: AtomicU32,
@@ -69,6 +70,8 @@ pub struct TestServer {
 }
 
 impl TestServer {
+    /// Starts a server.
+    ///
     /// # Panics
     /// If Postgres is not installed, or the server does not start.
     pub async fn start() -> Self {
@@ -85,7 +88,7 @@ impl TestServer {
         }
     }
 
-    /// A new database with these schemas.
+    /// Creates a database with these schemas.
     ///
     /// # Panics
     /// If the server is stopped, or a migration fails.
@@ -113,7 +116,7 @@ impl TestServer {
         TestDatabase { name, admin, ended }
     }
 
-    /// Removes databases of finished tests. A database that cannot be removed only uses disk space.
+    /// Removes databases of finished tests. If one cannot be removed, it only uses disk space.
     async fn sweep(&self) {
         let ended = std::mem::take(&mut *self.ended.lock());
         for admin in ended {
@@ -163,7 +166,7 @@ impl TestServer {
     }
 }
 
-/// Equal for sets of schemas that give the same tables.
+/// Returns a text that is equal for sets of schemas with the same tables.
 fn fingerprint(schemas: &[Schema<'_>]) -> String {
     let mut text = String::new();
     for schema in schemas {

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// Longer than any event takes. Reaching it means that the event never comes.
+/// Timeout of an event. Reaching it means that the event never comes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One event.
@@ -32,7 +32,7 @@ impl Events {
     /// Sends `GET path` to a service at `url`, `http://address`.
     ///
     /// # Panics
-    /// If no service answers there.
+    /// If no service responds there.
     pub async fn open(url: &str, path: &str, token: &str, headers: &[(&str, &str)]) -> Self {
         let address = url.trim_start_matches("http://").trim_end_matches('/');
         let stream = TcpStream::connect(address).await.expect("a service");
@@ -62,16 +62,16 @@ impl Events {
         }
     }
 
-    /// The next event; none at the end of the stream.
+    /// Returns the next event. Returns `None` at the end of the stream.
     ///
     /// # Panics
-    /// If neither comes.
+    /// If neither an event nor the end comes.
     pub async fn next(&mut self) -> Option<Event> {
         let reading = tokio::time::timeout(PATIENCE, self.read());
         reading.await.expect("an event, or the end of the stream")
     }
 
-    /// The next event that is not a bookmark.
+    /// Returns the next event that is not a bookmark. Returns `None` at the end of the stream.
     ///
     /// # Panics
     /// If neither an event nor the end comes.
@@ -84,7 +84,8 @@ impl Events {
         }
     }
 
-    /// Bodies are chunked, with the size before each chunk. A chunk starts and ends with an event.
+    /// Reads one event. Bodies are chunked, with the size before each chunk. A chunk starts and
+    /// ends with an event.
     async fn read(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.waiting.pop_front() {

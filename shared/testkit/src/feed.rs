@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// An arbitrary constant.
+/// Lineage of every feed. The value is arbitrary.
 const LINEAGE: &str = "6f1c2a9e-3b7d-4c55-8a10-000000000001";
-/// Shorter than the wait of a real neighbour, so that a test does not wait long for an answer.
+/// Longest wait of a poll. It is shorter than that of a real neighbour, so that tests are fast.
 const MAX_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct Map {
 pub struct Feed {
     map: Arc<Mutex<Map>>,
     news: watch::Sender<u64>,
-    /// While false, requests get no answer.
+    /// Whether requests get a response.
     answers: watch::Sender<bool>,
     /// The revision that the follower named in its latest request.
     known: watch::Sender<Option<u64>>,
@@ -51,7 +51,7 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// A feed that answers no request until [`Self::answer`] is called.
+    /// Creates a feed that responds to no request until [`Self::answer`] is called.
     pub fn silent() -> Self {
         let feed = Self::default();
         feed.answer(false);
@@ -76,19 +76,19 @@ impl Feed {
         self.set([(key.to_owned(), None)]);
     }
 
-    /// The entry that was put last.
+    /// Returns the entry that was put last.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let entry = self.map.lock().entries.get(key)?.1.clone()?;
         serde_json::from_value(entry).ok()
     }
 
-    /// Waits until the follower has absorbed the last change: it commits an update before the next
-    /// request. Returns at once if the feed does not answer.
+    /// Waits until the follower has absorbed the last change, which it commits before the next
+    /// request. Returns at once if the feed does not respond.
     pub async fn taken(&self) {
         let has_all = |known: &Option<u64>| {
             !*self.answers.borrow() || known.is_some_and(|known| known >= self.map.lock().revision)
         };
-        // We own the sender, so it cannot end.
+        // This value owns the sender, so the channel cannot close.
         let _ = self.known.subscribe().wait_for(has_all).await;
     }
 

@@ -18,7 +18,7 @@ use hayward_postgres::{Embedded, Settings, binaries};
 
 use crate::wait::until;
 
-/// A folder for one server. It is ours until this is dropped.
+/// A folder for one server. It is reserved until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) home: PathBuf,
@@ -57,7 +57,8 @@ impl Drop for Ground {
     }
 }
 
-/// Commits of a test survive its processes and need not survive the machine.
+/// Returns the settings of a test server. Commits survive the processes of a test and need not
+/// survive a crash of the system.
 pub(crate) fn settings(home: &Path) -> Settings {
     Settings {
         durable: false,
@@ -66,8 +67,8 @@ pub(crate) fn settings(home: &Path) -> Settings {
     }
 }
 
-/// The target directory of this build, or the temporary directory of the system if the account of
-/// the server cannot reach the former.
+/// Returns the target directory of this build. Returns the temporary directory of the system if the
+/// account of the server cannot reach the former.
 fn base() -> PathBuf {
     let target = env::current_exe().ok().and_then(|program| {
         program
@@ -88,7 +89,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Polls instead of blocking, because the holder may be a task of this thread.
+/// Takes the lock. It polls instead of blocking, because the holder may be a task of this thread.
 async fn lock(path: &Path) -> io::Result<File> {
     let file = open(path)?;
     let answer = until("the lock of the test folders", async || {
@@ -114,7 +115,8 @@ fn sweep(base: &Path) {
     }
 }
 
-/// The data of an initialised and stopped server, created by the first process that needs it.
+/// Returns the data of an initialised and stopped server. The first process that needs the data
+/// creates it.
 async fn template(base: &Path) -> io::Result<PathBuf> {
     let programs = binaries().map_err(io::Error::other)?;
     let version = programs.to_string_lossy().replace(['/', '.'], "-");
@@ -135,7 +137,7 @@ async fn template(base: &Path) -> io::Result<PathBuf> {
     Ok(home.join("data"))
 }
 
-/// Uses `cp`, which keeps the owner and shares blocks if the file system can.
+/// Copies a folder with `cp`, which preserves the owner and shares blocks if the file system can.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let output = Command::new("cp").arg("-a").arg(from).arg(to).output()?;
     if output.status.success() {

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Far longer than any state takes on a busy machine. Reaching it means that the state never comes.
+/// Timeout, which is far longer than any state takes on a busy node. Reaching it means that the
+/// state never comes.
 const LIMIT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -1,4 +1,4 @@
-//! Tests get their own databases, and a server that keeps committed data over a restart.
+//! Tests get their own databases, and a server that preserves committed data over a restart.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that fails here has found something"
@@ -54,7 +54,7 @@ async fn a_database_of_a_finished_test_is_removed_at_the_next_request() {
     );
     let of_ended = ended.url("notes");
     write(&of_ended, "left").await.unwrap();
-    // A service that is still shutting down.
+    // This connection simulates a service that is still shutting down.
     let straggler = PgConnection::connect(&of_ended).await.unwrap();
     drop(ended);
     let next = server.database(SCHEMAS).await;
@@ -86,7 +86,7 @@ async fn a_private_server_can_be_stopped_killed_and_started_again() {
 
 #[tokio::test]
 async fn a_process_that_hangs() {
-    // The body of a child process of the next test. It does nothing in a normal run.
+    // This is the body of a child process of the next test. It does nothing in a normal run.
     if std::env::var_os("HAYWARD_TEST_HANG").is_none() {
         return;
     }

@@ -11,7 +11,7 @@ use nix::unistd::{Uid, User};
 
 use super::EmbeddedError;
 
-/// The account of the server, if it is not our own.
+/// System account of the server, if it differs from the account of this process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
     other: Option<(u32, u32)>,
@@ -31,13 +31,13 @@ impl Account {
             .ok_or(EmbeddedError::NoAccount)
     }
 
-    /// A command that runs with this account, in a working directory that it can access.
+    /// Creates a command that runs with this account, in a working directory that it can access.
     pub(super) fn command(self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.current_dir("/");
         if let Some((uid, gid)) = self.other {
-            // The supplementary groups of root are dropped too: std does that when root changes its
-            // uid.
+            // The supplementary groups of root are dropped too, because std does that when root
+            // changes its uid.
             command.uid(uid).gid(gid);
         }
         command
@@ -85,8 +85,8 @@ impl Account {
     }
 }
 
-/// The default data folder of a private server. For root it is a place that the unprivileged
-/// account can reach, for others their own data directory.
+/// Returns the default data folder of a private server. Root gets a folder that the unprivileged
+/// account can reach. Other users get their own data directory.
 pub(super) fn default_home() -> Option<PathBuf> {
     if Uid::effective().is_root() {
         return Some(PathBuf::from("/var/lib/hayward/pg"));

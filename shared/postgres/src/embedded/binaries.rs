@@ -1,4 +1,4 @@
-//! Finds the programs of Postgres on a machine.
+//! Finds the installed programs of Postgres.
 
 use std::cmp::Reverse;
 use std::env;
@@ -17,7 +17,7 @@ const VERSIONED: [(&str, &str, &str); 4] = [
 
 const SERVER: [&str; 2] = ["initdb", "postgres"];
 
-/// The directory that contains `initdb` and `postgres`.
+/// Returns the directory that contains `initdb` and `postgres`.
 ///
 /// If `HAYWARD_PG_BIN` is set, only that directory is used. Otherwise the newest installed version
 /// wins, and `PATH` is searched last.
@@ -32,8 +32,8 @@ pub fn binaries() -> Result<PathBuf, EmbeddedError> {
     installed(&SERVER).ok_or_else(|| EmbeddedError::NotInstalled(install_line()))
 }
 
-/// A client program such as `pg_dump`, found like [`binaries`]. A machine may have it without a
-/// server.
+/// Finds a client program such as `pg_dump` like [`binaries`]. Client programs may be installed
+/// without a server.
 pub fn program(name: &'static str) -> Result<PathBuf, EmbeddedError> {
     let found = match env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
         Some(directory) => Some(directory).filter(|directory| has(directory, &[name])),
@@ -75,7 +75,7 @@ fn newest(root: &Path, prefix: &str, tail: &str, programs: &[&str]) -> Option<Pa
         .find(|directory| has(directory, programs))
 }
 
-/// The command that installs Postgres here, for the package tool of this machine.
+/// Returns the command that installs Postgres with the package tool of this system.
 fn install_line() -> &'static str {
     let has = |program: &str| {
         env::split_paths(&env::var_os("PATH").unwrap_or_default())
@@ -112,7 +112,8 @@ mod tests {
                 fs::write(root.path().join(version).join("bin").join(program), "").unwrap();
             }
         }
-        // 17 is a client package without a server. A comparison as text would sort 9 after 15.
+        // Version 17 is a client package without a server. A comparison as text would sort 9 after
+        // 15.
         let found = newest(root.path(), "", "bin", &SERVER).unwrap();
         assert_eq!(found, root.path().join("15/bin"));
         assert_eq!(newest(root.path(), "pgsql-", "bin", &SERVER), None);

@@ -2,8 +2,8 @@
 //!
 //! On Linux the kernel ends it: `setpriv` sets the parent-death signal and then becomes Postgres.
 //! That signal belongs to the *thread* that started the child, so that thread stays until the child
-//! ends. On systems without such a `setpriv`, a shell holds the other end of a pipe. It stops
-//! Postgres when the pipe closes, which happens however the parent ends.
+//! ends. On systems without such a `setpriv`, a shell holds the other end of a pipe. The shell
+//! stops Postgres when the pipe closes, and the pipe closes however the parent ends.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,10 +16,10 @@ use tokio::sync::{oneshot, watch};
 
 use super::account::Account;
 
-/// Runs with the death signal set. Ends at once if the parent ($1) died earlier, and becomes
-/// Postgres otherwise.
+/// Shell script that runs with the death signal set. It exits at once if the parent ($1) has
+/// already died. Otherwise it becomes Postgres.
 const BECOME: &str = r#"[ "$PPID" = "$1" ] || exit 1; shift; exec "$@""#;
-/// Sends SIGQUIT when the pipe closes, and ends with Postgres.
+/// Shell script that sends SIGQUIT to Postgres when the pipe closes. It ends with Postgres.
 const WATCH: &str = r#"
 exec 3<&0
 shift
@@ -40,11 +40,12 @@ pub(super) struct Order {
     pub(super) postgres: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) log: PathBuf,
-    /// Locked while the server lives: it belongs to the owner of the server.
+    /// Lock of the folder. It is held while the server lives and belongs to the owner of the
+    /// server.
     pub(super) lock: File,
 }
 
-/// Becomes true when the server has ended.
+/// Receiver that becomes true when the server has ended.
 pub(super) type Ended = watch::Receiver<bool>;
 
 /// Starts the server. Returns when the process exists, which is before it accepts connections.
@@ -98,15 +99,15 @@ fn spawn(order: &Order) -> io::Result<Child> {
         .arg(std::process::id().to_string())
         .arg(&order.postgres)
         .args(&order.arguments)
-        // A process group of its own: Ctrl-C at the terminal is for us, and Postgres must serve
-        // until the services have finished.
+        // The child gets its own process group. Ctrl-C at the terminal must reach only us, because
+        // Postgres must serve until the services have finished.
         .process_group(0)
         .stdout(log.try_clone()?)
         .stderr(log)
         .spawn()
 }
 
-/// The `setpriv` of util-linux. The one of busybox has no option for the death signal.
+/// Finds the `setpriv` of util-linux. The one of busybox has no option for the death signal.
 fn setpriv() -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
         return None;

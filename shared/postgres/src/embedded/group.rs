@@ -1,4 +1,4 @@
-//! A program whose whole process group ends when the caller no longer waits for it.
+//! Runs a program whose whole process group ends when the caller stops waiting for it.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -19,7 +19,7 @@ pub(super) async fn output(mut command: Command) -> io::Result<Output> {
     let leader = child.id().and_then(|id| i32::try_from(id).ok());
     let mut group = Group(leader.map(Pid::from_raw));
     let result = child.wait_with_output().await;
-    // Another process may get this id from now on.
+    // After the exit another process may get this id.
     group.0 = None;
     result
 }
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// A zombie process counts as ended.
+    /// Returns whether the process runs. A zombie process counts as ended.
     fn lives(pid: i32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let state = stat

@@ -14,15 +14,15 @@ pub(super) struct Postmaster {
 }
 
 impl Postmaster {
-    /// The server that owns this data directory, if its process exists.
+    /// Returns the server that owns this data directory, if its process exists.
     pub(super) fn find(data: &Path) -> Option<Self> {
         let text = fs::read_to_string(data.join("postmaster.pid")).ok()?;
         let found = Self::parse(&text)?;
         kill(found.pid, None).ok().map(|()| found)
     }
 
-    /// Line 1 is the process, line 8 its state. The file grows line by line during the start, so a
-    /// missing state means that the server is not ready.
+    /// Parses the file. Line 1 is the process id, line 8 the state. The file grows line by line
+    /// during the start, so a missing state means that the server is not ready.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let pid: i32 = lines.next()?.trim().parse().ok()?;

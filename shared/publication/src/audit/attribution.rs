@@ -2,8 +2,8 @@
 //! of the commit.
 //!
 //! Users and external programs get a record for each command. Parts of the fleet report thousands
-//! of times a second, and the service makes decisions by itself. All of these changes share one
-//! record per commit, with a digest of everything it changed (I19).
+//! of times a second, and the service makes its own decisions. All of these changes share one
+//! record per commit. It has a digest of everything that the commit changed (I19).
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) const MAX_OBJECT_BYTES: usize = 256;
 #[derive(Default)]
 struct ActorChanges {
     origin: Option<CommandOrigin>,
-    /// Whether it added rows.
+    /// Whether the command added rows.
     added_rows: bool,
     changed: u64,
     entry: Option<String>,
@@ -74,12 +74,12 @@ impl Attribution {
         self.current = 0;
     }
 
-    /// The actor of the next change.
+    /// Returns the actor of the next change.
     pub fn current_actor(&self) -> usize {
         self.current
     }
 
-    /// Records that `actor` changed an entry. Calls come in order of key, so that digests are
+    /// Records that `actor` changed an entry. Calls are in order of key, so that digests are
     /// reproducible.
     pub fn changed(&mut self, actor: usize, key: &EntryKey, before: &Body, after: &Body) {
         let Some(changes) = self.all.get_mut(actor) else {
@@ -99,7 +99,7 @@ impl Attribution {
         digest(&mut changes.after, key, after);
     }
 
-    /// The records of a committed batch, without their places in the chain.
+    /// Returns the records of a committed batch. They have no position in the chain yet.
     pub fn records(self, service: &str, revision: u64, at: Timestamp) -> Vec<AuditRecord> {
         let mut actors = self.all.into_iter();
         let fleet = actors.next().unwrap_or_default();
@@ -111,7 +111,7 @@ impl Attribution {
                 Some(with_changes(record, changes))
             })
             .collect();
-        // Every commit gets a record, also if it changed only rows (I19).
+        // Every commit gets a record, even if it changed only rows (I19).
         if did(&fleet) || records.is_empty() {
             let record = record_of_fleet(service, &self.reports, revision, at);
             records.push(with_changes(record, fleet));
@@ -120,7 +120,8 @@ impl Attribution {
     }
 }
 
-/// Includes the lengths, so that bytes cannot move from one part to the next.
+/// Adds an entry to a digest. The lengths are included, so that bytes cannot move from one part to
+/// the next.
 fn digest(digest: &mut Option<Sha256>, entry: &EntryKey, body: &Body) {
     let Some(body) = body else {
         return;
@@ -144,7 +145,7 @@ fn with_changes(record: AuditRecord, changes: ActorChanges) -> AuditRecord {
     }
 }
 
-/// A record with the data of the request.
+/// Creates a record with the data of the request.
 pub(super) fn record_of_request(
     origin: &CommandOrigin,
     revision: u64,

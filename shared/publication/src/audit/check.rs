@@ -1,5 +1,5 @@
-//! Checks the chain of audit records while the service runs. Each check follows a limited number of
-//! records from where the last check stopped. The end of the chain must have the revision of the
+//! Checks the chain of audit records while the service runs. Each check continues after the last
+//! one and follows a limited number of records. The end of the chain must have the revision of the
 //! state (I19).
 
 use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
@@ -11,10 +11,10 @@ pub const AUDITED: Rule = Rule {
     title: "every change is audited",
 };
 
-/// Records followed in one check.
+/// Most records followed in one check.
 const RECORDS_PER_CHECK: u64 = 5_000;
-/// If a check is further behind, it starts again near the end. `hayward audit verify` checks the
-/// whole chain.
+/// Most records that a check may be behind. Beyond that, it starts again near the end. `hayward
+/// audit verify` checks the whole chain.
 const MAX_BEHIND: u64 = 50_000;
 
 /// Progress of the checks.
@@ -22,12 +22,13 @@ const MAX_BEHIND: u64 = 50_000;
 pub(super) struct Progress {
     at: Option<Link>,
     followed: u64,
-    /// A broken chain stays reported until an operator has examined it and restarts the service.
+    /// First break of the chain. It stays reported until an operator has examined it and restarts
+    /// the service.
     broken: Option<Break>,
 }
 
 impl Auditor {
-    /// Result of one check as a finding (I19).
+    /// Returns the result of one check as a finding (I19).
     pub async fn check(&self) -> Finding {
         let mut checked = self.checked.lock().await;
         if checked.broken.is_none()
@@ -54,7 +55,7 @@ impl Auditor {
         let (head, state) = (rows::head(&mut tx).await?, rows::revision(&mut tx).await?);
         let anchor = rows::anchor(&mut tx).await?;
         let mut at = match checked.at {
-            // Pruned records are not followed.
+            // Pruned records are skipped.
             Some(at) if at.number >= anchor.number => at,
             _ => anchor,
         };
@@ -68,7 +69,8 @@ impl Auditor {
         let followed = records.iter().try_for_each(|record| at.follow(record));
         checked.followed += u64::try_from(records.len()).unwrap_or(0);
         let caught_up = records.len() < usize::try_from(RECORDS_PER_CHECK).unwrap_or(usize::MAX);
-        // There are fewer records than before, or a revision without record: the end is missing.
+        // Without the end, the service has fewer records than before or a revision without a
+        // record.
         let ended = || match caught_up {
             true if head.number < at.number => Err(Break::CutOff {
                 last: head.number,

@@ -17,7 +17,7 @@ pub struct Digest(pub [u8; 32]);
 
 impl Digest {
     pub(crate) fn from_stored(bytes: &[u8]) -> Self {
-        // Another length is not a digest of ours. The default value fails the verification.
+        // A digest of another length is invalid. The default value fails the verification.
         Self(bytes.try_into().unwrap_or_default())
     }
 }
@@ -173,7 +173,7 @@ pub enum Break {
 }
 
 impl Break {
-    /// Number of the first invalid record.
+    /// Returns the number of the first invalid record.
     pub fn record(&self) -> u64 {
         match self {
             Self::Gap { after, .. } => after + 1,
@@ -184,7 +184,7 @@ impl Break {
 }
 
 impl Link {
-    /// The expected hash of the record that follows this place.
+    /// Returns the expected hash of the record that follows this position.
     pub fn hash_of(&self, record: &AuditRecord) -> Digest {
         let mut hash = Sha256::new();
         hash.update(self.hash.0);
@@ -220,7 +220,7 @@ impl Link {
         Digest(hash.finalize().into())
     }
 
-    /// Puts a record after this place.
+    /// Appends a record after this position.
     pub(crate) fn chain(&mut self, mut record: AuditRecord) -> AuditRecord {
         record.number = self.number + 1;
         record.hash = self.hash_of(&record);
@@ -250,7 +250,7 @@ impl Link {
         if record.hash != self.hash_of(record) {
             return Err(Break::Altered(record.number));
         }
-        // The very first record may have any revision, because a service may be older than its
+        // The first record of all may have any revision, because a service may be older than its
         // records.
         let next = record.revision == self.revision || record.revision == self.revision + 1;
         if self.number > 0 && !next {
@@ -280,8 +280,8 @@ impl Link {
     }
 }
 
-/// Includes the lengths, so that bytes cannot move from one part to the next. An absent part
-/// differs from an empty one.
+/// Adds one part to a hash. The length is included, so that bytes cannot move from one part to the
+/// next. An absent part differs from an empty one.
 fn part(hash: &mut Sha256, bytes: Option<&[u8]>) {
     let length = bytes.map_or(u64::MAX, |it| u64::try_from(it.len()).unwrap_or(0));
     hash.update(length.to_be_bytes());

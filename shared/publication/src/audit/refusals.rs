@@ -1,5 +1,6 @@
-//! Refused requests that wait for their audit records. A flood costs a limited number of records:
-//! equal refusals share one record with a count, and different ones have a limit per second (S24).
+//! Refused requests that wait for their audit records. A flood of refusals costs a limited number
+//! of records. Equal refusals share one record with a count, and different ones have a limit per
+//! second (S24).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use super::attribution::record_of_request;
 use super::record::{AuditOutcome, AuditRecord};
 
-/// Most kinds of waiting refusals. Further ones are counted together.
+/// Most kinds of waiting refusals. Refusals of other kinds are counted together.
 const MAX_KEYS: usize = 64;
 /// Shortest time between two writes, so that a flood is collected before it is written.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -78,7 +79,7 @@ impl Refusals {
         }
     }
 
-    /// Whether there is a record to write that may be written now.
+    /// Returns whether there is a record to write that may be written now.
     fn due(&self, now: Instant) -> bool {
         let mut pending = self.0.lock();
         pending.refill(now);
@@ -89,7 +90,7 @@ impl Refusals {
         some && rested && pending.allowance >= 1.0
     }
 
-    /// The records that may be written now. Refusals over the limit share one record.
+    /// Takes the records that may be written now. Refusals over the limit share one record.
     pub fn take(&self, now: Instant) -> Vec<AuditRecord> {
         if !self.due(now) {
             return Vec::new();
@@ -98,7 +99,7 @@ impl Refusals {
         pending.written = Some(now);
         let mut records = Vec::new();
         for (_, record) in std::mem::take(&mut pending.by_key) {
-            // The last one permitted is for the refusals over the limit.
+            // The last permitted record is for the refusals over the limit.
             if pending.allowance >= 2.0 {
                 pending.allowance -= 1.0;
                 records.push(record);

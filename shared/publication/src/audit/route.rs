@@ -19,7 +19,7 @@ use crate::Handle;
 const DEFAULT_PAGE: u16 = 100;
 const MAX_PAGE: u16 = 1_000;
 
-/// The records name all users (S12).
+/// Only these roles may read the records, because the records name all users (S12).
 const TABLE: RouteRoles = &[("list_audit", &[Role::Operator, Role::Auditor])];
 
 /// Consecutive records, and the positions that their verification needs.
@@ -56,17 +56,17 @@ struct AuditQuery {
 #[derive(Clone)]
 struct Records {
     service: &'static str,
-    /// Absent if the route is only described.
+    /// `None` if the route is only described.
     auditor: Option<Arc<Auditor>>,
 }
 
-/// The route for the router of the service.
+/// Returns the route for the router of the service.
 pub fn routes<C: Send + 'static>(handle: &Handle<C>, service: &'static str) -> OpenApiRouter {
     let auditor = Some(Arc::clone(handle.auditor()));
     router(Records { service, auditor })
 }
 
-/// The route for the description of the API only.
+/// Returns the route for the description of the API only.
 pub fn described(service: &'static str) -> OpenApiRouter {
     let auditor = None;
     router(Records { service, auditor })

@@ -1,4 +1,4 @@
-//! Rows of audit records. They are only added and read.
+//! Rows of audit records. The code only adds, reads and prunes them.
 
 use hayward_vocabulary::Timestamp;
 use sqlx::PgConnection;
@@ -60,7 +60,7 @@ pub async fn append(tx: &mut PgConnection, records: &[AuditRecord]) -> Result<()
     .map(drop)
 }
 
-/// The start of the chain: after the last pruned record.
+/// Returns the start of the chain, which is after the last pruned record.
 pub async fn anchor(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
     let row = sqlx::query!("select number, revision, hash from audit_anchor")
         .fetch_optional(tx)
@@ -72,7 +72,7 @@ pub async fn anchor(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
     }))
 }
 
-/// The place after the last record, or the start of the chain.
+/// Returns the position after the last record, or the start of the chain.
 pub async fn head(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
     let last =
         sqlx::query!("select number, revision, hash from audit order by number desc limit 1")
@@ -88,7 +88,7 @@ pub async fn head(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
     }
 }
 
-/// The place after record `number`. None if there is no such record.
+/// Returns the position after record `number`. Returns `None` if there is no such record.
 pub async fn place(tx: &mut PgConnection, number: u64) -> Result<Option<Link>, sqlx::Error> {
     let row = sqlx::query!(
         "select number, revision, hash from audit where number = $1",
@@ -103,10 +103,10 @@ pub async fn place(tx: &mut PgConnection, number: u64) -> Result<Option<Link>, s
     }))
 }
 
-/// Number of the last record before an instant, by time.
+/// Returns the number of the last record before an instant.
 pub async fn before(tx: &mut PgConnection, since: Timestamp) -> Result<Option<u64>, sqlx::Error> {
-    // Records are ordered by time, as far as clocks permit. The search uses the key, so it needs no
-    // index of its own.
+    // Records are ordered by time, as far as the clocks permit. The search uses the key and
+    // therefore needs no index on the time.
     let first = sqlx::query_scalar!(
         "select number from audit where at_ms >= $1 order by number limit 1",
         since.unix_ms()
@@ -116,7 +116,7 @@ pub async fn before(tx: &mut PgConnection, since: Timestamp) -> Result<Option<u6
     Ok(first.map(|number| unsigned(number).saturating_sub(1)))
 }
 
-/// Up to `limit` records after `number`.
+/// Returns up to `limit` records after `number`.
 pub async fn after(
     tx: &mut PgConnection,
     number: u64,
@@ -157,7 +157,7 @@ pub async fn after(
     Ok(records.collect())
 }
 
-/// Revision of the current state.
+/// Returns the revision of the current state.
 pub async fn revision(tx: &mut PgConnection) -> Result<u64, sqlx::Error> {
     let revision = sqlx::query_scalar!("select revision from writer")
         .fetch_one(tx)
@@ -177,7 +177,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A negative number was not written by us. 0 fails the verification.
+/// Converts a number of the database. A negative number becomes 0, which fails the verification.
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! One reader of the changes: requested kinds, visible objects and position.
+//! One reader of the changes: its requested kinds, visible objects and position.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Since {
     }
 }
 
-/// The requested kinds among those that the caller may see.
+/// Returns the requested kinds among those that the caller may see.
 ///
 /// # Errors
 /// 422 for an unknown kind, 403 for a kind that the caller may not see.
@@ -130,13 +130,13 @@ pub struct Reader {
     pub at: Cursor,
     revisions: watch::Receiver<u64>,
     terms: watch::Receiver<PublisherRole>,
-    /// Counts this reader while it exists.
+    /// Receiver that counts this reader while it exists.
     _counted: watch::Receiver<u64>,
 }
 
 impl Reader {
     /// # Errors
-    /// 410 if the position is too old or from another history, 409 if it is from the future, 503 if
+    /// 410 if the position is too old or from another history. 409 if it is from the future. 503 if
     /// this replica does not lead.
     pub async fn new(
         publisher: Arc<Publisher>,
@@ -192,7 +192,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The next batch of visible changes, and whether more are available.
+    /// Returns the next batch of visible changes, and whether more are available.
     pub fn next_batch(&mut self) -> Result<(Vec<VisibleChange>, bool), End> {
         self.check()?;
         let ReaderContext { caller, kinds, .. } = &self.context;
@@ -221,7 +221,7 @@ impl Reader {
                 None => return Err(self.unattributed(change.revision)),
             }
             let object = change.body.as_ref().map(kind.show);
-            // An entry that cannot be parsed as its type is a defect and is hidden.
+            // An entry that cannot be parsed as its type is a defect. It is not shown.
             if object.as_ref().is_some_and(Option::is_none) {
                 tracing::error!(kind = kind.name, "a published entry does not read");
                 continue;
@@ -237,7 +237,7 @@ impl Reader {
         Ok((changes, page.more))
     }
 
-    /// An object was removed before this process led, so its owner is not known.
+    /// Ends the reader. An object was removed before this process led, so its owner is not known.
     fn unattributed(&self, revision: u64) -> End {
         self.publisher.count_cut_reader(NAME, "forgotten");
         let detail =
@@ -245,7 +245,7 @@ impl Reader {
         End::TooOld(gone(detail, revision))
     }
 
-    /// Waits for a commit after the last batch, at most until `until`.
+    /// Waits for a commit after the last batch, until `until` at the latest.
     pub async fn wait(&mut self, until: Instant) -> Result<(), End> {
         let at = self.at.revision;
         while self.publisher.revision() <= at && Instant::now() < until {

@@ -1,4 +1,4 @@
-//! The route with its two forms of response.
+//! The route of the change stream, with its two forms of response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::Publisher;
 const MAX_WAIT_SECONDS: u64 = 25;
 /// Most batches that one request examines if none contains a visible change (A6).
 const MAX_BATCHES: u32 = 5;
-/// Header of browsers that reconnect.
+/// Request header with which browsers reconnect.
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Pattern of the texts that [`Since::parse`] accepts.
@@ -53,7 +53,7 @@ struct ChangesQuery {
 #[derive(Clone)]
 struct Source {
     feed: Feed,
-    /// Absent if the route is only described.
+    /// `None` if the route is only described.
     publisher: Option<Arc<Publisher>>,
 }
 
@@ -143,7 +143,7 @@ fn since(query: &ChangesQuery, headers: &HeaderMap) -> Result<Since, Problem> {
     Since::parse(last.unwrap_or(&query.since))
 }
 
-/// The long poll: returns available changes, or waits for the first one.
+/// Serves the long poll: returns available changes, or waits for the first one.
 async fn long_poll(mut reader: Reader, wait: u64) -> Result<Response, Problem> {
     let until = Instant::now() + Duration::from_secs(wait);
     let mut pieces = 0;

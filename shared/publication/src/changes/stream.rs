@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::reader::{End, Reader, VisibleChange};
 use crate::Cursor;
 
-/// Interval of bookmarks. At most 15 seconds are promised (A7).
+/// Interval of bookmarks. The API promises at most 15 seconds (A7).
 const BOOKMARK: Duration = Duration::from_secs(10);
 /// Size in bytes after which a chunk is written. One change may exceed it.
 const CHUNK: usize = 64 * 1024;
@@ -45,7 +45,7 @@ pub fn answer(reader: Reader) -> Response {
 
 struct Events {
     reader: Reader,
-    /// Changes of the last batch that are not written yet. All of them belong before `until`.
+    /// Changes of the last batch that are not written yet. All of them are before `until`.
     changes: VecDeque<VisibleChange>,
     until: Cursor,
     /// Time of the next bookmark.
@@ -102,8 +102,8 @@ impl Events {
         let (changes, more) = self.reader.next_batch()?;
         self.until = self.reader.at;
         if changes.is_empty() && more {
-            // No change of a full batch is visible to the caller. Other tasks run before the next
-            // batch.
+            // No change of a full batch is visible to the caller. Other tasks may run before the
+            // next batch.
             tokio::task::yield_now().await;
         }
         if changes.is_empty() && !more {
@@ -143,13 +143,13 @@ fn change(changes: &VisibleChange) -> String {
     text
 }
 
-/// Joins the lines of a body. Bodies come from the database as they were written, and a line break
-/// would end the event.
+/// Joins the lines of a body. Bodies come from the database unchanged, and a line break would end
+/// the event.
 fn on_one_line(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
 }
 
-/// The document of a long poll.
+/// Returns the JSON document of a long poll.
 pub fn document(changes: &[VisibleChange], at: Cursor) -> String {
     let changes: Vec<String> = changes.iter().map(change).collect();
     format!(

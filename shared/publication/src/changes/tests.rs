@@ -29,7 +29,7 @@ fn entry(scope: &str, key: &str, body: Option<&str>) -> Entry {
     }
 }
 
-/// Every commit has one entry, except for the last, which has two.
+/// Publishes commits. Every commit has one entry, except for the last, which has two.
 fn published() -> Arc<Publisher> {
     let publisher = Publisher::new();
     publisher.track_owner(WORK, user_of);
@@ -62,7 +62,7 @@ fn changes_are_in_order_of_revision_across_scopes() {
     assert!(keys(&publisher, Some("eve"), 0, 10).is_empty());
 }
 
-/// A page may exceed its limit for that (A7).
+/// A page may exceed its limit to include a whole commit (A7).
 #[test]
 fn a_commit_is_never_split() {
     let publisher = published();
@@ -89,7 +89,7 @@ fn a_removal_is_visible_to_the_owner_of_the_entry() {
     };
     assert_eq!(kind.is_visible_to("ann", &gone(&publisher)), Some(true));
     assert_eq!(kind.is_visible_to("bob", &gone(&publisher)), Some(false));
-    // A replica that takes over knows of a removed entry only that it was removed.
+    // A replica that takes over does not know the owner of a removed entry.
     let at = Cursor {
         lineage: Uuid::nil(),
         revision: 4,

@@ -11,7 +11,7 @@ use crate::{CommitError, Publisher};
 type Refusal = oneshot::Receiver<CommitError>;
 
 impl Conditions {
-    /// The conditions of a request; none when it has none.
+    /// Reads the conditions of a request. They are empty if the request has none.
     pub(super) fn for_request(
         request: Option<&CommandOrigin>,
         if_generation: Option<Generation>,
@@ -48,7 +48,7 @@ fn apply<L: Ledger>(
         let now = moment.revision.saturating_sub(u64::from(untouched));
         let moved = conditions.if_revision.filter(|expected| *expected != now);
         if let Some(expected) = moved.filter(|_| !ledger.repeats(&sent.command)) {
-            // Fails only when the caller is gone.
+            // Sending fails only if the caller no longer waits.
             let _ = conditions.refused.send(CommitError::Moved {
                 asked: expected,
                 now,
@@ -100,7 +100,7 @@ pub(super) struct LastState<L> {
     pub moment: Moment,
 }
 
-/// Answers reads from the last state; returns when the queue is closed.
+/// Answers reads from the last state. Returns when the queue is closed.
 pub(super) async fn answer_reads<L: Ledger>(
     commands: &mut mpsc::Receiver<Sent<L::Command>>,
     last_state: &mut Option<LastState<L>>,
@@ -118,7 +118,7 @@ pub(super) async fn answer_reads<L: Ledger>(
     }
 }
 
-/// Answers a read from the last committed state. Other commands get no answer.
+/// Answers a read from the last committed state. Other commands get no reply.
 fn answer_read<L: Ledger>(ledger: &mut L, sent: Sent<L::Command>, moment: &Moment) {
     if sent.reads {
         dry_run(ledger, sent.command, moment);

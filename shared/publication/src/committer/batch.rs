@@ -14,8 +14,8 @@ use crate::published::Body;
 use crate::publisher::{Entry, EntryKey, Publisher};
 use crate::{CommitError, Cursor};
 
-/// The caller of a command. [`Batch::answer`] answers it after the commit. Dropping it means an
-/// unknown outcome.
+/// Channel to the caller of a command. [`Batch::answer`] answers after the commit. Dropping it
+/// means an unknown outcome.
 #[derive(Debug)]
 pub struct Reply<T>(oneshot::Sender<Result<Committed<T>, CommitError>>);
 
@@ -27,7 +27,7 @@ impl<T> Reply<T> {
 
 type Waiting = Box<dyn FnOnce(Result<u64, CommitError>) + Send>;
 
-/// Actions after the commit.
+/// Action after the commit.
 enum AfterCommit {
     Answer(Waiting),
     /// Refresh a view.
@@ -48,7 +48,7 @@ pub struct Batch<R> {
     attribution: Attribution,
     followed: BTreeMap<&'static str, Cursor>,
     waiting: Vec<AfterCommit>,
-    /// In a dry run: the last committed revision.
+    /// The last committed revision if this is a dry run.
     dry_run_at: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl<R: Default> Default for Batch<R> {
 }
 
 impl<R: Default> Batch<R> {
-    /// A batch that is discarded, for a dry run (A10).
+    /// Creates a batch for a dry run, which is discarded (A10).
     pub(super) fn discarded(at: u64) -> Self {
         Self {
             dry_run_at: Some(at),
@@ -76,7 +76,7 @@ impl<R: Default> Batch<R> {
 }
 
 impl<R> Batch<R> {
-    /// Sets one entry of a publication. An equal entry is no change.
+    /// Sets one entry of a publication. An equal entry changes nothing.
     pub fn publish<T: Serialize>(
         &mut self,
         publication: &'static str,
@@ -116,7 +116,7 @@ impl<R> Batch<R> {
     pub fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
         self.waiting
             .push(AfterCommit::Answer(Box::new(move |outcome| {
-                // Fails only when the caller is gone.
+                // Sending fails only if the caller no longer waits.
                 drop(
                     reply
                         .0
@@ -125,7 +125,7 @@ impl<R> Batch<R> {
             })));
     }
 
-    /// Runs `show` after the commit of this batch: for views of unpublished state.
+    /// Runs `show` after the commit of this batch. It is for views of unpublished state.
     pub fn once_committed(&mut self, show: impl FnOnce(u64) + Send + 'static) {
         self.waiting
             .push(AfterCommit::Refresh(Box::new(move |outcome| {
@@ -135,25 +135,27 @@ impl<R> Batch<R> {
             })));
     }
 
-    /// Records how far a neighbour was read. It is written with the next commit.
+    /// Records the position up to which a neighbour was read. It is written with the next commit.
     pub fn followed(&mut self, source: &'static str, cursor: Option<Cursor>) {
         if let Some(cursor) = cursor {
             self.followed.insert(source, cursor);
         }
     }
 
-    /// The command must not change the working set. It may change a copy (A10).
+    /// Returns whether this is a dry run. The command must then not change the working set. It may
+    /// change a copy (A10).
     pub fn is_dry_run(&self) -> bool {
         self.dry_run_at.is_some()
     }
 
-    /// An earlier command of the batch has changed this entry of a publication without scopes.
+    /// Returns whether an earlier command of the batch has changed this entry of a publication
+    /// without scopes.
     pub(super) fn puts_into(&self, publication: &str, key: &str) -> bool {
         let mut puts = self.puts.iter();
         puts.any(|put| put.key.publication == publication && put.key.key == key)
     }
 
-    /// No earlier command of the batch has changed an entry.
+    /// Returns true if no earlier command of the batch has changed an entry.
     pub(super) fn is_unchanged(&self) -> bool {
         self.puts.is_empty()
     }
@@ -163,12 +165,13 @@ impl<R> Batch<R> {
         self.attribution.begin(request);
     }
 
-    /// Attributes the following changes to the service. `grew`: the request added rows.
+    /// Attributes the following changes to the service. `grew` is true if the request added rows.
     pub(super) fn end(&mut self, grew: bool) {
         self.attribution.end(grew);
     }
 
-    /// Entries that differ from the published ones, each once. Attributes them to their actors.
+    /// Returns the entries that differ from the published ones, each once. Attributes them to their
+    /// actors.
     pub(super) fn changed_entries(&mut self, publisher: &Publisher) -> Vec<Entry> {
         let mut puts = std::mem::take(&mut self.puts);
         // A stable sort keeps the last change of an entry last.
@@ -198,7 +201,7 @@ impl<R> Batch<R> {
         changed
     }
 
-    /// Answers a dry run with the revision that it has read, and drops everything else.
+    /// Answers a dry run with the revision that it has read. Discards everything else.
     pub(super) fn answer_dry_run(self) {
         for then in self.waiting {
             if let (AfterCommit::Answer(answer), Some(at)) = (then, self.dry_run_at) {
@@ -224,7 +227,7 @@ fn same(one: &Body, other: &Body) -> bool {
     }
 }
 
-/// The callers of one batch.
+/// Replies to the callers of one batch.
 pub(super) struct Answers(Vec<AfterCommit>);
 
 impl Answers {

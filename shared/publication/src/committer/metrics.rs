@@ -19,13 +19,13 @@ use crate::publisher::Publisher;
 
 /// Shortest time between two reads of the gauges.
 const MIN_PAUSE: Duration = Duration::from_millis(500);
-/// A pause is at least this many times the duration of the last read.
+/// Minimum ratio of a pause to the duration of the last read.
 const PAUSE_FACTOR: u32 = 100;
-/// Parts of the gauges: the committer and its ledger.
+/// Names of the parts that have gauges: the committer and its ledger.
 const COMMITTER: &str = "committer";
 const LEDGER: &str = "ledger";
 
-/// Causes of refusals, as in the catalogue.
+/// Causes of refusals. The catalogue has the same list.
 const CAUSES: [&str; 6] = [
     "unauthenticated",
     "forbidden",
@@ -35,7 +35,7 @@ const CAUSES: [&str; 6] = [
     "invalid",
 ];
 
-/// Cause by status of the answer. A record for many refusals has no status.
+/// Returns the cause for the status of a response. A record for many refusals has no status.
 fn cause(status: Option<u16>) -> &'static str {
     match status {
         Some(401) => "unauthenticated",
@@ -47,7 +47,8 @@ fn cause(status: Option<u16>) -> &'static str {
     }
 }
 
-/// Span of a commit, within the span of a request; none outside a request.
+/// Creates the span of a commit within the span of a request. Returns a disabled span outside a
+/// request.
 pub(super) fn commit_span() -> tracing::Span {
     if traces_enabled() && !tracing::Span::current().is_none() {
         tracing::info_span!("commit")
@@ -58,10 +59,10 @@ pub(super) fn commit_span() -> tracing::Span {
 
 #[derive(Default)]
 struct Progress {
-    /// None while another replica leads.
+    /// Epoch of the term. `None` while another replica leads.
     epoch: Option<u64>,
     committed: Option<Instant>,
-    /// Start of the transaction in progress.
+    /// Start of the transaction in progress. `None` if there is none.
     since: Option<Instant>,
     read: Option<Instant>,
     /// Duration of the last read of the gauges.
@@ -79,7 +80,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Called by the exporter, so that ages grow also while the committer hangs.
+    /// Returns the readings. The exporter calls it, so that ages grow even while the committer
+    /// hangs.
     fn readings(&self) -> Vec<Reading> {
         let service_attribute = || vec![SERVICE.is(self.service)];
         let seconds = |since: Option<Instant>| since.map_or(0.0, |it| it.elapsed().as_secs_f64());
@@ -104,7 +106,7 @@ impl Shared {
             COMMITTER_WAITING.count_reading(waiting, service_attribute()),
             AUDIT_LENGTH.count_reading(recorded, service_attribute()),
         ];
-        // Unknown before the first check.
+        // The position is unknown before the first check.
         if let Some(followed) = self.auditor.checked_to() {
             let behind = recorded.saturating_sub(followed);
             readings.push(AUDIT_BEHIND.count_reading(behind, service_attribute()));
@@ -132,7 +134,7 @@ impl CommitterMetrics {
             auditor,
             progress: Mutex::default(),
         });
-        // A dropped committer has no readings.
+        // With a weak pointer, a dropped committer has no readings.
         let weak = Arc::downgrade(&shared);
         gauges::set_live(service, COMMITTER, move || {
             weak.upgrade()
@@ -145,7 +147,7 @@ impl CommitterMetrics {
         SERVICE.is(self.0.service)
     }
 
-    /// A term begins.
+    /// Records that a term begins.
     pub fn term_started(&self, epoch: i64) {
         LEADER_CHANGES.add(1, &[self.service_attribute()]);
         FENCED_WRITES.add(0, &[self.service_attribute()]);
@@ -165,7 +167,7 @@ impl CommitterMetrics {
         };
     }
 
-    /// A term is over.
+    /// Records that a term is over.
     pub fn term_ended(&self) {
         *self.0.progress.lock() = Progress::default();
         gauges::clear(self.0.service, LEDGER);
@@ -175,7 +177,7 @@ impl CommitterMetrics {
         FENCED_WRITES.add(1, &[self.service_attribute()]);
     }
 
-    /// Number of the last audit record.
+    /// Records the number of the last audit record.
     pub fn last_record_is(&self, number: u64) {
         self.0.progress.lock().recorded = number;
     }
@@ -214,7 +216,7 @@ impl CommitterMetrics {
         self.0.progress.lock().committed = Some(Instant::now());
     }
 
-    /// Times one operation of the database.
+    /// Measures the duration of one database operation.
     pub async fn operation<T>(&self, summary: &'static str, work: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let done = work.await;
@@ -230,7 +232,7 @@ impl CommitterMetrics {
         done
     }
 
-    /// Reads the gauges of the ledger, unless the last read was recent.
+    /// Reads the gauges of the ledger unless the last read was recent.
     pub fn read_ledger_gauges(&self, ledger: impl FnOnce() -> Vec<Reading>) {
         if !metrics_enabled() {
             return;

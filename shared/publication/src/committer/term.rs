@@ -20,7 +20,8 @@ use crate::lease::{self, Term};
 use crate::publisher::{Entry, EntryKey, Publisher, PublisherRole};
 use crate::{CommitError, Cursor, WentBack, rows};
 
-/// Pause between prunings of old audit records, and the pause while there are more.
+/// Pause between two prunings of old audit records. The pause is shorter while more records are
+/// due.
 const PRUNE_EACH: Duration = Duration::from_hours(1);
 const PRUNE_SOON: Duration = Duration::from_secs(1);
 
@@ -42,11 +43,11 @@ enum End {
     Deposed,
     /// The database went back in time (R9).
     WentBack,
-    /// The database failed; the working set must be loaded again.
+    /// The database failed. The working set must be loaded again.
     Uncertain(sqlx::Error),
 }
 
-/// Runs terms until stopped.
+/// Runs terms until the committer is stopped.
 pub(super) async fn run<L: Ledger>(
     context: TermContext<L>,
     mut commands: mpsc::Receiver<Sent<L::Command>>,
@@ -107,7 +108,7 @@ pub(super) async fn run<L: Ledger>(
     }
 }
 
-/// Tries to acquire the lease, unless the database went back in time (R9).
+/// Tries to acquire the lease unless the database went back in time (R9).
 async fn try_lead<L: Ledger>(
     context: &TermContext<L>,
     last: &mut Option<Term>,
@@ -144,7 +145,7 @@ async fn try_lead<L: Ledger>(
     Ok(Some(term))
 }
 
-/// Evidence that the rows are older than what this process has seen (R9).
+/// Returns evidence that the rows are older than what this process has seen (R9).
 fn went_back(term: &Term, last: Option<&Term>, seen: i64) -> Option<WentBack> {
     let last = last.filter(|last| last.lineage == term.lineage)?;
     let evidence = if term.revision < seen {
@@ -204,7 +205,7 @@ async fn serve<L: Ledger>(
         let publisher = &context.publisher;
         match apply::apply_all(&mut ledger, &mut gathered, publisher, &moment, &mut batch) {
             Ok(next) => wake = next,
-            // A panic fails this batch and not the service: the working set is loaded again (F4).
+            // A panic fails only this batch: the working set is loaded again (F4).
             Err(panicked) => return End::Uncertain(panicked),
         }
         let changed = L::weight(&batch.rows) > 0 || !batch.is_unchanged();
@@ -223,7 +224,7 @@ async fn serve<L: Ledger>(
     }
 }
 
-/// Writes batches under one term.
+/// Writer of batches under one term.
 struct Writer<'a, L: Ledger> {
     context: &'a TermContext<L>,
     term: Term,
@@ -232,7 +233,7 @@ struct Writer<'a, L: Ledger> {
     at: i64,
     /// The last audit record.
     chain: Link,
-    /// When old audit records are pruned next.
+    /// Time of the next pruning of old audit records.
     prune_at: Instant,
 }
 
@@ -249,11 +250,11 @@ impl<'a, L: Ledger> Writer<'a, L> {
         }
     }
 
-    /// Pause before the next batch without commands.
+    /// Returns the pause before the next batch without commands.
     fn pause(&self, wake: Wake) -> Duration {
         let lease = self.context.settings.lease;
         match wake {
-            // The lease has expired during a commit: renew it at once, if it is free.
+            // The lease has expired during a commit. It is renewed at once if it is free.
             _ if self.term.until <= Instant::now() => Duration::ZERO,
             Wake::After(pause) => pause.min(lease / 3),
             Wake::OnNews => lease / 3,
@@ -284,7 +285,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
         self.context.publisher.set_positions(positions);
         let at = u64::try_from(self.at).unwrap_or(0);
         let entries = stored.into_iter().filter_map(|row| {
-            // Entries of an unknown publication stay in the table and are ignored.
+            // Entries of an unknown publication stay in the table but are ignored.
             let name = self
                 .context
                 .publications
@@ -313,7 +314,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
         Ok(ledger)
     }
 
-    /// Commits a batch; false when the lease is lost.
+    /// Commits a batch. Returns false if the lease is lost.
     async fn commit(
         &mut self,
         mut batch: Batch<L::Rows>,
@@ -354,7 +355,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
         Ok(true)
     }
 
-    /// Appends records to the chain, refusals first; returns them with the new end of the chain.
+    /// Appends records to the chain, refusals first. Returns them with the new end of the chain.
     fn chain_records(
         &self,
         refusals: &[AuditRecord],
@@ -374,13 +375,13 @@ impl<'a, L: Ledger> Writer<'a, L> {
         if Instant::now() >= self.prune_at {
             let mut connection = self.context.pool.acquire().await?;
             let gone = records::prune(&mut connection).await?;
-            // Soon again while there are more.
+            // The next pruning follows soon while more records are due.
             self.prune_at = Instant::now() + if gone > 0 { PRUNE_SOON } else { PRUNE_EACH };
         }
         Ok(())
     }
 
-    /// Renews the lease, and writes refusals in a transaction that raises no revision.
+    /// Renews the lease. Writes refusals in a transaction that raises no revision.
     async fn commit_nothing(&mut self, refusals: Vec<AuditRecord>) -> Result<bool, sqlx::Error> {
         if refusals.is_empty() {
             return self.renew_when_due().await;
@@ -450,8 +451,8 @@ impl<'a, L: Ledger> Writer<'a, L> {
         answers.give(&Ok(revision));
     }
 
-    /// Revision up to which removals are forgotten now, in rows and in memory; none in most
-    /// commits.
+    /// Returns the revision up to which removals are now deleted from rows and memory. Returns
+    /// `None` in most commits.
     fn trim_due(&self) -> Option<u64> {
         let keep = self.context.settings.keep_removals.max(1);
         let next = u64::try_from(self.at + 1).unwrap_or(0);

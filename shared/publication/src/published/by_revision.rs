@@ -12,7 +12,7 @@ pub struct Changed {
     pub revision: u64,
     pub key: Arc<str>,
     pub body: Body,
-    /// Owner of a removed entry; none when unknown.
+    /// Owner of a removed entry. `None` if it is not known.
     pub owner: Option<Arc<str>>,
 }
 
@@ -38,7 +38,7 @@ impl Iterator for ScopeChanges<'_> {
 }
 
 impl Published {
-    /// Changes after `revision`, of one scope or of all, each scope in its own order.
+    /// Returns the changes after `revision`, of one scope or of all. Each scope has its own order.
     pub(crate) fn changes_after<'a>(
         &'a self,
         scope: Option<&str>,
@@ -56,7 +56,7 @@ impl Published {
         changes.collect()
     }
 
-    /// Revision of the last change of an existing entry.
+    /// Returns the revision of the last change of an existing entry.
     pub(crate) fn revision_of(&self, scope: &str, key: &str) -> Option<u64> {
         let (revision, body) = self.scopes.get(scope)?.entries.get(key)?;
         body.as_ref().map(|_| *revision)

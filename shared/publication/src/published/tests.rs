@@ -1,5 +1,6 @@
-//! Properties of a publication for any history, readers and trimming: same end state, whole
-//! transactions, never backwards, delta and full updates are equivalent.
+//! Properties of a publication for any history, readers and trimming. All readers reach the same
+//! end state and see whole transactions. They never go backwards. Delta and full updates are
+//! equivalent.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use uuid::Uuid;
 use super::*;
 use crate::{Change, Cursor, Followed, Update};
 
-/// One transaction: keys set to a number, or removed.
+/// One transaction: each key is set to a number, or removed.
 type Transaction = Vec<(u8, Option<u32>)>;
 
 fn raw(number: u32) -> Arc<RawValue> {

@@ -13,25 +13,26 @@ use crate::published::Changed;
 /// Reads the owner of an entry from its body.
 pub type ReadOwner = fn(&RawValue) -> Option<String>;
 
-/// A publication, and one scope of it; none: all scopes.
+/// A publication and one of its scopes. `None` selects all scopes.
 pub(crate) type Selection<'a> = (&'static str, Option<&'a str>);
 
 /// Changes in order of revision, complete up to `until`.
 pub struct ChangePage {
     pub changes: Vec<(&'static str, Changed)>,
-    /// The page is complete up to this revision.
+    /// Revision up to which the page is complete.
     pub until: u64,
-    /// There are more changes.
+    /// Whether there are more changes.
     pub more: bool,
 }
 
 impl Publisher {
-    /// Remembers the owners of removed entries of this publication from now on.
+    /// Stores the owners of removed entries of this publication from now on.
     pub(crate) fn track_owner(&self, publication: &'static str, read_owner: ReadOwner) {
         self.owners.write().insert(publication, read_owner);
     }
 
-    /// The current cursor, and the oldest revision from which no removal is forgotten.
+    /// Returns the current cursor, and the oldest revision after which all removals are still
+    /// stored.
     pub(crate) fn range(&self) -> (Cursor, u64) {
         let maps = self.maps.read();
         let now = Cursor {
@@ -41,7 +42,7 @@ impl Publisher {
         (now, maps.forgotten)
     }
 
-    /// Up to `limit` changes after a revision, and the rest of the last transaction, because a
+    /// Returns up to `limit` changes after a revision, and the rest of the last transaction. A
     /// commit is never split.
     pub(crate) fn changes_after(
         &self,
@@ -58,7 +59,7 @@ impl Publisher {
                 .map(|scope_changes| (*publication, scope_changes.peekable()))
         });
         let mut scopes: Vec<_> = scopes.collect();
-        // By revision, then by lane: `asked` gives the order within a transaction.
+        // Changes are ordered by revision. Within a transaction, `selection` gives the order.
         let mut next = BinaryHeap::new();
         for (at, (_, scope_changes)) in scopes.iter_mut().enumerate() {
             if let Some(first) = scope_changes.peek() {
@@ -91,8 +92,8 @@ impl Publisher {
         }
     }
 
-    /// The generation of an entry of a publication without scopes: the revision of its last change.
-    /// None without such an entry (A5).
+    /// Returns the generation of an entry of a publication without scopes: the revision of its last
+    /// change. Returns `None` if there is no such entry (A5).
     pub fn generation(&self, publication: &str, key: &str) -> Option<u64> {
         self.maps
             .read()
@@ -101,7 +102,7 @@ impl Publisher {
             .revision_of("", key)
     }
 
-    /// Changes with every commit.
+    /// Returns a receiver of the revision. It changes with every commit.
     pub(crate) fn revisions(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }

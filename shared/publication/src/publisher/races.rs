@@ -74,7 +74,7 @@ async fn follow(publisher: &Publisher, scope: &str, last: u64) {
 }
 
 fn commit(publisher: &Publisher, revision: u64) {
-    // Commits alternate between the scopes, and each forgets older removals.
+    // Commits alternate between the scopes. Each commit deletes older removals.
     let scope = if revision.is_multiple_of(2) {
         "even"
     } else {

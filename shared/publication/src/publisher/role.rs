@@ -9,11 +9,11 @@ use crate::{CommitError, WentBack};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublisherRole {
-    /// Another replica leads, or none.
+    /// Another replica leads, or no replica leads.
     Standby,
     /// This replica has the lease until the monotonic deadline.
     Leading { epoch: u64, until: Instant },
-    /// The database went back in time, with the evidence; nothing is written (R9).
+    /// The database went back in time, with the evidence. The service writes nothing (R9).
     WentBack(WentBack),
 }
 
@@ -27,7 +27,7 @@ impl Publisher {
         }
     }
 
-    /// The epoch while this replica leads.
+    /// Returns the epoch while this replica leads.
     ///
     /// # Errors
     /// `Standby` or `WentBack` otherwise.
@@ -39,11 +39,11 @@ impl Publisher {
         }
     }
 
-    /// Whether memory may be read: while this replica leads, and after the database went back in
-    /// time (R9). Then memory holds the last commit of this replica.
+    /// Checks whether memory may be read: while this replica leads, and after the database went
+    /// back in time. In the second case, memory holds the last commit of this replica (R9).
     ///
     /// # Errors
-    /// `Standby`, or `WentBack` when this process has never led that history.
+    /// `Standby`, or `WentBack` if this process has never led that history.
     pub fn readable(&self) -> Result<(), CommitError> {
         match self.leading() {
             Err(CommitError::WentBack(found)) if found.lineage == self.lineage() => Ok(()),
@@ -51,11 +51,11 @@ impl Publisher {
         }
     }
 
-    /// Whether rows may be read: while this replica leads, and in any process after the database
-    /// went back in time (R9). [`crate::stale`] marks such answers.
+    /// Checks whether rows may be read: while this replica leads, and in any process after the
+    /// database went back in time. [`crate::stale`] marks such responses (R9).
     ///
     /// # Errors
-    /// `Standby`.
+    /// `Standby` in all other cases.
     pub fn rows_readable(&self) -> Result<(), CommitError> {
         match self.leading() {
             Err(CommitError::WentBack(_)) => Ok(()),
@@ -63,7 +63,7 @@ impl Publisher {
         }
     }
 
-    /// Follows changes of leadership.
+    /// Returns a receiver of changes of leadership.
     pub fn terms(&self) -> watch::Receiver<PublisherRole> {
         self.role.subscribe()
     }
@@ -86,7 +86,7 @@ impl Publisher {
         }
     }
 
-    /// An operator has accepted the content of the database.
+    /// Accepts the content of the database, as decided by an operator.
     pub(crate) fn accept_new_history(&self) {
         tracing::warn!("the database has another lineage now; this service may lead again");
         self.role.send_replace(PublisherRole::Standby);
@@ -102,7 +102,7 @@ impl Publisher {
         });
     }
 
-    /// Sets the lease. An extension of the same term wakes no reader: thousands wait for the end of
+    /// Sets the lease. An extension of the same term wakes no reader. Thousands wait for the end of
     /// a term, and waking them at each commit would cost more than the commit.
     pub(crate) fn lead(&self, epoch: u64, until: Instant) {
         let now = Instant::now();

@@ -13,7 +13,7 @@ use sqlx::{Connection as _, PgConnection, PgPool};
 
 use crate::fixture::{Command, SCHEMA, leads, pool, set, start};
 
-/// The origin of a request with this name and scope.
+/// Creates the origin of a request with this name and scope.
 fn origin(name: &str, scope: &str) -> Arc<Origin> {
     let request = Request::put("/v1/numbers/k").body(Body::empty());
     let scope = scope.parse::<Scope>().expect("a scope");
@@ -26,7 +26,7 @@ async fn set_as(handle: &Handle<Command>, origin: Arc<Origin>, key: &str) -> u64
     set.await.expect("committed").revision
 }
 
-/// Revision, kind, actor, outcome and requests of each record.
+/// Returns revision, kind, actor, outcome and requests of each record.
 async fn records(pool: &PgPool) -> Vec<(i64, String, String, String, i64)> {
     sqlx::query_as("select revision, kind, actor, outcome, requests from audit order by number")
         .fetch_all(pool)
@@ -137,7 +137,8 @@ async fn a_cut_off_chain_is_detected_and_a_pruned_one_continues() {
         set_as(&handle, origin("ann", "operator"), &format!("k{number}")).await;
     }
     let mut root = root(&database).await;
-    // The rows get an old time. That breaks their hashes, but they are pruned nevertheless.
+    // The records get an old time. The change breaks their hashes, but they are pruned
+    // nevertheless.
     sqlx::query("update publication.audit set at_ms = 0 where number <= 2")
         .execute(&mut root)
         .await

@@ -57,7 +57,7 @@ async fn answered_commands_are_durable_and_grouped_into_commits() {
     second.stop().await;
 }
 
-/// Makes a change like a request with this query and this `If-Revision`.
+/// Makes a change with the origin of a request. The request has this query and this `If-Revision`.
 async fn request(
     handle: &Handle<Command>,
     query: &str,
@@ -113,7 +113,7 @@ async fn a_conditional_change_is_made_only_at_the_revision_of_its_dry_run() {
     committer.stop().await;
 }
 
-/// The others are refused as moved (A10).
+/// All other changes are refused as moved (A10).
 #[tokio::test(flavor = "multi_thread")]
 async fn only_one_of_many_changes_at_the_same_revision_is_made() {
     let database = database(&[SCHEMA]).await;

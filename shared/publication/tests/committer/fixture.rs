@@ -24,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// A minimal ledger: named numbers that exist only in their publication.
 #[derive(Clone)]
 pub struct Numbers {
-    /// The last number set in this term.
+    /// The last number set in this term. `None` before the first.
     last: Option<u64>,
 }
 
@@ -124,7 +124,7 @@ pub async fn set(
         .await
 }
 
-/// Sets a number and retries until it succeeds, as a caller does after `Unavailable`.
+/// Sets a number and retries until it succeeds, like a caller that gets `Unavailable`.
 pub async fn set_at_last(handle: &Handle<Command>, key: &str, number: u64) -> Committed<u64> {
     let attempt = async {
         loop {
@@ -144,7 +144,7 @@ pub fn get(handle: &Handle<Command>, key: &str) -> Option<u64> {
     handle.publisher().get(NUMBERS, "", key)
 }
 
-/// A full update of all numbers.
+/// Poll for a full update of all numbers.
 pub const FULL: Poll<'static> = Poll {
     publication: NUMBERS,
     scope: "",

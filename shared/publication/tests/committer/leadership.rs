@@ -60,7 +60,7 @@ async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     two.stop().await;
 }
 
-/// Only a trusted reader is evidence (R9).
+/// Only the cursor of a trusted reader is evidence (R9).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cursor_from_the_future_stops_all_writing() {
     let database = database(&[SCHEMA]).await;
@@ -73,7 +73,7 @@ async fn a_cursor_from_the_future_stops_all_writing() {
         revision: 1_000,
     }
     .to_string();
-    // An untrusted reader is not believed and gets everything.
+    // The cursor of an untrusted reader is ignored, and the reader gets a full update.
     let poll = |trusted| {
         publisher.updates(Poll {
             cursor: Some(&future),
@@ -110,8 +110,8 @@ async fn run(pool: &PgPool, sql: &'static str) {
     assert_eq!(done.expect(sql).rows_affected(), 1);
 }
 
-/// A process that wrote more than the database contains detects this, even without a write. No
-/// restart and no other replica continues until the rows have another lineage (R9).
+/// A process that wrote more than the database contains detects this even without a write. Neither
+/// a restart nor another replica continues until the rows have another lineage (R9).
 #[tokio::test(flavor = "multi_thread")]
 async fn older_rows_stop_all_replicas_until_they_have_another_lineage() {
     let database = database(&[SCHEMA]).await;

@@ -51,7 +51,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Requester {
     }
 }
 
-/// Checks the token of a request again while its answer is streamed (S8).
+/// Checks the token of a request again while its response is streamed (S8).
 #[derive(Clone)]
 pub struct TokenValidity {
     verifier: Arc<Verifier>,
@@ -59,13 +59,13 @@ pub struct TokenValidity {
 }
 
 impl TokenValidity {
-    /// False when the token was revoked or has expired, or when the keys of issuers changed: then
-    /// the client must reconnect.
+    /// Returns false if the token was revoked or has expired, or if the keys of issuers changed.
+    /// The client must then reconnect.
     pub fn is_valid(&self) -> bool {
         self.verifier.still_accepts(&self.token)
     }
 
-    /// None for an invalid token.
+    /// Creates the check. Returns `None` for an invalid token.
     pub(crate) fn new(verifier: Arc<Verifier>, token: &str) -> Option<Self> {
         let token = Arc::new(verifier.accept(token).ok()?);
         Some(Self { verifier, token })

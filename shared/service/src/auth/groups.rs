@@ -1,12 +1,13 @@
-//! Groups of a user, from the token. Access lists, limits and placement rules of queues use them.
+//! Groups of a user, from the token. Access lists, limits and placement rules of queues use groups.
 //!
-//! A token with an invalid list is refused: dropping a group could free the user of a limit.
+//! A token with an invalid list is refused, because dropping a group could exempt the user from a
+//! limit.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Sorted and without duplicates.
+/// Names of groups, sorted and without duplicates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Groups(Vec<String>);
@@ -26,13 +27,15 @@ pub enum BadGroups {
 
 impl Groups {
     pub const NONE: Self = Self(Vec::new());
-    /// Most groups. A token with the longest names still fits into a header.
+    /// Most groups of a token. A token with the longest names still fits into a header.
     pub const MOST: usize = 32;
-    /// Longest name, in bytes.
+    /// Longest name of a group, in bytes.
     pub const LONGEST: usize = 128;
 
+    /// Creates the groups from these names.
+    ///
     /// # Errors
-    /// When there are too many, or a name is invalid.
+    /// If there are too many groups, or a name is invalid.
     pub fn new(mut names: Vec<String>) -> Result<Self, BadGroups> {
         if names.len() > Self::MOST {
             return Err(BadGroups::TooMany(names.len()));
@@ -54,7 +57,8 @@ impl Groups {
     }
 }
 
-/// Names as in a policy. There `*` means all users, so it is not a name.
+/// Returns whether this is a valid name, as in a policy. A policy uses `*` for all users, so `*` is
+/// not a name.
 fn is_name(name: &str) -> bool {
     let starts = name.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
     let belongs = |it: char| it.is_ascii_alphanumeric() || "_.@:/$-".contains(it);

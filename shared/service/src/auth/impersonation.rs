@@ -11,21 +11,21 @@ use super::{Groups, Principal, Scope};
 use crate::problem::{Code, Problem};
 
 pub const ACT_AS: HeaderName = HeaderName::from_static("hayward-act-as");
-/// In a token: every user.
+/// Entry in a token that allows every user.
 pub const ANYONE: &str = "*";
-/// Most users in a token, because it must fit into a header.
+/// Most users in a token. The token must fit into a header.
 pub const MAX_USERS: usize = 100;
 
-/// Subject of the token of this orchestrator.
+/// Returns the subject of the token of this orchestrator.
 pub fn orchestrator_subject(name: &hayward_vocabulary::UserName) -> String {
     format!("orchestrator-{name}")
 }
 
 impl Principal {
-    /// This caller, acting for `user`.
+    /// Returns this caller, acting for `user`.
     ///
     /// # Errors
-    /// 403 when the caller is not an orchestrator, is an operator, or may not act for this user.
+    /// 403 if the caller is not an orchestrator, is an operator, or may not act for this user.
     pub fn acting_as(&self, user: &str) -> Result<Self, Problem> {
         let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
         if self.has(&Scope::Operator) || !self.scopes.iter().any(orchestrates) {
@@ -41,24 +41,24 @@ impl Principal {
             scopes: vec![Scope::Submitter],
             groups: Groups::NONE,
             act_as: Vec::new(),
-            // The caller adds the tenant of the user.
+            // The code that calls this function adds the tenant of the user.
             tenant: None,
             actor: Some(self.name.clone()),
         })
     }
 
-    /// Whether the token lists this user. In a tenant, `*` means all users of the tenant.
+    /// Returns whether the token lists this user. In a tenant, `*` means all users of the tenant.
     pub fn may_act_for(&self, user: &str) -> bool {
         let within = self.tenant.as_ref().is_none_or(|it| it.has(user));
         within && self.act_as.iter().any(|it| it == ANYONE || it == user)
     }
 
-    /// Subject of the token of this request.
+    /// Returns the subject of the token of this request.
     pub fn actor(&self) -> &str {
         self.actor.as_deref().unwrap_or(&self.name)
     }
 
-    /// Actor and user, for people.
+    /// Returns actor and user, for people.
     pub fn display_name(&self) -> String {
         match &self.actor {
             Some(actor) => format!("{actor} for {}", self.name),
@@ -67,7 +67,7 @@ impl Principal {
     }
 }
 
-/// The user in the header; none without the header.
+/// Returns the user in the header. Returns `None` without the header.
 pub(crate) fn requested_user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut given = headers.get_all(ACT_AS).iter();
     let Some(first) = given.next() else {

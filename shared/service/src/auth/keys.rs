@@ -1,6 +1,6 @@
 //! The keys directory: one issuer, and one token per file.
 //!
-//! `issuer.pem` (private), `issuer.pub.pem`, `revoked`, `tenants`, `tokens/<name>.token`.
+//! Files: `issuer.pem` (private), `issuer.pub.pem`, `revoked`, `tenants`, `tokens/<name>.token`.
 //! Secret files are readable by their owner only. Creating keys never overwrites existing files.
 
 use std::fs;
@@ -24,7 +24,7 @@ const PUBLIC: &str = "issuer.pub.pem";
 
 const END: &str = "-----END PUBLIC KEY-----";
 
-/// A new key of the issuer that does not sign yet.
+/// A new key of the issuer. It does not sign yet.
 pub struct FreshIssuer {
     private: Zeroizing<String>,
     public: String,
@@ -49,7 +49,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Creates the directory and the issuer where they are missing.
+    /// Creates the directory and the issuer if they are missing.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -63,15 +63,15 @@ impl Keys {
             .with_context(|| format!("cannot make {}", tokens.display()))?;
         if !keys.dir.join(PRIVATE).exists() {
             let issuer = FreshIssuer::make()?;
-            // The public key first: an issuer is useless without it.
+            // The public key is written first, because an issuer is useless without it.
             keys.announce(&issuer, "")?;
             keys.install(&issuer)?;
         }
         Ok(keys)
     }
 
-    /// Adds a public key and keeps the newest existing one. Tokens of both are accepted, and tokens
-    /// of older keys are not.
+    /// Adds a public key and preserves the newest existing one. Tokens of both keys are accepted.
+    /// Tokens of older keys are refused.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -117,12 +117,16 @@ impl Keys {
         &self.dir
     }
 
+    /// Opens the issuer, which signs tokens.
+    ///
     /// # Errors
     /// When the private key is missing, unreadable, or readable by others.
     pub fn issuer(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Issuer> {
         Issuer::new(self.dir.join(PRIVATE), clock)
     }
 
+    /// Opens the verifier of tokens.
+    ///
     /// # Errors
     /// When the public key or the revocation list cannot be read.
     pub fn verifier(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Verifier> {
@@ -130,7 +134,7 @@ impl Keys {
         verifier.with_tenants(self.tenants_path())
     }
 
-    /// Refuses the token with this id from now on.
+    /// Revokes the token with this id.
     ///
     /// # Errors
     /// When the list cannot be read or written.
@@ -150,7 +154,8 @@ impl Keys {
         write_atomically(&path, &format!("{}\n", lines.join("\n")), 0o644)
     }
 
-    /// A tenant and a user per line; services read it again within two seconds.
+    /// Returns the path of the file of tenants, with a tenant and a user per line. Services read it
+    /// again within two seconds.
     pub fn tenants_path(&self) -> PathBuf {
         self.dir.join("tenants")
     }
@@ -170,12 +175,13 @@ impl Keys {
         write_atomically(&path, &tenants::render(&lines), 0o600)
     }
 
-    /// One `jti` per line; services read it again within two seconds.
+    /// Returns the path of the revocation list, with one `jti` per line. Services read it again
+    /// within two seconds.
     pub fn revoked_path(&self) -> PathBuf {
         self.dir.join("revoked")
     }
 
-    /// Names of the tokens there are, in order.
+    /// Returns the names of the existing tokens, in order.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -195,13 +201,15 @@ impl Keys {
         self.dir.join("tokens").join(format!("{name}.token"))
     }
 
+    /// Reads a token.
+    ///
     /// # Errors
     /// When the file is missing, unreadable, or readable by others.
     pub fn token(&self, name: &str) -> anyhow::Result<String> {
         Ok(read_secret(&self.token_path(name))?.trim().to_owned())
     }
 
-    /// Mints a token for `subject` into `tokens/<name>.token`, in place of an older one.
+    /// Creates a token for `subject` in `tokens/<name>.token`. It replaces an older one.
     ///
     /// # Errors
     /// If the name would leave the directory, or the token cannot be signed or written.
@@ -227,10 +235,10 @@ pub struct TokenSpec<'a> {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Writes a file atomically, by renaming a new one.
+/// Writes a file atomically: renames a new file over the old one.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If the file cannot be written.
 pub fn write_atomically(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let fresh = path.with_extension("new");
     let attempt = || -> std::io::Result<()> {
@@ -253,7 +261,7 @@ pub fn write_atomically(path: &Path, text: &str, mode: u32) -> anyhow::Result<()
 /// Reads a file that only its owner can read.
 ///
 /// # Errors
-/// When it is missing, unreadable, or readable by others.
+/// If the file is missing, unreadable, or readable by others.
 pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     // The bits of group and others are the lowest six.

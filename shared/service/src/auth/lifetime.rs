@@ -1,6 +1,5 @@
-//! Longest lifetime of a token, by scope.
-//!
-//! A token with a longer lifetime is refused, also with a valid signature.
+//! Longest lifetime of a token, by scope. A token with a longer lifetime is refused, even with a
+//! valid signature.
 
 use jsonwebtoken::dangerous::insecure_decode_claims;
 use serde::Deserialize;
@@ -15,19 +14,19 @@ fn max_ms(scope: &Scope) -> u64 {
         Scope::Operator | Scope::Auditor => 8 * HOUR_MS,
         Scope::Submitter => 12 * HOUR_MS,
         Scope::Viewer | Scope::Scraper | Scope::Agent(_) | Scope::Orchestrator(_) => DAY_MS,
-        // A program of another team renews its token, and may be off for some days.
+        // A program of another team renews its token, and may be down for some days.
         Scope::Service(_) | Scope::Owner(_) => 7 * DAY_MS,
-        // It reaches only the tasks of one user, and must last as long as the job.
+        // The token reaches only the tasks of one user, and must last as long as the job.
         Scope::Runner(_) => 90 * DAY_MS,
     }
 }
 
-/// The shortest of the lifetimes of these scopes.
+/// Returns the longest permitted lifetime. It is the shortest of the lifetimes of these scopes.
 pub fn max_lifetime_ms(scopes: &[Scope]) -> u64 {
     scopes.iter().map(max_ms).min().unwrap_or(DAY_MS)
 }
 
-/// Lifetime of a token, unverified: for the holder of the token.
+/// Lifetime of a token, without verification. Only the holder of the token uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct TokenLifetime {
     iat: i64,
@@ -35,7 +34,7 @@ pub struct TokenLifetime {
 }
 
 impl TokenLifetime {
-    /// In seconds since 1970.
+    /// Returns the time of expiry, in seconds since 1970.
     pub fn expires_at_s(self) -> i64 {
         self.exp
     }
@@ -44,7 +43,7 @@ impl TokenLifetime {
         insecure_decode_claims(token).ok()
     }
 
-    /// When the holder renews it: after two thirds, in seconds since 1970.
+    /// Returns the time of renewal, after two thirds of the lifetime, in seconds since 1970.
     pub fn renew_at_s(self) -> i64 {
         self.iat + (self.exp - self.iat) / 3 * 2
     }

@@ -1,4 +1,4 @@
-//! Scopes: what a token grants.
+//! Scopes, which are the grants of a token.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use hayward_vocabulary::{NodeName, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
-/// One grant. Compared exactly (S5).
+/// One grant. Scopes are compared exactly (S5).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Scope {
@@ -16,9 +16,9 @@ pub enum Scope {
     Operator,
     /// May read everything and change nothing.
     Viewer,
-    /// May read the audit records, and nothing else.
+    /// May only read the audit records.
     Auditor,
-    /// May read the metrics of processes, and nothing else.
+    /// May only read the metrics of processes.
     Scraper,
     /// The agent of one node.
     Agent(NodeName),

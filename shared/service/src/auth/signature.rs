@@ -1,8 +1,8 @@
 //! Signatures of tokens: Ed25519 only (S8).
 //!
 //! The token library supports many algorithms, one with a known vulnerability (RUSTSEC-2023-0071).
-//! It accepts an external provider, and this one has only Ed25519. Other algorithms are refused
-//! here too.
+//! It accepts an external provider, and this provider has only Ed25519. The verifier refuses other
+//! algorithms too.
 
 use std::sync::Once;
 
@@ -16,15 +16,16 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 static ONE_WAY: CryptoProvider = CryptoProvider {
     signer_factory: signer,
     verifier_factory: verifier,
-    // For keys in JSON, which are not used.
+    // Only keys in JSON would need these functions, and we do not use such keys.
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Call it before the first token is signed or verified. More calls have no effect.
+/// Installs the provider. Call it before the first token is signed or verified. Further calls have
+/// no effect.
 pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Fails only when a provider is installed already.
+        // This fails only if a provider is already installed.
         let _ = ONE_WAY.install_default();
     });
 }

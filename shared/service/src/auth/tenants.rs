@@ -1,7 +1,7 @@
 //! Tenants: a file of the keys directory, with a tenant and a user per line (S12).
 //!
-//! A user is in at most one tenant. A user without one is alone. Tenants are not in tokens, because
-//! a service also needs the tenants of other users.
+//! A user is in at most one tenant. A user without a tenant shares nothing with other users.
+//! Tenants are not in tokens, because a service also needs the tenants of other users.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl Tenant {
         Self { name, members }
     }
 
-    /// Exactly this name (S5).
+    /// Returns whether the tenant has exactly this name as a member (S5).
     pub fn has(&self, user: &str) -> bool {
         self.members.contains(user)
     }
@@ -33,7 +33,7 @@ impl Tenant {
 
 type ByUser = HashMap<String, Arc<Tenant>>;
 
-/// The file, read again when it changes.
+/// The file, which is read again when it changes.
 pub(super) struct Tenants(Option<Watched<ByUser>>);
 
 impl Tenants {
@@ -65,8 +65,8 @@ fn index_by_user(lines: &BTreeMap<String, UserName>) -> ByUser {
     all
 }
 
-/// The tenant of each user. An invalid line makes the whole file invalid: skipping it could remove
-/// a user from a tenant.
+/// Returns the tenant of each user. An invalid line makes the whole file invalid, because skipping
+/// it could remove a user from a tenant.
 pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, UserName>> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -90,7 +90,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, UserName>> {
     Ok(lines)
 }
 
-/// The lines of the file, in order.
+/// Returns the lines of the file, in order.
 pub(super) fn render(lines: &BTreeMap<String, UserName>) -> String {
     let mut lines: Vec<_> = lines
         .iter()

@@ -72,7 +72,7 @@ fn a_good_token_names_its_principal_and_costs_one_signature() {
     assert_eq!(verifier.signatures_checked(), 1);
 }
 
-/// The result is remembered until the keys change (S28).
+/// The result is cached until the keys change (S28).
 #[test]
 fn a_forged_token_is_verified_once_per_key() {
     let (ours, theirs) = (fixture(), fixture());
@@ -197,7 +197,7 @@ fn other_keys_issuers_audiences_and_algorithms_are_refused() {
         verifier.verify(&ours.issuer().sign(&odd).unwrap()),
         Err(Refusal::Forged)
     );
-    // The classic confusion: a symmetric signature made with the public key.
+    // A known attack: a symmetric signature is made with the public key.
     let public = std::fs::read(ours.dir.path().join("keys/issuer.pub.pem")).unwrap();
     let confused = symmetric(&claims, &public);
     assert_eq!(verifier.verify(&confused), Err(Refusal::Forged));
@@ -207,7 +207,7 @@ fn other_keys_issuers_audiences_and_algorithms_are_refused() {
     assert_eq!(verifier.verify(&"x".repeat(100_000)), Err(Refusal::Forged));
 }
 
-/// HS256 by hand (RFC 2104): nothing here makes such a token.
+/// Creates an HS256 token by hand (RFC 2104), because none of our libraries makes such a token.
 fn symmetric(claims: &Claims, secret: &[u8]) -> String {
     let text = |part: serde_json::Value| BASE64_URL_SAFE_NO_PAD.encode(part.to_string());
     let header = serde_json::json!({"typ": "JWT", "alg": "HS256"});
@@ -275,7 +275,7 @@ fn the_largest_list_of_groups_still_fits_a_token() {
     assert_eq!(fixture.verifier().verify(&token).unwrap().groups, most);
 }
 
-/// The signature is valid, and the list of groups breaks the rules.
+/// The signature is valid, but the list of groups is not.
 #[test]
 fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_none() {
     let fixture = fixture();

@@ -1,6 +1,6 @@
 //! Signs and verifies tokens: EdDSA with a fixed issuer and audience (S8).
 //!
-//! A signature is verified once per token and process, and cached. Expiry and revocation are
+//! A signature is verified once per token and process, and then cached. Expiry and revocation are
 //! checked every time.
 //!
 //! Keys are read again when their files change. While the file of public keys has two keys, tokens
@@ -33,19 +33,19 @@ use verified_cache::VerifiedCache;
 
 const ISSUER: &str = "hayward";
 const AUDIENCE: &str = "hayward";
-/// Largest difference between the clocks of two machines, in seconds.
+/// Largest difference between the clocks of two nodes, in seconds.
 const SKEW_S: i64 = 24 * 3600;
-/// A longer token is refused at once.
+/// Largest token in bytes. A longer token is refused at once.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
 /// Claims of a token. Times are seconds since 1970 (RFC 7519).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
     pub sub: String,
-    /// Unknown scopes are dropped: they grant nothing (S4).
+    /// Scopes of the token. Unknown scopes are dropped, because they grant nothing (S4).
     #[serde(deserialize_with = "known_scopes")]
     pub scopes: Vec<Scope>,
-    /// Empty in older tokens.
+    /// Groups of the user. Empty in older tokens.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,
     /// Users that an orchestrator may represent.
@@ -73,28 +73,28 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// `private` is a file with a PKCS#8 private key of Ed25519.
+    /// Creates an issuer. `private` is a file with a PKCS#8 private key of Ed25519.
     ///
     /// # Errors
-    /// When it is missing, readable by others, or not such a key.
+    /// If the file is missing, readable by others, or has no such key.
     pub fn new(private: PathBuf, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         signature::install();
         let key = Watched::open(private, private_key)?;
         Ok(Self { key, clock })
     }
 
-    /// A token for `name` that expires after `life_ms`.
+    /// Creates a token for `name` that expires after `life_ms`.
     ///
     /// # Errors
-    /// When signing fails, which a good key never does.
+    /// If signing fails, which never happens with a valid key.
     pub fn mint(&self, name: &str, scopes: &[Scope], life_ms: u64) -> anyhow::Result<String> {
         self.mint_with_groups(name, scopes, &Groups::NONE, life_ms)
     }
 
-    /// A token for a user in these groups.
+    /// Creates a token for a user in these groups.
     ///
     /// # Errors
-    /// When signing fails, which a good key never does.
+    /// If signing fails, which never happens with a valid key.
     pub fn mint_with_groups(
         &self,
         name: &str,
@@ -107,10 +107,10 @@ impl Issuer {
         self.sign(&claims)
     }
 
-    /// A token for an orchestrator that may act for these users.
+    /// Creates a token for an orchestrator that may act for these users.
     ///
     /// # Errors
-    /// When signing fails, which a good key never does.
+    /// If signing fails, which never happens with a valid key.
     pub fn mint_for_orchestrator(
         &self,
         name: &str,
@@ -141,7 +141,7 @@ impl Issuer {
     /// Signs exactly these claims.
     ///
     /// # Errors
-    /// When signing fails, which a good key never does.
+    /// If signing fails, which never happens with a valid key.
     pub fn sign(&self, claims: &Claims) -> anyhow::Result<String> {
         jsonwebtoken::encode(&Header::new(Algorithm::EdDSA), claims, &self.key.get())
             .context("cannot sign a token")
@@ -161,7 +161,7 @@ fn private_key(file: &Path) -> anyhow::Result<EncodingKey> {
 
 const BEGIN: &str = "-----BEGIN";
 
-/// Newest first.
+/// Reads the public keys, newest first.
 fn public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -178,7 +178,8 @@ fn public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
     Ok(keys)
 }
 
-/// Tokens are not stored, so that a memory dump has nothing to replay.
+/// Returns the key of a token in the caches. Tokens are not stored, so that a memory dump has no
+/// usable token.
 fn digest_of(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
@@ -190,7 +191,7 @@ pub(super) struct AcceptedToken {
     keys: Trusted,
 }
 
-/// Why a token is not accepted.
+/// Reason why a token is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("this request needs a bearer token")]
@@ -237,15 +238,16 @@ impl VerifiedToken {
         }
     }
 
-    /// A token without scopes may live for any time.
+    /// Returns whether the lifetime is too long for the scopes. A token without scopes may have any
+    /// lifetime.
     fn exceeds_max_lifetime(&self) -> bool {
         !self.principal.scopes.is_empty()
             && self.exp.saturating_sub(self.iat) > self.max_lifetime_s()
     }
 
-    /// Whether the clock of the issuer was far ahead. The time of signing is not checked: a
-    /// corrected clock must not refuse earlier tokens. Runner tokens are exempt, so that running
-    /// work does not fail.
+    /// Returns whether the clock of the issuer was far ahead. The time of signing is not checked,
+    /// because a corrected clock must not invalidate earlier tokens. Runner tokens are exempt, so
+    /// that running work does not fail.
     fn expires_too_late(&self, now_s: i64) -> bool {
         let scopes = &self.principal.scopes;
         let runner = |scope: &Scope| matches!(scope, Scope::Runner(_));
@@ -259,29 +261,29 @@ impl VerifiedToken {
     }
 }
 
-/// The public keys of one read of their file. Cached results refer to them and are compared by
-/// pointer: with other keys they do not hold.
+/// The public keys from one read of their file. Cached results refer to them and are compared by
+/// pointer. A cached result does not apply to other keys.
 type Trusted = Arc<Vec<DecodingKey>>;
 
-/// Checks tokens with public keys alone.
+/// Verifier of tokens. It needs only public keys.
 pub struct Verifier {
     keys: Watched<Vec<DecodingKey>>,
     rules: Validation,
     clock: Arc<dyn Clock>,
-    /// Verified tokens, with the keys.
+    /// Verified tokens, with the keys that verified them.
     verified: VerifiedCache<(Arc<VerifiedToken>, Trusted)>,
-    /// Tokens with an invalid signature, with the keys.
+    /// Tokens with an invalid signature, with the keys that were tried.
     forged: VerifiedCache<Trusted>,
     revoked: Revoked,
     tenants: Tenants,
 }
 
 impl Verifier {
-    /// `public` is a file with Ed25519 public keys. `revoked` is a file with a `jti` per line and
-    /// may be missing.
+    /// Creates a verifier. `public` is a file with Ed25519 public keys. `revoked` is a file with a
+    /// `jti` per line. It may be missing.
     ///
     /// # Errors
-    /// When there is no valid key, or the list is unreadable.
+    /// If there is no valid key, or the list is unreadable.
     pub fn new(
         public: PathBuf,
         revoked: Option<PathBuf>,
@@ -293,7 +295,7 @@ impl Verifier {
         rules.set_issuer(&[ISSUER]);
         rules.set_audience(&[AUDIENCE]);
         rules.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        // `check_current` checks expiry with our own clock.
+        // `check_current` checks the expiry with our own clock.
         rules.validate_exp = false;
         Ok(Self {
             keys: Watched::open(public, public_keys)?,
@@ -306,22 +308,24 @@ impl Verifier {
         })
     }
 
-    /// `tenants` is a file with a tenant and a user per line, and may be missing.
+    /// Adds the tenants. `tenants` is a file with a tenant and a user per line. It may be missing.
     ///
     /// # Errors
-    /// When it is unreadable.
+    /// If the file is unreadable.
     pub fn with_tenants(mut self, tenants: PathBuf) -> anyhow::Result<Self> {
         self.tenants = Tenants::open(tenants)?;
         Ok(self)
     }
 
-    /// The tenant of this user now.
+    /// Returns the current tenant of this user.
     pub fn tenant_of(&self, user: &str) -> Option<Arc<Tenant>> {
         self.tenants.tenant_of(user)
     }
 
+    /// Verifies a token and returns its principal.
+    ///
     /// # Errors
-    /// With the reason, when the token is not accepted now.
+    /// With the reason if the token is not accepted now.
     pub fn verify(&self, token: &str) -> Result<Arc<Principal>, Refusal> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(Refusal::Forged);
@@ -347,20 +351,20 @@ impl Verifier {
         Ok(Arc::clone(&checked.principal))
     }
 
-    /// The cached token, when it was verified with these keys.
+    /// Returns the cached token if it was verified with these keys.
     fn cached(&self, digest: &[u8; 32], keys: &Trusted) -> Option<Arc<VerifiedToken>> {
         let found = self.verified.get(digest)?;
         let (checked, with) = &*found;
         Arc::ptr_eq(with, keys).then(|| Arc::clone(checked))
     }
 
-    /// Whether the signature is known to be invalid with these keys.
+    /// Returns whether the signature is known to be invalid with these keys.
     fn is_forged(&self, digest: &[u8; 32], keys: &Trusted) -> bool {
         let with = self.forged.get(digest);
         with.is_some_and(|with| Arc::ptr_eq(&*with, keys))
     }
 
-    /// The state of a token without a check of its signature.
+    /// Returns the state of a token without checking its signature.
     pub(crate) fn peek(&self, token: &str) -> TokenPeek {
         if token.len() > MAX_TOKEN_BYTES {
             return TokenPeek::Rejected;
@@ -387,7 +391,7 @@ impl Verifier {
     }
 
     fn check_current(&self, checked: &VerifiedToken) -> Result<(), Refusal> {
-        // Revocation first.
+        // The revocation is checked first.
         if self.revoked.contains(&checked.jti) {
             return Err(Refusal::Revoked);
         }
@@ -404,8 +408,8 @@ impl Verifier {
         Ok(())
     }
 
-    /// The data that [`Self::still_accepts`] needs while a response is streamed. The token is not
-    /// stored.
+    /// Verifies a token and returns the data that [`Self::still_accepts`] needs while a response is
+    /// streamed. The token itself is not stored.
     ///
     /// # Errors
     /// With the reason if the token is not accepted now.
@@ -423,28 +427,28 @@ impl Verifier {
         Err(Refusal::Revoked)
     }
 
-    /// Whether an accepted token would be accepted now.
+    /// Returns whether an accepted token would be accepted now.
     pub(super) fn still_accepts(&self, pass: &AcceptedToken) -> bool {
         Arc::ptr_eq(&self.keys.get(), &pass.keys)
             && !self.revoked.contains(&pass.jti)
             && self.clock.now().unix_ms() / 1000 < pass.exp
     }
 
-    /// The principal of a token with a valid signature, also of an expired one.
+    /// Returns the principal of a token with a valid signature. The token may have expired.
     ///
     /// # Errors
-    /// When the signature is invalid.
+    /// If the signature is invalid.
     pub fn principal_of(&self, token: &str) -> Result<Arc<Principal>, Refusal> {
         Ok(self.check_signature(&self.keys.get(), token)?.principal)
     }
 
-    /// The id by which a token is revoked; none for an invalid signature.
+    /// Returns the id by which a token is revoked. Returns `None` for an invalid signature.
     pub fn token_id(&self, token: &str) -> Option<String> {
         Some(self.check_signature(&self.keys.get(), token).ok()?.jti)
     }
 
-    /// The principal of a token that should be renewed: after a third of its lifetime, or when the
-    /// lifetime is too long. None for other and for revoked tokens.
+    /// Returns the principal of a token that should be renewed: after a third of its lifetime, or
+    /// if the lifetime is too long. Returns `None` for other tokens and for revoked ones.
     pub fn due_for_renewal(&self, token: &str) -> Option<Arc<Principal>> {
         let checked = self.check_signature(&self.keys.get(), token).ok()?;
         let third = checked.iat + (checked.exp - checked.iat) / 3;

@@ -1,4 +1,5 @@
-//! Classifies the token of a request without checking a signature. It is cheap enough for a flood.
+//! Classifies the token of a request without checking a signature. It is cheap enough for a flood
+//! of requests.
 
 use jsonwebtoken::dangerous::insecure_decode_claims;
 
@@ -8,15 +9,15 @@ use super::token::Claims;
 pub(crate) enum TokenPeek {
     /// The token was verified before and is valid now.
     Verified,
-    /// A health check, which must be answered also under load.
+    /// The request is a health check, which must be answered even under load.
     Probe,
-    /// A token that may be valid but was never verified here, or a route without a token.
+    /// The token may be valid but was never verified here, or the route needs no token.
     Unverified,
-    /// No token, or an invalid one.
+    /// The request has no token, or an invalid one.
     Rejected,
 }
 
-/// The claims of a token, unverified.
+/// Reads the claims of a token without verification.
 pub(super) fn claims_of(token: &str) -> Option<Claims> {
     insecure_decode_claims(token).ok()
 }

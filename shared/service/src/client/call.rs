@@ -17,7 +17,7 @@ use crate::problem::{Code, Problem};
 use crate::runtime::clock::fresh_uuid;
 use crate::trace::inject_current;
 
-/// How long a call retries after 503: a new leader is elected within that time.
+/// Time for which a call retries after 503. A new leader is elected within that time.
 const UNAVAILABLE_RETRY: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -31,11 +31,11 @@ pub struct Call {
     body: Option<Bytes>,
     timeout: Duration,
     idempotent: bool,
-    /// The first error of the builder, reported when sending.
+    /// The first error of the builder. It is reported when the call is sent.
     invalid: Option<anyhow::Error>,
 }
 
-/// An answer with status and headers.
+/// A response with status and headers.
 #[derive(Debug)]
 pub struct Answer<T> {
     pub status: StatusCode,
@@ -44,13 +44,14 @@ pub struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Time of the answer by the clock of the service, in whole seconds. For display only (R4).
+    /// Returns the time of the response by the clock of the service, in whole seconds. It is for
+    /// display only (R4).
     pub fn date(&self) -> Option<Timestamp> {
         instant(self.headers.get(DATE)?.to_str().ok()?)
     }
 }
 
-/// `Sun, 22 Nov 2026 11:25:00 GMT`
+/// Parses a date such as `Sun, 22 Nov 2026 11:25:00 GMT`.
 fn instant(date: &str) -> Option<Timestamp> {
     let read = chrono::DateTime::parse_from_rfc2822(date).ok()?;
     Some(Timestamp::from_unix_ms(read.timestamp_millis()))
@@ -99,7 +100,7 @@ impl Call {
         self
     }
 
-    /// Sets `If-Match: *`: changes any version (A5).
+    /// Sets `If-Match: *`, which allows a change of any version (A5).
     pub fn if_match_any(self) -> Self {
         self.header(IF_MATCH, "*")
     }
@@ -110,7 +111,7 @@ impl Call {
         self.header(crate::http::idempotency::HEADER, key)
     }
 
-    /// For long polls: the wait and some time in addition.
+    /// Sets the timeout. For a long poll it is the wait plus some slack.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -120,7 +121,7 @@ impl Call {
         self.answer().await.map(|answer| answer.body)
     }
 
-    /// Sends the request like [`Call::send`] and returns status and headers too.
+    /// Sends the request like [`Call::send`]. Returns status and headers too.
     pub async fn answer<T: DeserializeOwned>(mut self) -> Result<Answer<T>, ClientError> {
         if let Some(error) = self.invalid.take() {
             return Err(ClientError::InvalidRequest(error));
@@ -146,7 +147,7 @@ impl Call {
                         return Err(error);
                     }
                     if tried >= addresses {
-                        // A service without a leader answers 503 and has one soon.
+                        // A service without a leader responds with 503. It will have a leader soon.
                         let answered = matches!(error, ClientError::Problem(_));
                         if !answered || Instant::now() >= retry_until {
                             return Err(error);
@@ -162,10 +163,10 @@ impl Call {
         }
     }
 
-    /// Whether to move to another address, and whether to send again.
+    /// Returns whether to move to another address, and whether to send again.
     fn retry_decision(&self, error: &ClientError) -> (bool, bool) {
         match error {
-            // A request with answer 503 was not done.
+            // A request with response 503 was not executed.
             ClientError::Problem(problem) => {
                 let away = problem.status() == StatusCode::SERVICE_UNAVAILABLE;
                 (away, away)
@@ -177,7 +178,7 @@ impl Call {
         }
     }
 
-    /// The path has ids, so it is not a label (T3).
+    /// Records the duration of an attempt. The path is not a label, because it contains ids (T3).
     fn measure(&self, at: usize, began: Instant, attempt: &Result<RawAnswer, ClientError>) {
         let urls = &self.client.0.urls;
         let url = &urls[at % urls.len()];
@@ -290,7 +291,7 @@ fn decoded<T: DeserializeOwned>(raw: RawAnswer) -> Result<Answer<T>, ClientError
     })
 }
 
-/// The problem document of an answer, or one from the status when a proxy answered.
+/// Returns the problem document of a response. If a proxy responded, creates one from the status.
 fn refusal(status: StatusCode, body: &[u8]) -> Problem {
     match serde_json::from_slice::<Problem>(body) {
         Ok(problem) if problem.code != Code::Unknown => problem,
@@ -317,7 +318,7 @@ fn code_of(status: StatusCode) -> Code {
     })
 }
 
-/// Percent-encoding of everything a query part cannot hold as it is.
+/// Percent-encodes all characters that a query part cannot contain.
 fn escape(text: &str) -> String {
     text.bytes().fold(String::new(), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {

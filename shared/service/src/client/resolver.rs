@@ -1,7 +1,7 @@
 //! DNS resolver that rotates the addresses of a name.
 //!
-//! Replicas may share one name. The resolver of the machine tends to return the same address first.
-//! Here each connection starts with the next address, so a client leaves a standby for the leader.
+//! Replicas may share one name. The system resolver tends to return the same address first. Here
+//! each connection starts with the next address, so a client leaves a standby for the leader.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,13 +31,15 @@ impl Resolve for RoundRobin {
     }
 }
 
-/// Addresses of the preferred family, rotated by `turn`, then the others as a fallback.
+/// Returns the addresses of the preferred family, rotated by `turn`. The other addresses follow as
+/// a fallback.
 fn rotated(found: Vec<SocketAddr>, turn: usize) -> Vec<SocketAddr> {
     let preferred = found.first().is_some_and(SocketAddr::is_ipv4);
     let (mut first, rest): (Vec<_>, Vec<_>) = found
         .into_iter()
         .partition(|address| address.is_ipv4() == preferred);
-    // Sorted, because the order of the resolver changes and could undo the rotation.
+    // The addresses are sorted, because the order of the resolver changes and could undo the
+    // rotation.
     first.sort_unstable();
     first.dedup();
     let by = turn % first.len().max(1);

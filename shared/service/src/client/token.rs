@@ -26,7 +26,7 @@ enum Kind {
 
 struct TokenFile {
     path: PathBuf,
-    /// None before the first read.
+    /// Content of the file. `None` before the first read.
     watched: Mutex<Option<Watched<Arc<str>>>>,
 }
 
@@ -39,7 +39,7 @@ impl TokenSource {
     }
 
     /// Sets the certificate authority to trust. [`super::CA_FILE`] in the environment has
-    /// precedence. Without one, a token of a keys directory comes with the authority of that
+    /// precedence. Without either, a token of a keys directory brings the authority of that
     /// directory.
     #[must_use]
     pub fn trusting(mut self, authority: Option<Authority>) -> Self {
@@ -47,7 +47,7 @@ impl TokenSource {
         self
     }
 
-    /// The certificate authority to trust, if any.
+    /// Returns the certificate authority to trust. Returns `None` if there is none.
     pub fn authority(&self) -> Option<Authority> {
         let next_to_token = || match &self.kind {
             Kind::File(file) => super::trust::ca_next_to(&file.path).map(Authority::File),
@@ -80,8 +80,10 @@ impl TokenSource {
         }
     }
 
+    /// Returns the current token.
+    ///
     /// # Errors
-    /// When the file was never readable; otherwise the last token is used.
+    /// If the file was never readable. Otherwise the last token is used.
     pub fn current(&self) -> anyhow::Result<Option<Arc<str>>> {
         match &self.kind {
             Kind::None => Ok(None),

@@ -2,7 +2,7 @@
 //!
 //! A fleet has its own authority. Its certificate is in the keys directory, or in the file of
 //! `HAYWARD_CA_FILE`. A file with two authorities trusts both, so that one can be replaced in a
-//! running fleet (F46). Without one the trust store of the machine is used.
+//! running fleet (F46). Without an authority, the trust store of the system is used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use reqwest::{Certificate, ClientBuilder};
 use super::{CONNECT, IDLE};
 use crate::runtime::file_watch::Watched;
 
-/// Environment variable with the file of authorities. It has precedence over the keys directory.
+/// Environment variable with the path of a file of authorities. It has precedence over the keys
+/// directory.
 pub const CA_FILE: &str = "HAYWARD_CA_FILE";
 /// Path of the authority in a keys directory.
 pub const CA_IN_KEYS: &str = "tls/ca.pem";
@@ -21,23 +22,23 @@ pub const CA_IN_KEYS: &str = "tls/ca.pem";
 /// Certificates of authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
-    /// In a file, which is read again when it changes.
+    /// The certificates are in a file, which is read again when it changes.
     File(PathBuf),
-    /// In PEM, for a process that may not read the file.
+    /// The certificates are in PEM. This is for a process that may not read the file.
     Pem(Arc<str>),
 }
 
 impl Authority {
-    /// From the environment; none when the variable is not set.
+    /// Reads the authority from the environment. Returns `None` if the variable is not set.
     pub fn from_env() -> Option<Self> {
         let named = std::env::var_os(CA_FILE)?;
         (!named.is_empty()).then(|| Self::File(named.into()))
     }
 
-    /// In PEM.
+    /// Returns the certificates in PEM.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn pem(&self) -> anyhow::Result<Arc<str>> {
         match self {
             Self::Pem(pem) => Ok(Arc::clone(pem)),
@@ -48,7 +49,7 @@ impl Authority {
     }
 }
 
-/// The authority of the keys directory that a token of `<keys>/tokens/` lies in.
+/// Returns the authority of the keys directory that contains this token of `<keys>/tokens/`.
 pub(super) fn ca_next_to(token: &Path) -> Option<PathBuf> {
     let tokens = token.parent()?;
     let authority = tokens.parent()?.join(CA_IN_KEYS);
@@ -63,9 +64,9 @@ pub(super) enum Http {
 }
 
 impl Http {
-    /// For addresses without TLS.
+    /// Creates a client for addresses without TLS.
     pub(super) fn plain() -> anyhow::Result<Self> {
-        // Without the trust store of the machine, which is hundreds of files and not needed here.
+        // The trust store of the system has hundreds of files and is not needed here.
         build(reqwest::Client::builder().tls_certs_only([])).map(Self::Fixed)
     }
 

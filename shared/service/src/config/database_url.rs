@@ -1,19 +1,21 @@
-//! The parts of a database address that decide how to connect, parsed like the driver does.
+//! The parts of a database address that decide how to connect. They are parsed like the driver
+//! does.
 
 use reqwest::Url;
 
 /// Host and TLS mode of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DatabaseUrl {
-    /// A name, an address, or the directory of a socket.
+    /// Name, IP address, or directory of a socket.
     pub host: String,
     pub port: u16,
-    /// The value as written.
+    /// Value of `sslmode` as written. `None` if it is absent.
     pub sslmode: Option<String>,
 }
 
 impl DatabaseUrl {
-    /// None for an invalid address or one without a host. The connection attempt refuses it later.
+    /// Parses an address. Returns `None` for an invalid address or one without a host, which the
+    /// connection attempt refuses later.
     pub(super) fn parse(url: &str) -> Option<Self> {
         let url = Url::parse(url).ok()?;
         // The last value of a parameter wins.

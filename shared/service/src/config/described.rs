@@ -21,7 +21,7 @@ impl<T: Serialize + DeserializeOwned + JsonSchema> SettingsStruct for T {}
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Setting {
     pub name: String,
-    /// Meaning and unit in sentences; empty if the definition has no comment.
+    /// Meaning and unit in sentences. Empty if the definition has no comment.
     pub meaning: String,
     pub default: String,
 }
@@ -36,7 +36,7 @@ impl Setting {
     }
 }
 
-/// The default of every setting, by name.
+/// Returns the default of every setting, by name.
 ///
 /// # Errors
 /// If a setting has no default.
@@ -49,7 +49,7 @@ pub(super) fn defaults<T: SettingsStruct>() -> anyhow::Result<Map<String, Value>
     }
 }
 
-/// The settings of a program, by name.
+/// Returns the settings of a program, by name.
 ///
 /// # Errors
 /// If a setting has no default.
@@ -72,7 +72,7 @@ pub fn settings<T: SettingsStruct>() -> anyhow::Result<Vec<Setting>> {
     Ok(all.collect())
 }
 
-/// A comment as one line, without codes of rules, which mean nothing to users.
+/// Returns a comment as one line. Codes of rules are removed, because they mean nothing to users.
 fn plain(comment: &str) -> String {
     let mut text = comment.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut from = 0;
@@ -89,7 +89,7 @@ fn plain(comment: &str) -> String {
     text
 }
 
-/// Whether the word is the code of a rule: capital letters, then a number.
+/// Returns whether the word is the code of a rule: capital letters, then a number.
 fn is_code(word: &str) -> bool {
     let number = word.trim_start_matches(|c: char| c.is_ascii_uppercase());
     let digits = number.strip_prefix('-').unwrap_or(number);
@@ -98,7 +98,7 @@ fn is_code(word: &str) -> bool {
         && digits.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-/// The text of `--help`.
+/// Returns the text of `--help`.
 pub(super) fn help<T: SettingsStruct>(program: &str) -> anyhow::Result<String> {
     let own = names::variable(program);
     let mut text = format!(
@@ -115,7 +115,7 @@ pub(super) fn help<T: SettingsStruct>(program: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A setting as a few lines of text.
+/// Returns a setting as a few lines of text.
 pub fn paragraph(setting: &Setting) -> String {
     let mut text = String::new();
     let (flag, variable) = (setting.flag(), setting.variable());

@@ -1,5 +1,5 @@
 //! Modes that are less safe than the default. A flag has to allow them, and released images refuse
-//! them. The status, the log and dashboards show them (S3).
+//! them. The status, the log and the dashboards show them (S3).
 
 mod remote_peers;
 
@@ -37,7 +37,7 @@ pub(crate) fn refuse_in_release(
     Ok(())
 }
 
-/// Tokens expire by this clock, so a released image refuses to step it.
+/// Refuses a stepped clock in a released image, because tokens expire by this clock.
 pub(crate) fn check_clock() -> anyhow::Result<()> {
     refuse_test_clock_in_release(offset::variable().is_some(), RELEASE)
 }
@@ -66,8 +66,8 @@ pub(crate) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Resul
     )
 }
 
-/// Checks connections that leave this machine and could be read by others: to the database (S25)
-/// and to the collector.
+/// Checks connections to other nodes that an attacker could read: to the database and to the
+/// collector (S25).
 pub(crate) fn check_peers(settings: &ServerSettings) -> anyhow::Result<()> {
     refuse_in_release(settings.allow_insecure, RELEASE)?;
     check_clock()?;
@@ -82,7 +82,7 @@ pub(crate) fn check_peers(settings: &ServerSettings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The reason not to use this database address, for a program that connects only once.
+/// Returns the reason not to use this database address, for a program that connects only once.
 pub fn unencrypted_database_warning(url: &str) -> Option<String> {
     remote_peers::database(url).map(|peer| peer.advice)
 }
@@ -92,7 +92,8 @@ pub async fn log_insecure_modes(name: &str, settings: &ServerSettings) {
     log_forever(name, &peer_modes(settings)).await;
 }
 
-/// Modes of connections to other machines. The status shows them together with those of listeners.
+/// Returns the modes of connections to other nodes. The status shows them together with those of
+/// listeners.
 pub(crate) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
     let test_clock = offset::variable().map(|_| offset::MODE.to_owned());
     let peers = remote_peers::insecure_peers(settings)
@@ -101,7 +102,7 @@ pub(crate) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
     peers.chain(test_clock).collect()
 }
 
-/// Modes of a listener, for the status and the log.
+/// Returns the modes of a listener, for the status and the log.
 pub(crate) fn modes(address: SocketAddr, tls: bool) -> Vec<String> {
     if address.ip().is_loopback() || tls {
         return Vec::new();
@@ -120,7 +121,7 @@ pub(crate) async fn log_forever(name: &str, insecure: &[String]) {
     }
 }
 
-/// Sets the gauge for dashboards.
+/// Sets the gauge that dashboards show.
 pub(crate) fn set_gauge(name: &'static str, insecure: &[String]) {
     let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
     let reading = INSECURE.count_reading(modes, vec![SERVICE.is(name)]);

@@ -13,7 +13,7 @@ use super::{SettingsStruct, described, names};
 #[derive(Debug)]
 pub enum Outcome<T> {
     Settings(T),
-    /// Requested with `--help` or `--version`.
+    /// Text that `--help` or `--version` requested.
     Text(String),
 }
 
@@ -61,7 +61,7 @@ pub fn read<T: SettingsStruct>(
 
 struct Layers<T> {
     values: Map<String, Value>,
-    /// The defaults. Their names are all known names.
+    /// The defaults. Their names are the known names of this program.
     known: Map<String, Value>,
     made: std::marker::PhantomData<T>,
 }
@@ -140,7 +140,7 @@ impl<T: SettingsStruct> Layers<T> {
         Ok(())
     }
 
-    /// Every known variable, those of this program first.
+    /// Returns every known variable, those of this program first.
     fn variables(&self, own: &str) -> impl Iterator<Item = String> {
         let prefix = names::PREFIX;
         let known = self.known.keys().map(|name| names::variable(name));
@@ -149,8 +149,8 @@ impl<T: SettingsStruct> Layers<T> {
         known.chain(names::variables())
     }
 
-    /// The setting of a variable, and whether its value is in a file. A secret in the environment
-    /// is easier to read for others than one in a file.
+    /// Returns the setting of a variable, and whether its value is in a file. A secret in the
+    /// environment is easier for others to read than a secret in a file.
     fn named(&self, variable: &str) -> Option<(String, bool)> {
         let name = variable.to_ascii_lowercase();
         if self.known.contains_key(&name) {
@@ -162,7 +162,8 @@ impl<T: SettingsStruct> Layers<T> {
             .then(|| (name.to_owned(), true))
     }
 
-    /// A text can be a string, a number or a list. The type of the setting decides which.
+    /// Sets a value from a text. The text can be a string, a number or a list, which the type of
+    /// the setting decides.
     fn set_text(&mut self, place: &str, name: &str, text: &str) -> anyhow::Result<()> {
         let mut last = anyhow!("no value");
         for reading in readings(self.known.get(name), text) {
@@ -192,7 +193,7 @@ impl<T: SettingsStruct> Layers<T> {
     }
 }
 
-/// Possible values of a text, in the order in which they are tried.
+/// Returns the possible values of a text, in the order in which they are tried.
 fn readings(default: Option<&Value>, text: &str) -> Vec<Value> {
     let plain = Value::String(text.to_owned());
     let json = serde_json::from_str::<Value>(text).ok();
@@ -207,7 +208,7 @@ fn readings(default: Option<&Value>, text: &str) -> Vec<Value> {
     }
 }
 
-/// Whether a switch is on. Its value may follow as a separate word.
+/// Returns whether a switch is on. Its value may follow as a separate word.
 fn is_switched(word: &OsString) -> bool {
     word == "true" || word == "false"
 }

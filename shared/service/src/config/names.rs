@@ -5,7 +5,7 @@
 //! which contains all programs, keeps it up to date.
 
 const NAMES: &str = include_str!("names.txt");
-/// Prefix of all our variables.
+/// Prefix of all our environment variables.
 pub const PREFIX: &str = "HAYWARD_";
 /// Prefix of variables for the tests of this repository. No program reads them.
 const TESTS: &str = "TEST_";
@@ -29,12 +29,12 @@ fn lines() -> impl Iterator<Item = KnownName<'static>> {
     })
 }
 
-/// The name as part of a variable: upper case.
+/// Returns the name as part of a variable, in upper case.
 pub fn variable(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
 
-/// The settings of all programs.
+/// Returns the settings of all programs.
 pub fn settings() -> impl Iterator<Item = &'static str> {
     lines().filter_map(|line| match line {
         KnownName::Setting { name, .. } => Some(name),
@@ -46,7 +46,7 @@ pub fn is_setting(name: &str) -> bool {
     settings().any(|known| known == name)
 }
 
-/// Every variable that a program knows, with its prefix.
+/// Returns every variable that a program knows, with its prefix.
 pub fn variables() -> impl Iterator<Item = String> {
     lines().flat_map(|line| match line {
         KnownName::Setting { name, program } => {
@@ -60,7 +60,7 @@ pub fn variables() -> impl Iterator<Item = String> {
     })
 }
 
-/// Whether a program knows this variable, given without prefix.
+/// Returns whether a program knows this variable. It is given without prefix.
 pub fn is_known(rest: &str) -> bool {
     if rest.starts_with(TESTS) {
         return true;
@@ -83,7 +83,8 @@ pub fn is_known(rest: &str) -> bool {
     })
 }
 
-/// The end of an error message: the known name most similar to the wrong one, if there is any.
+/// Returns the end of an error message: the known name most similar to the wrong one. Returns an
+/// empty text if no name is similar.
 pub fn nearest(wrong: &str, known: impl Iterator<Item = String>) -> String {
     let alike = known.map(|name| (strsim::normalized_damerau_levenshtein(wrong, &name), name));
     // The first of several equally similar names wins. A program lists its own names first.

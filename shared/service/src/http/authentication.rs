@@ -20,7 +20,7 @@ use crate::problem::Problem;
 const PUBLIC_PATHS: [&str; 3] = ["/livez", "/readyz", "/v1/openapi.json"];
 const PUBLIC_PREFIX: &str = "/docs";
 
-/// Paths of health checks.
+/// Paths of health checks. They are answered even under load.
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 fn is_public(path: &str) -> bool {
@@ -44,15 +44,15 @@ fn is_open_route(open: &[OpenRoute], request: &Request) -> bool {
 /// Configuration of authentication.
 #[derive(Default)]
 pub struct AuthConfig {
-    /// None: no token is valid.
+    /// Verifier of tokens. `None` accepts no token.
     pub verifier: Option<Arc<Verifier>>,
     pub open: Vec<OpenRoute>,
-    /// Receives refusals (S24).
+    /// Receiver of refusals (S24).
     pub observer: Option<Arc<dyn RefusalObserver>>,
 }
 
-/// Middleware: adds the [`Caller`] to the request. Answers 401 without a valid token, and 403 for a
-/// user that the caller may not represent.
+/// Adds the [`Caller`] to the request. This middleware responds with 401 without a valid token, and
+/// with 403 for a user that the caller may not represent.
 pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: Next) -> Response {
     let open = is_public(request.uri().path()) || is_open_route(&config.open, &request);
     let known = (!open).then(|| principal_of(config.verifier.as_deref(), &request));
@@ -65,12 +65,12 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
         _ => asks,
     };
     let origin = Origin::from_request(&request, speaks);
-    // Checked here, because not every request reaches a commit.
+    // The header is checked here, because not every request reaches a commit.
     let caller = caller.map(|caller| caller.and_then(|it| origin.if_revision().map(|_| it)));
     let response = match caller {
         Some(Err(problem)) => problem.into_response(),
         Some(Ok(caller)) => {
-            // The actor, and the user that it represents (S11).
+            // The span gets the actor and the user that it represents (S11).
             let span = tracing::Span::current();
             span.record("actor", caller.actor());
             span.record("subject", caller.name.as_str());
@@ -83,7 +83,7 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
             Arc::clone(&origin).scope(next.run(request)).await
         }
         None => {
-            // With a valid token, the answer has details (A12).
+            // With a valid token, the response has details (A12).
             if let Ok(principal) = principal_of(config.verifier.as_deref(), &request) {
                 request.extensions_mut().insert(Caller(principal));
             }
@@ -100,7 +100,7 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
     response
 }
 
-/// The principal of the token, or the user that it represents.
+/// Returns the principal of the token, or the user that it represents.
 fn caller_of(
     verifier: Option<&Verifier>,
     principal: Arc<Principal>,
@@ -116,7 +116,7 @@ fn caller_of(
     }
 }
 
-/// Adds the tenant. It is read for each request, so that a change applies within seconds.
+/// Adds the tenant. The tenant is read for each request, so that a change applies within seconds.
 fn with_tenant(verifier: Option<&Verifier>, principal: Arc<Principal>) -> Arc<Principal> {
     match verifier.and_then(|it| it.tenant_of(&principal.name)) {
         Some(tenant) => {

@@ -27,9 +27,9 @@ pub const SCOPES: &str = "x-hayward-scopes";
 /// A role that may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Without a token.
+    /// Any caller, also without a token.
     Anyone,
-    /// With any valid token.
+    /// Any caller with a valid token.
     Authenticated,
     Operator,
     Viewer,
@@ -39,9 +39,9 @@ pub enum Role {
     Runner,
     /// The agent of the node in this path parameter (S14).
     Agent(&'static str),
-    /// The owner of the pool in this path parameter.
+    /// The owner of the worker pool in this path parameter.
     OwnerOf(&'static str),
-    /// The owner of any pool.
+    /// The owner of any worker pool.
     Owner,
     /// The orchestrator in this path parameter.
     OrchestratorOf(&'static str),
@@ -162,7 +162,7 @@ async fn guard(by_route: Arc<RolesByRoute>, request: Request, next: Next) -> Res
     next.run(Request::from_parts(parts, body)).await
 }
 
-/// Names the roles of the route, with the path parameters of this request.
+/// Creates a refusal that names the roles of the route, with the path parameters of this request.
 fn refusal(roles: &[Role], path: Parameters<'_>) -> Problem {
     let scope = |kind: &str, parameter: &str| {
         let name = path.iter().find(|(name, _)| *name == parameter);

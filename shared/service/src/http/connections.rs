@@ -1,4 +1,4 @@
-//! Accepts connections, limits and times them, and closes them at the shutdown.
+//! Accepts connections, limits them, applies timeouts, and closes them at the shutdown.
 
 mod accept_rate;
 mod connection_limit;
@@ -33,7 +33,7 @@ use connection_limit::ConnectionLimit;
 use timeouts::{ConnectionTimer, Phase, TimedStream};
 use unauthenticated::{TrackedConnection, UnauthenticatedConnections};
 
-/// Pause after a failed accept; usually the file descriptors ran out.
+/// Pause after a failed accept. The usual cause is a lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 pub(super) async fn serve(
@@ -51,7 +51,7 @@ pub(super) async fn serve(
     let unauthenticated = UnauthenticatedConnections::new(limits.connections_per_address);
     let (mut connections, mut accept_rate) = (JoinSet::new(), AcceptRate::default());
     loop {
-        // Removes finished connections from the set.
+        // Finished connections are removed from the set.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = shutdown.wait() => break,
@@ -76,7 +76,7 @@ pub(super) async fn serve(
                 },
             };
             if connection.wait_for_first_byte(&stream).await {
-                // Boxed, so that the future of a silent connection stays small.
+                // The future is boxed, so that a silent connection needs little memory.
                 Box::pin(connection.serve(stream, router, tls)).await;
             }
         });
@@ -99,7 +99,7 @@ async fn accept(
     listener: &TcpListener,
     connection_limit: &Arc<ConnectionLimit>,
 ) -> Option<Accepted> {
-    // The permit first: without one, a connection waits in the kernel queue.
+    // The permit is acquired first. Without a permit, a connection waits in the kernel queue.
     let permit = connection_limit.enter().await?;
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer, permit)),
@@ -111,7 +111,7 @@ async fn accept(
     }
 }
 
-/// Shared by all connections of a server.
+/// Context that all connections of a server share.
 struct ServerContext {
     limits: Arc<Limits>,
     connection_limit: Arc<ConnectionLimit>,
@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the first byte. Before it, a connection has no buffers and no TLS state (F39).
+    /// Waits for the first byte. Before that, a connection has no buffers and no TLS state (F39).
     async fn wait_for_first_byte(&self, stream: &TcpStream) -> bool {
         tokio::select! {
             ready = stream.readable() => ready.is_ok(),
@@ -154,7 +154,7 @@ impl Connection {
     }
 
     async fn serve(self, stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
-        // Sends small answers without delay. A failure only delays them.
+        // Small responses are sent without delay. A failure here only delays them.
         let _ = stream.set_nodelay(true);
         let Some(tls) = tls else {
             let cost = ConnectionCost::new(Duration::ZERO);
@@ -168,7 +168,8 @@ impl Connection {
         }
     }
 
-    /// The TLS handshake, in the task of the connection and within the timeout of a head.
+    /// Performs the TLS handshake in the task of the connection. It has the timeout of a request
+    /// head.
     async fn tls_handshake(
         &self,
         tls: &TlsAcceptor,
@@ -243,7 +244,7 @@ impl Connection {
     }
 }
 
-/// Guard: the connection has a request in progress.
+/// Guard that marks the connection as having a request in progress.
 struct InRequest {
     timer: Arc<ConnectionTimer>,
     tracked: Arc<TrackedConnection>,
@@ -278,7 +279,7 @@ mod tests {
 
     const WORDS: [&str; 2] = ["comes", "stays"];
 
-    /// The last word of the answer on this connection.
+    /// Sends a request. Returns the last word of the response on this connection.
     fn ask(line: &mut std::net::TcpStream) -> &'static str {
         line.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
             .unwrap();

@@ -1,5 +1,5 @@
-//! Deprecated routes: marked in the description, announced in the headers of each answer, and
-//! counted (A14).
+//! Deprecated routes. They are marked in the description, announced in the headers of each
+//! response, and counted (A14).
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::auth::{Caller, Principal};
 pub const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 pub const SUNSET: HeaderName = HeaderName::from_static("sunset");
 
-/// Since when a route is deprecated, when it ends, and its successor. At least two minor versions
-/// lie between the two dates (A14).
+/// Dates of a deprecation, and the successor of the route. At least two minor versions lie between
+/// the two dates (A14).
 #[derive(Debug, Clone, Copy)]
 pub struct Notice {
-    /// Seconds since 1970.
+    /// Start of the deprecation, in seconds since 1970.
     pub since: i64,
-    /// Seconds since 1970.
+    /// End of the route, in seconds since 1970.
     pub ends: i64,
-    /// The route to use in its place.
+    /// The route to use instead.
     pub instead: &'static str,
 }
 
 impl Notice {
-    /// Headers of RFC 9745, RFC 8594 and RFC 8288.
+    /// Returns the headers of RFC 9745, RFC 8594 and RFC 8288.
     fn headers(self) -> Vec<(HeaderName, HeaderValue)> {
         let ends = DateTime::from_timestamp(self.ends, 0).unwrap_or_default();
         let texts = [
@@ -75,7 +75,8 @@ where
     }))
 }
 
-/// Counts by route and kind of caller. The log has the name, because names are unbounded (T3).
+/// Counts a request by route and kind of caller. The log has the name of the caller, because names
+/// are unbounded (T3).
 fn count(request: &Request) {
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or("unmatched", MatchedPath::as_str).to_owned();

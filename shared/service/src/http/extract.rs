@@ -1,6 +1,6 @@
-//! Extractors that refuse with problems, with a pointer to each fault.
+//! Extractors that refuse requests with problem documents, with a pointer to each fault.
 //!
-//! Bodies are bounded before parsing: in bytes and time by the server, in depth here (S27).
+//! The size of bodies is limited before parsing: bytes and time by the server, depth here (S27).
 
 mod duplicate_keys;
 mod whole_numbers;
@@ -20,11 +20,11 @@ use serde::de::DeserializeOwned;
 use super::limits::{BodyTooSlow, MAX_JSON_DEPTH, nests_too_deep};
 use crate::problem::{Code, Problem, pointer_of};
 
-/// A JSON body, in or out.
+/// JSON body of a request or a response.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json<T>(pub T);
 
-/// The query of the request.
+/// Query of the request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Query<T>(pub T);
 
@@ -40,7 +40,7 @@ pub struct DryRun {
     pub dry_run: bool,
 }
 
-/// The parameters in the path.
+/// Parameters in the path of the request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Path<T>(pub T);
 
@@ -154,10 +154,10 @@ fn has_source<E: std::error::Error + 'static>(error: &(dyn std::error::Error + '
     std::iter::successors(Some(error), |error| error.source()).any(<dyn std::error::Error>::is::<E>)
 }
 
-/// Parses a body; a fault has its position.
+/// Parses a body. A fault has its position.
 ///
 /// # Errors
-/// 400 when this is not JSON or not the JSON of a `T`.
+/// 400 if the body is not JSON or not the JSON of a `T`.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if nests_too_deep(body) {
         let detail = format!("the body is nested deeper than {MAX_JSON_DEPTH} levels");
@@ -167,7 +167,7 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         let detail = format!("the key {key:?} is twice in one object");
         return Err(Problem::new(Code::MalformedJson, detail));
     }
-    // The original text first, so that a fault refers to it.
+    // The original text is parsed first, so that a fault refers to it.
     read(body).or_else(|problem| {
         let plain = whole_numbers::normalized(body).and_then(|text| read(&text).ok());
         plain.ok_or(problem)
@@ -186,7 +186,8 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(value)
 }
 
-/// Valid JSON of another shape is 422. A missing field has a pointer too (A9).
+/// Creates the problem for valid JSON of another shape, which is 422. A missing field has a pointer
+/// too (A9).
 fn unsuitable(pointer: String, error: &serde_json::Error) -> Problem {
     let detail = error.to_string();
     if !error.is_data() {

@@ -1,7 +1,7 @@
 //! Idempotency keys: types, comparison of requests, and a store in memory (A4).
 //!
-//! A service stores the answer in the transaction of the effect. The store in memory is for effects
-//! that do no harm when they happen twice.
+//! A service stores the response in the transaction of the effect. The store in memory is for
+//! effects that do no harm when they happen twice.
 
 pub mod in_memory;
 
@@ -16,16 +16,18 @@ use crate::problem::{Code, Problem};
 use crate::sync::Mutex;
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-/// Header of a repeated answer.
+/// Header of a repeated response.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// The `Idempotency-Key` of a request: 1–128 visible characters, required.
+/// The required `Idempotency-Key` of a request: 1–128 visible characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key(String);
 
 impl Key {
+    /// Parses a key.
+    ///
     /// # Errors
-    /// 400 when the text is empty, too long, or has invisible characters.
+    /// 400 if the text is empty, too long, or has invisible characters.
     pub fn new(text: &str) -> Result<Self, Problem> {
         if (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
             Ok(Self(text.to_owned()))
@@ -39,8 +41,10 @@ impl Key {
         &self.0
     }
 
+    /// Reads the key from the headers.
+    ///
     /// # Errors
-    /// 400 when the header is missing or invalid.
+    /// 400 if the header is missing or invalid.
     pub fn from_headers(headers: &http::HeaderMap) -> Result<Self, Problem> {
         let Some(value) = headers.get(HEADER) else {
             let detail = "this request needs an Idempotency-Key header";
@@ -62,8 +66,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Key {
 
 pub type RequestDigest = [u8; 32];
 
-/// Digest that identifies a request. With lengths, so that different parts cannot give the same
-/// bytes.
+/// Returns the digest that identifies a request. The lengths are included, so that different parts
+/// cannot give the same bytes.
 pub fn digest(method: &Method, path: &str, body: &[u8]) -> RequestDigest {
     let mut hash = Sha256::new();
     for part in [method.as_str().as_bytes(), path.as_bytes(), body] {
@@ -73,31 +77,31 @@ pub fn digest(method: &Method, path: &str, body: &[u8]) -> RequestDigest {
     hash.finalize().into()
 }
 
-/// Digest of a parsed body: equal meaning gives an equal digest.
+/// Returns the digest of a parsed body. Bodies of equal meaning have an equal digest.
 ///
 /// # Errors
-/// When the body cannot be written as JSON.
+/// If the body cannot be written as JSON.
 pub fn digest_of<B: serde::Serialize>(
     method: &Method,
     path: &str,
     body: &B,
 ) -> Result<RequestDigest, Problem> {
-    // Through `Value`, because its maps are ordered.
+    // The body is converted through `Value`, because its maps are ordered.
     let body = serde_json::to_value(body).map_err(Problem::internal)?;
     Ok(digest(method, path, body.to_string().as_bytes()))
 }
 
-/// A stored answer.
+/// A stored response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
-    /// Location, version and revision of the object.
+    /// Headers with location, version and revision of the object.
     pub headers: Vec<(HeaderName, http::HeaderValue)>,
     pub body: bytes::Bytes,
 }
 
 impl axum::response::IntoResponse for Answer {
-    /// The first answer again, with the header for a replay (A4).
+    /// Returns the first response again, with the header for a repetition (A4).
     fn into_response(self) -> axum::response::Response {
         let status = http::StatusCode::from_u16(self.status)
             .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -116,7 +120,7 @@ impl axum::response::IntoResponse for Answer {
 /// State of a key that was used before (A4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Earlier {
-    /// The same request is done, with this answer.
+    /// The same request is done, with this response.
     Done(Answer),
     /// Another request has used the key.
     Mismatch,
@@ -125,10 +129,10 @@ pub enum Earlier {
 }
 
 impl Earlier {
-    /// The answer to repeat.
+    /// Returns the response to repeat.
     ///
     /// # Errors
-    /// 422 for a mismatch, 409 with a time to retry while the first request is in progress.
+    /// 422 for a mismatch. 409 with a time to retry while the first request is in progress.
     pub fn answer(self) -> Result<Answer, Problem> {
         match self {
             Self::Done(answer) => Ok(answer),
@@ -144,7 +148,7 @@ impl Earlier {
     }
 }
 
-/// Compares a request with an earlier one. No answer: the earlier request is in progress.
+/// Compares a request with an earlier one. Without a response, the earlier request is in progress.
 pub fn compare(
     earlier: &RequestDigest,
     answer: Option<Answer>,
@@ -159,7 +163,7 @@ pub fn compare(
 
 type Owner = (String, Key);
 
-/// A bounded store of keys. The oldest are evicted first, keys in progress never.
+/// A bounded store of keys. The oldest keys are evicted first, but never keys in progress.
 pub struct KeyStore {
     limit: usize,
     entries: Mutex<Entries>,
@@ -179,7 +183,8 @@ impl KeyStore {
         }
     }
 
-    /// Reserves a key. Report the answer with [`Running::done`]; dropping the guard frees the key.
+    /// Reserves a key. Report the response with [`Running::done`]. Dropping the guard frees the
+    /// key.
     ///
     /// # Errors
     /// With the state of the key if it was used before.
@@ -206,7 +211,7 @@ impl KeyStore {
 
 impl Entries {
     fn evict(&mut self, limit: usize) {
-        // A key in progress moves to the back once, so the loop ends in any case.
+        // A key in progress moves to the back once, so the loop always ends.
         for _ in 0..self.order.len() {
             if self.entries.len() < limit {
                 return;

@@ -29,10 +29,10 @@ pub const MAX_LONG_POLL: Duration = Duration::from_secs(30);
 /// Longest `wait` of a query, in seconds.
 pub const MAX_WAIT_SECONDS: u64 = 25;
 
-/// Deserializes the `wait` of a query. A value above the maximum is refused, not reduced (A9).
+/// Deserializes the `wait` of a query. A value above the maximum is refused and not reduced (A9).
 ///
 /// # Errors
-/// When it is not a number of seconds, or more than [`MAX_WAIT_SECONDS`].
+/// If it is not a number of seconds, or more than [`MAX_WAIT_SECONDS`].
 pub fn wait_seconds<'de, D: serde::Deserializer<'de>>(text: D) -> Result<u64, D::Error> {
     let seconds = <u64 as serde::Deserialize>::deserialize(text)?;
     if seconds > MAX_WAIT_SECONDS {
@@ -45,50 +45,51 @@ pub fn wait_seconds<'de, D: serde::Deserializer<'de>>(text: D) -> Result<u64, D:
 /// Path of the change stream (A7).
 pub const CHANGES_ROUTE: &str = "/v1/changes";
 
-/// Whether answers of this path are streams without an end.
+/// Returns whether responses of this path are streams without an end.
 pub(crate) fn is_stream(path: &str) -> bool {
     path == CHANGES_ROUTE
 }
 
-/// The limits of one server. The defaults are those of the specification; tests shorten them.
+/// The limits of one server. The defaults are those of the specification. Tests shorten them.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Open connections, bounded by the file descriptors of the process. More connections wait in
-    /// the kernel queue while idle ones are closed.
+    /// Most open connections, limited by the file descriptors of the process. Further connections
+    /// wait in the kernel queue while idle ones are closed.
     pub connections: usize,
-    /// Silent connections of one address without a valid token. Beyond that, the connection that
-    /// is silent longest is closed.
+    /// Most silent connections of one address without a valid token. Beyond that, the connection
+    /// that has been silent longest is closed.
     pub connections_per_address: usize,
-    /// Requests in progress without long polls; more are answered 503.
+    /// Most requests in progress, without long polls. Further requests get 503.
     pub working: usize,
-    /// Requests per second of one caller, five times as many in a burst; 0: no limit (S28).
+    /// Requests per second of one caller, five times as many in a burst. 0 means no limit (S28).
     pub requests_per_second: u32,
-    /// Requests per second of one address without a valid token, five times as many in a burst; 0:
-    /// no limit (S28).
+    /// Requests per second of one address without a valid token, five times as many in a burst. 0
+    /// means no limit (S28).
     pub stranger_requests_per_second: u32,
-    /// Requests per second of all users of a tenant, five times as many in a burst; 0: no limit
-    /// (S28).
+    /// Requests per second of all users of a tenant, five times as many in a burst. 0 means no
+    /// limit (S28).
     pub tenant_requests_per_second: u32,
-    /// Concurrent requests, and concurrent long polls, of one caller; 0: no limit.
+    /// Most concurrent requests, and most concurrent long polls, of one caller. 0 means no limit.
     pub requests_at_once: u32,
     pub streams_at_once: u32,
-    /// CPU share of one caller in percent of all CPUs, while other callers are active; 0: no limit
-    /// (G13).
+    /// CPU share of one caller in percent of all CPUs, while other callers are active. 0 means no
+    /// limit (G13).
     pub processor_percent_each: u32,
-    /// Expensive requests in progress, expensive requests in the queue, and both of one caller;
-    /// more are answered 429.
+    /// Most expensive requests in progress.
     pub costly_at_once: usize,
+    /// Most expensive requests in the queue. Further requests get 429.
     pub costly_waiting: usize,
+    /// Most expensive requests of one caller, in progress and in the queue. Further ones get 429.
     pub costly_each: usize,
-    /// Size of a request head, in bytes.
+    /// Largest request head, in bytes.
     pub head_bytes: usize,
-    /// From the first byte of a request head to its end.
+    /// Longest time from the first byte of a request head to its end.
     pub head: Duration,
-    /// From the end of a request to the first byte of the next one.
+    /// Longest time from the end of a request to the first byte of the next one.
     pub idle: Duration,
-    /// From the first byte of a body to its end.
+    /// Longest time from the first byte of a body to its end.
     pub body: Duration,
-    /// Longest time in which a client reads no byte of an answer.
+    /// Longest time in which a client reads no byte of a response.
     pub write_stall: Duration,
     /// Time for a handler, in addition to the time for its body or long poll.
     pub work: Duration,
@@ -122,8 +123,9 @@ impl Default for Limits {
     }
 }
 
-/// Connections that the file descriptors of the process allow. Some descriptors are reserved for
-/// the database, files and outgoing calls. Raises the soft limit to the hard limit.
+/// Returns the number of connections that the file descriptors of the process allow. Some
+/// descriptors are reserved for the database, files and outgoing calls. Raises the soft limit to
+/// the hard limit.
 pub(crate) fn connection_descriptors() -> usize {
     const RESERVED: u64 = 256;
     let allowed = match getrlimit(Resource::RLIMIT_NOFILE) {
@@ -137,14 +139,15 @@ pub(crate) fn connection_descriptors() -> usize {
     usize::try_from(allowed.saturating_sub(RESERVED).max(64)).unwrap_or(usize::MAX)
 }
 
-/// Open file descriptors of this process and their maximum; none when the system has no `/proc`.
+/// Returns the number of open file descriptors of this process and their maximum. Returns `None` if
+/// the system has no `/proc`.
 pub fn open_descriptors() -> Option<(u64, u64)> {
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
     let (most, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     Some((u64::try_from(open).ok()?, most))
 }
 
-/// A layer for bulk routes: bodies up to [`BULK_BODY`].
+/// Returns a layer for bulk routes, which allows bodies up to [`MAX_BULK_BODY_BYTES`].
 pub fn bulk_body_limit() -> DefaultBodyLimit {
     DefaultBodyLimit::max(MAX_BULK_BODY_BYTES)
 }
@@ -158,7 +161,7 @@ pub struct BodyTooSlow;
 pub(crate) struct BodyDeadline {
     body: Body,
     timeout: Duration,
-    /// Created at the first poll, which runs inside the runtime.
+    /// Timer of the deadline. It is created at the first poll, which runs inside the runtime.
     until: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
@@ -204,7 +207,7 @@ impl HttpBody for BodyDeadline {
     }
 }
 
-/// Whether brackets nest deeper than [`DEPTH`]. Brackets in strings do not count.
+/// Returns whether brackets nest deeper than [`MAX_JSON_DEPTH`]. Brackets in strings do not count.
 pub fn nests_too_deep(json: &[u8]) -> bool {
     let (mut depth, mut text, mut escaped) = (0_usize, false, false);
     for byte in json {

@@ -1,5 +1,5 @@
-//! The OpenAPI description of a service: generated from its routes, served with them, and checked
-//! in as a golden file (A1).
+//! The OpenAPI description of a service. It is generated from the routes, served with them, and
+//! checked in as a golden file (A1).
 //!
 //! The page at `/docs` is part of the binary and loads nothing from other servers.
 
@@ -33,7 +33,8 @@ pub struct Description {
 
 const DOCUMENT: &str = "/v1/openapi.json";
 const SCHEME: &str = "token";
-/// The page loads everything from the service itself and cannot be embedded in another page.
+/// Content policy of the page. It loads everything from the service itself and cannot be embedded
+/// in another page.
 const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -47,7 +48,7 @@ const CONVENTIONS: &str = "Within v1, routes, fields and enum values are only ad
 /// Adds the description at `/v1/openapi.json` and the page at `/docs` to the routes.
 pub fn documented(router: OpenApiRouter, about: Description) -> Router {
     let (router, document) = router.split_for_parts();
-    // Shared by all requests.
+    // The text is shared by all requests.
     let text = Bytes::from(pretty(&complete(document, about)));
     let serve_text = move || {
         let text = text.clone();
@@ -65,7 +66,7 @@ pub fn documented(router: OpenApiRouter, about: Description) -> Router {
         .merge(page.layer(policy))
 }
 
-/// The document as in the golden file, with a newline at the end.
+/// Returns the document as in the golden file, with a newline at the end.
 pub fn golden(router: OpenApiRouter, about: Description) -> String {
     pretty(&complete(router.into_openapi(), about))
 }
@@ -81,7 +82,7 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     about.title.clone_into(&mut document.info.title);
     document.info.description = Some(format!("{}\n\n{CONVENTIONS}", about.text));
     env!("CARGO_PKG_VERSION").clone_into(&mut document.info.version);
-    // A router starts with the contact of the library that generates it.
+    // The router sets the contact of the library that generates it.
     document.info.contact = None;
     document.info.license = Some(license());
     let scheme = HttpBuilder::new()

@@ -1,7 +1,7 @@
 //! Origin of a change: the principal and the request behind it (S24).
 //!
-//! The server stores it in a task local of the request, so that no handler passes it on. A command
-//! without an origin is the service's own.
+//! The server stores it in a task local of the request, so that handlers need not pass it on. A
+//! command without an origin is a decision of the service itself.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::problem::{Code, Problem};
 use crate::trace::trace_id_of;
 
 pub const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
-/// Applies a change only if the service is still at this revision (A10).
+/// Header that allows a change only at this revision of the service (A10).
 pub const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
 /// Kind of a principal, by the strongest of its scopes.
@@ -73,7 +73,8 @@ impl ActorKind {
         }
     }
 
-    /// Parts of the fleet report many times a second and are audited together.
+    /// Returns whether the actor is a part of the fleet. Such actors report many times a second and
+    /// are audited together.
     pub fn is_fleet(self) -> bool {
         matches!(self, Self::Agent | Self::Runner | Self::Service)
     }
@@ -89,13 +90,13 @@ pub struct Origin {
     route: Option<MatchedPath>,
     path: http::Uri,
     if_revision: IfRevision,
-    /// The change is a dry run.
+    /// Whether the change is a dry run.
     dry_run: bool,
-    /// Revision at which its changes are visible; 0 before the first.
+    /// Revision at which the changes of the request are visible. 0 before the first change.
     revision: AtomicU64,
 }
 
-/// The header `If-Revision`.
+/// Value of the header `If-Revision`.
 #[derive(Debug, Clone, Copy)]
 enum IfRevision {
     Absent,
@@ -103,7 +104,7 @@ enum IfRevision {
     Unreadable,
 }
 
-/// An origin with request and trace id, as a command carries it.
+/// An origin with request id and trace id. Each command has one.
 #[derive(Debug, Clone)]
 pub struct CommandOrigin {
     pub origin: Arc<Origin>,
@@ -121,7 +122,7 @@ impl Origin {
             .as_ref()
             .map_or(ActorKind::Unauthenticated, |principal| {
                 match principal.actor {
-                    // While it acts for a user, an orchestrator has the scopes of the user.
+                    // While an orchestrator acts for a user, it has the scopes of the user.
                     Some(_) => ActorKind::Orchestrator,
                     None => ActorKind::from_scopes(&principal.scopes),
                 }
@@ -145,7 +146,7 @@ impl Origin {
         self.revision.fetch_max(revision, Ordering::Relaxed);
     }
 
-    /// Adds the revision of a change to its answer (A11).
+    /// Adds the revision of a change to its response (A11).
     pub fn add_revision_header(&self, answer: &mut Response) {
         let revision = self.revision.load(Ordering::Relaxed);
         if !self.method.is_safe() && revision > 0 && answer.status().is_success() {
@@ -154,15 +155,16 @@ impl Origin {
         }
     }
 
-    /// A dry run changes nothing (A10).
+    /// Returns whether the request is a dry run, which changes nothing (A10).
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// The revision at which the service must be for this change; none: any (A10).
+    /// Returns the revision at which the service must be for this change. `None` allows any
+    /// revision (A10).
     ///
     /// # Errors
-    /// 400 when the header is not a revision.
+    /// 400 if the header is not a revision.
     pub fn if_revision(&self) -> Result<Option<u64>, Problem> {
         match self.if_revision {
             IfRevision::Absent => Ok(None),
@@ -175,12 +177,12 @@ impl Origin {
         }
     }
 
-    /// The sender of the request.
+    /// Returns the sender of the request.
     pub fn actor(&self) -> &str {
         self.principal.as_ref().map_or("", |it| it.actor())
     }
 
-    /// The represented user if the actor acts for a user, otherwise the actor (S10).
+    /// Returns the represented user if the actor acts for a user, otherwise the actor (S10).
     pub fn subject(&self) -> &str {
         self.principal.as_ref().map_or("", |it| it.name.as_str())
     }
@@ -189,7 +191,7 @@ impl Origin {
         self.kind
     }
 
-    /// Without the port.
+    /// Returns the address without the port.
     pub fn address(&self) -> Option<String> {
         self.address.map(|address| address.ip().to_string())
     }
@@ -202,7 +204,7 @@ impl Origin {
         self.route.as_ref().map_or("", MatchedPath::as_str)
     }
 
-    /// Without the query, which may hold a token by mistake (S8).
+    /// Returns the path without the query, which may contain a token by mistake (S8).
     pub fn path(&self) -> &str {
         self.path.path()
     }
@@ -221,8 +223,8 @@ impl Origin {
         }
     }
 
-    /// Whether a refusal is audited: 401 and 403 always, other refusals for changes by people.
-    /// Late or repeated reports of the fleet are not audited.
+    /// Returns whether a refusal is audited. 401 and 403 always are, other refusals only for
+    /// changes by people. Late or repeated reports of the fleet are not audited.
     pub fn is_audited_refusal(&self, status: StatusCode) -> bool {
         let door = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let changes = !self.method.is_safe() && !self.kind.is_fleet();
@@ -230,7 +232,7 @@ impl Origin {
     }
 }
 
-/// Reads ignore the header.
+/// Reads the header of a change. The header of a read is ignored.
 fn if_revision_of(request: &Request) -> IfRevision {
     let Some(value) = request.headers().get(IF_REVISION) else {
         return IfRevision::Absent;
@@ -239,7 +241,7 @@ fn if_revision_of(request: &Request) -> IfRevision {
         return IfRevision::Absent;
     }
     let text = value.to_str().unwrap_or_default().trim();
-    // A revision is a bigint in the database.
+    // A revision is a bigint in the database, which limits its value.
     let revision = text
         .parse()
         .ok()
@@ -252,7 +254,7 @@ pub(crate) fn is_dry_run(query: Option<&str>) -> bool {
     parts.any(|part| part == "dry_run=true")
 }
 
-/// The request of this task; none outside a request.
+/// Returns the request of this task. Returns `None` outside a request.
 pub fn current() -> Option<CommandOrigin> {
     ORIGIN.try_with(Arc::clone).ok().map(Origin::for_command)
 }

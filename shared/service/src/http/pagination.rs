@@ -1,5 +1,5 @@
-//! Pages of lists: the query, its limits, and paging of lists that are complete in memory. Such
-//! lists are small, such as the workers of a pool (A6).
+//! Pages of lists: the query, its limits, and paging of lists that are complete in memory. Such a
+//! list is small, for example the workers of a pool (A6).
 
 pub mod cursor;
 
@@ -14,7 +14,7 @@ pub const DEFAULT_LIMIT: u16 = 100;
 /// Most entries on a page.
 pub const MAX_LIMIT: u16 = 1_000;
 
-/// The limit of a request, or the default.
+/// Returns the limit of a request, or the default.
 ///
 /// # Errors
 /// 400 outside of 1 to [`MAX_LIMIT`].
@@ -40,25 +40,27 @@ pub struct PageQuery {
 }
 
 impl PageQuery {
+    /// Returns the limit of the request.
+    ///
     /// # Errors
-    /// As [`limit`].
+    /// Same as [`limit`].
     pub fn limit(&self) -> Result<usize, Problem> {
         limit(self.limit, DEFAULT_LIMIT)
     }
 
-    /// The key after which the page begins.
+    /// Returns the key after which the page begins.
     ///
     /// # Errors
-    /// 422 when the cursor belongs to another list.
+    /// 422 if the cursor belongs to another list.
     pub fn after(&self, listing: &Listing) -> Result<Option<String>, Problem> {
         let cursor = self.cursor.as_deref();
         cursor.map(|cursor| listing.last(cursor)).transpose()
     }
 
-    /// Cuts the page out of all entries, in order of key; returns it with the next cursor.
+    /// Cuts the page out of all entries, in order of key. Returns it with the next cursor.
     ///
     /// # Errors
-    /// As [`Self::limit`] and [`Self::after`].
+    /// Same as [`Self::limit`] and [`Self::after`].
     pub fn page<T>(
         &self,
         listing: &Listing,
@@ -96,7 +98,7 @@ mod tests {
             cursor = next;
         }
         assert_eq!((seen, cursor), (vec![10, 20, 30, 40, 50], None));
-        // A page that ends with the list has no successor.
+        // A page that ends with the list has no next page.
         assert_eq!(ask(5, None).unwrap().1, None);
     }
 

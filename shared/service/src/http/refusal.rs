@@ -1,4 +1,5 @@
-//! Refusals in route descriptions: a status with a sentence, defined once and used by many routes.
+//! Refusals in route descriptions: a status with a sentence. Each is defined once and used by many
+//! routes.
 //!
 //! A service defines its own with [`refusals!`](crate::refusals).
 
@@ -12,7 +13,7 @@ pub use utoipa::IntoResponses;
 /// Responses of an operation, by status.
 pub type Described = BTreeMap<String, RefOr<Response>>;
 
-/// A problem document with this status.
+/// Returns a problem document with this status.
 pub fn described(status: u16, description: &str) -> Described {
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
     let response = ResponseBuilder::new()

@@ -1,4 +1,5 @@
-//! Request id, span and metrics of every request. Problems get the ids on their way out (A13).
+//! Request id, span and metrics of every request. Problem documents get the ids on their way out
+//! (A13).
 
 use std::time::Instant;
 
@@ -25,12 +26,12 @@ tokio::task_local! {
     static CURRENT: Box<str>;
 }
 
-/// The id of the request of this task. Outgoing calls pass it on.
+/// Returns the id of the request of this task. Outgoing calls pass it on.
 pub fn current_id() -> Option<String> {
     CURRENT.try_with(|id| String::from(&**id)).ok()
 }
 
-/// The id of the client when it has 1–64 safe characters, otherwise a new one (A13).
+/// Returns the id of the client if it has 1–64 safe characters. Otherwise returns a new id (A13).
 fn id_of(headers: &HeaderMap) -> String {
     let given = headers
         .get(REQUEST_ID)
@@ -46,12 +47,12 @@ fn id_of(headers: &HeaderMap) -> String {
         .map_or_else(|| fresh_uuid().simple().to_string(), str::to_owned)
 }
 
-/// Marks the answer of a long poll: its duration is not a latency.
+/// Marker of the response of a long poll. Its duration is not a latency.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LongPolled;
 
-/// Requests that every node and every neighbour sends all the time. They are logged, and traced
-/// only when the client has a trace.
+/// Returns whether the request is one that every node and every neighbour sends all the time. Such
+/// requests are logged. They are traced only if the client has a trace.
 fn is_routine(route: &str, headers: &HeaderMap) -> bool {
     let ends = [
         "/publication",
@@ -66,7 +67,7 @@ fn is_routine(route: &str, headers: &HeaderMap) -> bool {
     ends.iter().any(|end| route.ends_with(end)) && !headers.contains_key("traceparent")
 }
 
-/// The span of a request. Spans of routine requests are for the log only.
+/// Creates the span of a request. Spans of routine requests are for the log only.
 fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> Span {
     macro_rules! span {
         ($target:expr) => {
@@ -93,7 +94,8 @@ fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> S
     }
 }
 
-/// Clients choose methods and paths, so neither is used as a label unchecked (T3).
+/// Measures a request. Clients choose methods and paths, so neither is used as a label unchecked
+/// (T3).
 fn measure(
     service: &'static str,
     method: &Method,
@@ -123,8 +125,8 @@ fn measure(
     HTTP_SERVER.record_duration(began.elapsed(), &attributes);
 }
 
-/// Outermost middleware: opens the span with the parent from `traceparent`, sets the request id,
-/// and writes the ids into problems.
+/// Opens the span with the parent from `traceparent`, sets the request id, and writes the ids into
+/// problem documents. This is the outermost middleware.
 pub async fn with_request_context(service: &'static str, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let id = id_of(request.headers());
@@ -135,7 +137,7 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
         .to_owned();
     let span = span_of(service, &request, &route, &id);
     let parent = trace::extract_context(request.headers());
-    // Fails for a span that is not exported.
+    // This fails for a span that is not exported.
     let _ = span.set_parent(parent.clone());
     let context = trace_context(&span, parent, &id);
     let path = request.uri().path().to_owned();
@@ -154,7 +156,7 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
         problem.trace_id = Some(trace_id.to_string().into());
         let mut complete = problem.render();
         for (name, value) in response.headers() {
-            // Keeps headers that other layers added, such as `allow`.
+            // This preserves headers that other layers added, such as `allow`.
             if name != http::header::CONTENT_LENGTH {
                 complete.headers_mut().insert(name.clone(), value.clone());
             }
@@ -169,8 +171,8 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
     response
 }
 
-/// The trace context of a request: of its span, otherwise of the client, otherwise a new one. The
-/// new trace id equals the request id where possible, so that the log has it (A13).
+/// Returns the trace context of a request: of its span, otherwise of the client, otherwise a new
+/// one. The new trace id equals the request id where possible, so that the log has it (A13).
 fn trace_context(span: &Span, caller: Context, id: &str) -> Context {
     let here = span.context();
     if here.span().span_context().is_valid() {

@@ -20,14 +20,14 @@ use crate::config::{ServerSettings, insecure_modes};
 use crate::problem::{Code, Problem};
 use crate::telemetry;
 
-/// The bound listener, before it serves.
+/// The bound listener of the metrics. It does not serve yet.
 pub(super) struct ScrapeListener {
     listener: TcpListener,
     pub(super) address: SocketAddr,
 }
 
 impl ScrapeListener {
-    /// None if the setting is not set. Call it within a runtime.
+    /// Binds the listener. Returns `None` without the setting. Call it within a runtime.
     ///
     /// # Errors
     /// If the address is not allowed (S3) or in use.
@@ -49,7 +49,7 @@ impl ScrapeListener {
     }
 }
 
-/// Serves until shutdown, with the certificate and the limits of the service.
+/// Serves until the shutdown, with the certificate and the limits of the service.
 pub(super) async fn serve(
     scrape: Option<ScrapeListener>,
     verifier: Option<Arc<Verifier>>,
@@ -70,8 +70,8 @@ pub(super) async fn serve(
     connections::serve(router, listener, tls, limits, shutdown).await;
 }
 
-/// Metrics of the process. They name classes, pools and users, so only the scopes that watch a
-/// fleet may read them (S12).
+/// Returns the metrics of the process. They name classes, pools and users, so only the scopes that
+/// watch a fleet may read them (S12).
 async fn metrics(caller: Caller) -> Result<Response, Problem> {
     caller.require(&[Scope::Scraper, Scope::Viewer, Scope::Operator])?;
     let text = tokio::task::spawn_blocking(telemetry::scrape).await;

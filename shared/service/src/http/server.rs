@@ -1,13 +1,22 @@
-//! The server every service runs in: a router, served within limits until the shutdown.
+//! The server of every service: a router, served within limits until the shutdown.
 //!
-//! A request passes these layers: connection limits and timeouts ([`mod@super::connections`]),
-//! request id and span, conversion of panics, the limit of failed authentications per address,
-//! authentication, limits per caller, CPU fairness, load shedding with a timeout, the queue of
-//! expensive routes, the route. Every refusal is a problem document.
+//! A request passes these layers:
 //!
-//! A request with `wait` in its query is a long poll. It does not count as work in progress, may
-//! take its wait longer, and is cut when the shutdown begins. All other requests are finished. A
-//! route whose wait is in the body uses [`long_poll`].
+//! 1. connection limits and timeouts ([`mod@super::connections`])
+//! 2. request id and span
+//! 3. conversion of panics
+//! 4. the limit of failed authentications per address
+//! 5. authentication
+//! 6. limits per caller and CPU fairness
+//! 7. load shedding with a timeout
+//! 8. the queue of expensive routes
+//! 9. the route
+//!
+//! Every refusal is a problem document.
+//!
+//! A request with `wait` in its query is a long poll. It does not count as work in progress, and
+//! its timeout is longer by the wait. It is ended when the shutdown begins. All other requests are
+//! finished. A route whose wait is in the body uses [`long_poll`].
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -49,21 +58,22 @@ pub struct Server {
     name: &'static str,
     auth: AuthConfig,
     allow_insecure: bool,
-    /// Names of insecure modes towards database and collector.
+    /// Names of insecure modes of connections to the database and the collector.
     peer_modes: Vec<String>,
     tls: Option<Tls>,
     scrape: Option<ScrapeListener>,
     limits: Limits,
 }
 
-/// Send buffer of a connection; the kernel allocates twice as much. The default would be megabytes
-/// for each client that never reads its answer (F39).
+/// Send buffer of a connection in bytes. The kernel allocates twice as much. The default would be
+/// megabytes for each client that never reads its response (F39).
 const SEND_BUFFER_BYTES: u32 = 256 * 1024;
-/// Connections that the kernel accepts before the server does.
+/// Most connections that the kernel accepts before the server does.
 const ACCEPT_BACKLOG: u32 = 1_024;
 
 impl Server {
-    /// Without a verifier no token is valid, and only public paths answer (S4).
+    /// Creates a server. Without a verifier no token is valid, and only public paths are served
+    /// (S4).
     pub fn new(name: &'static str, verifier: Option<Arc<Verifier>>) -> Self {
         Self {
             name,
@@ -79,15 +89,15 @@ impl Server {
         }
     }
 
-    /// A route that takes no token. Its handler checks another proof in the request. `route` is
-    /// written as in the router: `/v1/things/{thing}`.
+    /// Adds a route that requires no token. Its handler checks another proof in the request.
+    /// `route` is written as in the router: `/v1/things/{thing}`.
     #[must_use]
     pub fn open_route(mut self, method: http::Method, route: &'static str) -> Self {
         self.auth.open.push((method, route));
         self
     }
 
-    /// Receives every refused request (S24).
+    /// Sets the receiver of all refused requests (S24).
     #[must_use]
     pub fn observe_refusals(mut self, observer: Arc<dyn RefusalObserver>) -> Self {
         self.auth.observer = Some(observer);
@@ -97,8 +107,8 @@ impl Server {
     /// Applies TLS, limits and the address for metrics from the settings, and binds that address.
     ///
     /// # Errors
-    /// When certificate and key are not usable, the address for metrics is not available, or
-    /// database or collector are reached insecurely (S3).
+    /// If certificate and key are not usable, the address for metrics is not available, or the
+    /// database or the collector is reached insecurely (S3).
     pub fn configure(mut self, settings: &ServerSettings) -> anyhow::Result<Self> {
         insecure_modes::check_peers(settings)?;
         self.allow_insecure = settings.allow_insecure;
@@ -124,10 +134,10 @@ impl Server {
         self
     }
 
-    /// Serves until the shutdown, and returns when the last request is finished or cut.
+    /// Serves until the shutdown. Returns when the last request is finished or ended.
     ///
     /// # Errors
-    /// When other machines can reach the listener and that is not allowed (S3).
+    /// If other nodes can reach the listener and that is not allowed (S3).
     pub async fn serve(
         self,
         router: Router,
@@ -170,10 +180,10 @@ impl Server {
     }
 }
 
-/// Serves with the default limits; see [`Server::serve`].
+/// Serves with the default limits. See [`Server::serve`].
 ///
 /// # Errors
-/// As [`Server::serve`].
+/// Same as [`Server::serve`].
 pub async fn serve(
     name: &'static str,
     router: Router,
@@ -189,7 +199,7 @@ pub async fn serve(
 /// Binds the address of the settings.
 ///
 /// # Errors
-/// When other machines could reach it without TLS (S3), or it is in use.
+/// If other nodes could reach it without TLS (S3), or it is in use.
 pub fn bind(settings: &ServerSettings) -> anyhow::Result<TcpListener> {
     insecure_modes::refuse_in_release(settings.allow_insecure, RELEASE)?;
     let locked = settings.tls_certificate.is_some();
@@ -203,13 +213,14 @@ fn listener(address: SocketAddr) -> std::io::Result<TcpListener> {
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     socket.set_reuseaddr(true)?;
-    // Connections inherit it from the listener.
+    // Connections inherit the buffer size from the listener.
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
     socket.bind(address)?;
     socket.listen(ACCEPT_BACKLOG)
 }
 
-/// Computed at every export, because it changes with time (T8).
+/// Publishes the metrics of the certificate. They are computed at every export, because they change
+/// with time (T8).
 fn publish_certificate_metrics(name: &'static str, tls: Option<&Tls>) {
     let Some(tls) = tls.cloned() else {
         return;
@@ -297,7 +308,7 @@ fn panic_response(panic: Box<dyn Any + Send + 'static>) -> Response {
     Problem::internal(anyhow::anyhow!("a handler panicked: {message}")).into_response()
 }
 
-/// Permit of a request in progress; released when the request only waits.
+/// Permit of a request in progress. It is released while the request only waits.
 #[derive(Clone)]
 struct WorkPermit(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
@@ -309,7 +320,7 @@ struct LoadLimit {
     shutdown: Shutdown,
 }
 
-/// Middleware: sheds load and applies the timeout.
+/// Sheds load and applies the timeout, as a middleware.
 async fn limit_load(load_limit: LoadLimit, request: Request, next: Next) -> Response {
     let LoadLimit {
         limits,
@@ -325,7 +336,7 @@ async fn limit_load(load_limit: LoadLimit, request: Request, next: Next) -> Resp
         timeout += limits.body;
     }
     let mut request = request.map(|body| Body::new(BodyDeadline::new(body, limits.body)));
-    // Health checks are answered also when the server is busy.
+    // Health checks are answered even if the server is busy.
     let free = waits || matches!(request.uri().path(), "/livez" | "/readyz");
     let permit = match in_flight.try_acquire_owned() {
         _ if free => None,
@@ -350,8 +361,8 @@ async fn limit_load(load_limit: LoadLimit, request: Request, next: Next) -> Resp
     })
 }
 
-/// Middleware for a route whose wait is in the body; use it with `axum::middleware::from_fn`. The
-/// request releases its permit while it waits, and is cut at the shutdown.
+/// Runs a route whose wait is in the body. Use it with `axum::middleware::from_fn`. The request
+/// releases its permit while it waits, and is ended at the shutdown.
 pub async fn long_poll(mut request: Request, next: Next) -> Response {
     if let Some(permit) = request.extensions_mut().remove::<WorkPermit>() {
         permit.0.lock().take();

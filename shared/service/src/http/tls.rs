@@ -2,9 +2,9 @@
 //! open.
 //!
 //! The two files are checked when a connection begins, at most once a second. New connections use a
-//! valid new pair. Open connections keep theirs. An invalid pair, for example one that is just
-//! being written, changes nothing and is logged once (F46). Callers are identified by their token.
-//! The certificate only identifies this server.
+//! valid new pair. Open connections continue with their old pair. An invalid pair, for example an
+//! incompletely written one, changes nothing and is logged once (F46). Callers are identified by
+//! their token. The certificate only identifies this server.
 
 mod validity;
 
@@ -30,7 +30,8 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Remaining and total validity in seconds. The remaining one is negative after expiry.
+    /// Returns the remaining and the total validity in seconds. The remaining validity is negative
+    /// after expiry.
     pub(super) fn seconds(self, now_ms: i64) -> (f64, f64) {
         let seconds = |ms: i64| i32::try_from(ms / 1_000).map_or(f64::from(i32::MAX), f64::from);
         (
@@ -40,7 +41,7 @@ impl Validity {
     }
 }
 
-/// A certificate, its key, and how both are read again. Clones share them.
+/// A certificate, its key, and the state for reading both again. Clones share them.
 #[derive(Clone)]
 pub(super) struct Tls {
     resolver: Arc<CertificateResolver>,
@@ -63,6 +64,8 @@ impl ResolvesServerCert for CertificateResolver {
 }
 
 impl Tls {
+    /// Opens a certificate and its key.
+    ///
     /// # Errors
     /// If a file cannot be read, or the two do not belong together.
     pub(super) fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
@@ -82,7 +85,8 @@ impl Tls {
         })
     }
 
-    /// Validity of the current certificate. None if it cannot be parsed; it is used nevertheless.
+    /// Returns the validity of the current certificate. Returns `None` if it cannot be parsed. Such
+    /// a certificate is used nevertheless.
     pub(super) fn validity(&self) -> Option<Validity> {
         validity::parse(self.resolver.0.get().cert.first()?)
     }
@@ -133,7 +137,7 @@ mod tests {
         let first = served(&tls);
         fs::write(&certificate, "-----BEGIN CERTIFICATE-----\nmoth").unwrap();
         assert_eq!(served(&tls), first);
-        // The certificate of another key, as between the two writes of a renewal.
+        // The certificate belongs to another key, as between the two writes of a renewal.
         let other = rcgen::generate_simple_self_signed(["two".to_owned()]).unwrap();
         fs::write(&certificate, other.cert.pem()).unwrap();
         assert_eq!(served(&tls), first);

@@ -1,4 +1,5 @@
-//! Gauges of the rules, from the last successful evaluation. A replica that leads no more has none.
+//! Gauges of the rules, from the last successful evaluation. A replica that no longer leads has
+//! none.
 
 use super::{Invariants, RuleResult};
 use crate::metrics::catalogue::{
@@ -33,7 +34,7 @@ fn readings(service: &'static str, all: &Invariants) -> Vec<Reading> {
     readings
 }
 
-/// Value of a gauge for one rule; none when it has no value.
+/// Function that returns the value of a gauge for one rule. It returns `None` without a value.
 type Value = fn(&Invariants, usize) -> Option<u64>;
 
 fn holds(all: &Invariants, at: usize) -> Option<u64> {
@@ -46,7 +47,7 @@ fn violations(all: &Invariants, at: usize) -> Option<u64> {
     Some(all.rules.get(at)?.violations)
 }
 
-/// In seconds.
+/// Returns the time since the rule last held, in seconds.
 fn since_good(all: &Invariants, at: usize) -> Option<u64> {
     let good = all.rules.get(at)?.last_good_at?;
     Some(all.checked_at.ms_since(good) / 1_000)

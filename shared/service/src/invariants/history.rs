@@ -1,4 +1,4 @@
-//! Results of the last evaluation and their changes. Pure.
+//! Results of the last evaluation and their changes. The code is pure.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ pub(super) struct History {
     rules: BTreeMap<(u32, &'static str), RuleStatus>,
 }
 
-/// A changed result of a rule.
+/// A change of the result of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Transition {
     pub id: &'static str,
     pub title: &'static str,
     pub now: RuleResult,
     pub violations: u64,
-    /// The first piece of evidence, or why it is not checked.
+    /// The first piece of evidence, or the reason why the rule is not checked.
     pub first: String,
 }
 
-/// Position of a rule, by its number and not by its text.
+/// Returns the position of a rule. Rules are ordered by number and not by text.
 fn place(id: &str) -> u32 {
     id.trim_start_matches(char::is_alphabetic)
         .parse()
@@ -32,8 +32,8 @@ fn place(id: &str) -> u32 {
 }
 
 impl History {
-    /// Records an evaluation and returns the changed results. A rule that holds at first is no
-    /// change.
+    /// Records an evaluation and returns the changed results. A rule that holds at its first
+    /// evaluation is no change.
     pub fn record(&mut self, evaluation: &Evaluation, now: Timestamp) -> Vec<Transition> {
         let mut transitions = Vec::new();
         let mut rules = BTreeMap::new();

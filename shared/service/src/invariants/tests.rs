@@ -91,7 +91,7 @@ fn a_rule_broken_at_the_first_check_is_a_transition_and_an_unchecked_one_is_not(
     assert_eq!(transitions[0].first, "no data yet");
 }
 
-/// Counts its evaluations; each takes the given time.
+/// Source that counts its evaluations. Each takes the given time.
 struct Counted(Arc<AtomicUsize>, Plain<Duration>);
 
 impl InvariantSource for Counted {
@@ -130,7 +130,7 @@ async fn a_monitor_without_source_is_unavailable() {
     assert_eq!(problem.status(), http::StatusCode::SERVICE_UNAVAILABLE);
 }
 
-/// The first evaluation succeeds, and the next ones fail.
+/// Source whose first evaluation succeeds. The next ones fail.
 struct Failing(Arc<AtomicUsize>);
 
 impl InvariantSource for Failing {
@@ -152,7 +152,7 @@ async fn a_failed_evaluation_is_cached_and_clears_the_gauges() {
     let monitor = InvariantMonitor::new("test-failing", Failing(count.clone()));
     monitor.evaluate().await.unwrap();
     assert_eq!(gauges::held_of("test-failing"), [("I2".to_owned(), 1.0)]);
-    // The first evaluation was cheap, so the next one is permitted soon.
+    // The first evaluation was short, so the next one is permitted soon.
     while monitor.evaluate().await.is_ok() {
         tokio::task::yield_now().await;
     }

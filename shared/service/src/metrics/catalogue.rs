@@ -1,4 +1,5 @@
-//! All metrics, one file per area. This file has the shared attributes and the list of all.
+//! All metrics, with one file per area. This file has the shared attributes and the list of all
+//! metrics.
 
 mod fleet;
 mod frame;
@@ -34,7 +35,7 @@ const NODES: &[&str] = &["node-status"];
 const BLOCKS: &[&str] = &["blocklist"];
 const AGENT: &[&str] = &["node-agent"];
 
-/// The service. A process may run several services.
+/// Name of the service. A process may run several services.
 pub static SERVICE: Attribute = Attribute::listed("hayward.service", EVERYBODY);
 pub static POOL: Attribute = Attribute::bounded("hayward.pool", "names of pools of the policy");
 pub static CLASS: Attribute =
@@ -46,18 +47,18 @@ pub static USER: Attribute = Attribute::bounded(
     "the 50 users with the largest demand, and `other` for the rest; for fairness metrics only",
 );
 
-/// All metrics, in the order of the documentation.
+/// Returns all metrics, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     let lists = [scheduling::ALL, fleet::ALL, keeping::ALL, frame::ALL];
     lists.into_iter().flatten().copied()
 }
 
-/// The metric with this name.
+/// Returns the metric with this name.
 pub fn named(name: &str) -> Option<&'static Metric> {
     all().find(|metric| metric.name == name)
 }
 
-/// All attributes without duplicates, by key.
+/// Returns all attributes without duplicates, by key.
 pub fn attributes() -> Vec<&'static Attribute> {
     let mut keys: Vec<_> = all()
         .flat_map(|metric| metric.attributes)

@@ -19,7 +19,7 @@ resource has `service.name` (`hayward-rm-scheduler`; `hayward-up` for a process 
 services), `service.version`, `service.instance.id` and `deployment.environment.name`.
 ";
 
-/// The title of a group on the page.
+/// Returns the title of a group on the page.
 fn title(group: Group) -> &'static str {
     match group {
         Group::Waiting => "Waiting",
@@ -62,7 +62,7 @@ fn row(page: &mut String, metric: &Metric) {
     );
 }
 
-/// The complete page.
+/// Returns the complete page.
 pub fn document() -> String {
     let mut page = HEAD.to_owned();
     let mut groups: Vec<Group> = catalogue::all().map(|metric| metric.group).collect();

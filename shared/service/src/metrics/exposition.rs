@@ -1,8 +1,8 @@
-//! Metrics in the text format of Prometheus, version 0.0.4, with the names that a collector would
-//! give them. Dashboards and alerts therefore work with both.
+//! Metrics in the text format of Prometheus, version 0.0.4. They have the names that a collector
+//! would give them. Dashboards and alerts therefore work with both.
 //!
-//! Only metrics of the catalogue are written. Every series has the resource as labels, as behind a
-//! collector.
+//! The page contains only metrics of the catalogue. Every series has the resource as labels, as
+//! with a collector.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -13,7 +13,7 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Histogram, MetricData,
 
 use super::{Metric, SCOPE, catalogue};
 
-/// Attributes of the resource that become labels. Those of the library are left out.
+/// Attributes of the resource that become labels. Those of the library are omitted.
 const RESOURCE: [&str; 4] = [
     "service.name",
     "service.version",
@@ -21,10 +21,10 @@ const RESOURCE: [&str; 4] = [
     "deployment.environment.name",
 ];
 
-/// The complete page.
+/// Returns the complete page.
 pub(crate) fn render(metrics: &ResourceMetrics) -> String {
     let resource_labels = resource_labels(metrics.resource());
-    // Families by name, each once, because all samples of a family have to follow its header.
+    // Each family is written once, because all samples of a family have to follow its header.
     let mut pages: BTreeMap<String, String> = BTreeMap::new();
     let ours = metrics
         .scope_metrics()
@@ -99,12 +99,13 @@ impl Page<'_> {
                 }
             }
             MetricData::Histogram(histogram) => self.histogram(histogram, shown),
-            // We create none of these.
+            // No metric of ours has this type.
             MetricData::ExponentialHistogram(_) => {}
         }
     }
 
-    /// The library counts each bucket separately. The format needs cumulative counts.
+    /// Writes the buckets of a histogram. The library counts each bucket separately, and the format
+    /// needs cumulative counts.
     fn histogram<T: Copy, V: Display>(&mut self, histogram: &Histogram<T>, shown: impl Fn(T) -> V) {
         for point in histogram.data_points() {
             let labels = self.labels(point.attributes());
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
     use crate::metrics::catalogue::{POOL, ROUND_DURATION, ROUND_PLACEMENTS};
 
-    /// The page after `record` recorded its metrics.
+    /// Returns the page after `record` recorded its metrics.
     fn page(record: impl FnOnce(&SdkMeterProvider)) -> String {
         let reader = std::sync::Arc::new(ManualReader::default());
         let registered = crate::telemetry::reader(std::sync::Arc::clone(&reader));
@@ -182,8 +183,8 @@ mod tests {
             }
             let free = meter.f64_gauge("hayward.pool.free").build();
             free.record(1.5, &[POOL.is("a \"b\"\\c\nd")]);
-            // One metric that is not in the catalogue, and one of the catalogue from a foreign
-            // scope.
+            // One metric is not in the catalogue. The other one is in the catalogue but comes from
+            // a foreign scope.
             meter.u64_counter("hayward.unheard_of").build().add(1, &[]);
             let other = provider.meter("other");
             other.u64_counter(ROUND_PLACEMENTS.name).build().add(7, &[]);

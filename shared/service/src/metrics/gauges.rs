@@ -1,5 +1,5 @@
 //! Gauges of the process. The leader of a service sets its readings here, and the exporter reads
-//! them. A replica that leads no more clears its readings.
+//! them. A replica that no longer leads clears its readings.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -18,10 +18,10 @@ pub struct Reading {
     pub value: f64,
 }
 
-/// By service and part of the service. A process may run several services.
+/// Sources of readings by service and part of the service. A process may run several services.
 type Sources = BTreeMap<(&'static str, &'static str), Source>;
 
-/// Called at every export. It must not block.
+/// Function that returns readings. It is called at every export and must not block.
 type ReadGauges = Arc<dyn Fn() -> Vec<Reading> + Send + Sync>;
 
 enum Source {
@@ -62,7 +62,7 @@ pub(crate) fn shown(service: &'static str, part: &'static str) -> Vec<Reading> {
 
 static GAUGES: OnceLock<Vec<ObservableGauge<f64>>> = OnceLock::new();
 
-/// Registers all gauges once, after the exporters.
+/// Registers all gauges once. Call it after the exporters exist.
 pub(crate) fn register() {
     GAUGES.get_or_init(|| {
         let meter = global::meter(SCOPE);

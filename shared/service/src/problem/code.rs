@@ -1,4 +1,4 @@
-//! The closed list of codes, each with status, title and whether a retry may help.
+//! The closed list of codes. Each has a status, a title, and whether a retry may help.
 
 use std::fmt;
 
@@ -101,7 +101,7 @@ codes! {
 }
 
 impl Code {
-    /// Whether the same request may succeed later.
+    /// Returns whether the same request may succeed later.
     pub fn retryable(self) -> bool {
         matches!(
             self,
@@ -114,7 +114,7 @@ impl Code {
         )
     }
 
-    /// When to try again, for the codes that need a `Retry-After` (A9).
+    /// Returns the time to wait before a retry, for the codes that need a `Retry-After` (A9).
     pub(super) fn retry_after_ms(self) -> Option<u64> {
         matches!(
             self,

@@ -37,7 +37,7 @@ fn problems_have_headers_for_the_next_step() {
     assert_eq!(response.headers()["content-type"], CONTENT_TYPE);
     let unauthenticated = Problem::new(Code::Unauthenticated, "who are you").into_response();
     assert_eq!(unauthenticated.headers()["www-authenticate"], "Bearer");
-    // The next request would otherwise reach the same replica over the same connection.
+    // On the same connection, the next request would reach the same replica.
     let standby = Problem::standby().into_response();
     assert_eq!(standby.headers()["connection"], "close");
 }

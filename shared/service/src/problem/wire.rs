@@ -1,4 +1,4 @@
-//! The problem document as it travels.
+//! The JSON form of a problem document.
 
 use std::collections::BTreeMap;
 

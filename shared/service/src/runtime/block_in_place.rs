@@ -1,9 +1,9 @@
-//! Long computations inside a task.
+//! Runs long computations inside a task.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Runs long work in a task. Other tasks of the thread move to another thread, if the runtime has
-/// one.
+/// Runs a long computation in a task. Other tasks of the thread move to another thread if the
+/// runtime has one.
 pub fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
     if matches!(flavor, Ok(RuntimeFlavor::MultiThread)) {

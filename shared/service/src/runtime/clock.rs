@@ -11,7 +11,7 @@ use hayward_vocabulary::Timestamp;
 use rand::Rng as _;
 use uuid::{ContextV7, Uuid};
 
-/// Wall clock. Leases use the clock of the database instead.
+/// The wall clock. Leases use the clock of the database instead.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
@@ -22,7 +22,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The clock of the machine, unless a test has stepped it for this process: see [`offset`].
+/// The system clock, unless a test has stepped it for this process: see [`offset`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -59,7 +59,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// A new id; later ids sort after earlier ones (A2).
+/// Creates an id. Later ids sort after earlier ones (A2).
 #[expect(
     clippy::disallowed_methods,
     reason = "ids are made here for everybody else"
@@ -71,7 +71,8 @@ pub fn fresh_uuid() -> Uuid {
     }
 }
 
-/// Keeps ids sorted when the clock goes back, as `Uuid::now_v7` does.
+/// Context of ids for a stepped clock. The ids stay sorted when the clock goes back, like those of
+/// `Uuid::now_v7`.
 static STEPPED_UUIDS: Mutex<ContextV7> = Mutex::new(ContextV7::new());
 
 fn stepped_uuid(context: &Mutex<ContextV7>, now: Timestamp) -> Uuid {
@@ -80,7 +81,7 @@ fn stepped_uuid(context: &Mutex<ContextV7>, now: Timestamp) -> Uuid {
     Uuid::new_v7(uuid::Timestamp::from_unix(context, seconds, nanos))
 }
 
-/// 256 random bits as text, with a prefix for secret scanners (S8).
+/// Creates a secret: 256 random bits as text, with a prefix for secret scanners (S8).
 pub fn random_secret() -> String {
     let mut secret = String::with_capacity(68);
     secret.push_str("hwd_");

@@ -2,11 +2,11 @@
 
 use std::sync::Once;
 
-/// Selects the TLS implementation of this process. More calls have no effect.
+/// Selects the TLS implementation of this process. Further calls have no effect.
 pub fn install_crypto() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Fails only when one is installed already.
+        // This fails only if an implementation is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }

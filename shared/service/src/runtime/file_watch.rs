@@ -9,10 +9,10 @@ use anyhow::Context as _;
 
 use crate::sync::Mutex;
 
-/// Shortest time between two checks of a file: a revocation must work within 5 s (S8).
+/// Shortest time between two checks of a file. A revocation must take effect within 5 s (S8).
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Modification time, length and inode; none when there is no file.
+/// Modification time, length and inode. `None` if the file does not exist.
 type FileVersion = Option<(SystemTime, u64, u64)>;
 
 fn version_of(path: &Path) -> anyhow::Result<FileVersion> {
@@ -25,8 +25,8 @@ fn version_of(path: &Path) -> anyhow::Result<FileVersion> {
 
 type Read<T> = Box<dyn Fn() -> anyhow::Result<T> + Send + Sync>;
 
-/// A value read from files, and read again when one of them changes. When the files become
-/// unreadable, the last value stays: a disk fault must not drop keys or revocations.
+/// A value read from files, and read again when one of them changes. If the files become
+/// unreadable, the last value stays, because a disk fault must not drop keys or revocations.
 pub(crate) struct Watched<T> {
     paths: Vec<PathBuf>,
     read: Read<T>,
@@ -37,13 +37,15 @@ struct State<T> {
     value: Arc<T>,
     versions: Vec<FileVersion>,
     checked_at: Instant,
-    /// Why they are unreadable now; each reason is logged once.
+    /// Reason why the files are unreadable now. Each reason is logged once.
     fault: Option<String>,
 }
 
 impl<T: 'static> Watched<T> {
+    /// Opens a file and reads the value.
+    ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub(crate) fn open(
         path: PathBuf,
         read: fn(&Path) -> anyhow::Result<T>,
@@ -55,18 +57,18 @@ impl<T: 'static> Watched<T> {
     /// Opens files that are read together, such as a certificate and its key.
     ///
     /// # Errors
-    /// When one cannot be read.
+    /// If one cannot be read.
     pub(crate) fn open_all(
         paths: Vec<PathBuf>,
         read: impl Fn() -> anyhow::Result<T> + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
-        // The stamps are read first, so that a change in between is detected at the next check.
+        // The versions are read first, so that a change in between is detected at the next check.
         let versions = versions_of(&paths)?;
         let value = read()?;
         Ok(Self::new(paths, Box::new(read), value, versions))
     }
 
-    /// Uses `value` until the file changes.
+    /// Creates the value without reading the file. It is used until the file changes.
     pub(crate) fn with_value(
         path: PathBuf,
         read: fn(&Path) -> anyhow::Result<T>,
@@ -91,7 +93,7 @@ impl<T: 'static> Watched<T> {
         }
     }
 
-    /// The value, at most a second old.
+    /// Returns the value, which is at most a second old.
     pub(crate) fn get(&self) -> Arc<T> {
         let mut state = self.state.lock();
         if state.checked_at.elapsed() >= CHECK_INTERVAL {
@@ -100,7 +102,7 @@ impl<T: 'static> Watched<T> {
         Arc::clone(&state.value)
     }
 
-    /// The value as of now.
+    /// Returns the current value. The files are checked at once.
     pub(crate) fn latest(&self) -> Arc<T> {
         let mut state = self.state.lock();
         self.check(&mut state);

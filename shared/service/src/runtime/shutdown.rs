@@ -2,7 +2,8 @@
 
 use tokio_util::sync::CancellationToken;
 
-/// Clones share the signal. A [`Shutdown::child`] ends with its parent, not the other way round.
+/// Shutdown signal. Clones share the signal. A [`Shutdown::child`] ends with its parent, but the
+/// parent does not end with its child.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown(CancellationToken);
 
@@ -11,10 +12,10 @@ impl Shutdown {
         Self::default()
     }
 
-    /// A shutdown that SIGINT or SIGTERM begins.
+    /// Creates a shutdown that SIGINT or SIGTERM begins.
     ///
     /// # Errors
-    /// When the process may not install signal handlers.
+    /// If the process may not install signal handlers.
     pub fn on_signals() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let (mut interrupt, mut terminate) = (
@@ -43,12 +44,12 @@ impl Shutdown {
         self.0.is_cancelled()
     }
 
-    /// Returns when the shutdown began, at once if it already has.
+    /// Returns when the shutdown has begun. Returns at once if it already has.
     pub async fn wait(&self) {
         self.0.cancelled().await;
     }
 
-    /// Ends with this one, and can be ended alone.
+    /// Returns a shutdown that ends with this one and can be ended alone.
     #[must_use]
     pub fn child(&self) -> Self {
         Self(self.0.child_token())

@@ -1,5 +1,5 @@
 //! Counts dropped telemetry. Each signal has a bounded queue before its exporter. Data is dropped
-//! when the queue is full, or when a collector refuses it or does not answer (F47).
+//! if the queue is full, or if a collector refuses it or does not respond (F47).
 //!
 //! The queue of the library has the same length but does not count.
 
@@ -22,7 +22,7 @@ use crate::metrics::catalogue::{DROPPED, SIGNAL};
 /// Most spans or records in a queue.
 pub(super) const QUEUE: usize = 4_096;
 
-/// Length of a queue, shared by both sides.
+/// Length of a queue. The sender and the exporter share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct QueueLength(Arc<AtomicUsize>);
 
@@ -57,7 +57,7 @@ pub(super) fn init_counters() {
     }
 }
 
-/// An exporter, or the queue before it.
+/// Wrapper that counts dropped data, around an exporter or around the queue before it.
 #[derive(Debug)]
 pub(super) struct CountDropped<T> {
     pub inner: T,
@@ -164,7 +164,7 @@ impl<E: PushMetricExporter> PushMetricExporter for CountDropped<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let sent = self.inner.export(metrics).await;
         if sent.is_err() {
-            // Counters are in the next export; gauges of this time are lost.
+            // The next export contains the counters again. Only the gauges of this time are lost.
             dropped("metrics", 1);
         }
         sent

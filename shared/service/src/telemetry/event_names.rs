@@ -1,15 +1,15 @@
-//! Event names of log lines. The message of a line is constant, so the name is made from it:
-//! `cannot follow` is the event `cannot_follow`. A line with an own event name keeps it (T4).
+//! Event names of log lines. The message of a line is constant, so the name is derived from it:
+//! `cannot follow` is the event `cannot_follow`. A line with its own event name keeps it (T4).
 
 use opentelemetry::logs::{AnyValue, LogRecord as _};
 use opentelemetry_sdk::logs::SdkLogRecord;
 
-/// Field and attribute with the event name.
+/// Name of the field and of the attribute with the event name.
 pub(super) const EVENT: &str = "event";
-/// Longest name; longer messages are cut.
+/// Longest event name. Names from longer messages are cut.
 const LENGTH: usize = 64;
 
-/// The event name of a message.
+/// Returns the event name of a message.
 pub(super) fn named(sentence: &str) -> String {
     let mut name = String::with_capacity(sentence.len().min(LENGTH));
     for c in sentence.chars() {
@@ -34,7 +34,7 @@ pub(super) fn event_name(record: &mut SdkLogRecord) {
     let body = match record.body() {
         _ if has => return,
         Some(AnyValue::String(text)) if !text.as_str().is_empty() => named(text.as_str()),
-        // Some libraries have no message.
+        // Some libraries log without a message.
         _ => named(record.target().map_or("unnamed", |target| target.as_ref())),
     };
     record.add_attribute(EVENT, body);

@@ -59,7 +59,7 @@ where
     }
 }
 
-/// The message; some libraries have a name instead.
+/// Returns the message. Some libraries have a name instead.
 fn sentence(line: &Map<String, Value>) -> Option<&str> {
     let text = ["message", "name"].into_iter();
     let mut text = text.filter_map(|field| line.get(field).and_then(Value::as_str));

@@ -1,5 +1,5 @@
-//! Rate limit for repeated log lines: per window, a few lines of each warning, and a few of each
-//! other line with the same content. The next line has the number of omitted ones (T4).
+//! Rate limit for repeated log lines. Each window permits a few lines of each warning, and a few of
+//! each other line with the same content. The next line has the number of omitted ones (T4).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,18 +15,18 @@ use tracing_subscriber::layer::Context;
 
 use crate::metrics::catalogue::LINES_WITHHELD;
 
-/// Lines of one kind per window.
+/// Most lines of one kind per window.
 const MAX_PER_WINDOW: u64 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Most kinds in memory.
 const MAX_KINDS: usize = 4_096;
 
 thread_local! {
-    /// Omitted lines before the line that is being written.
+    /// Number of omitted lines before the line that is being written.
     static WITHHELD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Omitted lines of this kind before the line that is being written.
+/// Returns the number of omitted lines of this kind before the line that is being written.
 pub(super) fn withheld() -> u64 {
     WITHHELD.get()
 }
@@ -42,7 +42,8 @@ struct Window {
 pub(super) struct LogThrottle(Mutex<HashMap<(Identifier, u64), Window>>);
 
 impl LogThrottle {
-    /// None omits the line; otherwise the number of omitted lines before it.
+    /// Returns the number of omitted lines before a line. Returns `None` if the line must be
+    /// omitted.
     fn admit(&self, kind: (Identifier, u64), now: Instant) -> Option<u64> {
         let mut kinds = self.0.lock();
         if kinds.len() >= MAX_KINDS {
@@ -91,7 +92,7 @@ impl<S: Subscriber> Layer<S> for LogThrottle {
     }
 }
 
-/// Hash of the fields of a line.
+/// Hasher of the fields of a line.
 struct Content(DefaultHasher);
 
 impl Visit for Content {

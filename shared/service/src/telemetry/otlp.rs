@@ -1,5 +1,6 @@
-//! Exporters to a collector, OTLP over HTTP, each with batches and a thread of its own. There is
-//! also the reader of metrics for Prometheus ([`super::scrape`]). Each of the two is optional.
+//! Exporters to a collector, with OTLP over HTTP. Each exporter has batches and its own thread.
+//! This module also creates the reader of metrics for Prometheus ([`super::scrape`]). Both are
+//! optional.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -32,7 +33,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(2);
 
 pub(super) struct Exporters {
-    /// Present if a collector is set.
+    /// Providers for a collector. `None` if no collector is set.
     pub(super) otlp: Option<OtlpProviders>,
     meter: SdkMeterProvider,
 }
@@ -47,16 +48,17 @@ pub(super) struct OtlpProviders {
 #[derive(Clone)]
 struct ExportSettings {
     base: String,
-    /// File with the trusted authorities of the collector.
+    /// Path of the file with the trusted authorities of the collector. `None` trusts those of the
+    /// system.
     authority: Option<PathBuf>,
     interval: Duration,
-    /// Fraction of the traces that begin here and are exported.
+    /// Fraction of traces that are exported, among those that begin here.
     sampled: f64,
     resource: Resource,
 }
 
 impl Exporters {
-    /// None if neither a collector nor a scrape listener is set.
+    /// Creates the providers. Returns `None` if neither a collector nor a scrape listener is set.
     pub(super) fn from_settings(
         service: &str,
         settings: &ServerSettings,
@@ -118,8 +120,8 @@ impl Exporters {
         global::set_meter_provider(self.meter.clone());
     }
 
-    /// An unreachable or silent collector delays shutdown by a few seconds at most. Data that is
-    /// not sent by then is lost (F47).
+    /// Ends the providers. An unreachable or silent collector delays the shutdown by a few seconds
+    /// at most. Data that is not sent by then is lost (F47).
     pub(super) fn shutdown(self) {
         let (ended, over) = mpsc::channel();
         let Self { otlp, meter } = self;
@@ -225,7 +227,7 @@ fn records(export: &ExportSettings, http: OtlpHttp) -> anyhow::Result<SdkLoggerP
         .build())
 }
 
-/// Resource of the process. The standard variables (`OTEL_SERVICE_NAME`, then
+/// Returns the resource of the process. The standard variables (`OTEL_SERVICE_NAME`, then
 /// `OTEL_RESOURCE_ATTRIBUTES`) win over the built-in values.
 fn resource(service: &str) -> Resource {
     let environment =

@@ -1,7 +1,7 @@
-//! HTTP client of the exporters, on their own threads.
+//! HTTP client of the exporters. It runs on their own threads.
 //!
-//! Over TLS it trusts the authorities of a file, which is read again when it changes, or those of
-//! the machine. It follows no redirect and no proxy (S22).
+//! Over TLS the client trusts the authorities of a file, which is read again when it changes.
+//! Without a file it trusts those of the system. It follows no redirect and no proxy (S22).
 
 use std::path::Path;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use reqwest::blocking::{Client, ClientBuilder};
 use super::otlp::SEND_TIMEOUT;
 use crate::runtime::file_watch::Watched;
 
-/// Clones share it.
+/// HTTP client. Clones share it.
 #[derive(Clone)]
 pub(super) enum OtlpHttp {
     Fixed(Client),
@@ -31,7 +31,7 @@ impl OtlpHttp {
     /// If the file cannot be used.
     pub(super) fn to(endpoint: &str, authority: Option<&Path>) -> anyhow::Result<Self> {
         if endpoint.starts_with("http://") {
-            // Plain HTTP needs no certificates, so the trust store of the machine is not loaded.
+            // Plain HTTP needs no certificates, so the trust store of the system is not loaded.
             return build(Client::builder().tls_certs_only([])).map(Self::Fixed);
         }
         let Some(authority) = authority else {

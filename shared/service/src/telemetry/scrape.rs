@@ -20,9 +20,9 @@ static READER: OnceLock<ScrapeReader> = OnceLock::new();
 pub(super) struct ScrapeReader(Arc<ManualReader>);
 
 impl ScrapeReader {
-    /// Makes it the reader of [`scrape`]. A process has one.
+    /// Makes this reader the source of [`scrape`]. A process has one such reader.
     pub(super) fn publish(&self) {
-        // Telemetry is initialized once, so there is no other.
+        // Telemetry is initialized once, so there is no other reader.
         let _ = READER.set(self.clone());
     }
 }
@@ -32,10 +32,10 @@ pub(crate) fn reader(reader: Arc<ManualReader>) -> impl MetricReader {
     ScrapeReader(reader)
 }
 
-/// All metrics of this process, in the text format of Prometheus. None without the setting
-/// `scrape_listen`.
+/// Returns all metrics of this process, in the text format of Prometheus. Returns `None` without
+/// the setting `scrape_listen`.
 ///
-/// It may block on the locks of gauges: do not call it on a thread of the runtime.
+/// The call may block on the locks of gauges. Do not call it on a thread of the runtime.
 pub(crate) fn scrape() -> Option<String> {
     let mut metrics = ResourceMetrics::default();
     READER.get()?.collect(&mut metrics).ok()?;

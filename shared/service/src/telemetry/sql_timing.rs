@@ -1,5 +1,5 @@
-//! Duration of SQL statements, from the events of the database library: with the first words of the
-//! statement and without parameters (T2).
+//! Durations of SQL statements, from the events of the database library. Each has the first words
+//! of the statement but no parameters (T2).
 
 use std::fmt;
 

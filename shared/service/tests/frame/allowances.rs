@@ -1,4 +1,4 @@
-//! Limits per caller, and full connection limits.
+//! Limits per caller, and connection limits that are reached.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn echo(fixture: &Fixture, token: &str) -> reqwest::Response {
 #[tokio::test]
 async fn a_caller_over_its_rate_is_refused_with_a_retry_time_and_others_continue() {
     let fixture = fixture(Limits {
-        // No token grows back during the test, even on a slow machine.
+        // With this rate, the bucket does not refill during the test, even on a slow node.
         requests_per_second: 1,
         ..Limits::default()
     })
@@ -28,7 +28,7 @@ async fn a_caller_over_its_rate_is_refused_with_a_retry_time_and_others_continue
         .mint("ben", &[Scope::Submitter], 60_000)
         .unwrap();
     let mut refused = None;
-    // A new token with the same name changes nothing.
+    // A new token with the same name does not change the limit.
     for _ in 0..20 {
         let answer = echo(&fixture, &fixture.token()).await;
         if answer.status() != 200 {
@@ -92,7 +92,7 @@ async fn idle_connections_are_closed_for_new_ones() {
         idle.push(stream);
     }
     // The idle time is a minute. If no connection were closed for the new one, this would exceed
-    // the limit.
+    // the time limit.
     assert_eq!(fixture.get("/v1/echo").await.status(), 200);
     let mut closed = false;
     for stream in &mut idle {

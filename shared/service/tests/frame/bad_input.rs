@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::fixture::{Fixture, fixture, problem, rest, write};
 
-/// Sends this body unchanged.
+/// Sends this body unchanged. Returns the refusal.
 async fn refused(fixture: &Fixture, body: Vec<u8>) -> (u16, Problem) {
     let request = fixture
         .request(Method::POST, "/v1/labels")
@@ -70,12 +70,12 @@ async fn a_body_that_is_not_json_gives_400_with_the_reason() {
     assert_eq!(good.text().await.unwrap(), "3");
 }
 
-/// The complete response to a request written by hand.
+/// Sends a request written by hand. Returns the complete response.
 async fn answered(fixture: &Fixture, line: &str, headers: &str, body: &[u8]) -> String {
     let mut stream = fixture.raw().await;
     write(&mut stream, &fixture.head(line)).await;
     write(&mut stream, &format!("{headers}connection: close\r\n\r\n")).await;
-    // The request may be refused, and the connection closed, before everything is sent.
+    // The server may refuse the request and close the connection before everything is sent.
     let _ = stream.write_all(body).await;
     rest(&mut stream).await
 }

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use utoipa_axum::router::OpenApiRouter;
 
-/// Long enough for a busy machine, short enough to notice a hang.
+/// Timeout of the tests. It is long enough for a busy node, and short enough to notice a hang.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Fixture {
@@ -32,7 +32,7 @@ pub struct Fixture {
     pub issuer: Issuer,
     pub shutdown: Shutdown,
     pub served: JoinHandle<anyhow::Result<()>>,
-    /// Notified when a handler starts. Handlers then wait for `release`.
+    /// Notification that a handler has started. Handlers then wait for `release`.
     pub entered: Arc<Notify>,
     pub release: Arc<Notify>,
     dir: tempfile::TempDir,
@@ -93,7 +93,7 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
         .merge(blocking_routes(entered, release))
 }
 
-/// Routes that wait for the test.
+/// Creates routes that wait for the test.
 fn blocking_routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
     let (polled, leased) = (Arc::clone(&entered), Arc::clone(&entered));
     let (worked, freed) = (entered, release);
@@ -139,7 +139,7 @@ pub async fn fixture(limits: Limits) -> Fixture {
     fixture_with(&ServerSettings::default(), limits).await
 }
 
-/// A fixture whose server has these settings.
+/// Creates a fixture whose server has these settings.
 pub async fn fixture_with(settings: &ServerSettings, limits: Limits) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path()).unwrap();
@@ -191,7 +191,7 @@ impl Fixture {
             .unwrap()
     }
 
-    /// Changed claims with a valid signature.
+    /// Returns an expired token with a valid signature.
     pub fn token_expired(&self) -> String {
         let past = SystemClock.now().unix_ms() - 120_000;
         let clock = hayward_service::ManualClock::at(Timestamp::from_unix_ms(past));
@@ -223,7 +223,7 @@ impl Fixture {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// The head of a request with a valid token, without its final empty line.
+    /// Returns the head of a request with a valid token, without its final empty line.
     pub fn head(&self, line: &str) -> String {
         format!(
             "{line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n",
@@ -250,11 +250,12 @@ pub async fn problem(response: reqwest::Response) -> (u16, Problem) {
     (status, response.json().await.unwrap())
 }
 
-/// Reads until the other side closes.
+/// Reads until the server closes the connection.
 pub async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let read = stream.read_to_end(&mut bytes);
-    // A reset also ends the connection: the server may close it before it has read all our bytes.
+    // A reset also ends the connection, because the server may close it before it has read all our
+    // bytes.
     let _ = tokio::time::timeout(PATIENCE, read)
         .await
         .expect("the server never closed");
@@ -265,7 +266,7 @@ pub async fn write(stream: &mut TcpStream, text: &str) {
     stream.write_all(text.as_bytes()).await.unwrap();
 }
 
-/// A subscriber that gives ids to spans, as telemetry with a collector does.
+/// Installs a subscriber that gives ids to spans, as telemetry with a collector does.
 pub fn traced() {
     use opentelemetry::trace::TracerProvider as _;
     use tracing_subscriber::layer::SubscriberExt as _;

@@ -12,7 +12,7 @@ async fn status(fixture: &Fixture, token: &str) -> u16 {
     request.send().await.unwrap().status().as_u16()
 }
 
-/// Time until the server gave the wanted status.
+/// Returns the time until the server responded with the wanted status.
 async fn becomes(fixture: &Fixture, token: &str, wanted: u16) -> std::time::Duration {
     let began = std::time::Instant::now();
     while status(fixture, token).await != wanted {
@@ -58,13 +58,13 @@ async fn the_key_of_the_issuer_is_replaced_while_the_server_runs() {
         200,
         "both keys are accepted"
     );
-    // The third key replaces the first. Tokens that the first key signed end, even if they were
-    // verified before.
+    // The third key replaces the first. Tokens that the first key signed become invalid, even if
+    // they were verified before.
     let another = keys.announce_another().unwrap();
     keys.install(&another).unwrap();
     becomes(&fixture, &first, 401).await;
     assert_eq!(status(&fixture, &second).await, 200);
-    // A broken file changes nothing.
+    // A broken file does not change the keys.
     let broken = keys.dir().join("issuer.pub.pem");
     let good = fs::read_to_string(&broken).unwrap();
     fs::write(&broken, good.replace("MCow", "moth")).unwrap();

@@ -20,7 +20,7 @@ async fn a_slowly_sent_head_has_one_deadline() {
     let mut stream = fixture.raw().await;
     let began = Instant::now();
     let (mut reader, mut writer) = stream.split();
-    // One byte from time to time: a deadline per byte would never expire.
+    // The client sends one byte from time to time. A deadline per byte would never expire.
     let trickle = async {
         loop {
             if tokio::io::AsyncWriteExt::write_all(&mut writer, b"G")
@@ -97,7 +97,7 @@ async fn a_handler_that_takes_too_long_is_cancelled() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_the_response_is_disconnected() {
-    // With so long a drain, only the write timeout can end the connection in time.
+    // With such a long drain, only the write timeout can end the connection in time.
     let drain = PATIENCE * 3;
     let fixture = fixture(Limits {
         write_stall: SHORT,
@@ -111,7 +111,8 @@ async fn a_client_that_does_not_read_the_response_is_disconnected() {
         &format!("{}\r\n", fixture.head("GET /v1/flood")),
     )
     .await;
-    // Waits until the server has closed the connection, so that the drain has nothing to wait for.
+    // The read waits until the server has closed the connection, so that the drain has no request
+    // to wait for.
     let mut first = [0; 16];
     stream.read_exact(&mut first).await.unwrap();
     fixture.shutdown.begin();

@@ -48,7 +48,7 @@ async fn requests_without_valid_token_are_limited_per_address() {
     let (status, refusal) = problem(refused).await;
     assert_eq!((status, refusal.code), (429, Code::TooManyRequests));
     assert!(refusal.retryable && refusal.request_id.is_some());
-    // Requests without a token, also to a route that needs none.
+    // These requests have no token. One route needs none.
     for path in ["/v1/echo", "/v1/openapi.json"] {
         flood(async || open(&fixture, path).await).await;
     }
@@ -74,14 +74,14 @@ async fn a_plausible_token_is_verified_during_a_flood() {
         fixture(Limits::default()).await,
     );
     flood(async || echo(&ours, "no token of ours").await).await;
-    // The name is valid and the key is wrong, so only verification can tell. The result is then
-    // known.
+    // The name is valid and the key is wrong, so only verification can detect it. The result is
+    // then cached.
     let forged = theirs.token();
     assert_eq!(echo(&ours, &forged).await.status(), 401);
     flood(async || echo(&ours, &forged).await).await;
 }
 
-/// Two separate limits (S28).
+/// The two limits are separate (S28).
 #[tokio::test]
 async fn valid_tokens_do_not_use_the_limit_of_their_address() {
     let fixture = fixture(one_a_second()).await;
@@ -133,14 +133,14 @@ async fn unauthenticated_connections_replace_each_other_only() {
             "the longest idle connection is closed"
         );
     }
-    // The idle time is a minute, so these are open because the limit permits them.
+    // The idle time is a minute, so these connections are open because the limit permits them.
     for stream in &mut silent[CONNECTIONS..] {
         answered(stream, &fixture.head("GET /v1/echo")).await;
     }
     answered(&mut known, &fixture.head("GET /v1/echo")).await;
 }
 
-/// Only a limited number can wait that long (S27).
+/// Only a limited number of connections can wait that long (S27).
 #[tokio::test]
 async fn a_connection_without_request_is_closed_after_the_idle_time() {
     let fixture = fixture(Limits {

@@ -37,7 +37,7 @@ async fn a_valid_request_id_is_in_the_response_and_in_problems() {
 #[tokio::test]
 async fn the_client_switches_to_the_next_address_and_keeps_it() {
     let fixture = fixture(Limits::default()).await;
-    // Bound and dropped, so nothing listens there.
+    // The listener is bound and dropped, so the port is closed.
     let dead = TcpListener::bind("127.0.0.1:0")
         .await
         .unwrap()
@@ -122,7 +122,7 @@ async fn a_changed_token_file_is_read_again() {
         Code::Unauthenticated
     );
     std::fs::write(&path, format!("{}\n", fixture.token())).unwrap();
-    // A different modification time, whatever the resolution of the file system.
+    // The modification time must differ, whatever the resolution of the file system.
     let later = std::fs::metadata(&path).unwrap().modified().unwrap() + Duration::from_secs(1);
     std::fs::File::options()
         .write(true)

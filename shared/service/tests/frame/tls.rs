@@ -93,7 +93,7 @@ fn secure(fixture: &Fixture) -> String {
     format!("https://{}", fixture.address)
 }
 
-/// The certificate that a new connection receives.
+/// Returns the certificate that a new connection receives.
 async fn shown(fleet: &Fleet, fixture: &Fixture) -> CertificateDer<'static> {
     let mut roots = rustls::RootCertStore::empty();
     for root in CertificateDer::pem_file_iter(fleet.file("ca.pem")).unwrap() {
@@ -161,7 +161,7 @@ async fn a_handshake_has_a_deadline_and_delays_no_other_client() {
     let mut silent = Vec::new();
     for _ in 0..32 {
         let mut stream = fixture.raw().await;
-        // The beginning of a handshake only.
+        // This is only the beginning of a handshake.
         stream.write_all(&[22, 3, 1]).await.unwrap();
         silent.push(stream);
     }
@@ -211,7 +211,7 @@ async fn certificate_and_authority_change_under_load() {
     let second = fleet.renew();
     shows(&fleet, &fixture, &second).await;
     assert_ne!(first, second);
-    // Half of a file, as during a copy.
+    // The file is incomplete, as during a copy.
     fs::write(fleet.file("pem"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(
@@ -221,7 +221,7 @@ async fn certificate_and_authority_change_under_load() {
     );
     let third = fleet.renew();
     shows(&fleet, &fixture, &third).await;
-    // A new authority: first it is trusted, then it signs.
+    // A new authority is trusted first. It signs later.
     fleet.succeed();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let fourth = fleet.renew();

@@ -1,7 +1,7 @@
 //! Bounded cache of verified tokens.
 //!
-//! The cache has two generations. A full young generation becomes the old one, and used entries
-//! move back.
+//! The cache has two generations. A full young generation becomes the old one. An entry of the old
+//! generation moves to the young one when it is used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::sync::Mutex;
 
 type Digest = [u8; 32];
 
-/// Tokens per generation. A fleet of ten thousand agents fits.
+/// Tokens per generation. It is enough for a fleet of ten thousand agents.
 const GENERATION: usize = 16 * 1024;
 
 struct Generations<T> {

@@ -1,4 +1,4 @@
-//! Connections to other machines, and whether an attacker in between could read or answer.
+//! Connections to other nodes, and whether an attacker in between could read or answer.
 
 use std::net::IpAddr;
 
@@ -22,8 +22,8 @@ pub(super) fn insecure_peers(settings: &ServerSettings) -> Vec<InsecurePeer> {
     database.into_iter().chain(collector).collect()
 }
 
-/// The address itself has to ask for full verification. An invalid address is refused later, at
-/// connect (S25).
+/// Returns the database connection if it is insecure. The address itself has to require full
+/// verification. An invalid address is refused later, at connect (S25).
 pub(super) fn database(url: &str) -> Option<InsecurePeer> {
     let DatabaseUrl { host, sslmode, .. } =
         DatabaseUrl::parse(url).filter(|url| !url.is_socket())?;
@@ -32,7 +32,7 @@ pub(super) fn database(url: &str) -> Option<InsecurePeer> {
     }
     let kind = match sslmode.as_deref() {
         Some("verify-full") => return None,
-        // Encrypted, but the identity of the server is not verified.
+        // The connection is encrypted, but the identity of the server is not verified.
         Some("require" | "verify-ca") => "unverified",
         _ => "plain",
     };
@@ -66,7 +66,7 @@ fn collector(url: &str) -> Option<InsecurePeer> {
     })
 }
 
-/// Whether the host is this machine.
+/// Returns whether the host is this node.
 fn is_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());

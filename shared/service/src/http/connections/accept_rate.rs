@@ -1,4 +1,4 @@
-//! Rate limit for accepting connections. Accepting takes CPU time: thousands of new connections
+//! Rate limit for accepting connections. Accepting takes CPU time, so thousands of new connections
 //! would delay all requests in progress. After a burst, connections are accepted at a fixed rate
 //! (G13).
 
@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 /// Connections that are accepted without a pause.
 const BURST: u32 = 64;
-/// Between two connections after the burst: ten thousand agents reconnect in 1.25 s.
+/// Time between two connections after the burst. Ten thousand agents reconnect in 1.25 s.
 const INTERVAL: Duration = Duration::from_micros(125);
-/// Resolution of the timer of the runtime. A shorter wait is none.
+/// Resolution of the timer of the runtime. A shorter wait is skipped.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
 /// Rate of accepted connections of one server.
 #[derive(Default)]
 pub(crate) struct AcceptRate {
-    /// When all connections so far would be accepted at the fixed rate.
+    /// Time at which all connections so far would be accepted at the fixed rate.
     until: Option<Instant>,
 }
 
 impl AcceptRate {
-    /// Call it after each accept: it lets other tasks run, and waits until the next accept is due.
+    /// Lets other tasks run, and waits until the next accept is due. Call it after each accept.
     pub(crate) async fn pause(&mut self) {
         let wait = self.wait(Instant::now());
         if wait.is_zero() {

@@ -1,4 +1,4 @@
-//! Limit of open connections. When it is reached, the idle timeout gets shorter.
+//! Limit of open connections. The idle timeout is shorter while the limit is reached.
 //!
 //! Thousands of agents keep connections open between two requests. At the limit, idle connections
 //! are closed in favour of new ones. Idle clients cannot block an operator (F39).
@@ -15,10 +15,10 @@ use crate::http::limits::Limits;
 /// Idle timeout while the limit is reached.
 const IDLE_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 
-/// Counts open connections.
+/// Counter of open connections.
 pub(crate) struct ConnectionLimit {
     permits: Arc<Semaphore>,
-    /// Free permits at which the normal idle timeout applies again: a sixteenth.
+    /// Number of free permits at which the normal idle timeout applies again: a sixteenth.
     resume_at: usize,
     full: AtomicBool,
     changed: Notify,
@@ -34,7 +34,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Waits for a permit. Without a free one, idle connections close soon.
+    /// Waits for a permit. If none is free, idle connections close soon.
     pub(crate) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             if self.permits.available_permits() >= self.resume_at {
@@ -49,7 +49,7 @@ impl ConnectionLimit {
         Arc::clone(&self.permits).acquire_owned().await.ok()
     }
 
-    /// The idle timeout now.
+    /// Returns the current idle timeout.
     pub(crate) fn idle(&self, limits: &Limits) -> Duration {
         if self.full.load(Ordering::Relaxed) {
             limits.idle.min(IDLE_UNDER_PRESSURE)
@@ -58,7 +58,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Ends when a connection found no free permit after this call.
+    /// Returns a future that ends when a connection finds no free permit after this call.
     pub(crate) fn pressure(&self) -> Notified<'_> {
         self.changed.notified()
     }

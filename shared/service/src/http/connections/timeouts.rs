@@ -1,7 +1,7 @@
-//! Timeouts of a connection: idle, request head, and a client that does not read its answer.
+//! Timeouts of a connection: idle, request head, and a client that does not read its response.
 //!
 //! The server library has one timeout for the idle time and the head together. Here the stream
-//! reports bytes, the service reports begin and end of requests, and the connection is dropped at a
+//! reports bytes, and the service reports begin and end of requests. The connection is dropped at a
 //! deadline.
 
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::http::limits::Limits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Between two requests, or before the first.
+    /// The connection is between two requests, or before the first.
     Idle,
     /// A request head has begun and is not complete.
     Head,
@@ -29,11 +29,11 @@ pub(crate) enum Phase {
 struct State {
     phase: Phase,
     since: Instant,
-    /// Since when the client has read no byte; none while it reads.
+    /// Time since which the client has read no byte. `None` while it reads.
     stalled: Option<Instant>,
 }
 
-/// Shared by the stream and the service of one connection.
+/// Timer that the stream and the service of one connection share.
 pub(crate) struct ConnectionTimer {
     state: Mutex<State>,
     changed: Notify,
@@ -73,7 +73,7 @@ impl ConnectionTimer {
         match (result.is_pending(), state.stalled) {
             (true, None) => state.stalled = Some(Instant::now()),
             (false, Some(_)) => state.stalled = None,
-            // The library may still send an answer after it has read the whole body.
+            // The library may still send a response after it has read the whole body.
             (false, None) if state.phase == Phase::Idle => {
                 state.since = Instant::now();
                 return;
@@ -102,7 +102,7 @@ impl ConnectionTimer {
         connection_limit: &ConnectionLimit,
     ) {
         loop {
-            // Subscribes before reading the deadline, so that no change is missed.
+            // The subscription comes before reading the deadline, so that no change is missed.
             let pressure = connection_limit.pressure();
             let deadline = self.deadline(limits, connection_limit);
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {

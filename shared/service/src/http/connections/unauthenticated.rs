@@ -2,7 +2,7 @@
 //!
 //! Thousands of agents may share an address, so authenticated connections are not counted. Each
 //! address may have a number of silent connections. A further one is accepted, and the connection
-//! that is silent longest is closed. Clients that send requests are not affected.
+//! that has been silent longest is closed. Clients that send requests are not affected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The unit that limits count as one address: an IPv4 address, or an IPv6 network of 64 bits.
+/// Returns the unit that limits count as one address: an IPv4 address, or an IPv6 network of 64
+/// bits.
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
@@ -29,12 +30,13 @@ pub(crate) struct UnauthenticatedConnections {
 
 #[derive(Default)]
 struct Silent {
-    /// By position: the connection that is silent longest comes first.
+    /// Silent connections by address and position. The connection that has been silent longest
+    /// comes first.
     by_address: HashMap<IpAddr, BTreeMap<u64, Arc<Notify>>>,
     next_position: u64,
 }
 
-/// One connection.
+/// One connection with its address and position.
 pub(crate) struct TrackedConnection {
     connections: Arc<UnauthenticatedConnections>,
     address: IpAddr,
@@ -96,17 +98,17 @@ impl UnauthenticatedConnections {
 }
 
 impl TrackedConnection {
-    /// Call it when a request arrives.
+    /// Records that a request arrived.
     pub(crate) fn request_started(&self) {
         self.set(State::InRequest);
     }
 
-    /// Call it for a valid token: the connection is not counted any more.
+    /// Records a valid token. The connection is not counted any more.
     pub(crate) fn authenticated(&self) {
         self.set(State::Authenticated);
     }
 
-    /// Call it after an answer.
+    /// Records that a response was sent.
     pub(crate) fn becomes_silent(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::InRequest) {
@@ -126,7 +128,7 @@ impl TrackedConnection {
         }
     }
 
-    /// Ends when the connection must close in favour of another of its address.
+    /// Returns when the connection must close in favour of another of its address.
     pub(crate) async fn closed_for_others(&self) {
         self.close.notified().await;
     }

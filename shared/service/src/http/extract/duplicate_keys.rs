@@ -1,13 +1,13 @@
-//! Detects duplicate keys in a JSON object. Parsers differ in which one they use, so such a body is
-//! refused before parsing (S27).
+//! Detects duplicate keys in a JSON object. Parsers differ in which of them they use, so such a
+//! body is refused before parsing (S27).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// Up to this many keys are compared linearly; more go into a set.
+/// Most keys that are compared linearly. More keys are stored in a set.
 const FEW: usize = 16;
 
-/// The first duplicate key; none for text that is not JSON.
+/// Returns the first duplicate key. Returns `None` for text that is not JSON.
 pub(super) fn first_duplicate(json: &[u8]) -> Option<String> {
     let mut open: Vec<Option<Keys<'_>>> = Vec::new();
     let (mut at, mut key_next) = (0, false);
@@ -44,7 +44,7 @@ pub(super) fn first_duplicate(json: &[u8]) -> Option<String> {
     None
 }
 
-/// Position of the closing quote of the string that begins at `start`.
+/// Returns the position of the closing quote of the string that begins at `start`.
 fn end_of_string(json: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -56,7 +56,7 @@ fn end_of_string(json: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Escaped and plain forms of a key are equal.
+/// Returns the key without escapes. Escaped and plain forms of a key are equal.
 fn unescaped(key: &[u8]) -> Cow<'_, [u8]> {
     if !key.contains(&b'\\') {
         return Cow::Borrowed(key);
@@ -75,7 +75,7 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// False for a duplicate.
+    /// Inserts a key. Returns false for a duplicate.
     fn insert(&mut self, key: Cow<'a, [u8]>) -> bool {
         if self.many.is_empty() {
             if self.few.contains(&key) {

@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 /// Largest float that is an exact integer.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The JSON without such fractions; none when it has no such number.
+/// Returns the JSON without such fractions. Returns `None` if it has no such number.
 pub(super) fn normalized(json: &[u8]) -> Option<Vec<u8>> {
     let mut value = serde_json::from_slice(json).ok()?;
     if normalize_whole_numbers(&mut value) > 0 {
@@ -15,7 +15,7 @@ pub(super) fn normalized(json: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Rewrites such numbers in place; returns how many there were.
+/// Rewrites such numbers in place. Returns how many there were.
 pub fn normalize_whole_numbers(value: &mut Value) -> usize {
     match value {
         Value::Number(number) => whole(number).map_or(0, |plain| {

@@ -1,6 +1,6 @@
-//! Idempotency keys in memory, for requests that do no harm when they happen twice: they name their
-//! own id, merge, or address a state machine. Until a restart, the first answer is repeated, and
-//! another request with the same key is refused (A4).
+//! Idempotency keys in memory, for requests that do no harm when they happen twice. Such requests
+//! name their own id, merge, or address a state machine. Until a restart, the first response is
+//! repeated, and another request with the same key is refused (A4).
 //!
 //! Other requests store their keys in the transaction of the effect.
 
@@ -23,10 +23,10 @@ use crate::http::origin::is_dry_run;
 use crate::http::refusal::described;
 use crate::problem::Problem;
 
-/// Stored answers and the size of the largest one: at most 32 MiB together.
+/// Most stored responses. Together with the largest size of one, they use at most 32 MiB.
 const MAX_ANSWERS: usize = 1_024;
 const MAX_ANSWER_BYTES: usize = 32 * 1_024;
-/// Headers that are stored with an answer.
+/// Headers that are stored with a response.
 const REPLAYED_HEADERS: [HeaderName; 3] = [
     header::LOCATION,
     header::ETAG,
@@ -99,7 +99,7 @@ async fn answer_once(memory: &KeyStore, request: Request, next: Next) -> Result<
         }
     };
     let answer = next.run(Request::from_parts(parts, Body::from(body))).await;
-    // A refusal frees the key: the client may correct the request.
+    // A refusal frees the key, because the client may correct the request.
     let size = answer.body().size_hint().upper().unwrap_or(u64::MAX);
     if !answer.status().is_success() || size > MAX_ANSWER_BYTES as u64 {
         return Ok(answer);

@@ -13,7 +13,7 @@ fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-/// The number of the effect is the answer to it.
+/// Returns the response to a request, which is the number of the effect.
 fn answer(effect: u32) -> Answer {
     Answer {
         status: 201,
@@ -22,7 +22,7 @@ fn answer(effect: u32) -> Answer {
     }
 }
 
-/// Acts like a handler: one effect, and the same answer to every repetition.
+/// Acts like a handler: one effect, and the same response to every repetition.
 fn ask(memory: &KeyStore, effects: &AtomicU32) -> Option<Answer> {
     match memory.begin("ann", key("k"), DIGEST) {
         Ok(running) => {
@@ -45,7 +45,7 @@ fn a_key_has_one_effect_and_one_answer_in_any_interleaving() {
             let (memory, effects) = (Arc::clone(&memory), Arc::clone(&effects));
             thread::spawn(move || ask(&memory, &effects))
         });
-        // A request that fails frees its key, and another never takes it for its own.
+        // A request that fails frees its key. Another request never reuses its result.
         let (failing, other) = (Arc::clone(&memory), Arc::clone(&memory));
         let failing = thread::spawn(move || drop(failing.begin("ben", key("k"), DIGEST)));
         let other = thread::spawn(move || other.begin("ben", key("k"), [8; 32]).map(drop).err());

@@ -2,13 +2,13 @@
 //!
 //! Rate limits bound the number of requests and not their cost. Here each request takes its CPU
 //! time out of the bucket of its caller, and a request waits while the bucket is in debt. A caller
-//! therefore has no more than its share of the CPUs. Occasional requests and short bursts never
+//! therefore gets no more than its share of the CPUs. Occasional requests and short bursts never
 //! wait.
 //!
 //! A caller never waits while it is the only one.
 //!
-//! A request reserves an estimate, from earlier requests of its caller. The reservation is
-//! corrected when the actual CPU time is known.
+//! A request reserves an estimate, which is based on earlier requests of its caller. The
+//! reservation is corrected when the actual CPU time is known.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -22,33 +22,33 @@ use super::token_bucket::TokenBuckets;
 const OVERFLOW_KEY: &str = "everybody else";
 /// CPU time that a caller may use at once.
 const BURST: Duration = Duration::from_millis(20);
-/// CPU time of a request outside its handler: reading the head, writing the answer.
+/// CPU time of a request outside its handler: reading the head and writing the response.
 const REQUEST_OVERHEAD: Duration = Duration::from_micros(50);
 /// CPU time of accepting and closing a connection.
 const CONNECTION_OVERHEAD: Duration = Duration::from_micros(150);
 /// CPU estimate for a caller without history.
 const INITIAL_ESTIMATE: Duration = Duration::from_micros(100);
-/// Resolution of the timer of the runtime. A shorter wait is none.
+/// Resolution of the timer of the runtime. A shorter wait is skipped.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// A caller counts as active for this long after its last request.
+/// Time after its last request for which a caller counts as active.
 const CONTENTION_WINDOW: Duration = Duration::from_secs(5);
 
 /// CPU fairness of one server.
 pub(crate) struct CpuFairness {
-    /// Share of a caller in percent of one CPU; none: no limit.
+    /// Share of a caller in percent of one CPU. `None` means no limit.
     share: Option<NonZeroU32>,
     state: Mutex<State>,
 }
 
 struct State {
     buckets: TokenBuckets<Arc<str>>,
-    /// The last caller, and the last one before it that is another caller, with the time.
+    /// The last caller, and the last other caller before it, each with the time.
     recent: [Option<(Arc<str>, Instant)>; 2],
 }
 
 impl State {
-    /// Records a request; returns whether another caller is active.
+    /// Records a request. Returns whether another caller is active.
     fn others_active(&mut self, caller: &Arc<str>, now: Instant) -> bool {
         let [last, other] = &mut self.recent;
         if last.as_ref().is_none_or(|(last, _)| last != caller) {
@@ -62,25 +62,25 @@ impl State {
     }
 }
 
-/// CPU time of a new connection. Its first request pays for it.
+/// CPU time of a new connection. It is charged to its first request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionCost(Duration);
 
 impl ConnectionCost {
-    /// Includes the CPU time of the handshake.
+    /// Creates the cost. It includes the CPU time of the handshake.
     pub(crate) fn new(handshake: Duration) -> Self {
         Self(CONNECTION_OVERHEAD + handshake)
     }
 }
 
-/// CPU time of a request outside its handler.
+/// Returns the CPU time of a request outside its handler.
 pub(crate) fn overhead(connection_cost: Option<&ConnectionCost>) -> Duration {
     connection_cost.map_or(REQUEST_OVERHEAD, |ConnectionCost(cost)| {
         REQUEST_OVERHEAD + *cost
     })
 }
 
-/// CPU time that a request has reserved; none if it is not limited.
+/// CPU time that a request has reserved. `None` if the request is not limited.
 pub(crate) type Reservation = Option<CpuEstimate>;
 
 /// Moving average of the CPU time of the requests of a caller.
@@ -94,7 +94,7 @@ impl Default for CpuEstimate {
 }
 
 impl CpuEstimate {
-    /// For a refused request, which has no handler.
+    /// Creates the estimate for a refused request, which has no handler.
     pub(crate) fn refused(overhead: Duration) -> Self {
         Self(overhead)
     }
@@ -121,7 +121,7 @@ impl CpuFairness {
         }
     }
 
-    /// Reserves the estimate; returns how long the request must wait.
+    /// Reserves the estimate. Returns how long the request must wait.
     pub(crate) fn enqueue(
         &self,
         caller: &Arc<str>,
@@ -149,7 +149,7 @@ impl CpuFairness {
         (wait, Some(estimate))
     }
 
-    /// Replaces the reservation by the actual CPU time, including the overhead.
+    /// Replaces the reservation with the actual CPU time, including the overhead.
     pub(crate) fn settle(
         &self,
         caller: &Arc<str>,
@@ -170,7 +170,7 @@ impl CpuFairness {
     }
 }
 
-/// The time in which a share yields this much CPU time.
+/// Returns the time in which a share yields this much CPU time.
 fn time_at_share(spent: Duration, share: NonZeroU32) -> Duration {
     spent.saturating_mul(100) / share.get()
 }
@@ -181,7 +181,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A quarter of one CPU, with another active caller.
+    /// Creates fairness with a quarter of one CPU, and with another active caller.
     fn fairness() -> CpuFairness {
         let fairness = CpuFairness::with_processors(2, 12);
         fairness.enqueue(&Arc::from("cy"), CpuEstimate::default(), Instant::now());

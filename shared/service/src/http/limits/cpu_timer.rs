@@ -19,7 +19,7 @@ pub(crate) async fn with_cpu_time<F: Future>(future: F) -> (F::Output, Duration)
     (outcome, spent)
 }
 
-/// Zero when the system has no such clock.
+/// Returns the CPU time of this thread. Returns zero if the system has no such clock.
 fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     time.map_or(Duration::ZERO, Duration::from)

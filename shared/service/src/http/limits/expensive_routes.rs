@@ -1,6 +1,6 @@
 //! Queue in front of expensive routes: explanations, what-if and searches (S28).
 //!
-//! A few requests run at once, some more wait in the queue, and one caller may have only a part of
+//! A few requests run at once, and some more wait in the queue. One caller may use only a part of
 //! both. Other requests get 429.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use crate::problem::{Code, Problem};
 
 /// Last segments of expensive routes.
 const ROUTES: [&str; 4] = ["explain", "timeline", "what-if", "inputs"];
-/// Query parameters that do not make a list a search.
+/// Query parameters that do not turn a list into a search.
 const PLAIN: [&str; 8] = [
     "limit",
     "cursor",
@@ -34,7 +34,7 @@ const PLAIN: [&str; 8] = [
 /// The queue of one server.
 pub(crate) struct ExpensiveRoutes {
     workers: Semaphore,
-    /// Requests in the queue or in progress: all, and by caller.
+    /// Number of requests in the queue or in progress: all, and by caller.
     admitted: Mutex<(usize, HashMap<Arc<str>, usize>)>,
     max_total: usize,
     max_per_caller: usize,
@@ -97,7 +97,7 @@ fn is_expensive(route: &str, query: Option<&str>) -> bool {
             .any(|name| !name.is_empty() && !PLAIN.contains(&name))
 }
 
-/// Middleware: queues expensive requests.
+/// Queues expensive requests, as a middleware.
 pub(crate) async fn queue_expensive(
     routes: Arc<ExpensiveRoutes>,
     request: Request,

@@ -1,10 +1,10 @@
 //! Rate limit of failed authentications per address (S28).
 //!
 //! Callers share addresses: all agents of a site, all clients behind a gateway. Therefore only
-//! refusals are counted, and a token that was verified before always passes. When an address has
-//! used up its bucket, requests with an invalid token get 429 at once. Unknown tokens wait in a
-//! queue for the check of their signature. The queue is full only with thousands of requests at
-//! once.
+//! refusals are counted, and a token that was verified before always passes. If an address has used
+//! up its bucket, requests with an invalid token get 429 at once. Requests with an unknown token
+//! wait in a queue for the check of their signature. The queue is full only with thousands of
+//! concurrent requests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,23 +25,23 @@ use crate::http::connections::unauthenticated::client_network;
 use crate::http::origin::Origin;
 use crate::problem::{Code, Problem};
 
-/// Size of a bucket, as the time that it takes to fill.
+/// Size of a bucket, as the time in which it fills.
 const BURST: Duration = Duration::from_secs(5);
 
-/// Key that absorbs addresses once the table is full (I25).
+/// Key that all further addresses share once the table is full (I25).
 const OVERFLOW_KEY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// A queue per address: requests pass at a fixed interval.
+/// A queue per address, from which requests pass at a fixed interval.
 struct Queue {
     buckets: Mutex<TokenBuckets<IpAddr>>,
-    /// Between two requests of one address.
+    /// Time between two requests of one address.
     interval: Duration,
-    /// A request that would wait longer is refused.
+    /// Longest wait. A request that would wait longer is refused.
     max_wait: Duration,
 }
 
 impl Queue {
-    /// How long the next request waits; none when the queue is full.
+    /// Returns how long the next request waits. Returns `None` if the queue is full.
     fn enqueue(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut buckets = self.buckets.lock();
         let wait = buckets.debt(&address, now);
@@ -52,14 +52,14 @@ impl Queue {
     }
 }
 
-/// Limiter of one server.
+/// Limiter of failed authentications of one server.
 pub(crate) struct FailedAuthLimiter {
-    /// Time that one refusal takes out of a bucket; none: no limit.
+    /// Time that one refusal takes out of a bucket. `None` means no limit.
     cost: Option<Duration>,
     refused: Mutex<TokenBuckets<IpAddr>>,
-    /// Checks of signatures: at most about a twentieth of a CPU.
+    /// Queue of signature checks. They use at most about a twentieth of a CPU.
     signature_checks: Queue,
-    /// Answers with 429: clients that retry at once are not answered sooner.
+    /// Queue of 429 responses. A client that retries at once gets its response no sooner.
     refusals: Queue,
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct FailedAuthLimiter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Pass,
-    /// Check its token after this wait.
+    /// Check the token after this wait.
     CheckAfter(Duration),
-    /// Answer 429 after the first time; it may retry after the second.
+    /// Respond with 429 after the first time. The client may retry after the second time.
     Refuse(Duration, Duration),
 }
 
@@ -114,7 +114,7 @@ impl FailedAuthLimiter {
     }
 }
 
-/// Middleware: runs before authentication.
+/// Limits failed authentications. This middleware runs before authentication.
 pub(crate) async fn limit_failed_auth(
     limiter: Arc<FailedAuthLimiter>,
     auth_config: Arc<AuthConfig>,
@@ -160,7 +160,7 @@ mod tests {
 
     const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-    /// A limiter with an address that has used up its bucket.
+    /// Creates a limiter with an address that has used up its bucket.
     fn flooded(now: Instant) -> FailedAuthLimiter {
         let limiter = FailedAuthLimiter::new(&Limits {
             stranger_requests_per_second: 1,

@@ -1,12 +1,12 @@
-//! Limits per caller: requests per second, and requests and long polls at once (S28).
+//! Limits per caller: requests per second, concurrent requests, and concurrent long polls (S28).
 //!
-//! The caller is the subject of the token, also when it acts for a user. All users of a tenant
-//! share another bucket. It belongs to the tenant of the represented user.
+//! The caller is the subject of the token, even if it acts for a user. All users of a tenant share
+//! another bucket. It is the bucket of the tenant of the represented user.
 //!
 //! Services of the fleet and task runners are not limited. Their requests follow from the work, and
 //! one runner token serves all processes of a job.
 //!
-//! Within these limits a caller has no more than its CPU share, and refusals count too: see
+//! Within these limits a caller has no more than its CPU share. Refusals use CPU time too: see
 //! [`mod@super::cpu_fairness`].
 
 use std::collections::HashMap;
@@ -29,16 +29,16 @@ use crate::http::connections::unauthenticated::TrackedConnection;
 use crate::http::server::is_long_poll;
 use crate::problem::{Code, Problem};
 
-/// Size of a bucket, as the time that it takes to fill. A client that submits some thousands of
-/// items fits.
+/// Size of a bucket, as the time in which it fills. It permits a client that submits some thousands
+/// of items.
 const BURST: Duration = Duration::from_secs(5);
 const OVERFLOW_KEY: &str = "everybody else";
-/// A refusal takes at least this long: retrying at once is then no faster than waiting.
+/// Shortest time of a refusal. Retrying at once is then no faster than waiting.
 const MIN_REFUSAL_TIME: Duration = Duration::from_millis(100);
 /// Longest wait for CPU time.
 const MAX_QUEUE_TIME: Duration = Duration::from_secs(10);
 
-/// Token bucket per key, all with the same rate.
+/// Token buckets by key, all with the same rate.
 struct RateLimit {
     /// Time that one request takes out of a bucket.
     cost: Duration,
@@ -46,7 +46,7 @@ struct RateLimit {
 }
 
 impl RateLimit {
-    /// None when the rate is 0: no limit.
+    /// Creates the limit. Returns `None` if the rate is 0, which means no limit.
     fn new(per_second: u32, max_keys: usize) -> Option<Self> {
         let buckets = TokenBuckets::with_capacity(max_keys, OVERFLOW_KEY.into());
         Some(Self {
@@ -56,12 +56,12 @@ impl RateLimit {
     }
 }
 
-/// The limits of one server.
+/// The limits per caller of one server.
 pub(crate) struct CallerLimits {
     per_caller: Option<RateLimit>,
     per_tenant: Option<RateLimit>,
     fairness: CpuFairness,
-    /// By [`RequestKind`]; 0: no limit.
+    /// Most concurrent requests by [`RequestKind`]. 0 means no limit.
     max_active: [u32; 2],
     active: Mutex<HashMap<Arc<str>, ActiveCaller>>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct CallerLimits {
 /// A caller with requests in progress.
 #[derive(Default)]
 struct ActiveCaller {
-    /// By [`RequestKind`].
+    /// Concurrent requests by [`RequestKind`].
     at_once: [u32; 2],
     estimate: CpuEstimate,
 }
@@ -103,6 +103,8 @@ impl CallerLimits {
         }
     }
 
+    /// Admits a request or refuses it.
+    ///
     /// # Errors
     /// 429 with the time to wait.
     fn admit(
@@ -194,8 +196,8 @@ impl Drop for ActiveRequest {
     }
 }
 
-/// The key under which a caller is limited; none when it is not. An agent and a user of the same
-/// name have two keys.
+/// Returns the key under which a caller is limited. Returns `None` if it is not limited. An agent
+/// and a user of the same name have two keys.
 pub(crate) fn caller_key(principal: &Principal) -> Option<Arc<str>> {
     if principal.service().is_some() || principal.runner().is_some() {
         return None;
@@ -204,7 +206,7 @@ pub(crate) fn caller_key(principal: &Principal) -> Option<Arc<str>> {
     Some(format!("{kind} {}", principal.actor()).into())
 }
 
-/// Middleware: runs as soon as the caller is known.
+/// Limits a request as soon as its caller is known, as a middleware.
 pub(crate) async fn limit_callers(
     callers: Arc<CallerLimits>,
     request: Request,
@@ -238,7 +240,7 @@ pub(crate) async fn limit_callers(
             let (answer, spent) = with_cpu_time(next.run(request)).await;
             active.settle(reservation, spent + overhead);
             if is_stream {
-                // The request is in progress until the last byte of the answer.
+                // The request is in progress until the last byte of the response.
                 let guarded = |body| GuardedBody {
                     body,
                     _guard: active,
@@ -273,7 +275,7 @@ mod tests {
         }
     }
 
-    /// (S28)
+    /// The bucket refills at the rate of the limit (S28).
     #[test]
     fn each_caller_has_a_bucket_that_refills() {
         let (callers, now) = (callers(&two_per_second(), MAX_KEYS), Instant::now());
@@ -293,7 +295,7 @@ mod tests {
         assert!(admit(&ann, later).is_err());
     }
 
-    /// (S28)
+    /// Other tenants have their own buckets (S28).
     #[test]
     fn the_users_of_a_tenant_share_a_bucket() {
         let limits = Limits {
@@ -311,7 +313,7 @@ mod tests {
         assert!(callers.admit_tenant("acme", later).is_ok());
     }
 
-    /// (I25)
+    /// A full bucket needs no entry (I25).
     #[test]
     fn the_table_is_bounded_and_drops_only_full_buckets() {
         let (callers, now) = (callers(&two_per_second(), 2), Instant::now());
@@ -330,7 +332,7 @@ mod tests {
         assert_eq!(keys(), 1);
     }
 
-    /// (S27)
+    /// Long polls have their own limit (S27).
     #[test]
     fn requests_and_streams_at_once_are_counted_separately() {
         let limits = Limits {

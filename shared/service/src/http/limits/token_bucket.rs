@@ -1,11 +1,11 @@
 //! Token buckets by key, in time units. A bucket is stored as the instant at which it is full
-//! again; full buckets are not stored.
+//! again. Full buckets are not stored.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Keys with a bucket of their own. All others share the overflow bucket (I25).
+/// Most keys with their own bucket. All other keys share the overflow bucket (I25).
 pub(super) const MAX_KEYS: usize = 64 * 1024;
 /// Shortest time between two sweeps of a full table.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -14,7 +14,7 @@ pub(crate) struct TokenBuckets<K> {
     full_at: HashMap<K, Instant>,
     overflow_key: K,
     max_keys: usize,
-    /// None before the first sweep.
+    /// Time of the last sweep. `None` before the first one.
     swept_at: Option<Instant>,
 }
 
@@ -44,7 +44,7 @@ impl<K: Eq + Hash + Clone> TokenBuckets<K> {
         self.full_at.len() >= self.max_keys
     }
 
-    /// Time until the bucket is full again.
+    /// Returns the time until the bucket is full again.
     pub(crate) fn debt(&self, key: &K, now: Instant) -> Duration {
         let full_at = self.full_at.get(self.key_or_overflow(key));
         full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
@@ -92,7 +92,7 @@ impl<K: Eq + Hash + Clone> TokenBuckets<K> {
         Ok(())
     }
 
-    /// Returns what was spent too much.
+    /// Gives an amount back to the bucket after a too high estimate.
     pub(crate) fn refund(&mut self, key: &K, cost: Duration) {
         let key = self.key_or_overflow(key).clone();
         if let Some(full_at) = self.full_at.get_mut(&key)
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(spend(now + SECOND), Ok(()));
     }
 
-    /// (I25)
+    /// A full bucket needs no entry (I25).
     #[test]
     fn the_table_is_bounded_and_drops_full_buckets() {
         let (mut buckets, now) = (TokenBuckets::with_capacity(2, 255), Instant::now());

@@ -1,4 +1,4 @@
-//! Common responses of all routes. The server and the extractors give them, so routes do not
+//! Common responses of all routes. The server and the extractors send them, so routes do not
 //! describe them again. A description of the route itself takes precedence.
 
 use std::collections::BTreeMap;
@@ -48,7 +48,9 @@ struct CommonAnswer {
 
 const RETRY_AFTER: (&str, &str) = ("Retry-After", "seconds to wait before trying again");
 
-/// Only the first response with a given status whose condition holds is added.
+/// Common responses. If several have the same status, only the first one whose condition holds is
+/// added.
+/// added.
 const COMMON: [CommonAnswer; 14] = [
     CommonAnswer {
         status: "400",
@@ -155,7 +157,7 @@ const COMMON: [CommonAnswer; 14] = [
 
 const REQUEST_ID: &str = "RequestId";
 
-/// Adds them to every versioned route, and the request id to every response (A13).
+/// Adds the common responses to every versioned route, and the request id to every response (A13).
 pub(super) fn add(document: &mut OpenApi) {
     let components = document.components.get_or_insert_with(Components::new);
     let id = text_header("the id of the request, given or made; quote it when asking for help");
@@ -224,7 +226,7 @@ fn parameter<'a>(operation: &'a Operation, name: &str) -> Option<&'a Parameter> 
     })
 }
 
-/// The response for a status that the route does not describe itself.
+/// Returns the response for a status that the route does not describe itself.
 fn problem(common: &CommonAnswer) -> Response {
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
     let mut response = ResponseBuilder::new()

@@ -1,5 +1,5 @@
-//! `If-Revision`, a header of every change ordered by a client. The committer checks it, so routes
-//! do not describe it. The revision in the response is added here too (A10).
+//! Describes `If-Revision`, a header of every change ordered by a client. The committer checks it,
+//! so routes do not describe it. This module also adds the revision to the response (A10).
 
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
@@ -13,7 +13,7 @@ pub(super) const HEADER: &str = "If-Revision";
 /// Operations that are sent like a change and commit nothing.
 const NOT_COMMITTED: [&str; 2] = ["forecast_changes", "renew_orchestrator_credentials"];
 
-/// Scopes that order changes. The other scopes report facts, which do not depend on a revision.
+/// Scopes that order changes. The other scopes report facts, which are valid at any revision.
 const COMMANDING_SCOPES: [&str; 4] = ["operator", "submitter", "owner", "orchestrator"];
 
 pub(super) fn add(document: &mut OpenApi) {
@@ -29,7 +29,7 @@ pub(super) fn add(document: &mut OpenApi) {
     }
 }
 
-/// The revision to wait for to read one's own write (A11).
+/// Adds the revision that a client waits for to read its own write (A11).
 fn answer_with_revision(operation: &mut Operation) {
     for (status, answer) in &mut operation.responses.responses {
         if let (true, RefOr::T(answer)) = (status.starts_with('2'), answer) {

@@ -1,5 +1,5 @@
-//! Adds the bounds of integer types to the description. `u32` accepts at most 4294967295, and
-//! neither a generator nor a reader of the document can guess that.
+//! Adds the bounds of integer types to the description. A `u32` accepts at most 4294967295. Neither
+//! a generator nor a reader of the document can guess that.
 
 use http::header::IF_MATCH;
 use utoipa::Number;
@@ -54,7 +54,8 @@ fn visit_operation(operation: &mut Operation) {
     }
 }
 
-/// A parameter is present or absent: a header or query has no value for `null`.
+/// Removes `null` from the type of a parameter. A header or query has no value for `null`: the
+/// parameter is present or absent.
 fn never_null(schema: &mut RefOr<Schema>) {
     let RefOr::T(Schema::Object(object)) = schema else {
         return;
@@ -67,7 +68,7 @@ fn never_null(schema: &mut RefOr<Schema>) {
     }
 }
 
-/// The pattern of an `ETag`: our versions are numbers, unless the route states otherwise (A5).
+/// Sets the pattern of an `ETag`. Our versions are numbers unless the route states otherwise (A5).
 fn version_pattern(schema: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::Object(object)) = schema {
         let usual = || r#"^(\*|"?[0-9]{1,18}"?)$"#.to_owned();
@@ -75,7 +76,7 @@ fn version_pattern(schema: &mut RefOr<Schema>) {
     }
 }
 
-/// The schema of [`crate::http::idempotency::Key`].
+/// Returns the schema of [`crate::http::idempotency::Key`].
 fn key() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)

@@ -30,8 +30,8 @@ pub(super) fn alternatives(document: &mut OpenApi) {
     }
 }
 
-/// Forbids other fields in an alternative that is identified by its only field. With two fields it
-/// would be ambiguous, and `serde` refuses it.
+/// Forbids other fields in an alternative that is identified by its only field. With two such
+/// fields the object would be ambiguous, and `serde` refuses it.
 fn close(object: &mut Object) {
     let named = object.properties.len() == 1 && object.required.len() == 1;
     // Other fields are allowed if the value of the field identifies the alternative.
@@ -45,7 +45,8 @@ fn close(object: &mut Object) {
     }
 }
 
-/// One object with the properties of all parts. None unless all parts are objects.
+/// Returns one object with the properties of all parts. Returns `None` unless all parts are
+/// objects.
 fn merged(all: &AllOf, known: &Schemas) -> Option<Object> {
     let mut whole = Object::default();
     for part in &all.items {

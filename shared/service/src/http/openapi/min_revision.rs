@@ -1,5 +1,5 @@
-//! The parameter `min_revision` of all reads (A11). `hayward_publication::seen` implements it for
-//! all of them, so it is described for all of them here.
+//! The parameter `min_revision` of all reads. `hayward_publication::min_revision` implements it for
+//! all reads, so this module describes it for all of them (A11).
 
 use utoipa::PartialSchema as _;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
@@ -10,7 +10,8 @@ use crate::http::limits::CHANGES_ROUTE;
 
 /// Name of the parameter.
 pub const MIN_REVISION: &str = "min_revision";
-/// Describes the replica itself, so it also works on a standby.
+/// Route that describes the replica itself. It also works on a standby, so it has no such
+/// parameter.
 const STATUS: &str = "/v1/status";
 
 pub(super) fn add(document: &mut OpenApi) {
@@ -21,7 +22,8 @@ pub(super) fn add(document: &mut OpenApi) {
     }
 }
 
-/// A long poll names a revision itself and waits for later ones.
+/// Returns whether the route is a read. A long poll is not one: it names a revision itself and
+/// waits for later ones.
 fn is_read(path: &str) -> bool {
     let follows = path == CHANGES_ROUTE || path.ends_with("/publication");
     path.starts_with("/v1/") && path != STATUS && !follows

@@ -1,5 +1,5 @@
-//! Narrows query parameters where their type is not exact. A cursor has a pattern, though it is
-//! opaque (A6). A filter excludes the unknown value of an open enumeration.
+//! Narrows query parameters whose type is not exact. A cursor gets a pattern, although it is opaque
+//! (A6). A filter excludes the unknown value of an open enumeration.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn narrow(parameter: &mut Parameter, known: &Schemas) {
         return;
     };
     if is_cursor {
-        // A list with other cursors describes them itself.
+        // A list with other cursors describes their pattern itself.
         let usual = || cursor::PATTERN.to_owned();
         object.pattern.get_or_insert_with(usual);
     } else if !remove_unknown(&mut object) {
@@ -61,7 +61,7 @@ fn object(schema: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
     }
 }
 
-/// Returns whether the word was there.
+/// Removes the unknown value. Returns whether it was there.
 fn remove_unknown(object: &mut Object) -> bool {
     let Some(values) = &mut object.enum_values else {
         return false;
@@ -101,7 +101,7 @@ mod tests {
         ObjectBuilder::new().schema_type(Type::String)
     }
 
-    /// A client cannot filter by `UNKNOWN` (A1).
+    /// A client cannot filter by the unknown value (A1).
     #[test]
     fn the_unknown_value_is_not_offered_as_a_filter() {
         let state = narrowed("state", Ref::from_schema_name("State"));

@@ -1,7 +1,7 @@
-//! Cursors: an opaque text with a version, a fingerprint of the list and its filters, and the last
-//! key. With another list or other filters, a cursor is refused (A6).
+//! Cursors. A cursor is an opaque text with a version, a fingerprint of the list and its filters,
+//! and the last key. A cursor of another list or other filters is refused (A6).
 //!
-//! A cursor grants nothing: a forged one reads only what its caller may read anyway.
+//! A cursor grants no rights: a forged cursor reads only what its caller may read anyway.
 
 use std::fmt::Display;
 use std::fmt::Write as _;
@@ -15,12 +15,12 @@ const VERSION: &str = "1";
 /// Pattern of every cursor, for the description of the API.
 pub(crate) const PATTERN: &str = "^1\\.[0-9a-f]{12}\\.([0-9a-f]{2})*$";
 
-/// A list with its filters. A cursor is valid for one of them.
+/// A list with its filters. A cursor is valid for one list only.
 #[derive(Debug, Clone)]
 pub struct Listing(Sha256);
 
 impl Listing {
-    /// `route` is the path of the list in the description.
+    /// Creates a list. `route` is the path of the list in the description.
     pub fn new(route: &str) -> Self {
         Self(Sha256::new()).with("", &Some(route))
     }
@@ -32,7 +32,7 @@ impl Listing {
             Some(filter) => format!("{name}={filter}"),
             None => name.to_owned(),
         };
-        // With lengths, so that different filters cannot give the same bytes.
+        // The length is included, so that different filters cannot give the same bytes.
         self.0.update((text.len() as u64).to_be_bytes());
         self.0.update(text);
         self
@@ -42,16 +42,16 @@ impl Listing {
         hex(&self.0.clone().finalize()[..6])
     }
 
-    /// The cursor after the key `last`.
+    /// Returns the cursor after the key `last`.
     pub fn cursor(&self, last: impl Display) -> String {
         let last = hex(last.to_string().as_bytes());
         format!("{VERSION}.{}.{last}", self.fingerprint())
     }
 
-    /// The last key in a cursor.
+    /// Returns the last key in a cursor.
     ///
     /// # Errors
-    /// 422 when it is not a cursor, or belongs to another list.
+    /// 422 if the text is not a cursor, or belongs to another list.
     pub fn last(&self, cursor: &str) -> Result<String, Problem> {
         let mut parts = cursor.split('.');
         let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
@@ -64,10 +64,10 @@ impl Listing {
         unhex(last).ok_or_else(|| refused("take it from the answer of the page before"))
     }
 
-    /// The last key, parsed.
+    /// Returns the last key, parsed.
     ///
     /// # Errors
-    /// As [`Self::last`].
+    /// Same as [`Self::last`].
     pub fn key<K: FromStr>(&self, cursor: &str) -> Result<K, Problem> {
         let last = self.last(cursor)?;
         last.parse()

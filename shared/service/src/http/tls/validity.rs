@@ -11,10 +11,10 @@ const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
-/// `[0]`, the tag around the version. A certificate of the first version has none.
+/// Tag `[0]` around the version. A certificate of the first version has none.
 const VERSION: u8 = 0xa0;
 
-/// None if the bytes are not a certificate.
+/// Parses a certificate. Returns `None` if the bytes are not a certificate.
 pub(super) fn parse(der: &[u8]) -> Option<Validity> {
     let (certificate, _) = take(der, SEQUENCE)?;
     let (signed, _) = take(certificate, SEQUENCE)?;
@@ -28,7 +28,7 @@ pub(super) fn parse(der: &[u8]) -> Option<Validity> {
     Some(Validity { from_ms, to_ms })
 }
 
-/// The content of the first element, which must have this tag, and the remaining bytes.
+/// Returns the content of the first element, which must have this tag, and the remaining bytes.
 fn take(der: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
     let (found, rest) = der.split_first()?;
     let (first, rest) = rest.split_first()?;
@@ -52,7 +52,7 @@ fn instant(der: &[u8]) -> Option<(i64, &[u8])> {
     let (text, rest) = if der.first()? == &UTC_TIME {
         let (text, rest) = take(der, UTC_TIME)?;
         let text = std::str::from_utf8(text).ok()?;
-        // A year with two digits: those below 50 are in this century.
+        // The year has two digits. Years below 50 are in this century.
         let century = if text < "50" { "20" } else { "19" };
         (format!("{century}{text}"), rest)
     } else {

@@ -1,4 +1,4 @@
-//! Nodes, blocks, agents, containers and work.
+//! Metrics of nodes, blocks, agents, containers and work.
 
 use super::super::{Attribute, Group, Metric};
 use super::{AGENT, BLOCKS, CONTAINERS, JOBS, KIND, NODES, POOL, SCHEDULER};

@@ -1,4 +1,4 @@
-//! HTTP on both sides, and the process itself.
+//! Metrics of HTTP requests, both incoming and outgoing, and of the process itself.
 
 use super::super::{Attribute, Group, Metric};
 use super::{ALL_SERVICES, EVERYBODY, SERVICE};

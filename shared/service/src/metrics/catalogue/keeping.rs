@@ -1,12 +1,12 @@
-//! Leadership, the database, publications and invariants: metrics that all five services have.
+//! Metrics that all five services have: leadership, the database, publications and invariants.
 
 use super::super::{Attribute, Group, Metric};
 use super::{ALL_SERVICES, SERVICE};
 
 pub static PUBLICATION: Attribute =
     Attribute::bounded("hayward.publication", "names of publications");
-/// Why a reader with a cursor received everything again: the missed changes are no longer kept, or
-/// the cursor belongs to another history.
+/// Reason why a reader with a cursor received a full update. Either the missed changes are no
+/// longer stored, or the cursor belongs to another history.
 pub static CUT: Attribute =
     Attribute::listed("hayward.publication.cut", &["forgotten", "other_history"]);
 pub static RETRY: Attribute = Attribute::listed(
@@ -15,7 +15,7 @@ pub static RETRY: Attribute = Attribute::listed(
 );
 pub static AUDIT_OUTCOME: Attribute =
     Attribute::listed("hayward.audit.outcome", &["committed", "refused"]);
-/// Why a request with an audit record was refused, by the response.
+/// Reason why a request with an audit record was refused, derived from the response.
 pub static AUDIT_CAUSE: Attribute = Attribute::listed(
     "hayward.audit.cause",
     &[
@@ -31,7 +31,7 @@ pub static INVARIANT: Attribute = Attribute::bounded(
     "hayward.invariant.id",
     "numbers of invariants, `I1` to `I26`",
 );
-/// The connection pool.
+/// Name of the connection pool.
 pub static DB_POOL: Attribute = Attribute::listed("db.client.connection.pool.name", ALL_SERVICES);
 pub static DB_SYSTEM: Attribute = Attribute::listed("db.system.name", &["postgresql"]);
 pub static DB_SUMMARY: Attribute = Attribute::bounded(

@@ -1,4 +1,4 @@
-//! Waiting work, rounds, fairness and preemption.
+//! Metrics of waiting work, rounds, fairness and preemption.
 
 use super::super::{Attribute, Group, Metric};
 use super::{CLASS, JOBS, KIND, POOL, SCHEDULER, USER};
@@ -37,8 +37,8 @@ pub static REASON: Attribute = Attribute::listed(
     ],
 );
 
-/// Phase of a round. `whole` is the whole round, the others are its parts in order. `commit` is
-/// reported for rounds that changed something.
+/// Phase of a round. `whole` is the whole round. The other values are its parts in order. `commit`
+/// is reported for rounds that changed something.
 pub static PHASE: Attribute = Attribute::listed(
     "hayward.round.phase",
     &[
@@ -55,7 +55,7 @@ pub static PHASE: Attribute = Attribute::listed(
     ],
 );
 
-/// Why the check refused a part of a plan.
+/// Reason why the check refused a part of a plan.
 pub static REFUSAL: Attribute = Attribute::listed(
     "hayward.refusal.cause",
     &[
@@ -82,7 +82,7 @@ pub static REFUSAL: Attribute = Attribute::listed(
     ],
 );
 
-/// Why an allocation was vacated.
+/// Reason why an allocation was vacated.
 pub static LEAVES: Attribute = Attribute::listed(
     "hayward.preemption.cause",
     &[

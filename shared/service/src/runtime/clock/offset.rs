@@ -26,13 +26,14 @@ static OFFSET: LazyLock<Option<Offset>> = LazyLock::new(|| {
     (!Path::new(RELEASE).exists()).then(|| Offset::open(file.into()))
 });
 
-/// The variable and its value, if a test may step the clock of this process. It is passed to child
-/// processes that start with an empty environment.
+/// Returns the variable and its value if a test may step the clock of this process. The variable is
+/// passed to child processes that start with an empty environment.
 pub fn variable() -> Option<(&'static str, OsString)> {
     Some((VARIABLE, std::env::var_os(VARIABLE)?))
 }
 
-/// How far the clock of this process is ahead of the machine. None unless a test may step it.
+/// Returns how many milliseconds the clock of this process is ahead of the system clock. Returns
+/// `None` unless a test may step it.
 pub(crate) fn offset_ms() -> Option<i64> {
     OFFSET.as_ref().map(Offset::ms)
 }
@@ -58,7 +59,7 @@ impl Offset {
         last.1
     }
 
-    /// An incompletely written file changes nothing.
+    /// Reads the file. An incompletely written file changes nothing.
     fn read(&self, last: &mut (Instant, i64)) {
         let text = std::fs::read_to_string(&self.file).ok();
         let ms = text.and_then(|text| text.trim().parse().ok());
