@@ -4,7 +4,7 @@
 //! Invariants:
 //! - An intent is on disk before the runtime receives it (I3).
 //! - An end is in the journal before the status shows it, unless the disk fails.
-//! - The status is complete only after the machine and the journal were read.
+//! - The status is complete only after the node was inspected and the journal was read.
 //! - Containers that must end are ended even if the disk fails.
 
 mod actions;
@@ -38,9 +38,9 @@ pub use traces::Traces;
 const DISK_RETRY: Duration = Duration::from_secs(1);
 /// Poll interval while exclusive work waits for the lease of the node.
 const LEASE_POLL: Duration = Duration::from_millis(100);
-/// Added to the longest grace when all containers are ended at exit.
+/// Time added to the longest grace when all containers are ended at exit.
 const EXIT_MARGIN: Duration = Duration::from_secs(5);
-/// Maximum number of events applied before acting.
+/// Maximum number of events applied before the agent acts.
 const MAX_BATCH: usize = 256;
 
 pub struct Agent {
@@ -50,20 +50,21 @@ pub struct Agent {
     containers: BTreeMap<AllocationId, KnownContainer>,
     desired: BTreeMap<AllocationId, DesiredEntry>,
     seen_in_full: bool,
-    /// Why entries of the first full set may have been started before, if so.
+    /// Why entries of the first full set may have been started before. `None` if they cannot have
+    /// been.
     doubt: Option<Doubt>,
     doubtful: BTreeMap<AllocationId, Doubt>,
     cursor: Option<String>,
-    /// Newest position obeyed by this or a previous agent; detects another history.
+    /// Newest position obeyed by this or a previous agent. It detects another history.
     obeyed: Option<Position>,
-    /// Why the journal cannot be written, if so.
+    /// Why the journal cannot be written. `None` if it can.
     fault: Option<String>,
     status: watch::Sender<AgentStatus>,
     tenure: watch::Receiver<Option<Tenure>>,
-    /// Start of the last seen tenure.
+    /// Start of the last seen tenure. `None` before the first.
     leased_since: Option<u64>,
     overtaken: BTreeSet<AllocationId>,
-    /// Delay until the next attempt, if one is due.
+    /// Delay until the next attempt. `None` if none is due.
     again: Option<Duration>,
     traces: Traces,
 }
@@ -120,13 +121,14 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Runs until `stop`; then, with `end_containers`, until every container has ended.
+    /// Runs until `stop`. With `end_containers`, it then continues until every container has ended.
     pub async fn run(mut self, mut inputs: Inputs, stop: Shutdown, end_containers: bool) {
         loop {
             let again = self.again;
             tokio::select! {
                 Some(update) = inputs.updates.recv() => {
-                    // First, because the new entries did not exist when a lease expired.
+                    // The check comes first, because the new entries did not exist when a lease
+                    // expired.
                     self.check_tenure();
                     fault_points::pass(Point::AbsorbBefore);
                     self.absorb(update);
@@ -214,7 +216,7 @@ impl Agent {
             .retain(|id| desired.contains_key(id) || known.contains_key(id));
     }
 
-    /// After a gap between leases, entries ordered before it are not started any more.
+    /// Checks for a gap between leases. Entries ordered before a gap are not started any more.
     fn check_tenure(&mut self) {
         let since = self
             .tenure
@@ -226,7 +228,7 @@ impl Agent {
         self.leased_since = since;
     }
 
-    /// Exclusive entries that are not started yet.
+    /// Returns the exclusive entries that are not started yet.
     fn waiting(&self) -> impl Iterator<Item = &AllocationId> {
         let waits = |(id, entry): &(&AllocationId, &DesiredEntry)| {
             entry.exclusive && entry.goal == WireGoal::Run && !self.containers.contains_key(*id)
@@ -278,7 +280,7 @@ impl Agent {
                 })
             }
             Event::Stuck(why) => {
-                // It keeps its space and does not count as ended (F31).
+                // The container keeps its space and does not count as ended (F31).
                 tracing::error!(container = %id, %why, "the container cannot be ended");
                 known.actual.phase = Phase::Stopping;
                 known.reason = Some(why);
@@ -304,7 +306,8 @@ impl Agent {
 
     async fn act(&mut self) {
         self.again = None;
-        // Forgetting an old incarnation allows the next one to start, hence several passes.
+        // Several passes are needed, because forgetting an old incarnation allows the next one to
+        // start.
         for _ in 0..3 {
             let actions = reconcile(&self.state());
             if actions.is_empty() {
@@ -354,7 +357,8 @@ impl Agent {
         }
     }
 
-    /// Why a container cannot be ended, if so; then the node asks for no new work.
+    /// Returns why a container cannot be ended, or `None`. If one cannot, the node asks for no new
+    /// work.
     fn stuck(&self) -> Option<String> {
         let mut live = self
             .containers

@@ -15,7 +15,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// True for the first failure in a row, which is logged.
+    /// Returns true for the first failure in a row, which is logged.
     pub fn is_new(&self) -> bool {
         self.failures == 0
     }

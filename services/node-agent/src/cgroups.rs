@@ -1,4 +1,4 @@
-//! Cgroups of version 1 or 2, by plain file writes (S18).
+//! Cgroups of version 1 or 2, managed by plain file writes (S18).
 //!
 //! They are created below a root: the cgroup of the agent, or a configured one.
 //! [`Cgroups::describe`] names the limits in force, as a label of the node.
@@ -12,12 +12,13 @@ use hayward_vocabulary::{AllocationId, Size};
 use crate::files::checksum;
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// The folder below the root for all groups of agents.
+/// Folder below the root for the groups of all agents.
 const FOLDER: &str = "hayward";
 const PERIOD_US: u64 = 100_000;
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// Prefix of the groups of one agent, a hash of its state directory. Agents may share a root.
+/// Returns the prefix of the groups of one agent, a hash of its state directory. Agents may share a
+/// root.
 pub fn owner(state_dir: &Path) -> String {
     let name = state_dir.as_os_str().as_encoded_bytes();
     format!("{:016x}", checksum(name))
@@ -45,9 +46,9 @@ impl CgroupFolder {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cgroups {
-    /// Version 2: one tree.
+    /// One tree for all controllers, as in version 2.
     Unified(CgroupFolder),
-    /// Version 1: a tree per controller.
+    /// One tree per controller, as in version 1.
     Split(Vec<(&'static str, CgroupFolder)>),
     Off {
         reason: String,
@@ -55,8 +56,9 @@ pub enum Cgroups {
 }
 
 impl Cgroups {
-    /// Detects what the machine supports. `root`: absent for the cgroup of the agent, `none` to
-    /// disable, else a version 2 cgroup or a folder with one folder per controller.
+    /// Detects what the node supports. `None` as `root` selects the cgroup of the agent, and `none`
+    /// disables cgroups. Other values are a version 2 cgroup or a folder with one folder per
+    /// controller.
     pub fn detect(root: Option<&str>, owner: &str) -> Self {
         let found = match root {
             Some("none") => return Self::off("switched off"),
@@ -81,7 +83,8 @@ impl Cgroups {
         Self::split(owner, |controller| Some(root.join(controller)))
     }
 
-    /// `membership` is `/proc/self/cgroup`, with lines such as `4:memory:/some/group`.
+    /// Returns the cgroups of the agent. `membership` is `/proc/self/cgroup`, with lines such as
+    /// `4:memory:/some/group`.
     fn own(mount: &Path, membership: &str, owner: &str) -> Self {
         let group = |wanted: &str| {
             membership.lines().find_map(|line| {
@@ -136,7 +139,7 @@ impl Cgroups {
         Ok(self)
     }
 
-    /// The limits in force, as a node label.
+    /// Returns the limits in force, as a node label.
     pub fn describe(&self) -> String {
         match self {
             Self::Unified(_) => CONTROLLERS.join("-"),
@@ -151,8 +154,8 @@ impl Cgroups {
 
     /// Moves the agent into its current cgroup, in the background.
     ///
-    /// The first move after a while waits about 10 ms for an RCU grace period of the kernel.
-    /// Started with a launch, that wait is over when the supervisor joins its cgroup.
+    /// The first move after a while waits about 10 ms for an RCU grace period of the kernel. If it
+    /// starts with a launch, that wait is over when the supervisor joins its cgroup.
     pub fn warm_up(&self) {
         let Some(folder) = self.first() else {
             return;
@@ -170,7 +173,7 @@ impl Cgroups {
         });
     }
 
-    /// Paths of the cgroups of one container.
+    /// Returns the paths of the cgroups of one container.
     pub fn paths(&self, id: &AllocationId) -> Vec<PathBuf> {
         match self {
             Self::Unified(folder) => vec![folder.path(id)],
@@ -207,7 +210,7 @@ impl Cgroups {
         Ok(groups)
     }
 
-    /// Whether a cgroup limits the number of processes.
+    /// Returns whether a cgroup limits the number of processes.
     pub fn counts_processes(&self) -> bool {
         match self {
             Self::Unified(_) => true,
@@ -224,7 +227,7 @@ impl Cgroups {
         }
     }
 
-    /// Containers of this agent that have a cgroup.
+    /// Returns the containers of this agent that have a cgroup.
     pub fn containers(&self) -> Vec<AllocationId> {
         let Some(folder) = self.first() else {
             return Vec::new();
@@ -241,12 +244,12 @@ impl Cgroups {
 
     pub fn remove(&self, id: &AllocationId) {
         for group in self.paths(id) {
-            // Fails while the cgroup has members; the next agent retries.
+            // The removal fails while the cgroup has members. The next agent retries it.
             let _ = fs::remove_dir(group);
         }
     }
 
-    /// Processes in the cgroups of a container (R10).
+    /// Returns the processes in the cgroups of a container (R10).
     pub fn members(&self, id: &AllocationId) -> Vec<u32> {
         let files = self
             .paths(id)
@@ -268,7 +271,7 @@ fn make(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a limit; zero means unlimited.
+/// Writes a limit. Zero means unlimited.
 fn limit(group: &Path, file: &str, amount: u64) -> io::Result<()> {
     if amount == 0 {
         Ok(())
@@ -286,7 +289,7 @@ pub fn join(group: &Path, pid: u32) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), pid.to_string())
 }
 
-/// Whether the kernel killed a process of this cgroup for its memory.
+/// Returns whether the kernel killed a process of this cgroup for its memory.
 pub fn ran_out_of_memory(group: &Path) -> bool {
     ["memory.events", "memory.oom_control"].iter().any(|file| {
         let text = read(group.join(file));

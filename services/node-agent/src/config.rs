@@ -190,7 +190,7 @@ impl Settings {
         NodeName::new(self.node.as_str()).context("the setting `node`")
     }
 
-    /// The settings of each simulated agent.
+    /// Returns the settings of each simulated agent.
     #[must_use]
     pub fn simulated(&self) -> Vec<Self> {
         let one = |number| Self {
@@ -204,7 +204,7 @@ impl Settings {
         (1..=self.simulate).map(one).collect()
     }
 
-    /// Path of the token file, which may not exist before the enrolment.
+    /// Returns the path of the token file, which may not exist before the enrolment.
     pub fn token_place(&self) -> anyhow::Result<PathBuf> {
         Ok(match (&self.token_file, &self.keys) {
             (Some(file), _) => file.clone(),
@@ -235,7 +235,7 @@ impl Settings {
             .collect()
     }
 
-    /// Command that starts this program.
+    /// Returns the command that starts this program.
     pub fn command(&self) -> anyhow::Result<Vec<String>> {
         if !self.command.is_empty() {
             return Ok(self.command.clone());
@@ -246,7 +246,7 @@ impl Settings {
         Ok(vec![own])
     }
 
-    /// Settings of telemetry.
+    /// Returns the settings of telemetry.
     pub fn frame(&self) -> ServerSettings {
         ServerSettings {
             otlp_endpoint: self.otlp_endpoint.clone(),

@@ -1,8 +1,8 @@
-//! The token of the agent: obtained once with an enrolment secret, and renewed after two thirds of
-//! its lifetime.
+//! The token of the agent. It is obtained once with an enrolment secret, and renewed after two
+//! thirds of its lifetime.
 //!
 //! A renewed token that cannot be written to its file is used until the process ends. An expired
-//! token cannot be renewed; the node must be enrolled again.
+//! token cannot be renewed, so the node must be enrolled again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,8 +22,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Exchanges the enrolment secret for the first token, if there is a secret and no token. Retries
 /// until node-status answers.
 ///
-/// # Errors
-/// If node-status refuses: the secret was used, has expired, or is for another node.
+/// # Errors If node-status refuses because the secret was used, has expired, or is for another
+/// node.
 pub async fn enrol(settings: &Settings, shutdown: &Shutdown) -> anyhow::Result<()> {
     let Some(secret) = &settings.enrolment_secret_file else {
         return Ok(());
@@ -59,7 +59,7 @@ pub async fn enrol(settings: &Settings, shutdown: &Shutdown) -> anyhow::Result<(
     }
 }
 
-/// Renews the token before it expires.
+/// Background loop that renews the token before it expires.
 pub struct Renewal {
     client: Client,
     node: NodeName,

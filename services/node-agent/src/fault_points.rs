@@ -1,9 +1,9 @@
 //! Fault points: places before and after each step at which a test can abort this program.
 //!
-//! Active only with the feature `fault-points`, which only tests of this crate set. `FAULT_POINT`
-//! names the point, such as `journal_after:2` for the second time it is passed.
+//! They are active only with the feature `fault-points`, which only tests of this crate set.
+//! `FAULT_POINT` names the point, such as `journal_after:2` for the second time it is passed.
 
-/// A point before or after a step.
+/// A fault point before or after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
     AbsorbBefore,
@@ -11,7 +11,7 @@ pub enum Point {
     PositionBefore,
     PositionAfter,
     JournalBefore,
-    /// Written to the kernel, not yet synced to the disk.
+    /// After a write to the kernel that is not yet synced to the disk.
     JournalWritten,
     JournalAfter,
     FolderBefore,
@@ -37,7 +37,7 @@ pub enum Point {
 
 #[cfg(feature = "fault-points")]
 impl Point {
-    /// Every point. A test covers each.
+    /// All points. A test covers each.
     pub const ALL: [Self; 26] = [
         Self::AbsorbBefore,
         Self::AbsorbAfter,
@@ -67,7 +67,7 @@ impl Point {
         Self::ExitAfter,
     ];
 
-    /// Its name in `FAULT_POINT`.
+    /// Returns the name of the point in `FAULT_POINT`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl Point {
     }
 }
 
-/// Aborts the program if this point is named.
+/// Aborts the program if `FAULT_POINT` names this point.
 #[cfg(not(feature = "fault-points"))]
 #[inline]
 pub fn pass(_: Point) {}
@@ -109,11 +109,11 @@ pub fn pass(_: Point) {}
 #[cfg(feature = "fault-points")]
 pub use named::pass;
 
-/// Variables passed on to supervisors, whose environment is otherwise empty.
+/// Variables that are passed on to supervisors, whose environment is otherwise empty.
 #[cfg(feature = "fault-points")]
 pub const VARIABLES: [&str; 2] = [named::POINT, named::BOOT];
 
-/// A boot id set by a test.
+/// Returns the boot id that a test has set, if any.
 #[cfg(feature = "fault-points")]
 pub fn test_boot_id() -> Option<String> {
     std::env::var(named::BOOT).ok()
@@ -129,7 +129,7 @@ mod named {
     pub const POINT: &str = "FAULT_POINT";
     pub const BOOT: &str = "FAULT_BOOT";
 
-    /// The named point, and how many more times it is passed.
+    /// Point that `FAULT_POINT` names, and how many more times it is passed.
     static NAMED: LazyLock<Option<(String, AtomicU32)>> = LazyLock::new(|| {
         let text = std::env::var(POINT).ok()?;
         let (name, time) = text.split_once(':').unwrap_or((&text, "1"));

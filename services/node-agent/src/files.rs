@@ -8,12 +8,12 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Replaces a file atomically; the content is on disk on return.
+/// Replaces a file atomically. The content is on disk on return.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_open(path, content).map(drop)
 }
 
-/// Like [`replace`]. Returns the new file, opened for appending.
+/// Replaces a file like [`replace`]. Returns the new file, opened for appending.
 pub fn replace_open(path: &Path, content: &[u8]) -> io::Result<File> {
     let temporary = path.with_extension("fresh");
     match std::fs::remove_file(&temporary) {
@@ -38,8 +38,8 @@ pub fn replace_json<T: Serialize>(path: &Path, content: &T) -> io::Result<()> {
     replace(path, &serde_json::to_vec(content)?)
 }
 
-/// Creates a file; fails with `AlreadyExists` if it exists. Not synced, because it is only read in
-/// this boot.
+/// Creates a file. Fails with `AlreadyExists` if it exists. The file is not synced, because it is
+/// only read in this boot.
 pub fn create_json<T: Serialize>(path: &Path, content: &T) -> io::Result<()> {
     let content = serde_json::to_vec(content)?;
     let mut file = OpenOptions::new()
@@ -50,19 +50,19 @@ pub fn create_json<T: Serialize>(path: &Path, content: &T) -> io::Result<()> {
     file.write_all(&content)
 }
 
-/// None if it is missing or damaged.
+/// Reads a file. Returns `None` if it is missing or damaged.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-/// Like [`replace`], but a crash of the machine may lose it.
+/// Replaces a file like [`replace`], but a crash of the node may lose the new content.
 pub fn replace_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("fresh");
     std::fs::write(&temporary, content)?;
     std::fs::rename(&temporary, path)
 }
 
-/// FNV-1a. Detects torn lines, not forgery.
+/// Returns the FNV-1a hash, which detects torn lines but not forgery.
 pub fn checksum(text: &[u8]) -> u64 {
     text.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

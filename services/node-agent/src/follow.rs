@@ -1,8 +1,8 @@
 //! Follows the desired set of the node by long polling.
 //!
-//! The set is fetched in full at every start and kept in memory. Only the newest position is on
-//! disk. A full answer of the same history from before it means that the database was restored to
-//! an older state; then the agent ignores the answer (R9).
+//! The set is fetched in full at every start and stays in memory. Only the newest position is
+//! on disk. A full set of the same history but from an older position means that the database was
+//! restored. The agent then ignores the set (R9).
 
 mod update;
 
@@ -25,7 +25,7 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(25);
 pub struct Follower {
     pub client: Client,
     pub node: NodeName,
-    /// File of the newest position.
+    /// File with the newest position. `None` if the position is not stored.
     pub position: Option<PathBuf>,
     /// Newest position that was acted on (I7).
     pub obeyed: Option<Position>,
@@ -46,7 +46,7 @@ impl Follower {
             .position
             .as_ref()
             .and_then(|path| Position::parse(std::fs::read_to_string(path).ok()?.trim()));
-        // Two copies, because either the journal or the file may be lost.
+        // The position has two copies, because either the journal or the file may be lost.
         let mut seen = match (self.obeyed.clone(), stored) {
             (Some(obeyed), Some(stored)) => Some(obeyed.newer(stored)),
             (obeyed, stored) => obeyed.or(stored),
@@ -63,7 +63,8 @@ impl Follower {
                             cursor = %update.cursor,
                             "container-manager went back in time; the agent changes nothing"
                         );
-                        // The newer position tells the service, which then stops the fleet (R9).
+                        // The newer position shows the service that it went back, and the service
+                        // then stops the fleet (R9).
                         cursor = seen.as_ref().map(ToString::to_string);
                         backoff.wait().await;
                         continue;
@@ -101,7 +102,7 @@ impl Follower {
     }
 
     fn store_position(&self, cursor: &str) {
-        // Without a stored position, only a later check is missing.
+        // If the position is not stored, only the check for an older database is missing later.
         fault_points::pass(Point::PositionBefore);
         if let Some(path) = &self.position
             && let Err(error) = files::replace_unsynced(path, cursor.as_bytes())

@@ -1,5 +1,5 @@
-//! Sends heartbeats with inventory and metrics to node-status. The answer sets the period; without
-//! an answer the agent continues with the last one.
+//! Sends heartbeats with inventory and metrics to node-status. The response sets the period.
+//! Without a response the agent continues with the last period.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ pub struct Heartbeats {
     pub node: NodeName,
     pub condition: NodeCondition,
     pub status: watch::Receiver<AgentStatus>,
-    /// Send no heartbeat before the desired set was received.
+    /// Whether heartbeats wait until the desired set was received.
     pub wait_for_orders: bool,
-    /// Stores the leases that answers grant.
+    /// Writer that stores the leases that responses grant.
     pub lease_writer: LeaseWriter,
 }
 
@@ -42,9 +42,9 @@ impl Heartbeats {
         }
     }
 
-    /// Quiesces the node, because nothing would start new work until an agent is back, and that
-    /// agent may offer something else. Tried once; otherwise missing heartbeats have the same
-    /// effect later.
+    /// Quiesces the node, because no new work would start until an agent is back. That agent may
+    /// offer other resources. The request is sent once. If it fails, missing heartbeats have the
+    /// same effect later.
     async fn announce_stop(&mut self) {
         let status = self.status.borrow().clone();
         let mut heartbeat = self.condition.heartbeat(&status).await;
@@ -77,7 +77,7 @@ impl Heartbeats {
                 .client
                 .call(Method::PUT, path.as_str())
                 .body(&heartbeat);
-            // A lost answer must not delay the next heartbeat.
+            // A lost response must not delay the next heartbeat.
             let timeout = Duration::from_millis((period_ms * 2).clamp(1_000, 10_000));
             match call.timeout(timeout).send::<HeartbeatAnswer>().await {
                 Ok(answer) => {

@@ -1,10 +1,10 @@
 //! The journal of the agent: one line per record, each with a checksum in front.
 //!
 //! Invariants:
-//! - Records appended with `sync` survive a crash of the machine.
+//! - Records appended with `sync` survive a crash of the node.
 //! - A torn or zeroed tail is cut off, because no action followed from it.
-//! - A broken line before an intact one is damage and is reported as a doubt; so is a missing
-//!   journal or one of another boot (F30).
+//! - A broken line before an intact one is damage and is reported as a doubt.
+//! - A missing journal or one of another boot is reported as a doubt too (F30).
 //! - The journal is compacted when it is opened and when most of it is obsolete.
 
 use std::fs::{self, File};
@@ -17,16 +17,16 @@ use crate::fault_points::{self, Point};
 use crate::files::{self, checksum};
 use crate::follow::Position;
 
-/// Bytes of obsolete records that trigger a compaction.
+/// Number of obsolete bytes that triggers a compaction.
 const MAX_GARBAGE: u64 = 1 << 20;
 
-/// The journal. A simulated machine has no file.
+/// The journal of an agent. It is `None` on a simulated node, which has no file.
 pub struct Journal(Option<JournalFile>);
 
 struct JournalFile {
     path: PathBuf,
     file: File,
-    /// The state after all its records.
+    /// State after all records of the journal.
     state: JournalState,
     length: u64,
     /// Bytes after the last compaction.
@@ -37,12 +37,12 @@ struct JournalFile {
 pub struct Opened {
     pub journal: Journal,
     pub state: JournalState,
-    /// Why the absence of a record proves nothing, if so.
+    /// Why the absence of a record proves nothing. `None` if it proves that there was no order.
     pub doubt: Option<Doubt>,
 }
 
 impl Opened {
-    /// The newest position that was acted on.
+    /// Returns the newest position that was acted on.
     pub fn obeyed(&self) -> Option<Position> {
         Position::parse(self.state.seen.as_deref()?)
     }
@@ -59,8 +59,7 @@ impl Journal {
 
     /// Replays and compacts the journal of this directory.
     ///
-    /// # Errors
-    /// When it can be neither read nor written.
+    /// # Errors If the journal can be neither read nor written.
     pub fn open(dir: &Path, boot_id: &str) -> io::Result<Opened> {
         let path = dir.join("journal");
         let content = match fs::read(&path) {
@@ -84,17 +83,16 @@ impl Journal {
         })
     }
 
-    /// Writes records with one write; with `sync`, they are on disk on return.
+    /// Writes records with one write. With `sync`, they are on disk on return.
     ///
-    /// # Errors
-    /// If the disk fails; the records count as not written.
+    /// # Errors If the disk fails. The records then count as not written.
     pub fn append(&mut self, records: &[Record], sync: bool) -> io::Result<()> {
         let Some(file_state) = &mut self.0 else {
             return Ok(());
         };
         file_state.append(records, sync)?;
         if file_state.length > file_state.compacted_length * 2 + MAX_GARBAGE {
-            // Without space for a rewrite, the longer journal stays valid.
+            // If there is no space for a rewrite, the longer journal stays valid.
             if let Err(error) = file_state.rewrite() {
                 tracing::warn!(%error, "the journal cannot be rewritten and grows");
             }
@@ -153,7 +151,7 @@ impl JournalFile {
     }
 }
 
-/// File of the position in the desired set.
+/// Returns the file of the position in the desired set.
 pub fn position_file(dir: &Path) -> PathBuf {
     dir.join("position")
 }
@@ -169,7 +167,7 @@ fn lines(records: &[Record]) -> io::Result<Vec<u8>> {
     Ok(lines)
 }
 
-/// The intact records, and whether broken ones are between them.
+/// Returns the intact records, and whether broken ones are between them.
 fn read(content: &[u8]) -> (Vec<Record>, bool) {
     let mut records = Vec::new();
     let (mut broken, mut damaged) = (false, false);
@@ -247,7 +245,7 @@ mod tests {
     fn a_broken_line_in_the_middle_is_damage() {
         let dir = tempfile::tempdir().unwrap();
         let mut content = written(dir.path());
-        // The second line: the first of the intents.
+        // The second line is the first of the intents.
         let second = content.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         content[second + 30] ^= 1;
         fs::write(dir.path().join("journal"), &content).unwrap();

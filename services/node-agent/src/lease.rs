@@ -1,5 +1,5 @@
-//! The lease file: the lease of this node from node-status, written by the agent and read by the
-//! supervisors of exclusive work (I4).
+//! The lease file holds the lease that node-status grants to this node. The agent writes it, and
+//! the supervisors of exclusive work read it (I4).
 //!
 //! The file is rewritten at each answered heartbeat. If the agent is stopped, killed or
 //! disconnected, the last lease expires and supervisors end their work.
@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use crate::files;
 
-/// Milliseconds since the boot, including suspend. Equal in all processes and independent of the
-/// wall clock (R4).
+/// Returns the milliseconds since the boot, including suspend. All processes see the same time, and
+/// changes of the wall clock have no effect (R4).
 pub fn boottime_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let ms = now.tv_sec.saturating_mul(1_000) + now.tv_nsec / 1_000_000;
@@ -27,12 +27,12 @@ pub fn file(state_dir: &Path) -> PathBuf {
 
 #[derive(Serialize, Deserialize)]
 struct StoredLease {
-    /// A lease of another boot is invalid.
+    /// Boot of the lease. A lease of another boot is invalid.
     boot_id: String,
     lease: Lease,
 }
 
-/// None if it is missing, damaged or of another boot.
+/// Reads the lease. Returns `None` if it is missing, damaged or of another boot.
 pub fn read(file: &Path, boot_id: &str) -> Option<Lease> {
     let stored: StoredLease = files::read_json(file)?;
     (stored.boot_id == boot_id).then_some(stored.lease)
@@ -40,15 +40,17 @@ pub fn read(file: &Path, boot_id: &str) -> Option<Lease> {
 
 /// Stores leases granted by node-status.
 pub struct LeaseWriter {
-    /// None for a simulated machine, whose containers end with the agent.
+    /// Path of the lease file. `None` on a simulated node, whose containers end with the agent.
     pub file: Option<PathBuf>,
     pub boot_id: String,
-    /// Receivers are notified when a tenure begins, not at each renewal.
+    /// Sender of the current tenure. Receivers are notified when a tenure begins, not at each
+    /// renewal.
     pub tenure: watch::Sender<Option<Tenure>>,
 }
 
 impl LeaseWriter {
-    /// Handles the answer to a heartbeat sent at `sent_ms`; without a lease it changes nothing.
+    /// Handles the response to a heartbeat sent at `sent_ms`. A response without a lease changes
+    /// nothing.
     pub fn renew(&self, sent_ms: u64, lease_ms: Option<u64>) {
         let Some(lease_ms) = lease_ms else {
             return;
@@ -116,7 +118,7 @@ mod tests {
         assert_eq!(tenure.lease, Lease::new(sent_ms, 60_000));
     }
 
-    /// Supervisors could not read it, so the agent must not start work under it (F29).
+    /// Supervisors could not read the lease, so the agent must not start work under it (F29).
     #[test]
     fn a_lease_that_cannot_be_written_does_not_count() {
         let dir = tempfile::tempdir().unwrap();

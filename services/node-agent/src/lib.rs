@@ -1,7 +1,7 @@
-//! The node agent makes one machine run what its desired set says.
+//! The node agent makes one node run what its desired set lists.
 //!
 //! It listens on no port (S13). It follows the desired set of its node ([`follow`]) and acts on it
-//! ([`agent`]). It sends heartbeats to node-status ([`heartbeat`]), and reports of containers
+//! ([`agent`]). It sends heartbeats to node-status ([`heartbeat`]). It sends reports of containers
 //! ([`report`]) and their output ([`output`]) to container-manager. It owns a directory with its
 //! [`journal`] and one directory per container. Containers outlive the agent, each under its
 //! [`supervisor`]. The agent never decides what should run. If a service is down, only exclusive
@@ -87,10 +87,9 @@ impl Running {
     }
 }
 
-/// Starts the agent, or as many simulated ones as the settings ask for.
+/// Starts the agent, or as many simulated ones as the settings request.
 ///
-/// # Errors
-/// When the settings make no sense or the state directory cannot be used.
+/// # Errors If the settings make no sense or the state directory cannot be used.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let mut tasks = Vec::new();
     if settings.simulate == 0 {
@@ -117,8 +116,8 @@ fn start_one(
     let (runtime, boot_id) = create_runtime(settings, event_sender, &tenure)?;
     let inventory = inventory(settings, runtime.as_ref())?;
     let (state_dir, opened) = open_journal(settings, &boot_id)?;
-    // With a lost journal, heartbeats wait for the first desired set: its entries may have been
-    // obeyed before, while all later ones are new (I3).
+    // With a lost journal, heartbeats wait for the first desired set. A previous agent may have
+    // obeyed its entries, while all later entries are new (I3).
     let wait_for_orders = opened.doubt == Some(Doubt::Lost);
     let obeyed = opened.obeyed();
     let (status_sender, status) = watch::channel(AgentStatus::default());
@@ -193,7 +192,7 @@ struct Identity {
     agent_instance: String,
 }
 
-/// The loops that report containers and output to container-manager.
+/// Creates the loops that report containers and output to container-manager.
 fn reporters(
     client: Client,
     identity: Identity,
@@ -269,7 +268,7 @@ fn offered_by(runtime: Arc<dyn Runtime>) -> node_condition::Offers {
     Box::new(move || runtime.offers())
 }
 
-/// Creates the runtime, and returns the boot id of its machine.
+/// Creates the runtime, and returns the boot id of its node.
 fn create_runtime(
     settings: &Settings,
     events: EventSender,
@@ -339,7 +338,8 @@ fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inven
         ..real
     };
     if settings.docker_socket.is_some() {
-        // Even if the engine does not answer: a smaller capacity would move work away (F31).
+        // The capacity stays even if the engine does not answer, because a smaller one would move
+        // work away (F31).
         capacity.extras.insert(ENGINE.to_owned(), ENGINE_PLACES);
     }
     Ok(Inventory {
@@ -351,13 +351,14 @@ fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inven
     })
 }
 
-/// The command line of the program: `[agent] [flags]`, `supervise DIR` or `run-tasks`.
+/// Runs the command line of the program: `[agent] [flags]`, `supervise DIR` or `run-tasks`.
 pub fn cli() -> ExitCode {
     run(std::env::args_os().skip(1), Vec::new())
 }
 
-/// Like [`cli`], for a program that embeds the agent. `args` are the arguments after those of the
-/// embedding program. `command` starts the agent again, unless the setting `command` is set.
+/// Runs the command line like [`cli`], for a program that embeds the agent. `args` are the
+/// arguments after those of the embedding program. `command` starts the agent again, unless the
+/// setting `command` is set.
 pub fn run(args: impl Iterator<Item = OsString>, command: Vec<String>) -> ExitCode {
     let mut args = args.peekable();
     match args.peek().and_then(|word| word.to_str()) {

@@ -1,4 +1,4 @@
-//! The output of a container in files of bounded total size; the oldest output is dropped (F36).
+//! The output of a container in files of bounded total size. The oldest output is dropped (F36).
 //!
 //! The first file is `output`, the next ones are `output.<offset of the first byte>`. Offsets count
 //! all bytes ever written, so a late reader detects a gap. There are at most two files, each of
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "output";
 
-/// The writer; there is only one.
+/// The only writer of the segments of a container.
 pub struct Segments {
     dir: PathBuf,
     file: File,
-    /// Offset of the first byte of `file`, and its length.
+    /// Offset of the first byte of `file`.
     start: u64,
     length: u64,
-    /// The previous segment.
+    /// Path of the previous segment. `None` if there is only one.
     older: Option<PathBuf>,
     most: u64,
-    /// Bytes that could not be written.
+    /// Number of bytes that could not be written.
     pub lost: u64,
 }
 
@@ -68,7 +68,7 @@ impl Segments {
         }
     }
 
-    /// Offset after the last byte.
+    /// Returns the offset after the last byte.
     pub fn end(&self) -> u64 {
         self.start + self.length
     }
@@ -88,7 +88,7 @@ impl Segments {
                     bytes = &bytes[written..];
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The disk is full: delete the older segment, once.
+                // The disk is full, so the older segment is deleted once.
                 Ok(_) | Err(_) if self.drop_older() => {}
                 Ok(_) | Err(_) => break,
             }
@@ -125,7 +125,7 @@ impl Segments {
     }
 }
 
-/// Private to the writer, and never follows a link (S19).
+/// Creates a file that only the writer can read. Never follows a link (S19).
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .append(true)
@@ -141,7 +141,7 @@ fn path(dir: &Path, start: u64) -> PathBuf {
     }
 }
 
-/// Existing segments: offset of the first byte, and length.
+/// Returns the existing segments as the offset of the first byte and the length.
 fn found(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     let mut segments: Vec<(u64, u64)> = fs::read_dir(dir)?
         .filter_map(|entry| {
@@ -161,7 +161,7 @@ fn found(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
 }
 
 /// Reads up to `most` bytes from `offset` on, among the last `backlog` stored bytes. Returns them
-/// with their offset. None if there are none.
+/// with their offset, or `None` if there are none.
 pub fn read(dir: &Path, offset: u64, most: u64, backlog: u64) -> Option<(u64, Vec<u8>)> {
     let segments = found(dir).ok()?;
     let (start, length) = *segments.last()?;

@@ -1,4 +1,4 @@
-//! Facts about this machine and its processes.
+//! Facts about this node and its processes.
 //!
 //! A process is identified by its id, start time and boot. A signal goes through a handle that is
 //! opened first and compared afterwards, so that a reused process id is never hit (R10).
@@ -14,7 +14,7 @@ use hayward_vocabulary::Size;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// Changes with each boot; empty if unknown.
+/// Returns the id of the current boot, or an empty text if it is unknown.
 pub fn boot_id() -> String {
     #[cfg(feature = "fault-points")]
     if let Some(boot_id) = crate::fault_points::test_boot_id() {
@@ -26,17 +26,17 @@ pub fn boot_id() -> String {
         .to_owned()
 }
 
-/// Identity of one process; differs from a later process with the same id.
+/// Identity of one process. A later process with the same id has another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: u32,
-    /// Clock ticks from the boot to its start.
+    /// Clock ticks from the boot to the start of the process.
     pub start_ticks: u64,
     pub boot_id: String,
 }
 
 impl Identity {
-    /// None if there is no such process.
+    /// Returns the identity of the process, or `None` if there is no such process.
     pub fn from_pid(pid: u32) -> Option<Self> {
         Some(Self {
             pid,
@@ -49,34 +49,36 @@ impl Identity {
         Self::from_pid(std::process::id())
     }
 
-    /// A handle on the process, if it is still this one.
+    /// Returns a handle on the process, if it is still this one.
     pub fn open(&self) -> Option<OwnedFd> {
         let handle = open(self.pid)?;
-        // Compared after opening: from then on the handle cannot refer to another process.
+        // The identity is compared after opening. From then on the handle cannot refer to another
+        // process.
         (Self::from_pid(self.pid).as_ref() == Some(self)).then_some(handle)
     }
 
-    /// Whether it is alive and not a zombie.
+    /// Returns whether the process is alive and not a zombie.
     pub fn lives(&self) -> bool {
         let same = |stat: &Stat| !stat.over && stat.start_ticks == self.start_ticks;
         stat(self.pid).as_ref().is_some_and(same) && boot_id() == self.boot_id
     }
 
-    /// Sends a signal to exactly this process. True if it existed.
+    /// Sends a signal to exactly this process. Returns true if it existed.
     pub fn signal(&self, signal: Signal) -> bool {
         self.open()
             .is_some_and(|handle| pidfd_send_signal(&handle, signal).is_ok())
     }
 }
 
-/// A handle on the process that has this id now. Only for own children not yet waited for.
+/// Returns a handle on the process that has this id now. It is safe only for own children that were
+/// not yet waited for.
 pub fn open(pid: u32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 struct Stat {
-    /// Zombie: ended, and not yet waited for.
+    /// Whether the process is a zombie, which has ended and was not yet waited for.
     over: bool,
     parent: u32,
     group: u32,
@@ -85,7 +87,8 @@ struct Stat {
 
 fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program is in parentheses and may contain any characters; parse after it.
+    // The name of the program may contain any characters, so the fields are parsed after its
+    // parentheses.
     let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
     let over = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
@@ -106,12 +109,12 @@ fn processes() -> impl Iterator<Item = (u32, Stat)> {
         .filter_map(|pid| Some((pid, stat(pid)?)))
 }
 
-/// Ids of all processes.
+/// Returns the ids of all processes.
 pub fn numbers() -> Vec<u32> {
     processes().map(|(pid, _)| pid).collect()
 }
 
-/// Id, name and state for display.
+/// Returns id, name and state of a process for display.
 pub fn described(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let name = text.get(text.find('(')? + 1..text.rfind(')')?)?;
@@ -122,7 +125,7 @@ pub fn described(pid: u32) -> Option<String> {
     Some(format!("process {pid} ({plain}, state {state})"))
 }
 
-/// Children of this process, including adopted ones.
+/// Returns the children of this process, including adopted ones.
 pub fn children() -> Vec<u32> {
     let own = std::process::id();
     processes()
@@ -131,7 +134,8 @@ pub fn children() -> Vec<u32> {
         .collect()
 }
 
-/// Live members of a process group that started no earlier than its leader, without the leader.
+/// Returns the live members of a process group that started no earlier than its leader. The leader
+/// is not included.
 pub fn group_of(leader: &Identity) -> Vec<Identity> {
     let boot_id = boot_id();
     if boot_id != leader.boot_id {
@@ -152,7 +156,7 @@ pub fn group_of(leader: &Identity) -> Vec<Identity> {
         .collect()
 }
 
-/// Capacity, without inspecting processes.
+/// Returns the capacity of the node, without inspecting processes.
 pub fn capacity() -> Size {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Size {
@@ -167,7 +171,7 @@ pub fn total_memory() -> u64 {
     meminfo().get("MemTotal").copied().unwrap_or(0)
 }
 
-/// GPUs listed by the driver, or else those with a device file.
+/// Counts the GPUs that the driver lists, or else those with a device file.
 fn gpus() -> u64 {
     let count = |dir: &str, is_one: fn(&str) -> bool| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -184,12 +188,13 @@ fn gpus() -> u64 {
     }
 }
 
-/// Private memory of system accounts, in bytes. Excludes the processes of containers, whatever
-/// their account, and shared pages, which would be counted once per process.
+/// Returns the private memory of system accounts, in bytes. Excludes the processes of containers,
+/// whatever their account. Shared pages would be counted once per process, so they are excluded too
+///
 pub fn held_by_system(uid_below: u32, containers: &[u32]) -> u64 {
     let all: BTreeMap<u32, Stat> = processes().collect();
     let granted = |pid: u32| {
-        // All ancestors; bounded, because reused ids could form a cycle.
+        // The number of ancestors is bounded, because reused ids could form a cycle.
         let parents = std::iter::successors(Some(pid), |pid| all.get(pid).map(|it| it.parent));
         let mut line = parents.take(64);
         line.any(|pid| {
@@ -204,7 +209,7 @@ pub fn held_by_system(uid_below: u32, containers: &[u32]) -> u64 {
     all.keys().filter_map(held).sum()
 }
 
-/// The uid and private memory of a process. None for a kernel thread.
+/// Returns the uid and private memory of a process, or `None` for a kernel thread.
 fn resident(pid: u32) -> Option<(u32, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let first = |name: &str| {
@@ -215,7 +220,7 @@ fn resident(pid: u32) -> Option<(u32, u64)> {
     Some((uid, first("RssAnon:")? * 1024))
 }
 
-/// Metrics of the machine. Unreadable values are zero.
+/// Returns metrics of the node. A value that cannot be read is zero.
 pub fn metrics(dir: &Path) -> Metrics {
     let memory = meminfo();
     let amount = |name: &str| memory.get(name).copied().unwrap_or(0);
@@ -239,7 +244,7 @@ pub fn metrics(dir: &Path) -> Metrics {
     }
 }
 
-/// Absent if the kernel does not provide it.
+/// Returns the pressure, or `None` if the kernel does not provide it.
 fn pressure() -> Option<Pressure> {
     let some = |what: &str| {
         let text = fs::read_to_string(format!("/proc/pressure/{what}")).ok()?;
@@ -252,7 +257,7 @@ fn pressure() -> Option<Pressure> {
     })
 }
 
-/// `some avg10=61.87 …` is 6187.
+/// Parses a line of pressure. `some avg10=61.87 …` gives 6187.
 fn stalled_centi(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let avg10 = line
@@ -261,7 +266,7 @@ fn stalled_centi(text: &str) -> Option<u64> {
     avg10.replace('.', "").parse().ok()
 }
 
-/// `1.25` is 125.
+/// Returns the load in hundredths. `1.25` gives 125.
 fn load_centi() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.replace('.', "").parse().ok()

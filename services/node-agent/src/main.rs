@@ -1,5 +1,5 @@
 //! The node agent as its own program, for its tests. The shipped program is `hayward`, which acts
-//! as the agent when called `hayward-node-agent`.
+//! as the agent when its name is `hayward-node-agent`.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Inventory, metrics and quiesce reason of the node, for each heartbeat. Measures here; [`domain`]
-//! decides.
+//! Measures inventory, metrics and quiesce reason of the node for each heartbeat. The module
+//! [`domain`] decides.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,15 +12,16 @@ use crate::agent::AgentStatus;
 use crate::config::Settings;
 use crate::machine;
 
-/// Inspecting all processes takes milliseconds, and memory changes slowly.
+/// Time between measurements of memory. Inspecting all processes takes milliseconds, and memory
+/// changes slowly.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum length of the quiesce note, in bytes.
 const MAX_NOTE: usize = 200;
 
-/// A real machine. A simulated one has no readings.
+/// Readings of a real node. A simulated node has none.
 pub struct Machine {
     state_dir: PathBuf,
-    /// Whether memory is measured; otherwise it is set.
+    /// Whether memory is measured. If not, the settings give it.
     measures_memory: bool,
     system_uid_below: u32,
     note: PathBuf,
@@ -89,7 +90,7 @@ impl Machine {
     }
 }
 
-/// The first line without control characters, because it is shown in terminals.
+/// Returns the first line without control characters, because it is shown in terminals.
 fn first_line(note: &str) -> String {
     let line = note.lines().next().unwrap_or_default().trim();
     let plain = line.chars().filter(|c| !c.is_control());
@@ -103,14 +104,15 @@ fn first_line(note: &str) -> String {
     text
 }
 
-/// Returns the runtimes that are available now.
+/// Function that returns the runtimes that are available now.
 pub type Offers = Box<dyn Fn() -> Vec<String> + Send>;
 
 pub struct NodeCondition {
     pub boot_id: String,
     pub agent_instance: String,
     pub inventory: Inventory,
-    /// Evaluated for each heartbeat, because a container engine may come and go.
+    /// Available runtimes. They are evaluated for each heartbeat, because a container engine may
+    /// come and go.
     pub offers: Offers,
     pub machine: Option<Machine>,
 }

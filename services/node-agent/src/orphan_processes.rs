@@ -13,7 +13,7 @@ use hayward_vocabulary::launch::LEAST_ID;
 
 use crate::machine::{self, Identity};
 
-/// Variable of every process of a container: its folder and its incarnation.
+/// Environment variable of every process of a container, with its folder and its incarnation.
 pub const MARK: &str = "HAYWARD_CONTAINER";
 
 pub fn mark(dir: &Path, incarnation: u64) -> String {
@@ -29,7 +29,7 @@ pub struct OrphanProcess {
     pub supervisor: bool,
 }
 
-/// All live processes of containers below this folder.
+/// Returns all live processes of containers below this folder.
 pub fn all(containers: &Path) -> Vec<OrphanProcess> {
     machine::numbers()
         .into_iter()
@@ -38,7 +38,8 @@ pub fn all(containers: &Path) -> Vec<OrphanProcess> {
 }
 
 fn one(containers: &Path, pid: u32) -> Option<OrphanProcess> {
-    // Read first, so that a later signal verifies that all data below is of the same process.
+    // The identity is read first. A later signal then verifies that all data below is of the same
+    // process.
     let process = Identity::from_pid(pid)?;
     let own = pid == std::process::id();
     let supervised = supervised(containers, pid);
@@ -66,8 +67,9 @@ fn supervised(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
     (next()? == "supervise").then(|| parsed(containers, dir, incarnation))?
 }
 
-/// Skips processes of system accounts. Work never runs under them, so such a process inherited the
-/// mark otherwise, such as the shell of an operator inside a container.
+/// Returns the container that a process is marked with. Skips processes of system accounts, because
+/// work never runs under them. Such a process inherited the mark in another way, like the shell of
+/// an operator inside a container.
 fn marked(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
     let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     let own = nix::unistd::geteuid().as_raw();

@@ -1,6 +1,6 @@
 //! Sends the output of containers to container-manager: only new bytes, in small pieces. If a
 //! container writes faster than that, older output is skipped (I25). The offset advances only when
-//! a request was accepted, so a lost request loses nothing.
+//! a request was accepted, so a lost request loses no output.
 //!
 //! The last output of an ended container is sent at once. Its end is reported only afterwards,
 //! because the container is removed soon after that report.
@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const PER_CONTAINER: u64 = 64 << 10;
 /// Maximum bytes in a request.
 const PER_REPORT: u64 = 256 << 10;
-/// Older output of a container is skipped, in bytes.
+/// Maximum bytes of a container that wait to be sent. Older output is skipped.
 const BACKLOG: u64 = 256 << 10;
 const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -49,7 +49,7 @@ impl Shipper {
             () = self.ship_loop(&mut sent) => {}
             () = stop.wait() => {}
         }
-        // Output of containers that ended last.
+        // The last step sends the remaining output of ended containers.
         let rest = async {
             while let Some(chunks) = self.gather(&sent, false) {
                 let ends = ends(&chunks);
@@ -102,7 +102,7 @@ impl Shipper {
             }
             self.publish_drained(sent);
             if !more {
-                // Without containers that write, wait for a change of the status.
+                // If no container writes, the loop waits for a change of the status.
                 let writes = self.runtime.writes() && !self.status.borrow().containers.is_empty();
                 tokio::select! {
                     changed = self.status.changed() => if changed.is_err() { return },
@@ -135,8 +135,8 @@ impl Shipper {
         sent.retain(|id, _| known.contains(id));
     }
 
-    /// New output of all containers, or only of ended ones, within the limits; none if there is
-    /// none.
+    /// Collects new output of all containers, or only of ended ones, within the limits. Returns
+    /// `None` if there is none.
     fn gather(&self, sent: &Sent, ended_only: bool) -> Option<Vec<OutputChunk>> {
         let containers = Arc::clone(&self.status.borrow().containers);
         let drained = Arc::clone(&self.drained.borrow());
@@ -185,7 +185,7 @@ impl Shipper {
     }
 }
 
-/// Whether a retry of the request would fail too.
+/// Returns whether a retry of the request would fail too.
 fn is_final(error: &ClientError) -> bool {
     let status = error.problem().map(|problem| problem.status().as_u16());
     matches!(status, Some(400 | 413 | 422))

@@ -1,8 +1,8 @@
 //! Reports all containers to container-manager, at each change and periodically. Changes during a
 //! report go together into the next one.
 //!
-//! An end is reported after the last output was sent, or after a time limit. Its report leads to
-//! the removal of the order, after which the output would be lost.
+//! An end is reported after the last output was sent, or after a time limit. The report of an end
+//! leads to the removal of the order, after which the output would be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,13 +21,14 @@ use crate::fault_points::{self, Point};
 /// Interval of reports without a change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A launch is reported separately only if it takes longer than this. Most containers have started
-/// by then, which saves a report and a commit.
+/// Time for which the report of a launch is delayed. Most containers have started by then, which
+/// saves a report and a commit.
 const LAUNCH_DELAY: Duration = Duration::from_millis(25);
 /// Ended containers whose output was sent completely.
 pub type Drained = Arc<BTreeSet<AllocationId>>;
 
-/// How long an end waits for its output. Longer than the maximum backoff of the output loop.
+/// Time for which the report of an end waits for the output. It is longer than the maximum backoff
+/// of the output loop.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(6);
 
 pub struct Reporter {
@@ -40,7 +41,8 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// `stop` comes after the last change of the status, which the last report includes.
+    /// Runs until `stop`, which comes after the last change of the status. The last report includes
+    /// that change.
     pub async fn run(mut self, stop: Shutdown) {
         let mut sequence = 0;
         tokio::select! {
@@ -55,7 +57,7 @@ impl Reporter {
             ended.all(|report| drained.contains(&report.id))
         };
         let _ = timeout(LAST_REPORT_TIMEOUT, drained.wait_for(all)).await;
-        // May fail; the journal has the same data.
+        // The report may fail, because the journal has the same data.
         let containers = status.containers.to_vec();
         let _ = timeout(
             LAST_REPORT_TIMEOUT,
@@ -90,7 +92,7 @@ impl Reporter {
                     if backoff.is_new() {
                         tracing::warn!(%error, cause = ?error, "cannot report");
                     }
-                    // Output could not be sent either.
+                    // The output could not be sent either, so its deadlines restart.
                     end_delay.restart(Instant::now());
                     backoff.wait().await;
                 }
@@ -98,7 +100,7 @@ impl Reporter {
         }
     }
 
-    /// Waits for a change; false if there will be none.
+    /// Waits for a change. Returns false if there will be none.
     async fn wait_for_change(&mut self, next_deadline: Option<Instant>) -> bool {
         let expired = async {
             match next_deadline {
@@ -134,8 +136,8 @@ impl Reporter {
     }
 }
 
-/// Containers to omit from now on. They are from a time when this machine was another node, and a
-/// report that names them is refused as a whole (S14).
+/// Returns containers to omit from now on. They are from a time when this computer was another
+/// node, and a report that names them is refused as a whole (S14).
 fn foreign_containers<'a>(
     error: &ClientError,
     reported: &'a [ContainerReport],
@@ -144,7 +146,7 @@ fn foreign_containers<'a>(
     places.filter_map(|at| Some(reported.get(at)?.id.clone()))
 }
 
-/// Indices of the items that belong to another node.
+/// Returns the indices of the items that belong to another node.
 pub fn refused_items(error: &ClientError, list: &str) -> Vec<usize> {
     let problem = error.problem().filter(|it| it.code == Code::Forbidden);
     let faults = problem.into_iter().flat_map(|problem| &problem.errors);
@@ -155,7 +157,7 @@ pub fn refused_items(error: &ClientError, list: &str) -> Vec<usize> {
     places.collect()
 }
 
-/// The next status to report. Waits a moment for launches to finish.
+/// Returns the next status to report. Waits a moment for launches to finish.
 async fn next_status(
     status: &mut watch::Receiver<AgentStatus>,
     launching: &mut BTreeSet<AllocationId>,
@@ -167,24 +169,24 @@ async fn next_status(
     status
 }
 
-/// Containers that are launching.
+/// Returns the containers that are launching.
 fn launching_ids(status: &AgentStatus) -> impl Iterator<Item = &AllocationId> {
     let containers = status.containers.iter();
     let launching = containers.filter(|it| it.state == ContainerState::Launching);
     launching.map(|it| &it.id)
 }
 
-/// Hides the end of a container until its output was sent.
+/// Delays the report of an end until the output of the container was sent.
 #[derive(Default)]
 struct EndDelay {
-    /// Last reports before the end.
+    /// Last report of each container before its end.
     before: BTreeMap<AllocationId, ContainerReport>,
-    /// When an end is reported even without its output.
+    /// Times at which an end is reported even without its output.
     deadlines: BTreeMap<AllocationId, Instant>,
 }
 
 impl EndDelay {
-    /// The reports to send, and the next deadline.
+    /// Returns the reports to send, and the next deadline.
     fn apply(
         &mut self,
         containers: &[ContainerReport],
@@ -221,7 +223,7 @@ impl EndDelay {
     }
 }
 
-/// Stands in for the earlier report of a container that was never reported.
+/// Returns a report that replaces the earlier one of a container that was never reported.
 fn started(report: &ContainerReport) -> ContainerReport {
     let state = match report.started_at {
         Some(_) => ContainerState::Running,

@@ -1,8 +1,8 @@
-//! The system account that work runs under: the one its user is mapped to, or a fixed one without
-//! rights. Never root or another system account, whatever the settings say (S16).
+//! The system account that work runs under. It is the one its user is mapped to, or a fixed one
+//! without rights. It is never root or another system account, whatever the settings are (S16).
 //!
 //! Only an agent that is root can run work under other accounts. Any other agent runs work under
-//! its own, as the node label `hayward.run_as` shows.
+//! its own account, as the node label `hayward.run_as` shows.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ const DEFAULT_UID: u32 = 65_534;
 pub struct Account {
     pub uid: u32,
     pub gid: u32,
-    /// Absent if the machine does not know the uid.
+    /// Name of the account. `None` if the node does not know the uid.
     pub name: Option<String>,
     pub home: Option<PathBuf>,
 }
@@ -28,11 +28,11 @@ pub struct Account {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounts {
     mapped: BTreeMap<String, Account>,
-    /// For all other users; absent: the account of the agent, which is not root.
+    /// Account for all other users. `None` uses the account of the agent, which is not root.
     other: Option<Account>,
 }
 
-/// The account of the agent; replaceable in tests.
+/// Account of the agent. Tests can replace it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnAccount {
     pub uid: u32,
@@ -49,10 +49,9 @@ impl OwnAccount {
 }
 
 impl Accounts {
-    /// `users` are pairs as `ada=alice,ben=2001:2001`.
+    /// Reads the accounts. `users` are pairs such as `ada=alice,ben=2001:2001`.
     ///
-    /// # Errors
-    /// If an account does not exist, is not allowed, or cannot be used by this agent.
+    /// # Errors If an account does not exist, is not allowed, or cannot be used by this agent.
     pub fn new(
         own: OwnAccount,
         users: &str,
@@ -84,17 +83,17 @@ impl Accounts {
         Ok(Self { mapped, other })
     }
 
-    /// None: the account of the agent.
+    /// Returns the account for work of this user. `None` is the account of the agent.
     pub fn for_user(&self, user: &UserName) -> Option<&Account> {
         self.mapped.get(user.as_str()).or(self.other.as_ref())
     }
 
-    /// The account that the settings map this user to.
+    /// Returns the account that the settings map this user to.
     pub fn mapped(&self, user: &UserName) -> Option<&Account> {
         self.mapped.get(user.as_str())
     }
 
-    /// The value of the node label.
+    /// Returns the value of the node label.
     pub fn describe(&self) -> String {
         let other = match &self.other {
             Some(account) => account.uid.to_string(),
@@ -142,7 +141,8 @@ fn known(user: User) -> Account {
     }
 }
 
-/// The default group is that of the account, or the one with the same number.
+/// Returns the account with this uid. The default group is that of the account, or the one with the
+/// same number.
 fn numbered(uid: u32, gid: Option<u32>) -> anyhow::Result<Account> {
     let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     let mut account = found.map_or(

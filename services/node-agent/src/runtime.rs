@@ -1,8 +1,8 @@
-//! The interface to what runs containers: a real machine ([`real`], with its processes and its
-//! container engine) or a simulated one ([`simulated`]).
+//! The interface to a runtime, which runs containers on a real node ([`real`], with its processes
+//! and its container engine) or a simulated one ([`simulated`]).
 //!
-//! A runtime receives commands and answers later with a [`RuntimeEvent`]. It never decides: it
-//! starts what it is ordered to start, once per directory, and reports the result.
+//! A runtime receives commands and answers later with a [`RuntimeEvent`]. It never decides. It
+//! starts each ordered container once per directory and reports the result.
 
 pub mod docker;
 pub mod process;
@@ -22,10 +22,10 @@ pub struct Container {
     pub incarnation: u64,
     pub epoch: u64,
     pub work: WorkId,
-    /// Owner of the work; determines the system account (S16).
+    /// Owner of the work. The owner determines the system account (S16).
     pub user: UserName,
     pub size: Size,
-    /// Ends when the lease of the node expires (I4).
+    /// Whether the container ends when the lease of the node expires (I4).
     pub exclusive: bool,
     pub launch: Launch,
 }
@@ -44,12 +44,12 @@ pub enum Event {
         pid: u32,
         at: Timestamp,
     },
-    /// It was killed but does not end, for this reason (F31).
+    /// The container was killed but does not end, for this reason (F31).
     Stuck(String),
     Ended(Exit),
 }
 
-/// Bounded: a runtime waits while the channel is full.
+/// Sender of a bounded channel. A runtime waits while the channel is full.
 pub type EventSender = mpsc::Sender<RuntimeEvent>;
 
 /// A container that a runtime found when the agent started.
@@ -57,7 +57,7 @@ pub type EventSender = mpsc::Sender<RuntimeEvent>;
 pub struct Found {
     pub incarnation: u64,
     pub epoch: u64,
-    /// Boot under which it was ordered, if known.
+    /// Boot under which the container was ordered, if known.
     pub boot_id: Option<String>,
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
@@ -72,32 +72,31 @@ pub struct Piece {
 }
 
 pub trait Runtime: Send + Sync {
-    /// Names of the available runtimes, for the inventory. May change.
+    /// Returns the names of the available runtimes, for the inventory. They may change.
     fn offers(&self) -> Vec<String>;
 
-    /// Labels of the node.
+    /// Returns the labels of the node.
     fn labels(&self) -> BTreeMap<String, String>;
 
     /// Finds the containers of a previous agent, and watches live ones. A container reported as
     /// [`Evidence::Untouched`] cannot start any more.
     ///
-    /// # Errors
-    /// If the machine cannot be inspected.
+    /// # Errors If the state of the node cannot be inspected.
     fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>>;
 
-    /// Starts it and returns at once. The intent is already in the journal.
+    /// Starts the container and returns at once. The intent is already in the journal.
     fn launch(&self, container: Container);
 
-    /// Asks it to end, gracefully first.
+    /// Requests the container to end, gracefully first.
     fn stop(&self, id: &AllocationId);
 
     /// Deletes the data of an ended container.
     fn forget(&self, id: &AllocationId);
 
-    /// At most `most` bytes of output from `offset` on, among the last `backlog` bytes.
+    /// Returns at most `most` bytes of output from `offset` on, among the last `backlog` bytes.
     fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece>;
 
-    /// Whether containers ever have output.
+    /// Returns whether containers ever have output.
     fn writes(&self) -> bool {
         true
     }

@@ -1,7 +1,7 @@
 //! `supervise DIR`: a small process around one container. It outlives the agent.
 //!
-//! It starts the program once, stores its output within a limit, ends it on request, kills all
-//! processes the program leaves behind, and writes the exit. It uses no async runtime and no
+//! It starts the program once, stores its output within a limit, and ends it on request. It kills
+//! all processes that the program leaves, and writes the exit. It uses no async runtime and no
 //! network.
 //!
 //! Invariants:
@@ -51,48 +51,49 @@ pub const EXIT: &str = "exit.json";
 
 pub use kill::{STUCK, Stuck, reason};
 
-/// The program to run. Written by the agent; private, because it may contain tokens.
+/// Program to run. The agent writes it to a private file, because it may contain tokens.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
     pub id: AllocationId,
     pub incarnation: u64,
     pub epoch: u64,
     pub argv: Vec<String>,
-    /// The complete environment; nothing is inherited (S17).
+    /// Complete environment. The program inherits no other variable (S17).
     pub environment: BTreeMap<String, String>,
     pub working_directory: PathBuf,
     pub stop_grace_ms: u64,
     pub output_limit_bytes: u64,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
-    /// Cgroups to join.
+    /// Paths of the cgroups to join.
     pub groups: Vec<PathBuf>,
-    /// Maximum number of processes of its account, if no cgroup limits them.
+    /// Maximum number of processes of the account. `None` if a cgroup limits them.
     #[serde(default)]
     pub processes_limit: Option<u64>,
-    /// Boot under which it was ordered; empty if written by an old agent.
+    /// Boot under which the container was ordered. Empty if an old agent wrote it.
     #[serde(default)]
     pub boot_id: String,
-    /// The working directory is the default one, which the account may not be able to reach. The
-    /// supervisor enters it before it drops privileges.
+    /// Whether the working directory is the default one, which the account may not be able to
+    /// reach. The supervisor enters it before it drops privileges.
     #[serde(default)]
     pub own_directory: bool,
-    /// The program is the task runner of Hayward; a failed start is never the user's fault.
+    /// Whether the program is the task runner of Hayward. A failed start is then never the user's
+    /// fault.
     #[serde(default)]
     pub own_program: bool,
-    /// The lease file of the node, for exclusive work.
+    /// Path of the lease file of the node, for exclusive work.
     #[serde(default)]
     pub lease: Option<PathBuf>,
 }
 
-/// Written when the program has started.
+/// Record that the program has started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Started {
     pub program: Identity,
     pub at: Timestamp,
 }
 
-/// The supervisor of a directory. None if an agent claimed it to prevent a supervisor.
+/// Supervisor of a directory. `None` if an agent claimed it to prevent a supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
     pub supervisor: Option<Identity>,
@@ -111,9 +112,10 @@ pub fn main(dir: &Path) -> ExitCode {
 
 fn begin(dir: &Path) -> io::Result<()> {
     sandbox::close_inherited();
-    // First of all: from here on a stop request is kept until it can be handled.
+    // Signals come first. From here on a stop request is recorded until it can be handled.
     let signals = Signals::listen()?;
-    // Detaches from the signals of the terminal. Fails if it is already a session leader.
+    // The supervisor leaves the session of the terminal and its signals. This fails if it already
+    // leads a session.
     let _ = nix::unistd::setsid();
     nix::sys::prctl::set_child_subreaper(true)?;
     let claim = Claim {
@@ -175,18 +177,18 @@ struct Supervisor<'a> {
     dir: &'a Path,
     spec: LaunchSpec,
     signals: Signals,
-    /// Only for exclusive work.
+    /// Lease of exclusive work. `None` for other work.
     lease: Option<WatchedLease>,
     stop: Option<Stop>,
-    /// Set while processes are being killed.
+    /// Schedule of kill attempts, set while processes are being killed.
     retry: Option<KillRetry>,
 }
 
 /// A stop request.
 struct Stop {
-    /// SIGTERM was sent.
+    /// Whether SIGTERM was sent.
     signalled: bool,
-    /// End of the grace; none once the kill has begun.
+    /// End of the grace. `None` once the kill has begun.
     force_at: Option<Instant>,
     cause: StopCause,
 }
@@ -299,7 +301,7 @@ impl Supervisor<'_> {
         command.spawn()
     }
 
-    /// Reports the start: first to the agent through the pipe, then on disk.
+    /// Reports the start to the agent through the pipe, then on disk.
     fn report_started(&self, child: &Child) {
         let Some(program) = Identity::from_pid(child.id()) else {
             return;
@@ -309,7 +311,7 @@ impl Supervisor<'_> {
             at: SystemClock.now(),
         };
         send(&started);
-        // Without it, a later agent reports `launch_unknown`.
+        // If this file is missing, a later agent reports `launch_unknown`.
         let _ = files::replace_json(&self.dir.join(STARTED), &started);
         fault_points::pass(Point::StartedAfter);
     }
@@ -332,7 +334,7 @@ impl Supervisor<'_> {
                 }
             }
             if ended(leader) {
-                // Not yet waited for, so the process group id cannot be reused.
+                // The leader was not yet waited for, so the process group id cannot be reused.
                 let _ = killpg(leader, Signal::SIGKILL);
                 return child.wait();
             }
@@ -340,7 +342,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Kills remaining processes when due, and reports if they do not end.
+    /// Kills remaining processes when a kill is due, and reports if they do not end.
     fn retry_kill(&mut self, leader: Option<Pid>) {
         let now = Instant::now();
         let Some(retry) = &mut self.retry else {
@@ -410,7 +412,7 @@ impl Supervisor<'_> {
         let Some(lease) = &mut self.lease else {
             return;
         };
-        // Without a timer, exclusive work must not run.
+        // If the timer cannot be set, exclusive work must not run.
         let left = match lease.step().unwrap_or(Step::Force) {
             Step::Run { .. } => return,
             Step::End { force_at_ms } => force_at_ms.saturating_sub(boottime_ms()),
@@ -471,7 +473,7 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Whether the program has ended; it stays waitable. Reaps orphans it left behind.
+/// Returns whether the program has ended. It can still be waited for. Reaps the orphans it left.
 fn ended(leader: Pid) -> bool {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {

@@ -1,8 +1,8 @@
-//! `run-tasks`: leases batches of tasks from job-converter, runs them, and reports in batches.
+//! `run-tasks` leases batches of tasks from job-converter, runs them, and reports in batches.
 //!
 //! [`lease_loop`] calls job-converter, worker threads run tasks, and [`queue`] connects them.
-//! Simulated machines use the same loop. No task runs under an expired lease (I4), and an outcome
-//! is kept until it was accepted.
+//! Simulated nodes use the same loop. No task runs under an expired lease (I4), and an outcome
+//! stays in the queue until it was accepted.
 
 pub mod lease_loop;
 pub mod queue;
@@ -41,7 +41,8 @@ impl TaskSource {
         }
     }
 
-    /// The current certificate authority as PEM text, because work cannot read the agent's files.
+    /// Returns the current certificate authority as PEM text, because work cannot read the agent's
+    /// files.
     fn authority_now(&self) -> Option<Arc<str>> {
         let pem = self.authority.as_ref()?.pem();
         pem.inspect_err(|error| tracing::error!(error = format!("{error:#}"), "no authority"))
@@ -121,7 +122,7 @@ pub fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<()> {
     let assignment = Assignment::from_environment()?;
-    // Before any thread starts.
+    // The runtime is created before any thread starts.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

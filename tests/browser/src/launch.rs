@@ -16,7 +16,8 @@ use crate::program::chromium;
 
 /// Limit for a start on a busy machine. It normally takes a quarter of a second.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Ends the browser together with the process that started it, if the system supports that.
+/// Script that starts the browser. The browser ends together with the process that started it, if
+/// the system supports that.
 const LAUNCHER: &str = r#"#!/bin/sh
 if command -v setpriv >/dev/null; then
   exec setpriv --pdeathsig KILL -- "$HAYWARD_TEST_CHROMIUM" "$@"
@@ -27,16 +28,15 @@ exec "$HAYWARD_TEST_CHROMIUM" "$@"
 /// A browser for one test.
 pub struct Browser {
     driver: Driver,
-    /// Passes commands to the browser and events from it.
+    /// Task that passes commands to the browser and receives its events.
     messages: JoinHandle<()>,
     _folder: tempfile::TempDir,
 }
 
 impl Browser {
-    /// None, with a printed note, if no browser is installed.
+    /// Starts a browser. Prints a note and returns `None` if no browser is installed.
     ///
-    /// # Panics
-    /// If the browser does not start, or if one is required and none is installed.
+    /// # Panics If the browser does not start, or if one is required and none is installed.
     pub async fn start() -> Option<Self> {
         let program = chromium()?;
         let folder = tempfile::tempdir().expect("a folder");
@@ -50,7 +50,7 @@ impl Browser {
         })
     }
 
-    /// An empty window with its own cookies and cache.
+    /// Opens an empty window with its own cookies and cache.
     pub async fn page(&self) -> Page {
         let context = CreateBrowserContextParams::default();
         let context = self.driver.create_browser_context(context).await;
@@ -64,7 +64,7 @@ impl Browser {
         Page::watched(page).await
     }
 
-    /// Asks the browser to end and waits for that.
+    /// Requests the browser to end, and waits until it has.
     pub async fn close(mut self) {
         if self.driver.close().await.is_err() {
             let _ = self.driver.kill().await;

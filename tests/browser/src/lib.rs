@@ -6,7 +6,7 @@
 //! visibly. Each [`Page`] is a window with its own cookies and cache. It records every request and
 //! every error of its console.
 //!
-//! Failures here panic, because a test without its browser has no result.
+//! Failures panic, because a test without its browser has no result.
 
 mod launch;
 mod page;

@@ -105,7 +105,7 @@ impl Page {
         gone.unwrap_or_else(|error| panic!("{url} does not open: {error}"));
     }
 
-    /// The value of a JavaScript expression, which may be a promise.
+    /// Returns the value of a JavaScript expression, which may be a promise.
     pub async fn value<T: DeserializeOwned>(&self, expression: &str) -> T {
         let found = self.driver.evaluate(expression).await;
         let found = found.unwrap_or_else(|error| panic!("{expression}: {error}"));
@@ -120,14 +120,14 @@ impl Page {
         .await;
     }
 
-    /// All requests in order. Data URLs are left out.
+    /// Returns all requests in order, except for data URLs.
     pub fn requests(&self) -> Vec<Request> {
         let all = self.record.lock().requests.clone();
         let inside = |it: &Request| it.url.starts_with("data:") || it.url.starts_with("about:");
         all.into_iter().filter(|it| !inside(it)).collect()
     }
 
-    /// All errors of the console, in order.
+    /// Returns all errors of the console, in order.
     pub fn errors(&self) -> Vec<String> {
         self.record.lock().errors.clone()
     }
@@ -140,7 +140,7 @@ impl Page {
     }
 }
 
-/// A value of a script as the console shows it.
+/// Formats a value of a script as the console shows it.
 fn text(value: &RemoteObject) -> String {
     let plain = value.value.as_ref().map(ToString::to_string);
     value

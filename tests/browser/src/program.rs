@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-/// Variable: the browser program to use instead of the one found.
+/// Variable with the browser program to use. If it is not set, an installed one is searched.
 const CHOSEN: &str = "HAYWARD_TEST_CHROMIUM";
-/// Variable: `required` if a test must fail without a browser.
+/// Variable with the value `required` if a test must fail without a browser.
 const WANTED: &str = "HAYWARD_TEST_BROWSER";
 const NAMES: [&str; 4] = [
     "chromium",
@@ -13,10 +13,10 @@ const NAMES: [&str; 4] = [
     "google-chrome-stable",
 ];
 
-/// The first browser found. None, with a printed note, if there is none and none is required.
+/// Returns the first browser that is found. Prints a note and returns `None` if there is none and
+/// none is required.
 ///
-/// # Panics
-/// If a browser is required and there is none.
+/// # Panics If a browser is required and there is none.
 pub fn chromium() -> Option<PathBuf> {
     let chosen = std::env::var_os(CHOSEN).map(PathBuf::from);
     let found = chosen.or_else(|| NAMES.iter().find_map(|name| in_path(name)));

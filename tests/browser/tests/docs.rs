@@ -5,9 +5,9 @@ use hayward_tests_browser::{Browser, Page};
 use hayward_tests_fleet::TestFleet;
 use serde_json::Value;
 
-/// JavaScript: the number of operations on the page, each in a block that opens.
+/// JavaScript expression for the number of operations on the page. Each is in a block that opens.
 const SHOWN: &str = "document.querySelectorAll('.opblock').length";
-/// JavaScript: the title that Swagger UI took from the document.
+/// JavaScript expression for the title that Swagger UI took from the document.
 const TITLE: &str = "document.querySelector('.info .title')?.firstChild?.textContent ?? ''";
 
 async fn document(fleet: &TestFleet, service: &str) -> Value {

@@ -1,5 +1,5 @@
 //! Promises that are checked after each phase, one function each. A check waits for its state with
-//! a generous limit. A state that does not come about is a violation.
+//! a generous limit. A state that is not reached is a violation.
 
 mod ends;
 mod proofs;
@@ -24,12 +24,12 @@ pub struct Violation {
     pub what: String,
 }
 
-/// The result of a check: an error names the violation.
+/// Result of a check. An error names the violation.
 type Outcome = anyhow::Result<()>;
 
 /// Runs the checks of a list one after the other and collects the violations.
 macro_rules! all_of {
-    // Proofs are written already and need no waiting.
+    // Proofs are already written, so their checks do not wait.
     (@ proofs :: $check:ident, $scene:expr) => { proofs::$check($scene) };
     (@ $module:ident :: $check:ident, $scene:expr) => { $module::$check($scene).await };
     ($scene:expr, [$($module:ident :: $check:ident),* $(,)?]) => {{
@@ -47,7 +47,7 @@ macro_rules! all_of {
     }};
 }
 
-/// Checks while the work of the phase is still there.
+/// Runs the checks that need the work of the phase.
 pub async fn in_the_calm(scene: &Scene<'_>) -> Vec<Violation> {
     all_of!(
         scene,
@@ -60,7 +60,7 @@ pub async fn in_the_calm(scene: &Scene<'_>) -> Vec<Violation> {
     )
 }
 
-/// Checks after all orders that hinder work were withdrawn.
+/// Runs the checks that must hold after all orders that hinder work were withdrawn.
 pub async fn after_space_is_free_again(scene: &Scene<'_>) -> Vec<Violation> {
     all_of!(
         scene,
@@ -80,7 +80,7 @@ pub async fn after_space_is_free_again(scene: &Scene<'_>) -> Vec<Violation> {
     )
 }
 
-/// Checks after all work was cancelled.
+/// Runs the checks that must hold after all work was cancelled.
 pub async fn at_the_end(scene: &Scene<'_>) -> Vec<Violation> {
     all_of!(
         scene,

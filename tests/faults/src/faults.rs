@@ -1,4 +1,4 @@
-//! Injects faults and repairs what they broke when their time is over.
+//! Injects faults, and repairs their damage when their time is over.
 
 mod clock;
 mod containers;
@@ -18,9 +18,9 @@ use crate::plan::{Actor, Disk, Fault, Lines};
 pub enum Injected {
     /// No repair is needed.
     Done,
-    /// The fault lasts until this repair.
+    /// The fault lasts until its repair.
     Until(Mend),
-    /// There was no target, or the machine does not allow this fault.
+    /// The fault had no target, or the machine does not allow it.
     Skipped(&'static str),
 }
 

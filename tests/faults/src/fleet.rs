@@ -25,7 +25,7 @@ use wires::Wires;
 
 pub use start::{LOST_MS, start};
 
-/// Longer than any state takes to come about on a busy machine.
+/// Time limit for a state. It is longer than any state needs on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(4);
 
 pub struct Fleet {
@@ -38,7 +38,7 @@ pub struct Fleet {
     ports: BTreeMap<Replica, u16>,
     running: BTreeMap<Actor, Child>,
     paused: BTreeSet<Actor>,
-    /// Unexpected ends of processes.
+    /// Processes that ended unexpectedly.
     pub own_ends: Vec<OwnEnd>,
 }
 
@@ -47,7 +47,7 @@ pub struct Fleet {
 pub struct OwnEnd {
     pub actor: Actor,
     pub status: ExitStatus,
-    /// The end of its log.
+    /// Last part of the log of the process.
     pub log_end: String,
 }
 
@@ -58,13 +58,13 @@ impl fmt::Display for OwnEnd {
 }
 
 impl Fleet {
-    /// A client with the token of that name, for a service as users reach it.
+    /// Returns a client with the token of that name, for a service as users reach it.
     pub fn client(&self, service: Service, token: &str) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path(token));
         Client::from_list(&self.wires.urls(Caller::Users, service), token)
     }
 
-    /// A client of one replica alone.
+    /// Returns a client of one replica alone.
     pub fn client_of(&self, replica: Replica, token: &str) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path(token));
         Client::from_list(&format!("http://127.0.0.1:{}", self.ports[&replica]), token)
@@ -78,7 +78,7 @@ impl Fleet {
         self.paused.contains(&actor)
     }
 
-    /// `kill -9`, and waits until the process is gone.
+    /// Kills a process with `kill -9`, and waits until it is gone.
     pub fn kill(&mut self, actor: Actor) -> anyhow::Result<()> {
         let Some(mut child) = self.running.remove(&actor) else {
             return Ok(());
@@ -140,17 +140,17 @@ impl Fleet {
         line.chars().take(300).collect()
     }
 
-    /// The state folder of an agent.
+    /// Returns the state folder of an agent.
     pub fn agent_folder(&self, agent: Agent) -> &Path {
         self.disks.folder(Disk::Agent(agent))
     }
 
-    /// The file with the offset of the clock of a process, in milliseconds.
+    /// Returns the file with the offset of the clock of a process, in milliseconds.
     pub fn clock_file(&self, actor: Actor) -> PathBuf {
         self.dir.join("clocks").join(actor.to_string())
     }
 
-    /// Runs `hayward` as an operator does. Returns its status and all its output.
+    /// Runs `hayward` as an operator would. Returns its status and all its output.
     pub async fn operator(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
         let mut command = self.command(Caller::Users);
         command
@@ -166,7 +166,7 @@ impl Fleet {
         ))
     }
 
-    /// The program with the addresses of this caller and an otherwise empty environment.
+    /// Returns a command with the addresses of this caller and an otherwise empty environment.
     fn command(&self, caller: Caller) -> Command {
         let mut command = Command::new(&self.program);
         let inherited =
@@ -212,7 +212,7 @@ impl Fleet {
         }
     }
 
-    /// Lines of logs that report a panic.
+    /// Returns the lines of logs that report a panic.
     pub fn panics(&self) -> anyhow::Result<Vec<String>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(self.dir.join("logs"))? {
@@ -226,7 +226,7 @@ impl Fleet {
 }
 
 impl Drop for Fleet {
-    // A fleet that was not ended in order leaves no process behind.
+    // A fleet that was not ended in order must not leave any process.
     fn drop(&mut self) {
         for child in self.running.values_mut() {
             let _ = (child.kill(), child.wait());
@@ -236,7 +236,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Polls until `probe` succeeds or the limit is over. Then the error is that of the last attempt.
+/// Polls until `probe` succeeds. If the limit is over, returns the error of the last attempt.
 pub async fn wait<T>(
     what: &str,
     limit: Duration,

@@ -1,5 +1,5 @@
-//! `hayward-faults SEED MINUTES`: injects faults into a fleet and reports whether every promise was
-//! kept. The same seed gives the same sequence of faults.
+//! `hayward-faults SEED MINUTES` injects faults into a fleet and reports whether every promise
+//! held. The same seed gives the same sequence of faults.
 
 use std::process::ExitCode;
 use std::time::Duration;

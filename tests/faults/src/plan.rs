@@ -1,8 +1,8 @@
-//! The plan of a run from its seed alone: submissions, orders and faults of each phase. Pure: the
-//! same seed and number give the same phase on every machine.
+//! The plan of a run from its seed alone: submissions, orders and faults of each phase. The same
+//! seed and number give the same phase on every computer.
 //!
-//! A plan names targets that always exist (a replica, an agent, a connection). Targets that exist
-//! only while work runs are chosen by a drawn number among those that exist at that moment.
+//! A plan names targets that always exist (a replica, an agent, a connection). Other targets exist
+//! only while work runs. A drawn number chooses among those that exist at that moment.
 
 mod draw;
 
@@ -49,7 +49,7 @@ impl Service {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Replica {
     pub service: Service,
-    /// 1 or 2.
+    /// Number of the replica, 1 or 2.
     pub number: u8,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Replica {
     }
 }
 
-/// An agent, from 1.
+/// An agent, by its number from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Agent(pub u8);
 
@@ -129,7 +129,7 @@ pub enum Lines {
     From(Caller),
     /// All connections to this replica.
     To(Replica),
-    /// One pair.
+    /// The connections of one caller to one replica.
     Between(Caller, Replica),
     /// Connections of a replica to the database.
     Database(Replica),
@@ -151,7 +151,7 @@ pub enum Inside {
     Program,
 }
 
-/// Chooses among the candidates of the moment.
+/// Number that chooses among the candidates of the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen(pub u32);
 
@@ -210,7 +210,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The kind under which the fault is counted.
+    /// Returns the kind under which the fault is counted.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Kill {
@@ -276,13 +276,13 @@ impl Fault {
 /// Work that users submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// All its tasks succeed, if they can.
+    /// A job whose tasks all succeed, if they can.
     Job {
         tasks: u64,
         rest_ms: u64,
         queued: bool,
     },
-    /// Tasks with an odd number fail each time.
+    /// A job whose tasks with an odd number fail each time.
     FailingJob {
         tasks: u64,
     },
@@ -290,7 +290,7 @@ pub enum Work {
         instances: u32,
         standbys: u32,
     },
-    /// Never two at once.
+    /// A service of which two processes never run at once.
     ExclusiveService,
     Reservation,
     Gang {
@@ -343,6 +343,6 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
     pub number: PhaseNumber,
-    /// In order of time.
+    /// Steps in order of time.
     pub steps: Vec<Step>,
 }

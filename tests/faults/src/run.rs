@@ -93,10 +93,9 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs in a fresh folder, which is kept when a promise was broken.
+/// Runs in a fresh folder. The folder stays if a promise was broken.
 ///
-/// # Errors
-/// When the fleet cannot be started or changed. The run has no result then.
+/// # Errors If the fleet cannot be started or changed. The run has no result then.
 pub async fn run(course: Course) -> anyhow::Result<Summary> {
     let Seed(seed) = course.seed;
     let name = format!("hayward-faults-{seed}-{}", std::process::id());
@@ -181,7 +180,7 @@ struct Story<'a> {
     doors: &'a Doors,
     ledger: &'a Shared,
     phase: PhaseNumber,
-    /// Repairs and their times.
+    /// Repairs that are still to be made, and their times.
     repairs: Vec<(Instant, Repair)>,
     /// Time of the last check for processes that ended by themselves.
     checked_at: Instant,
@@ -230,7 +229,7 @@ impl Story<'_> {
         tokio::task::spawn_local(work::submit(self.doors.clone(), shared, at));
     }
 
-    /// Makes the repairs that are due until then.
+    /// Makes the repairs that are due before `then`.
     async fn until(&mut self, then: Instant) -> anyhow::Result<()> {
         loop {
             if self.checked_at.elapsed() >= CHECK_INTERVAL {
@@ -255,7 +254,7 @@ impl Story<'_> {
         }
     }
 
-    /// Makes all repairs, in their order.
+    /// Makes all repairs in order.
     async fn calm(&mut self) -> anyhow::Result<()> {
         self.repairs.sort_by_key(|(at, _)| *at);
         for (_, repair) in std::mem::take(&mut self.repairs) {

@@ -1,5 +1,5 @@
-//! The work of users, and the proofs of its runs: each run of a task writes lines with a random
-//! number of the kernel into a file of its own, and its outcome has to show that number.
+//! The work of users, and the proofs of its runs. Each run of a task writes lines with a random
+//! number of the kernel into a file of its own. The outcome of the run has to show that number.
 
 mod bodies;
 mod orders;
@@ -30,7 +30,7 @@ pub struct Doors {
     pub jobs: Client,
     pub containers: Client,
     pub operators: BTreeMap<Service, Client>,
-    /// The folder of the tokens of pool owners.
+    /// Folder of the tokens of pool owners.
     keys: PathBuf,
     /// Addresses of rm-scheduler, for owners of pools.
     scheduler: String,
@@ -53,7 +53,7 @@ impl Doors {
         })
     }
 
-    /// The client that submits this kind of work.
+    /// Returns the client that submits this kind of work.
     pub fn of_work(&self, work: Work) -> &Client {
         match work {
             Work::Pool { .. } => &self.operators[&Service::RmScheduler],
@@ -73,18 +73,18 @@ pub enum Cancelled {
 /// One submission.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Its idempotency key, and its name.
+    /// Idempotency key of the submission, which is also its name.
     pub key: String,
     pub work: Work,
-    /// Set when it was acknowledged.
+    /// Id of the work. `None` until the submission was acknowledged.
     pub id: Option<String>,
     pub cancelled: Cancelled,
-    /// Its folder of proofs.
+    /// Folder of the proofs of its runs.
     pub proofs: PathBuf,
 }
 
 impl Item {
-    /// Its path by its id.
+    /// Returns the path of the work. Returns `None` if its id is not known.
     pub fn path(&self) -> Option<String> {
         let id = self.id.as_ref()?;
         Some(format!("/v1/{}/{id}", collection(self.work)))
@@ -109,18 +109,18 @@ fn collection(work: Work) -> &'static str {
 #[derive(Debug, Clone)]
 pub struct Given {
     pub order: Order,
-    /// Its path, for reading its state.
+    /// Path for reading the state of the order.
     pub path: String,
 }
 
-/// All requests of a phase that were acknowledged.
+/// All requests of a phase.
 #[derive(Default)]
 pub struct Ledger {
     pub items: Vec<Item>,
     pub given: Vec<Given>,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub open: usize,
-    /// Requests that were acknowledged.
+    /// Number of requests that were acknowledged.
     pub acknowledged: u64,
     /// Promises that were broken in answers.
     pub broken: Vec<String>,
@@ -145,7 +145,7 @@ impl Ledger {
         number
     }
 
-    /// An item that exists and was not cancelled.
+    /// Chooses an item that exists and was not cancelled.
     fn choose(&self, Chosen(number): Chosen, wanted: impl Fn(&Item) -> bool) -> Option<usize> {
         let there: Vec<usize> = (0..self.items.len())
             .filter(|at| {
@@ -157,7 +157,7 @@ impl Ledger {
     }
 }
 
-/// Another node of the pool of classes.
+/// Returns a node of the pool of classes.
 fn other_host(chosen: Chosen) -> Agent {
     let number = chosen.0 % u32::from(Agent::IN_CLASSES) + 1;
     Agent(u8::try_from(number).unwrap_or(1))

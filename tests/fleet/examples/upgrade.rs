@@ -1,5 +1,5 @@
 //! Upgrade from the previous version to this one and back, one process after the other, while work
-//! runs. The two versions run side by side on the tables of this one (A17).
+//! runs. The two versions run at the same time on the tables of this one (A17).
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_mins(2);
 const TASKS: u64 = 1_000;
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
-/// Runs the program that will replace the running one, as an operator does.
+/// Runs the program that will replace the running one, as an operator would.
 fn operator(fleet: &TestFleet, words: &[&str]) -> String {
     let mut command = fleet.command("operator");
     command
@@ -63,7 +63,7 @@ async fn works(fleet: &TestFleet) {
     assert_eq!(ends(&ada, &id, LIMIT).await.state, WorkState::Completed);
 }
 
-/// The argument is the program of the previous version. `tests/upgrade.sh` builds it.
+/// The argument is the path of the program of the previous version. `tests/upgrade.sh` builds it.
 #[tokio::main]
 async fn main() {
     let before = std::env::args_os().nth(1);

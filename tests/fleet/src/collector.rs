@@ -31,7 +31,7 @@ struct Received {
     hangs: AtomicBool,
 }
 
-/// A collector on a port of its own. It ends with the test.
+/// A telemetry collector on a port of its own. It stops when it is dropped.
 pub struct Collector {
     pub endpoint: String,
     received: Arc<Received>,
@@ -61,7 +61,7 @@ pub struct Measurement {
     pub unit: String,
     pub kind: &'static str,
     pub attributes: Attributes,
-    /// The number of observations of a histogram.
+    /// Last value of the series. For a histogram it is the number of observations.
     pub value: f64,
 }
 
@@ -79,7 +79,7 @@ async fn receive(
     received.bodies.lock().entry(kind).or_default().push(body);
 }
 
-/// Bodies of the fleet are plain, other collectors compress them.
+/// Unpacks a body. The fleet sends plain bodies, but other collectors compress them.
 fn unpacked(headers: &HeaderMap, body: Bytes) -> Bytes {
     if headers.get(CONTENT_ENCODING).is_none_or(|it| it != "gzip") {
         return body;
@@ -107,7 +107,7 @@ impl Collector {
         }
     }
 
-    /// With another collector in front, if one is configured.
+    /// Starts with another collector between the fleet and this one, if one is configured.
     pub async fn start_behind_another() -> Self {
         let mut own = Self::start().await;
         own.relay = Relay::before(&own.endpoint).await;
@@ -117,12 +117,12 @@ impl Collector {
         own
     }
 
-    /// Stops answering requests, or answers them again.
+    /// Stops answering requests if `hangs`, and otherwise answers them again.
     pub fn hang(&self, hangs: bool) {
         self.received.hangs.store(hangs, Ordering::SeqCst);
     }
 
-    /// Every received byte, as text where it is text.
+    /// Returns every received byte, as text where it is text.
     pub fn everything(&self) -> String {
         let bodies = self.received.bodies.lock();
         let all = bodies.values().flatten();
@@ -160,7 +160,7 @@ impl Collector {
         spans
     }
 
-    /// Log records, each with the process that wrote it.
+    /// Returns all log records, each with the process that wrote it.
     pub fn logs(&self) -> Vec<(String, LogRecord)> {
         let mut logs = Vec::new();
         for request in self.all::<ExportLogsServiceRequest>("logs") {
@@ -174,7 +174,7 @@ impl Collector {
         logs
     }
 
-    /// Every series that ever arrived, with its last value.
+    /// Returns every series that ever arrived, with its last value.
     pub fn metrics(&self) -> Vec<Measurement> {
         let mut last: BTreeMap<(String, String, Attributes), Measurement> = BTreeMap::new();
         for request in self.all::<ExportMetricsServiceRequest>("metrics") {
@@ -235,7 +235,7 @@ fn value_of(point: &NumberDataPoint) -> f64 {
     }
 }
 
-/// Attributes as text.
+/// Converts attributes to text.
 pub fn text_of(attributes: &[KeyValue]) -> Attributes {
     let pairs = attributes.iter();
     pairs

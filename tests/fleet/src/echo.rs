@@ -4,7 +4,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Answers every line with its own pid in front. In Perl, because every user may run it.
+/// Program that answers every line with its own pid in front. It is in Perl, because every account
+/// can run that.
 const PROGRAM: &str = r#"
 use IO::Socket::INET;
 my $port = IO::Socket::INET->new(
@@ -16,7 +17,7 @@ while (my $caller = $port->accept) {
 }
 "#;
 
-/// Answers of the next process after which it counts as settled.
+/// Number of answers of the next process after which it counts as settled.
 const SETTLED: u64 = 50;
 
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +28,7 @@ pub struct Echo {
 /// The observations of a client that sends requests all the time.
 #[derive(Debug, Clone, Copy)]
 pub struct Availability {
-    /// Longest time without an answer.
+    /// Longest time between two answers.
     pub away: Duration,
     pub answers: u64,
     /// Pid in the last answer.
@@ -41,7 +42,7 @@ impl Default for Echo {
 }
 
 impl Echo {
-    /// On a port that is free now.
+    /// Creates a service on a port that is free now.
     pub fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -53,7 +54,7 @@ impl Echo {
         ["/usr/bin/perl", "-e", PROGRAM, &number].map(str::to_owned)
     }
 
-    /// Pid of the process that answers.
+    /// Returns the pid of the process that answers.
     pub fn ask(self) -> Option<u64> {
         let limit = Duration::from_millis(500);
         let address = ([127, 0, 0, 1], self.port).into();
@@ -66,8 +67,8 @@ impl Echo {
         (text == "hello").then(|| pid.parse().ok())?
     }
 
-    /// Sends requests until another process than the first has answered for a while, or time is
-    /// over.
+    /// Sends requests until another process than the first has answered for a while, or until the
+    /// limit.
     pub fn keep_asking(self, first: u64, limit: Duration) -> Availability {
         let (mut at, deadline) = (Instant::now(), Instant::now() + limit);
         let mut seen = Availability {

@@ -8,7 +8,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Frames to this address are lost.
+/// Hardware address that no interface has. Frames to this address are lost.
 const UNUSED_ADDRESS: &str = "02:48:ff:ff:ff:ff";
 const INSIDE: &str = "up0";
 
@@ -16,9 +16,9 @@ const INSIDE: &str = "up0";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     Nothing,
-    /// The island receives nothing and sends.
+    /// Frames to the island are lost. Frames from it arrive.
     ToIt,
-    /// The island receives and its frames are lost.
+    /// Frames from the island are lost. Frames to it arrive.
     FromIt,
     Everything,
 }
@@ -30,13 +30,13 @@ pub struct Island {
 }
 
 impl Island {
-    /// # Errors
-    /// The reason why this machine or user cannot create one. The test prints it and skips.
+    /// # Errors Returns the reason why this machine or user cannot create an island. The test
+    /// prints it and skips.
     pub fn new() -> Result<Self, String> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let own = u16::try_from(std::process::id() % 1_024).expect("small") * 16;
         let mut last = String::new();
-        // Numbers are shared by everything on this machine. A used one is skipped.
+        // All processes of this machine share the numbers. A number in use is skipped.
         for _ in 0..64 {
             let number = (own + NEXT.fetch_add(1, Ordering::Relaxed)) % 16_384;
             let name = format!("hw{number}");
@@ -92,7 +92,7 @@ impl Island {
         ))
     }
 
-    /// The address of the host on the island.
+    /// Returns the address of the host on the island.
     pub fn host(&self) -> String {
         self.address(1)
     }
@@ -111,7 +111,7 @@ impl Island {
         format!("02:48:{high:02x}:{low:02x}:00:{last:02x}")
     }
 
-    /// The command, run on the island. It keeps its process id.
+    /// Wraps a program so that it runs on the island. It keeps its process id.
     pub fn around(&self, program: &std::path::Path) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -123,7 +123,7 @@ impl Island {
 
 impl Drop for Island {
     fn drop(&mut self) {
-        // Processes on the island may live a little longer. The interfaces are removed now.
+        // Processes on the island may live a little longer, but the interfaces are removed now.
         drop(ip(&format!("link delete {}", self.name)));
         drop(ip(&format!("netns delete {}", self.name)));
     }

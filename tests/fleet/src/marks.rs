@@ -1,5 +1,5 @@
-//! A program that writes a mark all the time, with the clock of the machine, which all nodes of a
-//! test share.
+//! A program that writes marks all the time. A mark is a time of the machine clock, which all nodes
+//! of a test share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use hayward_vocabulary::AllocationId;
 
 pub struct Marks(PathBuf);
 
-/// Hundredths of a second since the boot.
+/// A time in hundredths of a second since the boot.
 pub type Mark = u64;
 
 impl Marks {
     pub fn new(dir: &Path, name: &str) -> Self {
         let file = dir.join(format!("{name}.marks"));
         std::fs::write(&file, "").expect("a file");
-        // Programs may run under another account.
+        // The program may run under another account.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
         std::fs::set_permissions(&file, open).expect("open to all");
         Self(file)
@@ -30,14 +30,14 @@ impl Marks {
         vec!["sh".into(), "-c".into(), script]
     }
 
-    /// The program ignores the request to end.
+    /// Returns a command that ignores the request to end.
     pub fn stubborn(&self) -> Vec<String> {
         let mut command = self.command();
         command[2].insert_str(0, "trap '' TERM; ");
         command
     }
 
-    /// First and last mark of each allocation, in the order of the first.
+    /// Returns the first and last mark of each allocation, in the order of the first.
     pub fn lives(&self) -> Vec<(AllocationId, Mark, Mark)> {
         let text = std::fs::read_to_string(&self.0).expect("marks");
         let mut lives: BTreeMap<&str, (Mark, Mark)> = BTreeMap::new();
@@ -68,7 +68,7 @@ impl Marks {
         life.map(|(_, _, last)| *last)
     }
 
-    /// Each allocation began after the one before it had ended (I4).
+    /// Asserts that each allocation began after the previous one had ended (I4).
     pub fn never_two(&self) {
         for pair in self.lives().windows(2) {
             assert!(pair[0].2 < pair[1].1, "two at once: {pair:?}");

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Every process at one instant.
+/// All processes at one instant, by pid.
 struct Processes(BTreeMap<i32, Process>);
 
 struct Process {
     parent: i32,
-    /// Its arguments, one after the other.
+    /// Arguments of the process, joined by spaces.
     line: String,
 }
 
@@ -32,7 +32,7 @@ impl Processes {
         found.map(|(pid, _)| *pid)
     }
 
-    /// A process and all its descendants, parents first.
+    /// Returns a process and all its descendants, parents first.
     fn descendants(&self, root: i32) -> Vec<i32> {
         let mut found = vec![root];
         let mut at = 0;
@@ -60,12 +60,12 @@ fn seen(pid: i32) -> Option<Process> {
     })
 }
 
-/// Supervisors of the containers whose folders are below this one.
+/// Returns the supervisors of the containers whose folders are below this one.
 pub fn supervisors(below: &Path) -> Vec<i32> {
     Processes::now().supervisors(below).collect()
 }
 
-/// These supervisors and all their descendants, parents first.
+/// Returns these supervisors and all their descendants, parents first.
 pub fn supervised(below: &Path) -> Vec<i32> {
     let processes = Processes::now();
     let supervisors: Vec<i32> = processes.supervisors(below).collect();
@@ -75,8 +75,8 @@ pub fn supervised(below: &Path) -> Vec<i32> {
     all.flatten().collect()
 }
 
-/// Number of processes below these supervisors that have this word in their arguments. The empty
-/// word counts all of them.
+/// Counts the processes below these supervisors that have this word in their arguments. The empty
+/// word matches all of them.
 pub fn count(below: &Path, word: &str) -> usize {
     let processes = Processes::now();
     let supervisors: Vec<i32> = processes.supervisors(below).collect();

@@ -5,14 +5,14 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Builds the program unless it is as new as the libraries of these tests. A test run of the whole
-/// workspace has built it already, with features that a build of one package does not unify.
-/// Calling cargo in that case would compile every service a second time.
+/// workspace has already built it, with features that a build of one package does not unify. A call
+/// of cargo would then compile every service a second time.
 pub fn hayward() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let own = std::env::current_exe().expect("this program");
         let folder = own.parent().expect("a folder");
-        // target/<profile>/deps/<test>, or target/<profile>/<program>
+        // The test is target/<profile>/deps/<test>, or target/<profile>/<program>.
         let profile = match folder.file_name() {
             Some(name) if name == "deps" => folder.parent().expect("target/<profile>"),
             _ => folder,
@@ -25,7 +25,7 @@ pub fn hayward() -> &'static Path {
     })
 }
 
-/// Whether no library of the same name and no source file is younger than the program.
+/// Returns whether no library of the same name and no source file is newer than the program.
 fn fresh(program: &Path, libraries: &Path) -> bool {
     let made = |path: &Path| path.metadata().and_then(|it| it.modified()).ok();
     let entry = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/hayward/src/main.rs");
@@ -56,7 +56,7 @@ fn build(profile: &Path) {
         build.arg("--release");
     }
     // Variables that cargo sets for the package under test are removed. A build script that reads
-    // them would run again here, and again in the next test run.
+    // them would otherwise run again here and in the next test run.
     let about = [
         "CARGO_MANIFEST_",
         "CARGO_PKG_",

@@ -1,5 +1,5 @@
-//! A collector of another vendor between the fleet and the collector of the test. Data that arrives
-//! here was read and written by a foreign program.
+//! A collector of another vendor between the fleet and the collector of the test. All data that
+//! arrives was read and written by another implementation.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use hayward_testkit::until_within;
 
-/// Variable with the program, a Rotel. `tests/collector.sh` installs one.
+/// Variable with the path of the other collector, which is Rotel. `tests/collector.sh` installs it.
 const PROGRAM: &str = "HAYWARD_COLLECTOR";
 
-/// It ends with the test.
+/// A running collector of another vendor. It is killed when it is dropped.
 pub(crate) struct Relay {
     program: Child,
     pub endpoint: String,
 }
 
 impl Relay {
-    /// `None` when no program is named.
+    /// Starts a collector in front of `endpoint`. Returns `None` if the variable is not set.
     pub async fn before(endpoint: &str) -> Option<Self> {
         let program = std::env::var_os(PROGRAM)?;
         let (http, grpc) = (free(), free());
@@ -42,7 +42,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The collector may have ended by itself.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }

@@ -24,9 +24,9 @@ pub use pace::{Agent, Pace};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
     Loopback,
-    /// From everywhere, islands included, without TLS.
+    /// All networks, islands included, without TLS.
     Open,
-    /// From everywhere, with TLS.
+    /// All networks, with TLS.
     Locked,
 }
 
@@ -40,7 +40,7 @@ pub struct TestFleet {
     pace: Pace,
     door: Door,
     databases: BTreeMap<String, String>,
-    /// Settings of every process.
+    /// Environment variables of every process.
     environment: Vec<(&'static str, String)>,
     /// Whether the clock of each process can be stepped.
     clocks: bool,
@@ -48,28 +48,28 @@ pub struct TestFleet {
 }
 
 impl TestFleet {
-    /// Postgres, keys and the five services, without agents.
+    /// Starts Postgres and the five services with their keys, but no agents.
     pub async fn start() -> Self {
         Self::at(Pace::default()).await
     }
 
-    /// The same with other times.
+    /// Starts a fleet with this pace.
     pub async fn at(pace: Pace) -> Self {
         Self::with(pace, Door::Loopback, Vec::new()).await
     }
 
-    /// The same with services that agents on islands can reach.
+    /// Starts a fleet whose services agents on islands can reach.
     pub async fn open() -> Self {
         Self::with(Pace::default(), Door::Open, Vec::new()).await
     }
 
-    /// The same with services that others can reach by TLS only.
+    /// Starts a fleet whose services can be reached from other networks by TLS only.
     pub async fn locked() -> Self {
         Self::with(Pace::default(), Door::Locked, Vec::new()).await
     }
 
-    /// The same with low rate limits. CPU fairness is off: on a slow machine it would keep a flood
-    /// below the limits (S28).
+    /// Starts a fleet with low rate limits. CPU fairness is off, because it would keep a flood
+    /// below the limits on a slow machine (S28).
     pub async fn strict() -> Self {
         let environment = vec![
             ("HAYWARD_REQUESTS_PER_SECOND", "500".to_owned()),
@@ -78,13 +78,13 @@ impl TestFleet {
         Self::with(Pace::default(), Door::Loopback, environment).await
     }
 
-    /// The same with these settings of every process.
+    /// Starts a fleet with this pace and these settings for every process.
     pub async fn set(pace: Pace, environment: Vec<(&'static str, String)>) -> Self {
         Self::with(pace, Door::Loopback, environment).await
     }
 
-    /// The same with a separate clock for each process. No node is declared lost, however busy this
-    /// machine is.
+    /// Starts a fleet with a separate clock for each process. No node is declared lost, however
+    /// busy this machine is.
     pub async fn with_clocks() -> Self {
         let schemas = prepare::SERVICES.map(|(_, schema)| schema);
         let (pace, door) = (Pace::patient(), Door::Loopback);
@@ -94,8 +94,8 @@ impl TestFleet {
         fleet
     }
 
-    /// Sets the wall clock of one process ahead of the machine's, or behind with a minus. The
-    /// process reads the offset twenty times a second.
+    /// Sets the wall clock of one process ahead of the machine's. A negative value sets it behind.
+    /// The process reads the offset twenty times a second.
     pub fn step_clock(&self, alias: &str, ahead_ms: i64) {
         assert!(self.clocks, "these clocks stand as the machine's");
         std::fs::write(self.clock_file(alias), ahead_ms.to_string()).expect("a clock");
@@ -105,7 +105,7 @@ impl TestFleet {
         self.dir.path().join(format!("{alias}.clock"))
     }
 
-    /// The same with this program, from the creation of tables and keys on.
+    /// Starts a fleet with this program, which also creates the tables and keys.
     pub async fn by(program: PathBuf) -> Self {
         let mut fleet = Self::empty(Pace::patient(), Door::Loopback, Vec::new(), &[]).await;
         fleet.program = program;
@@ -123,12 +123,12 @@ impl TestFleet {
         fleet
     }
 
-    /// The same, with telemetry sent to this collector at short intervals.
+    /// Starts a fleet that sends telemetry to this collector at short intervals.
     pub async fn collected(endpoint: &str) -> Self {
         Self::with_collector_variables(vec![("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned())]).await
     }
 
-    /// The same, with the collector in these variables.
+    /// Starts a fleet that sends telemetry, with the address of the collector in these variables.
     pub async fn with_collector_variables(mut environment: Vec<(&'static str, String)>) -> Self {
         environment.push(("HAYWARD_OTLP_INTERVAL_MS", "300".to_owned()));
         Self::with(Pace::patient(), Door::Loopback, environment).await
@@ -141,7 +141,7 @@ impl TestFleet {
         fleet
     }
 
-    /// Postgres with these tables, and keys.
+    /// Starts Postgres with its tables, and creates the keys.
     async fn empty(
         pace: Pace,
         door: Door,
@@ -190,7 +190,7 @@ impl TestFleet {
         self.services_are_ready().await;
     }
 
-    /// The same with agents `node-1` … on it.
+    /// Starts a fleet with the agents `node-1`, `node-2` and so on.
     pub async fn with_agents(count: u32) -> Self {
         let mut fleet = Self::start().await;
         for number in 1..=count {
@@ -200,7 +200,7 @@ impl TestFleet {
         fleet
     }
 
-    /// The address of its database for the administrator.
+    /// Returns the address of the database for its administrator.
     pub fn admin_url(&self) -> String {
         let role = prepare::SERVICES[0].1.name;
         self.databases[role].replacen(&format!("//{role}@"), "//postgres@", 1)
@@ -213,18 +213,18 @@ impl TestFleet {
         url
     }
 
-    /// The address of the database for the role of a service.
+    /// Returns the address of the database for the role of a service.
     pub fn database(&self, role: &str) -> &str {
         let url = self.databases.get(role);
         url.unwrap_or_else(|| panic!("no role {role}"))
     }
 
-    /// The state folder of the agent of a node.
+    /// Returns the state folder of the agent of a node.
     fn folder(&self, node: &str) -> PathBuf {
         self.dir.path().join("agents").join(node)
     }
 
-    /// A client of one service with the token of that name.
+    /// Returns a client of one service with the token of that name.
     pub fn client(&self, service: &str, token: &str) -> Client {
         let token = TokenSource::file(self.keys.token_path(token));
         Client::from_list(self.url(service), token).expect("a client")

@@ -14,7 +14,7 @@ use hayward_service::runtime::clock;
 use hayward_vocabulary::WorkId;
 use serde::Serialize;
 
-/// A job of `count` tasks with this command.
+/// Returns a job of `count` tasks with this command.
 pub fn job(command: &[&str], count: u64) -> JobSubmission {
     job_of(command, Tasks::Count(count))
 }
@@ -76,7 +76,7 @@ pub fn reservation() -> ReservationSubmission {
     }
 }
 
-/// Submits, and retries while services under test are down.
+/// Submits work, and retries while services under test are down.
 pub async fn submit<T: Serialize>(client: &Client, what: &str, body: &T) -> WorkId {
     let key = clock::fresh_uuid().to_string();
     let path = format!("/v1/{what}");
@@ -88,7 +88,7 @@ pub async fn submit<T: Serialize>(client: &Client, what: &str, body: &T) -> Work
     .id
 }
 
-/// Waits up to `limit` for a state.
+/// Waits up to `limit` until the state is as wanted, and returns it.
 pub async fn reaches(
     client: &Client,
     path: &str,
@@ -119,7 +119,7 @@ pub async fn ends(client: &Client, job: &WorkId, limit: Duration) -> WorkView {
     .await
 }
 
-/// Every outcome of a job, in the order of tasks.
+/// Returns every outcome of a job, in the order of tasks.
 pub async fn outcomes(client: &Client, job: &WorkId) -> Vec<TaskView> {
     let mut all = Vec::new();
     let mut path = format!("/v1/jobs/{job}/tasks?limit=1000");
@@ -146,7 +146,8 @@ impl Witness {
         Self(dir)
     }
 
-    /// A task that marks its start, sleeps, and answers its number times seven.
+    /// Returns the command of a task that marks its start, sleeps, and prints its number times
+    /// seven.
     pub fn command(&self, rest: &str) -> Vec<String> {
         let marks = self.0.display();
         let script = format!("echo x >> {marks}/{{task}}; sleep {rest}; echo $(({{task}} * 7))");

@@ -106,7 +106,7 @@ async fn each_submission_has_its_record_whatever_is_killed() {
     }
 }
 
-/// The record has the caller, the address, the action and the request (S24).
+/// Asserts that the record has the caller, the address, the action and the request (S24).
 fn check_fields(record: &AuditRecord, list: &WorkList) {
     assert_eq!(record.outcome, AuditOutcome::Committed);
     assert_eq!(

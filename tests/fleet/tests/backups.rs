@@ -1,5 +1,5 @@
-//! Backups, restores, and a database that went back in time: no service writes, no work ends, and
-//! all services give the reason until an operator decides (R9).
+//! Backups, restores, and a database that went back in time. After such a step back no service
+//! writes, no work ends, and all services give the reason until an operator decides (R9).
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -75,7 +75,7 @@ async fn keeps_up(fleet: &TestFleet, seconds: &str) -> String {
     path
 }
 
-/// Waits until so many processes of this kind run.
+/// Waits until `count` processes of this kind run.
 async fn runs(fleet: &TestFleet, word: &str, count: usize) {
     let what = format!("{count} of {word}");
     until_within(&what, LIMIT, async || {
@@ -178,8 +178,8 @@ async fn a_backup_is_put_into_a_server_that_has_no_database_yet() {
     dropped.expect("it was ours");
 }
 
-/// A dump by the tools of Postgres alone, and its restore without a new lineage: the effect of a
-/// snapshot of a virtual machine or of an asynchronous standby.
+/// A dump by the tools of Postgres alone. Its restore creates no new lineage, like a snapshot of a
+/// virtual machine or a switch to an asynchronous standby.
 struct Older(std::path::PathBuf);
 
 impl Older {
@@ -225,7 +225,7 @@ async fn read_only(fleet: &TestFleet, service: &str) {
     .await;
 }
 
-/// Rows can be read: containers, their output, and their outcomes.
+/// Asserts that rows can be read: containers, their output, and their outcomes.
 async fn is_read(fleet: &TestFleet, work: &str) {
     let containers = format!("/v1/containers?work={work}.0");
     let found: ContainerList = stale(fleet, "container-manager", &containers).await;
@@ -246,7 +246,7 @@ async fn is_read(fleet: &TestFleet, work: &str) {
     }
 }
 
-/// An answer that is marked as stale (A11).
+/// Reads an answer and asserts that it is marked as stale (A11).
 async fn stale<T: serde::de::DeserializeOwned>(fleet: &TestFleet, service: &str, path: &str) -> T {
     let client = fleet.client(service, "operator");
     let answer = client.call(Method::GET, path).answer::<T>().await;
@@ -285,7 +285,7 @@ async fn an_older_database_makes_the_fleet_read_only_until_an_operator_decides()
     let work = service_path.trim_start_matches("/v1/services/");
     is_read(&fleet, work).await;
 
-    // A restart is no decision, and rows can be read all the same.
+    // A restart is not a decision of the operator. Rows can still be read.
     for (service, _) in SERVICES {
         fleet.kill(service);
         fleet.start_service(service);
@@ -319,7 +319,7 @@ async fn an_older_database_makes_the_fleet_read_only_until_an_operator_decides()
     works_again(&fleet).await;
 }
 
-/// All services were down too, so that only the agents remember.
+/// All services were down too, so only the agents know the newer revision.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_agent_with_a_newer_revision_makes_the_fleet_read_only() {
     let mut fleet = fleet().await;

@@ -40,7 +40,7 @@ impl Load {
         self.taken.push(submit(&self.ben, "jobs", &work).await);
     }
 
-    /// Every job has succeeded, each task with its first attempt.
+    /// Asserts that every job has succeeded, each task with its first attempt.
     async fn is_completed(&self) {
         for id in &self.taken {
             let view = ends(&self.ben, id, LIMIT).await;
@@ -93,11 +93,11 @@ async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledge
         for ahead_ms in [HOUR_MS, 0, -HOUR_MS, 0] {
             fleet.step_clock(machine, ahead_ms);
             load.submit().await;
-            // A whole job begins and ends with the present clock, with a runner of its own.
+            // This job begins and ends under the present clock, with a runner of its own.
             let newest = load.taken.last().expect("one was taken").clone();
             let view = ends(&load.ben, &newest, LIMIT).await;
             assert_eq!(view.state, WorkState::Completed, "{machine} {ahead_ms}");
-            // The next one is submitted under this clock and runs under another.
+            // This job is submitted under the present clock and runs under the next one.
             load.submit().await;
         }
     }

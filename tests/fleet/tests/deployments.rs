@@ -1,5 +1,5 @@
-//! Long-running services on real processes: an active fails over to the host of its standby when
-//! its node is lost, and failures are counted until a service is degraded or has failed (container
+//! Long-running services on real processes. An active fails over to the node of its standby when
+//! its own node is lost. Failures are counted until a service is degraded or has failed (container
 //! placement, Standbys).
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ fn processor<'d>(deployment: &'d Deployment, name: &str) -> &'d ProcessorView {
     all.find(|it| it.processor == name).expect("a processor")
 }
 
-/// Processors that need separate hosts never share one.
+/// Asserts that processors that need separate hosts never share one.
 fn is_apart(view: &WorkView) {
     let deployment = view.deployment.as_ref().expect("processors");
     let placed = deployment.processors.iter();
@@ -33,7 +33,7 @@ fn is_apart(view: &WorkView) {
     assert_eq!(distinct.len(), hosts.len(), "two on one node: {view:?}");
 }
 
-/// Both run, the active as another allocation than `before`.
+/// Waits until both processors run, the active as another allocation than `before`.
 async fn both_run(
     ada: &Client,
     path: &str,

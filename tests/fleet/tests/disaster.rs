@@ -1,4 +1,5 @@
-//! A node is lost with its whole state directory: a backup restores the fleet on an empty one (R9).
+//! A node is lost with its whole state directory. A backup restores the fleet on an empty node
+//! (R9).
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -54,14 +55,14 @@ impl Machine {
         self.command(words).output().expect("the program runs")
     }
 
-    /// The output of a command that must succeed.
+    /// Returns the output of a command that must succeed.
     fn printed(&self, words: &[&str]) -> String {
         let output = self.hayward(words);
         assert!(output.status.success(), "{words:?}: {}", text_of(&output));
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// The path of work that succeeded, or that runs when it is a service.
+    /// Submits work. Returns its path when it has succeeded or, for a service, when it runs.
     fn submitted(&self, words: &[&str], kind: &str) -> String {
         let printed = self.printed(words);
         format!("/v1/{kind}/{}", printed.lines().next().expect("an id"))
@@ -93,12 +94,12 @@ impl Machine {
         std::fs::read_to_string(file).expect("a token")
     }
 
-    /// A loss of power and disk.
+    /// Simulates a loss of power and disk.
     async fn lose(&mut self) {
         let mut up = self.up.take().expect("a fleet");
         up.kill().expect("ours");
         up.wait().expect("ours");
-        // Processes that end with it may still be writing.
+        // Processes of the fleet may still write while they end.
         let state = self.state();
         until_within("the state directory to be gone", LIMIT, async || {
             drop(std::fs::remove_dir_all(&state));
@@ -122,7 +123,7 @@ fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The first of five free ports in a row.
+/// Returns the first of five free ports in a row.
 fn first_of_five() -> u16 {
     let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     loop {
@@ -163,7 +164,7 @@ async fn a_backup_makes_the_fleet_again_on_an_empty_machine() {
     assert_eq!(put_back.expect("the key is back"), issuer);
 
     machine.start().await;
-    // A token from before the loss.
+    // The token is from before the loss.
     let ada = machine.client(&token);
     let known: WorkView = ada.get(&done).await.expect("what was done is known");
     assert_eq!(known.state, WorkState::Completed);

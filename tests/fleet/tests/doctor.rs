@@ -1,5 +1,5 @@
-//! `hayward doctor` on a real fleet: a healthy fleet is well. When a service is killed, the doctor
-//! names it and the remedy, and still checks the others.
+//! `hayward doctor` on a real fleet. It reports a healthy fleet as well. When a service is killed,
+//! it names the service and the remedy, and still checks the others.
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Runs the doctor as a person does, with the operator's token.
+/// Runs the doctor as a person would, with the operator's token.
 fn doctor(fleet: &TestFleet, words: &[&str]) -> Output {
     let mut command = fleet.command("doctor");
     command

@@ -1,5 +1,5 @@
 //! A node is emptied as the disruption limits of its work allow, through a pause and the death of
-//! every service. It is drained when no process is alive on it, and not before (I17).
+//! every service. It is drained only when no process is alive on it (I17).
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use hayward_vocabulary::{NodeName, WorkId};
 use http::Method;
 
 const LIMIT: Duration = Duration::from_mins(1);
-/// One instance on each node, more on one node. One of all may be moved at a time.
+/// Number of instances. Each node gets one, and one node gets more. Only one of all may be moved at
+/// a time.
 const INSTANCES: u32 = 6;
 const TASKS: u64 = 300;
 /// A word in the arguments of every process of the service.
@@ -46,14 +47,14 @@ struct Story {
 }
 
 impl Story {
-    /// Three nodes with space for the work of two, and a service and a job on all of them.
+    /// Starts three nodes with space for the work of two, and a service and a job on all of them.
     async fn new() -> Self {
         let mut fleet = TestFleet::at(Pace::patient()).await;
         for number in 1..=3 {
             fleet.start_agent(&format!("node-{number}"), &large());
         }
         fleet.nodes_take_work(3).await;
-        // Instances go to different nodes while they can, so all nodes have to be known before.
+        // Instances go to different nodes if they can, so all nodes must be known before.
         let scheduler = fleet.client("rm-scheduler", "operator");
         until_within("every place to be known", LIMIT, async || {
             let shares: Shares = scheduler.get("/v1/shares").await.ok()?;
@@ -62,7 +63,7 @@ impl Story {
         .await;
         let ada = fleet.client("job-converter", "user-ada");
         let nodes = fleet.client("node-status", "operator");
-        // The program takes time to end after the request to stop.
+        // The program takes some time to end after the request to stop.
         let script =
             format!(": {MARK}; trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.1; done");
         let mut lights = service(&["sh", "-c", &script], INSTANCES);
@@ -138,7 +139,7 @@ impl Story {
         .await
     }
 
-    /// The preview lists moves, owners and pace, and changes nothing.
+    /// Asserts that the preview lists moves, owners and pace, and changes nothing.
     async fn is_previewed(&self) {
         let preview = self.preview().await;
         let containers_of = |work: &WorkId| {
@@ -159,7 +160,7 @@ impl Story {
         assert!(before.is_err(), "a preview drains nothing: {before:?}");
     }
 
-    /// After the cancellation the node takes work again.
+    /// Cancels the drain, and waits until the node takes work again.
     async fn is_taken_back(&self) {
         let end = self.nodes.call(Method::DELETE, self.path());
         let over: DrainView = end.if_match_any().send().await.expect("cancelled");
@@ -176,7 +177,7 @@ impl Story {
     }
 }
 
-/// All remaining work stays because of the pause, and the agent has reported.
+/// Returns whether all remaining work stays because of the pause, and the agent has reported.
 fn at_rest(view: &DrainView) -> bool {
     let moves = view.moves.as_ref();
     let rests = moves.is_some_and(|moves| {
@@ -203,7 +204,7 @@ async fn a_node_is_drained_through_a_pause_and_two_deaths() {
     let moved = |view: &DrainView| view.moves.as_ref().is_some_and(|it| it.moved > 0);
     story.comes_to("something to be moved", moved).await;
 
-    // Half-way, with at least one instance left.
+    // The pause comes half-way, with at least one instance left.
     let paused = story.pause(true).await;
     assert_eq!(paused.state, DrainState::Paused, "{paused:?}");
     let rest = story.comes_to("rest", at_rest).await;
@@ -225,7 +226,7 @@ async fn a_node_is_drained_through_a_pause_and_two_deaths() {
         .comes_to("the node to be empty", |view| {
             let alive = story.alive();
             let empty = view.state == DrainState::Drained;
-            // The node gets nothing new, so a process that is alive now was alive at the report.
+            // The node gets no new work, so a process that is alive now was alive at the report.
             assert!(
                 !empty || alive == 0,
                 "{alive} alive on a drained node: {view:#?}"
@@ -234,7 +235,7 @@ async fn a_node_is_drained_through_a_pause_and_two_deaths() {
         })
         .await;
     assert_eq!(drained.containers, Some(0), "{drained:#?}");
-    // The last one starts elsewhere after it has ended here.
+    // The last instance starts on another node after it has ended here.
     let settled = story
         .comes_to("everything to run elsewhere", |view| {
             let moves = view.moves.as_ref();

@@ -1,5 +1,5 @@
-//! A live service leaves its node by a drain and by a graceful block: its next place is reserved
-//! before it is order to leave, it is unavailable for the change-over only, and its end is not
+//! A live service leaves its node by a drain and by a graceful block. Space for its successor is
+//! reserved before it is vacated. It is unavailable only for the change-over, and its end is not
 //! counted as a failure.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ struct Story {
 }
 
 impl Story {
-    /// Two nodes, and a service without retries, which a counted failure would end.
+    /// Starts two nodes and a service without retries, which a counted failure would end.
     async fn new() -> Self {
         Self::upon(TestFleet::at(Pace::patient()).await).await
     }
@@ -79,7 +79,7 @@ impl Story {
         Some(all.into_values().collect())
     }
 
-    /// The allocation that leaves, and its successor.
+    /// Returns the allocation that leaves and its successor.
     async fn both(&self) -> (AllocationEntry, AllocationEntry) {
         until_within("the next place", LIMIT, async || {
             let all = self.allocations().await?;
@@ -91,8 +91,8 @@ impl Story {
         .await
     }
 
-    /// Gives the order while no service can pass on a stop, so that the reservation can be
-    /// observed.
+    /// Gives the order while container-manager is stopped and cannot pass it on, so that the
+    /// reservation can be observed.
     async fn reserves_first(&self, from: &NodeName, pid: u64, order: impl AsyncFnOnce()) {
         self.fleet.signal("container-manager", Signal::SIGSTOP);
         order().await;
@@ -170,8 +170,9 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
     story.counts_no_failure().await;
 }
 
-/// An item whose end has passed has its full effect once and is removed at the next check. The
-/// check is far away here, so that a slow machine has observed the item by then (blocklist, Time).
+/// An item whose end has passed has its full effect once and is removed at the next check. The next
+/// check comes late in this test, so that even a slow machine sees the item before (blocklist,
+/// Time).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_past_evacuation_moves_processes_once() {
     let check = ("HAYWARD_BLOCKLIST_CHECK_INTERVAL_MS", "20000".to_owned());

@@ -1,4 +1,4 @@
-//! Exclusive work never runs twice, by whatever way it leaves its node. The work is a program that
+//! Exclusive work never runs twice, whatever makes it leave its node. The work is a program that
 //! takes a lock, is slow to release it, and writes what it found (I4).
 
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// A lock for each processor, and the observations of its holders.
+/// Folder with a lock for each processor and the observations of its holders.
 struct Lock(PathBuf);
 
 impl Lock {
@@ -32,7 +32,8 @@ impl Lock {
         Self(dir)
     }
 
-    /// A killed process leaves its lock behind. `/proc` shows whether the holder lives.
+    /// Returns the command that takes the lock. A killed process leaves its lock behind, so `/proc`
+    /// shows whether the holder lives.
     fn command(&self) -> Vec<String> {
         let dir = self.0.display();
         let script = format!(
@@ -88,7 +89,8 @@ impl Story {
         }
     }
 
-    /// The place of the active, when it runs as another allocation than `other` and has its lock.
+    /// Waits until the active runs as another allocation than `other` and has its lock. Returns its
+    /// allocation and node.
     async fn runs(&self, road: &str, other: Option<&AllocationId>) -> (AllocationId, NodeName) {
         let path = format!("/v1/services/{}", self.id);
         let view = reaches(&self.ada, &path, LIMIT, |view| {
@@ -111,7 +113,7 @@ impl Story {
         let order = json!({
             "processor_id": "0", "destination_host": to, "request_expiry_ms": 60_000,
         });
-        // The end of a drain is observed a little later there.
+        // container-manager observes the end of a drain a little later.
         until_within("the order to be taken in", LIMIT, async || {
             let view: PlacementView = client.post(&path, &order, None).await.ok()?;
             (view.status_code != PlacementStatus::BadRequest).then_some(())

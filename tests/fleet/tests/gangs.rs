@@ -1,4 +1,4 @@
-//! A gang of real processes: it starts whole and survives a `kill -9` of job-converter while it
+//! A gang of real processes starts whole. It survives a `kill -9` of job-converter while it
 //! reserves and while it runs. Each of its tasks runs once (I13).
 
 use std::process::{Output, Stdio};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const LIMIT: Duration = Duration::from_mins(1);
 const TASKS: u64 = 4;
 
-/// Divides the pool of all nodes among queues; the user owns queue `a`.
+/// Divides the pool of all nodes among queues. The user owns queue `a`.
 async fn divide(fleet: &TestFleet, submitters: &str) {
     let operator = fleet.client("rm-scheduler", "operator");
     let now: PolicyView = operator.get("/v1/policy").await.expect("the policy");
@@ -51,7 +51,7 @@ async fn becomes(
 }
 
 async fn submit_gang(ada: &Client, witness: &Witness) {
-    // One node of 4 GiB holds two tasks, and two nodes hold all.
+    // One node of 4 GiB has space for two tasks, and two nodes for all of them.
     let gang = json!({
         "queueName": "root.a",
         "taskGroups": [{
@@ -119,7 +119,7 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
     assert_eq!(nodes.len(), 2);
 }
 
-/// A gang of two, with two tasks of this command.
+/// Submits a gang of two, with two tasks of this command.
 async fn two(ada: &Client, policy: &str, command: &[String]) {
     let gang = json!({
         "queueName": "root.a",
@@ -222,7 +222,7 @@ async fn an_application_in_an_unknown_queue_fails() {
     assert!(message.contains("the nearest is root.a"), "{message}");
 }
 
-/// Exit status and output of a command.
+/// Runs a command, and returns its exit status and output.
 async fn cli(fleet: &TestFleet, words: &[&str]) -> Output {
     let mut command = fleet.command("cli");
     command
@@ -234,7 +234,7 @@ async fn cli(fleet: &TestFleet, words: &[&str]) -> Output {
     output.await.expect("it ran").expect("it can be started")
 }
 
-/// The end of the output of a command that follows its work to the end.
+/// Returns the end of the output of a command that follows its work to the end.
 async fn logs(fleet: &TestFleet, words: &[&str]) -> String {
     let all = [&["logs", "--user", "ada", "--follow"], words].concat();
     let output = cli(fleet, &all).await;
@@ -268,14 +268,15 @@ async fn a_gang_that_cannot_start_is_reported_at_submission() {
         message.contains("user ben may not submit to queue root.a"),
         "{message}"
     );
-    // The application is kept, because nodes may be added.
+    // The application stays, because nodes may be added.
     let (accepted, message) = submit("ada", 900).await;
     assert!(accepted, "{message}");
     assert!(message.contains("it can never start"), "{message}");
     assert!(message.contains("of the 900 processes could"), "{message}");
 }
 
-/// The queue admits a group. The token of one user names the group, that of the other does not.
+/// The queue admits a group. The token of one user names the group, the token of the other does
+/// not.
 #[tokio::test(flavor = "multi_thread")]
 async fn output_of_gang_tasks_is_read_by_name_and_by_allocation() {
     let fleet = TestFleet::with_agents(1).await;

@@ -1,4 +1,4 @@
-//! `kill -9` of every process in turn, while tasks run: no outcome is lost or doubled, and no work
+//! `kill -9` of every process in turn, while tasks run. No outcome is lost or doubled, and no work
 //! is interrupted that could go on (I6).
 
 use std::time::Duration;
@@ -91,7 +91,7 @@ async fn postgres_in_the_middle_of_it() {
     }
 }
 
-/// A node dies with everything on it: its tasks run elsewhere, the others once.
+/// A node dies with everything on it. Its tasks run again on other nodes, all other tasks run once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_costs_its_own_tasks_a_second_run() {
     let mut fleet = TestFleet::with_agents(2).await;

@@ -43,7 +43,7 @@ async fn three_hundred_nodes_share_by_weight() {
         },
     )
     .await;
-    // No node holds more than it has (I2).
+    // No node has granted more than its capacity (I2).
     let list: AllocationList = scheduler
         .get("/v1/allocations?limit=1000")
         .await
@@ -64,7 +64,7 @@ async fn three_hundred_nodes_share_by_weight() {
             .expect("cancelled");
         assert_eq!(ends(client, id, LIMIT).await.state, WorkState::Cancelled);
     }
-    // The space is free again, and is used.
+    // The freed space is used again.
     let (_, ada) = &jobs[0];
     let last = submit(ada, "jobs", &job_of(&["pretend"], Tasks::Count(600))).await;
     let view = ends(ada, &last, LIMIT).await;

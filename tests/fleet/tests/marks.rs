@@ -1,5 +1,5 @@
-//! A mark means no new work, for jobs too: a job with very many tasks leaves a marked node within
-//! the length of a task, and continues elsewhere without lost or repeated tasks. Work that was
+//! A mark means no new work, for jobs too. A job with very many tasks leaves a marked node within
+//! the length of a task. It continues on other nodes without lost or repeated tasks. Work that was
 //! cancelled on a lost node ends.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ struct Story {
 }
 
 impl Story {
-    /// Its processes that have not ended, with their nodes.
+    /// Returns the processes of the job that have not ended, with their nodes.
     async fn processes(&self) -> Vec<(AllocationId, String)> {
         let path = format!("/v1/jobs/{}", self.job);
         let view: WorkView = self.ada.get(&path).await.expect("a view");
@@ -42,7 +42,7 @@ impl Story {
         all.map(|it| (it.allocation, it.node.to_string())).collect()
     }
 
-    /// Waits until its processes are as wanted.
+    /// Waits until the processes of the job are as wanted.
     async fn until(&self, what: &str, good: impl Fn(&[(AllocationId, String)]) -> bool) {
         until_within(what, LIMIT, async || {
             good(&self.processes().await).then_some(())
@@ -100,7 +100,7 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
     story
         .until("the marked node to be left", |all| on(all, "node-1") == 0)
         .await;
-    // Each process finishes its task of that moment and may begin one more.
+    // Each process finishes its current task and may begin one more.
     let after = story.ran_on("node-1").await - before;
     println!("{after} tasks ended there since the mark, of {EACH} processes");
     assert!(
@@ -112,7 +112,7 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
     let left = view.tasks.expect("tasks").waiting;
     assert!(left > 0, "the job has to outlast the mark: {view:?}");
 
-    // A marked worker ends likewise, and another process of the job replaces it.
+    // A marked worker ends in the same way, and another process of the job replaces it.
     let workers = story.processes().await;
     let worker = workers.first().expect("one of them").0.clone();
     story.mark(&format!("workers/{worker}")).await;
@@ -133,7 +133,7 @@ async fn a_job_of_many_tasks_leaves_a_marked_node_and_a_marked_worker() {
     }
 }
 
-/// A service on the one node that ignores the polite request to end.
+/// Starts a service on the only node that ignores the polite request to end.
 async fn stubborn(fleet: &TestFleet) -> (Client, WorkId) {
     let ada = fleet.client("job-converter", "user-ada");
     let script = "trap '' TERM; while :; do sleep 1; done";
@@ -172,7 +172,7 @@ async fn cancel(ada: &Client, work: &WorkId) {
     let _: Value = call.send().await.expect("cancelled");
 }
 
-/// No publication mentions it any more.
+/// Waits until no publication mentions the work any more.
 async fn nothing_is_left(fleet: &TestFleet) {
     for (service, reader, name) in [
         ("container-manager", "rm-scheduler", "containers"),

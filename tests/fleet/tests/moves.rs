@@ -1,6 +1,6 @@
-//! Processes of services moved between nodes by request: a live TCP service and how long it is
-//! unavailable, a host without space, and a manager killed in the middle (container placement,
-//! Requests).
+//! Processes of services are moved between nodes by request. The tests measure how long a live TCP
+//! service is unavailable, offer a node without space, and kill container-manager during a move
+//! (container placement, Requests).
 
 use std::time::{Duration, Instant};
 
@@ -106,7 +106,7 @@ async fn a_live_tcp_service_changes_machines() {
         "a live TCP service moved in {took:?}; away for {:?} ({} answers before and after)",
         seen.away, seen.answers
     );
-    // One process and no counted failure: no retry delay and no third process.
+    // The service has one process and no counted failure, so no retry delay and no third process.
     let path = format!("/v1/services/{}", mover.service);
     let calm = |view: &WorkView| {
         view.processes.len() == 1 && runs_on(view).as_deref() == Some(other(&from))
@@ -137,7 +137,7 @@ async fn a_move_to_a_host_without_space_leaves_the_process_alone() {
     let after: WorkView = ada.get(&path).await.expect("a service");
     assert_eq!(before.processes, after.processes, "untouched");
 
-    // A process that has no space for a second one can be ended first.
+    // If there is no space for a second process, the first can be ended before.
     let force = mover.order("FORCE_RESTART_LAST_SEEN", 1_500).await;
     assert_eq!(force.status_code, PlacementStatus::Succeeded);
     let is_restarted = |view: &WorkView| {
@@ -182,7 +182,7 @@ async fn a_manager_killed_in_the_middle_goes_on_or_gives_up_by_the_rule() {
     };
     let moved = reaches(&ada, &path, LIMIT, there).await;
 
-    // A placement without a granted place changes nothing.
+    // A placement that gets no space changes nothing.
     let mut filler = service(&["sleep", "1000"], 1);
     filler.size = Some(Size::memory(3 * GIB));
     let filler = submit(&ada, "services", &filler).await;

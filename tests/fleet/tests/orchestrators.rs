@@ -1,5 +1,6 @@
-//! An orchestrator in another language, with real processes in its allocations. Both sides are
-//! killed in the middle, its work is withdrawn, and a second orchestrator is not affected.
+//! An orchestrator in another language, with real processes in its allocations. The orchestrator
+//! and the services are killed during its work, its work is withdrawn, and a second orchestrator is
+//! not affected.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use nix::unistd::Pid;
 /// Limit of a test that would wait for ever.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Allocations and their processes.
+/// Pid of the process of each allocation.
 type Running = BTreeMap<String, i32>;
 
 struct Orchestrator {
@@ -73,7 +74,7 @@ impl Orchestrator {
         }
     }
 
-    /// `docs/examples/orchestrator.py`, for this user.
+    /// Starts `docs/examples/orchestrator.py` for this user.
     fn start(&self, fleet: &mut TestFleet, owner: &str, processes: u32, reserve: bool) {
         let program = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -133,7 +134,7 @@ impl Orchestrator {
         self.client.get(&path).await.ok()
     }
 
-    /// Waits until so many processes run, each in an allocation of its own, and all sides agree.
+    /// Waits until `count` processes run, each in an allocation of its own, and all sides agree.
     async fn runs(&self, count: usize) -> Running {
         let what = format!("{count} processes of {}", self.name);
         until_within(&what, LIMIT, async || {
@@ -154,7 +155,7 @@ impl Orchestrator {
     }
 }
 
-/// A zombie counts as gone.
+/// Returns whether a process runs. A zombie counts as gone.
 fn runs(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next();
@@ -168,8 +169,8 @@ async fn held(fleet: &TestFleet) -> Option<BTreeMap<String, AllocationEntry>> {
     Some(update.changed)
 }
 
-/// Three nodes and two orchestrators: a job of three processes and a reservation, and a job of two
-/// processes.
+/// Starts two orchestrators on three nodes: one with a job of three processes and a reservation,
+/// and one with a job of two processes.
 async fn both(fleet: &mut TestFleet) -> (Orchestrator, Orchestrator, Running) {
     for node in ["node-1", "node-2", "node-3"] {
         fleet.start_agent(node, &Agent::default());
@@ -186,7 +187,8 @@ async fn both(fleet: &mut TestFleet) -> (Orchestrator, Orchestrator, Running) {
     (one, two, untouched)
 }
 
-/// It continues with all its processes, except for the one that was killed meanwhile.
+/// Kills the orchestrator and starts it again. It continues with all its processes, except for the
+/// one that was killed meanwhile.
 async fn killed_and_back(fleet: &mut TestFleet, one: &Orchestrator) -> Running {
     let running = one.runs(3).await;
     let before = one.known().expect("what it knows");
@@ -212,7 +214,7 @@ async fn killed_and_back(fleet: &mut TestFleet, one: &Orchestrator) -> Running {
     after
 }
 
-/// The orchestrator loses its memory, and its next life takes over.
+/// Makes the orchestrator lose its memory, so that its next life takes over.
 async fn taken_over(fleet: &mut TestFleet, one: &Orchestrator) {
     let before = one.known().expect("what it knows").lineage;
     fleet.kill("one");
@@ -239,7 +241,7 @@ async fn orchestrators_keep_their_processes_whatever_is_killed() {
     let (one, two, untouched) = both(&mut fleet).await;
     let after = killed_and_back(&mut fleet, &one).await;
 
-    // job-converter is killed, and then the scheduler too: no process is started or ended.
+    // job-converter is killed, and then the scheduler too. No process is started or ended.
     for services in [&["job-converter"][..], &["job-converter", "rm-scheduler"]] {
         for service in services {
             fleet.kill(service);
@@ -254,7 +256,7 @@ async fn orchestrators_keep_their_processes_whatever_is_killed() {
     taken_over(&mut fleet, &one).await;
     assert_eq!(one.runs(3).await, after);
 
-    // After the withdrawal, all its processes end, and none of the other orchestrator.
+    // After the withdrawal all its processes end, but none of the other orchestrator.
     one.send("stop", "");
     until_within("it to end", LIMIT, async || fleet.ended("one")).await;
     space_is_free_but_for(&fleet, &untouched).await;
@@ -267,7 +269,7 @@ async fn processes_follow_the_map_of_an_orchestrator() {
     let mut fleet = TestFleet::at(Pace::patient()).await;
     let (one, two, untouched) = both(&mut fleet).await;
 
-    // It may have more, and then fewer: some of its processes end, and none is restarted.
+    // The job grows and then shrinks. Some of its processes end, and none is restarted.
     let first = one.runs(3).await;
     one.send("size", "5");
     let five = one.runs(5).await;

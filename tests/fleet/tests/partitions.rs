@@ -14,7 +14,8 @@ use nix::sys::signal::Signal;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Two agents, each on its island. `None` where islands are not possible; the reason is printed.
+/// Two agents, each on its island. If islands are not possible, `new` prints the reason and returns
+/// `None`.
 struct Sea {
     fleet: TestFleet,
     islands: Vec<(String, Island)>,
@@ -61,7 +62,7 @@ impl Sea {
         submit(&self.ada, "services", &body).await
     }
 
-    /// It is shown as unreachable, with the consequence for it.
+    /// Waits until the allocation is shown as unreachable, with the consequence for it.
     async fn is_awaited(&self, id: &WorkId, allocation: &AllocationId) {
         let path = format!("/v1/services/{id}");
         let view: WorkView = self.ada.get(&path).await.expect("a view");
@@ -73,7 +74,8 @@ impl Sea {
         assert!(away && reason.contains("unreachable"), "{view:?}");
     }
 
-    /// The place of its one process, when it runs as another allocation than `other`.
+    /// Waits until the work runs in one process as another allocation than `other`. Returns its
+    /// allocation and node.
     async fn runs(&self, id: &WorkId, other: Option<&AllocationId>) -> (AllocationId, NodeName) {
         let path = format!("/v1/services/{id}");
         let view = reaches(&self.ada, &path, LIMIT, |view| {
@@ -92,7 +94,7 @@ fn running(view: &WorkView, other: Option<&AllocationId>) -> Option<(AllocationI
     Some((process.allocation.clone(), process.node.clone()))
 }
 
-/// Waits until it has written another mark.
+/// Waits until the allocation has written another mark.
 async fn goes_on(marks: &Marks, id: &AllocationId) {
     let before = marks.last_of(id);
     until_within(&format!("{id} to go on"), LIMIT, async || {
@@ -145,7 +147,7 @@ async fn exclusive_work_never_runs_twice() {
     }
 }
 
-/// Each choice of the submitter on the same cut.
+/// Each choice that a submitter has is tested on the same cut.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_choice_for_an_unreachable_node_is_carried_out() {
     let Some(mut sea) = Sea::new().await else {
@@ -186,7 +188,7 @@ async fn each_choice_for_an_unreachable_node_is_carried_out() {
             successors.push((id, next));
         }
     }
-    // No service reaches them, and they run on (G6).
+    // No service reaches the processes, and they run on (G6).
     for (_, id, marks, allocation, moves) in &works {
         goes_on(marks, allocation).await;
         if !moves {

@@ -1,4 +1,4 @@
-//! A worker pool of real processes with an owner in another language: it keeps its size while its
+//! A worker pool of real processes with an owner in another language. It keeps its size while its
 //! workers are killed, and through restarts of the scheduler and the owner. No worker leaves that
 //! its owner did not choose (worker pools, Invariants).
 
@@ -21,7 +21,7 @@ const SIZE: u64 = 4;
 /// Limit of a test that would wait for ever.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Workers with a live process: id and pid.
+/// Workers with a live process, as id and pid.
 type Alive = BTreeSet<(String, i32)>;
 
 /// The pool, its owner, and the folder in which its workers register.
@@ -76,7 +76,7 @@ impl Pool {
         }
     }
 
-    /// `docs/examples/pool_owner.py`, known as `alias`.
+    /// Starts `docs/examples/pool_owner.py`, called `alias`.
     fn start_owner(&self, fleet: &mut TestFleet, alias: &str) {
         let program = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -102,14 +102,14 @@ impl Pool {
         fleet.spawn(alias, command);
     }
 
-    /// Sends a command to the owner, by a file.
+    /// Sends a command to the owner through a file.
     fn send(&self, name: &str, text: &str) {
         let fresh = self.state.join(format!("{name}.new"));
         std::fs::write(&fresh, text).expect("a file");
         std::fs::rename(fresh, self.state.join(name)).expect("a file in one piece");
     }
 
-    /// The state of the owner.
+    /// Returns the state of the owner.
     fn known(&self) -> Option<Known> {
         let text = std::fs::read(self.state.join("owner.json")).ok()?;
         serde_json::from_slice(&text).ok()
@@ -119,7 +119,7 @@ impl Pool {
         self.operator.get(&self.path).await.expect("a view")
     }
 
-    /// Workers that have registered and have a live process.
+    /// Returns the workers that have registered and have a live process.
     fn alive(&self) -> Alive {
         let files = std::fs::read_dir(self.state.join("workers"));
         let files = files.into_iter().flatten().flatten();
@@ -160,9 +160,9 @@ impl Pool {
 struct Known {
     epoch: u64,
     workers: BTreeSet<String>,
-    /// Reported as dead, or found dead.
+    /// Workers that were reported dead or found dead.
     removed: BTreeSet<String>,
-    /// Released by the owner itself.
+    /// Workers that the owner itself released.
     given_up: BTreeSet<String>,
 }
 
@@ -170,7 +170,8 @@ fn names(alive: &Alive) -> BTreeSet<String> {
     alive.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// Two nodes, and a pool without owner. No node is declared lost, however busy this machine is.
+/// Starts two nodes and a pool without owner. No node is declared lost, however busy this machine
+/// is.
 async fn fleet_with_pool() -> (TestFleet, Pool) {
     let mut fleet = TestFleet::at(Pace::patient()).await;
     for node in ["node-1", "node-2"] {
@@ -181,7 +182,8 @@ async fn fleet_with_pool() -> (TestFleet, Pool) {
     (fleet, pool)
 }
 
-/// A zombie counts as gone. Its supervisor has yet to record its end.
+/// Returns whether a process runs. A zombie counts as gone, even before its supervisor records its
+/// end.
 fn runs(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
@@ -241,7 +243,7 @@ async fn a_pool_keeps_its_size_whatever_is_killed() {
     let view = pool.view().await;
     assert_eq!((view.owner.epoch, view.designated), (2, SIZE));
 
-    // Both die, and a worker.
+    // The scheduler, the owner and a worker die.
     let before = alive;
     fleet.kill("rm-scheduler");
     fleet.kill("owner");
@@ -274,7 +276,7 @@ async fn only_the_owner_chooses_the_workers_that_leave() {
     let six = pool.at_size(6, &killed).await;
     assert!(six.is_superset(&four), "{four:?} {six:?}");
 
-    // The owner lowers the size and names workers: exactly these leave, and none is replaced.
+    // The owner lowers the size and names workers. Exactly these leave, and none is replaced.
     pool.send("size", "3");
     let three = pool.at_size(3, &killed).await;
     assert!(six.is_superset(&three), "{six:?} {three:?}");
@@ -283,8 +285,8 @@ async fn only_the_owner_chooses_the_workers_that_leave() {
     assert!(known.removed.is_empty(), "what it ordered is not reported");
     assert_eq!(pool.view().await.failed_so_far, 0);
 
-    // Another owner leads while the first still runs, which is fenced off and ends. Every worker
-    // keeps its process.
+    // Another owner takes over while the first still runs. The first is fenced off and ends. Every
+    // worker keeps its process.
     pool.start_owner(&mut fleet, "second");
     owner_has_ended(&mut fleet, "first").await;
     assert_eq!(pool.at_size(3, &killed).await, three);

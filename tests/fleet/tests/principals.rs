@@ -1,6 +1,6 @@
 //! Every route of every service as every principal, and work of other users.
 //!
-//! The routes come from the descriptions that the services serve, with the scopes of each. A route
+//! The routes and their scopes come from the descriptions that the services publish. A route
 //! without a decision fails here (S6).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use hayward_tests_fleet::{TestFleet, is_running, job, reaches, reservation, serv
 use http::Method;
 use serde_json::{Value, json};
 
-/// A caller with the scopes of its token. `None`: no token at all.
+/// Scopes of the token. `None` if the caller has no token.
 struct Principal {
     name: &'static str,
     scopes: Option<&'static [&'static str]>,
@@ -27,10 +27,10 @@ const fn principal(name: &'static str, scopes: &'static [&'static str]) -> Princ
     Principal { name, scopes }
 }
 
-/// Membership in a tenant opens and closes no route.
+/// Name of the principal in a tenant. Membership in a tenant opens and closes no route.
 const IN_A_TENANT: &str = "cy";
 
-/// One principal of each kind, and another one where a name in the path has to be its own.
+/// One principal of each kind, and another one for each route whose path must name the caller.
 const PRINCIPALS: [Principal; 17] = [
     Principal {
         name: "a stranger",
@@ -54,7 +54,7 @@ const PRINCIPALS: [Principal; 17] = [
     principal("another orchestrator", &["orchestrator:o2"]),
 ];
 
-/// Names for the parameters of a path, as in the tokens above.
+/// Fills the parameters of a path with the names in the tokens above.
 fn filled(path: &str) -> String {
     let parts = path.split('/').map(|part| match part {
         "{node}" => "n1",
@@ -67,8 +67,8 @@ fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Whether the words of the description admit these scopes. Written separately from the guard that
-/// the test checks.
+/// Returns whether the words of the description admit these scopes. It is written separately from
+/// the guard that the test checks.
 fn may(words: &BTreeSet<String>, scopes: Option<&[&str]>) -> bool {
     if words.contains("anyone") {
         return true;
@@ -97,7 +97,7 @@ struct Route {
     words: BTreeSet<String>,
 }
 
-/// All routes, and those without a decision.
+/// Returns all routes, and those without a decision.
 async fn routes(fleet: &TestFleet) -> (Vec<Route>, Vec<String>) {
     let (mut routes, mut undecided) = (Vec::new(), Vec::new());
     for (service, _) in hayward::prepare::SERVICES {
@@ -189,7 +189,8 @@ async fn every_route_admits_exactly_the_principals_of_its_description() {
     assert_eq!(wrong, [""; 0], "of {} routes", routes.len());
 }
 
-/// An open route whose body has to carry the proof, which the body of this test does not.
+/// Returns whether the refusal is right because the body must carry the proof, which the body of
+/// this test does not.
 fn proves_itself(route: &Route, status: u16) -> bool {
     status == 401 && route.method == Method::POST && route.path.ends_with("/credentials")
 }
@@ -261,7 +262,7 @@ async fn another_tenant_sees_amounts_and_no_names() {
         let token = TokenSource::fixed(token.expect("a token"));
         Client::new([fleet.url(service)], token).expect("a client")
     };
-    // When a fellow of the tenant sees the user, the file was read.
+    // If a member of the same tenant sees the user, the service has read the file of tenants.
     let ann = client("ann", "rm-scheduler");
     let named = |shares: &Shares| {
         let users = shares.classes.iter().flat_map(|class| &class.users);

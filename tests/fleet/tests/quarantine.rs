@@ -1,6 +1,6 @@
-//! A node with good heartbeats that starts nothing is found by evidence, blocked for longer each
-//! time, and returns through a trial when it works again. However many nodes turn bad, no more than
-//! the allowed part of a pool is withheld (W6).
+//! A node with good heartbeats that starts no container is found by evidence. It is blocked for
+//! longer each time, and returns through a trial when it works again. If many nodes turn bad, at
+//! most the allowed part of a pool is withheld (W6).
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_mins(2);
 const NODES: u32 = 5;
-/// Allocations of one node.
+/// Number of allocations that fit on one node.
 const PLACES: u32 = 4;
-/// Broken from the start.
+/// Node that is broken from the start.
 const GREY: &str = "node-3";
-/// Breaks while the other is blocked. One of five nodes may be withheld.
+/// Node that breaks while the other is blocked. One of five nodes may be withheld.
 const SECOND: &str = "node-4";
 const BLOCK_MS: u64 = 1_000;
 
-/// Heartbeats are good, and every launch fails.
+/// Returns an agent with good heartbeats on which every launch fails.
 fn broken() -> Agent {
     Agent {
         helper: Some("/nonexistent"),
@@ -57,7 +57,7 @@ impl Story {
         }
     }
 
-    /// The present block or trial of the broken node, if any. One of five nodes may be withheld, so
+    /// Returns the present block or trial of the broken node. One of five nodes may be withheld, so
     /// no other node is ever blocked.
     async fn current_block(&self) -> Option<BlockView> {
         let overview = self.blocks.get::<BlockOverview>("/v1/blocklist").await;
@@ -70,7 +70,7 @@ impl Story {
         grey
     }
 
-    /// Allocations on the broken node.
+    /// Returns the allocations on the broken node.
     async fn there(&self) -> Vec<AllocationView> {
         let list: AllocationList = self
             .scheduler
@@ -81,13 +81,13 @@ impl Story {
         list.allocations.into_iter().filter(there).collect()
     }
 
-    /// A trial is one new allocation at a time.
+    /// Asserts that a node on trial gets one new allocation at a time.
     async fn one_at_a_time(&self) {
         let Some(before) = self.current_block().await.filter(|view| view.item.canary) else {
             return;
         };
         let mut there = self.there().await;
-        // The trial is still the same: everything granted since it began was granted on trial.
+        // The trial has not changed, so every allocation since its start was granted on trial.
         if self
             .current_block()
             .await
@@ -112,14 +112,14 @@ impl Story {
         self.blocks.get(&path).await.expect("evidence")
     }
 
-    /// The history of the broken node, the oldest entry first.
+    /// Returns the history of the broken node, the oldest entry first.
     async fn history(&self) -> Vec<BlockChange> {
         let path = "/v1/blocklist/history?limit=1000";
         let history: BlockHistory = self.blocks.get(path).await.expect("a history");
         history.changes.into_iter().rev().collect()
     }
 
-    /// Lengths of its blocks in milliseconds.
+    /// Returns the lengths of the blocks of the broken node in milliseconds.
     async fn lengths(&self) -> Vec<u64> {
         let changes = self.history().await;
         let added = changes.iter().filter(|it| it.event == BlockEvent::Added);
@@ -140,7 +140,7 @@ async fn a_broken_node_is_found_blocked_tried_and_returned() {
         .put("/v1/blocklist/strategy", &strategy)
         .await
         .expect("chosen");
-    // All space is wanted, for as long as the test takes.
+    // Work for all space runs for as long as the test takes.
     let ada = story.fleet.client("job-converter", "user-ada");
     let wanted = service(&["sleep", "1000"], NODES * PLACES);
     submit(&ada, "services", &wanted).await;
@@ -155,7 +155,7 @@ async fn a_broken_node_is_found_blocked_tried_and_returned() {
     assert_eq!(evidence.cost.quanta_withheld, u64::from(PLACES));
     assert!(evidence.scores[0].threshold == 2, "{evidence:#?}");
 
-    // It fails on trial as long as it is broken, and each block is twice as long.
+    // The node fails on trial as long as it is broken, and each block is twice as long.
     let three = || async { Some(story.lengths().await).filter(|it| it.len() >= 3) };
     let lengths = story.until("two more blocks", three).await;
     let doubled: Vec<u64> = (0..lengths.len()).map(|it| BLOCK_MS << it).collect();

@@ -1,11 +1,11 @@
-//! The role of each service can change its own rows in the database and nothing else. Every table
-//! of every schema is tried, so that a new one is closed too (S25).
+//! The role of each service can change its own rows in the database and no others. Every table of
+//! every schema is checked, so that a new table is covered too (S25).
 
 use hayward::prepare::SERVICES;
 use hayward_testkit::{TestDatabase, TestServer};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
-/// The code of a refusal for missing rights.
+/// Postgres code of a refusal for missing rights.
 const FORBIDDEN: &str = "42501";
 
 async fn fleet() -> (TestServer, TestDatabase) {
@@ -19,7 +19,7 @@ async fn open(database: &TestDatabase, role: &str) -> PgConnection {
     PgConnection::connect(&url).await.expect("a connection")
 }
 
-/// Tried and rolled back.
+/// Runs a statement and rolls it back.
 async fn attempt(connection: &mut PgConnection, sql: &str) -> Result<(), String> {
     let mut tx = connection.begin().await.expect("a transaction");
     let done = tx.execute(AssertSqlSafe(sql.to_owned())).await;
@@ -32,7 +32,7 @@ fn code(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-/// The statements that are not refused for missing rights.
+/// Returns the statements that are not refused for missing rights.
 async fn let_through(connection: &mut PgConnection, all: &[String]) -> Vec<String> {
     let mut through = Vec::new();
     for sql in all {
@@ -144,7 +144,7 @@ async fn a_service_reaches_its_rows_and_nothing_else() {
         all.extend(own.into_iter().flat_map(statements_on_own_schema));
         let through = let_through(&mut connection, &all).await;
         assert_eq!(through, [""; 0], "as {me}");
-        // A counter-check: a role may change its own tables.
+        // This is a counter-check: a role may change its own tables.
         for sql in [
             "select * from audit",
             "select * from audit_anchor",
@@ -176,7 +176,7 @@ async fn roles_have_no_extra_rights_and_bounded_timeouts() {
         .expect("roles");
         let owner = format!("{}_owner", schema.name);
         assert_eq!(plain, [(schema.name.to_owned(), true), (owner, false)]);
-        // A connection without the settings of a service, as psql makes it.
+        // The connection has no settings of a service, like one of psql.
         let mut bare = open(&database, schema.name).await;
         let waits: Vec<String> = sqlx::query_scalar(
             "select current_setting(name) from unnest(array['statement_timeout', 'lock_timeout',

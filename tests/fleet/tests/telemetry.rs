@@ -1,4 +1,4 @@
-//! The telemetry of a real fleet: a submission can be followed to its running process across all
+//! The telemetry of a real fleet. A submission can be followed to its running process across all
 //! services, every metric matches the catalogue, and no secret occurs. A collector that hangs
 //! changes nothing (T1).
 
@@ -48,7 +48,7 @@ fn named<'a>(spans: &'a [Span], name: &str) -> impl Iterator<Item = &'a Span> {
     spans.iter().filter(move |span| span.name == name)
 }
 
-/// Names of the children of a span, with the process of each.
+/// Returns the names of the children of a span, with the process of each.
 fn children(spans: &[Span], parent: &Span) -> BTreeSet<(String, String)> {
     let children = spans
         .iter()
@@ -63,7 +63,7 @@ fn holds(all: &BTreeSet<(String, String)>, process: &str, names: &[&str]) -> boo
     names.iter().all(found)
 }
 
-/// The three traces of a submission and their links. An error names the missing part (T5).
+/// Checks the three traces of a submission and their links. An error names the missing part (T5).
 fn followed(spans: &[Span]) -> Result<(), String> {
     let trace = bytes(TRACE);
     let mut requests = named(spans, "POST /v1/services");
@@ -106,7 +106,7 @@ fn followed(spans: &[Span]) -> Result<(), String> {
     Ok(())
 }
 
-/// The trace of an allocation without a process: it is linked to its submission as well, and
+/// Checks the trace of an allocation without a process. It is linked to its submission as well, and
 /// rm-scheduler alone writes it.
 fn followed_reservation(spans: &[Span]) -> Result<(), String> {
     let mut requests = named(spans, "POST /v1/reservations");
@@ -125,7 +125,7 @@ fn followed_reservation(spans: &[Span]) -> Result<(), String> {
         .ok_or(format!("its life has {stages:?}"))
 }
 
-/// The fault of one series, if any.
+/// Returns the fault of one series, if any.
 fn fault(one: &Measurement) -> Option<String> {
     let Some(known) = catalogue::named(&one.name) else {
         return Some(format!("{} is not in the catalogue", one.name));
@@ -148,7 +148,7 @@ fn fault(one: &Measurement) -> Option<String> {
     })
 }
 
-/// Metrics that the catalogue promises for a quiet fleet and that did not arrive.
+/// Returns the metrics that the catalogue promises for a quiet fleet and that did not arrive.
 fn missing(metrics: &[Measurement]) -> Vec<String> {
     let found: BTreeSet<(&str, &str)> = metrics
         .iter()
@@ -165,7 +165,7 @@ fn missing(metrics: &[Measurement]) -> Vec<String> {
         .collect()
 }
 
-/// Every secret of the fleet and of this test.
+/// Returns every secret of the fleet and of this test.
 fn secrets(fleet: &TestFleet) -> Vec<String> {
     let mut secrets = vec![SECRET.to_owned()];
     let mut folders = vec![fleet.keys.dir().to_owned()];
@@ -177,7 +177,7 @@ fn secrets(fleet: &TestFleet) -> Vec<String> {
             } else if let Ok(text) = std::fs::read_to_string(&path) {
                 let public =
                     path.extension().is_some_and(|it| it == "pub") || text.contains("PUBLIC");
-                // The first secret line of a key. A token is one line.
+                // The first long line of a key is its secret. A token is one line.
                 let lines = text.lines().filter(|line| line.len() > 20);
                 let secret = lines.filter(|line| !line.starts_with("-----"));
                 secrets.extend(secret.filter(|_| !public).map(str::to_owned));
@@ -195,7 +195,7 @@ fn logged(fleet: &TestFleet) -> String {
         .collect()
 }
 
-/// No secret occurs in anything that arrived (S23).
+/// Asserts that no secret occurs in anything that arrived (S23).
 fn no_secret_arrives(collector: &Collector, fleet: &TestFleet) {
     let lines = logged(fleet);
     let everything = collector.everything();
@@ -208,9 +208,9 @@ fn no_secret_arrives(collector: &Collector, fleet: &TestFleet) {
     }
 }
 
-/// Every metric arrives and matches the catalogue (T6).
+/// Asserts that every metric arrives and matches the catalogue (T6).
 async fn every_metric_arrives(collector: &Collector, fleet: &TestFleet) {
-    // Invariants are evaluated each minute, and on each request.
+    // Invariants are evaluated each minute and on each request.
     for (name, _) in hayward::prepare::SERVICES {
         let client = fleet.client(name, "operator");
         let answer: Result<serde_json::Value, _> = client.get("/v1/invariants").await;
@@ -228,7 +228,7 @@ async fn every_metric_arrives(collector: &Collector, fleet: &TestFleet) {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Every log line is a structured event (T4).
+/// Asserts that every log line is a structured event (T4).
 fn every_line_is_an_event(collector: &Collector, fleet: &TestFleet, spans: &[Span]) {
     let logs = collector.logs();
     let life = named(spans, "allocation").find(|span| span.links.contains(&bytes(TRACE)));
@@ -248,7 +248,7 @@ fn every_line_is_an_event(collector: &Collector, fleet: &TestFleet, spans: &[Spa
     }
 }
 
-/// The timeline from the database has every stage, also when traces are sampled away.
+/// Asserts that the timeline from the database has every stage, even when traces are sampled away.
 async fn timeline_is_complete(ada: &Client, path: &str) {
     let timeline: Timeline = ada
         .get(&format!("{path}/timeline"))
@@ -350,14 +350,16 @@ async fn a_collector_that_hangs_changes_nothing_and_losses_are_counted() {
     fleet.nodes_take_work(1).await;
     let ada = fleet.client("job-converter", "user-ada");
     for _ in 0..10 {
-        // One attempt within the timeout of a client: no request waits for the collector.
+        // The job gets one attempt within the timeout of a client, because no request waits for the
+        // collector.
         let wanted = job(&["/bin/true"], 1);
         let key = clock::fresh_uuid().to_string();
         let answer: Result<Submitted, _> = ada.post("/v1/jobs", &wanted, Some(&key)).await;
         let id = answer.expect("accepted").id;
         assert_eq!(ends(&ada, &id, LIMIT).await.state, WorkState::Completed);
     }
-    // Four seconds for the rest of the telemetry, and the time of an orderly end.
+    // The end takes at most four seconds for the rest of the telemetry, and the time of an orderly
+    // end.
     let began = Instant::now();
     fleet.terminate("blocklist");
     let took = began.elapsed();

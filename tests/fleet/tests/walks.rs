@@ -15,7 +15,7 @@ use hayward_vocabulary::NodeName;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A job goes down the ladder and its outcome comes up again (D8).
+/// A job goes down through the services, and its outcome comes up again (D8).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs() {
     let fleet = TestFleet::with_agents(2).await;
@@ -30,7 +30,7 @@ async fn a_job_runs() {
     for task in 0..40 {
         assert_eq!(witness.times(task), 1, "task {task}");
     }
-    // No service has any remains of it.
+    // No service has any rows of the job left.
     let scheduler = fleet.client("rm-scheduler", "operator");
     until("the burial of every allocation", async || {
         let list: AllocationList = scheduler.get("/v1/allocations").await.ok()?;
@@ -62,7 +62,7 @@ async fn a_failed_job_is_reported_and_a_cancelled_one_stops() {
     assert_eq!(view.state, WorkState::Cancelled);
 }
 
-/// Weights 2 and 1 over nine quanta that both could fill.
+/// The users have the weights 2 and 1. Each of them could fill all nine quanta.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_users_share_by_weight() {
     let fleet = TestFleet::with_agents(3).await;
@@ -96,7 +96,7 @@ async fn two_users_share_by_weight() {
     }
 }
 
-/// A blocked node is emptied by the usual way.
+/// A blocked node is emptied in the usual way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_blocked_and_emptied_and_comes_back() {
     let fleet = TestFleet::with_agents(2).await;

@@ -1,8 +1,9 @@
-//! Compares a description of an API with an older one: inside v1 there are only additions. Each
+//! Compares a description of an API with an older one. Within v1 there may only be additions. Each
 //! broken promise is a line with its place (A1).
 //!
-//! Requests may only widen, so that everything a client sends is still accepted. Answers may only
-//! gain, so that everything a client reads is still there. Enumerations of answers are open.
+//! Requests may only widen, so that the service still accepts everything that a client sends.
+//! Answers may only gain fields, so that everything that a client reads is still there.
+//! Enumerations of answers are open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +14,13 @@ const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 /// Direction of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
-    /// From clients, which know only the old description.
+    /// Values from clients, which know only the old description.
     In,
-    /// To clients.
+    /// Values to clients.
     Out,
 }
 
-/// The promises of `before` that `now` breaks.
+/// Returns the promises of `before` that `now` breaks.
 #[must_use]
 pub fn breaks(before: &Value, now: &Value) -> Vec<String> {
     let mut check = Check {
@@ -38,7 +39,7 @@ pub fn breaks(before: &Value, now: &Value) -> Vec<String> {
     check.found
 }
 
-/// Every operation by method and path.
+/// Returns every operation by method and path.
 fn operations(document: &Value) -> BTreeMap<String, &Value> {
     let mut all = BTreeMap::new();
     for (path, item) in document["paths"].as_object().into_iter().flatten() {
@@ -192,7 +193,7 @@ impl<'a> Check<'a> {
         same
     }
 
-    /// Limits of a request within its type: enumerations, formats and bounds.
+    /// Compares the limits of a request within its type: enumerations, formats and bounds.
     fn limits(&mut self, place: &str, before: &Value, now: &Value) {
         if let Some(allowed) = now["enum"].as_array() {
             match before["enum"].as_array() {
@@ -307,7 +308,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// The key of an alternative: its name, its tags, or its required fields.
+/// Returns the key of an alternative: its name, its tags, or its required fields.
 fn key_of(document: &Value, variant: &Value) -> Option<String> {
     if let Some(name) = name_of(variant) {
         return Some(name.to_owned());
@@ -330,7 +331,7 @@ fn key_of(document: &Value, variant: &Value) -> Option<String> {
     (!names.is_empty()).then(|| names.join(","))
 }
 
-/// The alternative other than `null`, if there is just one.
+/// Returns the alternative other than `null`, if there is just one.
 fn only(schema: &Value) -> &Value {
     let variants = schema["oneOf"].as_array().into_iter().flatten();
     let some: Vec<&Value> = variants.filter(|one| one["type"] != "null").collect();
@@ -368,7 +369,7 @@ fn truth(value: &Value) -> bool {
     value.as_bool().unwrap_or(false)
 }
 
-/// The promises without descriptions: a line for each path and each schema.
+/// Returns the promises without descriptions, a line for each path and each schema.
 #[must_use]
 pub fn promises(document: &Value) -> String {
     let lines = |values: &Value| {
@@ -385,7 +386,8 @@ pub fn promises(document: &Value) -> String {
     )
 }
 
-/// A value without descriptions. A property may have such a name; its value is an object.
+/// Returns a value without descriptions. A property may be called `description`, but its value is
+/// an object.
 fn bare(value: &Value) -> Value {
     const READ: [&str; 8] = [
         "description",

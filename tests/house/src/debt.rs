@@ -1,9 +1,9 @@
-//! Tolerated findings: `debt.txt` has one number for each crate and check, and the numbers only go
+//! Tolerated findings. `debt.txt` has one number for each crate and check, and the numbers only go
 //! down.
 //!
-//! A check fails when a crate has more findings than its number, and also when it has fewer: then
-//! `BLESS=1` writes the lower number. A check without any line in the file is new, and `BLESS=1`
-//! begins with what is there.
+//! A check fails when a crate has more findings than its number. It also fails when it has fewer,
+//! and `BLESS=1` then writes the lower number. A check without any line in the file is new.
+//! `BLESS=1` then writes its current numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -16,10 +16,10 @@ const HEADING: &str = "\
 # Findings that the house tests still tolerate: crate, check, number. Numbers only go down.
 # Rewrite: BLESS=1 cargo test -p hayward-tests-house
 ";
-/// Findings that a message lists for one crate.
+/// Maximum number of findings that a message lists for one crate.
 const SHOWN: usize = 60;
 
-/// The checks of one program run in threads and write one file.
+/// Lock on `debt.txt`. The checks of one program run in threads and write this file.
 static WRITING: Mutex<()> = Mutex::new(());
 
 /// A fault that a check has found.
@@ -27,7 +27,7 @@ static WRITING: Mutex<()> = Mutex::new(());
 pub struct Finding {
     /// Crate of the fault.
     pub package: String,
-    /// Its place, and what to do about it.
+    /// Place of the fault, and its remedy.
     pub text: String,
 }
 
@@ -53,10 +53,9 @@ fn write_numbers(numbers: &Numbers) -> String {
     HEADING.to_owned() + &lines.collect::<String>()
 }
 
-/// Compares the findings of a check with `debt.txt`; with `BLESS=1` writes lower numbers there.
+/// Compares the findings of a check with `debt.txt`. With `BLESS=1`, writes lower numbers there.
 ///
-/// # Panics
-/// When a crate has more findings than its number, or fewer.
+/// # Panics If a crate has more findings than its number, or fewer.
 pub fn assert_within_debt(check: &str, rule: &str, findings: Vec<Finding>) {
     let _one_at_a_time = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let path = root().join(FILE);

@@ -1,10 +1,10 @@
 //! Checks of the repository itself: names, comments, sizes, dependencies, documents.
 //!
-//! The checks are the tests of this crate, and this library is what they share: the workspace as
-//! cargo describes it, its files, its Rust sources, its pages, and the list of tolerated findings
-//! ([`debt`]). The checks run nothing but `cargo metadata`, need no server, and give the same
-//! result on every machine. The crate depends on no other crate of the repository, so it checks
-//! also what does not compile.
+//! The checks are the tests of this crate. This library has what they share: the workspace as cargo
+//! describes it, its files, its Rust sources, its pages, and the list of tolerated findings
+//! ([`debt`]). The checks run only `cargo metadata`, need no server, and give the same result on
+//! every machine. The crate depends on no other crate of the repository, so it can also check code
+//! that does not compile.
 
 pub mod contract;
 pub mod debt;
@@ -21,7 +21,7 @@ use std::{env, fs};
 
 use serde_json::Value;
 
-/// The folder that holds the whole repository.
+/// Returns the root folder of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -35,7 +35,7 @@ pub fn root() -> PathBuf {
 #[derive(Debug)]
 pub struct Package {
     pub name: String,
-    /// Its folder, relative to the root: `services/node-status/api`.
+    /// Folder of the crate, relative to the root, such as `services/node-status/api`.
     pub folder: String,
     pub description: String,
     pub dependencies: Vec<Dependency>,
@@ -59,7 +59,8 @@ pub enum Kind {
 }
 
 impl Package {
-    /// A program or service itself, not its `api` or `domain`: `services/<name>` and no deeper.
+    /// Returns whether this is a program or service itself in `services/<name>`, and not its `api`
+    /// or `domain`.
     #[must_use]
     pub fn is_service(&self) -> bool {
         self.folder
@@ -83,7 +84,7 @@ impl Package {
     }
 }
 
-/// Every crate of the workspace by name, from `cargo metadata`.
+/// Returns every crate of the workspace by name, from `cargo metadata`.
 #[must_use]
 pub fn packages() -> BTreeMap<String, Package> {
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
@@ -162,8 +163,8 @@ fn from_root(path: &Path) -> PathBuf {
         .to_path_buf()
 }
 
-/// Every written file of the repository, relative to the root, in order. Build output, version
-/// control, and remains of interrupted golden tests are left out.
+/// Returns every written file of the repository in order, relative to the root. Build output,
+/// version control, and remains of interrupted golden tests are left out.
 #[must_use]
 pub fn files() -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -188,10 +189,9 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every page, except the pages in `docs/spec`: those repeat specifications word for word.
+/// Returns every page, except the pages in `docs/spec`, which repeat specifications word for word.
 ///
-/// # Panics
-/// When a page that people read first is not among them.
+/// # Panics If a page that people read first is not among them.
 #[must_use]
 pub fn pages() -> Vec<PathBuf> {
     let is_page = |path: &PathBuf| {
@@ -205,16 +205,16 @@ pub fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The text of a file of the repository; `None` when it does not exist or is not UTF-8.
+/// Returns the text of a file of the repository. Returns `None` if it does not exist or is not
+/// UTF-8.
 #[must_use]
 pub fn read(relative: &Path) -> Option<String> {
     String::from_utf8(fs::read(root().join(relative)).ok()?).ok()
 }
 
-/// Compares with a checked-in file; with `BLESS=1` (`just bless`) writes it instead.
+/// Compares a text with a checked-in file. With `BLESS=1` (`just bless`), writes the file instead.
 ///
-/// # Panics
-/// When they differ, with the lines that do.
+/// # Panics If they differ, with the lines that do.
 pub fn compare_with_golden(relative: &str, found: &str) {
     let path = root().join(relative);
     if env::var_os("BLESS").is_some() {
@@ -242,8 +242,7 @@ pub fn compare_with_golden(relative: &str, found: &str) {
 
 /// Fails with all findings at once.
 ///
-/// # Panics
-/// When there are any.
+/// # Panics If there are any findings.
 pub fn assert_none(rule: &str, findings: &[String]) {
     assert!(findings.is_empty(), "{rule}\n  {}", findings.join("\n  "));
 }

@@ -1,6 +1,6 @@
 //! The parts of a Markdown page that the checks read: code spans, links and headings.
 
-/// A page without its fenced blocks.
+/// Returns a page without its fenced blocks.
 #[must_use]
 pub fn without_blocks(text: &str) -> String {
     let mut fenced = false;
@@ -16,7 +16,7 @@ pub fn without_blocks(text: &str) -> String {
     written
 }
 
-/// The texts in backquotes, with their line numbers. A span may go over a line break, but not over
+/// Returns the texts in backquotes, with their line numbers. A span may cross a line break, but not
 /// the end of a paragraph or of a table row.
 #[must_use]
 pub fn code_spans(text: &str) -> Vec<(usize, String)> {
@@ -48,7 +48,7 @@ fn spans_of(paragraph: &str, first_line: usize, found: &mut Vec<(usize, String)>
     }
 }
 
-/// The targets of links, with their line numbers.
+/// Returns the targets of links, with their line numbers.
 #[must_use]
 pub fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
@@ -62,7 +62,7 @@ pub fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The anchors of a page, as GitHub makes them from its headings.
+/// Returns the anchors of a page, as GitHub makes them from its headings.
 #[must_use]
 pub fn anchors(text: &str) -> Vec<String> {
     let text = without_blocks(text);

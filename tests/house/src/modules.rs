@@ -9,13 +9,12 @@ use syn::visit::{self, Visit};
 use crate::Package;
 use crate::source::{Source, sources, test_modules};
 
-/// Module to the modules that it uses. Tests and the root of the crate are left out.
+/// Modules that each module uses. Tests and the root of the crate are left out.
 pub type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// The arrows of the library of a crate, or of its program where it has no library.
+/// Returns the arrows of the library of a crate, or of its program if it has no library.
 ///
-/// # Panics
-/// When a file of the crate is no Rust.
+/// # Panics If a file of the crate is not valid Rust.
 pub fn arrows(package: &Package) -> Arrows {
     let folder = Path::new(&package.folder).join("src");
     let for_tests = test_modules();
@@ -49,13 +48,14 @@ pub fn arrows(package: &Package) -> Arrows {
     all
 }
 
-/// Files of modules for tests, and files in their folders.
+/// Returns whether a file is of a module for tests, or in the folder of one.
 fn is_for_tests(source: &Source, for_tests: &BTreeSet<std::path::PathBuf>) -> bool {
     let inside = |module: &std::path::PathBuf| source.path.starts_with(module.with_extension(""));
     for_tests.contains(&source.path) || for_tests.iter().any(inside)
 }
 
-/// `ledger/keep.rs` is `ledger`, `keep`. The root and further programs have no path.
+/// Returns the path of a module: `ledger`, `keep` for `ledger/keep.rs`. The root and further
+/// programs have none.
 fn module_path(file: &Path) -> Option<Vec<String>> {
     let path: Vec<String> = file
         .with_extension("")
@@ -73,13 +73,13 @@ fn module_path(file: &Path) -> Option<Vec<String>> {
 /// Collects the modules that one file uses.
 struct Uses<'a> {
     names: &'a BTreeSet<String>,
-    /// The module at hand, from the root.
+    /// Path of the current module from the root.
     path: Vec<String>,
     found: BTreeSet<String>,
 }
 
 impl Uses<'_> {
-    /// Adds a path. Only a path counts that begins with `crate` or leads to the root by `super`.
+    /// Adds a path. A path counts only if it begins with `crate` or leads to the root by `super`.
     fn add(&mut self, segments: &[String]) {
         let mut depth = self.path.len();
         for (index, segment) in segments.iter().enumerate() {
@@ -117,7 +117,7 @@ impl Uses<'_> {
         }
     }
 
-    /// Adds the paths in a macro, which is not parsed: `crate`, two colons, a name.
+    /// Adds the paths in a macro, which is not parsed. A path is `crate`, two colons and a name.
     fn add_tokens(&mut self, stream: TokenStream) {
         let tokens: Vec<TokenTree> = stream.into_iter().collect();
         for (index, token) in tokens.iter().enumerate() {
@@ -178,7 +178,7 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// `#[cfg(test)]` or `#[test]`.
+/// Returns whether the attributes contain `#[cfg(test)]` or `#[test]`.
 pub fn is_for_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let is_cfg_test = attribute.path().is_ident("cfg")
@@ -189,7 +189,7 @@ pub fn is_for_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Modules that use each other in a loop, one list for each loop.
+/// Returns modules that use each other in a loop, one list for each loop.
 pub fn circles(arrows: &Arrows) -> Vec<Vec<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
         .keys()

@@ -14,7 +14,7 @@ pub struct Selector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matcher {
     pub label: String,
-    /// `=`, `!=`, `=~` or `!~`.
+    /// Operator `=`, `!=`, `=~` or `!~`.
     pub how: String,
     pub value: String,
 }
@@ -34,7 +34,7 @@ enum Token {
     Other(String),
 }
 
-/// Words that labels in parentheses follow.
+/// Words that are followed by labels in parentheses.
 const LISTS: [&str; 6] = [
     "by",
     "without",
@@ -45,8 +45,7 @@ const LISTS: [&str; 6] = [
 ];
 const OPERATORS: [&str; 6] = ["and", "or", "unless", "bool", "offset", "atan2"];
 
-/// # Errors
-/// When a bracket stays open, or a token is not allowed at its place.
+/// # Errors If a bracket stays open, or a token is not allowed at its place.
 pub fn used(expression: &str) -> Result<Used, String> {
     let mut reader = Reader {
         tokens: tokens(expression)?,
@@ -107,7 +106,7 @@ impl Reader {
             return if opens { self.labels() } else { Ok(()) };
         }
         if lower == "label_values" && opens {
-            // A function of Grafana: a metric, and the label of which it lists the values.
+            // This function of Grafana has a metric, and the label whose values it lists.
             self.at += 1;
             return self.label_values();
         }
@@ -190,7 +189,7 @@ fn tokens(expression: &str) -> Result<Vec<Token>, String> {
             ' ' | '\n' | '\t' => {}
             '#' => while rest.next().is_some_and(|c| c != '\n') {},
             '"' | '\'' => all.push(Token::Text(text(&mut rest, c)?)),
-            // Numbers, durations, and variables of Grafana.
+            // These characters begin numbers, durations, and variables of Grafana.
             '0'..='9' | '.' | '$' => {
                 let word = with_rest(c, &mut rest, |c| c == '.' || is_of_name(c));
                 all.push(Token::Other(word));

@@ -11,7 +11,7 @@ use crate::{Package, files, packages, read};
 /// One Rust file of the repository.
 #[derive(Debug)]
 pub struct Source {
-    /// Relative to the root of the repository.
+    /// Path relative to the root of the repository.
     pub path: PathBuf,
     /// Name of the crate that the file belongs to, or its first folder outside of any crate.
     pub package: String,
@@ -23,13 +23,13 @@ pub struct Source {
 pub struct Comment {
     /// Number of the first line, from 1.
     pub line: usize,
-    /// Without slashes.
+    /// Text without slashes.
     pub text: String,
 }
 
 static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(read_all);
 
-/// Every Rust file of the repository, in the order of paths.
+/// Returns every Rust file of the repository, in the order of paths.
 pub fn sources() -> &'static [Source] {
     &SOURCES
 }
@@ -66,7 +66,8 @@ pub fn has_ending(path: &Path, ending: &str) -> bool {
 }
 
 impl Source {
-    /// A test file by its place: below a folder `tests`, or named `tests.rs`.
+    /// Returns whether the file is a test by its place: below a folder `tests`, or named
+    /// `tests.rs`.
     pub fn is_test(&self) -> bool {
         let in_tests = self.path.iter().any(|part| part == "tests");
         in_tests || self.path.file_name().is_some_and(|name| name == "tests.rs")
@@ -76,16 +77,14 @@ impl Source {
         comments(&self.text)
     }
 
-    /// # Panics
-    /// When the file is no Rust.
+    /// # Panics If the file is not valid Rust.
     pub fn syntax(&self) -> syn::File {
         syn::parse_file(&self.text).unwrap_or_else(|e| panic!("{}: {e}", self.path.display()))
     }
 
     /// Calls `see` with each token of the file, except for doc comments.
     ///
-    /// # Panics
-    /// When the file has no balanced tokens.
+    /// # Panics If the tokens of the file are not balanced.
     pub fn each_token(&self, see: &mut impl FnMut(&TokenTree)) {
         let stream: TokenStream = self
             .text
@@ -94,7 +93,7 @@ impl Source {
         each_token(stream, see);
     }
 
-    /// `path:line`, for a finding.
+    /// Returns `path:line`, for a finding.
     pub fn at(&self, line: usize) -> String {
         format!("{}:{line}", self.path.display())
     }
@@ -146,7 +145,8 @@ fn comments(text: &str) -> Vec<Comment> {
     found
 }
 
-/// The files of modules that are declared for tests alone: `#[cfg(test)] mod examples;`.
+/// Returns the files of modules that are declared only for tests, as in `#[cfg(test)] mod
+/// examples;`.
 pub fn test_modules() -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for source in sources() {

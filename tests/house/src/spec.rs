@@ -8,14 +8,14 @@ use regex::Regex;
 
 use crate::{files, read};
 
-/// The folder whose tables define codes: the first cell of a row.
+/// Folder whose tables define codes, in the first cell of a row.
 const FOLDER: &str = "docs/spec";
 
 /// The form of a code: letters, an optional dash, one or two numbers.
 static CODE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b[A-Z]{1,2}-?\d+(?:\.\d+)?\b").expect("a regular expression"));
 
-/// Codes with the pages that define them, for each row that does.
+/// Returns the codes that rows define, with the pages of these rows.
 #[must_use]
 pub fn defined() -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -40,12 +40,13 @@ fn is_code(text: &str) -> bool {
     CODE.find(text).is_some_and(|found| found.as_str() == text)
 }
 
-/// The letters and the dash before the number.
+/// Returns the letters and the dash before the number.
 fn prefix(code: &str) -> &str {
     code.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
 }
 
-/// Two letters and a dash: a code by its form, whatever its prefix.
+/// Returns whether a word is a code by its form, which is two letters and a dash, whatever its
+/// prefix.
 fn is_dashed(word: &str) -> bool {
     word.find('-') == Some(2)
 }
@@ -57,7 +58,7 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// The codes that `docs/spec` defines.
+    /// Reads the codes that `docs/spec` defines.
     #[must_use]
     pub fn from_pages() -> Self {
         Self::new(defined().into_keys())
@@ -69,8 +70,8 @@ impl Codes {
         Self { defined, prefixes }
     }
 
-    /// The codes in a text, in its order. A word with an unknown prefix is a code if it has two
-    /// letters and a dash.
+    /// Returns the codes in a text, in its order. A word with an unknown prefix is a code if it has
+    /// two letters and a dash.
     #[must_use]
     pub fn in_text<'a>(&self, text: &'a str) -> Vec<&'a str> {
         let words = CODE.find_iter(text).map(|found| found.as_str());
@@ -84,7 +85,8 @@ impl Codes {
     }
 }
 
-/// Whether the name of a function begins with a code: `r_9_5_users_evenly`, `x1_to_x6`.
+/// Returns whether the name of a function begins with a code, like `r_9_5_users_evenly`,
+/// `x1_to_x6`.
 #[must_use]
 pub fn begins_with_code(name: &str) -> bool {
     static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
@@ -94,7 +96,7 @@ pub fn begins_with_code(name: &str) -> bool {
     BEGINNING.is_match(name)
 }
 
-/// Whether a path is a page of the specification.
+/// Returns whether a path is a page of the specification.
 #[must_use]
 pub fn is_page(path: &Path) -> bool {
     path.starts_with(FOLDER)

@@ -6,15 +6,15 @@ use std::path::Path;
 use hayward_tests_house::{assert_none, read};
 use serde_json::Value;
 
-/// Document, schema and field.
+/// Fields that look like an address, as document, schema and field.
 const KNOWN: [&str; 9] = [
-    // Set by the operator's policy. Redirects are not followed, and answers are checked.
+    // The policy of the operator sets the URL. Redirects are not followed, and answers are checked.
     "rm-scheduler PoolPlanner url",
     "rm-scheduler OutsidePlanner url",
-    // Passed on to the workers of the pool. No service calls it.
+    // The address is passed on to the workers of the pool. No service calls it.
     "rm-scheduler OwnerOrder address",
     "rm-scheduler OwnerView address",
-    // Source of a request.
+    // This address is the source of a request.
     "blocklist AuditRecord address",
     "container-manager AuditRecord address",
     "job-converter AuditRecord address",

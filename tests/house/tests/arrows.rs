@@ -1,5 +1,5 @@
-//! Dependencies between crates. The graph is a golden file, so a new arrow is a visible diff. The
-//! rules that hold for any graph are asserted in tests of their own.
+//! Dependencies between crates. The graph is a golden file, so a new arrow is a visible diff. Rules
+//! that hold for any graph have tests of their own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -33,8 +33,8 @@ fn the_graph_is_the_one_checked_in() {
     compare_with_golden("tests/house/arrows.txt", &picture);
 }
 
-/// Each arrow that `forbidden` names, of every kind. A test that uses the internals of a neighbour
-/// couples the two as much as code does.
+/// Returns each arrow that `forbidden` selects, of every kind. A test that uses the internals of a
+/// neighbour couples the two as much as code does.
 fn arrows(forbidden: impl Fn(&Package, &Package) -> bool) -> Vec<String> {
     let all = packages();
     let mut findings = Vec::new();
@@ -63,7 +63,7 @@ fn no_service_depends_on_a_service() {
 #[test]
 fn a_domain_is_used_by_its_own_service_only() {
     let found = arrows(|from, to| {
-        // The service itself, and the tools in its folder.
+        // Users may be the service itself and the tools in its folder.
         let own = to.folder.strip_suffix("/domain").is_some_and(|service| {
             from.folder == service || from.folder.starts_with(&format!("{service}/"))
         });
@@ -101,8 +101,8 @@ fn domains_depend_on_the_vocabulary_only() {
     );
 }
 
-/// Crates that validate documents are as pure as domains: policy, queues, and the answers of
-/// external planners.
+/// Crates that validate documents are as pure as domains. The documents are policy, queues, and the
+/// answers of external planners.
 #[test]
 fn rules_of_documents_read_no_files() {
     let allowed = [
@@ -195,7 +195,7 @@ fn few_crates_may_name_the_database() {
         "hayward-postgres",
         "hayward-publication",
         "hayward-testkit",
-        // A test tries what a role may not do.
+        // A test checks that a role cannot do more than it may.
         "hayward-tests-fleet",
     ];
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
 //! Boards and alerts use metrics that exist: every metric, label and listed value is in the
-//! catalogue. The fleet test of telemetry compares the catalogue with what a fleet sends. Every
-//! alert has a page and examples, and the files load in Grafana and Prometheus (T8).
+//! catalogue. The fleet test of telemetry compares the catalogue with the metrics that a fleet
+//! sends. Every alert has a page and examples, and the files load in Grafana and Prometheus (T8).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -53,7 +53,7 @@ const BOARDS: [&str; 8] = [
     "7-api-and-database",
     "8-invariants-and-recovery",
 ];
-/// Metrics of no board. The use of old routes is read once a release.
+/// Metrics that no board shows. The use of old routes is read only once a release.
 const NOT_SHOWN: [&str; 1] = ["hayward_api_deprecated_total"];
 /// Attributes of the resource. The collector adds them to all series.
 const RESOURCE: [&str; 6] = [
@@ -65,7 +65,7 @@ const RESOURCE: [&str; 6] = [
     "deployment_environment_name",
 ];
 
-/// Labels of a metric, each with its values where these are a closed list.
+/// Labels of a metric, each with its values if these are a closed list.
 #[derive(Debug, Clone, Default)]
 struct Labels(BTreeMap<String, Option<BTreeSet<String>>>);
 
@@ -88,7 +88,7 @@ fn word<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// The texts between backticks.
+/// Returns the texts between backticks.
 fn ticked(cell: &str) -> Vec<String> {
     cell.split('`')
         .skip(1)
@@ -107,7 +107,7 @@ fn catalogue(page: &str) -> Known {
         Some(format!("`{row}").split(" | ").map(str::to_owned).collect())
     };
     let rows: Vec<Vec<String>> = page.lines().filter_map(cells).collect();
-    // A closed list is words in backticks and commas, and nothing else.
+    // A closed list consists only of words in backticks and commas.
     let listed = |cell: &str| {
         let outside: String = cell.split('`').step_by(2).collect();
         let closed = outside.chars().all(|c| matches!(c, ',' | ' '));
@@ -154,7 +154,8 @@ fn alerts() -> Vec<Value> {
     all.filter(|rule| rule["alert"].is_string()).collect()
 }
 
-/// The catalogue with the series that rules record, and the series of Prometheus about alerts.
+/// Returns the catalogue with the series that rules record, and the series of Prometheus about
+/// alerts.
 fn known() -> Known {
     let mut known = catalogue(&text(CATALOGUE));
     assert!(known.len() > 50, "{CATALOGUE} is read");
@@ -190,7 +191,7 @@ fn boards() -> Vec<(String, Value)> {
     read.collect()
 }
 
-/// Every expression of a board, with the title of its panel.
+/// Returns every expression of a board, with the title of its panel.
 fn expressions_of(board: &Value) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for panel in list(board, "panels") {
@@ -225,9 +226,9 @@ fn every_expression() -> Vec<(String, String)> {
     of_rules.chain(of_boards).collect()
 }
 
-/// Values of a matcher that no series can have.
+/// Returns the values of a matcher that no series can have.
 fn never(matcher: &Matcher, closed: Option<&BTreeSet<String>>) -> Vec<String> {
-    // Variables of Grafana and patterns other than lists of words are passed over.
+    // Variables of Grafana are skipped, and so are patterns other than lists of words.
     let words = matcher.value.split('|');
     let plain = words.filter(|word| {
         word.chars()
@@ -241,7 +242,7 @@ fn never(matcher: &Matcher, closed: Option<&BTreeSet<String>>) -> Vec<String> {
     lost.map(str::to_owned).collect()
 }
 
-/// Metrics, labels and values of an expression that do not exist.
+/// Returns the metrics, labels and values of an expression that do not exist.
 fn unknown(known: &Known, read: &Used) -> Vec<String> {
     let mut found = Vec::new();
     let mut labels = BTreeSet::new();
@@ -433,7 +434,7 @@ fn faults<'a>(board: &'a Value, sources: &BTreeSet<&str>) -> impl Iterator<Item 
     found.into_iter()
 }
 
-/// Skipped where promtool is not installed. The gate has it.
+/// The test is skipped if promtool is not installed. The gate has it.
 #[test]
 fn promtool_accepts_rules_examples_and_boards() {
     let home = root().join(HOME);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hayward_tests_house::{assert_none, files, markdown, pages, read};
 use serde_json::Value;
 
-/// Ports of `up` and of the compose stack.
+/// Ports of `hayward up` and of the compose stack.
 const PORTS: [(&str, &str); 5] = [
     ("7400", "job-converter"),
     ("7401", "rm-scheduler"),
@@ -24,7 +24,7 @@ const EVERYWHERE: [&str; 5] = [
     "/docs",
 ];
 
-/// The commands of all pages, each with its page.
+/// Returns the commands of all pages, each with its page.
 fn all_commands() -> Vec<(String, String)> {
     let of_page = |page: PathBuf| {
         let text = read(&page).unwrap_or_default();
@@ -36,8 +36,8 @@ fn all_commands() -> Vec<(String, String)> {
     pages().into_iter().flat_map(of_page).collect()
 }
 
-/// The commands of a page: lines of fenced blocks, joined where a backslash ends them, and the
-/// texts in backquotes. Output in a block does not look like a command and is passed over.
+/// Returns the commands of a page: lines of fenced blocks, joined where a backslash ends them, and
+/// the texts in backquotes. Output in a block does not look like a command and is skipped.
 fn commands(text: &str) -> Vec<String> {
     let spans = markdown::code_spans(text).into_iter();
     let mut all: Vec<String> = spans.map(|(_, span)| span).collect();
@@ -56,7 +56,7 @@ fn commands(text: &str) -> Vec<String> {
     all
 }
 
-/// The words after each place where the program is called in the command.
+/// Returns the words after each place where the command calls the program.
 fn calls<'a>(command: &'a str, program: &str) -> Vec<Vec<&'a str>> {
     let parts = command.split(['|', ';', '&', '(', ')']);
     let words = parts.map(|part| part.split_whitespace().collect::<Vec<_>>());
@@ -95,7 +95,7 @@ fn recipes_exist() {
     assert_none("the justfile has every recipe in the documents", &found);
 }
 
-/// The subcommands, read from the source of the enums that derive them. Calling the program would
+/// Reads the subcommands from the source of the enums that derive them. Calling the program would
 /// need a build of the whole workspace.
 fn subcommands() -> BTreeSet<String> {
     let here = Path::new("services/hayward/src");
@@ -120,7 +120,7 @@ fn subcommands() -> BTreeSet<String> {
     names
 }
 
-/// `    ConfigCheck(…),` is `config-check`.
+/// Returns the subcommand of a variant: `config-check` for `    ConfigCheck(…),`.
 fn variant(line: &str) -> Option<String> {
     let name = line.strip_prefix("    ")?;
     if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
@@ -135,7 +135,7 @@ fn variant(line: &str) -> Option<String> {
     Some(kebab.skip(1).collect())
 }
 
-/// `    #[command(name = "run-tasks")]` is `run-tasks`.
+/// Returns the subcommand of an attribute: `run-tasks` for `    #[command(name = "run-tasks")]`.
 fn attribute(line: &str) -> Option<String> {
     let rest = line
         .strip_prefix("    #[command(")?
@@ -167,7 +167,8 @@ fn subcommands_exist() {
     assert_none("the program has every subcommand in the documents", &found);
 }
 
-/// Method, service (known from the port, if there is one) and path.
+/// Returns method, service and path of a request. The service is known from the port, if there is
+/// one.
 fn request(words: &[&str]) -> Option<(String, Option<&'static str>, String)> {
     let bare = |word: &str| word.trim_matches(['"', '\'']).to_owned();
     let url = words
@@ -198,7 +199,7 @@ fn request(words: &[&str]) -> Option<(String, Option<&'static str>, String)> {
     Some((method, service, path))
 }
 
-/// `/v1/jobs/$ID/tasks` is answered by `/v1/jobs/{id}/tasks`.
+/// Returns whether a route answers a path, like `/v1/jobs/{id}/tasks` for `/v1/jobs/$ID/tasks`.
 fn matches(template: &str, path: &str) -> bool {
     let template: Vec<&str> = template.split('/').collect();
     let path: Vec<&str> = path.split('/').collect();

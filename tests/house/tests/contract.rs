@@ -3,7 +3,7 @@
 use hayward_tests_house::contract::{breaks, promises};
 use serde_json::{Value, json};
 
-/// One route that takes an order and answers with one.
+/// Returns a document with one route that takes an order and answers with one.
 fn document() -> Value {
     json!({
         "paths": { "/v1/orders": { "post": {
@@ -39,7 +39,7 @@ fn document() -> Value {
     })
 }
 
-/// The breaks that are found when the value at this place is another.
+/// Returns the breaks that are found when the value at this place is replaced.
 fn changed(pointer: &str, value: Value) -> Vec<String> {
     let mut now = document();
     *now.pointer_mut(pointer).expect("it is there") = value;

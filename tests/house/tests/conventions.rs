@@ -36,7 +36,8 @@ const WITHOUT_DRY_RUN: [&str; 16] = [
     "report_tasks",
     "worker_started",
 ];
-/// Reports of agents, runners and owners, and forecasts (decision 0043).
+/// Routes without an idempotency key: reports of agents, runners and owners, and forecasts
+/// (decision 0043).
 const WITHOUT_KEY: [&str; 6] = [
     "forecast_changes",
     "lease_tasks",
@@ -45,9 +46,9 @@ const WITHOUT_KEY: [&str; 6] = [
     "report_tasks",
     "worker_started",
 ];
-/// Bodies between services and agents, which pass over unknown fields.
+/// Operations between services and agents, whose bodies may have unknown fields.
 const OF_PEERS: [&str; 3] = ["put_heartbeat", "report_containers", "report_output"];
-/// Schemas of the application protocol, with its own names.
+/// Schemas of the application protocol, which has its own names.
 const PROTOCOL: [&str; 12] = [
     "ApartSubmission",
     "ApplicationList",
@@ -62,7 +63,7 @@ const PROTOCOL: [&str; 12] = [
     "TaskGroupSubmission",
     "TaskSubmission",
 ];
-/// Pieces of text from an offset on. They are not lists of objects.
+/// Operations that return text from an offset on. They are not lists of objects.
 const NO_LIST: [&str; 2] = ["read_logs", "read_work_logs"];
 
 struct Route {
@@ -104,7 +105,7 @@ fn document(service: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The schema that a `$ref` of this document names.
+/// Returns the schema that a `$ref` of this document names.
 fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
         Some(place) => document
@@ -132,7 +133,7 @@ fn routes(service: &'static str, document: &Value) -> Vec<Route> {
     all
 }
 
-/// The faults of all routes.
+/// Returns the faults of all routes.
 fn found(wrong: impl Fn(&Value, &Route) -> Option<String>) -> Vec<String> {
     let mut all = Vec::new();
     for service in SERVICES {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use hayward_tests_house::{assert_none, files, markdown, pages, read};
 
-/// Most lines of the README.
+/// Maximum number of lines of the README.
 const README_LINES: usize = 350;
-/// Most lines of a decision.
+/// Maximum number of lines of a decision.
 const DECISION_LINES: usize = 60;
 const DECISIONS: &str = "docs/decisions";
 /// The parts of a decision, in order.

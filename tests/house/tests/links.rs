@@ -1,4 +1,4 @@
-//! Links and names in the documents lead somewhere: every relative link with its anchor, every
+//! Checks that links and names in the documents exist: every relative link with its anchor, every
 //! path, every `Type::method`, and every identifier in backquotes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use hayward_tests_house::{assert_none, files, markdown, pages, read};
 
-/// Endings of files that a page names without their folder.
+/// Endings of files that a page may name without their folder.
 const SOURCE_ENDINGS: [&str; 3] = [".rs", ".sh", ".py"];
 
 /// Names in backquotes that are not in the source, each with the reason.
@@ -22,7 +22,7 @@ const FOREIGN: [(&str, &str); 3] = [
     ),
 ];
 
-/// Pages that the program makes; their names are derived and need not be in the source.
+/// Pages that the program generates. Their names are derived and need not be in the source.
 const GENERATED: [&str; 2] = ["docs/metrics.md", "docs/settings.md"];
 
 fn pages_with_text() -> Vec<(PathBuf, String)> {
@@ -30,7 +30,7 @@ fn pages_with_text() -> Vec<(PathBuf, String)> {
     pages().into_iter().filter_map(with_text).collect()
 }
 
-/// A path relative to the root, without `.` and `..`.
+/// Returns a path relative to the root, without `.` and `..`.
 fn normal(path: &Path) -> PathBuf {
     let mut parts = PathBuf::new();
     for part in path.components() {
@@ -45,7 +45,7 @@ fn normal(path: &Path) -> PathBuf {
     parts
 }
 
-/// All files and all folders.
+/// Returns all files and all folders.
 fn paths() -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     for file in files() {
@@ -93,8 +93,8 @@ fn every_link_leads_to_a_file_and_a_heading() {
     assert_none("a link leads to a file and a heading", &found);
 }
 
-/// Whether the text names a path of the repository: a source file, or anything below a folder of
-/// the root. Patterns such as `services/<name>` and `services/NAME` are none.
+/// Returns whether the text names a path of the repository: a source file, or anything below a
+/// folder of the root. Patterns such as `services/<name>` and `services/NAME` are not paths.
 fn is_path(span: &str, folders: &BTreeSet<String>) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     if !span.chars().all(plain) || span.starts_with(['/', '-', '.']) {
@@ -111,7 +111,8 @@ fn is_path(span: &str, folders: &BTreeSet<String>) -> bool {
     below || SOURCE_ENDINGS.iter().any(|end| span.ends_with(end))
 }
 
-/// A path begins at the root or at the folder of its page, or is the end of a longer path.
+/// Returns whether a path exists. It begins at the root or at the folder of its page, or is the end
+/// of a longer path.
 fn is_there(span: &str, page: &Path, paths: &BTreeSet<PathBuf>) -> bool {
     let wanted = Path::new(span.trim_end_matches('/'));
     let near = page.parent().unwrap_or(Path::new("")).join(wanted);
@@ -149,7 +150,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
         .filter(|word| !word.is_empty())
 }
 
-/// The source: every file that is not a page, with its words.
+/// All files that are not pages, with their words.
 struct Source {
     files: Vec<(String, HashSet<String>)>,
 }
@@ -164,7 +165,7 @@ impl Source {
         let files = texts.filter_map(|path| {
             let text = read(&path)?;
             let mut all: HashSet<String> = words(&text).map(str::to_owned).collect();
-            // A module is a word too.
+            // The name of a module is a word too.
             all.extend(path.file_stem().map(|it| it.to_string_lossy().into_owned()));
             Some((text, all))
         });
@@ -173,7 +174,8 @@ impl Source {
         }
     }
 
-    /// The variable `HAYWARD_LEASE_MS` is the setting `lease_ms`.
+    /// Returns whether the source has a word. The variable `HAYWARD_LEASE_MS` counts as the setting
+    /// `lease_ms`.
     fn has_word(&self, word: &str) -> bool {
         let setting = word
             .strip_prefix("HAYWARD_")
@@ -183,7 +185,8 @@ impl Source {
         has(word) || (!setting.is_empty() && has(&setting))
     }
 
-    /// Whether a file names the owner and has the member: a function, field, variant or constant.
+    /// Returns whether a file names the owner and has the member: a function, field, variant or
+    /// constant.
     fn has_member(&self, owner: &str, member: &str) -> bool {
         let is_type = owner.starts_with(|c: char| c.is_ascii_uppercase());
         let declared = [
@@ -199,7 +202,7 @@ impl Source {
     }
 }
 
-/// `Type::method` or `module::function`, without arguments.
+/// Splits `Type::method` or `module::function`, without arguments.
 fn member(span: &str) -> Option<(&str, &str)> {
     let bare = span.split('(').next()?;
     let (before, member) = bare.rsplit_once("::")?;
@@ -208,7 +211,7 @@ fn member(span: &str) -> Option<(&str, &str)> {
     (is_name(owner) && is_name(member)).then_some((owner, member))
 }
 
-/// `snake_case` or `CamelCase`: a word that only a program has.
+/// Returns whether a word is in `snake_case` or `CamelCase`, which only programs use.
 fn is_identifier(span: &str) -> bool {
     let is_word = span.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let inside = span.trim_matches('_');

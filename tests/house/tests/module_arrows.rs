@@ -1,8 +1,8 @@
 //! Arrows between the modules of a crate.
 //!
-//! One table per crate lists its modules in rows, from the bottom to the top. A module uses
-//! modules of earlier rows, and none of its own row or of a later one. Modules below another one
-//! (`ledger/keep.rs`) count as the outer one (`ledger`).
+//! One table per crate lists its modules in rows, from the bottom to the top. A module may use only
+//! modules of earlier rows, and not of its own row. Modules below another one (`ledger/keep.rs`)
+//! count as the outer one (`ledger`).
 
 use std::collections::BTreeMap;
 
@@ -169,7 +169,7 @@ fn modules_do_not_use_each_other_in_circles() {
     let mut found = Vec::new();
     for package in packages().values() {
         for circle in circles(&arrows(package)) {
-            // Each module counts, so that a circle that becomes smaller is progress.
+            // Each module counts, so that a smaller circle has fewer findings.
             let names = circle.join(", ");
             found.extend(circle.iter().map(|module| Finding {
                 package: package.name.clone(),

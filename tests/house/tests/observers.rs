@@ -1,6 +1,6 @@
-//! The files of the observability stack agree with each other: parts of pipelines, addresses and
-//! ports, certificates. Two of the programs come from a registry that not every machine reaches, so
-//! their files are checked without running them.
+//! Checks that the files of the observability stack agree: parts of pipelines, addresses and ports,
+//! certificates. Two of the programs come from a registry that not every machine reaches, so their
+//! files are checked without running them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn words(value: &Value) -> BTreeSet<&str> {
     list.filter_map(Value::as_str).collect()
 }
 
-/// Parts of a pipeline that are used and not defined, or defined and not used.
+/// Returns the parts of a pipeline that are used and not defined, or defined and not used.
 fn unmatched(file: &str, settings: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let service = &settings["service"];
@@ -68,7 +68,7 @@ fn every_part_of_a_pipeline_is_defined_and_used() {
     assert_eq!(unmatched("x", &broken).len(), 2);
 }
 
-/// The `host:port` that one program calls is the one that the other listens on.
+/// The `host:port` that one program calls is the one on which the other listens.
 #[test]
 fn programs_call_each_other_where_they_listen() {
     let (collector, jaeger) = (

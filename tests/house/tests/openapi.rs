@@ -1,5 +1,6 @@
-//! The checked-in API documents, read as a client reads them: five documents of version 3.1, every
-//! operation named, grouped and described. Each service compares its own document with its code.
+//! The checked-in API documents, read as a client reads them. There are five documents of version
+//! 3.1, in which every operation is named, grouped and described. Each service compares its own
+//! document with its code.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,14 +18,14 @@ const SERVICES: [&str; 5] = [
 ];
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "patch", "head", "options"];
 
-/// The document of a service, or the reason it cannot be read.
+/// Returns the document of a service, or the reason why it cannot be read.
 fn document(service: &str) -> Result<Value, String> {
     let path = format!("openapi/{service}.json");
     let text = read(Path::new(&path)).ok_or_else(|| format!("{path} is missing"))?;
     serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Every operation with its place, `GET /v1/jobs`.
+/// Returns every operation with its place, such as `GET /v1/jobs`.
 fn operations(document: &Value) -> Vec<(String, Value)> {
     let paths = document["paths"].as_object().into_iter().flatten();
     let mut all = Vec::new();
@@ -103,7 +104,8 @@ fn operations_are_named_grouped_and_answered() {
     );
 }
 
-/// Operations without `Location`: bulks, whose answers have the ids, and a secret shown once.
+/// Operations without `Location`: bulks, whose answers have the ids, and a secret that is shown
+/// once.
 const WITHOUT_LOCATION: [&str; 3] = ["submit_jobs", "add_tasks", "redeem_enrolment"];
 
 #[test]
@@ -119,7 +121,7 @@ fn a_creation_answers_with_location_and_etag() {
             if !place.starts_with("POST") || made.is_null() || WITHOUT_LOCATION.contains(&id) {
                 continue;
             }
-            // A secret for a node is exchanged and never read.
+            // A secret for a node is exchanged and never read, so it has no ETag.
             let headers: &[&str] = match id {
                 "create_enrolment" => &["Location"],
                 _ => &["Location", "ETag"],
@@ -134,7 +136,7 @@ fn a_creation_answers_with_location_and_etag() {
     );
 }
 
-/// Every `$ref` in the text, as a pointer.
+/// Returns every `$ref` in the text, as a pointer.
 fn references(text: &str) -> impl Iterator<Item = String> {
     let parts = text.split("\"$ref\"").skip(1);
     parts.filter_map(|part| Some(part.split('"').nth(1)?.strip_prefix('#')?.to_owned()))
@@ -159,8 +161,8 @@ fn every_reference_resolves() {
     );
 }
 
-/// `openapi/v1/` holds the promises of v1. `BLESS=1` writes additions there and nothing else. A
-/// promise is withdrawn only by deleting its file (A1).
+/// `openapi/v1/` holds the promises of v1. `BLESS=1` only adds to them. A promise is withdrawn only
+/// by deleting its file (A1).
 #[test]
 fn no_promise_of_v1_is_broken() {
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The map of rules is true: every rule has a row, and the files and tests of a row exist.
+//! Checks the map of rules: every rule has a row, and the files and tests of a row exist.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn ids() -> Vec<String> {
     rules.chain(reasons).collect()
 }
 
-/// The cells of each row, by the rule of the row.
+/// Returns the cells of each row, by the rule of the row.
 fn rows(map: &str) -> BTreeMap<String, Vec<String>> {
     let cells = map.lines().filter_map(|line| {
         let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
@@ -65,12 +65,12 @@ fn rows(map: &str) -> BTreeMap<String, Vec<String>> {
     cells.collect()
 }
 
-/// The texts between backticks.
+/// Returns the texts between backticks.
 fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// Paths start in `services/`; `../` leaves it.
+/// Resolves a path of the map. Paths start in `services/`, and `../` leaves it.
 fn path(name: &str) -> PathBuf {
     name.strip_prefix("../")
         .map_or_else(|| Path::new("services").join(name), PathBuf::from)
@@ -122,7 +122,7 @@ fn named_files_and_tests_exist() {
     assert_none(&format!("{MAP}: files and tests exist"), &found);
 }
 
-/// A scenario that no rule names belongs to a forgotten rule.
+/// If no rule names a scenario, its rule is missing on the map.
 #[test]
 fn every_scenario_of_a_rule_is_on_the_map() {
     let map = read(Path::new(MAP)).expect("the map of rules");

@@ -7,17 +7,17 @@ use hayward_tests_house::source::{has_ending, sources, test_modules};
 use hayward_tests_house::{assert_none, files, packages, read};
 use syn::visit::{self, Visit};
 
-/// Lines of a source file, its inline tests not counted.
+/// Maximum number of lines of a source file, without its inline tests.
 const FILE_LINES: usize = 500;
-/// Lines of a function, from `fn` to its last brace.
+/// Maximum number of lines of a function, from `fn` to its last brace.
 const FUNCTION_LINES: usize = 60;
 const LINE_CHARACTERS: usize = 100;
-/// Lines of the text that opens a crate.
+/// Maximum number of lines of the text that opens a crate.
 const OPENING_LINES: usize = 30;
 /// The module of each test crate that may poll.
 const POLLING_MODULES: [&str; 2] = ["tests/fleet/src/wait.rs", "shared/testkit/src/wait.rs"];
 
-/// The lines without `#[cfg(test)] mod … { … }` blocks, which rustfmt closes in column one.
+/// Counts the lines without `#[cfg(test)] mod … { … }` blocks, which rustfmt closes in column one.
 fn lines_without_tests(text: &str) -> usize {
     let mut lines = text.lines().peekable();
     let mut count = 0;
@@ -64,7 +64,7 @@ fn files_are_short() {
     );
 }
 
-/// Functions with more lines than they should have.
+/// Functions with more lines than allowed.
 #[derive(Default)]
 struct LongFunctions {
     found: Vec<(usize, String)>,
@@ -133,7 +133,7 @@ fn modules_are_named_by_their_files() {
     assert_none("the module of a folder is a file of the same name", &found);
 }
 
-/// The lines of Rust code that contain any of the needles. Comments are left out.
+/// Returns the lines of Rust code that contain any of the needles. Comments are left out.
 fn code_with(needles: &[&str], applies: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources().iter().filter(|source| applies(&source.path)) {
@@ -242,7 +242,7 @@ fn no_path_of_a_developer_s_machine() {
     assert_none("absolute paths of a developer's machine stay out", &found);
 }
 
-/// Whether the line has the needle at the beginning of a path, and not inside a longer one.
+/// Returns whether the line has the needle at the beginning of a path, and not inside a longer one.
 fn begins_a_path(line: &str, needle: &str) -> bool {
     line.match_indices(needle).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,4 +1,4 @@
-//! Parameters have names: a tuple in a parameter is a struct that was not written.
+//! Parameters have names. A parameter is a struct where it would be a tuple.
 
 use hayward_tests_house::debt::{Finding, assert_within_debt};
 use hayward_tests_house::source::{Source, sources};

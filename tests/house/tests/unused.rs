@@ -1,15 +1,16 @@
-//! Every dependency is used: a crate that a manifest names is named in its files too (S26).
+//! Checks that every dependency is used: a crate that a manifest names is named in its files too
+//! (S26).
 
 use std::path::Path;
 
 use hayward_tests_house::{Kind, Package, assert_none, files, packages, read};
 
-/// The name of a crate as code writes it.
+/// Returns the name of a crate as code writes it.
 fn word(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Whether the text has the word by itself, and not as a part of another.
+/// Returns whether the text has the word by itself, and not as a part of another.
 fn names(text: &str, word: &str) -> bool {
     let inner = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(word).any(|(at, _)| {
@@ -18,7 +19,7 @@ fn names(text: &str, word: &str) -> bool {
     })
 }
 
-/// The crate that a file belongs to: the deepest folder around it.
+/// Returns the crate that a file belongs to, which is the deepest folder around it.
 fn owner<'a>(all: &'a [Package], file: &Path) -> Option<&'a Package> {
     let around = all
         .iter()
@@ -57,7 +58,7 @@ fn every_dependency_is_used() {
     assert_none("a dependency that is not used", &unused);
 }
 
-/// The dependencies that the workspace declares, by the name that members use.
+/// Returns the dependencies that the workspace declares, by the name that members use.
 fn declared() -> Vec<String> {
     let manifest = read(Path::new("Cargo.toml")).expect("the manifest of the workspace");
     let table = manifest

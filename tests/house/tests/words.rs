@@ -1,4 +1,4 @@
-//! Words of the house: identifiers, messages and comments use the terms of `docs/glossary.md`.
+//! Checks that identifiers, messages and comments use the terms of `docs/glossary.md`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use proc_macro2::TokenTree;
 use serde_json::Value;
 use syn::visit::{self, Visit};
 
-/// Parts of identifiers that are private words, with what the field says.
+/// Parts of identifiers that are private words, with the words to use instead.
 const WORDS: [(&str, &str); 46] = [
     ("told", "reported, published, ordered_to_leave"),
     ("tell", "report, publish, notify"),
@@ -60,7 +60,7 @@ const WORDS: [(&str, &str); 46] = [
     ("turns", "queue, order, fair_queue"),
 ];
 
-/// Names of types that have stood for several things, with what to say instead.
+/// Names of types that have stood for several things, with the names to use instead.
 const TYPES: [(&str, &str); 9] = [
     ("Books", "RoundState"),
     ("Kept", "TrackedVec, Retained"),
@@ -73,7 +73,7 @@ const TYPES: [(&str, &str); 9] = [
     ("World", "Fixture, Environment"),
 ];
 
-/// Names that keep their word, with the reason.
+/// Names that are exceptions, with the reason.
 const EXCEPTIONS: [(&str, &str, &str); 4] = [
     (
         "hayward-rm-scheduler-domain",
@@ -97,7 +97,7 @@ const EXCEPTIONS: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Phrases of messages that a reader has to translate.
+/// Phrases of messages that a reader would have to translate.
 const PHRASES: [(&str, &str); 4] = [
     (concat!("this is", " no"), "invalid …, unknown …"),
     (concat!("is", " away"), "is unavailable"),
@@ -105,7 +105,7 @@ const PHRASES: [(&str, &str); 4] = [
     (concat!("means", " nothing"), "is invalid"),
 ];
 
-/// Phrases in a text, as whole words: `this is not JSON` has none.
+/// Returns the phrases in a text, as whole words. The text `this is not JSON` has none.
 fn phrases(text: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     PHRASES.iter().filter(move |(phrase, _)| {
         let mut ends = text.match_indices(phrase).map(|(at, _)| at + phrase.len());
@@ -134,7 +134,7 @@ const COMMENT_WORDS: [(&str, &str); 12] = [
     ("whom", "the noun of the thing"),
 ];
 
-/// Every name that is on the wire or in the database, and therefore stays.
+/// Returns every name that is on the wire or in the database and therefore stays.
 fn wire_names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for path in files() {
@@ -170,7 +170,7 @@ fn add_names(value: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// `keptRound`, `kept_round` and `KeptRound` are `kept`, `round`.
+/// Splits a name into its parts. `keptRound`, `kept_round` and `KeptRound` are `kept`, `round`.
 fn parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut after_small = false;
@@ -200,7 +200,7 @@ impl Definitions<'_> {
         self.add_visible(name);
     }
 
-    /// A name that clients or the database may know.
+    /// Adds a name, unless clients or the database know it.
     fn add_visible(&mut self, name: &syn::Ident) {
         let name = name.to_string();
         if !self.wire.contains(&name) && !self.wire.contains(&parts(&name).join("_")) {

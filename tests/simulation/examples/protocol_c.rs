@@ -48,7 +48,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// CPU time of this thread in milliseconds.
+/// Returns the CPU time of this thread in milliseconds. Returns `None` if the system does not
+/// report it.
 fn processor_ms() -> Option<u128> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: u128 = text.split(' ').next()?.parse().ok()?;

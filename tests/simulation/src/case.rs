@@ -51,5 +51,5 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Called from time to time with the number of jobs that have ended.
+/// Callback that receives the number of jobs that have ended, from time to time.
 pub type Progress<'a> = &'a mut dyn FnMut(usize);

@@ -23,13 +23,13 @@ impl Site {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreeSpace {
     pub cpu_milli: u64,
-    /// In MiB. Absent means unlimited.
+    /// Free memory in MiB. `None` means unlimited.
     pub memory_mib: Option<u64>,
-    /// Free thousandths of each gpu.
+    /// Free thousandths of each GPU.
     pub gpus: Vec<u64>,
-    /// Number of tasks that run here.
+    /// Number of tasks that run on the node.
     pub tasks: u64,
-    /// Whether a task that needs an exclusive node runs here.
+    /// Whether a task runs on the node that needs it exclusively.
     pub closed: bool,
 }
 
@@ -45,7 +45,7 @@ impl FreeSpace {
         }
     }
 
-    /// Number of tasks of this need that fit.
+    /// Returns the number of tasks of this need that fit.
     pub fn fitting(&self, need: &Need) -> u64 {
         if self.closed || (need.exclusive && self.tasks > 0) {
             return 0;
@@ -73,8 +73,8 @@ impl FreeSpace {
         whole / need.gpu_count
     }
 
-    /// Takes space for tasks and returns the GPUs that they use: a share of a GPU on the tightest
-    /// one that fits, whole GPUs from the lowest number up.
+    /// Takes space for tasks and returns the GPUs that they use. A share of a GPU goes to the
+    /// tightest GPU that fits. Whole GPUs are taken from the lowest number up.
     pub fn take(&mut self, need: &Need, tasks: u64) -> Vec<usize> {
         let fitting = self.fitting(need);
         assert!(fitting >= tasks, "space is taken only where it is free");
@@ -117,7 +117,7 @@ impl FreeSpace {
         }
     }
 
-    /// The space that is free in both.
+    /// Returns the space that is free in both.
     #[must_use]
     pub fn both(&self, other: &Self) -> Self {
         let gpus = self.gpus.iter().zip(&other.gpus);
@@ -135,7 +135,7 @@ impl FreeSpace {
     }
 }
 
-/// The GPU with the least free share that is enough; the lowest number among equals.
+/// Returns the GPU with the least free share that is enough, the lowest number among equals.
 fn tightest(free: &[u64], milli: u64) -> usize {
     let fits = |(_, free): &(usize, &u64)| **free >= milli;
     let able = free.iter().enumerate().filter(fits);
@@ -164,7 +164,7 @@ pub struct Cluster {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capacity {
     pub cpu_milli: u64,
-    /// In MiB. 0 if any node is unlimited.
+    /// Memory in MiB. 0 if the memory of any node is unlimited.
     pub memory_mib: u64,
     pub gpu_milli: u64,
 }
@@ -190,7 +190,7 @@ impl Cluster {
         }
     }
 
-    /// Number of tasks of this need that fit on one node with this free space.
+    /// Returns the number of tasks of this need that fit on one node with this free space.
     pub fn fitting(&self, free_space: &[FreeSpace], node: usize, need: &Need) -> u64 {
         if self.sites[node].accepts(need) {
             free_space[node].fitting(need)
@@ -200,7 +200,7 @@ impl Cluster {
     }
 
     /// Places all tasks of a job in this free space. Nodes with the least free CPU in `preferred`
-    /// are filled first, ties in the order of the file. None if not all tasks fit.
+    /// are filled first, ties in the order of the file. Returns `None` if not all tasks fit.
     pub fn lay(
         &self,
         job: &Job,
@@ -237,7 +237,7 @@ impl Cluster {
         Some(parts)
     }
 
-    /// Number of tasks of this need that fit on the empty cluster.
+    /// Returns the number of tasks of this need that fit on the empty cluster.
     pub fn could_hold(&self, need: &Need) -> u64 {
         let fitting =
             (0..self.free_space.len()).map(|node| self.fitting(&self.free_space, node, need));

@@ -1,5 +1,5 @@
-//! Charts as SVG text: a frame, axes with units, lines, stacked areas, a legend. Equal values give
-//! equal text. The colours can be distinguished by people with colour vision deficiency.
+//! Charts as SVG text: a frame, axes with units, lines, stacked areas, and a legend. Equal values
+//! give equal text. People with colour vision deficiency can distinguish the colours.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,13 @@ const RIGHT: f64 = 170.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 56.0;
 
-/// The palette of Okabe and Ito. The last colour is for the remainder.
+/// The palette of Okabe and Ito. The last colour marks the remainder.
 pub const COLOURS: [&str; 9] = [
     "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#5d3a9b",
     "#bbbbbb",
 ];
 
-/// One axis: label with unit, and positions of its marks.
+/// An axis of a chart: its label with the unit, and the positions of its marks.
 #[derive(Debug, Clone)]
 pub struct Axis {
     pub label: String,
@@ -26,7 +26,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis from 0 to `max` with marks at round numbers.
+    /// Creates an axis from 0 to `max` with marks at round numbers.
     pub fn linear(label: impl Into<String>, max: f64) -> Self {
         let max = if max > 0.0 { max } else { 1.0 };
         let step = round_step(max / 8.0);
@@ -42,7 +42,7 @@ impl Axis {
     }
 }
 
-/// The least number of 1, 2, 5, 10 … that is not smaller.
+/// Returns the smallest of the numbers 1, 2, 5, 10, … that is not below `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|factor| factor * power);

@@ -1,8 +1,8 @@
 //! Gang scheduling under fair shares: all tasks of a job run together or not at all, and preemption
 //! stops the whole job. This models a gang scheduler with preemption for comparison.
 //!
-//! A preempted job returns to its place in the queue of its user and has lost the work since its
-//! last checkpoint. Time is in milliseconds. Rounds are ten seconds apart and run only after an
+//! A preempted job returns to its old position in the queue of its user. It loses the work since
+//! its last checkpoint. Time is in milliseconds. Rounds are ten seconds apart and run only after an
 //! event.
 
 mod round;
@@ -20,13 +20,13 @@ use crate::{
 /// Milliseconds between rounds.
 const TICK_MS: u64 = 10_000;
 
-/// The cost of preemption and the jobs it spares, in seconds of running since the last start.
+/// The cost of preemption, and which jobs cannot be preempted. Times are in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preemption {
-    /// Interval between checkpoints of a job in seconds; absent means no checkpoints.
+    /// Interval between checkpoints of a running job in seconds. `None` means no checkpoints.
     pub checkpoint_s: Option<u64>,
-    /// A job that has run for longer is not preempted; absent means that every job can be
-    /// preempted.
+    /// Run time since the last start after which a job is not preempted, in seconds. `None` means
+    /// that every job can be preempted.
     pub protected_s: Option<u64>,
 }
 

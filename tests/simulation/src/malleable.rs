@@ -30,7 +30,7 @@ pub trait Sharing {
     /// If the decision is not valid. None of it is applied.
     fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, Unsound>;
 
-    /// Why these jobs, which never ran, still wait at the end of the simulation.
+    /// Returns why these jobs, which never ran, still wait at the end of the simulation.
     fn why_waiting(&self, _jobs: &[usize]) -> Vec<(usize, Refused)> {
         Vec::new()
     }

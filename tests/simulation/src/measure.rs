@@ -32,16 +32,16 @@ pub type Moment = u64;
 /// How the cluster should be divided.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Fairness {
-    /// Equally among users.
+    /// Divided equally among users.
     #[default]
     Users,
-    /// By weight among classes, then equally among the users of a class. A class that is not listed
-    /// has weight 1.
+    /// Divided by weight among classes, then equally among the users of a class. A class that is
+    /// not listed has weight 1.
     Classes(BTreeMap<String, u64>),
 }
 
 impl Fairness {
-    /// The class of a job, with its weight.
+    /// Returns the class of a job, with its weight.
     pub(crate) fn class_of(&self, workload: &Workload, job: &Job) -> (usize, u64) {
         match self {
             Self::Users => (0, 1),
@@ -64,10 +64,10 @@ pub struct Outcome {
     pub evictions: u64,
     /// Lost work in thousandths of a core × milliseconds.
     pub lost: u128,
-    /// Index into [`Series::queue_names`]. Absent if the job was in no queue.
+    /// Index into [`Series::queue_names`]. `None` if the job was in no queue.
     pub queue: Option<usize>,
     pub refused: Option<Refused>,
-    /// Why a job that never ran waits at the end of the simulation.
+    /// Why a job that never ran still waits at the end of the simulation. `None` for other jobs.
     pub waits: Option<Refused>,
 }
 
@@ -92,13 +92,13 @@ struct Account {
 pub struct Ledger {
     whole: Whole,
     capacity: Capacity,
-    /// By job: its account, as an index.
+    /// Account of each job, as an index.
     account_of: Vec<usize>,
     weight_of: Vec<Share>,
     cpu_of: Vec<u64>,
     tasks_of: Vec<u64>,
     accounts: Vec<Account>,
-    /// By account: its class and the weight of the class.
+    /// Class of each account, with the weight of the class.
     class_of: Vec<(usize, u64)>,
     /// Accounts with unfinished jobs.
     active: BTreeSet<usize>,
@@ -119,7 +119,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Events name jobs by their index in `jobs`.
+    /// Creates a ledger. Its events name jobs by their index in `jobs`.
     pub fn new(
         workload: &Workload,
         jobs: &[&Job],
@@ -202,7 +202,7 @@ impl Ledger {
         self.active.insert(account);
     }
 
-    /// Tasks of the job started.
+    /// Records that tasks of the job started.
     pub fn gained(&mut self, job: usize, tasks: u64) {
         let share = self.weight_of[job] * Share::from(tasks);
         self.accounts[self.account_of[job]].held += share;
@@ -211,7 +211,7 @@ impl Ledger {
         self.outcomes[job].started.get_or_insert(self.now);
     }
 
-    /// Tasks of the job stopped, at their end or before.
+    /// Records that tasks of the job stopped, at their end or before.
     pub fn gave_up(&mut self, job: usize, tasks: u64) {
         let share = self.weight_of[job] * Share::from(tasks);
         self.accounts[self.account_of[job]].held -= share;
@@ -219,7 +219,8 @@ impl Ledger {
         self.held_cpu -= self.cpu_of[job] * tasks;
     }
 
-    /// Processes, or a gang, were preempted and lost this many milliseconds of work on each core.
+    /// Records that processes or a whole gang were preempted. Each core lost this many milliseconds
+    /// of work.
     pub fn evicted(&mut self, job: usize, count: u64, task_ms: u64) {
         let outcome = &mut self.outcomes[job];
         outcome.evictions += count;
@@ -285,7 +286,7 @@ impl Ledger {
         }
     }
 
-    /// The fair share of each account at this moment.
+    /// Returns the current fair share of each account.
     fn fair(&self) -> Vec<(usize, Share)> {
         let member = |at: &usize| Member {
             class: self.class_of[*at].0,
@@ -297,7 +298,7 @@ impl Ledger {
         self.active.iter().copied().zip(parts).collect()
     }
 
-    /// Samples taken up to the end of the window, and the state at the end of the simulation.
+    /// Ends the measurement. Adds the samples up to the end of the window and returns the results.
     pub fn close(mut self) -> Results {
         self.advance(self.last + 1);
         self.series.queue_names = self.queues.names();

@@ -22,7 +22,7 @@ const WAITS: [(u64, &str); 10] = [
     (86_400_000, "1000 d"),
 ];
 
-/// File names with their contents.
+/// Returns all charts as file names with their contents.
 pub fn all(results: &Results, policy: &str) -> Vec<(&'static str, String)> {
     let series = &results.series;
     let users = Owners {
@@ -48,7 +48,7 @@ pub fn all(results: &Results, policy: &str) -> Vec<(&'static str, String)> {
     all
 }
 
-/// A unit of time in which the window has a readable length, and its milliseconds.
+/// Returns a unit in which the window has a readable length, and its milliseconds.
 fn unit(span_ms: u64) -> (&'static str, f64) {
     match span_ms {
         0..600_000 => ("seconds", 1_000.0),
@@ -68,7 +68,7 @@ fn time_axis(series: &Series) -> (Axis, f64) {
     (axis, real(span.into()) / ms)
 }
 
-/// The middle of each bucket with samples, and the bucket.
+/// Returns the middle of each bucket that has samples, and the bucket.
 fn places(series: &Series, length: f64) -> Vec<(f64, &Bucket)> {
     let count = real(series.buckets.len() as u128);
     let seen = series
@@ -153,7 +153,7 @@ fn utilisation(series: &Series, policy: &str) -> String {
     chart.svg()
 }
 
-/// The fraction of jobs that waited at most this long, on a logarithmic scale.
+/// Draws the fraction of jobs that waited at most this long, on a logarithmic scale.
 fn waits(results: &Results, policy: &str) -> String {
     let done = results
         .outcomes
@@ -177,7 +177,7 @@ fn waits(results: &Results, policy: &str) -> String {
     let mut chart = Chart::new(title, axis, Axis::linear("percent of the jobs", 100.0));
     let count = real(waits.len().max(1) as u128);
     let mut points = Vec::new();
-    // One step per quarter percent is all that is visible.
+    // Steps finer than a quarter of a percent are not visible.
     let every = (waits.len() / 400).max(1);
     for (at, wait) in waits.iter().enumerate() {
         if at % every == 0 || at + 1 == waits.len() {

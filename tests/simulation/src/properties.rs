@@ -17,7 +17,7 @@ fn node() -> impl Strategy<Value = Node> {
         id: String::new(),
         pool: "default".into(),
         cpu_milli: cores * 1000,
-        // Memory is 0, so not known, in some cases.
+        // In some cases the memory is 0, which means not known.
         memory_mib: gib * 2048,
         gpu_count: gpus,
         gpu_model: "T4".into(),
@@ -83,7 +83,7 @@ fn fleet() -> impl Strategy<Value = (Workload, Vec<Node>)> {
     })
 }
 
-/// Every job ends, none too early, and a second run gives the same result.
+/// Checks that every job ends, none too early, and that a second run gives the same result.
 fn owed(case: &Case, simulate: impl Fn() -> Results, malleable: bool) -> Result<(), TestCaseError> {
     let (one, two) = (simulate(), simulate());
     prop_assert_eq!(&one.outcomes, &two.outcomes);

@@ -1,10 +1,10 @@
 //! Figures that others published or that are recorded for the reference protocols. They are only
-//! printed next to ours and decide nothing.
+//! printed next to ours. They decide nothing.
 
 use crate::packing::Policy;
 
-/// Protocol A: percent of GPUs allocated after all arrivals, by list and policy. The first figure
-/// comes from the authors (ATC '23), the second from another implementation of the protocol.
+/// Returns the percent of GPUs that are allocated after all arrivals of protocol A. The first
+/// figure comes from the authors (ATC '23), the second from another implementation of the protocol.
 pub fn inflation(list: &str, policy: Policy) -> (Option<f64>, Option<f64>) {
     let row = match list {
         "default" => [
@@ -54,7 +54,7 @@ pub const DEFRAGMENTED: [(u64, [u64; 3]); 4] = [
     (10, [131, 132, 132]),
 ];
 
-/// Protocol C: the result of a policy on a trace. A figure that is not recorded is absent.
+/// The result of a policy on a trace in protocol C. A figure is `None` if it is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
     pub trace: &'static str,
@@ -111,7 +111,7 @@ const GAIA: [Figures; 14] = [
         "gang-no-checkpoint",
         [13_203.0, 28_826.0, 77.6, 0.103, 0.967, 7.893, 0.100],
     ),
-    // Preemption only for a user that is this many processes below the fair share.
+    // A process is preempted only for a user that is this many processes below the fair share.
     ("fluid-2", [NO, 19_012.0, 1.51, 0.0006, NO, 0.044, 1.27]),
     ("fluid-4", [NO, 19_005.0, 1.52, 0.0011, NO, 0.038, 1.16]),
     // A job is not preempted after it has run for this time.
@@ -119,7 +119,7 @@ const GAIA: [Figures; 14] = [
     ("gang-4h", [5_973.0, NO, 28.8, 0.077, NO, 0.81, NO]),
     ("gang-12h", [6_647.0, NO, 33.3, 0.058, NO, 1.99, NO]),
     ("gang-24h", [8_105.0, NO, 37.7, 0.055, NO, 3.54, NO]),
-    // Classes with the weights 200, 100 and 25.
+    // The classes have the weights 200, 100 and 25.
     ("easy-weighted", [NO, NO, NO, 0.353, NO, NO, NO]),
     (
         "fluid-weighted",
@@ -145,7 +145,7 @@ const GAIA_88: [Figures; 7] = [
     ),
 ];
 
-/// Published by others for EASY on kth1996: mean flow time in seconds, mean bounded slowdown.
+/// Mean flow time in seconds and mean bounded slowdown that others published for EASY on kth1996.
 pub const EASY_ON_KTH: (f64, f64) = (15_696.8, 92.58);
 
 pub fn batch() -> Vec<Row> {

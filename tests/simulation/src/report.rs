@@ -12,8 +12,8 @@ fn seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Jobs in order of submission, in seconds since the start of the trace. If there are queues, each
-/// line also has the queue of the job or the reason of its refusal.
+/// Lists the jobs in order of submission, with times in seconds since the start of the trace. With
+/// queues, each line also has the queue of the job or the reason of its refusal.
 pub fn jobs_csv(case: &Case, results: &Results) -> String {
     let mut text = String::from(
         "job_id,user,class,tasks,submit_s,start_s,end_s,run_s,wait_s,flow_s,bounded_slowdown,\

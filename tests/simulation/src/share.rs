@@ -11,7 +11,7 @@ use crate::{cluster::Capacity, trace::Need};
 /// Parts of the cluster.
 pub type Share = u128;
 
-/// The cluster as a set of dimensions that count.
+/// The capacity of the cluster in each dimension that counts.
 #[derive(Debug, Clone)]
 pub struct Whole {
     capacity: Capacity,
@@ -29,7 +29,7 @@ impl Whole {
         Self { capacity, parts }
     }
 
-    /// The weight of one task: its largest dimension.
+    /// Returns the weight of one task, which is that of its largest dimension.
     pub fn weight(&self, need: &Need) -> Share {
         let dimensions = [
             (need.cpu_milli, self.capacity.cpu_milli),
@@ -44,18 +44,19 @@ impl Whole {
     }
 }
 
-/// One participant in a division.
+/// A participant in a division.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
     pub weight: u64,
     pub demand: Share,
 }
 
-/// Weighted max-min: each result is at most the demand. The remainder goes to the others by weight.
+/// Divides by weighted max-min. Each result is at most the demand. The remainder goes to the others
+/// by weight.
 pub fn max_min(amount: Share, claims: &[Claim]) -> Vec<Share> {
     let mut given = vec![0; claims.len()];
     let mut order: Vec<usize> = (0..claims.len()).collect();
-    // Order by demand per unit of weight, compared without division.
+    // Claims are ordered by demand per unit of weight, compared without division.
     order.sort_by(|a, b| {
         let (a, b) = (&claims[*a], &claims[*b]);
         let left = a.demand.saturating_mul(Share::from(b.weight));
@@ -77,7 +78,7 @@ pub fn max_min(amount: Share, claims: &[Claim]) -> Vec<Share> {
     given
 }
 
-/// One participant in a division of two levels.
+/// A participant in a division of two levels.
 #[derive(Debug, Clone, Copy)]
 pub struct Member {
     /// Class of the member. Classes divide first, by weight.
@@ -87,7 +88,8 @@ pub struct Member {
     pub demand: Share,
 }
 
-/// Weighted max-min among classes, then equal max-min among the members of each class.
+/// Divides by weighted max-min among classes, then by equal max-min among the members of each
+/// class.
 pub fn two_levels(amount: Share, members: &[Member]) -> Vec<Share> {
     let mut classes: BTreeMap<usize, (Claim, Vec<usize>)> = BTreeMap::new();
     for (at, member) in members.iter().enumerate() {

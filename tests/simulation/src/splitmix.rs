@@ -1,4 +1,5 @@
-//! SplitMix64, the generator of the shuffles: 64 bits of state, the same numbers on every machine.
+//! SplitMix64, the generator of the shuffles. It has 64 bits of state and gives the same numbers on
+//! every computer.
 
 #[derive(Debug, Clone)]
 pub struct SplitMix {
@@ -18,7 +19,7 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// A random index below `count`, which is not 0.
+    /// Returns a random index below `count`, which is not 0.
     pub fn below(&mut self, count: usize) -> usize {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         usize::try_from(self.draw() % count).unwrap_or(0)
@@ -38,7 +39,7 @@ mod tests {
 
     #[test]
     fn the_first_numbers_equal_the_published_ones() {
-        // Numbers of the reference implementation with seed 1234567.
+        // The reference implementation gives these numbers with the seed 1234567.
         let mut random = SplitMix::new(1_234_567);
         let drawn = [random.draw(), random.draw(), random.draw()];
         let published = [

@@ -21,10 +21,10 @@ pub struct Job {
     pub user: usize,
     /// Index into [`Workload::classes`].
     pub class: usize,
-    /// Index into [`Workload::queues`]: the requested queue. Absent if the job named none.
+    /// The requested queue, as an index into [`Workload::queues`]. `None` if the job named none.
     pub queue: Option<usize>,
     pub submit_s: Option<u64>,
-    /// Run time in seconds. Absent if the job never ran.
+    /// Run time in seconds. `None` if the job never ran.
     pub runtime_s: Option<u64>,
     pub limit_s: Option<u64>,
     pub tasks: u64,
@@ -33,7 +33,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Run time in seconds without disturbance. The source system kills the job at its limit.
+    /// Returns the run time in seconds without disturbance. The source system kills the job at its
+    /// limit.
     pub fn run_s(&self) -> Option<u64> {
         let runtime = self.runtime_s?;
         Some(self.limit_s.map_or(runtime, |limit| runtime.min(limit)))
@@ -48,9 +49,9 @@ pub struct Need {
     pub gpu_count: u64,
     /// Thousandths of each of its GPUs.
     pub gpu_milli: u64,
-    /// Accepted GPU models; empty means any.
+    /// Accepted GPU models. An empty list accepts any.
     pub gpu_models: Vec<String>,
-    /// Required pool; absent means any.
+    /// Required pool. `None` accepts any.
     pub pool: Option<String>,
     /// Whether the task needs a node on which no other task runs.
     pub exclusive: bool,
@@ -61,7 +62,7 @@ pub struct Node {
     pub id: String,
     pub pool: String,
     pub cpu_milli: u64,
-    /// In MiB. 0 means not known and is treated as unlimited.
+    /// Memory in MiB. 0 means not known and is treated as unlimited.
     pub memory_mib: u64,
     pub gpu_count: u64,
     pub gpu_model: String,
@@ -109,10 +110,11 @@ pub struct Workload {
     pub users: Names,
     pub classes: Names,
     pub queues: Names,
-    /// Number of invalid lines that were skipped. The first is kept for the report.
+    /// Number of invalid lines that were skipped. The report names the first one.
     pub skipped: u64,
     pub first_skipped: Option<Fault>,
-    /// Number of processors of the source system. Present only for SWF traces that record it.
+    /// Number of processors of the source system. `None` unless the trace is an SWF trace that
+    /// records it.
     pub processors: Option<u64>,
 }
 
@@ -122,8 +124,8 @@ impl Workload {
         self.first_skipped.get_or_insert(fault);
     }
 
-    /// Jobs with a known submit time and run time, ordered by submit time. Jobs of the same second
-    /// keep the order of the file.
+    /// Returns the jobs with a known submit time and run time, ordered by submit time. Jobs of the
+    /// same second keep the order of the file.
     pub fn runnable(&self) -> Vec<&Job> {
         let known = |job: &&Job| job.submit_s.is_some() && job.runtime_s.is_some();
         let mut jobs: Vec<&Job> = self.jobs.iter().filter(known).collect();

@@ -1,5 +1,5 @@
-//! Schedulers that can be selected by name: the references for a policy document, and the planner
-//! of real fleets with the simplest documents.
+//! Schedulers that can be selected by name: the reference models for a policy document, and the
+//! planner of real fleets with the simplest documents.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -15,7 +15,7 @@ use crate::{
 /// Seconds of running after which a gang has a checkpoint.
 const CHECKPOINT_S: u64 = 3600;
 const HOUR_S: u64 = 3600;
-/// Weights of the classes of gaia2014, in the rows that divide by class first.
+/// Weights of the classes of gaia2014, for the rows that divide by class first.
 const WEIGHTS: [(&str, u64); 3] = [("interactive", 200), ("normal", 100), ("besteffort", 25)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Yardstick {
         ALL.into_iter().find(|it| it.name == name)
     }
 
-    /// The policy of the real planner that corresponds to this model.
+    /// Returns the policy of the real planner that corresponds to this model.
     pub fn planned(self) -> Option<Self> {
         let same = |it: &Self| it.model == Model::Planner && it.weighted == self.weighted;
         ALL.into_iter()
@@ -113,7 +113,8 @@ impl Yardstick {
         Fairness::Classes(BTreeMap::from(weights))
     }
 
-    /// Only the planner can fail, if a class of the trace is not in its policy.
+    /// Runs the simulation. Only the planner can fail, if a class of the trace is not in its
+    /// policy.
     pub fn simulate(self, case: &Case, progress: Progress) -> Result<Results, BadPolicy> {
         let fairness = self.fairness();
         Ok(match self.model {

@@ -77,7 +77,6 @@ fn gaia2014_is_shared_evenly() {
         fluid.flow_s.mean <= 19_600.0 && fluid.waste_percent <= 0.1,
         "{fluid:?}"
     );
-    // The planner of real fleets.
     let policy = Production::even(&case);
     let planner = Production::new(&case, &policy).expect("an even policy is a good one");
     let mut planner = planner.by_current_entitlement();
@@ -111,7 +110,7 @@ fn openb(list: &str) -> Option<(Sites, Workload)> {
     Some((sites, pods.expect("whole pods")))
 }
 
-/// Allocated GPUs in millionths, by seed from 42 up.
+/// Returns the allocated GPUs in millionths, one figure for each seed from 42 up.
 fn packed(list: &str, policy: Policy, seeds: u64) -> Option<Vec<u64>> {
     let (sites, workload) = openb(list)?;
     let pods = pods(&workload, &sites);

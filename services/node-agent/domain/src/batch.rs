@@ -1,16 +1,16 @@
-//! How many tasks to request: enough to bridge the time to the next answer, and few enough to leave
-//! tasks for other runners.
+//! Decides how many tasks to request: enough to bridge the time to the next response, and few
+//! enough to leave tasks for other runners.
 
 /// Maximum number of tasks in one request.
 pub const MAX_TASKS: u32 = 256;
 /// Target amount of queued work per thread, in microseconds.
 const TARGET_QUEUE_US: u64 = 300_000;
 
-/// Average task duration of a runner.
+/// Average duration of the tasks of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     threads: u32,
-    /// Moving average in microseconds; absent until a task has finished.
+    /// Moving average in microseconds. `None` until a task has finished.
     mean_us: Option<u64>,
 }
 
@@ -34,10 +34,10 @@ impl Pace {
         });
     }
 
-    /// Target number of waiting and running tasks.
+    /// Returns the target number of waiting and running tasks.
     pub fn target(self) -> u32 {
         let each = match self.mean_us {
-            // Unknown duration: one to run, and one to follow it.
+            // The duration is unknown, so one task runs and one more waits.
             None => 2,
             Some(mean) => u32::try_from(TARGET_QUEUE_US / mean)
                 .unwrap_or(MAX_TASKS)
@@ -47,7 +47,8 @@ impl Pace {
             .clamp(self.threads, MAX_TASKS.max(self.threads))
     }
 
-    /// Tasks to request when `held` are waiting or running; 0 while more than half remain.
+    /// Returns the number of tasks to request when `held` are waiting or running. It is 0 while
+    /// more than half of the target remain.
     pub fn to_request(self, held: u32) -> u32 {
         let most = self.target();
         if held > most / 2 {

@@ -1,4 +1,4 @@
-//! Offers of a node: how much memory, and whether it accepts new work.
+//! The offer of a node: how much memory, and whether it accepts new work.
 //!
 //! Both would change with every process, and each change is published to the fleet. Values
 //! therefore change in steps, with hysteresis.
@@ -8,42 +8,43 @@ use hayward_vocabulary::Size;
 const MIB: u64 = 1 << 20;
 /// Minimum step of offered memory, in bytes.
 const MIN_STEP: u64 = 256 * MIB;
-/// Number of steps of a large machine.
+/// Number of steps of a large node.
 const STEPS: u64 = 64;
 
-/// Memory that may be granted, in bytes: the total without the memory of system accounts. A minimum
-/// is reserved, because a machine that just booted will need it.
+/// Returns the memory that may be granted, in bytes. It is the total without the memory of system
+/// accounts. A minimum is reserved, because a node that has just booted will need it.
 pub fn allocatable(total: u64, held_by_system: u64) -> u64 {
     let least = (total / 16).min(2048 * MIB);
     total.saturating_sub(held_by_system.max(least))
 }
 
-/// The memory to offer, rounded down to whole steps. It stays at `offered` until `current` is half
-/// a step below it or one and a half steps above.
+/// Returns the memory to offer, rounded down to whole steps. The offer stays at `offered` until
+/// `current` is half a step below it or one and a half steps above.
 pub fn offered_memory(offered: Option<u64>, current: u64, total: u64) -> u64 {
     let step = (total / STEPS).max(MIN_STEP) / MIN_STEP * MIN_STEP;
     match offered {
         Some(offered) if current + step / 2 >= offered && current < offered + step + step / 2 => {
             offered
         }
-        // Less than one step: offer all of it.
+        // Memory of less than one step is offered without rounding.
         _ if current < step => current,
         _ => current / step * step,
     }
 }
 
-/// Readings that may lead to a quiesce. An unreadable value is absent.
+/// Readings that may lead to a quiesce. A value that cannot be read is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readings {
     pub disk_free_bytes: Option<u64>,
     /// Share of the last ten seconds in which a process waited for memory, in 0.01 %.
     pub memory_pressure_centi: Option<u64>,
-    /// First line of the quiesce file; empty for an empty file, absent without one.
+    /// First line of the quiesce file. It is empty for an empty file, and `None` without a file.
     pub note: Option<String>,
     /// Offered resources, and those granted to running containers.
     pub offered: Size,
     pub granted: Size,
-    /// Why nothing can be started, such as a journal that cannot be written (F29).
+    /// Why the node cannot start anything, such as a journal that cannot be written (F29). `None`
+    /// if it can.
     pub fault: Option<String>,
 }
 
@@ -54,8 +55,8 @@ pub struct Bounds {
     pub memory_pressure_percent: u64,
 }
 
-/// Limits that were exceeded at the last reading. Ending a quiesce takes more than starting it, so
-/// that the state does not flap.
+/// Limits that were exceeded at the last reading. A quiesce ends only well within a limit, so that
+/// the state does not flap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuiesceState {
     disk: bool,
@@ -63,8 +64,8 @@ pub struct QuiesceState {
 }
 
 impl QuiesceState {
-    /// Why the node accepts no new work; none if it does. The text contains no current values, so
-    /// that it rarely changes.
+    /// Returns why the node accepts no new work, or `None` if it does. The text contains no current
+    /// values, so that it rarely changes.
     pub fn quiesce_reason(&mut self, readings: &Readings, bounds: Bounds) -> Option<String> {
         let Bounds {
             disk_bytes,
@@ -98,7 +99,7 @@ impl QuiesceState {
         if self.memory {
             why.push(format!("memory pressure is above {percent} %"));
         }
-        // A node that shrinks ends no container.
+        // Running containers are not ended when the node shrinks.
         if readings.granted.memory_bytes > readings.offered.memory_bytes {
             why.push("it offers less memory than was granted to its containers".to_owned());
         }
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn memory_of_system_accounts_is_not_offered() {
-        // (total, held) -> offered
+        // Each row is (total, held, offered).
         let table = [
             ((64 * GIB, 10 * GIB), 54 * GIB),
             ((64 * GIB, GIB), 62 * GIB),
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn small_changes_of_memory_change_no_offer() {
-        // 16 GiB: steps of 256 MiB.
+        // A node of 16 GiB has steps of 256 MiB.
         let offered =
             |before, current_mib| offered_memory(before, current_mib * MIB, 16 * GIB) / MIB;
         assert_eq!(offered(None, 15_000), 14_848);
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(offered(before, 14_719), 14_592);
         assert_eq!(offered(before, 15_232), 15_104);
         assert_eq!(offered(None, 100), 100, "a very small machine");
-        // 1 TiB: steps of 16 GiB.
+        // A node of 1 TiB has steps of 16 GiB.
         assert_eq!(offered_memory(None, 1000 * GIB, 1024 * GIB), 992 * GIB);
     }
 

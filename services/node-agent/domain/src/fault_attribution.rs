@@ -15,7 +15,7 @@ pub enum NodeFault {
     /// An image could not be fetched or unpacked.
     ImagePull,
     DeviceError,
-    /// The node cannot start anything, for any other reason.
+    /// The node cannot start anything for any other reason.
     RuntimeDown,
 }
 
@@ -30,7 +30,7 @@ impl NodeFault {
         }
     }
 
-    /// The exit of a container that could not start because of this fault.
+    /// Returns the exit of a container that could not start because of this fault.
     pub fn exit(self, message: impl Into<String>) -> Exit {
         Exit {
             cause_code: Some(self.as_str().to_owned()),
@@ -39,16 +39,16 @@ impl NodeFault {
     }
 }
 
-/// The operation that failed.
+/// The operation that failed when a container was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// An operation of Hayward itself: the journal, a directory, a cgroup, its task runner.
+    /// An operation of Hayward itself, on the journal, a directory, a cgroup or its task runner.
     Own,
     /// Starting the program of the user.
     Program,
 }
 
-// Linux errno values, equal on all supported architectures.
+// These are the Linux errno values, which are equal on all supported architectures.
 const EIO: i32 = 5;
 const ENXIO: i32 = 6;
 const EAGAIN: i32 = 11;
@@ -62,7 +62,7 @@ const ESTALE: i32 = 116;
 const EUCLEAN: i32 = 117;
 const EDQUOT: i32 = 122;
 
-/// The fault of the node behind an error; none if the user caused it.
+/// Returns the fault of the node that caused an error, or `None` if the user caused it.
 pub fn node_fault(stage: Stage, errno: Option<i32>) -> Option<NodeFault> {
     match (errno, stage) {
         (Some(ENOSPC | EDQUOT), _) => Some(NodeFault::DiskFull),
@@ -76,7 +76,7 @@ pub fn node_fault(stage: Stage, errno: Option<i32>) -> Option<NodeFault> {
     }
 }
 
-/// The exit of a container whose start failed.
+/// Returns the exit of a container whose start failed.
 pub fn refusal(stage: Stage, errno: Option<i32>, message: impl Into<String>) -> Exit {
     match node_fault(stage, errno) {
         Some(fault) => fault.exit(message),

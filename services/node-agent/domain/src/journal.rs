@@ -1,9 +1,9 @@
 //! Recovers the state of containers from the journal after a crash.
 //!
 //! An intent is on disk before its program starts, and an end before it is reported (I3). After a
-//! crash the records are replayed into one [`ContainerHistory`] per container. The state of the
-//! machine is the [`Evidence`]. Both together give the [`Verdict`]. Replaying is idempotent,
-//! and an end is final.
+//! crash the records are replayed into one [`ContainerHistory`] per container. The state that the
+//! node shows is the [`Evidence`]. Both together give the [`Verdict`]. Replaying is idempotent, and
+//! an end is final.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub enum Record {
     Forgotten {
         id: AllocationId,
     },
-    /// The first line: the boot under which the journal was opened. A journal without it is lost.
+    /// First line, with the boot under which the journal was opened. A journal without it is lost.
     Opened {
         boot_id: String,
     },
@@ -50,17 +50,17 @@ pub enum Record {
 pub struct ContainerHistory {
     pub incarnation: u64,
     pub epoch: u64,
-    /// Boot under which it was ordered to start; empty if it never was.
+    /// Boot under which the container was ordered to start. Empty if it never was.
     pub boot_id: String,
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
     pub exit: Option<Exit>,
 }
 
-/// The replayed journal.
+/// State after all records of the journal were replayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JournalState {
-    /// Boot under which it was last opened; absent if the journal is new or lost.
+    /// Boot under which the journal was last opened. `None` if the journal is new or lost.
     pub boot_id: Option<String>,
     pub seen: Option<String>,
     pub containers: BTreeMap<AllocationId, ContainerHistory>,
@@ -130,7 +130,7 @@ impl JournalState {
         }
     }
 
-    /// The shortest journal with the same state.
+    /// Returns the shortest journal that gives the same state.
     pub fn compacted(&self) -> Vec<Record> {
         let boot_id = self.boot_id.clone();
         let cursor = self.seen.clone();
@@ -198,18 +198,18 @@ impl ContainerHistory {
     }
 }
 
-/// State of a container on the machine after a restart of the agent.
+/// State of a container on the node after a restart of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evidence {
-    /// Its supervisor lives.
+    /// The supervisor of the container is alive.
     Alive,
-    /// Its supervisor left the exit behind.
+    /// The supervisor has ended and left the exit of the container.
     Exited(Exit),
-    /// The program was started; its supervisor is gone without an exit.
+    /// The program was started, but its supervisor is gone and left no exit.
     Lost,
-    /// A supervisor began and is gone; the program may have started.
+    /// A supervisor began and is gone. The program may have started.
     Begun,
-    /// Processes are alive without a supervisor or folder; they are being ended.
+    /// Processes are alive without a supervisor or folder. They are being ended.
     Orphan,
     /// No supervisor ever began, and none can begin now.
     Untouched,
@@ -218,7 +218,7 @@ pub enum Evidence {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Live,
-    /// It is alive and being ended; its exit is reported later.
+    /// The container is alive and being ended. Its exit is reported later.
     Ending,
     Ended(Exit),
 }
@@ -236,11 +236,11 @@ pub fn judge(history: &ContainerHistory, evidence: Evidence, boot_id: &str) -> V
         Evidence::Lost | Evidence::Alive if rebooted => {
             (ExitCause::Node, "the machine was restarted while it ran")
         }
-        // The journal proves the start even if the machine shows nothing.
+        // The journal proves the start even if the node shows no trace of it.
         _ if rebooted && history.pid.is_some() => {
             (ExitCause::Node, "the machine was restarted while it ran")
         }
-        // Absence proves nothing: writes before the reboot may be lost.
+        // The absence of a trace proves nothing, because writes before the reboot may be lost.
         _ if rebooted => (
             ExitCause::LaunchUnknown,
             "the machine was restarted while it was being launched",
@@ -261,18 +261,18 @@ pub fn judge(history: &ContainerHistory, evidence: Evidence, boot_id: &str) -> V
 /// Why orders without a record may have been obeyed before (I3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// There is no journal: the node or its disk is new.
+    /// There is no journal, because the node or its disk is new.
     Lost,
-    /// Records are missing in the middle, or the machine shows containers without a record.
+    /// Records are missing in the middle, or the node has containers without a record.
     Damaged,
-    /// The machine was rebooted; a restored disk would look the same.
+    /// The node was rebooted. A restored disk would look the same.
     Restarted,
-    /// The orders are from another history of container-manager than those obeyed before.
+    /// The orders belong to another history of container-manager than those obeyed before.
     OtherHistory,
 }
 
 impl Doubt {
-    /// The exit of a container that may have run before.
+    /// Returns the exit of a container that may have run before.
     pub fn exit(self) -> Exit {
         let why = match self {
             Self::Lost => "the journal of its node was lost",
@@ -287,7 +287,8 @@ impl Doubt {
     }
 }
 
-/// The doubt that an opened journal leaves. `damaged`: records are missing in the middle.
+/// Returns the doubt that an opened journal leaves. `damaged` means that records are missing in the
+/// middle.
 pub fn doubt(state: &JournalState, damaged: bool, boot_id: &str) -> Option<Doubt> {
     match &state.boot_id {
         _ if damaged => Some(Doubt::Damaged),

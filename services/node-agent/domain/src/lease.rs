@@ -1,17 +1,17 @@
-//! How long leased work may run: tasks leased by job-converter, and exclusive work on a node leased
-//! by node-status (I4).
+//! Decides how long leased work may run: tasks leased by job-converter, and exclusive work on a
+//! node leased by node-status (I4).
 //!
-//! The grantor counts a lease from its answer, the holder from its request. The holder therefore
-//! always stops first, however long the answer took. It starts to stop one margin before the end.
+//! The grantor counts a lease from its response, the holder from its request. The holder therefore
+//! always stops first, however long the response took. It starts to stop one margin before the end.
 //! All times are of one monotonic clock of the holder, so changes of the wall clock have no effect.
-//! If that clock counts suspend, a machine that slept wakes up without a lease.
+//! If that clock counts suspend, a node that slept wakes up without a lease.
 
 use serde::{Deserialize, Serialize};
 
 /// A lease in times of the holder's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// When the last answered request was sent.
+    /// Time at which the last answered request was sent, in milliseconds.
     #[serde(rename = "asked_ms")]
     requested_ms: u64,
     lease_ms: u64,
@@ -25,23 +25,23 @@ impl Lease {
         }
     }
 
-    /// Time reserved for ending the work: a tenth of the lease, at most five seconds.
+    /// Returns the time reserved for ending the work: a tenth of the lease, at most five seconds.
     pub fn margin_ms(self) -> u64 {
         (self.lease_ms / 10).min(5_000)
     }
 
-    /// When to renew: two more attempts fit before the end.
+    /// Returns when to renew. Two more attempts fit before the end.
     pub fn renew_at_ms(self) -> u64 {
         self.requested_ms.saturating_add(self.lease_ms / 3)
     }
 
-    /// When work must start to end.
+    /// Returns when the work must start to end.
     pub fn stop_at_ms(self) -> u64 {
         self.requested_ms
             .saturating_add(self.lease_ms - self.margin_ms())
     }
 
-    /// When all work must have ended.
+    /// Returns when all work must have ended.
     pub fn end_ms(self) -> u64 {
         self.requested_ms.saturating_add(self.lease_ms)
     }
@@ -54,8 +54,9 @@ impl Lease {
         self.lease_ms
     }
 
-    /// The valid lease after `read` was found in the lease file. An older one, or one requested in
-    /// the future, is from another agent or boot and is ignored; so is a missing one.
+    /// Returns the valid lease after `read` was found in the lease file. An older lease, or one
+    /// requested in the future, is from another agent or boot and is ignored. A missing one changes
+    /// nothing.
     pub fn latest(last: Option<Self>, read: Option<Self>, now_ms: u64) -> Option<Self> {
         match (last, read) {
             (_, Some(read)) if read.requested_ms > now_ms => last,
@@ -66,18 +67,18 @@ impl Lease {
     }
 }
 
-/// Required action on exclusive work.
+/// Action that exclusive work requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It may run; check again at this time.
+    /// The work may run until the next check at this time.
     Run { until_ms: u64 },
-    /// It is asked to end, and killed at this time.
+    /// The work is requested to end, and killed at this time.
     End { force_at_ms: u64 },
-    /// It must be killed at once.
+    /// The work must be killed at once.
     Force,
 }
 
-/// Exclusive work neither starts nor runs without a lease.
+/// Returns the required action. Exclusive work neither starts nor runs without a lease.
 pub fn step(now_ms: u64, lease: Option<Lease>) -> Step {
     match lease {
         Some(lease) if lease.holds(now_ms) => Step::Run {
@@ -94,12 +95,12 @@ pub fn step(now_ms: u64, lease: Option<Lease>) -> Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tenure {
     pub lease: Lease,
-    /// When the request for the first one was sent.
+    /// Time at which the request for the first lease was sent, in milliseconds.
     pub since_ms: u64,
 }
 
 impl Tenure {
-    /// Adds a lease. A late answer may leave a gap, which starts a new tenure.
+    /// Adds a lease. A late response may leave a gap, which starts a new tenure.
     pub fn renewed(before: Option<Self>, lease: Lease, answered_ms: u64) -> Self {
         let since_ms = before
             .filter(|before| before.lease.holds(answered_ms))
@@ -107,8 +108,8 @@ impl Tenure {
         Self { lease, since_ms }
     }
 
-    /// Whether exclusive work may start. Not directly after a gap: the control plane may have
-    /// declared the node lost and may be about to withdraw its orders.
+    /// Returns whether exclusive work may start. It may not directly after a gap, because the
+    /// control plane may have declared the node lost and may be about to withdraw its orders.
     pub fn may_start(self, now_ms: u64) -> bool {
         let settled_ms = self.since_ms.saturating_add(self.lease.margin_ms());
         now_ms >= settled_ms && self.lease.holds(now_ms)

@@ -17,10 +17,10 @@ use hayward_vocabulary::{AllocationId, ExitCause};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     pub incarnation: u64,
-    /// Term of the manager that ordered it.
+    /// Term of the manager that ordered the container.
     pub epoch: u64,
     pub goal: Goal,
-    /// It may run only under the lease of the node (I4).
+    /// Whether the container may run only under the lease of the node (I4).
     pub exclusive: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct Wanted {
 pub enum Goal {
     Run,
     Stop,
-    /// An unknown goal, of a later version.
+    /// A goal of a later version that this agent does not know.
     Hold,
 }
 
@@ -43,11 +43,11 @@ pub struct Actual {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The intent is in the journal; the program may or may not run.
+    /// The intent is in the journal. The program may or may not run.
     Launching,
     Running,
     Stopping,
-    /// Ended; the exit is kept until the entry is removed.
+    /// The container has ended. Its exit stays until the entry is removed.
     Ended,
 }
 
@@ -57,7 +57,7 @@ impl Phase {
     }
 }
 
-/// Input of the decision.
+/// Input of [`reconcile`].
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub desired: BTreeMap<AllocationId, Wanted>,
@@ -76,13 +76,13 @@ pub struct State {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Write the intent to the journal, then launch.
+    /// Writes the intent to the journal, then launches the container.
     Start { id: AllocationId, incarnation: u64 },
-    /// Ask it to end.
+    /// Requests the container to end.
     Stop { id: AllocationId },
-    /// Remove it and all its data.
+    /// Removes the container and all its data.
     Forget { id: AllocationId },
-    /// It did not run under this agent and never will: report this end.
+    /// Reports this end for a container that did not run under this agent and never will.
     Conclude {
         id: AllocationId,
         incarnation: u64,
@@ -90,7 +90,7 @@ pub enum Action {
     },
 }
 
-/// The actions, in order of id.
+/// Returns the actions to take, ordered by id.
 pub fn reconcile(state: &State) -> Vec<Action> {
     let mut actions: Vec<Action> = state
         .desired
@@ -110,7 +110,7 @@ pub fn reconcile(state: &State) -> Vec<Action> {
     actions
 }
 
-/// A container that is not in `actual`.
+/// Returns the action for a container that is not in `actual`.
 fn first(id: &AllocationId, wanted: Wanted, state: &State) -> Option<Action> {
     let doubtful = state.doubtful.contains(id);
     let overtaken = state.overtaken.contains(id);
@@ -118,7 +118,7 @@ fn first(id: &AllocationId, wanted: Wanted, state: &State) -> Option<Action> {
     let incarnation = wanted.incarnation;
     match wanted.goal {
         Goal::Hold => None,
-        // It may have been started before (I3).
+        // The container may have been started before (I3).
         _ if doubtful => Some(Action::Conclude {
             id,
             incarnation,
@@ -129,7 +129,7 @@ fn first(id: &AllocationId, wanted: Wanted, state: &State) -> Option<Action> {
             incarnation,
             cause: ExitCause::Node,
         }),
-        // It waits for a lease (I4).
+        // The container waits for a lease (I4).
         Goal::Run if wanted.exclusive && !state.leased => None,
         Goal::Run => Some(Action::Start { id, incarnation }),
         Goal::Stop => Some(Action::Conclude {
@@ -156,7 +156,7 @@ fn next(id: &AllocationId, wanted: Wanted, actual: Actual) -> Option<Action> {
     }
 }
 
-/// The next step towards its removal.
+/// Returns the next step towards the removal of a container.
 fn end(id: &AllocationId, phase: Phase) -> Option<Action> {
     match phase {
         Phase::Launching | Phase::Running => Some(Action::Stop { id: id.clone() }),

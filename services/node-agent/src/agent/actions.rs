@@ -18,7 +18,8 @@ use crate::runtime::Container;
 const DISK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Agent {
-    /// False if the journal could not be written. Stops are still executed, and starts fail.
+    /// Executes the actions. Returns false if the journal could not be written. Stops are still
+    /// executed then, and starts fail.
     pub(super) async fn execute(&mut self, actions: Vec<Action>) -> bool {
         let is_stop = |action: &Action| matches!(action, Action::Stop { .. });
         let (stops, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_stop);
@@ -39,8 +40,9 @@ impl Agent {
             match (&written, action) {
                 (Ok(()), action) => self.carry_out(action),
                 (Err(error), Action::Start { id, incarnation }) => {
-                    // Reported from memory alone. The report leads to the removal of the order; if
-                    // a later agent still finds the order, it was never started (I3).
+                    // The end is reported from memory alone. The report leads to the removal of the
+                    // order. A later agent that still finds the order can start it, because it was
+                    // never started (I3).
                     let why = format!("the journal cannot be written: {error}");
                     let exit = refusal(Stage::Own, error.raw_os_error(), why);
                     let epoch = epoch(&self.desired, &id);
@@ -88,7 +90,7 @@ impl Agent {
         }
     }
 
-    /// The record that must be on disk before the action.
+    /// Returns the record that must be on disk before the action.
     fn record(&self, action: &Action) -> Option<Record> {
         match action {
             Action::Start { id, incarnation } => Some(Record::Intent {
@@ -159,7 +161,8 @@ impl Agent {
             Traces::journal_error();
         }
         let fault = written.as_ref().err().map(|error| {
-            // Without measured values, because every change is published to the fleet.
+            // The text has no measured values, because every change of it is published to the
+            // fleet.
             format!("its journal cannot be written: {error}")
         });
         if let Some(fault) = &fault
@@ -183,7 +186,7 @@ impl Agent {
         }
     }
 
-    /// The exit of a container that was not started by this agent.
+    /// Returns the exit of a container that this agent did not start.
     fn concluded(&self, id: &AllocationId, cause: ExitCause) -> Exit {
         let doubt = self
             .doubtful

@@ -6,7 +6,7 @@ use hayward_container_manager_api::{ContainerReport, ContainerState};
 use hayward_node_agent_domain::{Actual, Phase};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Size, Timestamp};
 
-/// The status to report. Replaced as a whole.
+/// Status to report. It is replaced as a whole.
 #[derive(Debug, Clone, Default)]
 pub struct AgentStatus {
     pub cursor: Option<String>,
@@ -14,7 +14,7 @@ pub struct AgentStatus {
     pub containers: Arc<Vec<ContainerReport>>,
     /// Resources granted to live containers, as far as known.
     pub granted: Size,
-    /// Why nothing can be started, if so.
+    /// Why the node cannot start anything. `None` if it can.
     pub fault: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub struct KnownContainer {
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
     pub exit: Option<Exit>,
-    /// Why it is in its state, for display.
+    /// Why the container is in its state, for display.
     pub reason: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl KnownContainer {
     }
 }
 
-/// The exit of a container that was never started.
+/// Returns the exit of a container that was never started.
 pub fn concluded(cause: ExitCause) -> Exit {
     let why = match cause {
         ExitCause::Node => "the lease of its node ran out before it was started",

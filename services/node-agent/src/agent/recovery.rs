@@ -1,4 +1,5 @@
-//! Recovers the containers at start, from the journal and the machine.
+//! Recovers the containers at the start of the agent, from the journal and from what runs on the
+//! node.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +61,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Adds containers that the machine shows and the journal does not know.
+    /// Adds containers that are on the node and not in the journal.
     fn add_unrecorded(
         &mut self,
         histories: &mut BTreeMap<AllocationId, ContainerHistory>,
@@ -71,8 +72,7 @@ impl Agent {
             if known_incarnation.is_some_and(|known| known >= found.incarnation) {
                 continue;
             }
-            // The machine shows a container without a record, so other records may be lost too
-            // (F30).
+            // The node has a container without a record, so other records may be lost too (F30).
             if self.doubt.is_none() {
                 self.doubt = Some(Doubt::Damaged);
             }

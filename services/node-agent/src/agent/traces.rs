@@ -1,7 +1,7 @@
 //! Trace spans of containers, and counters of the agent.
 //!
 //! No decision depends on this data. After a restart the agent continues with what it still sees.
-//! Times are of the clock of this machine.
+//! Times are of the clock of this node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -59,7 +59,7 @@ impl Traces {
             .with_attribute("hayward.node.name", self.node.to_string())
     }
 
-    /// An order was received.
+    /// Records that an order was received.
     pub fn ordered(&mut self, entry: &DesiredEntry) {
         let trace = self.containers.entry(entry.id.clone()).or_default();
         trace.ordered.get_or_insert_with(trace::now);
@@ -69,12 +69,12 @@ impl Traces {
         }
     }
 
-    /// The trace context for log events of the container.
+    /// Returns the trace context for log events of the container.
     pub fn parent(&self, id: &AllocationId) -> Option<TraceParent> {
         self.containers.get(id)?.within.clone()
     }
 
-    /// The intent is in the journal, and the runtime is instructed.
+    /// Records that the intent is in the journal and the runtime is instructed.
     pub fn launched(&mut self, id: &AllocationId) {
         let now = trace::now();
         let Some(trace) = self.containers.get_mut(id) else {
@@ -106,7 +106,7 @@ impl Traces {
         }
     }
 
-    /// The stop was ordered.
+    /// Records that the stop was ordered.
     pub fn stopping(&mut self, id: &AllocationId) {
         if let Some(trace) = self.containers.get_mut(id) {
             trace.stopped.get_or_insert_with(trace::now);
@@ -124,9 +124,9 @@ impl Traces {
         let cause = format!("{:?}", exit.cause);
         let (name, from) = match (trace.started, trace.launched) {
             (Some(started), _) => ("running", started),
-            // It did not start, as far as known.
+            // The container did not start, or the agent does not know its start.
             (None, Some(launched)) => ("launch", launched),
-            // It was started by a previous agent.
+            // A previous agent started the container.
             (None, None) => ("running", trace.ordered.unwrap_or(now)),
         };
         let whole = self.span(id, name, &place).starting_at(from);

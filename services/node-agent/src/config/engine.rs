@@ -10,10 +10,9 @@ use crate::run_as::Accounts;
 use crate::runtime::docker::{DockerSettings, Limits};
 
 impl Settings {
-    /// None if no engine is configured.
+    /// Validates the settings. Returns `None` if no engine is configured.
     ///
-    /// # Errors
-    /// If a setting would give containers forbidden access.
+    /// # Errors If a setting would give containers forbidden access.
     pub fn docker(
         &self,
         state_dir: &Path,
@@ -80,7 +79,7 @@ fn local(socket: &Path) -> anyhow::Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// Refuses mounts of the engine's socket or a parent of it, which give access to the machine.
+/// Refuses mounts of the engine's socket or a parent of it, which give access to the whole node.
 fn mounted(mount: &str, socket: &Path) -> anyhow::Result<()> {
     let parts: Vec<&str> = mount.split(':').collect();
     let (host, inside) = match parts.as_slice() {

@@ -1,5 +1,5 @@
-//! The answer of a publication, as a follower reads it. Defined here so that the agent does not
-//! depend on the database of the publisher.
+//! The response of a publication, as a follower reads it. It is defined here so that the agent does
+//! not depend on the database of the publisher.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 use hayward_container_manager_api::DesiredEntry;
 use serde::Deserialize;
 
-/// `{ cursor, full, changed, removed }`, as every publication answers.
+/// Response `{ cursor, full, changed, removed }` of a publication.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Update {
     pub cursor: String,
@@ -18,13 +18,13 @@ pub struct Update {
 }
 
 impl Update {
-    /// True if it contains no change.
+    /// Returns true if the update contains no change.
     pub fn is_empty(&self) -> bool {
         !self.full && self.changed.is_empty() && self.removed.is_empty()
     }
 }
 
-/// A position: the lineage of a history, and a revision in it.
+/// A position in a publication: the lineage of a history, and a revision in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     lineage: String,
@@ -50,12 +50,12 @@ impl Position {
         self.lineage == other.lineage
     }
 
-    /// The newer of the two; `self` if they are of different histories.
+    /// Returns the newer of the two positions, or `self` if they are of different histories.
     pub fn newer(self, other: Self) -> Self {
         if self.is_before(&other) { other } else { self }
     }
 
-    /// Whether it is of the same history and older than `seen` (R9).
+    /// Returns whether the position is of the same history and older than `seen` (R9).
     pub fn is_before(&self, seen: &Self) -> bool {
         self.lineage == seen.lineage && self.revision < seen.revision
     }

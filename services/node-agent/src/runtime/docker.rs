@@ -1,6 +1,6 @@
-//! Containers of a container engine on this machine, through the API on its local socket (S21).
+//! Containers of a container engine on this node, through the API on its local socket (S21).
 //!
-//! The engine keeps them alive, so they outlive the agent, which finds them again by name and
+//! The engine keeps containers alive, so they outlive the agent, which finds them again by name and
 //! labels. Further data is in `engine/<id>/`, written before the engine is called. Containers
 //! without the label of this agent are never touched.
 
@@ -124,7 +124,8 @@ impl Docker {
         }
     }
 
-    /// Whether a previous agent left containers that have not ended, according to their folders.
+    /// Returns whether a previous agent left containers that have not ended, according to their
+    /// folders.
     pub fn left_behind(state_dir: &Path) -> bool {
         let folders = folder::all(&state_dir.join("engine")).unwrap_or_default();
         folders.iter().any(|(_, folder)| folder.exit().is_none())
@@ -138,7 +139,7 @@ impl Docker {
         Folder::at(self.0.dir.join(id.as_str()))
     }
 
-    /// Whether this container runs or ran in the engine.
+    /// Returns whether this container runs or ran in the engine.
     pub fn has(&self, id: &AllocationId) -> bool {
         self.0.live.lock().contains_key(id) || self.0.dir.join(id.as_str()).exists()
     }
@@ -148,7 +149,7 @@ impl Docker {
         let folders = folder::all(&self.0.dir)?;
         let found = folders.into_iter().filter_map(|(id, folder)| {
             let Some(order) = folder.order() else {
-                // Without an order the engine was never called.
+                // Without the order in the folder, the engine was never called.
                 folder.remove();
                 return None;
             };
@@ -226,12 +227,12 @@ impl Docker {
             incarnation,
             event,
         };
-        // Fails only while the agent is stopping; the folder keeps the result.
+        // The send fails only while the agent is stopping. The folder keeps the result.
         let _ = self.0.events.send(events).await;
     }
 }
 
-/// Identity of this agent in the engine, stored in its directory.
+/// Returns the identity of this agent in the engine, which is stored in its directory.
 fn owner(dir: &Path) -> anyhow::Result<String> {
     let path = dir.join("engine-owner");
     if let Ok(owner) = std::fs::read_to_string(&path)

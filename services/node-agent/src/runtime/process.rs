@@ -1,7 +1,7 @@
-//! Containers as processes of this machine, each under its own supervisor.
+//! Containers as processes of this node, each under its own supervisor.
 //!
 //! A container has the directory `containers/<id>/`. The agent writes the order there and starts a
-//! supervisor. From then on the files of the supervisor are the source of truth; a pipe and a
+//! supervisor. From then on the files of the supervisor are the source of truth. A pipe and a
 //! process handle notify the agent of changes. A later agent finds the directory and continues to
 //! watch.
 
@@ -34,8 +34,8 @@ use crate::run_as::{Account, Accounts};
 use crate::supervisor::{CLAIM, Claim, EXIT, LaunchSpec, ORDER, STARTED, Started};
 use crate::{files, lease, tasks};
 
-/// Variables passed on from the environment of the agent, and those passed on only if the container
-/// runs under the account of the agent (S17).
+/// Variables that a container inherits from the environment of the agent. `ACCOUNT_VARIABLES` are
+/// those that it inherits only under the account of the agent (S17).
 const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
 const ACCOUNT_VARIABLES: [&str; 4] = ["HOME", "USER", "LOGNAME", "TMPDIR"];
 
@@ -45,7 +45,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone)]
 pub struct ProcessSettings {
     pub state_dir: PathBuf,
-    /// Command that starts this program; `supervise DIR` or `run-tasks` is appended.
+    /// Command that starts this program. `supervise DIR` or `run-tasks` is appended to it.
     pub command: Vec<String>,
     pub source: tasks::TaskSource,
     pub output_limit_bytes: u64,
@@ -64,7 +64,7 @@ struct Inner {
     settings: ProcessSettings,
     events: EventSender,
     live: Mutex<HashMap<AllocationId, Live>>,
-    /// Exclusive lock on the state directory (F28).
+    /// Lock on the state directory, so that only one agent uses it (F28).
     _lock: Flock<File>,
 }
 
@@ -200,7 +200,7 @@ impl Processes {
         if matches!(event, Event::Ended(_)) {
             self.0.live.lock().remove(id);
         }
-        // Fails only while the agent is stopping; the files keep the result.
+        // The send fails only while the agent is stopping. The files keep the result.
         let _ = self
             .0
             .events
@@ -236,7 +236,7 @@ impl Processes {
     fn inspect(&self, dir: &Path) -> Option<(AllocationId, Found)> {
         let id = AllocationId::new(dir.file_name()?.to_str()?).ok()?;
         let Some(order) = files::read_json::<LaunchSpec>(&dir.join(ORDER)) else {
-            // Without an order no supervisor was started.
+            // Without an order, no supervisor was started.
             tracing::warn!(container = %id, "an unfinished directory is removed");
             let _ = fs::remove_dir_all(dir);
             return None;
@@ -266,7 +266,7 @@ impl Processes {
     }
 }
 
-/// A kernel lock, which ends with the process.
+/// Takes a lock of the kernel, which ends with the process.
 fn lock(state_dir: &Path) -> io::Result<Flock<File>> {
     let mut file = File::create(state_dir.join("lock"))?;
     for _ in 0..LOCK_TRIES {
@@ -283,15 +283,16 @@ fn lock(state_dir: &Path) -> io::Result<Flock<File>> {
 }
 
 impl ProcessSettings {
-    /// The process limit of the account, used if no cgroup limits processes. Not for the account of
-    /// the agent, which has other processes.
+    /// Returns the process limit of the account, which is used if no cgroup limits processes. The
+    /// account of the agent has no limit, because it has other processes.
     fn counted_by_account(&self, uid: Option<u32>) -> Option<u64> {
         uid.filter(|_| !self.groups.counts_processes())
             .map(|_| self.processes_limit)
     }
 }
 
-/// The default environment of a program: an allow-list of the environment of the agent (S17).
+/// Returns the default environment of a program: the listed variables of the agent's environment
+/// (S17).
 fn base_environment(account: Option<&Account>, own: &Path) -> BTreeMap<String, String> {
     let mut names = INHERITED.to_vec();
     if account.is_none() {
@@ -318,7 +319,7 @@ fn base_environment(account: Option<&Account>, own: &Path) -> BTreeMap<String, S
 impl Live {
     fn terminate(&self) {
         if let Some(supervisor) = &self.supervisor {
-            // Fails if it is gone; its watcher reports the end.
+            // The signal fails if the supervisor is gone. Its watcher then reports the end.
             let _ = pidfd_send_signal(supervisor, Signal::TERM);
         }
     }

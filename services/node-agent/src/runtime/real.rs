@@ -1,4 +1,4 @@
-//! A real machine: commands and task runners run as processes, images in its container engine.
+//! A real node. Commands and task runners run as processes, images in its container engine.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{Container, Event, EventSender, Found, Piece, Runtime, RuntimeEvent};
 
 pub struct RealMachine {
     processes: Processes,
-    /// Absent if no engine is configured.
+    /// Runtime for images. `None` if no engine is configured.
     docker: Option<Docker>,
     news: EventSender,
 }
@@ -29,7 +29,7 @@ impl RealMachine {
         self.docker.as_ref().filter(|docker| docker.has(id))
     }
 
-    /// Refuses an image; the work should not have been placed here.
+    /// Refuses an image. The scheduler should not have placed the work on this node.
     fn refuse(&self, container: Container) {
         let exit = Exit {
             cause_code: Some(NOT_OFFERED.to_owned()),

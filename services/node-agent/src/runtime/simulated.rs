@@ -1,5 +1,5 @@
-//! A simulated machine. Containers are async tasks that only wait. Task runners lease real tasks
-//! and report simulated outcomes through the real lease loop. The rest of the agent is unchanged.
+//! A simulated node. Containers are async tasks that only wait. Task runners lease real tasks and
+//! report simulated outcomes through the real lease loop. The rest of the agent is unchanged.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::tasks::{Assignment, TaskSource};
 #[derive(Debug, Clone)]
 pub struct Behaviour {
     pub source: TaskSource,
-    /// Duration of a command; 0: until it is stopped.
+    /// Duration of a command in milliseconds. With 0, it runs until it is stopped.
     pub container_ms: u64,
     pub task_ms: u64,
     /// Percentage of tasks that fail.
     pub failure_percent: u32,
-    /// If set, every start fails with this fault.
+    /// Fault of every start. `None` if starts succeed.
     pub fault: Option<NodeFault>,
 }
 
@@ -63,7 +63,7 @@ impl Runtime for SimulatedMachine {
         BTreeMap::from([("hayward.limits".to_owned(), "pretended".to_owned())])
     }
 
-    /// Each start of the agent counts as a boot, so no container is left.
+    /// Finds no container, because each start of the agent counts as a boot.
     fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
         Ok(BTreeMap::new())
     }
@@ -88,7 +88,7 @@ impl Runtime for SimulatedMachine {
             let mut exit = if let Some(fault) = behaviour.fault {
                 fault.exit("this simulated machine cannot start anything")
             } else {
-                // Not a real process.
+                // The pid is 0, because there is no real process.
                 let (pid, at) = (0, SystemClock.now());
                 send_event(Event::Started { pid, at }).await;
                 run_to_end(&behaviour, &container, stop, tenure).await
@@ -116,7 +116,7 @@ impl Runtime for SimulatedMachine {
     }
 }
 
-/// Waits until it ends, is stopped, or loses its lease.
+/// Waits until the container ends, is stopped, or loses its lease.
 async fn run_to_end(
     behaviour: &Arc<Behaviour>,
     container: &Container,
@@ -229,7 +229,7 @@ async fn work(behaviour: Arc<Behaviour>, queue: Arc<TaskQueue>, interruption: Ar
         }
         let duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         queue.finish(outcome(&behaviour, &task, interrupted, duration_us));
-        // Short tasks must not block other work.
+        // The worker yields, because short tasks must not block other work.
         tokio::task::yield_now().await;
     }
 }

@@ -1,5 +1,5 @@
-//! Retries killing with backoff, and reports processes that do not end. Until they have ended, the
-//! container keeps its space (F31).
+//! Retries killing with backoff, and reports processes that do not end. The container keeps its
+//! space until they have ended (F31).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub struct KillRetry {
 }
 
 impl KillRetry {
-    /// The first attempt is due at once.
+    /// Starts a schedule whose first attempt is due at once.
     pub fn begin(now: Instant) -> Self {
         Self {
             since: now,
@@ -55,7 +55,7 @@ impl KillRetry {
         self.next
     }
 
-    /// True once, when killing has taken too long.
+    /// Returns true once, when killing has taken too long.
     pub fn became_stuck(&mut self, now: Instant) -> bool {
         let news = !self.reported && now >= self.since + STUCK_AFTER;
         self.reported |= news;
@@ -63,7 +63,7 @@ impl KillRetry {
     }
 }
 
-/// Describes the remaining children, and writes it to [`STUCK`].
+/// Describes the remaining children, and writes the description to [`STUCK`].
 pub fn stuck(dir: &Path) -> Stuck {
     let names: Vec<String> = machine::children()
         .into_iter()
@@ -72,7 +72,7 @@ pub fn stuck(dir: &Path) -> Stuck {
     let stuck = Stuck {
         stuck: reason(&names),
     };
-    // For an agent that adopts this supervisor.
+    // The file is for an agent that adopts this supervisor.
     let _ = files::replace_json(&dir.join(STUCK), &stuck);
     stuck
 }

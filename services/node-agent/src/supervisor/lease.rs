@@ -1,7 +1,7 @@
 //! Watches the lease of exclusive work, independently of the agent (I4).
 //!
-//! A timer on the clock that counts suspend expires at the end of the known lease, so a machine
-//! that slept ends its work when it wakes. The lease file is read only then, not at each renewal.
+//! A timer expires at the end of the known lease. Its clock counts suspend, so a node that slept
+//! ends its work when it wakes. The lease file is read only then, not at each renewal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,7 +34,7 @@ impl WatchedLease {
         })
     }
 
-    /// Required action on the work. The timer expires when this must be called again.
+    /// Returns the required action on the work. The timer expires when this must be called again.
     pub fn step(&mut self) -> io::Result<Step> {
         let now_ms = boottime_ms();
         let mut step = lease::step(now_ms, self.last);
@@ -51,7 +51,7 @@ impl WatchedLease {
         Ok(step)
     }
 
-    /// Why the work ends, for display.
+    /// Returns why the work ends, for display.
     pub fn why(&self) -> String {
         let Some(lease) = self.last else {
             return "its node has no lease".to_owned();
@@ -60,7 +60,7 @@ impl WatchedLease {
         format!("the lease of its node ran out: no heartbeat was answered for {ms} ms")
     }
 
-    /// Sets the timer; zero disables it.
+    /// Sets the timer. Zero disables it.
     fn set(&self, at_ms: u64) -> io::Result<()> {
         let second = |ms: u64| i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
         let once = Timespec {

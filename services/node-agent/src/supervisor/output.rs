@@ -28,8 +28,8 @@ impl Output {
         })
     }
 
-    /// The write ends for stdout and stderr. None stays here, so the stream ends with its last
-    /// writer.
+    /// Returns the write ends for stdout and stderr. The supervisor keeps none, so the stream ends
+    /// with its last writer.
     pub fn ends(&mut self) -> io::Result<(PipeWriter, PipeWriter)> {
         let writer = self
             .writer
@@ -42,7 +42,7 @@ impl Output {
         self.reader.as_ref().map(|reader| reader.as_fd())
     }
 
-    /// Reads available output; blocks if there is none.
+    /// Reads available output. Blocks if there is none.
     pub fn read(&mut self) {
         let Some(reader) = &mut self.reader else {
             return;

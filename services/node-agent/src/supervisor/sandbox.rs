@@ -15,7 +15,7 @@ use super::LaunchSpec;
 /// Maximum number of open files of a program.
 const MAX_OPEN_FILES: u64 = 65_536;
 
-/// Closes inherited file descriptors. Must run before any file is opened.
+/// Closes inherited file descriptors. This must run before any file is opened.
 pub fn close_inherited() {
     let names: Vec<_> = fs::read_dir("/proc/self/fd")
         .into_iter()
@@ -24,7 +24,7 @@ pub fn close_inherited() {
         .collect();
     let numbers = names.iter().filter_map(|name| name.parse::<i32>().ok());
     for number in numbers.filter(|number| *number > 2) {
-        // The descriptor of the directory listing is already closed.
+        // The descriptor of the directory listing is already closed, so errors are ignored.
         let _ = close(number);
     }
 }

@@ -1,6 +1,6 @@
-//! Signals of a supervisor as pollable descriptors.
+//! Signals of a supervisor as descriptors that can be polled.
 //!
-//! Signals are caught, not blocked: the started program would inherit a blocked SIGTERM and could
+//! Signals are caught, not blocked. The started program would inherit a blocked SIGTERM and could
 //! not be stopped.
 
 use std::io::{self, Read as _};
@@ -13,7 +13,7 @@ use signal_hook::low_level::pipe;
 pub struct Signals {
     wake: UnixStream,
     stop: UnixStream,
-    /// Receives SIGINT and SIGHUP of the terminal, which are ignored.
+    /// Receiver of SIGINT and SIGHUP of the terminal, which are ignored.
     _ignored: UnixStream,
 }
 
@@ -22,7 +22,7 @@ impl Signals {
         let (wake, wake_writer) = UnixStream::pair()?;
         let (stop, stop_writer) = UnixStream::pair()?;
         let (ignored, ignored_writer) = UnixStream::pair()?;
-        // In this order, so that the stop request is readable when the wake-up arrives.
+        // The order makes the stop request readable when the wake-up arrives.
         pipe::register(SIGTERM, stop_writer)?;
         pipe::register(SIGTERM, wake_writer.try_clone()?)?;
         pipe::register(SIGCHLD, wake_writer)?;
@@ -37,7 +37,7 @@ impl Signals {
         })
     }
 
-    /// Whether a stop was requested since the last call.
+    /// Returns whether a stop was requested since the last call.
     pub fn stop_requested(&mut self) -> bool {
         drain(&mut self.wake);
         drain(&mut self.stop)

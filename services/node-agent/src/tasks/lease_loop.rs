@@ -1,8 +1,9 @@
 //! The lease loop with job-converter. Each request reports finished tasks, renews the lease of held
-//! ones and requests more; there is one request at a time.
+//! ones and asks for more. There is one request at a time.
 //!
 //! A failed request is repeated with the same outcomes, which is harmless. If the lease expires
-//! first, all running tasks are ended. Outcomes are still reported; the first one of a task counts.
+//! first, all running tasks are ended. Outcomes are still reported. The first outcome of a task
+//! counts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,19 +20,20 @@ use super::queue::{QueueState, TaskQueue};
 
 /// Minimum interval between reports, to batch outcomes of short tasks.
 const REPORT_INTERVAL: Duration = Duration::from_millis(40);
-/// Maximum number of outcomes in one request, and of bytes, as bodies are limited to 1 MiB.
+/// Maximum number of outcomes in one request. `MAX_BODY` limits its bytes, because bodies are
+/// limited to 1 MiB.
 const MAX_REPORTS: usize = 200;
 const MAX_BODY: usize = 700_000;
-/// How long job-converter may wait for tasks before it answers.
+/// Time that job-converter may wait for tasks before it answers, in milliseconds.
 const WAIT_MS: u64 = 20_000;
-/// Delay after an answer without tasks.
+/// Delay after a response without tasks.
 const EMPTY_RETRY: Duration = Duration::from_millis(250);
-/// How long a refused token is retried. A wrong clock or a key rotation may be the cause, which
-/// must not fail leased work (F23).
+/// Time for which a refused token is retried. A wrong clock or a key rotation may be the cause,
+/// which must not fail leased work (F23).
 const REFUSAL_TIMEOUT: Duration = Duration::from_hours(2);
 /// Part of the grace reserved for the last report.
 const FINAL_REPORT_TIME: Duration = Duration::from_millis(500);
-/// Maximum number of unreported outcomes; above it, no task is requested (I25).
+/// Maximum number of unreported outcomes. Above it, no task is requested (I25).
 const MAX_UNREPORTED: usize = 4096;
 
 pub struct LeaseLoop {
@@ -44,14 +46,15 @@ pub struct LeaseLoop {
     returned: Vec<u64>,
     done: bool,
     failures: u32,
-    /// An answer was lost, perhaps with tasks: job-converter must learn what is held.
+    /// Whether a response was lost, perhaps with tasks. The next request then lists the tasks that
+    /// are held.
     answer_lost: bool,
     last_answer: Option<Instant>,
-    /// When the token was first refused.
+    /// Time at which the token was first refused. `None` if it is accepted.
     refused_since: Option<Instant>,
-    /// When tasks may be requested again.
+    /// Earliest time of the next request for tasks.
     next_request_at: Instant,
-    /// When any request may be sent again, after a failure.
+    /// Earliest time of any request after a failure.
     paused_until: Instant,
 }
 
@@ -118,7 +121,7 @@ impl LeaseLoop {
         self.finish(grace, interrupt).await
     }
 
-    /// When to send the next request, and how long its answer may wait.
+    /// Returns when to send the next request, and how long its response may wait.
     fn next_request(&self, state: QueueState) -> (Option<Instant>, u64) {
         let now = Instant::now();
         let held = !state.is_idle();
@@ -203,7 +206,7 @@ impl LeaseLoop {
                 self.queue.resume();
                 self.queue.add(answer.tasks);
                 if self.done {
-                    // Waiting tasks go back; running ones finish.
+                    // Waiting tasks are returned, and running ones finish.
                     self.returned.extend(self.queue.halt());
                 }
                 Ok(())
@@ -222,7 +225,7 @@ impl LeaseLoop {
         }
     }
 
-    /// Whether retries are useless: the job is gone, or the token is not for it.
+    /// Returns whether retries are useless, because the job is gone or the token is not for it.
     fn is_final(&mut self, error: &ClientError) -> bool {
         match error.problem().map(|problem| &problem.code) {
             Some(Code::NotFound | Code::Forbidden) => true,
@@ -264,7 +267,7 @@ impl LeaseLoop {
             let state = self.queue.state();
             if state.finished > 0 || !self.returned.is_empty() || self.answer_lost {
                 let left = next.saturating_duration_since(Instant::now());
-                // After a timeout, check again what is due.
+                // After a timeout the loop checks again what is due.
                 if let Ok(answered) = timeout(left, self.exchange(0, 0)).await {
                     answered?;
                     if self.failures > 0 {
@@ -285,7 +288,7 @@ impl LeaseLoop {
     }
 }
 
-/// Outcomes under way; they go back to the desk unless they were accepted.
+/// Outcomes in a request that is under way. They return to the queue unless they were accepted.
 struct PendingReports {
     queue: Arc<TaskQueue>,
     finished: Vec<TaskReport>,

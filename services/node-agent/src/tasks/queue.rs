@@ -25,14 +25,14 @@ struct Inner {
     running: Vec<u64>,
     finished: Vec<TaskReport>,
     pace: Pace,
-    /// Wake the lease loop when fewer tasks than this are waiting.
+    /// Number of waiting tasks below which the lease loop is woken.
     low: usize,
     closed: bool,
-    /// No task starts any more.
+    /// Whether no more tasks may start.
     halted: bool,
 }
 
-/// Snapshot for the lease loop.
+/// Snapshot of the queue for the lease loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueState {
     pub waiting: u32,
@@ -72,7 +72,6 @@ impl TaskQueue {
         self.inner.lock().pace.threads()
     }
 
-    /// Adds leased tasks.
     pub fn add(&self, tasks: Vec<LeasedTask>) {
         let count = tasks.len();
         let mut inner = self.inner.lock();
@@ -87,7 +86,7 @@ impl TaskQueue {
         self.tasks.notify_one();
     }
 
-    /// Waits for the next task. None when the queue is closed.
+    /// Waits for the next task. Returns `None` when the queue is closed.
     pub fn take(&self) -> Option<LeasedTask> {
         let mut inner = self.inner.lock();
         loop {
@@ -102,7 +101,7 @@ impl TaskQueue {
         }
     }
 
-    /// Like [`TaskQueue::take`], for workers that are not threads.
+    /// Waits for the next task like [`TaskQueue::take`], for workers that are not threads.
     pub async fn take_async(&self) -> Option<LeasedTask> {
         loop {
             {
@@ -130,7 +129,7 @@ impl TaskQueue {
         inner.running.retain(|task| *task != report.task);
         inner.finished.push(report);
         let idle = inner.waiting.is_empty() && inner.running.is_empty();
-        // The first outcome starts the report interval; later ones notify only if urgent.
+        // The first outcome starts the report interval. Later ones notify only if they are urgent.
         let notify = inner.finished.len() == 1 || idle || inner.waiting.len() == inner.low;
         drop(inner);
         if notify {
@@ -152,8 +151,8 @@ impl TaskQueue {
         }
     }
 
-    /// The oldest outcomes that fit into one request, and all other tasks held here. Both are read
-    /// together, because a task in neither list would be leased to another runner.
+    /// Returns the oldest outcomes that fit into one request, and all other tasks held here. Both
+    /// are read together, because a task in neither list would be leased to another runner.
     pub fn take_finished(&self, most: usize, most_bytes: usize) -> (Vec<TaskReport>, Vec<u64>) {
         let mut inner = self.inner.lock();
         let mut remaining = most_bytes;
@@ -189,7 +188,7 @@ impl TaskQueue {
         inner.finished = reports;
     }
 
-    /// Removes and returns waiting tasks; none starts until [`TaskQueue::resume`].
+    /// Removes and returns waiting tasks. No task starts until [`TaskQueue::resume`].
     pub fn halt(&self) -> Vec<u64> {
         let mut inner = self.inner.lock();
         inner.halted = true;
@@ -218,7 +217,7 @@ impl Inner {
     }
 }
 
-/// Upper bound of the JSON size of a report.
+/// Returns an upper bound of the JSON size of a report.
 fn written_size(report: &TaskReport) -> usize {
     let escaped = |byte: u8| {
         if byte < 0x20 || matches!(byte, b'"' | b'\\') {

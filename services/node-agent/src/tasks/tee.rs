@@ -1,9 +1,9 @@
-//! Copies the output of tasks to the output of their container while they run, line by line, each
+//! Copies the output of tasks to the output of their container while they run. Each line begins
 //! with the number of its task.
 
 use std::io::Write as _;
 
-/// Maximum length of a line in bytes; longer ones are split.
+/// Maximum length of a line in bytes. Longer lines are split.
 const MAX_LINE: usize = 4096;
 
 pub struct Tee {
@@ -31,7 +31,7 @@ impl Tee {
         }
     }
 
-    /// The lines that are complete with these bytes.
+    /// Returns the lines that are complete with these bytes.
     fn lines(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut output = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {

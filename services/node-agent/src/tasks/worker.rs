@@ -53,12 +53,12 @@ impl TaskThreads {
     /// Ends all running tasks.
     pub fn interrupt(&self) {
         for (_, interrupt_writer) in &self.threads {
-            // Fails only for a thread that has ended.
+            // The write fails only for a thread that has ended.
             let _ = (&*interrupt_writer).write_all(&[1]);
         }
     }
 
-    /// Waits for the threads; the queue must be closed.
+    /// Waits for the threads. The queue must be closed.
     pub fn join(self) {
         self.interrupt();
         for (thread, _) in self.threads {
@@ -212,12 +212,12 @@ struct End {
 #[derive(Default)]
 struct Tail {
     bytes: Vec<u8>,
-    /// Older output was dropped.
+    /// Whether older output was dropped.
     cut: bool,
 }
 
 impl Tail {
-    /// Reads available output; false at the end of the stream.
+    /// Reads available output. Returns false at the end of the stream.
     fn take(&mut self, reader: &mut PipeReader, tee: &mut Tee) -> bool {
         let mut buffer = [0; 8192];
         match reader.read(&mut buffer) {

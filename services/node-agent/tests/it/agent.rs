@@ -12,7 +12,7 @@ impl Agent {
         Self::run(control, &[], more)
     }
 
-    /// The same, started by this command, followed by the command line of the agent.
+    /// Starts an agent by this command, followed by the command line of the agent.
     pub fn start_by(control: &Control, words: &[&str]) -> Self {
         Self::run(control, words, &[])
     }
@@ -42,7 +42,8 @@ impl Agent {
         let fresh = std::fs::metadata(journal).map_or(true, |it| it.len() == 0);
         let before = control.plane.borrow().desired_requests;
         let mut agent = Self(command.spawn().unwrap());
-        // Orders before the first set are doubtful on a new node, so tests order afterwards.
+        // On a new node, orders before the first set are doubtful. Tests therefore order after it
+        // was received.
         let begun = std::time::Instant::now();
         while fresh && control.plane.borrow().desired_requests == before {
             assert!(

@@ -1,4 +1,4 @@
-//! Real agent, real supervisors, real programs.
+//! Tests with a real agent, real supervisors and real programs.
 
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
@@ -180,7 +180,7 @@ async fn a_stopping_agent_ends_containers_only_if_configured() {
         .unwrap();
     agent.terminate();
     assert!(is_alive(pid));
-    // No agent would start new work there now.
+    // No agent would start new work on the node now.
     let goodbye = control.plane.borrow().heartbeats.last().cloned().unwrap();
     assert_eq!(
         (goodbye.quiesced, goodbye.quiesce_reason.as_deref()),

@@ -40,25 +40,25 @@ pub struct ControlState {
     pub finished: BTreeMap<u64, TaskReport>,
     pub returned: Vec<u64>,
     pub total: usize,
-    /// Lease no more tasks.
+    /// Whether job-converter leases no more tasks.
     pub marked: bool,
     pub requests: u64,
     pub lease_ms: u64,
-    /// job-converter is down.
+    /// Whether job-converter is down.
     pub lender_down: bool,
-    /// job-converter refuses all tokens.
+    /// Whether job-converter refuses all tokens.
     pub lender_refuses: bool,
-    /// Number of refusals.
+    /// Number of refused requests.
     pub refused: u64,
-    /// Node lease in the answers to heartbeats.
+    /// Lease of the node in the responses to heartbeats. `None` if they grant none.
     pub node_lease_ms: Option<u64>,
-    /// node-status is down.
+    /// Whether node-status is down.
     pub deaf: bool,
     /// Number of requests for the desired set.
     pub desired_requests: u64,
-    /// All reported ends, with repetitions.
+    /// All reported ends by container and incarnation, with repetitions.
     pub ends: BTreeMap<(AllocationId, u64), Vec<Exit>>,
-    /// Overrides lineage and revision of the desired set.
+    /// Replacement for lineage and revision of the desired set.
     pub cursor: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl Control {
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        // Programs of other accounts write here.
+        // Programs of other accounts write to this folder.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
         std::fs::set_permissions(dir.path(), open).unwrap();
         std::fs::write(dir.path().join("token"), "secret").unwrap();
@@ -125,7 +125,7 @@ impl Control {
         self.change(|plane| plane.desired.get_mut(id.as_str()).unwrap().goal = goal);
     }
 
-    /// Waits for a state.
+    /// Waits until the state is as wanted, and returns it.
     pub async fn until(&self, what: &str, holds: impl Fn(&ControlState) -> bool) -> ControlState {
         let mut receiver = self.plane.subscribe();
         let reached = tokio::time::timeout(PATIENCE, receiver.wait_for(|plane| holds(plane)));
@@ -138,7 +138,7 @@ impl Control {
         }
     }
 
-    /// The exit of a container, once its end is reported.
+    /// Returns the exit of a container, once its end is reported.
     pub async fn exit_of(&self, id: &AllocationId) -> Exit {
         let ended = self.reported(id, ContainerState::Ended).await;
         ended.exit.expect("an ended container has an exit")
@@ -321,7 +321,7 @@ pub fn tasks(count: u64, argv: &[&str]) -> Vec<LeasedTask> {
         .collect()
 }
 
-/// Whether a process is alive and not a zombie.
+/// Returns whether a process is alive and not a zombie.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')')

@@ -23,7 +23,7 @@ pub fn docker_output(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// True if there is an engine with the image; otherwise prints the reason.
+/// Returns true if there is an engine with the image, and otherwise prints the reason.
 pub fn ready() -> bool {
     if docker(&["version"]).is_none() {
         eprintln!("skipped: no container engine answers `docker version`");
@@ -41,7 +41,7 @@ pub fn ready() -> bool {
     made
 }
 
-/// Unique per test, because all tests share the engine.
+/// Returns an id that is unique per test, because all tests share the engine.
 pub fn id(name: &str) -> AllocationId {
     AllocationId::new(format!("alc_{name}-{}", std::process::id())).unwrap()
 }
@@ -71,7 +71,7 @@ fn agent(control: &Control) -> Agent {
     Agent::start(control, &more)
 }
 
-/// Ids of the engine's containers of this allocation, in any state.
+/// Returns the ids of the engine's containers of this allocation, in any state.
 pub fn engines(id: &AllocationId) -> String {
     let label = format!("label=hayward.allocation={id}");
     docker_output(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &label])
@@ -169,7 +169,7 @@ async fn a_restarted_agent_finds_its_container_again() {
     control
         .reported(&id("short"), ContainerState::Running)
         .await;
-    // It ends while no agent is running.
+    // The container ends while no agent is running.
     first.kill();
     let short = engines(&id("short"));
     wait_for("the end of the short one", || {
@@ -199,7 +199,7 @@ async fn a_restarted_agent_finds_its_container_again() {
     let exit = control.exit_of(&id("adopted")).await;
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(5)));
     output(&control, &id("adopted"), "bye").await;
-    // A new agent sends all output again; the segments contain each piece once.
+    // A new agent sends all output again. The segments contain each piece once.
     let stored = control.state_dir().join("engine");
     let stored = std::fs::read_to_string(stored.join(id("adopted").as_str()).join("output"));
     assert_eq!(stored.unwrap(), "first\nbye\n");

@@ -1,4 +1,4 @@
-//! Limits and mounts of containers in the engine of this machine.
+//! Tests of limits and mounts of containers in the engine of this node.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -142,7 +142,7 @@ async fn users_are_mapped_to_accounts_in_containers() {
         control.plane.borrow().output[&id("mapped")],
         "4001\n4002\nsaid\n"
     );
-    // Another account named by the submission is refused.
+    // Another account that the submission names is refused.
     let mut other = inside("other", "true");
     if let Program::Container { container, .. } = &mut other.launch.program {
         container.uid = Some(4003);

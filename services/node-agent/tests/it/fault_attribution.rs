@@ -1,4 +1,4 @@
-//! Attribution of failed starts to the user or the node (W15).
+//! Tests of the attribution of failed starts to the user or the node (W15).
 
 use hayward_container_manager_api::ContainerState;
 use hayward_vocabulary::{Exit, ExitCause, Program};
@@ -6,7 +6,7 @@ use hayward_vocabulary::{Exit, ExitCause, Program};
 use crate::agent::{Agent, clear};
 use crate::control::{Control, id, shell, wait_for, wanted};
 
-/// The exit of a container with a valid program.
+/// Returns the exit of a container with a valid program.
 async fn end_of(control: &Control, name: &str) -> Exit {
     control.want(wanted(name, shell("true"), 1));
     let ended = control.reported(&id(name), ContainerState::Ended).await;
@@ -67,7 +67,8 @@ async fn a_missing_state_directory_is_the_nodes_fault() {
     clear(&control).await;
 }
 
-/// A separate disk for the containers, visible only to the agent and its children.
+/// Starts an agent with a separate disk for its containers, which only the agent and its children
+/// see.
 fn with_disk(control: &Control, options: &str, then: &str) -> Option<Agent> {
     let containers = control.state_dir().join("containers");
     std::fs::create_dir_all(&containers).unwrap();

@@ -1,5 +1,5 @@
-//! The agent or a supervisor crashes at each fault point and is restarted. At every point, nothing
-//! runs twice, exactly one outcome is reported, and nothing is left behind.
+//! The agent or a supervisor crashes at each fault point and is restarted. No program runs twice,
+//! exactly one outcome is reported, and no process or file is left.
 
 use std::collections::BTreeSet;
 use std::process::Child;
@@ -16,18 +16,18 @@ use crate::control::{Control, ControlState, id, report_of, shell, wanted};
 /// Allowed outcomes of the program that ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It ran once, and its own exit is reported.
+    /// The program ran once, and its own exit is reported.
     Ran,
-    /// It did not run, and that is reported.
+    /// The program did not run, and that is reported.
     Lost,
-    /// It may have run.
+    /// The program may have run.
     Unknown,
 }
 
 use Outcome::{Lost, Ran, Unknown};
 
-/// A crash. A point is also passed for other containers and records; the first pass is the start of
-/// the first container.
+/// A crash at a fault point. A point is also passed for other containers and records. The first
+/// pass is the start of the first container.
 struct Case {
     point: Point,
     /// Number of the pass that crashes.
@@ -44,14 +44,14 @@ const fn case(point: Point, pass: u32, allowed: &'static [Outcome]) -> Case {
 }
 
 const CASES: &[Case] = &[
-    // The empty set, the order, its end.
+    // The desired set changes from empty to the order, and then to its end.
     case(Point::AbsorbBefore, 1, &[Ran]),
     case(Point::AbsorbBefore, 2, &[Ran]),
     case(Point::AbsorbAfter, 1, &[Ran]),
     case(Point::AbsorbAfter, 2, &[Ran]),
     case(Point::PositionBefore, 2, &[Ran]),
     case(Point::PositionAfter, 2, &[Ran]),
-    // Intent, start, end, removal.
+    // The records are intent, start, end and removal.
     case(Point::JournalBefore, 1, &[Ran]),
     case(Point::JournalWritten, 1, &[Ran, Lost]),
     case(Point::JournalAfter, 1, &[Lost]),
@@ -73,7 +73,7 @@ const CASES: &[Case] = &[
     case(Point::StopAfter, 1, &[Ran]),
     case(Point::OutputBefore, 1, &[Ran]),
     case(Point::OutputAfter, 1, &[Ran]),
-    // Reports are sent during the launch; on a busy machine also the first one.
+    // Reports are sent during the launch. On a busy machine the first one is sent then too.
     case(Point::ReportBefore, 1, &[Ran, Lost, Unknown]),
     case(Point::ReportBefore, 2, &[Ran, Lost, Unknown]),
     case(Point::ReportBefore, 3, &[Ran, Lost, Unknown]),
@@ -82,7 +82,7 @@ const CASES: &[Case] = &[
     case(Point::ReportAfter, 3, &[Ran, Lost, Unknown]),
     case(Point::ForgetBefore, 1, &[Ran]),
     case(Point::ForgetAfter, 1, &[Ran]),
-    // All supervisors crash here; the agent survives.
+    // All supervisors crash at these points, and the agent survives.
     case(Point::ClaimBefore, 1, &[Lost]),
     case(Point::ClaimAfter, 1, &[Unknown]),
     case(Point::ProgramBefore, 1, &[Unknown]),
@@ -109,7 +109,7 @@ fn every_fault_point_has_a_case() {
 fn a_crash_at_any_fault_point_runs_nothing_twice_and_loses_no_outcome() {
     let begun = std::time::Instant::now();
     let next = AtomicUsize::new(0);
-    // A thread per case, because starting an agent blocks the thread of its control plane.
+    // Each case has a thread, because starting an agent blocks the thread of its control plane.
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
@@ -130,7 +130,7 @@ fn a_crash_at_any_fault_point_runs_nothing_twice_and_loses_no_outcome() {
     );
 }
 
-/// An agent that is restarted after a crash.
+/// Agent that is restarted after a crash.
 struct Phoenix {
     agent: Agent,
     deaths: u32,
@@ -219,7 +219,8 @@ fn is_of_agent(point: Point) -> bool {
     point as u32 <= Point::ForgetAfter as u32
 }
 
-/// One start, one reported outcome, and no remains. (I3)
+/// Asserts that there is one start and one reported outcome, and that no process or file is left
+/// (I3).
 fn assert_one_outcome(control: &Control, case: &Case, what: &str) {
     let plane = control.plane.borrow().clone();
     let starts = |name: &str| {
@@ -256,7 +257,7 @@ fn outcome(exit: &Exit) -> Outcome {
     }
 }
 
-/// Whether a process with a mark of this test's containers is alive.
+/// Returns whether a process with a mark of this test's containers is alive.
 fn is_marked(control: &Control) -> bool {
     let folder = control.state_dir().join("containers");
     let folder = folder.to_str().unwrap().as_bytes().to_vec();

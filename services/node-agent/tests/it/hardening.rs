@@ -1,4 +1,4 @@
-//! Accounts, privileges and limits of work (S16).
+//! Tests of accounts, privileges and limits of work (S16).
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn is_root() -> bool {
     root
 }
 
-/// Runs it to its end, and parses its output lines as `name=value`.
+/// Runs a container to its end, and parses its output lines as `name=value`.
 async fn run_and_parse(control: &Control, entry: DesiredEntry) -> BTreeMap<String, String> {
     let id = entry.id.clone();
     control.want(entry);
@@ -44,7 +44,7 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
         return;
     }
     let control = Control::start().await;
-    // A descriptor inherited by the agent.
+    // The agent inherits this descriptor.
     let with_descriptor = [
         "sh",
         "-c",
@@ -68,7 +68,8 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
     }
     assert_ne!(ada["session"], session, "a session of its own");
     assert!(ada["files"].parse::<u64>().unwrap() <= 65_536);
-    // A program that opens only the directory it lists, as descriptor 3; a shell would open pipes.
+    // This program opens only the directory that it lists, as descriptor 3. A shell would open
+    // pipes.
     let list = Program::Command {
         argv: ["ls", "/proc/self/fd"].map(str::to_owned).to_vec(),
     };
@@ -175,7 +176,7 @@ async fn a_working_directory_is_entered_with_the_rights_of_the_work() {
     clear(&control).await;
 }
 
-/// A program that forks until it fails, and prints how often it succeeded.
+/// Program that forks until it fails, and prints how often it succeeded.
 const BOMB: &str = "n=0; while [ $n -lt 200 ] && (sleep 300 >&- 2>&- &) 2>&-; do n=$((n+1)); done; \
     ps --no-headers -u $(id -u) 2>&- | wc -l; echo forks $n; exit 9";
 
@@ -212,7 +213,7 @@ async fn a_fork_bomb_is_limited_and_leaves_no_process() {
     );
     assert_eq!(exit.cause, ExitCause::UserError);
     let control = Control::start().await;
-    // The default: the cgroup of the agent, of either version.
+    // The default is the cgroup of the agent, of either version.
     let own = ("HAYWARD_CGROUP_ROOT", "");
     let limits = |plane: &ControlState| {
         let beat = plane.heartbeats.last();

@@ -11,7 +11,8 @@ use nix::unistd::Pid;
 use crate::agent::{Agent, clear};
 use crate::control::{Control, id, is_alive, number_in, report_of, shell, wait_for, wanted};
 
-/// Long enough that a busy machine renews it, short enough to wait for its end.
+/// Length of a lease in milliseconds. A busy machine can still renew it, and a test can wait for
+/// its end.
 const LEASE_MS: u64 = 3_000;
 
 fn exclusive(name: &str, script: &str) -> DesiredEntry {
@@ -32,7 +33,7 @@ fn signal(agent: &Agent, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
 }
 
-/// A program that records its starts and its process id.
+/// Returns a program that records its starts and its process id.
 fn counted(control: &Control, name: &str) -> (String, PathBuf, PathBuf) {
     let place = |what: &str| control.dir.path().join(format!("{name}.{what}"));
     let (starts, pid) = (place("starts"), place("pid"));
@@ -86,7 +87,7 @@ async fn ended_for_its_node(control: &Control) {
     let exit = ended.exit.unwrap();
     assert_eq!(exit.cause, ExitCause::Node, "{exit:?}");
     assert!(exit.message.unwrap().contains("lease"));
-    // It stays ended while it is still desired, even when the lease returns (I3).
+    // The work stays ended while it is still desired, even when the lease returns (I3).
     let starts = control.dir.path().join("alone.starts");
     let beats = control.plane.borrow().heartbeats.len() + 5;
     let more = |plane: &crate::control::ControlState| plane.heartbeats.len() > beats;
@@ -174,7 +175,7 @@ async fn exclusive_work_does_not_start_without_a_lease_or_after_an_expired_one()
         .reported(&id("alone"), ContainerState::Running)
         .await;
 
-    // A second one is ordered after the end of the lease; then there is a lease again.
+    // A second container is ordered after the end of the lease. The lease returns later.
     control.change(|plane| plane.deaf = true);
     control.reported(&id("alone"), ContainerState::Ended).await;
     let (script, late_starts, _) = counted(&control, "late");

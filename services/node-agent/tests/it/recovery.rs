@@ -1,4 +1,4 @@
-//! Recovery after the loss of an agent, a supervisor or a journal.
+//! Tests of the recovery after the loss of an agent, a supervisor or a journal.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ async fn a_restarted_agent_has_lost_nothing() {
         .reported(&id("short"), ContainerState::Running)
         .await;
     agent.kill();
-    // One ends while no agent is running.
+    // One container ends while no agent is running.
     std::fs::write(&mark, "").unwrap();
     let exit_file = control.container_dir(&id("short")).join("exit.json");
     wait_for("the exit on disk", || exit_file.exists().then_some(()));
@@ -42,7 +42,7 @@ async fn a_restarted_agent_has_lost_nothing() {
         "x\n",
         "I3: started once"
     );
-    // The adopted one can still be stopped, and its end is reported.
+    // The adopted container can still be stopped, and its end is reported.
     control.want_goal(&id("long"), Goal::Stop);
     let stopped = control
         .reported(&id("long"), ContainerState::Ended)
@@ -198,7 +198,7 @@ async fn a_lost_supervisor_leaves_no_orphan() {
     clear(&control).await;
 }
 
-/// Clock ticks from the boot to the start of a process.
+/// Returns the clock ticks from the boot to the start of a process.
 fn started(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();

@@ -1,4 +1,4 @@
-//! Restarts of the agent: what it recovers, and what it does not start in doubt (I3).
+//! Tests of restarts of the agent: what it recovers, and what it does not start in doubt (I3).
 
 use std::path::Path;
 use std::process::Command;
@@ -14,11 +14,11 @@ use crate::control::{
     Control, ControlState, id, is_alive, number_in, report_of, shell, wait_for, wanted,
 };
 
-/// Programs of a real control plane: an agent that is killed and started until all is known again.
+/// Number of containers when the agent is killed and restarted until all are known again.
 const CONTAINERS: usize = 50;
 const ROUNDS: usize = 10;
 
-/// A program that appends a line at each start.
+/// Returns a program that appends a line at each start.
 fn recording(control: &Control, name: &str, then: &str) -> (String, std::path::PathBuf) {
     let file = control.dir.path().join(format!("{name}.starts"));
     (format!("echo $$ >> {}; {then}", file.display()), file)
@@ -119,7 +119,7 @@ async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
         if !journal {
             std::fs::remove_file(control.state_dir().join("journal")).unwrap();
         }
-        // Ordered while the machine was down; a restored disk would look the same.
+        // This container was ordered while the node was down. A restored disk would look the same.
         control.want(wanted("meanwhile", shell("true"), 1000));
         control.change(|plane| plane.report = None);
         let later = [("FAULT_BOOT", "later")];
@@ -139,7 +139,7 @@ async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
     }
 }
 
-/// The state directory is lost while work runs: processes are found by their marks, ended, and not
+/// The state directory is lost while work runs. Processes are found by their marks, ended, and not
 /// started again (F30).
 #[tokio::test(flavor = "multi_thread")]
 async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
@@ -149,8 +149,8 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     let (held, held_file) = recording(&control, "held", "exec sleep 300");
-    // Its supervisor is lost too, and a child has left its process group and session. The program
-    // must stay alive; otherwise its supervisor would end the child first.
+    // The supervisor of `fled` is lost too, and its child has left its process group and session.
+    // The program must stay alive. Otherwise its supervisor would end the child first.
     let (leaves, fled_file) = recording(&control, "fled", "exec sleep 300");
     let fled = format!("setsid sh -c '{leaves}' & wait");
     for (name, script) in [("held", &held), ("fled", &fled)] {
@@ -165,7 +165,7 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
     agent.kill();
     end(&json(&fled_dir.join("claim.json"))["supervisor"]["pid"]);
     std::fs::remove_dir_all(control.state_dir()).unwrap();
-    // Other processes: the same arguments in another folder, and the mark on a system process.
+    // Other processes have the same arguments in another folder, or the mark on a system process.
     let other = control.dir.path().join("elsewhere/containers/alc_held");
     let mut strangers = [
         Command::new("sh")
@@ -238,7 +238,7 @@ async fn older_orders_are_ignored_after_a_restart_and_other_histories_doubted() 
     control.reported(&id("kept"), ContainerState::Running).await;
     agent.kill();
     std::fs::remove_file(control.state_dir().join("position")).unwrap();
-    // A restored database: without the running container, and with one that ended long ago.
+    // The restored database lacks the running container and contains one that ended long ago.
     control.change(|plane| {
         plane.cursor = at(1, 40);
         plane.report = None;

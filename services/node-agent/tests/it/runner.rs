@@ -1,4 +1,4 @@
-//! Containers that run the tasks of a job.
+//! Tests of containers that run the tasks of a job.
 
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};

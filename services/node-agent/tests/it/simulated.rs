@@ -1,4 +1,4 @@
-//! Simulated machines, in this process.
+//! Tests of simulated nodes, in this process.
 
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_node_agent::{RuntimeKind, Settings};

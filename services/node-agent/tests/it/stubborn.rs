@@ -1,4 +1,4 @@
-//! Processes that cannot be killed, and launches that hang (F31).
+//! Tests of processes that cannot be killed, and of launches that hang (F31).
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use hayward_vocabulary::ExitCause;
 use crate::agent::{Agent, clear};
 use crate::control::{Control, ControlState, id, is_alive, report_of, shell, wait_for, wanted};
 
-/// Frozen processes, which do not end even when killed. Needs cgroups of version 1.
+/// Cgroup of frozen processes, which do not end even when killed. It needs cgroups of version 1.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -85,7 +85,7 @@ async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
     control
         .until("the node asks for no more work", reported)
         .await;
-    // After a restart of the agent it still counts as stopping.
+    // After a restart of the agent the container still counts as stopping.
     agent.kill();
     control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
@@ -103,7 +103,7 @@ async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
     clear(&control).await;
 }
 
-/// The same without a supervisor (I17).
+/// Leftovers of a lost supervisor keep the container alive as well (I17).
 #[tokio::test(flavor = "multi_thread")]
 async fn leftovers_that_cannot_be_killed_do_not_count_as_ended() {
     let name = format!("hayward-test-lost-{}", std::process::id());

@@ -1,4 +1,4 @@
-//! Checks after the cancellation of all work: no remains.
+//! Checks that nothing is left after the cancellation of all work.
 
 use hayward_job_converter_api::{WorkState, WorkView};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::fleet::{PATIENCE, inside, wait};
 use crate::plan::{Service, Work};
 use crate::work::Cancelled;
 
-/// Work that was acknowledged as cancelled has ended, and its state is terminal.
+/// Checks that work that was acknowledged as cancelled has ended in a terminal state.
 pub async fn cancelled_work_has_ended(scene: &Scene<'_>) -> Outcome {
     let items = scene.ledger.borrow().items.clone();
     for item in items {
@@ -44,7 +44,7 @@ pub async fn cancelled_work_has_ended(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// No process runs in any container, whatever services report.
+/// Checks that no process runs in any container, whatever services report.
 pub async fn no_process_is_left(scene: &Scene<'_>) -> Outcome {
     wait("all processes to be gone", PATIENCE, async || {
         let left = inside::all(&scene.fleet.dir);
@@ -55,7 +55,7 @@ pub async fn no_process_is_left(scene: &Scene<'_>) -> Outcome {
     .await
 }
 
-/// No allocation is alive, and no container is in a transitional state (I24).
+/// Checks that no allocation is alive and no container is in a transitional state (I24).
 pub async fn no_place_is_held(scene: &Scene<'_>) -> Outcome {
     let lists = [
         (Service::RmScheduler, "/v1/allocations", "allocations"),

@@ -8,7 +8,7 @@ use super::{Outcome, Scene};
 use crate::plan::Work;
 use crate::work::proof;
 
-/// Each process of exclusive work found its lock free (I4).
+/// Checks that each process of exclusive work found its lock free (I4).
 pub fn exclusive_work_never_ran_twice(scene: &Scene<'_>) -> Outcome {
     let mut twice = BTreeMap::new();
     for item in scene.items(|it| it.work == Work::ExclusiveService) {
@@ -31,8 +31,8 @@ pub fn nothing_panicked(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// No process ends with status 0 by itself. A process without database or disk space may give up,
-/// but a supervisor would not restart it after status 0.
+/// Checks that no process ended with status 0 by itself. A process without database or disk space
+/// may give up, but a supervisor would not restart it after status 0.
 pub fn only_requested_ends_are_successful(scene: &Scene<'_>) -> Outcome {
     let ends = scene.fleet.own_ends.iter();
     let wrong: Vec<String> = ends

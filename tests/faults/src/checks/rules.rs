@@ -11,13 +11,13 @@ use super::{Outcome, Scene};
 use crate::fleet::{PATIENCE, inside, wait};
 use crate::plan::{Order, Replica, Work};
 
-/// Findings of the doctor that a healthy fleet under test has: its clocks can be stepped, and the
-/// disk of the machine may be full of other files.
+/// Findings of the doctor that a healthy fleet under test has: its clocks can be stepped, and other
+/// files may fill the disk.
 const EXPECTED_NEEDS: [&str; 2] = ["insecure", "disk"];
 
 const A_WHILE: Duration = Duration::from_secs(40);
 
-/// Each request was acknowledged, or refused with a reason.
+/// Checks that each request was acknowledged, or refused with a reason.
 pub async fn every_request_was_answered(scene: &Scene<'_>) -> Outcome {
     wait("all requests to be answered", PATIENCE * 2, async || {
         let open = scene.ledger.borrow().open;
@@ -31,7 +31,7 @@ pub async fn every_request_was_answered(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// Both replicas of a service are alive, and one of them leads.
+/// Checks that both replicas of a service are alive and one of them leads.
 pub async fn every_service_answers(scene: &Scene<'_>) -> Outcome {
     for replica in Replica::all() {
         let client = scene.fleet.client_of(replica, "operator")?;
@@ -44,7 +44,7 @@ pub async fn every_service_answers(scene: &Scene<'_>) -> Outcome {
     scene.fleet.services_answer().await
 }
 
-/// Blocks that were acknowledged are in force.
+/// Checks that acknowledged blocks are in force.
 pub async fn blocks_are_in_force(scene: &Scene<'_>) -> Outcome {
     let given = scene.ledger.borrow().given.clone();
     for given in given {
@@ -63,8 +63,8 @@ pub async fn blocks_are_in_force(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// A drained node has no process of any container (I17). Work without another place may keep a node
-/// from being drained, so the wait is not much longer than the work.
+/// Checks that a drained node has no process of any container (I17). Work without another place may
+/// prevent the end of a drain, so the wait is not much longer than the work.
 pub async fn drained_means_empty(scene: &Scene<'_>) -> Outcome {
     let given = scene.ledger.borrow().given.clone();
     for given in given {
@@ -101,7 +101,7 @@ pub async fn every_node_takes_work(scene: &Scene<'_>) -> Outcome {
     scene.fleet.nodes_take_work().await
 }
 
-/// No service sees a broken invariant in its state, after time to mend it.
+/// Checks that no service sees a broken invariant in its state, after it had time to repair it.
 pub async fn invariants_hold(scene: &Scene<'_>) -> Outcome {
     for (service, client) in &scene.doors.operators {
         wait(
@@ -132,8 +132,8 @@ pub async fn audit_chains_verify(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// Each acknowledged submission has exactly one audit record, however often it was sent. Records of
-/// gangs are of PUTs, and those of pools have no id (I19).
+/// Checks that each acknowledged submission has exactly one audit record, however often it was
+/// sent. Records of gangs are of PUTs, and those of pools have no id (I19).
 pub async fn each_submission_has_one_audit_record(scene: &Scene<'_>) -> Outcome {
     let (status, output) = scene.fleet.operator(&["audit", "export"]).await?;
     ensure!(status == Some(0), "{output}");

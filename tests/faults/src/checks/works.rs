@@ -15,7 +15,7 @@ use crate::plan::{Inside, Order, Work};
 use crate::work::{Cancelled, Item, alive, proof};
 
 impl Scene<'_> {
-    /// Items that were acknowledged.
+    /// Returns the items that were acknowledged and are wanted.
     pub fn items(&self, wanted: impl Fn(&Item) -> bool) -> Vec<Item> {
         let ledger = self.ledger.borrow();
         let there = ledger.items.iter().filter(|it| it.id.is_some());
@@ -63,7 +63,7 @@ async fn becomes(
     .await
 }
 
-/// Acknowledged work exists, and ends with the result of its programs (I5).
+/// Checks that acknowledged work exists, and ends with the result of its programs (I5).
 pub async fn every_job_ends_as_it_should(scene: &Scene<'_>) -> Outcome {
     for item in scene.items(is_job) {
         becomes(scene, &item, |view| {
@@ -116,7 +116,7 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
         let proof = proof(&item);
         let fails = matches!(item.work, Work::FailingJob { .. });
         for outcome in scene.outcomes(&item).await? {
-            // Before its number, a shell may report that a process was killed.
+            // A shell may report that a process was killed before it prints the number.
             let last_line = outcome.output.lines().last().unwrap_or_default();
             let run = (outcome.task.to_string(), last_line.to_owned());
             let label = format!("{}: {outcome:?}", item.key);
@@ -137,7 +137,7 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// The requested number of processes is reported as running, and runs.
+/// Checks that the requested number of processes is reported as running, and runs.
 pub async fn services_run_their_instances(scene: &Scene<'_>) -> Outcome {
     for item in scene.wanted(Item::is_service) {
         let count = match item.work {
@@ -150,7 +150,7 @@ pub async fn services_run_their_instances(scene: &Scene<'_>) -> Outcome {
         becomes(scene, &item, |view| {
             let running = view.processes.iter().filter(|it| it.state == "running");
             let reported = running.count();
-            // `p0-services-1` is the beginning of `p0-services-10`.
+            // The slash is needed because `p0-services-10` begins with `p0-services-1`.
             let word = format!("{}/", item.proofs.display());
             let all = inside::all(&scene.fleet.dir);
             let programs = all
@@ -181,7 +181,7 @@ pub async fn reservations_are_there(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// Each task of a gang ends, and succeeds only if it ran.
+/// Checks that each task of a gang ends, and succeeds only if it ran.
 pub async fn gangs_come_to_an_end(scene: &Scene<'_>) -> Outcome {
     for item in scene.wanted(|it| matches!(it.work, Work::Gang { .. })) {
         let Work::Gang { members, .. } = item.work else {
@@ -261,8 +261,8 @@ pub async fn moves_come_to_an_end(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether the service has ended or was deployed again, by its own name or the name of its
-/// deployment.
+/// Returns whether the service has ended or was deployed again. The service is named by its own
+/// name or by that of its deployment.
 fn is_over(error: &ClientError) -> bool {
     error
         .problem()

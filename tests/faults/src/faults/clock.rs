@@ -9,7 +9,8 @@ pub fn step(fleet: &Fleet, actor: Actor, by_ms: i64, for_ms: u64) -> anyhow::Res
     Ok(Repair::ResetClock(actor).after_ms(for_ms))
 }
 
-/// Writes the offset in one step. A process that reads half a file keeps the old offset.
+/// Writes the offset of a clock in one step. A process that reads an incomplete file keeps the old
+/// offset.
 pub fn set(fleet: &Fleet, actor: Actor, by_ms: i64) -> anyhow::Result<()> {
     let file = fleet.clock_file(actor);
     let fresh = file.with_extension("new");

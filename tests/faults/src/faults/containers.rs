@@ -1,7 +1,7 @@
 //! Supervisors, runners and programs of users that are killed, or stopped and continued.
 //!
-//! Supervisors of exclusive work are excluded: a killed or stopped one ends its container only when
-//! its agent is back (decision 0014).
+//! Supervisors of exclusive work are excluded. If one is killed or stopped, its container ends only
+//! when its agent is back (decision 0014).
 
 use nix::sys::signal::Signal;
 

@@ -20,7 +20,7 @@ pub async fn kill(fleet: &mut Fleet, down_ms: u64) -> Injected {
     Repair::StartPostgres.after_ms(down_ms)
 }
 
-/// A server on a full disk cannot start, so the disk is emptied first.
+/// Starts Postgres. The disk is emptied first, because a server on a full disk cannot start.
 pub async fn start(fleet: &mut Fleet) -> anyhow::Result<()> {
     if fleet.postgres.resume().await.is_ok() {
         return Ok(());

@@ -12,19 +12,19 @@ use anyhow::{Context as _, bail};
 use crate::plan::{Agent, Disk};
 
 const AGENT_MIB: u32 = 48;
-/// Space for the journal and tables of a run, with a reserve.
+/// Size of the disk of Postgres. It has space for the journal and tables of a run, with a reserve.
 const POSTGRES_MIB: u32 = 640;
 /// Name of the file that fills a disk.
 const BALLAST: &str = "ballast";
 
 pub struct Disks {
     folders: BTreeMap<Disk, PathBuf>,
-    /// The reason why there are no separate disks.
+    /// Reason why there are no separate disks. `None` if there are.
     missing: Option<&'static str>,
 }
 
 impl Disks {
-    /// Folders for all disks below `dir`, each a separate disk where that is possible.
+    /// Creates folders for all disks below `dir`, each on a separate disk if that is possible.
     pub fn mount(dir: &Path) -> anyhow::Result<Self> {
         let root = nix::unistd::geteuid().is_root();
         let agents = Agent::all().map(|agent| (Disk::Agent(agent), agent.to_string()));
@@ -50,8 +50,7 @@ impl Disks {
 
     /// Fills the disk.
     ///
-    /// # Errors
-    /// The reason why this is not possible on this machine.
+    /// # Errors Returns the reason if this is not possible on this machine.
     pub fn fill(&self, disk: Disk) -> Result<(), &'static str> {
         if let Some(why) = self.missing {
             return Err(why);

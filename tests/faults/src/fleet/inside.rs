@@ -10,22 +10,22 @@ use nix::unistd::Pid;
 
 use crate::plan::Inside;
 
-/// Variable of every process of a container: its folder and its incarnation.
+/// Variable of every process of a container, with its folder and its incarnation.
 const MARK: &str = "HAYWARD_CONTAINER=";
 
 /// A process of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub pid: i32,
-    /// Start time. Together with the process id it is unique.
+    /// Start time of the process. It is unique together with the process id.
     started: u64,
     pub what: Inside,
     pub allocation: String,
-    /// Its arguments.
+    /// Arguments of the process.
     pub line: String,
 }
 
-/// All processes of agents with folders below `dir`.
+/// Returns all processes of agents with folders below `dir`.
 pub fn all(dir: &Path) -> Vec<Found> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
@@ -67,7 +67,8 @@ fn read_process(dir: &Path, pid: i32) -> Option<Found> {
     })
 }
 
-/// Start time in ticks since the boot. `None` for a process that has ended and was not reaped.
+/// Returns the start time in ticks since the boot. Returns `None` for a process that has ended and
+/// was not reaped.
 fn started(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain any character, so fields are counted after its closing bracket.
@@ -76,7 +77,7 @@ fn started(pid: i32) -> Option<u64> {
 }
 
 impl Found {
-    /// Sends a signal to exactly this process. False when it is gone.
+    /// Sends a signal to exactly this process. Returns false if it is gone.
     pub fn signal(&self, signal: Signal) -> bool {
         started(self.pid) == Some(self.started) && kill(Pid::from_raw(self.pid), signal).is_ok()
     }

@@ -30,12 +30,12 @@ impl Postgres {
         Ok(running.url(DATABASE))
     }
 
-    /// The folder of its socket.
+    /// Returns the folder of the socket.
     pub fn socket_folder(&self) -> PathBuf {
         self.home.join("run")
     }
 
-    /// The address for a role through this folder.
+    /// Returns the database address for a role through this folder.
     pub fn role_url(role: &str, folder: &Path) -> String {
         format!(
             "postgres://{role}@localhost/{DATABASE}?host={}&sslmode=disable",
@@ -59,7 +59,7 @@ impl Postgres {
         }
     }
 
-    /// Starts Postgres unless it runs, also after it ended because of a full disk.
+    /// Starts Postgres unless it runs. It may have ended because of a full disk.
     pub async fn resume(&mut self) -> anyhow::Result<()> {
         if let Some(server) = &self.running
             && !has_ended(server).await

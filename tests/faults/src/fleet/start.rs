@@ -19,11 +19,12 @@ use serde_json::json;
 use super::{Disks, Fleet, PATIENCE, Postgres, Wires, wait};
 use crate::plan::{Actor, Agent, Caller, Disk, Replica, Service};
 
-/// Milliseconds of silence after which a node is lost. Exclusive work there ends earlier, with a
+/// Milliseconds of silence after which a node is lost. Exclusive work on it ends earlier, with a
 /// margin of a quarter, because the machine may be busy.
 pub const LOST_MS: u64 = 8_000;
 
-/// Postgres, keys, services and agents, and a policy with a pool of classes and a pool of queues.
+/// Starts Postgres, services and agents, and creates keys. The policy has a pool of classes and a
+/// pool of queues.
 pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     open_many_files()?;
     for folder in ["logs", "clocks"] {
@@ -61,7 +62,7 @@ pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     Ok(fleet)
 }
 
-/// Each connection needs two files here, because it goes through a relay.
+/// Raises the limit of open files. Each connection needs two, because it goes through a relay.
 fn open_many_files() -> anyhow::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
@@ -72,8 +73,8 @@ fn node(agent: Agent) -> anyhow::Result<NodeName> {
     NodeName::new(agent.to_string()).context("a node name")
 }
 
-/// Ports below the range of outgoing connections, so that a restarted replica finds its own port
-/// free.
+/// Returns ports below the range of outgoing connections, so that a restarted replica finds its own
+/// port free.
 fn free_ports() -> anyhow::Result<BTreeMap<Replica, u16>> {
     let first = 12_000 + u16::try_from(std::process::id() % 1_800)? * 10;
     let mut free = (first..32_000)
@@ -148,7 +149,7 @@ impl Fleet {
             .env("HAYWARD_STATE_DIR", self.agent_folder(agent))
             .env("HAYWARD_RUNTIME", "process")
             .env("HAYWARD_MEMORY_BYTES", (10_u64 << 30).to_string())
-            // The disk is small.
+            // The disk is small, so the usual limit would quiesce the node.
             .env("HAYWARD_QUIESCE_DISK_BYTES", (1 << 20).to_string());
     }
 

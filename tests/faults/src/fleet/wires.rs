@@ -1,5 +1,5 @@
-//! Relays for all connections between processes, so that they can be cut or delayed: one for each
-//! caller and replica over TCP, and one for each replica and the database.
+//! Relays for all connections between processes, so that they can be cut or delayed. There is one
+//! for each caller and replica over TCP, and one for each replica and the database.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,12 +20,12 @@ const SOCKET: &str = ".s.PGSQL.5432";
 /// The condition of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Condition {
-    /// Data is held back.
+    /// Whether data is delayed until the condition changes.
     pub silent: bool,
-    /// Connections are closed as soon as they are made.
+    /// Whether connections are closed as soon as they are made.
     pub refused: bool,
     pub delay: Duration,
-    /// Raised to close open connections.
+    /// Number of resets. An increase closes open connections.
     pub resets: u64,
 }
 
@@ -37,8 +37,8 @@ pub struct Wires {
 }
 
 impl Wires {
-    /// Relays to replicas on these ports and to the socket of Postgres in `postgres`. Their own
-    /// sockets are in folders below `sockets`.
+    /// Starts relays to replicas on these ports and to the socket of Postgres in `postgres`. The
+    /// sockets of the relays are in folders below `sockets`.
     pub async fn lay(
         ports: &BTreeMap<Replica, u16>,
         postgres: &Path,
@@ -67,7 +67,7 @@ impl Wires {
         Ok(Self { http, database })
     }
 
-    /// Addresses of a service for this caller.
+    /// Returns the addresses of a service for this caller.
     pub fn urls(&self, caller: Caller, service: Service) -> String {
         let address = |number| {
             let (port, _) = &self.http[&(caller, Replica { service, number })];
@@ -76,7 +76,7 @@ impl Wires {
         [1, 2].map(address).join(",")
     }
 
-    /// The folder of the database socket for this replica.
+    /// Returns the folder of the database socket for this replica.
     pub fn database(&self, replica: Replica) -> &Path {
         &self.database[&replica].0
     }
@@ -126,7 +126,7 @@ async fn serve_http(listener: TcpListener, port: u16, wire: watch::Receiver<Cond
             if wire.borrow().refused {
                 return;
             }
-            // Without a listener the connection ends, as it would without a relay.
+            // If there is no listener, the connection ends as it would without a relay.
             if let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await {
                 let _ = (near.set_nodelay(true), far.set_nodelay(true));
                 relay(near, far, wire).await;

@@ -8,10 +8,10 @@ use super::{
     Replica, Seed, Service, Step, Work,
 };
 
-/// Milliseconds between two faults: 150 on average.
+/// Milliseconds between two faults, 150 on average.
 const GAP_MS: std::ops::Range<u64> = 50..250;
 
-/// The steps of a phase with a given number of faults.
+/// Draws the steps of a phase with a given number of faults.
 pub fn phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
     let mixed = seed.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number.0);
     let mut draw = Draw(StdRng::seed_from_u64(mixed));
@@ -46,7 +46,7 @@ pub fn phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
 
 struct Draw(StdRng);
 
-/// Frequency of each kind, as a part of the sum.
+/// Frequency of each kind, relative to the sum.
 const WEIGHTS: [(Kind, u32); 14] = [
     (Kind::Reset, 18),
     (Kind::Silence, 8),
@@ -127,8 +127,8 @@ impl Draw {
         }
     }
 
-    /// Durations: often short, sometimes longer than the lease of a writer and the silence of a
-    /// lost node.
+    /// Draws the duration of a fault. It is often short, and sometimes longer than the lease of a
+    /// writer and the silence of a lost node.
     fn lasting(&mut self) -> u64 {
         match self.0.random_range(0..10) {
             0..6 => self.0.random_range(100..800),

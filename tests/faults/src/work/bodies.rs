@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{EXCLUSIVE, Item};
 use crate::plan::Work;
 
-/// Writes a line at its begin and at its end, each with a random number of the kernel, which is
-/// also its answer.
+/// Returns the command of a task. It writes a line at its begin and at its end, each with a random
+/// number of the kernel, which it also prints.
 fn task(log: &Path, task: &str, rest_ms: u64, status: u8) -> Vec<String> {
     let log = log.display();
     let rest = format!("{}.{:03}", rest_ms / 1_000, rest_ms % 1_000);
@@ -23,7 +23,7 @@ fn task(log: &Path, task: &str, rest_ms: u64, status: u8) -> Vec<String> {
     vec!["sh".into(), "-c".into(), script]
 }
 
-/// Holds a lock for its whole life, and writes a line when another process holds it.
+/// Program that holds a lock for its whole life, and writes a line when another process holds it.
 const LIVES: &str = r#"
 use Fcntl qw(:flock);
 my ($log, $lock, $instance, $word) = @ARGV;
@@ -109,7 +109,7 @@ fn services(item: &Item) -> Option<ServiceSubmission> {
     })
 }
 
-/// The body of a POST, or of a PUT for a gang.
+/// Returns the body of a POST, or of a PUT for a gang.
 pub fn body(item: &Item) -> anyhow::Result<Value> {
     if let Some(job) = jobs(item) {
         return Ok(serde_json::to_value(job)?);
@@ -144,7 +144,7 @@ pub fn body(item: &Item) -> anyhow::Result<Value> {
     })
 }
 
-/// The tasks of a gang.
+/// Returns the tasks of a gang.
 pub fn members(item: &Item) -> Value {
     let Work::Gang { members, rest_ms } = item.work else {
         return Value::Null;

@@ -1,4 +1,4 @@
-//! Orders of operators and users through every fault, and their withdrawal in the calm.
+//! Gives orders of operators and users through every fault, and withdraws them in the calm.
 
 use hayward_service::runtime::clock::fresh_uuid;
 use http::Method;
@@ -30,7 +30,7 @@ pub async fn carry_out(doors: Doors, shared: Shared, order: Order) {
     }
 }
 
-/// Gives an order and returns its path. `None` without a target.
+/// Gives an order and returns its path, or `None` if there is no target.
 async fn give(doors: &Doors, shared: &Shared, order: Order) -> Option<Result<String, String>> {
     let operators = &doors.operators;
     let done = match order {

@@ -1,4 +1,4 @@
-//! Reads what runs have written.
+//! Reads the lines that runs have written.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +48,7 @@ fn parse(text: &str) -> Proof {
     proof
 }
 
-/// Workers of a pool that have registered and have a live process.
+/// Returns the workers of a pool that have registered and have a live process.
 pub fn alive(item: &Item) -> BTreeSet<String> {
     let files = fs::read_dir(&item.proofs).into_iter().flatten().flatten();
     let there = files.filter_map(|file| {

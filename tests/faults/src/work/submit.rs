@@ -1,5 +1,5 @@
-//! Submits and cancels through every fault: a request is repeated with the same key until it is
-//! acknowledged, and once more after that, which must give the same answer.
+//! Submits and cancels through every fault. A request is repeated with the same key until it is
+//! acknowledged, and once more after that. The last attempt must give the same answer.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -41,7 +41,7 @@ fn text_of(error: &ClientError) -> String {
     }
 }
 
-/// A stepped clock refuses valid tokens for a while.
+/// Returns whether a retry is useless. A stepped clock refuses valid tokens for a while.
 fn is_final(error: &ClientError) -> bool {
     error.problem().is_some_and(|problem| {
         let passing = problem.retryable || problem.retry_after_ms.is_some();
@@ -98,7 +98,8 @@ async fn acknowledged(doors: &Doors, item: &Item) -> Result<String, String> {
 async fn gang(client: &Client, item: &Item, body: &Value) -> Result<String, String> {
     let path = format!("/v1/applications/{}", item.key);
     insist(async || client.put::<_, Value>(&path, body).await).await?;
-    // All tasks at once: an application whose tasks have ended is completed and takes no more.
+    // All tasks are added at once, because an application whose tasks have ended is completed and
+    // takes no more.
     let path = format!("{path}/tasks");
     let members = bodies::members(item);
     let key = format!("tasks-{}", item.key);

@@ -5,8 +5,9 @@
 pub struct Agent {
     pub runtime: &'static str,
     pub memory_bytes: u64,
-    /// Replaces the program that supervises containers. A missing one breaks the node: its
-    /// heartbeats are good, and every launch fails with `runtime_down`.
+    /// Replacement for the program that supervises containers. `None` uses the real one. A missing
+    /// program breaks the node: its heartbeats are good, but every launch fails with
+    /// `runtime_down`.
     pub helper: Option<&'static str>,
 }
 
@@ -20,15 +21,15 @@ impl Default for Agent {
     }
 }
 
-/// Times until something is noticed, in milliseconds.
+/// Times after which a fleet reacts, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Lease of a writer. Short, so that a killed leader is replaced soon.
+    /// Lease of a writer. It is short, so that a killed leader is replaced soon.
     pub lease: u64,
     pub heartbeat: u64,
     pub suspect: u64,
     pub lost: u64,
-    /// A process that has run for so long shows that its node works.
+    /// Run time after which a process shows that its node works.
     pub worked: u64,
 }
 
@@ -45,7 +46,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// For tests in which no node may be declared lost, however busy this machine is.
+    /// Returns a pace at which no node is declared lost, however busy this machine is.
     pub fn patient() -> Self {
         Self {
             suspect: 20_000,
@@ -54,7 +55,7 @@ impl Pace {
         }
     }
 
-    /// For more processes and agents than this machine serves at the usual pace.
+    /// Returns a pace for more processes and agents than this machine can run at the usual pace.
     pub fn slow() -> Self {
         Self {
             lease: 5_000,

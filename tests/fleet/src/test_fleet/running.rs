@@ -24,7 +24,7 @@ impl TestFleet {
         kill(Pid::from_raw(pid), signal).expect("signalled");
     }
 
-    /// `kill -9`, and waits until the process is gone.
+    /// Kills a process with `kill -9`, and waits until it is gone.
     pub fn kill(&mut self, alias: &str) {
         let mut child = self
             .processes
@@ -45,14 +45,14 @@ impl TestFleet {
         child.wait().expect("gone");
     }
 
-    /// The exit status of a process that was not killed. `None` while it runs.
+    /// Returns the exit status of a process that was not killed, or `None` while it runs.
     pub fn ended(&mut self, alias: &str) -> Option<ExitStatus> {
         let child = self.processes.get_mut(alias);
         let child = child.unwrap_or_else(|| panic!("no {alias}"));
         child.try_wait().expect("a process of ours")
     }
 
-    /// Loss of a node: its agent and all processes of the agent are killed at once.
+    /// Simulates the loss of a node. Kills its agent and all processes of the agent at once.
     pub fn lose(&mut self, node: &str) {
         self.kill(node);
         for pid in processes::supervised(&self.folder(node)) {
@@ -60,18 +60,18 @@ impl TestFleet {
         }
     }
 
-    /// Number of processes with this word in their arguments that run in the containers of a node.
-    /// The empty word counts all of them.
+    /// Counts the processes with this word in their arguments in the containers of a node. The
+    /// empty word matches all of them.
     pub fn alive(&self, node: &str, word: &str) -> usize {
         processes::count(&self.folder(node), word)
     }
 
-    /// The same on all nodes.
+    /// Counts the processes with this word in their arguments on all nodes.
     pub fn alive_anywhere(&self, word: &str) -> usize {
         processes::count(self.dir.path(), word)
     }
 
-    /// Requests the end of all containers from their supervisors.
+    /// Requests the supervisors of all containers to end them.
     fn end_containers(&self) {
         for pid in processes::supervisors(self.dir.path()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
@@ -96,7 +96,7 @@ impl Drop for TestFleet {
                 }
             }
         }
-        // Agents first, so that they start nothing any more, then their containers.
+        // Agents end first, so that they start no more containers. Then their containers end.
         let agents: Vec<String> = self
             .processes
             .keys()

@@ -22,7 +22,7 @@ impl TestFleet {
         self.start_replica(name, name, &port);
     }
 
-    /// A second process of a service, known as `alias`, on a port of its own.
+    /// Starts a second process of a service, called `alias`, on a port of its own.
     pub fn start_second(&mut self, name: &str, alias: &str) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -77,7 +77,7 @@ impl TestFleet {
         self.run_agent(node, agent, command);
     }
 
-    /// An agent whose network can be cut.
+    /// Starts an agent whose network can be cut.
     pub fn start_agent_on(&mut self, island: &Island, node: &str, agent: &Agent) {
         let here = self.command(node);
         let mut command = island.around(&self.program);
@@ -111,7 +111,7 @@ impl TestFleet {
         self.spawn(node, command);
     }
 
-    /// One process with many agents on simulated nodes of one quantum each.
+    /// Starts one process with many agents on simulated nodes of one quantum each.
     pub fn start_simulated(&mut self, prefix: &str, count: u32) {
         for number in 1..=count {
             let node = NodeName::new(format!("{prefix}-{number:04}")).expect("a node name");
@@ -129,7 +129,7 @@ impl TestFleet {
         self.spawn(&alias, command);
     }
 
-    /// A command with the addresses of the fleet and an otherwise empty environment.
+    /// Returns a command with the addresses of the fleet and an otherwise empty environment.
     pub fn command(&self, alias: &str) -> Command {
         let mut command = Command::new(&self.program);
         let other_variables =

@@ -25,7 +25,7 @@ async fn an_agent_enrols_once_and_renews_its_token() {
         .post("/v1/enrolments", &order, Some("first"))
         .await
         .unwrap();
-    // The machine's clock may be set back a little between the two readings.
+    // The clock may be set back a little between the two readings.
     let life = enrolment.expires_at.ms_since(SystemClock.now());
     let tolerance_ms = 5_000;
     assert!(
@@ -47,7 +47,7 @@ async fn an_agent_enrols_once_and_renews_its_token() {
     fleet.spawn("node-new-1", command);
     fleet.nodes_take_work(1).await;
 
-    // The secret is used up, for this node and for every other.
+    // The secret is used up, for this node and for every other node.
     let anonymous = Client::new([fleet.url("node-status")], TokenSource::none()).unwrap();
     for node in ["new-1", "new-2"] {
         let body = json!({ "secret": enrolment.secret });
@@ -150,13 +150,13 @@ async fn an_orchestrator_submits_for_a_listed_user_and_both_are_recorded() {
     let submitted = submit(&etl, "ada", "one").await.unwrap();
     let refused = submit(&etl, "ben", "two").await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
-    // Without a name the caller has no share to charge.
+    // A caller that names no user has no share that could be charged.
     let own = etl
         .post::<_, Submitted>("/v1/jobs", &job, Some("three"))
         .await;
     assert_eq!(own.unwrap_err().problem().unwrap().code, Code::Forbidden);
 
-    // The job belongs to ada and records who submitted it, also after a restart.
+    // The job belongs to ada and records the orchestrator that submitted it, also after a restart.
     let path = format!("/v1/jobs/{}", submitted.id);
     for restarted in [false, true] {
         if restarted {
@@ -206,13 +206,13 @@ async fn a_fleet_off_loopback_speaks_tls_and_runs_work() {
         let operator = fleet.client(service, "operator");
         let status: Value = operator.get("/v1/status").await.unwrap();
         assert_eq!(status["insecure_modes"], json!([]), "{service}");
-        // Plain text is refused there.
+        // The service refuses plain text on this address.
         let plain = fleet.url(service).replace("https:", "http:");
         let plain = Client::new([plain], TokenSource::none()).unwrap();
         assert!(plain.get::<Value>("/livez").await.is_err(), "{service}");
     }
-    // Another authority and other certificates, while everything runs. A process may see one before
-    // the other, which costs some attempts.
+    // The authority and all certificates are replaced while everything runs. One process may see
+    // the change before another, which costs some attempts.
     authority::another(&fleet.keys).unwrap();
     authority::certificates(&fleet.keys, &[]).unwrap();
     let submitted = until("a second job to be taken", async || {

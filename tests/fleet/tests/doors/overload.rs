@@ -17,17 +17,17 @@ use tokio::task::JoinSet;
 
 const REQUESTS: usize = 400;
 const STRANGERS: usize = 10_000;
-/// Idle connections from one address without a valid token.
+/// Number of idle connections from one address without a valid token.
 const SILENT: usize = 256;
 
-/// Latency without abusive clients, after both sides have warmed up.
+/// Measures the latency without abusive clients, after both sides have warmed up.
 async fn alone(client: &Client) -> Duration {
     behaves(client).await;
     behaves(client).await
 }
 
-/// Sends requests one after the other, and returns the latency of the slowest of a hundred. Any
-/// replica answers them, also one that does not lead.
+/// Sends requests one after the other, and returns the 99th percentile of the latency. Any replica
+/// answers them, even one that does not lead.
 async fn behaves(client: &Client) -> Duration {
     let mut took = Vec::with_capacity(REQUESTS);
     let mut pace = tokio::time::interval(Duration::from_millis(3));
@@ -47,7 +47,8 @@ fn report(what: &str, alone: Duration, with_abuse: Duration) {
     println!("{what}: p99 {alone:?} alone, {with_abuse:?} with them, ratio {ratio:.1}");
 }
 
-/// Number of connections that this machine allows, up to the need of ten thousand clients.
+/// Returns the number of connections that this machine allows, at most as many as ten thousand
+/// clients need.
 fn strangers_possible() -> usize {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
@@ -86,7 +87,7 @@ async fn ten_thousand_idle_connections_are_survived() {
     // A new connection is admitted as well.
     let fresh = fleet.client("node-status", "user-ben");
     fresh.get::<Value>("/v1/status").await.unwrap();
-    // The number of connections without a token is limited per address, others are not (S27).
+    // Only the number of connections without a token is limited per address (S27).
     let open = |stream: &&TcpStream| {
         let read = stream.try_read(&mut [0]);
         read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
@@ -129,7 +130,8 @@ async fn slow_heads_bodies_and_readers_are_cut_and_harm_no_other_caller() {
         strangers.spawn(async move {
             let authorised = format!("host: x\r\nauthorization: Bearer {token}\r\n");
             let begin = match number % 3 {
-                // A head without end, a body without end, and an answer that is never read.
+                // The three kinds are a head without end, a body without end, and an answer that is
+                // never read.
                 0 => "GET /v1/nodes HTTP/1.1\r\n".to_owned(),
                 1 => format!(
                     "POST /v1/enrolments HTTP/1.1\r\n{authorised}idempotency-key: k\r\n\
@@ -151,7 +153,7 @@ async fn slow_heads_bodies_and_readers_are_cut_and_harm_no_other_caller() {
     }
     let with_abuse = behaves(&ada).await;
     report("300 slow clients", alone, with_abuse);
-    // Heads have ten seconds. The server ends them, whatever the clock does.
+    // The server cuts a head after ten seconds, even if the clock is changed.
     until_within("slow heads to be cut", Duration::from_mins(1), async || {
         (cut.load(Ordering::Relaxed) >= 100).then_some(())
     })
@@ -214,7 +216,7 @@ async fn a_flooding_caller_is_limited_and_the_others_are_not() {
     println!("of the flood {answered} were answered, {refused} refused");
 }
 
-/// Valid tokens that the service has not seen before.
+/// Asserts that valid tokens are admitted that the service has not seen before.
 async fn new_tokens_are_admitted(fleet: &TestFleet) {
     let ours = fleet.keys.issuer(Arc::new(SystemClock)).unwrap();
     for number in 0..20 {
@@ -241,7 +243,8 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
         let (over, counts) = (Arc::clone(&over), Arc::clone(&counts));
         let (host, name) = (host(&fleet), format!("mallory-{number}"));
         let forged = theirs.mint(&name, &[Scope::Operator], 60_000).unwrap();
-        // Some without a token, some with the same one, and some with a new one each time.
+        // A third of the requests has no token, a third the same one, and a third a new one each
+        // time.
         let token = match number % 3 {
             0 => String::new(),
             _ => forged,
@@ -287,7 +290,7 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
 
 const LONG: Duration = Duration::from_mins(2);
 
-/// The answer to this token, on a connection of its own.
+/// Returns the answer to this token, on a connection of its own.
 async fn refused(host: &str, token: &str) -> Vec<u8> {
     let ask = format!(
         "GET /v1/nodes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\

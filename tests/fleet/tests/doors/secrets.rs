@@ -71,7 +71,7 @@ async fn raw(fleet: &TestFleet, service: &str, request: &str) -> String {
     String::from_utf8_lossy(&output).into_owned()
 }
 
-/// Every route that can be read, from its description, with known names in its path.
+/// Reads every readable route of the service's description, with known names in its path.
 async fn readable(fleet: &TestFleet, service: &str, known: &[(&str, String)]) -> Vec<String> {
     let operator = fleet.client(service, "operator");
     let described: Value = operator.get("/v1/openapi.json").await.unwrap();
@@ -155,7 +155,7 @@ fn absent_from_logs(fleet: &TestFleet, planted: &Planted) {
     assert!(logs >= 6, "only {logs} logs were searched");
 }
 
-/// Secrets in wrong places: in the address, in a body, in a wrong header.
+/// Sends requests with secrets in wrong places: in the address, in a body, in a wrong header.
 async fn odd_requests(fleet: &TestFleet, service: &str, planted: &Planted) {
     let token = fleet.keys.token("operator").unwrap();
     let head = "host: x\r\nconnection: close\r\n";
@@ -176,7 +176,7 @@ async fn odd_requests(fleet: &TestFleet, service: &str, planted: &Planted) {
     }
 }
 
-/// Programs that fail with secrets in their settings.
+/// Runs programs that fail with secrets in their settings.
 fn errors_of_programs(fleet: &TestFleet, planted: &mut Planted) {
     let password = "planted-password-of-a-role";
     planted.add("a password", password);

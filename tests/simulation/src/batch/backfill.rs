@@ -1,5 +1,5 @@
-//! The reservation of the job at the head of the queue: the time at which it can start by the
-//! limits of the running jobs, and what is then free besides it.
+//! The reservation of the job at the head of the queue. It holds the time at which the job can
+//! start, by the limits of the running jobs, and the space that stays free then.
 
 use super::Batch;
 use crate::{
@@ -10,9 +10,9 @@ use crate::{
 pub(super) struct Reservation {
     /// Start of the head job in seconds.
     pub at: u64,
-    /// Free at that time, besides the head job.
+    /// Free space at that time that the head job does not use, by node.
     pub left: Vec<FreeSpace>,
-    /// Free both now and at that time besides the head job.
+    /// Space that is free now and that the head job does not use at that time, by node.
     pub both: Vec<FreeSpace>,
 }
 

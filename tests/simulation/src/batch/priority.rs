@@ -1,6 +1,6 @@
-//! Priority of a job by the recent usage of its user: 10000 · 2^(−U_u/U·N) + 1000 · min(age ÷ 7 d,
-//! 1), with usage that halves every 7 days. Computed in fixed point, so that the result is the same
-//! on every machine.
+//! Priority of a job by the recent usage of its user. The formula is 10000 · 2^(−U_u/U·N) + 1000 ·
+//! min(age ÷ 7 d, 1), where usage halves every 7 days. It is computed in fixed point, so that the
+//! result is the same on every computer.
 
 use std::cmp::Reverse;
 
@@ -14,11 +14,11 @@ const PLACES: u32 = 48;
 const ONE: u128 = 1 << PLACES;
 
 pub(super) struct Priorities {
-    /// 2^(−1/2), 2^(−1/4), …
+    /// The factors 2^(−1/2), 2^(−1/4), … in fixed point.
     roots: Vec<u128>,
-    /// By user: decayed usage in thousandths of a core-second.
+    /// Decayed usage by user, in thousandths of a core-second.
     used: Vec<u128>,
-    /// By user: thousandths of a core in use now.
+    /// Current usage by user, in thousandths of a core.
     rate: Vec<u64>,
     users: u128,
     now: u64,
@@ -42,7 +42,7 @@ impl Priorities {
         }
     }
 
-    /// 2^(−exponent).
+    /// Returns 2^(−exponent) in fixed point.
     fn half_power(&self, exponent: u128) -> u128 {
         let halvings = u32::try_from(exponent >> PLACES).unwrap_or(u32::MAX);
         if halvings > PLACES {
@@ -80,7 +80,7 @@ impl Priorities {
         self.rate[job.user] -= job.need.cpu_milli * job.tasks;
     }
 
-    /// Sorts by priority, highest first; ties by submission.
+    /// Sorts the queue by priority, highest first. Equal priorities are ordered by submission.
     pub fn sort(&self, queue: &mut [usize], case: &Case, now: u64) {
         let sum: u128 = self.used.iter().sum::<u128>().max(1);
         let fair: Vec<u128> = self

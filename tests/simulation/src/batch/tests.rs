@@ -1,7 +1,7 @@
 use super::*;
 use crate::trace::{Need, Node, Workload};
 
-/// Jobs as (submit, run, limit, tasks) on nodes of one core.
+/// Runs jobs of (submit, run, limit, tasks) on nodes of one core.
 fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> Results {
     let mut workload = Workload::default();
     for (at, (submit, run, limit, tasks)) in jobs.iter().enumerate() {
@@ -55,8 +55,8 @@ fn no_job_overtakes_under_first_come_first_served() {
 
 #[test]
 fn a_job_overtakes_under_easy_if_the_head_is_not_delayed() {
-    // The head waits for three nodes until 100. A job of 50 s fits before that, one of 200 s only
-    // on a node that the head does not need.
+    // The head waits for three nodes until 100. A job of 50 s fits before that. A job of 200 s fits
+    // only on a node that the head does not need.
     let jobs = [
         (0, 100, 100, 3),
         (1, 10, 10, 3),
@@ -86,7 +86,7 @@ fn the_user_with_less_usage_goes_first() {
         (0, 10, 10, 1),
     ];
     let results = run(1, &jobs, Discipline::FairEasy);
-    // In order of submission: both jobs of u0, then u1, then u2.
+    // Order by submission: both jobs of u0, then u1, then u2.
     assert_eq!(starts(&results), [0, 1020, 1000, 1010]);
 }
 

@@ -1,5 +1,5 @@
-//! One round: first each user gets its entitlement, if necessary by preempting users above theirs.
-//! Then free space is filled with any job that fits.
+//! One round of gang scheduling. First each user gets the entitlement, if necessary by preempting
+//! jobs of users above theirs. Then free space is filled with any job that fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(super) fn run(state: &mut State) {
     fill(state, &fair);
 }
 
-/// Fair share by account.
+/// Returns the fair share by account.
 fn fair(state: &State) -> Vec<Share> {
     let members: Vec<Member> = state
         .accounts
@@ -29,7 +29,8 @@ fn fair(state: &State) -> Vec<Share> {
     two_levels(state.whole.parts, &members)
 }
 
-/// How well served an account is. The lowest value goes first.
+/// Returns the order in which accounts are served. The account with the lowest value is the worst
+/// served and goes first.
 fn turn(state: &State, fair: &[Share], account: usize) -> (Share, usize) {
     (
         (state.accounts[account].held << 32) / fair[account].max(1),
@@ -71,8 +72,8 @@ fn start_with_force(state: &mut State, fair: &[Share], job: usize) -> bool {
     state.start(job)
 }
 
-/// Jobs to preempt: their users stay at or above the fair share without them. The cheapest loss
-/// comes first, as many as are needed.
+/// Returns the jobs to preempt, or `None` if preemption cannot make space. Their users stay at or
+/// above the fair share without them. Jobs with the least lost work come first.
 fn victims(state: &State, fair: &[Share], job: usize) -> Option<Vec<usize>> {
     let it = state.job(job);
     let above = |running: &usize| {
@@ -105,7 +106,7 @@ fn victims(state: &State, fair: &[Share], job: usize) -> Option<Vec<usize>> {
     None
 }
 
-/// Spares jobs that are not needed because the others free enough space, the most expensive first.
+/// Removes jobs from the victims while the others free enough space, the most expensive first.
 fn needed(state: &State, job: usize, mut then: Emptying, chosen: Vec<usize>) -> Vec<usize> {
     let tasks = state.job(job).tasks;
     let mut victims = Vec::new();

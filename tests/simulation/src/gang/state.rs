@@ -42,7 +42,7 @@ pub(super) struct State<'a> {
     ledger: Ledger,
     now: Moment,
     preemption: Preemption,
-    /// By job: milliseconds left to run, and the number of starts.
+    /// Milliseconds left to run, by job.
     left: Vec<u64>,
     starts: Vec<u64>,
 }
@@ -95,7 +95,7 @@ impl<'a> State<'a> {
         self.ledger.advance(now);
     }
 
-    /// The next end. Ends that were scheduled before a preemption are ignored.
+    /// Returns the time of the next end. Ends that were scheduled before a preemption are ignored.
     pub fn next_end(&mut self) -> Option<Moment> {
         while let Some(Reverse((at, job, start))) = self.ends.peek().copied() {
             if self.running.contains_key(&job) && self.starts[job] == start {
@@ -114,7 +114,7 @@ impl<'a> State<'a> {
         self.ledger.submitted(job);
     }
 
-    /// Starts a job if it fits now; false if it does not.
+    /// Starts a job. Returns false if it does not fit now.
     pub fn start(&mut self, job: usize) -> bool {
         let it = self.job(job);
         if it.need.cpu_milli.saturating_mul(it.tasks) > self.free_cpu {
@@ -157,7 +157,7 @@ impl<'a> State<'a> {
         self.ledger.ended(job);
     }
 
-    /// Milliseconds of run time that a running job would have to repeat after a preemption.
+    /// Returns the milliseconds of run time that a running job would repeat after a preemption.
     fn vain_ms(&self, job: usize) -> u64 {
         let ran = self.ran_ms(job);
         let saves = self.preemption.checkpoint_s;
@@ -173,7 +173,7 @@ impl<'a> State<'a> {
         long.is_some_and(|seconds| self.ran_ms(job) > seconds * 1000)
     }
 
-    /// Thousandths of a core × milliseconds that would be lost.
+    /// Returns the work that a preemption would lose, in thousandths of a core × milliseconds.
     pub fn loss(&self, job: usize) -> u128 {
         let it = self.job(job);
         u128::from(self.vain_ms(job)) * u128::from(it.tasks * it.need.cpu_milli)

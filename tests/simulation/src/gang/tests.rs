@@ -1,7 +1,7 @@
 use super::*;
 use crate::trace::{Job, Need, Node, Workload};
 
-/// Jobs as (user, submit, run, tasks) on one node with this number of cores.
+/// Runs jobs of (user, submit, run, tasks) on one node with this number of cores.
 fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) -> Results {
     run_with(
         cores,
@@ -55,15 +55,15 @@ fn times(results: &Results) -> Vec<(u64, u64)> {
 fn a_job_is_preempted_for_a_user_below_its_entitlement() {
     let jobs = [("a", 0, 1000, 4), ("a", 0, 1000, 4), ("b", 95, 100, 4)];
     let results = run(8, &jobs, Some(60));
-    // Both jobs of a have equal loss, so the older one leaves. At 100 it ran 100 s, 40 of them
-    // unsaved.
+    // Both jobs of a have equal loss, so the older one is preempted. At 100 it had run for 100 s,
+    // 40 of them after its last checkpoint.
     assert_eq!(times(&results)[2], (100, 200));
     assert_eq!(
         results.outcomes[0].evictions + results.outcomes[1].evictions,
         1
     );
     assert_eq!(results.outcomes[0].lost, 40_000 * 4 * 1000);
-    // 60 s were saved, and it starts again when b has ended.
+    // A checkpoint saved 60 s, and the job starts again when b has ended.
     assert_eq!(times(&results)[0], (0, 200 + 940));
     let results = run(8, &jobs, None);
     assert_eq!(times(&results)[0], (0, 200 + 1000), "nothing was saved");
@@ -88,7 +88,7 @@ fn only_needed_jobs_are_preempted() {
     let a = [("a", 0, 900, 1), ("a", 10, 900, 3), ("a", 20, 900, 8)];
     let jobs = [a[0], a[1], a[2], ("b", 95, 100, 3), ("b", 95, 100, 3)];
     let results = run(12, &jobs, None);
-    // The small one costs least and is examined first, but the space of the second is enough.
+    // The small job costs least and is examined first, but the space of the second is enough.
     let went: Vec<u64> = results
         .outcomes
         .iter()

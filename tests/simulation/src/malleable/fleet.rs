@@ -46,9 +46,9 @@ pub struct SimulatedFleet<'a> {
     runs: Vec<Run>,
     processes: Vec<Option<Process>>,
     vacant: Vec<usize>,
-    /// Nodes by free CPU.
+    /// Nodes ordered by free CPU.
     by_free: BTreeSet<(u64, usize)>,
-    /// Jobs submitted and not ended, in order of submission.
+    /// Jobs that are submitted and have not ended, in order of submission.
     unfinished: BTreeSet<usize>,
     ends: BinaryHeap<Reverse<(Moment, usize, u64)>>,
     submitted: usize,
@@ -94,17 +94,17 @@ impl<'a> SimulatedFleet<'a> {
         self.unfinished.contains(&job)
     }
 
-    /// Jobs below this number have been submitted.
+    /// Returns the number of submitted jobs. Jobs with a lower index have been submitted.
     pub fn submitted(&self) -> usize {
         self.submitted
     }
 
-    /// Jobs that ended since the last call.
+    /// Returns the jobs that ended since the last call.
     pub fn drain_ended(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Process numbers of a job, in no particular order.
+    /// Returns the process numbers of a job, in no particular order.
     pub fn running(&self, job: usize) -> &[usize] {
         &self.runs[job].processes
     }
@@ -119,30 +119,30 @@ impl<'a> SimulatedFleet<'a> {
             .expect("the process is there")
     }
 
-    /// Remaining work at this moment in process-milliseconds.
+    /// Returns the remaining work of a job at this moment in process-milliseconds.
     pub fn left(&self, job: usize) -> u64 {
         let run = &self.runs[job];
         let done = (self.now - run.since) * run.processes.len() as u64;
         run.left.saturating_sub(done)
     }
 
-    /// Length of one item of work in milliseconds.
+    /// Returns the length of one item of work in milliseconds.
     pub fn item_ms(&self, job: usize) -> u64 {
         (self.case.run_s(job) * 1000).clamp(1, ITEM_MS)
     }
 
-    /// Milliseconds of work lost if the process were preempted now.
+    /// Returns the milliseconds of work that a preemption of the process would lose now.
     pub fn loss(&self, process: usize) -> u64 {
         let process = self.process(process);
         (self.now - process.started) % self.item_ms(process.job)
     }
 
-    /// Number of processes of this need that fit on the node.
+    /// Returns the number of processes of this need that fit on the node.
     pub fn fitting(&self, node: usize, need: &Need) -> u64 {
         self.cluster.fitting(&self.cluster.free_space, node, need)
     }
 
-    /// Whether one fits after these processes of the node are gone.
+    /// Returns whether a process would fit after these processes of the node are gone.
     pub fn would_fit(&self, node: usize, need: &Need, gone: &[usize]) -> bool {
         if !self.cluster.sites[node].accepts(need) {
             return false;
@@ -155,14 +155,14 @@ impl<'a> SimulatedFleet<'a> {
         space.fitting(need) > 0
     }
 
-    /// The fullest node with space for the need.
+    /// Returns the fullest node with space for the need.
     pub fn tightest(&self, need: &Need) -> Option<usize> {
         let able = self.by_free.range((need.cpu_milli, 0)..);
         able.map(|(_, node)| *node)
             .find(|node| self.fitting(*node, need) > 0)
     }
 
-    /// Starts a process on the best suited GPUs of the node.
+    /// Starts a process on the best suited GPUs of the node, and returns its number.
     pub fn start(&mut self, job: usize, node: usize) -> usize {
         let need = &self.job(job).need;
         let gpus = self.cluster.free_space[node].clone().take(need, 1);
@@ -191,7 +191,7 @@ impl<'a> SimulatedFleet<'a> {
         at
     }
 
-    /// Preempts a process. The work since the last boundary of an item has to be repeated.
+    /// Preempts a process. The work since the end of its last item has to be repeated.
     pub fn evict(&mut self, process: usize) {
         let lost = self.loss(process);
         let job = self.process(process).job;
@@ -261,7 +261,7 @@ impl<'a> SimulatedFleet<'a> {
         self.ledger.submitted(job);
     }
 
-    /// Ends one job with no work left; false if there is none.
+    /// Ends one job that has no work left. Returns false if there is none.
     pub(super) fn end_one(&mut self) -> bool {
         if self.next_end().is_none_or(|at| at > self.now) {
             return false;
@@ -291,7 +291,7 @@ impl<'a> SimulatedFleet<'a> {
         self.ledger.refused(job, refused);
     }
 
-    /// Jobs that hold nothing and never did.
+    /// Returns the jobs that hold nothing and never did.
     pub fn never_started(&self) -> Vec<usize> {
         let waiting = self.unfinished.iter().copied();
         let waiting = waiting.filter(|job| self.ledger.never_started(*job));

@@ -3,8 +3,8 @@
 //!
 //! First the cluster is divided among users by max-min. Then the part of each user is divided among
 //! the jobs of the user and rounded down. The remainder goes first to jobs that would otherwise
-//! lose a process. Last, jobs below their entitlement grow into free space or preempt processes
-//! beyond the entitlement of others.
+//! lose a process. Last, jobs below their entitlement grow into free space or preempt the overage
+//! of other jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Fluid {
     fairness: Fairness,
-    /// Number of processes that a user must be below the fair share before a process is preempted
-    /// for a job that already runs.
+    /// Number of processes by which a user must be below the fair share to preempt for a job that
+    /// already runs.
     patience: u64,
 }
 
@@ -64,7 +64,7 @@ struct Due {
     stuck: bool,
 }
 
-/// Processes to preempt: index of the entitlement, and the process.
+/// Processes to preempt, each with the index of the entitlement that it belongs to.
 type Victims = Vec<(usize, usize)>;
 
 struct Round<'w, 'a> {
@@ -170,7 +170,7 @@ impl<'w, 'a> Round<'w, 'a> {
         }
     }
 
-    /// Divides the remainder that no user can use for a whole process of its own.
+    /// Divides the remainder that is too small for a whole process of any single user.
     fn give_rest(&mut self, mut left: Share) {
         let mut queue: Vec<usize> = (0..self.dues.len()).collect();
         queue.sort_by_key(|at| {
@@ -189,7 +189,7 @@ impl<'w, 'a> Round<'w, 'a> {
         }
     }
 
-    /// How well served an account is. The lowest value goes first.
+    /// Returns how well an account is served. The account with the lowest value goes first.
     fn served(&self, account: usize) -> Share {
         let account = &self.accounts[account];
         (account.held << 32) / account.fair.max(1)
@@ -230,7 +230,7 @@ impl<'w, 'a> Round<'w, 'a> {
         true
     }
 
-    /// Preempts processes beyond the entitlement of others, on the node with the least lost work.
+    /// Preempts overage of other jobs on the node where the least work is lost. Returns the node.
     fn preempt_for(&mut self, at: usize) -> Option<usize> {
         let due = &self.dues[at];
         let account = &self.accounts[due.account];
@@ -248,7 +248,7 @@ impl<'w, 'a> Round<'w, 'a> {
         Some(node)
     }
 
-    /// The node where preemption costs least, and the processes to preempt there.
+    /// Returns the node where preemption costs least, and the processes to preempt there.
     fn cheapest(&self, job: usize) -> Option<(usize, Victims)> {
         let need = &self.fleet.job(job).need;
         let mut nodes: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();

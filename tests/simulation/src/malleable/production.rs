@@ -1,7 +1,7 @@
 //! The planner of real fleets as a policy of the simulation. This is the only file that uses the
 //! types of the planner, except for [`crate::packing::planned`].
 //!
-//! The snapshot is kept between rounds and changed only by a delta. Preemption takes no time here,
+//! The snapshot stays between rounds, and only a delta changes it. Preemption takes no time here,
 //! so a round that preempts is followed at once by the round that grants the space.
 
 mod judge;
@@ -32,11 +32,13 @@ use crate::{
 };
 
 const MIB: u64 = 1 << 20;
-/// Memory in MiB of a node that reports none.
+/// Memory in MiB that is assumed for a node that reports none.
 const PLENTY: u64 = 1 << 50;
-/// Rounds at one moment: one that preempts, one that grants, and some for their consequences.
+/// Maximum number of rounds at one moment: one that preempts, one that grants, and some for their
+/// consequences.
 const ROUNDS: usize = 6;
-/// Rounds at one moment if there are queues, which clear a node for one process at a time.
+/// Maximum number of rounds at one moment with queues, which clear a node for one process at a
+/// time.
 const ROUNDS_OF_QUEUES: usize = 64;
 
 /// Why a policy document cannot be simulated.
@@ -61,14 +63,14 @@ pub enum BadPolicy {
 pub struct Production {
     planner: Rounds,
     snapshot: Snapshot,
-    /// Difference from the snapshot of the last round.
+    /// Changes since the snapshot of the last round.
     news: SnapshotDelta,
     node_index: BTreeMap<NodeName, usize>,
     /// The process of each allocation, in the order of the snapshot.
     processes: BTreeMap<AllocationId, usize>,
-    /// By job: the allocations that it holds.
+    /// Allocations that each job holds.
     held: BTreeMap<usize, BTreeSet<AllocationId>>,
-    /// By job: the time of its first process.
+    /// Start time of the first process of each job.
     first: BTreeMap<usize, Moment>,
     work_index: BTreeMap<WorkId, usize>,
     known: usize,
@@ -77,9 +79,9 @@ pub struct Production {
     grows_with_time: bool,
     /// Whether the progress of jobs limits their entitlement.
     minds_progress: bool,
-    /// Preemptions of the last hour (B5).
+    /// Processes preempted in the last hour (B5).
     hour: Hour,
-    /// By job: its queue request. Empty if no pool has queues.
+    /// Queue request by job. Empty if no pool has queues.
     queue_requests: Vec<Option<Box<Queued>>>,
     queueing: Queueing,
     /// Jobs submitted since the last round that are not in a queue yet.
@@ -91,8 +93,9 @@ impl Production {
         Self::with_queue(case, policy, None)
     }
 
-    /// Follows the entitlement of the moment. Fragmented space is divided by size. Remainders are
-    /// not carried over, because repaying them takes from others now. No policy has these settings.
+    /// Makes the planner follow the current entitlement. Fragmented space is divided by size.
+    /// Remainders are not carried over, because repaying them takes from others now. No policy has
+    /// these settings.
     #[must_use]
     pub fn by_current_entitlement(mut self) -> Self {
         let settings = &mut self.snapshot.tunables.settings;
@@ -101,7 +104,7 @@ impl Production {
         self
     }
 
-    /// Jobs that name no queue ask for this one.
+    /// Creates a planner. Jobs that name no queue request `queue`.
     pub fn with_queue(
         case: &Case,
         policy: &Policy,
@@ -205,7 +208,7 @@ impl Production {
             let Some(demand) = self.snapshot.demand.get_mut(&work) else {
                 continue;
             };
-            // The work is divisible at will, so every process finds an item until the end.
+            // The work can be divided at will, so every process finds an item until the end.
             let items = fleet.left(job).div_ceil(item).max(demand.max_processes);
             let now = (items, known.then_some(item));
             if now != (demand.remaining_tasks, demand.task_ms) {
@@ -266,7 +269,7 @@ impl Production {
         }
     }
 
-    /// Checks the plan before it is applied, with the checks of a round of a fleet.
+    /// Checks the plan before it is applied. A real fleet makes the same checks.
     fn check_queues(
         &mut self,
         fleet: &mut SimulatedFleet,
@@ -332,7 +335,7 @@ impl Production {
         pool.or(settings.preemption_user_percent_per_hour).is_some()
     }
 
-    /// The next time at which a job has shown how long an item of its work takes.
+    /// Returns the next time at which a job has shown how long an item of its work takes.
     fn wakes(&self, fleet: &SimulatedFleet) -> Option<Moment> {
         if !self.grows_with_time {
             return None;
@@ -347,7 +350,7 @@ impl Production {
 }
 
 impl Sharing for Production {
-    /// Earlier rounds gave no verdict on waiting jobs. One more round gives it for all of them.
+    /// Runs one more round, which gives a verdict on all waiting jobs. Earlier rounds gave none.
     fn why_waiting(&self, jobs: &[usize]) -> Vec<(usize, Refused)> {
         if jobs.is_empty() {
             return Vec::new();
@@ -435,7 +438,7 @@ fn size_of(job: &Job) -> Size {
     }
 }
 
-/// Names sort in the order of the file, so that ties follow it.
+/// Names sort in the order of the file, so that ties between nodes do too.
 fn node_name(at: usize, node: &Node) -> NodeName {
     NodeName::new(format!("{at:06}-{}", node.id))
         .or_else(|_| NodeName::new(format!("{at:06}")))

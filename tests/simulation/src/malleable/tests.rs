@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::trace::{Job, Need, Node, Workload};
 
-/// Jobs as (user, submit, run, tasks) on nodes with this number of cores.
+/// Runs jobs of (user, submit, run, tasks) on nodes with these numbers of cores.
 fn run(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> Results {
     let (workload, nodes) = fleet(nodes, jobs);
     let case = Case::malleable(&workload, &nodes);
@@ -53,9 +53,9 @@ fn ends(results: &Results) -> Vec<u64> {
 
 #[test]
 fn one_user_gets_the_whole_cluster() {
-    // 8 × 100 process-seconds at eight processes.
+    // The job has 8 × 100 process-seconds and runs eight processes.
     assert_eq!(ends(&run(&[4, 4], &[("a", 0, 100, 8)])), [100_000]);
-    // With more tasks than cores, half the rate.
+    // The job has twice as many tasks as there are cores, so it runs at half the rate.
     assert_eq!(ends(&run(&[4], &[("a", 0, 100, 8)])), [200_000]);
 }
 
@@ -64,11 +64,11 @@ fn a_second_user_gets_half_at_the_next_tick_and_gives_it_back() {
     let results = run(&[8], &[("a", 0, 600, 8), ("b", 101, 300, 8)]);
     let outcome = &results.outcomes[1];
     assert_eq!(outcome.started, Some(110_000), "the grid is ten seconds");
-    // b: 2,400 process-seconds at four.
+    // b has 2,400 process-seconds and runs four processes.
     assert_eq!(outcome.ended, Some(710_000));
     let first = &results.outcomes[0];
-    // Each of the four preempted processes lost 110 s. In that time half of the cluster belongs to
-    // a.
+    // Each of the four preempted processes lost 110 s. Half of the cluster belongs to a during that
+    // time.
     assert_eq!((first.evictions, first.lost), (4, 4 * 110_000 * 1000));
     assert!((results.summary.jain - 1.0).abs() < 1e-6);
     assert_eq!(results.summary.completed, 2);

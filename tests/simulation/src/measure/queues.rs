@@ -1,13 +1,13 @@
-//! Holdings of each queue, if there are queues.
+//! Holdings of each queue. Empty if there are no queues.
 
 use crate::{share::Share, trace::Names};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Account {
     held: Share,
-    /// Sum over all samples.
+    /// Holdings summed over all samples.
     pub held_sum: Share,
-    /// Sum over the samples at which demand exceeded the cluster.
+    /// Holdings summed over the samples at which demand exceeded the cluster.
     pub contended_sum: Share,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Queues in the order of first use.
+    /// Returns the index of a queue. Indices follow the order of first use.
     pub fn index(&mut self, queue: &str) -> usize {
         let at = self.names.index(queue);
         self.accounts.resize(self.names.len(), Account::default());

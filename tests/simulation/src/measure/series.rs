@@ -1,4 +1,4 @@
-//! Shares over time, in few enough buckets to draw.
+//! Shares over time, in few enough buckets for a chart.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use crate::{share::Share, trace::Workload};
 
 /// Number of buckets in the window.
 const BUCKETS: usize = 240;
-/// Parts of a whole share: shares are stored in millionths.
+/// A whole share. Shares are stored in millionths.
 const UNIT: u64 = 1_000_000;
 
 /// Sums over the samples in one bucket of the window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bucket {
     pub samples: u64,
-    /// Millionths of the CPU of the cluster.
+    /// CPU in use, in millionths of the CPU of the cluster.
     pub cpu_used: u64,
-    /// By user: millionths of the cluster.
+    /// Holdings by user, in millionths of the cluster.
     pub held: BTreeMap<usize, u64>,
-    /// By queue: millionths of the cluster.
+    /// Holdings by queue, in millionths of the cluster.
     pub by_queue: BTreeMap<usize, u64>,
 }
 
@@ -35,7 +35,7 @@ pub struct Series {
     pub last: Moment,
     pub buckets: Vec<Bucket>,
     pub user_names: Vec<String>,
-    /// Empty if there are no queues.
+    /// Names of the queues. Empty if there are no queues.
     pub queue_names: Vec<String>,
     user_of: BTreeMap<usize, usize>,
 }
@@ -88,7 +88,7 @@ impl Series {
         }
     }
 
-    /// The bucket of a moment.
+    /// Returns the index of the bucket of a moment.
     fn place(&self, at: Moment) -> usize {
         let span = u128::from((self.last - self.first).max(1));
         let passed = u128::from(at - self.first) * BUCKETS as u128 / span;

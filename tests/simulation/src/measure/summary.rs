@@ -26,13 +26,13 @@ pub struct Summary {
     pub jain: f64,
     pub waste_percent: f64,
     pub evictions_per_job: f64,
-    /// By full path; absent if there are no queues.
+    /// Figures of each queue by its full path. Absent if there are no queues.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, QueueSummary>,
-    /// Jobs that are not served, by reason; absent if there are none.
+    /// Jobs that are not served, by reason. Absent if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, RefusedJobs>,
-    /// Jobs that never ran and would wait for ever, by reason; absent if there are none.
+    /// Jobs that never ran and would wait for ever, by reason. Absent if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub never_ran: BTreeMap<String, RefusedJobs>,
 }
@@ -42,9 +42,9 @@ pub struct Summary {
 pub struct QueueSummary {
     pub jobs: usize,
     pub completed: usize,
-    /// Mean part of the cluster that it held, in the largest dimension of each job.
+    /// Mean part of the cluster that the queue held, in the largest dimension of each job.
     pub share: f64,
-    /// Mean part at the samples at which demand exceeded the cluster.
+    /// Mean part of the cluster at the samples at which demand exceeded it.
     pub share_contended: f64,
     pub wait_s: Spread,
     pub evictions_per_job: f64,
@@ -149,7 +149,7 @@ pub(crate) fn flow_ms(outcome: &Outcome) -> u64 {
     outcome.ended.map_or(0, |at| at - outcome.submitted)
 }
 
-/// Flow time divided by run time. Jobs shorter than ten seconds count as ten.
+/// Returns flow time divided by run time. Jobs shorter than ten seconds count as ten.
 pub(crate) fn slowdown(outcome: &Outcome) -> f64 {
     let alone = real(u128::from(outcome.run_s.max(10)));
     (seconds(flow_ms(outcome)) / alone).max(1.0)
@@ -167,7 +167,7 @@ pub(crate) fn real(amount: u128) -> f64 {
     amount as f64
 }
 
-/// Rounds to nine places. This removes the noise of the last bits.
+/// Rounds to nine places, which removes the noise of the last bits.
 pub(crate) fn rounded(number: f64) -> f64 {
     (number * 1e9).round() / 1e9
 }
@@ -197,7 +197,7 @@ fn spread(values: impl Iterator<Item = f64>) -> Spread {
     }
 }
 
-/// Jain's index over the ratio of held to fair share: 1 if all ratios are equal.
+/// Returns Jain's index over the ratio of held to fair share. It is 1 if all ratios are equal.
 fn jain(ledger: &Ledger) -> f64 {
     let took_part = ledger
         .accounts

@@ -1,5 +1,5 @@
-//! Protocol B: after protocol A, three of ten pods leave. How many large nodes can be emptied by
-//! moving a few of the remaining pods?
+//! Protocol B starts after protocol A, when three of ten pods leave. It counts the large nodes that
+//! can be emptied by moving a few of the remaining pods.
 //!
 //! Nodes with the fewest GPU pods are emptied first, largest pod first. Each pod moves to the
 //! tightest partly used node that fits. A node that cannot be emptied completely is not changed.
@@ -19,7 +19,7 @@ pub struct Defragmented {
     pub survivors: usize,
     /// Free GPUs in millionths of all GPUs.
     pub free: u64,
-    /// Number of large nodes, and how many of them have only free GPUs, before and after.
+    /// Number of large nodes, and how many of them have only free GPUs before and after the moves.
     pub large: usize,
     pub whole_before: usize,
     pub whole_after: usize,
@@ -115,7 +115,7 @@ fn relocate(sites: &mut Sites, it: &mut Placed, node: usize, gpus: Vec<usize>) {
     (it.node, it.gpus) = (node, gpus);
 }
 
-/// The partly used node with the least free GPU that fits the pod; the first among equals.
+/// Returns the partly used node with the least free GPU that fits the pod, the first among equals.
 fn elsewhere(sites: &Sites, it: &Placed, not: usize) -> Option<(usize, Vec<usize>)> {
     let able = sites.list.iter().enumerate().filter(|(node, site)| {
         let whole = site.gpus.len() as u64 * WHOLE;

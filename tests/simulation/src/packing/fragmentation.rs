@@ -1,9 +1,9 @@
-//! Fragmentation: how much free GPU is useless for the pods that are likely to come.
+//! Fragmentation is the free GPU that is useless for the pods that are likely to come.
 //!
 //! The fragmentation of a node is the free GPU that pods of the popular shapes could not use there.
 //! It is summed over the shapes, weighted by frequency. Placing a pod where fragmentation grows
-//! least keeps the free rest useful. This is the idea of fragmentation gradient descent (ATC '23),
-//! computed in integers.
+//! least keeps the remaining free GPUs useful. This is the idea of fragmentation gradient descent
+//! (ATC '23), computed in integers.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::site::{Pod, Shape, Site, WHOLE};
 /// Percent of all pods that have a popular shape.
 const POPULAR: usize = 95;
 
-/// The shapes that are likely to come, by frequency.
+/// Shapes that are likely to come, with their frequency.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     shapes: Vec<(Shape, u64)>,
@@ -20,7 +20,8 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// The most popular shapes of a list that together make up most of it; ties by shape.
+    /// Selects the most popular shapes that together make up most of a list. Ties are ordered by
+    /// shape.
     pub fn from_pods(pods: &[Pod]) -> Self {
         let mut counts: BTreeMap<Shape, u64> = BTreeMap::new();
         for pod in pods {
@@ -39,7 +40,7 @@ impl Demand {
     }
 }
 
-/// Sum of thousandths of a GPU × pods.
+/// Fragmentation in thousandths of a GPU, summed over pods.
 pub type Fragmentation = u64;
 
 impl Demand {
@@ -98,8 +99,8 @@ mod tests {
             pod(9, 0, 0),
         ]);
         assert_eq!(demand.weight, 4);
-        // Halves cannot use the 300. A whole one can use only the whole GPU. The last shape needs
-        // no GPU.
+        // Half GPUs cannot use the 300. A whole GPU can use only the 1000. The last shape needs no
+        // GPU.
         assert_eq!(
             demand.fragmentation(&site(8, &[300, 1000])),
             2 * 300 + 300 + 1300

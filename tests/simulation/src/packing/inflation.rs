@@ -13,18 +13,18 @@ const REQUESTED: u64 = 130;
 /// Requests at which the early figure is taken, in percent of the GPUs.
 const EARLY: u64 = 95;
 
-/// The result of one order of arrivals; parts are in millionths.
+/// The result of one order of arrivals, in millionths of the GPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Inflated {
     pub gpu: u64,
-    /// Allocated part when arrivals had requested 95 %.
+    /// GPUs that were allocated when arrivals had requested 95 %.
     pub gpu_early: u64,
     pub cpu: u64,
     pub memory: u64,
     pub rejected: u64,
 }
 
-/// A pod with its place.
+/// A pod with the node and the GPUs that it was placed on.
 #[derive(Debug, Clone)]
 pub struct Placed {
     pub pod: Pod,
@@ -32,15 +32,15 @@ pub struct Placed {
     pub gpus: Vec<usize>,
 }
 
-/// The pods of a list, by id.
+/// Returns the pods of a list, ordered by id.
 pub fn pods(workload: &Workload, sites: &Sites) -> Vec<Pod> {
     let mut pods: Vec<Pod> = workload.jobs.iter().map(|job| sites.pod(job)).collect();
     pods.sort_by(|a, b| a.id.cmp(&b.id));
     pods
 }
 
-/// The order of arrivals for a seed: a shuffle, then pods are drawn or dropped until they request
-/// 130 % of the GPUs.
+/// Returns the order of arrivals for a seed. The pods are shuffled, then drawn or dropped until
+/// they request 130 % of the GPUs.
 pub fn arrivals(sorted: &[Pod], sites: &Sites, seed: u64) -> Vec<Pod> {
     let mut random = SplitMix::new(seed);
     let mut order = sorted.to_vec();
@@ -50,7 +50,7 @@ pub fn arrivals(sorted: &[Pod], sites: &Sites, seed: u64) -> Vec<Pod> {
     if requested <= target && !sorted.is_empty() && requested > 0 {
         loop {
             let pod = &sorted[random.below(sorted.len())];
-            // The protocol counts the request per GPU here, so the last pod may overshoot.
+            // The protocol counts the request per GPU, so the last pod may overshoot.
             if requested + pod.shape.gpu_milli > target {
                 return order;
             }

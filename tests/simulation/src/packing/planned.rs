@@ -1,6 +1,6 @@
-//! Protocol A with the planner of real fleets: pods are work that is never preempted, and each
-//! round handles a batch of them. Within a round the planner serves them by age, so in the order of
-//! arrival. A pod that finds no place in its round is rejected.
+//! Protocol A with the planner of real fleets. Pods are work that is never preempted, and each
+//! round handles a batch of them. Within a round the planner serves them by age, which is the order
+//! of arrival. A pod that finds no space in its round is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,12 +26,12 @@ const MIB: u64 = 1 << 20;
 struct Fleet {
     snapshot: Snapshot,
     planner: Rounds,
-    /// Difference from the snapshot of the last round.
+    /// Changes since the snapshot of the last round.
     news: SnapshotDelta,
-    /// Names of nodes, indexed as the sites.
+    /// Names of the nodes, with the index of their sites.
     names: Vec<NodeName>,
     node_index: BTreeMap<NodeName, usize>,
-    /// By set of accepted models: the nodes that such a pod may use.
+    /// Nodes that a pod may use, by its set of accepted models.
     listed: BTreeMap<u64, BTreeSet<NodeName>>,
     /// Number of pods submitted so far.
     asked: i64,

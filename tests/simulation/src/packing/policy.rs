@@ -1,7 +1,7 @@
 //! Placement policies: those that packing papers compare, and ours.
 //!
 //! Nodes are examined in the order of their ids. The best score wins, the first among equals. The
-//! score of a node changes only with the node, so it is cached for each kind of pod.
+//! score depends only on the node, so it is cached for each kind of pod.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::splitmix::SplitMix;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// A random node and GPU that fits.
+    /// A random node with a GPU that fits.
     Random,
     FirstFit,
-    /// The least remaining CPU and GPU.
+    /// The node with the least remaining CPU and GPU.
     BestFit,
-    /// The least alignment with the free space.
+    /// The node whose free space is least aligned with the pod.
     DotProduct,
-    /// The least growth of fragmentation. This is our policy.
+    /// The node on which fragmentation grows least. This is our policy.
     Gradient,
 }
 
-/// A possible placement: its score, higher is better, and the GPUs.
+/// A possible placement: its score and its GPUs. A higher score is better.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Offer {
     score: i64,
@@ -39,19 +39,19 @@ pub struct Scorer {
     policy: Policy,
     demand: Demand,
     random: SplitMix,
-    /// Changes of fragmentation within one step count as equal. The size and the order of nodes
-    /// then decide, and the fleet fills from one side.
+    /// Changes of fragmentation within one step count as equal. Then the size and the order of
+    /// nodes decide, so that pods fill the fleet from one side.
     step: u64,
     largest_cpu: u64,
     largest_gpus: u64,
     versions: Vec<u64>,
-    /// Cached offers by kind of pod: shape and memory.
+    /// Cached offers by kind of pod, which is its shape and its memory.
     kept: BTreeMap<(Shape, u64), Offers>,
 }
 
 impl Scorer {
     pub fn new(policy: Policy, sites: &[Site], demand: Demand, seed: u64) -> Self {
-        // Four hundredths of a GPU for each pod in the demand.
+        // One step is four hundredths of a GPU for each pod in the demand.
         let step = 40 * demand.weight.max(1);
         Self {
             policy,
@@ -74,7 +74,7 @@ impl Scorer {
         }
     }
 
-    /// The node and the GPUs for a pod. None if it fits nowhere.
+    /// Returns the node and the GPUs for a pod, or `None` if it fits nowhere.
     pub fn choose(&mut self, sites: &[Site], pod: &Pod) -> Option<(usize, Vec<usize>)> {
         match self.policy {
             Policy::Random => self.choose_any(sites, pod),
@@ -162,14 +162,16 @@ impl Scorer {
             let mut then = site.clone();
             then.take(pod, &gpus);
             let after = self.demand.fragmentation(&then);
-            // Round down for negative and positive values.
+            // Euclidean division rounds down for negative values too.
             let steps = (i128::from(before) - i128::from(after)).div_euclid(i128::from(self.step));
-            // Small nodes win among equals. Large ones are kept for pods that fit nowhere else.
+            // Small nodes win among equals, because large nodes should stay free for pods that fit
+            // nowhere else.
+            // else.
             let score = steps * (i128::from(self.largest_gpus) + 1) - site.gpus.len() as i128;
             let score = i64::try_from(score).expect("steps are few");
             Offer { score, gpus }
         });
-        // The first of the best.
+        // Among equal scores the first one wins.
         let best = scored.reduce(|best, next| if next.score > best.score { next } else { best });
         best.expect("a pod that fits has an option")
     }
@@ -188,7 +190,7 @@ impl Scorer {
     }
 }
 
-/// 100 · (1 − ½·cpu/cpu_whole − ½·gpu/gpu_whole), rounded down, over a common divisor.
+/// Returns 100 · (1 − ½·cpu/cpu_whole − ½·gpu/gpu_whole), rounded down.
 fn halves(cpu: u64, gpu: u64, cpu_whole: u64, gpu_whole: u64) -> i64 {
     let (cpu_whole, gpu_whole) = (i128::from(cpu_whole), i128::from(gpu_whole));
     let whole = 2 * cpu_whole * gpu_whole;
@@ -196,7 +198,7 @@ fn halves(cpu: u64, gpu: u64, cpu_whole: u64, gpu_whole: u64) -> i64 {
     i64::try_from((100 * (whole - part)).div_euclid(whole)).unwrap_or(i64::MIN)
 }
 
-/// The first GPUs that fit.
+/// Returns the first GPUs that fit.
 fn first_gpus(site: &Site, shape: &Shape) -> Vec<usize> {
     let count = usize::try_from(shape.gpu_count).unwrap_or(0);
     let able = site

@@ -8,7 +8,7 @@ use crate::trace::{Job, Node};
 
 pub const WHOLE: u64 = 1000;
 
-/// Resources of a pod. Models are a set of bits, all of them if the pod names none.
+/// Resources of a pod. Its models are a set of bits. All bits are set if the pod names no model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {
     pub cpu_milli: u64,
@@ -83,7 +83,8 @@ impl Site {
         }
     }
 
-    /// The tightest GPU for a share, the free GPUs with the lowest numbers for whole GPUs.
+    /// Returns the tightest GPU for a share, or the free GPUs with the lowest numbers for whole
+    /// GPUs.
     pub fn usual_gpus(&self, shape: &Shape) -> Vec<usize> {
         if shape.is_shared() {
             let able = self
@@ -125,7 +126,7 @@ pub struct Amounts {
 }
 
 impl Sites {
-    /// Nodes without GPUs are left out. None if there are more models than bits.
+    /// Collects the nodes with GPUs. Returns `None` if there are more models than bits.
     pub fn new(nodes: &[Node]) -> Option<Self> {
         let mut nodes: Vec<&Node> = nodes.iter().filter(|node| node.gpu_count > 0).collect();
         nodes.sort_by(|a, b| a.id.cmp(&b.id));

@@ -18,7 +18,7 @@ fn nodes() -> Vec<Node> {
     (0..10).map(node).collect()
 }
 
-/// Shares, single GPUs and pairs in rotation.
+/// Returns a list with shares, single GPUs and pairs in rotation.
 fn list() -> Workload {
     let mut workload = Workload::default();
     let kinds = [(1, 300), (1, 1000), (2, 1000), (0, 0), (1, 700)];
@@ -67,7 +67,7 @@ const ALL: [Policy; 5] = [
     Policy::Gradient,
 ];
 
-/// Free and placed amounts add up on every GPU.
+/// Checks that free and placed amounts add up on every GPU.
 fn adds_up(sites: &Sites, placed: &[Placed]) {
     let mut free = sites.empty.clone();
     for it in placed {

@@ -1,4 +1,4 @@
-//! The neutral CSV format: one header line with the column names in any order, no quoting,
+//! The neutral CSV format: one header line with the column names in any order, no quoting, only
 //! integers. Unknown columns are ignored.
 
 use std::{
@@ -42,7 +42,7 @@ const NODE: [&str; 6] = [
 /// Columns of a list of arrivals.
 const ARRIVAL: [&str; 2] = ["seed", "job_id"];
 
-/// Reads lines one by one and passes each to `take`. Invalid lines go to `skip`.
+/// Reads lines one by one and passes each to `take`. Passes invalid lines to `skip`.
 fn read_table<const N: usize>(
     source: impl BufRead,
     columns: [&'static str; N],
@@ -117,7 +117,7 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
         if !seen.insert(job.id.clone()) {
             return Err(line.fault(columns[0], format!("{:?} was there before", job.id)));
         }
-        // Register names only now, so that those of an invalid line are not registered.
+        // Names are registered only now, so that those of an invalid line are not.
         let user = workload.users.index(line.text(columns[1]));
         let class = workload.classes.index(line.text(columns[2]));
         let queue = queue.map(|column| line.text(column)).unwrap_or_default();
@@ -143,7 +143,7 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
     Ok(workload)
 }
 
-/// Parses a job. Its user and class are not registered yet.
+/// Parses a job. The caller registers its user and class.
 fn job(line: &Record, columns: &[Column; 14]) -> Result<Job, Fault> {
     let [id, _, _, submit, runtime, limit, tasks, .., exclusive] = *columns;
     let read = Job {
@@ -225,7 +225,7 @@ pub fn read_nodes(source: impl BufRead) -> Result<Vec<Node>, TraceError> {
     Ok(nodes)
 }
 
-/// Reads arrival orders: job ids by seed.
+/// Reads arrival orders, which are lists of job ids by seed.
 pub fn read_arrivals(source: impl BufRead) -> Result<BTreeMap<u64, Vec<String>>, TraceError> {
     let mut orders: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     let take = |line: &Record, columns: &[Column; 2], _: Option<Column>| {

@@ -16,7 +16,7 @@ pub enum Bad {
 pub struct Fault {
     /// Line number, starting at 1 with the header.
     pub line: usize,
-    /// Column at fault: number, starting at 1, and name. Absent if the whole line is at fault.
+    /// Number, starting at 1, and name of the invalid column. `None` if the whole line is invalid.
     pub column: Option<(usize, &'static str)>,
     pub what: String,
 }
@@ -79,7 +79,7 @@ impl Record<'_> {
         self.fields[column.at]
     }
 
-    /// The text of a mandatory field.
+    /// Returns the text of a mandatory field.
     pub fn name(&self, column: Column) -> Result<&str, Fault> {
         match self.text(column) {
             "" => Err(self.fault(column, "is empty".into())),
@@ -93,7 +93,7 @@ impl Record<'_> {
             .map_err(|_| self.fault(column, format!("{text:?} is not a whole number from 0 up")))
     }
 
-    /// A whole number, or None for -1, which means not known.
+    /// Returns a whole number, or `None` for -1, which means not known.
     pub fn maybe(&self, column: Column) -> Result<Option<u64>, Fault> {
         if self.text(column) == "-1" {
             return Ok(None);

@@ -23,7 +23,8 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead>, TraceError> {
     Ok(Box::new(file))
 }
 
-/// Reads a trace in the format given by its name: `.swf`, else CSV. Both may be compressed.
+/// Reads a trace in the format that its name shows: SWF for `.swf`, CSV for any other name. Both
+/// may be compressed.
 pub fn open_jobs(path: &Path, bad: Bad) -> Result<Workload, TraceError> {
     let unpacked = match path.file_stem() {
         Some(stem) if has_ending(path, "gz") => Path::new(stem),

@@ -54,7 +54,7 @@ pub fn read_swf(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError> 
     Ok(workload)
 }
 
-/// Parses a comment. `; MaxProcs: 100` is the size of the machine.
+/// Parses a comment. `; MaxProcs: 100` is the size of the source system.
 fn remark(comment: &str, workload: &mut Workload) {
     if let Some((name, value)) = comment.split_once(':')
         && name.trim() == "MaxProcs"
@@ -121,7 +121,7 @@ fn record(
     })
 }
 
-/// Parses an amount. Some logs write fractions; a part of a second or of a KiB is rounded up.
+/// Parses an amount. Some logs write fractions, so a part of a second or of a KiB is rounded up.
 fn amount(line: &Record, column: Column) -> Result<Option<u64>, Fault> {
     let Some((whole, fraction)) = line.text(column).split_once('.') else {
         return line.maybe(column);

@@ -13,9 +13,9 @@ proptest! {
         prop_assert!(!lease.holds(lender_ends));
     }
 
-    /// A node that checks at any times, with lost answers and unreadable files, has killed its work
-    /// when the grantor's lease ends. It never returns from ending to running without a newer lease
-    /// (I4).
+    /// The node checks at random times, with lost responses and unreadable files. It has killed its
+    /// work when the grantor's lease ends. It never returns from ending to running without a newer
+    /// lease (I4).
     #[test]
     fn no_work_runs_after_the_last_lease(
         lease_ms in 30..100_000_u64,
@@ -26,9 +26,9 @@ proptest! {
             let requested = now;
             now += took;
             let read = match luck {
-                // The answer was lost, or the file cannot be read.
+                // The response was lost, or the file cannot be read.
                 0 | 1 => None,
-                // An invalid lease: of another boot, or from the future.
+                // The lease is invalid, because it is of another boot or from the future.
                 2 => Some(Lease::new(now + 1 + pause, lease_ms)),
                 _ => {
                     found = Some(requested + took);
@@ -55,7 +55,7 @@ proptest! {
     }
 }
 
-/// A lease of ten seconds requested at 100 s, with a margin of one second.
+/// Returns a lease of ten seconds requested at 100 s, with a margin of one second.
 fn lease() -> Lease {
     Lease::new(100_000, 10_000)
 }
@@ -72,7 +72,7 @@ fn work_runs_then_is_stopped_then_killed() {
         (109_000, Some(lease()), Step::End { force_at_ms }),
         (109_999, Some(lease()), Step::End { force_at_ms }),
         (110_000, Some(lease()), Step::Force),
-        // The machine slept for an hour, and its clock went on (F25).
+        // The node slept for an hour, and its clock went on (F25).
         (3_700_000, Some(lease()), Step::Force),
         (u64::MAX, Some(Lease::new(u64::MAX, 10)), Step::Force),
         (5, Some(Lease::new(5, 0)), Step::Force),
@@ -93,7 +93,7 @@ fn an_unreadable_file_leaves_the_last_valid_lease() {
         (Some(new), Some(old), Some(new)),
         (Some(new), Some(future), Some(new)),
         (None, Some(future), None),
-        // The newest answer counts, even if it grants less.
+        // The newest response counts, even if it grants less.
         (
             Some(new),
             Some(Lease::new(100_000, 5)),
@@ -113,7 +113,7 @@ fn a_gap_starts_a_tenure_that_must_settle() {
     let next = Lease::new(105_000, 10_000);
     let renewed = Tenure::renewed(Some(first), next, 105_010);
     assert_eq!(renewed.since_ms, 100_000);
-    // The answer came after the end of the old lease, so there was a gap.
+    // The response came after the end of the old lease, so there was a gap.
     let late = Tenure::renewed(Some(first), next, 109_500);
     assert_eq!(late.since_ms, 105_000);
     assert!(

@@ -119,7 +119,7 @@ fn goals() -> impl Strategy<Value = Goal> {
     prop_oneof![Just(Goal::Run), Just(Goal::Stop), Just(Goal::Hold)]
 }
 
-/// One step: the desired state of a container changes or is removed, or its process ends.
+/// One step of a test: the desired state of a container changes or is removed, or its process ends.
 #[derive(Debug, Clone)]
 enum Step {
     Wish(u8, u64, Goal),
@@ -203,7 +203,8 @@ proptest! {
                     }
                 }
             }
-            // At most three rounds: forget the old incarnation, start the new one, nothing.
+            // Three rounds are enough: forget the old incarnation, start the new one, and return no
+            // action.
             for _ in 0..3 {
                 for action in reconcile(&state) {
                     if let Action::Start { id, incarnation } = &action {
@@ -254,7 +255,7 @@ fn exclusive_work_waits_for_a_lease_and_never_starts_after_an_expired_one() {
             "{goal:?} {leased} {overtaken}"
         );
     }
-    // A running container is ended by its supervisor; other work never waits.
+    // A running container is ended by its supervisor. Work that is not exclusive never waits.
     let running = state(
         &[(1, exclusive(Goal::Run)), (2, wanted(Goal::Run))],
         &[(1, actual_in(Phase::Running))],

@@ -82,7 +82,7 @@ impl Docker {
         folder.record_start_request().map_err(no_folder)?;
         match self.0.engine.start(&id).await {
             Ok(()) | Err(Fault::Silent(_)) => Ok(()),
-            // It may run despite the error, so the container is removed to be sure.
+            // The container may run despite the error, so it is removed.
             Err(fault) => match self.0.engine.remove(&id).await {
                 Ok(()) => Err(refused(&fault)),
                 Err(_) => Ok(()),
@@ -127,7 +127,7 @@ impl Docker {
                     return self.reuse_existing(&name, container, &message).await;
                 }
                 Err(Fault::Silent(message)) if Instant::now() >= deadline => {
-                    // Created or not, its start was never requested.
+                    // The container may exist, but its start was never requested.
                     let message = format!("the container engine does not answer: {message}");
                     return Err(exit_with_code(ExitCause::Node, RUNTIME_DOWN, message));
                 }
@@ -137,7 +137,8 @@ impl Docker {
         }
     }
 
-    /// The name is taken. Reuses the container if it is from an own attempt whose answer was lost.
+    /// Handles a name that is taken. Reuses the container if it is from an own attempt whose
+    /// response was lost.
     async fn reuse_existing(
         &self,
         name: &str,
@@ -336,9 +337,9 @@ impl Drop for Watch<'_> {
 }
 
 impl Docker {
-    /// Stops it with retries. Until it has ended, the container keeps its space (W16).
+    /// Stops the container, and retries until it has ended. It keeps its space until then (W16).
     async fn end(&self, id: &str, grace_ms: u64) {
-        // In seconds, rounded up.
+        // The engine takes the grace in whole seconds.
         let mut grace = i32::try_from(grace_ms.div_ceil(1000)).unwrap_or(i32::MAX);
         let mut pause = Backoff::default();
         loop {
@@ -377,8 +378,8 @@ fn unclear() -> Exit {
     )
 }
 
-/// Attributes a refusal: internal errors of the engine to the node, errors of the container to the
-/// user.
+/// Attributes a refusal. Internal errors of the engine are attributed to the node, and errors of
+/// the container to the user.
 fn refused(fault: &Fault) -> Exit {
     let message = format!("the container engine refused it: {}", fault.message());
     if fault.message().contains("no space left on device") {
@@ -392,7 +393,7 @@ fn refused(fault: &Fault) -> Exit {
     }
 }
 
-/// The container was removed from the engine.
+/// Returns the exit of a container that was removed from the engine.
 fn gone(folder: &Folder) -> Exit {
     if folder.stop_requested() {
         Exit::of(ExitCause::Intended, "asked to end")
@@ -422,7 +423,7 @@ fn explain(folder: &Folder, ending: &Ending) -> Exit {
         cause,
         cause_code: None,
         code: Some(ending.code),
-        // Unknown: the engine reports a signal as code 128 + signal.
+        // The signal is unknown, because the engine reports it as code 128 + signal.
         signal: None,
         message,
         ended_at: ending.at,

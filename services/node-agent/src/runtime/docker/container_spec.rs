@@ -1,10 +1,10 @@
 //! Builds the engine's description of a container. All its permissions and limits are set here.
 //!
-//! - Never runs as root or with an id below [`LEAST_ID`].
-//! - Has only the argument vector and environment of the submission.
-//! - Limited memory, cpu and processes; no new privileges, no capabilities.
-//! - No privileged mode, devices or host namespaces, and only host files that the settings list
-//!   (S21).
+//! - A container never runs as root or with an id below [`LEAST_ID`].
+//! - It has only the argument vector and environment of the submission.
+//! - Its memory, cpu and processes are limited. It has no capabilities and gets no new privileges.
+//! - It has no privileged mode, devices or host namespaces. It sees only the host files that the
+//!   settings list (S21).
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -33,16 +33,16 @@ pub const INCARNATION: &str = "hayward.incarnation";
 #[derive(Debug, Clone)]
 pub struct SpecSettings {
     pub node: String,
-    /// Identity of this agent; another agent may use the same engine.
+    /// Identity of this agent. Another agent may use the same engine.
     pub owner: String,
     /// System accounts of work.
     pub accounts: Accounts,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub network: String,
-    /// `HOST:INSIDE` or `HOST:INSIDE:ro`.
+    /// Mounts of every container, as `HOST:INSIDE` or `HOST:INSIDE:ro`.
     pub mounts: Vec<String>,
-    /// Host directories below which work may request mounts.
+    /// Folders of the node below which work may request mounts.
     pub mountable: Vec<PathBuf>,
     pub socket: PathBuf,
     pub state_dir: PathBuf,
@@ -50,12 +50,12 @@ pub struct SpecSettings {
     pub output_limit_bytes: u64,
 }
 
-/// Unique per incarnation, so that a second container of it is refused (I3).
+/// Returns a name that is unique per incarnation, so that a second container of it is refused (I3).
 pub fn name(id: &AllocationId, incarnation: u64) -> String {
     format!("hayward.{id}.{incarnation}")
 }
 
-/// Whether these are the labels of this incarnation, made by this agent.
+/// Returns whether these are the labels of this incarnation, set by this agent.
 pub fn is_ours(
     labels: &HashMap<String, String>,
     settings: &SpecSettings,
@@ -69,8 +69,7 @@ pub fn is_ours(
         && has_value(INCARNATION, &incarnation.to_string())
 }
 
-/// # Errors
-/// If the submission is invalid, with a message for the user.
+/// # Errors Returns a message for the user if the submission is invalid.
 pub fn body(
     container: &Container,
     argv: &[String],
@@ -88,7 +87,8 @@ pub fn body(
     ];
     Ok(ContainerCreateBody {
         image: Some(form.image.clone()),
-        // Both are set; otherwise the entry point of the image would get the program as argument.
+        // Both are set. Otherwise the entry point of the image would get the program as an
+        // argument.
         entrypoint: Some(vec![program.clone()]),
         cmd: Some(arguments.to_vec()),
         env: Some(environment(container)),
@@ -109,7 +109,7 @@ fn host(container: &Container, form: &ContainerForm, settings: &SpecSettings) ->
     ];
     HostConfig {
         memory: Some(memory),
-        // Equal to `memory`: no swap.
+        // This is equal to `memory`, so the container has no swap.
         memory_swap: Some(memory),
         nano_cpus: Some(signed(
             container.size.cpu_milli.saturating_mul(NANO_PER_MILLI),
@@ -123,7 +123,7 @@ fn host(container: &Container, form: &ContainerForm, settings: &SpecSettings) ->
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         binds: Some(settings.mounts.iter().cloned().chain(own).collect()),
-        // Bounds the copy of the engine too (F36).
+        // The limit also bounds the copy of the output that the engine keeps (F36).
         log_config: Some(HostConfigLogConfig {
             typ: Some("json-file".to_owned()),
             config: Some(log.map(|(name, value)| (name.to_owned(), value)).into()),
@@ -147,8 +147,9 @@ fn environment(container: &Container) -> Vec<String> {
     variables.into_iter().map(pair).collect()
 }
 
-/// The account: the one its user is mapped to, else the one of the settings, else the one of the
-/// submission, else [`DEFAULT_UID`]. With mounts, the submission may not choose the account (S16).
+/// Returns the account that the container runs under. It is the one its user is mapped to, else the
+/// one of the settings, else the one of the submission, else [`DEFAULT_UID`]. With mounts, the
+/// submission may not choose the account (S16).
 fn user(user: &UserName, form: &ContainerForm, settings: &SpecSettings) -> Result<String, String> {
     let chosen = |what: &str, own: Option<u32>, requested: Option<u32>| match (own, requested) {
         (Some(own), Some(requested)) if own != requested => Err(format!(
@@ -179,7 +180,7 @@ fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// The registry of an image.
+/// Returns the registry of an image.
 pub fn registry(image: &str) -> &str {
     match image.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,

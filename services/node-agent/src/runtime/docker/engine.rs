@@ -1,5 +1,5 @@
 //! Client of a container engine on its local socket. Each call has a time limit, and a missing
-//! answer proves nothing (F31).
+//! response proves nothing (F31).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ use parking_lot::Mutex;
 
 use super::inspect::Inspection;
 
-/// Timeout of the HTTP client; longer than all limits below.
+/// Timeout of the HTTP client. It is longer than all limits below.
 const NEVER_SECONDS: u64 = 86_400;
 
 /// Time limits of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// For calls that the engine answers at once.
+    /// Limit for calls that the engine answers at once.
     pub soon: Duration,
-    /// For creating, starting and removing a container.
+    /// Limit for creating, starting and removing a container.
     pub later: Duration,
     pub pull: Duration,
-    /// How long a launch waits for an engine that does not answer, before it fails.
+    /// Time that a launch waits for an engine that does not answer, before it fails.
     pub patience: Duration,
-    /// How long a start without an answer may still happen.
+    /// Time during which a start without a response may still happen.
     pub unclear: Duration,
     /// Interval of sweeps for orphaned containers.
     pub sweep: Duration,
@@ -53,11 +53,11 @@ impl Default for Limits {
 /// Why a call failed.
 #[derive(Debug)]
 pub enum Fault {
-    /// No answer, or an unreadable one: the effect is unknown.
+    /// There is no response, or an unreadable one. The effect is unknown.
     Silent(String),
-    /// Not found.
+    /// The object does not exist.
     Missing(String),
-    /// Exists already.
+    /// The object exists already.
     Conflict(String),
     Refused {
         status: u16,
@@ -99,7 +99,7 @@ impl Fault {
 
 pub struct Engine {
     socket: PathBuf,
-    /// Created after the first answer, which gives the version.
+    /// Client of the API. It is created after the first response, which gives the version.
     client: Mutex<Option<Docker>>,
     pub limits: Limits,
 }
@@ -142,7 +142,7 @@ impl Engine {
             })
     }
 
-    /// Whether the engine answers.
+    /// Checks whether the engine answers.
     pub async fn ping(&self) -> Result<(), Fault> {
         self.ask(self.limits.soon, async move |engine| engine.ping().await)
             .await
@@ -251,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// Ids and labels of all containers with this label, in any state.
+    /// Returns ids and labels of all containers with this label, in any state.
     pub async fn labelled(
         &self,
         label: String,
@@ -272,7 +272,7 @@ impl Engine {
         Ok(known.collect())
     }
 
-    /// Streams the output since this second until the end, each piece with a timestamp in front.
+    /// Streams the output from this second until the end. Each piece begins with a timestamp.
     pub async fn logs(
         &self,
         id: &str,

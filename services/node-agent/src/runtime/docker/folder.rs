@@ -52,7 +52,7 @@ impl Folder {
         files::read_json(&self.0.join(ORDER))
     }
 
-    /// On disk before the engine is asked to start it.
+    /// Records that the start will be requested. The record is on disk on return.
     pub fn record_start_request(&self) -> io::Result<()> {
         files::replace(&self.0.join(START_REQUESTED), b"")
     }
@@ -62,7 +62,7 @@ impl Folder {
     }
 
     pub fn record_start(&self, started: &Started) {
-        // Not required: a later agent asks the engine again.
+        // The record is not required, because a later agent can ask the engine again.
         let _ = files::replace_json(&self.0.join(STARTED), started);
     }
 
@@ -89,7 +89,7 @@ impl Folder {
         files::read_json(&self.0.join(EXIT))
     }
 
-    /// The directory of its output.
+    /// Returns the directory of the output.
     pub fn dir(&self) -> &Path {
         &self.0
     }
@@ -107,7 +107,7 @@ impl Folder {
     }
 }
 
-/// All folders below this directory, by allocation.
+/// Returns all folders below this directory, by allocation.
 pub fn all(dir: &Path) -> io::Result<Vec<(AllocationId, Folder)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {

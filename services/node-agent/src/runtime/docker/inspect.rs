@@ -17,7 +17,7 @@ pub struct Inspection {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// Its program was never started.
+    /// The container exists, but its program was never started.
     Made,
     Running {
         pid: u32,
@@ -60,7 +60,7 @@ fn stage(state: ContainerState) -> Stage {
             pid: state.pid.and_then(|pid| pid.try_into().ok()).unwrap_or(0),
             at: started_at,
         },
-        // Being removed, or dead, without having run.
+        // The container is being removed or dead, and has never run.
         _ if started_at.is_none() => Stage::Made,
         _ => Stage::Over(Ending {
             code: state
@@ -74,7 +74,7 @@ fn stage(state: ContainerState) -> Stage {
     }
 }
 
-/// None for the year 1, which means never.
+/// Parses a timestamp. Returns `None` for the year 1, which means never.
 pub fn instant(text: &str) -> Option<Timestamp> {
     let text: StrDeserializer<'_, Error> = text.into_deserializer();
     let instant = Timestamp::deserialize(text).ok()?;

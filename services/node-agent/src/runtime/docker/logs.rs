@@ -24,7 +24,7 @@ use crate::log_segments::Segments;
 
 /// Maximum number of pieces written at once.
 const AT_ONCE: usize = 1024;
-/// A silent stream is reopened after this time, because the engine may hang.
+/// Time after which a silent stream is reopened, because the engine may hang.
 const SILENCE: Duration = Duration::from_mins(5);
 
 /// Copies until the container has ended and all output was read.
@@ -73,7 +73,7 @@ async fn is_gone(engine: &Engine, id: &str) -> bool {
     matches!(engine.inspect(id).await, Err(Fault::Missing(_)))
 }
 
-/// True if all was read.
+/// Reads the stream. Returns true if all output was read.
 async fn read_on(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result<bool, String> {
     let since = copy.since();
     copy.position.again = 0;
@@ -106,14 +106,14 @@ async fn read_on(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct CopyPosition {
     bytes: u64,
-    /// Timestamp of the last copied piece; all have the same number of digits.
+    /// Timestamp of the last copied piece. All timestamps have the same number of digits.
     at: String,
     /// Number of pieces with that timestamp.
     count: u64,
     /// Hash of the last piece, if it was a complete line.
     #[serde(default)]
     line: Option<u64>,
-    /// How many of those occurred again in the current stream.
+    /// Number of pieces with that timestamp that the current stream has delivered again.
     #[serde(skip)]
     again: u64,
 }
@@ -134,7 +134,8 @@ impl CopyPosition {
         let line = whole_line(&piece[space + 1..]);
         if at == self.at {
             self.again += 1;
-            // A dropped part of a long line is not counted, but the end of the line is still taken.
+            // A part of a long line may be dropped. It is not counted, but the end of the line is
+            // still taken.
             let ends_it = line.is_some() && self.line.is_none();
             let seen = self.again <= self.count || (self.line.is_some() && self.line == line);
             if seen && !ends_it {
@@ -152,7 +153,8 @@ impl CopyPosition {
     }
 }
 
-/// Hash of a complete line. None for a part of one, because parts of a long line may be equal.
+/// Returns the hash of a complete line. Returns `None` for a part of one, because parts of a long
+/// line may be equal.
 fn whole_line(bytes: &[u8]) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
@@ -168,7 +170,7 @@ struct OutputCopy<'a> {
 impl<'a> OutputCopy<'a> {
     fn open(folder: &'a Folder, limit: u64) -> io::Result<Self> {
         let mut position: CopyPosition = files::read_json(&folder.place()).unwrap_or_default();
-        // Output written after the last stored position is read again.
+        // Output after the last stored position is read again.
         let segments = Segments::resume(folder.dir(), limit, position.bytes)?;
         position.bytes = segments.end();
         Ok(Self {
@@ -178,7 +180,7 @@ impl<'a> OutputCopy<'a> {
         })
     }
 
-    /// Second of the last piece; the engine uses whole seconds.
+    /// Returns the second of the last piece, because the engine uses whole seconds.
     fn since(&self) -> i32 {
         let at = instant(&self.position.at).map_or(0, |at| at.unix_ms() / 1000);
         i32::try_from(at).unwrap_or(0)
@@ -200,7 +202,7 @@ impl<'a> OutputCopy<'a> {
     /// Appends a note on lost bytes.
     fn finish(&mut self) {
         self.segments.finish();
-        // If this fails, a later agent reads some output again.
+        // If the position cannot be stored, a later agent reads some output again.
         let _ = self.store_position();
     }
 }
@@ -230,7 +232,7 @@ mod tests {
         let all = ["1 a", "1 b", "2 c", "3 d", "3 e", "3 f", "4 g"];
         for first in 0..=all.len() {
             for from in 0..=first {
-                // The engine starts with all pieces of a timestamp.
+                // The stream starts again with all pieces of a timestamp.
                 let from = all
                     .iter()
                     .position(|piece| piece[..1] == all[from.min(6)][..1]);

@@ -1,5 +1,5 @@
-//! Checks mounts requested by work. The policy of the pool has permitted them; the settings of this
-//! node must permit them too. Links are resolved before the check (S21).
+//! Checks mounts requested by work. The policy of the pool has permitted them, and the settings of
+//! this node must permit them too. Links are resolved before the check (S21).
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,7 @@ pub fn bind(mount: &Mount) -> String {
     format!("{}:{}:{how}", mount.source, mount.target)
 }
 
-/// # Errors
-/// If the node does not permit a mount, with the reason.
+/// # Errors Returns the reason if the node does not permit a mount.
 pub fn permitted(form: &ContainerForm, settings: &SpecSettings) -> Result<(), String> {
     for mount in &form.mounts {
         check(mount, settings).map_err(|why| format!("the mount {}: {why}", mount.source))?;
@@ -42,7 +41,7 @@ fn check(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
             real.display()
         ));
     }
-    // Either would give access to the whole machine.
+    // A mount of the socket or of the state folder would give access to the whole node.
     for own in [&settings.socket, &settings.state_dir] {
         let own = plain(own);
         if own.starts_with(&real) || real.starts_with(&own) {

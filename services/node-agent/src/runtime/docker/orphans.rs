@@ -1,5 +1,5 @@
-//! Periodically removes orphaned containers: those with the label of this agent but without a
-//! folder. Containers of other owners are never touched, even if they name the same node (W16).
+//! Periodically removes orphaned containers, which have the label of this agent but no folder.
+//! Containers of other owners are never touched, even if they name the same node (W16).
 
 use std::collections::HashMap;
 
@@ -37,7 +37,8 @@ impl Docker {
         }
     }
 
-    /// Whether its folder exists. The folder is created first, so a missing one was removed.
+    /// Returns whether the folder of a container exists. The folder is created first, so a missing
+    /// one was removed.
     fn is_wanted(&self, labels: &HashMap<String, String>) -> bool {
         let id = labels.get(container_spec::ALLOCATION);
         let Some(id) = id.and_then(|id| AllocationId::new(id.as_str()).ok()) else {

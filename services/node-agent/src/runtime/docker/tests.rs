@@ -17,7 +17,7 @@ use fake_engine::{FakeEngine, Mood, Registry, Stage};
 
 struct Bench {
     engine: FakeEngine,
-    /// The async runtime of the agent; dropping it kills the agent.
+    /// The async runtime of the agent. Dropping it kills the agent.
     agent: Option<Runtime>,
     docker: Docker,
     events: mpsc::Receiver<RuntimeEvent>,
@@ -266,7 +266,7 @@ async fn a_silent_engine_ends_no_running_container() {
         bench.started().await;
         bench.engine.change(|state| state.mood = mood);
         bench.silence().await;
-        // Also after a restart of the agent.
+        // The state is the same after a restart of the agent.
         let found = bench.again();
         assert!(
             found
@@ -352,7 +352,7 @@ async fn containers_in_any_state_are_reported_correctly_after_a_restart() {
     bench.again();
     assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
     folder.remove();
-    // It ended while no agent was running.
+    // The container ended while no agent was running.
     let mut bench = Bench::new();
     bench.launch("image");
     bench.started().await;
@@ -362,7 +362,7 @@ async fn containers_in_any_state_are_reported_correctly_after_a_restart() {
     });
     let exit = bench.ended().await;
     assert_eq!((exit.cause, exit.code), (ExitCause::UserLimit, Some(137)));
-    // It is reported again after another restart.
+    // The end is reported again after another restart.
     let found = bench.again();
     assert!(matches!(&found[&order.id].evidence, Evidence::Exited(reported) if *reported == exit));
 }

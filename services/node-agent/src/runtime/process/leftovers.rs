@@ -15,16 +15,16 @@ use crate::machine::{self, Identity};
 use crate::orphan_processes::{self, OrphanProcess};
 use crate::supervisor::{EXIT, STARTED, Started, reason};
 
-/// Passes over the members of a group, because killed processes may have forked before.
+/// Maximum number of passes over the members of a group. Killed processes may have forked before.
 const PASSES: u32 = 100;
-/// Polls after a kill; recovery waits no longer.
+/// Interval of polls after a kill. Recovery waits no longer.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const POLLS: u32 = 60;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Time after which processes count as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
-/// Added to the grace before a supervisor is killed.
+/// Time added to the grace before a supervisor is killed.
 const MARGIN: Duration = Duration::from_secs(10);
 /// Grace of an orphaned supervisor, whose own grace is unknown.
 const ORPHAN_GRACE: Duration = Duration::from_secs(10);
@@ -34,13 +34,14 @@ impl Processes {
         self.0.settings.state_dir.join("containers")
     }
 
-    /// All live processes of a container: members of its cgroups and process group, and processes
-    /// with its mark.
+    /// Returns all live processes of a container: members of its cgroups and process group, and
+    /// processes with its mark.
     fn leftovers(&self, id: &AllocationId, dir: &Path) -> Vec<Identity> {
         let groups = &self.0.settings.groups;
         let grouped = groups.members(id).into_iter().filter_map(|pid| {
             let process = Identity::from_pid(pid)?;
-            // Checked again after identification, because the process id may have been reused.
+            // Membership is checked again after identification, because the process id may have
+            // been reused.
             groups.members(id).contains(&pid).then_some(process)
         });
         let leader = files::read_json::<Started>(&dir.join(STARTED)).map(|it| it.program);
@@ -72,13 +73,13 @@ impl Processes {
         self.leftovers(id, dir)
     }
 
-    /// Used at startup. False if processes are still alive.
+    /// Ends all leftovers at the start of the agent. Returns false if processes are still alive.
     pub(super) fn end_leftovers(&self, id: &AllocationId, dir: &Path) -> bool {
         let mut left = self.kill_leftovers(id, dir);
         for _ in 0..POLLS {
             left.retain(Identity::lives);
             if left.is_empty() {
-                // Checked once more for processes forked meanwhile.
+                // Processes may have forked meanwhile, so the leftovers are killed once more.
                 left = self.kill_leftovers(id, dir);
                 if left.is_empty() {
                     return true;
@@ -89,7 +90,7 @@ impl Processes {
         false
     }
 
-    /// Kills with backoff until all processes are gone; reports if that takes long.
+    /// Kills with backoff until all processes are gone. Reports if that takes long.
     pub(super) async fn wait_until_gone(&self, id: &AllocationId, incarnation: u64, dir: &Path) {
         let (mut pause, mut waited, mut reported) = (FIRST_PAUSE, Duration::ZERO, false);
         loop {
@@ -146,7 +147,7 @@ impl Processes {
         });
     }
 
-    /// Ends live processes of containers without a folder. A previous agent started them; their
+    /// Ends live processes of containers without a folder. A previous agent started them. Their
     /// orders are not obeyed again.
     pub(super) fn end_orphans(&self, found: &mut BTreeMap<AllocationId, Found>) {
         let containers = self.containers();
@@ -171,7 +172,7 @@ impl Processes {
             found.insert(id.clone(), orphan);
             self.end_orphan(id, incarnation, orphans);
         }
-        // Processes in our cgroups without a mark.
+        // Processes in our cgroups that have no mark are ended too.
         let known: BTreeSet<_> = found.keys().cloned().collect();
         let groups = self.0.settings.groups.containers();
         for id in groups.into_iter().filter(|id| !known.contains(id)) {
@@ -183,7 +184,7 @@ impl Processes {
         }
     }
 
-    /// Stops supervisors gently first, so that they end their processes.
+    /// Stops supervisors gracefully first, so that they end their processes.
     fn end_orphan(&self, id: AllocationId, incarnation: u64, orphans: Vec<OrphanProcess>) {
         let runtime = self.clone();
         tokio::spawn(async move {
@@ -207,8 +208,8 @@ impl Processes {
     }
 }
 
-/// Kills a process group, its stopped leader last. While the leader exists, the group id cannot be
-/// reused.
+/// Kills a process group, its stopped leader last. The group id cannot be reused while the leader
+/// exists.
 fn end_group(leader: &Identity) {
     if !leader.signal(Signal::STOP) {
         return;

@@ -1,4 +1,4 @@
-//! Watches supervisors: own ones by pipe, adopted ones by a process handle. Only the start and the
+//! Watches supervisors: own ones by a pipe, adopted ones by a process handle. The start and the
 //! stuck message of an adopted one are polled.
 
 use std::os::fd::OwnedFd;
@@ -37,7 +37,7 @@ impl Processes {
                 return self.send_event(&id, incarnation, Event::Ended(exit)).await;
             }
         };
-        // Not yet waited for, so the process id cannot be reused.
+        // The supervisor was not yet waited for, so its process id cannot be reused.
         self.store_handle(&id, child.id().and_then(machine::open));
         let (mut reported, mut begun) = (None, false);
         if let Some(stdout) = child.stdout.take() {
@@ -59,8 +59,8 @@ impl Processes {
         self.finish(&id, incarnation, &dir, reported).await;
     }
 
-    /// The next message of a supervisor. Without a first message within the launch limit, the
-    /// supervisor is killed (F31).
+    /// Returns the next message of a supervisor. If there is no first message within the launch
+    /// limit, the supervisor is killed (F31).
     async fn next_message(
         &self,
         id: &AllocationId,
@@ -81,7 +81,7 @@ impl Processes {
         None
     }
 
-    /// Kills a supervisor. False if there is none.
+    /// Kills a supervisor. Returns false if there is none.
     pub(super) fn kill_supervisor(&self, id: &AllocationId) -> bool {
         let live = self.0.live.lock();
         let supervisor = live.get(id).and_then(|entry| entry.supervisor.as_ref());
@@ -100,7 +100,7 @@ impl Processes {
             .args(prefix)
             .arg("supervise")
             .arg(dir)
-            // Only a mark by which the process can be found.
+            // This argument is only a mark by which the process can be found.
             .arg(incarnation.to_string())
             .env_clear()
             .envs(offset::variable())
@@ -139,7 +139,7 @@ impl Processes {
         });
     }
 
-    /// Watches until its end, and reports the start of the program.
+    /// Watches a supervisor until its end, and reports the start of the program.
     async fn watch(
         &self,
         id: &AllocationId,
@@ -166,7 +166,8 @@ impl Processes {
         }
     }
 
-    /// Reports the end after the supervisor is gone. `reported` is an exit it could not write.
+    /// Reports the end after the supervisor is gone. `reported` is an exit that the supervisor
+    /// could not write.
     pub(super) async fn finish(
         &self,
         id: &AllocationId,

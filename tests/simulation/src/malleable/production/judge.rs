@@ -6,7 +6,7 @@ use hayward_rm_scheduler_policy::Rules;
 use super::BadPolicy;
 use crate::{case::Case, trace::Job};
 
-/// A process uses whole GPUs, or a part of one.
+/// Checks that each process uses whole GPUs or a part of one.
 pub(super) fn gpus(case: &Case) -> Result<(), BadPolicy> {
     let shares =
         |job: &&&Job| job.need.gpu_count > 1 && !job.need.gpu_milli.is_multiple_of(GPU_MILLI);
@@ -18,7 +18,7 @@ pub(super) fn gpus(case: &Case) -> Result<(), BadPolicy> {
     })
 }
 
-/// The class of a job: the one it names, or the default class.
+/// Returns the class of a job: the class that it names, or the default class.
 pub(super) fn class_of<'a>(
     case: &Case,
     rules: &'a Rules,

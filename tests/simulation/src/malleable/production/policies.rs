@@ -10,15 +10,16 @@ use hayward_vocabulary::{Quantum, Size};
 use super::{MIB, Production};
 use crate::{case::Case, measure::Fairness, trace::Node};
 
-/// A divisor of 1000. A finer quantum loses less to rounding and moves more processes.
+/// Quanta in one core, a divisor of 1000. A finer quantum loses less to rounding, but moves more
+/// processes.
 const QUANTA_OF_A_CORE: u64 = 20;
-/// A preemption budget without effect, in percent per hour (B5).
+/// A preemption budget that never limits, in percent per hour (B5).
 const NO_LIMIT: u64 = 1_000_000;
 
 impl Production {
-    /// A policy that follows the entitlement of the moment as closely as possible. The quantum is
-    /// fine, because the amount by which a size is rounded up is wasted. Processes
-    /// change places if an entitled process finds no space.
+    /// Returns a policy that follows the current entitlement as closely as possible. The quantum is
+    /// fine, because the amount by which a size is rounded up is wasted. Processes change nodes if
+    /// an entitled process finds no space.
     pub fn even(case: &Case) -> Policy {
         let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
         let memory = case
@@ -42,14 +43,14 @@ impl Production {
         policy.tunables.expand_by_doubling = false;
         policy.tunables.use_prediction = false;
         policy.settings.exchange = Some(true);
-        // Only the entitlement of the moment counts, and preemption costs nothing here.
+        // Preemption costs nothing in the simulation, so the budget must not limit it.
         policy.settings.preemption_pool_percent_per_hour = Some(NO_LIMIT);
         policy.settings.preemption_user_percent_per_hour = Some(NO_LIMIT);
         policy
     }
 
-    /// The policy of [`Self::even`] with classes of these weights above the users. Other classes
-    /// have weight 1.
+    /// Returns the policy of [`Self::even`] with classes of these weights above the users. Other
+    /// classes have weight 1.
     pub fn weighted(case: &Case, weights: &BTreeMap<String, u64>) -> Policy {
         let mut policy = Self::even(case);
         let Some(mut plain) = policy.classes.values().next().cloned() else {
@@ -59,7 +60,8 @@ impl Production {
             class.weight = Some(1);
         }
         for (name, weight) in weights {
-            // A given class can have the name of the replaced class, which is the default class.
+            // A class of the trace can have the name of the class that it replaces, which is the
+            // default.
             plain.default = policy.classes.get(name).is_some_and(|class| class.default);
             plain.weight = Some(*weight);
             policy.classes.insert(name.clone(), plain.clone());
@@ -67,8 +69,8 @@ impl Production {
         policy
     }
 
-    /// The fairness that this policy aims at: its FAIR_SHARE classes by their weights. Queues
-    /// divide by guarantees and not by weights, so they are compared by users.
+    /// Returns the fairness that this policy aims at: its FAIR_SHARE classes by their weights.
+    /// Queues divide by guarantees and not by weights, so they are compared by users.
     pub fn fairness(policy: &Policy) -> Fairness {
         let rules = Rules::new(policy);
         if !rules.queues.is_empty() {

@@ -19,10 +19,10 @@ use crate::{
     trace::Job,
 };
 
-/// After an attempt without success, the next one follows the end of a delay by this time.
+/// Milliseconds after the end of a delay until the next attempt, if the last attempt failed.
 const AGAIN_MS: Moment = 15_000;
 
-/// The queue request of a job. None if the job is served in its class.
+/// Returns the queue request of a job. Returns `None` if the job is served in its class.
 ///
 /// A job is queued if it names a queue or a pool with queues, or if its class has no pool without
 /// queues. The placement rules choose the queue.
@@ -59,7 +59,7 @@ fn top<'a>(rules: &'a Rules, pool: &'a str) -> &'a str {
     path.take(rules.pools.len().max(1)).last().unwrap_or(pool)
 }
 
-/// The refusal in a final verdict.
+/// Returns the refusal if the verdict is final.
 pub(super) fn refused(verdict: &Verdict) -> Option<Refused> {
     verdict.refused.then(|| why(verdict))
 }
@@ -74,7 +74,7 @@ pub(super) fn why(verdict: &Verdict) -> Refused {
     }
 }
 
-/// When to run a round without an event.
+/// State that decides when to run a round without an event.
 ///
 /// A delay counts from an event, so rounds are due when a delay ends after each event. A change of
 /// reservations counts as an event for a limited time only. Otherwise a reservation that moves
@@ -124,7 +124,7 @@ impl Queueing {
         self.due = self.due.split_off(&(now + 1));
     }
 
-    /// The time of the next round while work waits that time alone can serve.
+    /// Returns the time of the next round while work waits that time alone can serve.
     pub fn wakes(&mut self, waits: bool) -> Option<Moment> {
         if !waits {
             self.due.clear();

@@ -7,7 +7,7 @@ use crate::{
     trace::{Need, Workload},
 };
 
-/// Seconds of submission and run, and number of tasks.
+/// Submission and run time in seconds, and the number of tasks.
 #[derive(Clone, Copy)]
 struct Times {
     submit: u64,
@@ -152,7 +152,7 @@ fn an_invalid_plan_is_an_error_and_is_not_applied() {
         "{result}"
     );
 
-    // It was submitted, and no round has handled it.
+    // The job was submitted, but no round has handled it.
     planner.fresh.push(0);
     let result = planner.check_queues(&mut fleet, &SnapshotDelta::default(), &Plan::default());
     let (round, work) = (0, work_id(0));

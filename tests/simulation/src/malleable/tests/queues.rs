@@ -1,4 +1,4 @@
-//! Queues of the planner with small workloads. Each plan is checked during the run.
+//! The queues of the planner with small workloads. Each plan is checked during the run.
 
 use hayward_rm_scheduler_api::policy::Policy;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A job: user, queue, submitted, run time, tasks.
+/// A job as (user, queue, submit, run, tasks), with times in seconds.
 type JobRow<'a> = (&'a str, Option<&'a str>, u64, u64, u64);
 
 fn traced(nodes: &[u64], lines: &[JobRow]) -> (Workload, Vec<Node>) {
@@ -21,7 +21,7 @@ fn traced(nodes: &[u64], lines: &[JobRow]) -> (Workload, Vec<Node>) {
     (workload, nodes)
 }
 
-/// A policy with one pool that is divided like this.
+/// Returns a policy with one pool that is divided into these queues.
 fn policy(queues: &Value) -> Policy {
     let policy = json!({
         "pools": { "batch": { "queues": queues } },
@@ -57,7 +57,7 @@ fn guarantees(gold: u64, rest: u64, delay_ms: u64) -> Value {
     json!({ "queues": { "gold": queue(gold), "rest": queue(rest) } })
 }
 
-/// One queue fills forty cores. The other one has a guarantee of thirty and comes later.
+/// One queue fills forty cores. The other has a guarantee of thirty and submits its jobs later.
 #[test]
 fn a_guarantee_is_met_within_the_delay_of_preemption() {
     const COMES_S: u64 = 1_000;
@@ -85,7 +85,7 @@ fn a_guarantee_is_met_within_the_delay_of_preemption() {
         let part = |queue| bucket.by_queue.get(&queue).copied().unwrap_or(0) / bucket.samples;
         if until < COMES_S * 1000 {
             assert_eq!(part(gold), 0);
-            // All that is requested, until everything is granted.
+            // The queue requests everything that it still needs, until all of it is granted.
             assert!(
                 from < 200_000 || part(rest) == 1_000_000,
                 "{from}: {bucket:?}"
@@ -102,13 +102,13 @@ fn a_guarantee_is_met_within_the_delay_of_preemption() {
     let firsts = results.outcomes.iter().filter(|it| it.queue == Some(gold));
     let first = firsts.filter_map(|it| it.started).min().unwrap();
     let waited = first - COMES_S * 1000;
-    // Space is free earlier only if another process ends by itself.
+    // Space can be free earlier only if another process ends by itself.
     assert!(waited <= (DELAY_S + 20) * 1000, "{waited}");
     let taken: u64 = results.outcomes.iter().map(|it| it.evictions).sum();
     assert!(taken > 0, "processes were preempted");
 }
 
-/// The delay ends without an event: no job arrives or ends until then.
+/// No job arrives or ends before the delay ends, so no event starts a round.
 #[test]
 fn a_delay_ends_by_itself() {
     let lines = [
@@ -152,7 +152,7 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
         .collect();
     assert_eq!(ends, ["queue", "root.a", "", "", "", "root.b"]);
     assert!(csv.lines().nth(2).unwrap().ends_with(",,not_authorised"));
-    // A job that names no queue can be given one.
+    // A job that names no queue can be assigned one.
     let results = try_run(&traced, &queues, Some("root.b")).unwrap();
     assert_eq!(results.summary.completed, 3);
     assert_eq!(results.summary.queues["root.b"].jobs, 2);
@@ -172,7 +172,7 @@ fn a_placement_rule_can_use_the_name_of_the_user() {
     assert_eq!(results.summary.completed, 2);
 }
 
-/// A pool with queues next to a pool with a class: each job runs in its own.
+/// One pool has queues and another has a class. Each job runs in its own pool.
 #[test]
 fn classes_and_queues_serve_their_own_jobs() {
     let mut traced = traced(
@@ -231,7 +231,7 @@ fn lines() -> impl Strategy<Value = Vec<(usize, usize, u64, u64, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// Every job with a queue ends, and a second run is the same.
+    /// Checks that every job with a queue ends, and that a second run gives the same result.
     #[test]
     fn queues_serve_everything(
         mut jobs in lines(),

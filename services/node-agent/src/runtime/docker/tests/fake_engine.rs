@@ -41,15 +41,15 @@ pub enum Registry {
 pub enum Mood {
     #[default]
     Well,
-    /// It accepts requests and answers none.
+    /// The engine accepts requests and answers none.
     Hangs,
-    /// It sends invalid answers.
+    /// The engine sends invalid responses.
     Babbles,
-    /// It starts containers without answering.
+    /// The engine starts containers without answering.
     StartsInSilence,
-    /// It neither starts containers nor answers.
+    /// The engine neither starts containers nor answers.
     StartsNothing,
-    /// It has the image but cannot start the program.
+    /// The engine has the image but cannot start the program.
     RefusesStart,
 }
 
@@ -57,7 +57,7 @@ pub enum Mood {
 pub struct EngineState {
     pub mood: Mood,
     pub containers: BTreeMap<String, Made>,
-    /// Missing images, and the answer of their registry.
+    /// Missing images, and the response of their registry.
     pub missing: HashMap<String, Registry>,
     pub starts: u32,
     pub pulls: u32,
