@@ -1,12 +1,13 @@
 //! Benchmark of placement: `cargo run --release -p hayward-rm-scheduler-capacity --example
 //! placements`.
 //!
-//! The published case is 10,000 work items of {10 memory, 1 vcore} by two applications in two
-//! queues, on empty nodes, in process. Variants: one item per process or one for all, many
-//! applications, bin-packing, fair leaves, and 10,000 items that fit nowhere. Each row times the
-//! whole round, including reading the snapshot and all verdicts, next to a naive best fit without
-//! queues in the same run. Times are the least of three rounds. Figures are printed and not
-//! asserted; plans are verified by `check`.
+//! The published case places 10,000 work items of {10 memory, 1 vcore} on empty nodes, in process.
+//! They belong to two applications in two queues. The variants are one item per process or one for
+//! all, many applications, bin-packing, fair leaves, and 10,000 items that fit nowhere.
+//!
+//! Each row times the whole round, including reading the snapshot and all verdicts. The last column
+//! is a naive best fit without queues in the same run. Each time is the least of three rounds.
+//! Figures are printed and not asserted. `check` verifies the plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,7 +33,7 @@ const PUBLISHED: [(u64, f64); 2] = [(500, 12_600.0), (1_000, 7_500.0)];
 struct Shape {
     name: &'static str,
     applications: u64,
-    /// Processes per work item.
+    /// Number of processes per work item.
     alike: u64,
     unplaceable: u64,
     sort: &'static str,
@@ -124,7 +125,7 @@ fn measure(shape: &Shape, nodes: u64) {
     );
 }
 
-/// Time this program had a processor.
+/// Returns the CPU time that this program has used.
 fn processor_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a program may ask about itself");
     let micros = |time: TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
@@ -163,7 +164,7 @@ fn fleet(shape: &Shape, nodes: u64) -> Snapshot {
         let name = format!("n{at:06}").parse().expect("letters and digits");
         snapshot.nodes.insert(name, node);
     }
-    // Larger than any node; in line before all others.
+    // These jobs are larger than any node, and are in line before all others.
     for at in 0..shape.unplaceable {
         let job = Job {
             id: format!("job_a{at:06}"),
@@ -235,7 +236,8 @@ fn add(snapshot: &mut Snapshot, shape: &Shape, job: Job) {
     snapshot.demand.insert(id, demand);
 }
 
-/// Every ask in order of age into the smallest hole of memory that fits, and nothing else.
+/// Places every process, the oldest work first, on the node with the least sufficient free memory.
+/// Returns the number of placed processes.
 fn naive_best_fit(snapshot: &Snapshot) -> usize {
     let nodes = snapshot.nodes.values().enumerate();
     let holes = nodes.map(|(at, node)| (node.capacity.memory_bytes, at));

@@ -4,11 +4,11 @@ use hayward_rm_scheduler_domain::snapshot::queues::Amounts;
 use hayward_vocabulary::quantity::{self, BadQuantity};
 use serde_json::Value;
 
-/// Parses an amount into the unit of its type: bytes of memory, thousandths of processors, else
-/// plain numbers.
+/// Parses an amount into the unit of its type: bytes for memory, thousandths for vcores and gpus,
+/// and plain numbers for all others.
 ///
 /// # Errors
-/// The fault, and the expected form.
+/// Returns the fault and the expected form.
 pub fn amount(name: &str, text: &str) -> Result<u64, String> {
     let text = text.trim();
     let in_thousandths = name == "vcore" || name == "gpu";
@@ -33,7 +33,7 @@ pub fn amount(name: &str, text: &str) -> Result<u64, String> {
     })
 }
 
-/// Amount as text, such as `2 GiB`, `512 MiB` or `2.5`, in the largest exact unit.
+/// Returns an amount as text in the largest exact unit, such as `2 GiB`, `512 MiB` or `2.5`.
 #[must_use]
 pub fn amount_text(name: &str, amount: u64) -> String {
     const UNITS: [(u64, &str); 7] = [

@@ -1,9 +1,10 @@
-//! Plans each top-level pool with its own planner, in one plan: pools with queues by [`Capacity`],
-//! pools with an external planner by its response, all others by [`FairShare`].
+//! Plans each top-level pool with its own planner, in one plan. [`Capacity`] plans pools with
+//! queues, and the response of an external planner plans its pool. [`FairShare`] plans all others.
 //!
 //! `FairShare` gets a part of the snapshot, without the work of other planners and the nodes of
-//! their pools. A node is closed to fair shares if allocations of both sides are on it, such as
-//! after a pool was given queues. These allocations stay, and their space is never counted twice.
+//! their pools. A node may have allocations of both sides, for example after its pool was given
+//! queues. Such a node is closed to fair shares. These allocations stay, and their space is never
+//! counted twice.
 //! The response of an external planner is checked last, against everything else that is planned.
 //!
 //! A fleet without queues and external planners is planned from the snapshot itself, without a
@@ -47,7 +48,7 @@ pub struct Rounds {
     rest: Option<FairSharePart>,
     /// Verdicts of the last round for queued or externally planned work.
     other_verdicts: Verdicts,
-    /// True when queued work waits for something that only time brings.
+    /// True if queued work waits for something that only time brings.
     waits_for_time: bool,
     divided: Divided,
 }
@@ -61,7 +62,7 @@ impl Rounds {
         }
     }
 
-    /// Plans one round. `news` names all differences to the last snapshot.
+    /// Plans one round. `news` contains all differences from the last snapshot.
     pub fn decide(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> Decided {
         self.decide_watched(snapshot, news, &mut |_| {})
     }
@@ -115,7 +116,7 @@ impl Rounds {
         decided
     }
 
-    /// Verdicts of all work in the last round.
+    /// Returns the verdicts of all work in the last round.
     pub fn verdicts(&self) -> Verdicts {
         let mut verdicts = self.fair.verdicts();
         let all = verdicts.values_mut();
@@ -134,17 +135,17 @@ impl Rounds {
         verdicts.or_else(fair)
     }
 
-    /// Shares of the fair-share planner, without queues.
+    /// Returns the shares of the fair-share planner, without queues.
     pub fn shares(&self) -> Shares {
         self.fair.shares()
     }
 
-    /// Shares down to users, without their work.
+    /// Returns the shares down to the level of users, without those of single work items.
     pub fn sums(&self) -> &Shares {
         self.fair.sums()
     }
 
-    /// The complete plan of the last round.
+    /// Returns the complete plan of the last round.
     pub fn whole(&self, decided: Decided) -> Plan {
         Plan {
             verdicts: self.verdicts(),
@@ -153,14 +154,14 @@ impl Rounds {
         }
     }
 
-    /// True when queued work waits for something that only time brings, such as the end of a delay
-    /// or reservation.
+    /// Returns true if queued work waits for something that only time brings, such as the end of a
+    /// delay or reservation.
     pub fn waits_for_time(&self) -> bool {
         self.waits_for_time
     }
 }
 
-/// Merges two plans, which have no nodes or work in common.
+/// Merges a plan into another one. They have no nodes or work in common.
 fn merge(plan: &mut Plan, queues: Plan) {
     plan.grants.extend(queues.grants);
     plan.vacates.extend(queues.vacates);

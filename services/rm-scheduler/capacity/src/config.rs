@@ -61,10 +61,10 @@ impl At {
     }
 }
 
-/// Most faults reported; more have one common cause.
+/// Maximum number of reported faults. A larger number usually has one common cause.
 const MAX_FAULTS: usize = 200;
 
-/// All faults, sorted by position.
+/// Parses and validates a document. Otherwise returns all faults, sorted by position.
 pub fn read(document: &Value) -> Result<Queues, Vec<Fault>> {
     let mut faults = Faults::default();
     let document = document::read(document, &mut faults);

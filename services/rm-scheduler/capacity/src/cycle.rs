@@ -70,7 +70,7 @@ fn put_app_aside(round: &mut RoundState, app: usize, why: Why) {
     round.apps[app].aside = Some(why);
 }
 
-/// Counts failed placements of an application for its back-off.
+/// Counts failed placements of an application, which determine its back-off.
 fn count_failure(round: &mut RoundState, app: usize, queue: usize) {
     let settings = round.tree.entries[queue].settings;
     let it = &mut round.apps[app];

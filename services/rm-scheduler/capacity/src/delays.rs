@@ -11,7 +11,7 @@ pub(crate) const MIN_WAIT_MS: u64 = 2_000;
 /// Milliseconds after a failed preemption before the next attempt for the same work.
 pub(crate) const RETRY_MS: u64 = 15_000;
 
-/// All delays of the queues.
+/// Returns all delays of the queues.
 pub fn delays(queues: &Queues) -> BTreeSet<u64> {
     let mut all = BTreeSet::from([
         MIN_WAIT_MS,

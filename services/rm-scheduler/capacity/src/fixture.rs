@@ -52,7 +52,7 @@ pub fn queued(demand: &mut Demand) -> &mut Queued {
 }
 
 impl Fixture {
-    /// One pool with the queues of the document; memory is in bytes.
+    /// Creates one pool with the queues of the document. Memory is in bytes.
     pub fn from_queues(document: &Value) -> Self {
         let mut snapshot = Snapshot::empty();
         snapshot.now = Timestamp::from_unix_ms(1_000_000);
@@ -120,14 +120,15 @@ impl Fixture {
         demand
     }
 
-    /// Adds a part of a gang, with the least number of processes. The gang is its application.
+    /// Adds a part of a gang, with its least number of processes. Its application has the name of
+    /// the gang.
     pub fn add_part(&mut self, id: &str, queue: &str, gang: Gang, vcore: u64) {
         let demand = self.add_processes(id, queue, gang.min, vcore);
         queued(demand).application = Some(gang.name.clone());
         queued(demand).gang = Some(gang);
     }
 
-    /// Ends the oldest processes of this work by themselves.
+    /// Removes the oldest processes of this work, as if they had ended by themselves.
     pub fn end(&mut self, id: &str, count: usize) {
         let held = self.snapshot.allocations.iter();
         let mine = held.filter(|(_, held)| held.work.as_str() == id);
@@ -137,7 +138,7 @@ impl Fixture {
         }
     }
 
-    /// Space reserved for a gang: processes of all parts, by node.
+    /// Returns the nodes reserved for a gang, with the number of processes of all parts.
     pub fn reserved_space(&self) -> Vec<(&str, u64)> {
         let carried = self.snapshot.carried.queues.get(POOL);
         let nodes = carried
@@ -161,7 +162,7 @@ impl Fixture {
         plan
     }
 
-    /// One round; vacated allocations are gone after it.
+    /// Runs one round. Vacated allocations have left after it.
     pub fn step(&mut self) -> Plan {
         let plan = self.plan();
         self.carry_out(&plan);
@@ -211,7 +212,7 @@ impl Fixture {
         panic!("the plan never stabilizes");
     }
 
-    /// Number of allocations that stay.
+    /// Returns the number of the work's allocations that stay.
     pub fn has(&self, id: &str) -> usize {
         let held = self.snapshot.allocations.values();
         held.filter(|it| it.work.as_str() == id && !it.leaving)

@@ -59,7 +59,7 @@ impl FutureNode {
         }
     }
 
-    /// Free space after all vacated allocations have left.
+    /// Computes the free space after all vacated allocations have left.
     pub fn soon(round: &RoundState, occupancy: &Occupancy, node: usize) -> Self {
         let mut future = Self::empty(round, node);
         let node_state = &round.nodes.node_states[node];
@@ -78,8 +78,8 @@ impl FutureNode {
         future
     }
 
-    /// Free space after everything has left that ends by itself, such as jobs. Processes of
-    /// services, fixed work, work of other planners and of this application stay.
+    /// Computes the free space after everything has left that ends by itself, such as jobs.
+    /// Processes of services, fixed work, work of other planners and work of this application stay.
     pub fn at_last(round: &RoundState, occupancy: &Occupancy, node: usize, app: usize) -> Self {
         let mut future = Self::empty(round, node);
         let stays = |item: usize| {
@@ -100,8 +100,8 @@ impl FutureNode {
         future
     }
 
-    /// Tightness of a node: how often the needed resources would still fit afterwards, by the
-    /// scarcest type, in thousandths. They must fit.
+    /// Returns how often the needed resources would still fit after they are placed, in
+    /// thousandths. The scarcest type decides. The resources must fit.
     pub fn left(&self, needed: &[u64]) -> u64 {
         let all = self.used.iter().zip(&self.capacity).zip(needed);
         let requested = all.filter(|(_, needed)| **needed > 0);
@@ -144,7 +144,7 @@ impl FutureNode {
         all.all(|fits| fits) && self.has_gpus(needed[3])
     }
 
-    /// Free thousandths of each gpu.
+    /// Returns the free thousandths of each gpu.
     fn free_gpus(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let devices = 0..self.capacity[3].div_ceil(GPU_MILLI);
         devices.map(|gpu| {

@@ -1,6 +1,6 @@
 //! Places gangs, all or nothing: each part gets its least number of processes within all limits, or
-//! none gets any. Two gangs that each fit alone therefore never block each other with half-placed
-//! parts.
+//! no part gets any. Two gangs that each fit alone therefore never block each other with
+//! half-placed parts.
 
 use hayward_rm_scheduler_domain::snapshot::queues::GangReservation;
 
@@ -17,8 +17,8 @@ enum NodeChoice<'k> {
 
 /// Places all missing processes of a gang, or none.
 ///
-/// Reserved space was found by packing, so that packing is tried first. If the sort policy scatters
-/// the processes so that the gang does not fit, the tightest nodes are used instead.
+/// Packing found the reserved space, so packing is tried first. If the sort policy scatters the
+/// processes so that the gang does not fit, the tightest nodes are used instead.
 pub(crate) fn place(
     round: &mut RoundState,
     item: usize,
@@ -81,7 +81,7 @@ fn attempt(round: &mut RoundState, parts: &[usize], choice: NodeChoice) -> Optio
     None
 }
 
-/// Reserved nodes of a part, one entry per process.
+/// Returns the reserved nodes of a part, with one entry per process.
 fn reserved_nodes(round: &RoundState, part: usize, reserved: &GangReservation) -> Vec<usize> {
     let mut nodes = Vec::new();
     for (name, works) in &reserved.nodes {
@@ -93,14 +93,14 @@ fn reserved_nodes(round: &RoundState, part: usize, reserved: &GangReservation) -
     nodes
 }
 
-/// True when one more process of the part fits there.
+/// Returns true if one more process of the part fits on the node.
 fn is_free(round: &RoundState, part: usize, node: usize) -> bool {
     let node_state = &round.nodes.node_states[node];
     let open = node_state.node.is_schedulable() && !node_state.reserved;
     open && node_state.fits(round.vector(part)) && round.suits(part, node)
 }
 
-/// Node with the least remainder of its scarcest resource.
+/// Finds the node that would have the least left of its scarcest resource.
 fn tightest(round: &RoundState, part: usize) -> Result<usize, Why> {
     let vector = round.vector(part);
     let left = |at: &usize| {

@@ -1,8 +1,8 @@
 //! Gangs that can never start, because they exceed their queue, the limit of their user or all
 //! nodes. The answer has the largest number of processes that could start.
 //!
-//! Only certain limits count: each part on its own, and all parts against the sum of the nodes.
-//! Packings of mixed parts are not tried.
+//! Only certain contradictions are found. Each part is tested on its own, and all parts together
+//! against the sum of the nodes. Packings of mixed parts are not tried.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,8 @@ pub(crate) struct Impossible {
     feasible: u64,
 }
 
-/// The narrowest limit that the gang of this work item exceeds; none if it may start one day.
+/// Returns the exceeded limit that allows the fewest processes, or `None` if the gang may start one
+/// day.
 pub(crate) fn impossible_gang(round: &RoundState, item: usize) -> Option<Impossible> {
     let it = &round.items[item];
     let app = &round.apps[it.app];
@@ -57,7 +58,7 @@ struct Limits<'b, 'a> {
 }
 
 impl Limits<'_, '_> {
-    /// A resource of which the gang needs more than the limit.
+    /// Returns a resource that the gang needs more of than the limit allows.
     fn over(&self, max: &Sparse, owner: &str) -> Option<Impossible> {
         let over = self.needs.exceeded(max)?;
         let resource = match self.round.dims.name(over.dim) {
@@ -84,7 +85,7 @@ impl Limits<'_, '_> {
         })
     }
 
-    /// One part alone on all its allowed nodes, as if they were empty.
+    /// Tests one part alone on all its allowed nodes, as if they were empty.
     fn nodes(&self, part: &PartNeeds) -> Option<Impossible> {
         let node_states = &self.round.nodes.node_states;
         let sum = |nodes: &mut dyn Iterator<Item = usize>| {
@@ -112,7 +113,7 @@ impl Limits<'_, '_> {
     }
 }
 
-/// Parts with named nodes, together on those nodes.
+/// Tests all parts that name nodes, together on those nodes.
 fn named(round: &RoundState, needs: &GangNeeds) -> Option<Impossible> {
     let mut nodes: BTreeSet<usize> = BTreeSet::new();
     let mut items = Vec::new();

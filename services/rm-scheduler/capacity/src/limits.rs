@@ -1,8 +1,8 @@
 //! Limits of users and groups, on every level of the tree.
 //!
-//! A gate is the limit of one user or one group in one queue; an application must pass all gates of
-//! its path. One group of the user counts: the first one, from the leaf to the root, that has an
-//! entry.
+//! A gate is the limit of one user or one group in one queue. An application must pass all gates of
+//! its path. Only one group of the user counts: the first one, from the leaf to the root, that has
+//! a limit.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -35,7 +35,7 @@ impl fmt::Display for GateOwner {
 #[derive(Clone, Copy)]
 pub(crate) struct LimitSubject<'a> {
     pub user: &'a str,
-    /// Absent if the user has no group with limits.
+    /// Name of the group that counts. `None` if the user has no group with limits.
     pub group: Option<&'a str>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    /// All gates that an application in this queue must pass.
+    /// Returns all gates that an application in this queue must pass.
     pub fn for_subject(
         &mut self,
         tree: &Tree,
@@ -117,8 +117,8 @@ fn limits_of<'a>(tree: &Tree<'a>, queue: usize) -> &'a [Limit] {
     config.map_or(&[][..], |queue| &queue.limits[..])
 }
 
-/// Group that counts for an application in this queue. An earlier choice stays as long as a limit
-/// names the group.
+/// Returns the group that counts for an application in this queue. An earlier choice stays in force
+/// while a limit names the group.
 pub(crate) fn group_of<'a>(
     tree: &Tree<'a>,
     queue: usize,

@@ -16,32 +16,33 @@ use hayward_vocabulary::{NodeName, Size};
 use crate::resource_vec::{ResourceTypes, Sparse, Vector, add, take};
 
 const SCALE: u128 = 1 << 32;
-/// An index is built after walks over this part of all nodes.
+/// Divisor of the number of nodes: an index is built once the walks have visited this part of them.
 const INDEX_AFTER: usize = 4;
 
 pub(crate) struct NodeState<'a> {
     pub name: &'a NodeName,
     pub node: &'a Node,
     pub capacity: Vector,
-    /// Usage, including allocations that leave.
+    /// Usage, including allocations that are leaving.
     pub used: Vector,
-    /// Part of the usage that leaves.
+    /// Part of the usage that is leaving.
     pub going: Vector,
     /// Thousandths in use per gpu.
     gpus: Vec<u64>,
-    /// True when only reserved work may be placed here.
+    /// True if only reserved work may be placed here.
     pub reserved: bool,
-    /// Resources reserved for a gang; empty without one.
+    /// Resources reserved for a gang. Empty if there is no such reservation.
     pub reserved_amounts: Vector,
     key: Option<u64>,
 }
 
-/// Work items of one size.
+/// Size that work items have in common, with the index of the nodes that it fits on.
 pub(crate) struct Shape {
     pub order: u64,
     pub size: Size,
     pub vector: Vector,
-    /// Number of such processes on all nodes when empty; computed on first use.
+    /// Number of processes of this size that all nodes could hold if they were empty. Computed on
+    /// first use.
     pub most: OnceCell<u64>,
     steps: usize,
     index: Option<Index>,
@@ -63,7 +64,7 @@ impl Shape {
 struct Index {
     places: BTreeSet<(u64, usize)>,
     keys: BTreeMap<usize, u64>,
-    /// Number of changes already applied.
+    /// Number of entries of `Nodes::changed` that are already applied.
     seen: usize,
 }
 
@@ -129,7 +130,7 @@ impl<'a> Nodes<'a> {
         self.order = places.into_iter().collect();
     }
 
-    /// Score of a node in units of 2^-32; equal scores sort by name.
+    /// Returns the score of a node in units of 2^-32. Nodes with equal scores are sorted by name.
     pub fn usage(&self, node_state: &NodeState) -> u64 {
         let (mut sum, mut weights) = (0_u128, 0_u128);
         for (at, weight) in &self.weights {
@@ -207,7 +208,7 @@ impl<'a> Nodes<'a> {
         self.changed.push(at);
     }
 
-    /// First node in order with free space that satisfies `suits`.
+    /// Returns the first node in order that has free space and satisfies `suits`.
     pub fn first(&self, shape: &mut Shape, suits: impl Fn(usize) -> bool) -> Option<usize> {
         if shape.index.is_none() {
             let patience = self.node_states.len() / INDEX_AFTER;
@@ -263,20 +264,20 @@ impl<'a> Nodes<'a> {
         index.seen = self.changed.len();
     }
 
-    /// Sort key of a node by the policy.
+    /// Returns the sort key of a node.
     pub fn rank(&self, at: usize) -> (u64, usize) {
         (self.key(&self.node_states[at]), at)
     }
 }
 
 impl NodeState<'_> {
-    /// Checks free space besides the reservation of a gang.
+    /// Checks whether the process fits without using space reserved for a gang.
     pub fn fits(&self, needed: &[u64]) -> bool {
         self.has_free_space(needed) && (self.reserved_amounts.is_empty() || self.spares(needed))
     }
 
-    /// Fragmented gpus may leave no whole one free, so on nodes with reserved gpus other work gets
-    /// none.
+    /// Checks that enough remains for the reservation of a gang. On nodes with reserved gpus other
+    /// work gets no gpu, because fragmented gpus may leave no whole one free.
     fn spares(&self, needed: &[u64]) -> bool {
         let taken = self.used.iter().zip(&self.reserved_amounts);
         let mut requested = needed.iter().zip(&self.capacity).zip(taken);
@@ -294,7 +295,7 @@ impl NodeState<'_> {
         all.all(|fits| fits) && self.has_gpus(needed[3])
     }
 
-    /// Checks whether the empty node could hold it.
+    /// Checks whether the node could hold the process if it were empty.
     pub fn could_hold(&self, needed: &[u64]) -> bool {
         needed
             .iter()
@@ -302,7 +303,7 @@ impl NodeState<'_> {
             .all(|(needed, most)| needed <= most)
     }
 
-    /// Number of such processes on the empty node.
+    /// Returns the number of such processes that the node could hold if it were empty.
     pub fn capacity_for(&self, needed: &[u64]) -> u64 {
         let pairs = needed.iter().zip(&self.capacity);
         let times = pairs.filter_map(|(each, has)| has.checked_div(*each));
@@ -323,7 +324,7 @@ impl NodeState<'_> {
         }
     }
 
-    /// The fullest gpus that still fit. They must exist.
+    /// Chooses the fullest gpus that still fit. They must exist.
     pub fn choose_gpus(&self, milli: u64) -> Vec<u64> {
         let (count, part) = (milli.div_ceil(GPU_MILLI), milli.min(GPU_MILLI));
         if count == 0 {

@@ -46,8 +46,8 @@ impl PartialEq for Fraction {
 
 impl Eq for Fraction {}
 
-/// Share of a queue among its siblings: the largest fraction of use over all resource types.
-/// `whole` is the guarantee, or else the maximum.
+/// Returns the share of a queue among its siblings: the largest used fraction over all resource
+/// types. `whole` is the guarantee, or the maximum if there is none.
 pub(crate) fn queue_share(used: &[u64], whole: &[Option<u64>]) -> Fraction {
     let shares = used.iter().zip(whole).skip(1);
     let shares = shares.filter_map(|(used, whole)| match (*used, (*whole)?) {
@@ -58,8 +58,8 @@ pub(crate) fn queue_share(used: &[u64], whole: &[Option<u64>]) -> Fraction {
     shares.max().unwrap_or(Fraction::ZERO)
 }
 
-/// Shares of an application in a fair leaf, largest first. A type without a guarantee counts with
-/// its absolute value and so dominates.
+/// Returns the shares of an application in a fair leaf, the largest first. A type without a
+/// guarantee counts with its absolute amount, so it dominates.
 pub(crate) fn dominant_shares(used: &[u64], guaranteed: &[Option<u64>]) -> Vec<Fraction> {
     let shares = used.iter().zip(guaranteed).skip(1);
     let some = shares.filter(|(used, _)| **used > 0);
@@ -70,8 +70,8 @@ pub(crate) fn dominant_shares(used: &[u64], guaranteed: &[Option<u64>]) -> Vec<F
     shares
 }
 
-/// Sort key of a queue among its siblings; the least is served first. Waiting amounts are compared
-/// type by type in a fixed order, so a strictly larger amount sorts apart.
+/// Sort key of a queue among its siblings. The queue with the least key is served first. Waiting
+/// amounts are compared type by type in a fixed order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueKey {
     first: Key,

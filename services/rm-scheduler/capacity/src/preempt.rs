@@ -1,12 +1,13 @@
-//! Preemption: work of queues under their guarantee takes from queues over theirs.
+//! Preemption: queues under their guarantee take space from queues over theirs.
 //!
-//! An attempt is simulated first: it finds a node, the victims on it, and victims elsewhere if
-//! queues are short too. It is then carried out as a whole or not at all, and the node is reserved
+//! An attempt is simulated first. It finds a node, the victims on it, and victims on other nodes if
+//! queues lack quota too. It is then carried out as a whole or not at all, and the node is reserved
 //! for the work. For a gang the attempt covers all its missing processes ([`gangs`]).
 //!
 //! Invariants:
 //!
-//! * A victim is never in the own queue of the work, of higher priority, or outside its fence.
+//! * A victim is never in the same queue as the work, never of higher priority, and never outside
+//! the fence.
 //! * No queue falls below its guarantee.
 //! * There are no more victims than needed, and none when waiting is enough.
 
@@ -37,18 +38,18 @@ use victims::{Choice, VictimSearch};
 
 pub(crate) use quota::enforce;
 
-/// Most attempts per leaf and round.
+/// Maximum number of attempts per leaf and round.
 const MAX_ATTEMPTS: u64 = 10;
 
 /// Needs of one process, or of all missing processes of a gang.
 pub(super) struct PreemptionRequest {
-    /// For a gang, its part of the lowest priority.
+    /// Index of the work item. For a gang, its part of the lowest priority.
     pub item: usize,
     pub leaf: usize,
-    /// Victims must be below this queue.
+    /// Index of the queue that all victims must be below.
     pub fence: usize,
     pub vector: Vector,
-    /// Resources that queues on the path lack, besides free space on a node.
+    /// Resources by which queues on the path would exceed their maxima.
     pub short: Vector,
 }
 
@@ -68,7 +69,8 @@ pub(crate) fn run(round: &mut RoundState) {
     }
     let guarantees = Guarantees::new(round);
     let mut tried: BTreeMap<usize, u64> = BTreeMap::new();
-    // After a failure, equal work would fail too, because usage shrinks only by victims.
+    // After a failed attempt equal work would fail too, because usage shrinks only when victims are
+    // taken.
     let mut hopeless: BTreeSet<(usize, usize, i32)> = BTreeSet::new();
     for item in round.aside.clone() {
         let Some(leaf) = round.queue_of(item) else {
@@ -106,7 +108,7 @@ pub(crate) fn run(round: &mut RoundState) {
     }
 }
 
-/// Preconditions that do not depend on guarantees.
+/// Checks the preconditions that do not depend on guarantees.
 fn may_try(round: &RoundState, item: usize) -> bool {
     let it = &round.items[item];
     let queue_state = round.queue_of(item).map(|queue| &round.tree.entries[queue]);
@@ -123,13 +125,13 @@ fn may_try(round: &RoundState, item: usize) -> bool {
         && round.snapshot.now.ms_since(it.waits_since) >= delay
 }
 
-/// True if victims left for it recently and it did not start.
+/// Returns true if victims left for this work recently and it did not start.
 fn left_in_vain(round: &RoundState, work: &WorkId) -> bool {
     let lapsed = round.carried.lapsed.get(work);
     lapsed.is_some_and(|until| *until > round.snapshot.now)
 }
 
-/// Missing processes without reserved space.
+/// Returns the number of missing processes without reserved space.
 fn unreserved(round: &RoundState, item: usize) -> u64 {
     let it = &round.items[item];
     let all = round.carried.reservations.values();
@@ -168,8 +170,9 @@ fn attempt(
     }
 }
 
-/// The nearest ancestor with a fence, at its maximum, or with an exhausted guarantee, and what
-/// maxima lack from there up. Space with victims counts as used.
+/// Returns the nearest ancestor that has a fence, is at its maximum, or has an exhausted guarantee.
+/// Also returns the amounts that would exceed the maxima on the path. Space that victims are
+/// freeing counts as used.
 fn fence(
     round: &RoundState,
     guarantees: &Guarantees,
@@ -205,7 +208,7 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, choice: &Choice) 
     let name = round.nodes.node_states[choice.node].name.clone();
     let queue = &round.tree.entries[request.leaf].path.clone();
     for victim in &choice.victims {
-        // The victim's user reads this text, so it names no other work; the receipt does (S12).
+        // The victim's user reads this text, so it names no other work. The receipt does (S12).
         let detail = if round.held[*victim].node == Some(choice.node) {
             format!("the guarantee of queue {queue} entitles its work to the space on node {name}")
         } else {

@@ -44,7 +44,7 @@ fn no_plan_overcommits_and_each_depends_on_the_snapshot_only() {
     });
 }
 
-/// The live checks of a running fleet hold for every pool.
+/// The checks that also run in a live fleet hold for every pool.
 #[test]
 fn the_live_checks_hold_in_every_round() {
     each_pool(|seed, fixture, random| {
@@ -136,7 +136,7 @@ fn a_carried_out_plan_leaves_nothing_to_do() {
     });
 }
 
-/// Work within a guarantee is served before any borrowing, other things equal.
+/// Work within a guarantee is served before work that borrows, if all else is equal.
 #[test]
 fn guaranteed_work_is_served_before_borrowing() {
     for seed in 0..POOLS {
@@ -202,7 +202,7 @@ fn gang_reservations_change_nothing_without_gangs() {
             }
             let plan = fixture.plan();
             let mut hashed = plan.clone();
-            // Texts are no part of the digest.
+            // Texts are not part of the digest.
             for verdict in hashed.verdicts.values_mut() {
                 verdict.detail = String::new();
             }
@@ -220,7 +220,7 @@ fn gang_reservations_change_nothing_without_gangs() {
     assert_eq!(format!("{digest:016x}"), "d5014a5d16c45387");
 }
 
-/// Group limits were charged differently then.
+/// Removes group limits, which were charged differently before gang reservations existed.
 fn without_groups(queue: &mut Queue) {
     queue.limits.retain(|limit| limit.groups.is_empty());
     queue.children.values_mut().for_each(without_groups);

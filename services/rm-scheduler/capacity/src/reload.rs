@@ -17,29 +17,29 @@ pub struct Reload {
     pub changes: Vec<Change>,
 }
 
-/// By full path.
+/// A change of one queue, named by its full path, or of the whole pool.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     Created(String),
-    /// Its configuration changed.
+    /// The configuration of the queue changed.
     Changed(String),
-    /// A created queue is now configured.
+    /// A queue that an application had created is now configured.
     Adopted(String),
-    /// No longer configured; its work continues.
+    /// The queue is no longer configured. Its work continues.
     Draining(String),
     /// A draining queue takes applications again.
     Revived(String),
     Removed(String),
-    /// Rules, node order or preemption of the whole pool.
+    /// Rules, node order or preemption of the whole pool changed.
     Pool,
 }
 
-/// Merges a new configuration. `used` holds the full paths of leaves with applications; `now` is
+/// Merges a new configuration. `used` contains the full paths of leaves with applications. `now` is
 /// the time of the change.
 ///
 /// # Errors
-/// When a used leaf would become a parent, or a used parent a leaf.
+/// Fails if a used leaf would become a parent, or a used parent a leaf.
 pub fn reload(
     old: &Queues,
     new: &Queues,
@@ -72,7 +72,7 @@ pub fn reload(
     Ok(reload)
 }
 
-/// Removes drained queues without applications; none if there are no such queues.
+/// Removes drained queues without applications. Returns `None` if there are no such queues.
 pub fn swept(queues: &Queues, used: &BTreeSet<String>) -> Option<Queues> {
     fn sweep(path: &str, queue: &mut Queue, used: &BTreeSet<String>) -> bool {
         let mut found = false;
@@ -166,7 +166,7 @@ impl Merge<'_> {
         }
     }
 
-    /// The draining remainder of a removed queue.
+    /// Returns the part of a removed queue that must drain, or `None` if it is unused.
     fn drained(&mut self, path: &str, queue: &Queue) -> Option<Queue> {
         if !self.is_used(path) {
             self.changes.push(Change::Removed(path.to_owned()));

@@ -15,7 +15,7 @@ use crate::{
     round_state::{RoundState, Why},
 };
 
-/// At most one node in this many is reserved, and at least one.
+/// Divisor of the number of nodes: at most this part of them is reserved, but at least one node.
 const MAX_RESERVED_ONE_IN: usize = 10;
 
 /// A reservation that is still active.
@@ -48,7 +48,7 @@ pub(crate) fn serve(round: &mut RoundState) {
     }
 }
 
-/// Active reservations: those with victims first, then the oldest.
+/// Returns the active reservations: those with victims first, then the oldest.
 fn active_reservations(round: &mut RoundState) -> Vec<ActiveReservation> {
     let mut reserved: Vec<(NodeName, Reservation)> =
         std::mem::take(&mut round.carried.reservations)
@@ -93,7 +93,8 @@ fn is_possible(round: &RoundState, item: usize, node: usize) -> bool {
         && round.queue_of(item).is_some()
 }
 
-/// A reservation with victims has a second lifetime while they leave: ending it would waste them.
+/// Returns true if the reservation has ended. One with victims has a second lifetime while they
+/// leave, because ending it would waste them.
 fn has_ended(round: &RoundState, item: usize, node: usize, reservation: &Reservation) -> bool {
     let lifetime = round.queues.reservation_ms;
     let age = round.snapshot.now.ms_since(reservation.since);
@@ -101,7 +102,7 @@ fn has_ended(round: &RoundState, item: usize, node: usize, reservation: &Reserva
     age >= lifetime && (age >= lifetime.saturating_mul(2) || !longer())
 }
 
-/// After a failed reservation with victims, the pause is twice as long.
+/// Marks the reservation as lapsed. If it had victims, the pause is twice as long.
 fn lapse(round: &mut RoundState, reservation: Reservation) {
     let again = u64::from(reservation.cleared) * round.queues.reservation_ms;
     let now = round.snapshot.now;
@@ -111,8 +112,8 @@ fn lapse(round: &mut RoundState, reservation: Reservation) {
         .insert(reservation.work, now.plus_ms(again));
 }
 
-/// True while an allocation leaves one of these nodes, or a queue that limits this work by its
-/// maximum.
+/// Returns true while an allocation is leaving one of these nodes, or a queue with a maximum that
+/// limits this work.
 pub(crate) fn is_awaited(
     round: &RoundState,
     item: usize,
@@ -169,7 +170,7 @@ fn may_start(round: &RoundState, item: usize, node: usize, cleared: bool) -> boo
         && round.nodes.node_states[node].fits(vector)
 }
 
-/// Forgets expired state.
+/// Drops expired state.
 fn forget(round: &mut RoundState, now: Timestamp) {
     let recent = |at: &Timestamp, ms: u64| now.ms_since(*at) < ms;
     let (lifetime, cooldown) = (
@@ -201,8 +202,8 @@ pub(crate) fn renew(round: &mut RoundState) {
         return give(round, None);
     };
     // A gang may need nodes reserved for other work. Work that waited longer gets its node first,
-    // once; then no further node is reserved until the gang has its own. Otherwise single items
-    // would starve the gang (I23).
+    // but only once. Then no further node is reserved until the gang has its own, otherwise single
+    // items would starve the gang (I23).
     if waits.is_none() {
         give(round, Some(next.since));
     }
@@ -213,7 +214,7 @@ pub(crate) fn renew(round: &mut RoundState) {
     }
 }
 
-/// Drops surplus reservations; those with victims stay longest.
+/// Drops surplus reservations. Those with victims are dropped last.
 fn trim(round: &mut RoundState) {
     let mut left: BTreeMap<usize, u64> = BTreeMap::new();
     let reservations = std::mem::take(&mut round.carried.reservations);
@@ -231,15 +232,15 @@ fn trim(round: &mut RoundState) {
     round.carried.reservations = reservations.into_iter().collect();
 }
 
-/// Reserves a node for each waiting application; with `until`, only for work waiting since before
-/// it.
+/// Reserves a node for each waiting application. With `until`, only work that has waited since
+/// before that time gets one.
 fn give(round: &mut RoundState, until: Option<Timestamp>) {
     let most = (round.nodes.node_states.len() / MAX_RESERVED_ONE_IN).max(1);
     let mut has: Vec<bool> = vec![false; round.apps.len()];
     for reservation in round.carried.reservations.values() {
         has[round.items[round.item_of[&reservation.work]].app] = true;
     }
-    // Sizes that no node could hold, for work that may use any node.
+    // For each size, true if no node could hold it. Applies to work that may use any node.
     let mut never: Vec<bool> = vec![false; round.shapes.len()];
     for item in round.aside.clone() {
         let it = &round.items[item];
@@ -266,7 +267,7 @@ fn give(round: &mut RoundState, until: Option<Timestamp>) {
     }
 }
 
-/// The node that lacks the least for this work.
+/// Returns the node that lacks the least for this work.
 fn nearest(round: &RoundState, item: usize) -> Option<usize> {
     let vector = round.vector(item);
     let could = |at: &usize| {
@@ -302,7 +303,7 @@ fn reserve_node(round: &mut RoundState, item: usize, node: usize) {
 }
 
 /// Reserves a node with victims, or adds one more process to it. A reservation without victims for
-/// the same work is converted; its start stays.
+/// the same work is converted, and its start stays.
 pub(crate) fn reserve_with_victims(round: &mut RoundState, item: usize, node: usize) {
     let name = round.nodes.node_states[node].name;
     match round.carried.reservations.get_mut(name) {
@@ -318,7 +319,7 @@ pub(crate) fn reserve_with_victims(round: &mut RoundState, item: usize, node: us
     round.keep_apart(item, node);
 }
 
-/// First node reserved with victims, by work item.
+/// Returns the first node reserved with victims, by work item.
 pub(crate) fn cleared_nodes(round: &RoundState) -> BTreeMap<usize, usize> {
     let cleared = round
         .carried
@@ -333,14 +334,14 @@ pub(crate) fn cleared_nodes(round: &RoundState) -> BTreeMap<usize, usize> {
     cleared.rev().collect()
 }
 
-/// Nodes reserved for other work.
+/// Returns the nodes reserved for other work.
 pub(crate) fn reserved_nodes(round: &RoundState) -> Vec<usize> {
     let node_states = round.nodes.node_states.iter().enumerate();
     let reserved = node_states.filter(|(_, it)| it.reserved || !it.reserved_amounts.is_empty());
     reserved.map(|(node, _)| node).collect()
 }
 
-/// Reserved nodes on which the process would otherwise fit now.
+/// Returns the reserved nodes on which the process would otherwise fit now.
 pub(crate) fn blocking_reservations(
     round: &RoundState,
     item: usize,

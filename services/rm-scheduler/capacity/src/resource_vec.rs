@@ -1,5 +1,5 @@
 //! Resources as dense vectors with one position per resource type of a pool. The first position is
-//! the number of quanta, which nodes have and no queue limits.
+//! the number of quanta. Nodes have quanta, but queues do not limit them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ const GPU: usize = 3;
 
 /// Amounts by position.
 pub(crate) type Vector = Vec<u64>;
-/// Limits by position; absent means unlimited.
+/// Limits by position. `None` means unlimited.
 pub(crate) type Sparse = Vec<Option<u64>>;
 
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub(crate) struct ResourceTypes {
 }
 
 impl ResourceTypes {
-    /// `extras` are resource types besides those that every size has.
+    /// Creates the types of a pool. `extras` are types that not every size has.
     pub fn new(extras: &BTreeSet<&str>) -> Self {
         let known = [ORDER, "memory", "vcore", "gpu"];
         let mut names: Vec<String> = known.map(str::to_owned).into();
@@ -104,7 +104,7 @@ pub(crate) fn times(vector: &[u64], count: u64) -> Vector {
     vector.iter().map(|it| it.saturating_mul(count)).collect()
 }
 
-/// Position of the first exceeded limit. A type that is not needed is never exceeded.
+/// Returns the position of the first exceeded limit. A type that is not needed is never exceeded.
 pub(crate) fn over(max: &[Option<u64>], used: &[u64], needed: &[u64]) -> Option<usize> {
     let all = max.iter().zip(used).zip(needed).enumerate();
     all.filter(|(_, (_, needed))| **needed > 0)
@@ -114,7 +114,7 @@ pub(crate) fn over(max: &[Option<u64>], used: &[u64], needed: &[u64]) -> Option<
         .map(|(at, _)| at)
 }
 
-/// True when both need some of the same type.
+/// Returns true if both need some of the same type.
 pub(crate) fn share_a_type(a: &[u64], b: &[u64]) -> bool {
     a.iter().zip(b).skip(1).any(|(a, b)| *a > 0 && *b > 0)
 }

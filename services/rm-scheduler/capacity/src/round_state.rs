@@ -49,7 +49,7 @@ pub(crate) struct RoundState<'a> {
     pub whole: Vector,
     /// Denominator of a queue's share, by queue.
     pub denominators: Vec<Sparse>,
-    /// Nodes of work in anti-affinity groups, by group.
+    /// Anti-affinity groups, each with its work and the nodes of that work.
     apart: BTreeMap<&'a WorkId, Vec<(&'a WorkId, &'a NodeName)>>,
     pub placed: Vec<Placed>,
     pub vacates: BTreeMap<AllocationId, Vacate>,
@@ -66,7 +66,7 @@ pub(crate) struct App<'a> {
     pub queue: Result<usize, Refusal>,
     pub user: &'a str,
     pub groups: &'a [String],
-    /// Group of the user that provides the limits; absent without one.
+    /// Group of the user that provides the limits. `None` if there is none.
     pub group: Option<&'a str>,
     pub submitted: Timestamp,
     /// Work items of the application by priority, then age, then id.
@@ -92,7 +92,7 @@ pub(crate) struct WorkItem<'a> {
     pub wanted: u64,
     pub placed: u64,
     pub waits_since: Timestamp,
-    /// True when it may use any node.
+    /// True if the work may use any node.
     pub anywhere: bool,
     pub why: Option<Why>,
 }
@@ -102,8 +102,8 @@ impl WorkItem<'_> {
         self.wanted.saturating_sub(self.has + self.placed)
     }
 
-    /// True for a part of a gang that starts with the others or not at all. A part without a least
-    /// number is placed process by process.
+    /// Returns true for a part of a gang that starts with the others or not at all. A part without
+    /// a least number is placed process by process.
     pub fn starts_whole(&self) -> bool {
         let gang = self.queued.gang.as_ref();
         gang.is_some_and(|gang| gang.min > 0)
@@ -159,7 +159,7 @@ pub(crate) struct HeldAllocation<'a> {
     pub allocation: &'a Allocation,
     pub node: Option<usize>,
     pub item: Option<usize>,
-    /// Absent when it is in no queue.
+    /// Index of its queue. `None` if it is in no queue.
     pub queue: Option<usize>,
     pub vector: Vector,
     pub leaves: bool,
@@ -181,7 +181,7 @@ impl RoundState<'_> {
         app.queue.as_ref().ok().copied()
     }
 
-    /// Next work item of the application that is neither placed nor aside.
+    /// Returns the next work item of the application that is neither placed nor aside.
     pub fn head(&mut self, app: usize) -> Option<usize> {
         let app = &mut self.apps[app];
         if app.aside.is_some() || app.queue.is_err() {
@@ -203,7 +203,7 @@ impl RoundState<'_> {
         self.find_node(item).ok_or(Why::NoNode)
     }
 
-    /// Best node with free space for one more process.
+    /// Returns the best node with free space for one more process.
     fn find_node(&mut self, item: usize) -> Option<usize> {
         let mut shape = std::mem::replace(
             &mut self.shapes[self.items[item].shape],
@@ -230,7 +230,7 @@ impl RoundState<'_> {
         found
     }
 
-    /// Nodes that the work names; absent when it may use any.
+    /// Returns the nodes that the work names, or `None` if it may use any.
     pub fn candidates(&self, item: usize) -> Option<Vec<usize>> {
         let it = &self.items[item];
         if let Some(required) = &it.queued.required_node {
@@ -257,7 +257,8 @@ impl RoundState<'_> {
         self.is_apart_from(item, node, &[])
     }
 
-    /// Checks anti-affinity, with more work assumed placed: items and their nodes.
+    /// Checks anti-affinity as if the processes in `more` were placed. Its entries are pairs of
+    /// item and node.
     pub fn is_apart_from(&self, item: usize, node: usize, more: &[(usize, usize)]) -> bool {
         let it = &self.items[item];
         let Some(apart) = &it.demand.apart else {
@@ -279,7 +280,7 @@ impl RoundState<'_> {
             && others.all(|(_, at)| at != name && (label.is_none() || value(at) != here))
     }
 
-    /// Applies anti-affinity as if the item were placed on the node.
+    /// Records for anti-affinity that the item is placed on the node.
     pub fn keep_apart(&mut self, item: usize, node: usize) {
         let it = &self.items[item];
         if let Some(apart) = &it.demand.apart {
@@ -371,7 +372,7 @@ impl RoundState<'_> {
         self.mark_leaving(held);
     }
 
-    /// The allocation no longer serves its work, and its space is not free yet.
+    /// Marks an allocation that no longer serves its work, and whose space is not free yet.
     fn mark_leaving(&mut self, held: usize) {
         let it = &mut self.held[held];
         if std::mem::replace(&mut it.leaves, true) {

@@ -81,7 +81,7 @@ fn a_queue_gets_no_more_than_its_maximum() {
         assert_eq!(fixture.has("job_1"), 10);
         let pending = &fixture.queue("root.parent.leaf").pending;
         assert_eq!(pending["memory"], 20_000_000);
-        // All ten end; two more remain.
+        // All ten processes end, and two more remain to run.
         fixture.snapshot.allocations.clear();
         fixture
             .snapshot
@@ -219,7 +219,7 @@ fn placement_rules_find_or_create_queues() {
         named("root.testing")
     );
     assert_eq!(class(&rules, ("developer", ""), ""), None);
-    // A full path ignores the parent; a user name is a plain name.
+    // A full path ignores the parent. A user name is a plain name.
     let below = json!({"rule": "user", "create": true});
     let rules = json!([{"rule": "tag", "value": "namespace", "create": true, "parent": below}]);
     let path = "root.teams.blue";

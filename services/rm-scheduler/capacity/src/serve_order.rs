@@ -24,9 +24,9 @@ struct Row {
     priorities: BTreeMap<i32, u64>,
     /// Children of an inner queue.
     children: BTreeSet<QueueKey>,
-    /// Key in its parent; absent while nothing waits in it.
+    /// Key in its parent. `None` while nothing waits in it.
     key: Option<QueueKey>,
-    /// Priority as its parent sees it; absent while nothing waits.
+    /// Priority that its parent sees. `None` while nothing waits in it.
     exported: Option<i32>,
     pending: Vector,
 }
@@ -63,7 +63,7 @@ impl ServeOrder {
         order
     }
 
-    /// The next application to serve.
+    /// Returns the next application to serve.
     pub fn first(&self, round: &RoundState) -> Option<usize> {
         let mut at = ROOT;
         while !round.tree.entries[at].leaf {
@@ -148,13 +148,13 @@ impl ServeOrder {
         }
     }
 
-    /// Priority of a queue as its parent sees it.
+    /// Returns the priority of a queue that its parent sees.
     #[cfg(test)]
     pub fn exported(&self, queue: usize) -> Option<i32> {
         self.rows[queue].exported
     }
 
-    /// Children in serve order.
+    /// Returns the children in serve order.
     #[cfg(test)]
     pub fn children(&self, queue: usize) -> Vec<usize> {
         let keys = self.rows[queue].children.iter();

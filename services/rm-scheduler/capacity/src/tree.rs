@@ -16,7 +16,7 @@ pub(crate) struct QueueState<'a> {
     pub path: String,
     pub parent: Option<usize>,
     pub children: BTreeMap<String, usize>,
-    /// Absent for a created queue.
+    /// Configuration of the queue. `None` for a queue that an application created.
     pub config: Option<&'a Queue>,
     pub leaf: bool,
     pub draining: bool,
@@ -46,7 +46,7 @@ pub(crate) struct QueueSettings {
     pub backoff_ms: u64,
     pub preemption_delay_ms: u64,
     pub quota_delay_ms: u64,
-    /// True when its allocations are never preempted.
+    /// True if its allocations are never preempted.
     pub spared: bool,
 }
 
@@ -146,7 +146,8 @@ impl<'a> Tree<'a> {
         at
     }
 
-    /// The queue of this path, else its nearest existing ancestor.
+    /// Returns the queue of this path, or else its nearest existing ancestor. The second value is
+    /// true if the whole path exists.
     pub fn nearest(&self, path: &str) -> (usize, bool) {
         let mut names = path.split('.');
         if names.next() != Some("root") {
@@ -201,7 +202,7 @@ impl<'a> Tree<'a> {
         path.find_map(|at| self.entries[at].config?.template.as_ref())
     }
 
-    /// The path from a queue up to the root.
+    /// Returns the path from a queue up to the root.
     pub fn path(&self, from: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(Some(from), |at| self.entries[*at].parent)
     }
@@ -214,8 +215,8 @@ impl<'a> Tree<'a> {
         (0..self.entries.len()).filter(|at| self.entries[*at].leaf)
     }
 
-    /// Maximum of a queue, used as the denominator of shares without a guarantee; the value nearest
-    /// to the queue applies.
+    /// Returns the maximum of a queue by type. The value nearest to the queue applies. It is the
+    /// denominator of shares without a guarantee.
     pub fn fair_max(&self, at: usize, root: &[u64]) -> Sparse {
         let there = root.iter().map(|amount| (*amount > 0).then_some(*amount));
         let mut most: Sparse = there.collect();
@@ -229,7 +230,7 @@ impl<'a> Tree<'a> {
         most
     }
 
-    /// Remaining maximum over the whole path; absent means unlimited.
+    /// Returns the remaining maximum over the whole path. `None` means unlimited.
     pub fn headroom(&self, at: usize, root: &[u64]) -> Sparse {
         let pairs = root.iter().zip(&self.entries[ROOT].used);
         let mut headroom: Sparse = pairs
@@ -248,8 +249,8 @@ impl<'a> Tree<'a> {
         headroom
     }
 
-    /// Priority as seen from `top`: the offsets of the queues in between are added. A fence
-    /// replaces the priorities behind it.
+    /// Returns the priority that `top` sees, after adding the offsets of the queues in between. A
+    /// fence replaces the priorities below it.
     pub fn priority_below(&self, top: usize, queue: usize, priority: i32) -> i32 {
         let path = self.path(queue).take_while(|at| *at != top);
         path.fold(priority, |priority, at| self.exported(at, priority))
@@ -265,7 +266,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The latest application sets the tags of a created queue.
+/// Time of the latest application by created queue. The latest application sets the tags of the
+/// queue.
 #[derive(Default)]
 pub(crate) struct Tagged(BTreeMap<usize, Timestamp>);
 

@@ -72,7 +72,7 @@ struct Explainer<'b, 'a> {
     cleared: BTreeMap<usize, usize>,
     /// Leaving processes, by node.
     leaving: BTreeMap<usize, u64>,
-    /// Result per size, for work that may use any node.
+    /// Cached verdict per size, for work that may use any node.
     no_node_answers: BTreeMap<usize, Answer>,
     /// Whether a node has free space, per size.
     free_space: BTreeMap<usize, bool>,
@@ -242,7 +242,7 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// One process exceeds the maximum; a smaller one could fit.
+    /// Returns the unblock for a process that exceeds the maximum: a smaller one could fit.
     fn less(&self, dim: usize, quota: &QuotaNumbers) -> Option<Unblock> {
         let unit = self.round.quantum.0.memory_bytes;
         let memory = self.round.dims.name(dim) == "memory" && unit > 0;
@@ -274,7 +274,7 @@ fn quota_text(quota: &QuotaNumbers, resource: &str) -> String {
     format!("{used} of {limit} {resource}, and {needed} more are needed")
 }
 
-/// Text for the reserved part of the usage.
+/// Returns a text for the reserved part of the usage.
 fn reserved_text(reserved: u64, resource: &str) -> String {
     if reserved == 0 {
         return String::new();

@@ -27,7 +27,8 @@ pub struct QueueView {
     pub leaving: Amounts,
     /// Resources of waiting work.
     pub pending: Amounts,
-    /// Remaining resources before a maximum on the path is reached; absent types are unlimited.
+    /// Remaining resources before a maximum on the path is reached. Types that are not listed are
+    /// unlimited.
     pub headroom: Amounts,
     /// Number of applications with allocations.
     pub running_applications: u64,
@@ -38,7 +39,7 @@ pub struct QueueView {
     pub limits: Vec<Limit>,
 }
 
-/// Queues by full path; empty for a pool without queues.
+/// Returns the queues by full path. Empty for a pool without queues.
 pub fn view(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueView> {
     let Some((pool, queues)) = snapshot.queues.get_key_value(pool) else {
         return BTreeMap::new();
@@ -82,7 +83,7 @@ pub fn view(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueView> {
     views.collect()
 }
 
-/// Resources of waiting work, by queue.
+/// Returns the resources of waiting work, by queue.
 fn pending(round: &RoundState) -> Vec<Vector> {
     let mut pending = vec![round.dims.zero(); round.tree.entries.len()];
     for (at, item) in round.items.iter().enumerate() {
@@ -95,7 +96,7 @@ fn pending(round: &RoundState) -> Vec<Vector> {
     pending
 }
 
-/// Number of applications without allocations that wait, by queue.
+/// Returns the number of applications without allocations that wait, by queue.
 fn waiting_applications(round: &RoundState) -> Vec<u64> {
     let mut waiting = vec![0; round.tree.entries.len()];
     for app in round.apps.iter().filter(|app| !app.running) {
@@ -110,7 +111,7 @@ fn waiting_applications(round: &RoundState) -> Vec<u64> {
     waiting
 }
 
-/// Full paths of all leaves with applications.
+/// Returns the full paths of all leaves with applications.
 pub fn used(snapshot: &Snapshot, pool: &str) -> BTreeSet<String> {
     let Some((pool, queues)) = snapshot.queues.get_key_value(pool) else {
         return BTreeSet::new();

@@ -24,7 +24,7 @@ struct Account {
 impl<'a> PreemptionBudget<'a> {
     pub fn new(view: &PoolView<'a>) -> Self {
         let settings = &view.snapshot.tunables.settings;
-        // Fair shares may have no budget; an external program must have one.
+        // Fair shares may have no budget, but an external planner must have one.
         let usual = Settings::default();
         let mut quanta: BTreeMap<&str, u64> = BTreeMap::new();
         for (_, node) in view.nodes() {

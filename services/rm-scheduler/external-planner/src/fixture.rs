@@ -47,7 +47,7 @@ pub fn leave(allocation: &str) -> RequestedVacate {
 }
 
 impl Fixture {
-    /// Nodes `n1` and `n2` of four quanta in `out`, `n3` in `below`, `far` in `other`.
+    /// Creates nodes `n1` and `n2` of four quanta in `out`, `n3` in `below`, and `far` in `other`.
     pub fn new() -> Self {
         let mut snapshot = Snapshot::empty();
         snapshot.now = Timestamp::from_unix_ms(1_000_000);
@@ -111,7 +111,7 @@ impl Fixture {
         self.snapshot.nodes.get_mut(&node_name(name)).unwrap()
     }
 
-    /// A job of `ann` with this many processes of one quantum.
+    /// Adds a job of `ann` with this many processes of one quantum.
     pub fn add_job(&mut self, id: &str, class: &str, processes: u64) -> &mut Demand {
         let later = self.snapshot.demand.len() as u64;
         let demand = Demand {
@@ -170,11 +170,12 @@ impl Fixture {
         plan
     }
 
-    /// Carries out a plan like the services do, but the response stays.
+    /// Carries out a plan like the services do, except that the response stays.
     pub fn carry_out(&mut self, plan: &Plan) {
         self.snapshot.allocations.retain(|_, held| !held.leaving);
         for vacate in &plan.vacates {
-            // An earlier vacated allocation is gone, even if vacated again.
+            // An allocation that was vacated in an earlier round has left, even if it is vacated
+            // again.
             if let Some(held) = self.snapshot.allocations.get_mut(&vacate.allocation) {
                 held.leaving = true;
             }

@@ -17,7 +17,7 @@ pub(crate) fn forced(view: &PoolView) -> Vec<Vacate> {
     for (id, held) in &view.held {
         let node = view.snapshot.nodes.get(&held.node);
         let lost = node.is_none_or(|node| node.lost);
-        // An unreachable node gets a second order, and is then not waited for.
+        // An allocation on a lost node is vacated a second time, and is then not waited for.
         let already_vacated = held.purged || (held.leaving && !lost);
         if let Some((reason, detail)) = reason_to_leave(view, held).filter(|_| !already_vacated) {
             orders.push(Vacate {

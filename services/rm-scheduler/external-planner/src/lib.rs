@@ -8,7 +8,7 @@
 //! together with everything else that is planned.
 //!
 //! Forced vacates (withdrawn work, lost nodes, evacuations) do not depend on the program. Without a
-//! response nothing new is granted.
+//! response no process is granted.
 
 mod budget;
 mod forced_vacates;
@@ -44,7 +44,7 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
         // 2. Forced vacates.
         let leaves = forced_vacates::forced(&view);
         view.leave(&leaves);
-        // 3. Accepted steps of a response that no round has used yet.
+        // 3. Apply the accepted steps of a response that no round has used yet.
         let used = snapshot.carried.outside.get(top).copied();
         let fresh = known.answer.as_ref();
         let fresh = fresh.filter(|it| used.is_none_or(|used| it.number > used));

@@ -1,4 +1,4 @@
-//! One externally planned pool at the begin of a round: its work and allocations.
+//! One externally planned pool at the beginning of a round: its work and allocations.
 
 use std::collections::BTreeMap;
 
@@ -31,16 +31,18 @@ pub(crate) struct WorkItem<'a> {
     pub demand: &'a Demand,
     pub class_name: &'a str,
     pub class: &'a Class,
-    /// Quanta of one process, and its resources unless it gets a whole node.
+    /// Quanta of one process.
     pub order: u64,
+    /// Resources of one process, unless it gets a whole node.
     pub size: Size,
-    /// Processes that stay, including those granted in this round.
+    /// Number of processes that stay, including those granted in this round.
     pub has: u64,
     pub leaving: u64,
 }
 
 impl WorkItem<'_> {
-    /// Work with allocations needs no further check of the allow list.
+    /// Returns true if the work may use its class. Work with allocations needs no check of the
+    /// allow list.
     pub fn may_use_its_class(&self) -> bool {
         let users = &self.class.users;
         let holds = self.has > 0 || self.leaving > 0;
@@ -54,7 +56,7 @@ impl WorkItem<'_> {
         }
     }
 
-    /// Processes that it can use now.
+    /// Returns the number of processes that the work can use now.
     pub fn wanted(&self) -> u64 {
         let demand = self.demand;
         if demand.completing || demand.keeps_what_it_holds {
@@ -136,13 +138,14 @@ impl<'a> PoolView<'a> {
         }
     }
 
-    /// Nodes of this pool and all pools below it.
+    /// Returns the nodes of this pool and of all pools below it.
     pub fn nodes(&self) -> impl Iterator<Item = (&'a NodeName, &'a Node)> {
         let nodes = self.snapshot.nodes.iter();
         nodes.filter(|(_, node)| self.trees.of_pool(&node.pool) == Some(self.top))
     }
 
-    /// Fair-share work may use pools below its own, other work may not.
+    /// Returns true if work of the class may use the pool. Fair-share work may use pools below its
+    /// own, other work may not.
     pub fn reaches(&self, class: &Class, pool: &str) -> bool {
         let above = |name: &&str| {
             let parent = self.snapshot.pools.get(*name)?.parent.as_ref()?;

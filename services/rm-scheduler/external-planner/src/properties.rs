@@ -48,7 +48,7 @@ fn responses() -> impl Strategy<Value = Vec<Steps>> {
     prop::collection::vec(one, 1..8)
 }
 
-/// An event between two responses.
+/// Applies an event between two responses.
 fn happens(fixture: &mut Fixture, what: u8) {
     match what {
         0 => fixture.on("n1").takes_work ^= true,
@@ -107,7 +107,7 @@ proptest! {
         (grants, vacates) in responses().prop_map(|mut all| all.remove(0)),
     ) {
         let mut fixture = fleet(&sizes);
-        // The other planner has already planned: one grant is on a node of the pool.
+        // The other planner has already planned, so one grant is on a node of the pool.
         let before = fixture.respond(vec![crate::fixture::place("job_0", "n1", 2)], vec![]);
         let mut fixture = fleet(&sizes);
         let others = Plan { grants: before.grants, ..Plan::default() };

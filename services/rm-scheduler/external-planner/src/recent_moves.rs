@@ -1,4 +1,4 @@
-//! Recent preemptions by responses, so that work does not move back and forth and no process is
+//! Recent preemptions by responses. They keep work from moving back and forth, and no process is
 //! served twice.
 //!
 //! The data is carried from round to round, so that a replayed round decides the same.
@@ -14,7 +14,7 @@ use hayward_vocabulary::{Timestamp, WorkId};
 /// space counts for its beneficiary until it is granted.
 pub(crate) const PROTECTED_MS: u64 = 300_000;
 
-/// The part that is still recent.
+/// Returns the moves of the pool that are still recent.
 pub(crate) fn recent(snapshot: &Snapshot, top: &str) -> Moved {
     let Some(moved) = snapshot.carried.moved.get(top) else {
         return Moved::default();
@@ -29,13 +29,13 @@ pub(crate) fn recent(snapshot: &Snapshot, top: &str) -> Moved {
     moved
 }
 
-/// True for an allocation granted after its work was preempted.
+/// Returns true for an allocation granted after its work was preempted.
 pub(crate) fn is_safe(moved: &Moved, held: &Allocation) -> bool {
     let hit = moved.hit.get(&held.work);
     hit.is_some_and(|hit| held.granted_at >= *hit)
 }
 
-/// Processes with freed space that are not granted yet.
+/// Returns the number of processes with freed space that are not granted yet.
 pub(crate) fn served(moved: &Moved, work: &WorkId) -> u64 {
     moved.served.get(work).map_or(0, |made| made.len() as u64)
 }
@@ -49,7 +49,7 @@ pub(crate) fn record_grant(moved: &mut Moved, grant: &Grant) {
     }
 }
 
-/// Several victims for one process count once.
+/// Records a preemption of the work. Several victims for one process count once.
 pub(crate) fn record_vacate(moved: &mut Moved, receipt: &Receipt, now: Timestamp) {
     moved.hit.insert(receipt.work.clone(), now);
 }

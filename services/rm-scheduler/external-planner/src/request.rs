@@ -19,7 +19,7 @@ use crate::{FORMAT, Trees, pool_view::PoolView, recent_moves};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlannerRequest {
     pub format: &'static str,
-    /// Must be repeated in the response.
+    /// Number of the request. The response must repeat it.
     pub revision: u64,
     pub now: Timestamp,
     /// The top-level pool.
@@ -28,10 +28,10 @@ pub struct PlannerRequest {
     pub quantum: Quantum,
     /// This pool and all pools below it, each with its parent.
     pub pools: BTreeMap<String, Option<String>>,
-    /// Classes of these pools.
+    /// Classes of these pools, by name.
     pub classes: BTreeMap<String, RequestClass>,
     pub nodes: Vec<RequestNode>,
-    /// In order of submission.
+    /// Work in order of submission.
     pub work: Vec<RequestWork>,
     pub allocations: Vec<RequestAllocation>,
 }
@@ -54,7 +54,7 @@ pub struct RequestNode {
     pub free: Size,
     pub free_quanta: u64,
     pub schedulable: bool,
-    /// Reason for not taking work.
+    /// Reason why the node takes no work. `None` if it takes work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -69,18 +69,19 @@ pub struct RequestWork {
     pub class: String,
     pub submitted_at: Timestamp,
     /// Resources of one process. In a class of policy `RESERVE` it gets a whole node with at least
-    /// these.
+    /// these resources.
     pub size: Size,
     pub quanta: u64,
-    /// Processes that it can use, has, and has that are leaving.
+    /// Number of processes that the work can use now.
     pub wanted: u64,
+    /// Number of processes that stay.
     pub has: u64,
     pub leaving: u64,
     /// Processes that may be granted now.
     pub missing: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_ms: Option<u64>,
-    /// Nodes it may use; empty means any.
+    /// Nodes that the work may use. Empty if it may use any.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub machines: BTreeSet<NodeName>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -100,13 +101,13 @@ pub struct RequestAllocation {
     pub quanta: u64,
     pub granted_at: Timestamp,
     pub running: bool,
-    /// True while it leaves; it occupies its node until it is gone.
+    /// True while the allocation is leaving. It occupies its node until it has left.
     pub leaving: bool,
-    /// True when it may be vacated.
+    /// True if the allocation may be vacated.
     pub preemptable: bool,
 }
 
-/// True when work of the pool lacks a process, so that a request is useful.
+/// Returns true if work of the pool lacks a process, so that a request is useful.
 #[must_use]
 pub fn has_missing_work(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
     let found = snapshot.outside.get_key_value(top);
@@ -116,7 +117,7 @@ pub fn has_missing_work(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
     })
 }
 
-/// Notes about work that still lacks processes; other notes are obsolete.
+/// Returns the notes about work that still lacks processes. Other notes are obsolete.
 #[must_use]
 pub fn relevant_notes(snapshot: &Snapshot, trees: &Trees, top: &str, notes: &Heard) -> Heard {
     let mut relevant = notes.clone();
@@ -130,7 +131,7 @@ pub fn relevant_notes(snapshot: &Snapshot, trees: &Trees, top: &str, notes: &Hea
 }
 
 impl PlannerRequest {
-    /// Builds the request; none when no work lacks a process.
+    /// Builds the request, or returns `None` if no work lacks a process.
     #[must_use]
     pub fn new(snapshot: &Snapshot, trees: &Trees, top: &str, revision: u64) -> Option<Self> {
         let (top, _) = snapshot.outside.get_key_value(top)?;

@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 /// Format name of requests and responses.
 pub const FORMAT: &str = "hayward-planner/1";
-/// Most bytes of a response.
+/// Maximum number of bytes of a response.
 pub const MAX_BYTES: usize = 4 << 20;
-/// Most grants, and most vacates, of a response.
+/// Maximum number of grants, and of vacates, of a response.
 pub const MAX_STEPS: usize = 10_000;
-/// Most notes of a response; further ones are ignored, because each may become a row.
+/// Maximum number of notes of a response. Further notes are ignored, because each may become a row.
 const MAX_NOTES: usize = 1_000;
-/// Most characters of a text, and of a name.
+/// Maximum number of characters of a text.
 const MAX_TEXT: usize = 200;
 const MAX_NAME: usize = 300;
 
@@ -62,7 +62,7 @@ struct NoteJson {
 /// Fault of an unreadable response, as text. Text of the program itself follows a colon.
 pub type Unreadable = String;
 
-/// When it has another format, or another revision than requested.
+/// Parses a response. Fails if it has another format, or another revision than requested.
 pub fn parse_response(body: &[u8], requested: u64) -> Result<Answer, Unreadable> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let written: Result<ResponseJson, _> = serde_path_to_error::deserialize(&mut reader);

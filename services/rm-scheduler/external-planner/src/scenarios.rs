@@ -72,7 +72,7 @@ fn each_invalid_grant_has_its_reason() {
         (place("job_gpu", "n1", 1), Refusal::NoRoom),
         (place("job_listed", "n1", 1), Refusal::NotListed),
         (place("job_avoids", "n1", 1), Refusal::Avoided),
-        // Fixed shares stay in their own pool.
+        // Work of fixed shares stays in its own pool.
         (place("svc_fixed", "n3", 1), Refusal::OutsidePool),
         (place("job_not_yours", "n1", 1), Refusal::NotAuthorised),
     ];
@@ -136,7 +136,7 @@ fn a_reservation_gets_a_whole_empty_node() {
     );
 }
 
-/// `n1` is filled by one job, and another one waits.
+/// Creates a fleet in which one job fills `n1` and another one waits.
 fn full() -> Fixture {
     let mut fixture = Fixture::new();
     fixture.add_job("job_a", "fair", 4);
@@ -214,7 +214,7 @@ fn preemption_stays_within_the_hourly_budget() {
     let mut fixture = full();
     fixture.demand("job_b").max_processes = 4;
     let settings = &mut fixture.snapshot.tunables.settings;
-    // A part of the eight quanta of its own nodes.
+    // The limit is a part of the eight quanta of the pool's own nodes.
     settings.preemption_pool_percent_per_hour = Some(25);
     settings.preemption_user_percent_per_hour = None;
     let orders = || (1..=4).map(|at| leave(&format!("alc_{at}"))).collect();
@@ -227,9 +227,9 @@ fn preemption_stays_within_the_hourly_budget() {
     let spent = [("ann".parse().unwrap(), 2)].into();
     fixture.snapshot.taken_back.insert("below".into(), spent);
     let plan = fixture.plan_of(orders());
-    // Three of the tree's twelve quanta; two are spent.
+    // The limit is three of the tree's twelve quanta, and two of them are spent.
     assert_eq!((plan.vacates.len(), plan.outside[POOL].refusals), (1, 3));
-    // Without a setting there still is a budget: twice the twelve quanta for one user.
+    // Without a setting there still is a budget, which is twice the twelve quanta for one user.
     let settings = &mut fixture.snapshot.tunables.settings;
     settings.preemption_user_percent_per_hour = None;
     let spent = [("ann".parse().unwrap(), 22)].into();
@@ -238,7 +238,7 @@ fn preemption_stays_within_the_hourly_budget() {
     assert_eq!((plan.vacates.len(), plan.outside[POOL].refusals), (2, 2));
 }
 
-/// Including the receipts (I14).
+/// The promise includes the receipts (I14).
 #[test]
 fn nothing_is_preempted_for_work_that_could_not_run_there() {
     let mut fixture = full();
@@ -338,7 +338,8 @@ fn space_is_freed_once_per_missing_process() {
     );
 }
 
-/// One place and two jobs that want it: preempted work that gets it back keeps it for a while.
+/// There is space for one job, and two jobs want it. Preempted work that gets it back retains it
+/// for a while.
 #[test]
 fn a_place_does_not_move_back_and_forth() {
     let mut fixture = Fixture::new();
@@ -387,7 +388,7 @@ fn a_place_does_not_move_back_and_forth() {
 }
 
 impl Fixture {
-    /// Plan of a response that is not carried out.
+    /// Returns the plan of a response without carrying it out.
     fn plan_of(
         &self,
         vacates: Vec<hayward_rm_scheduler_domain::snapshot::outside::RequestedVacate>,

@@ -24,9 +24,9 @@ use hayward_vocabulary::WorkId;
 
 use crate::{pool_view::PoolView, recent_moves, response::clip};
 
-/// Most refusals reported per response; all are counted.
+/// Maximum number of refusals reported per response. All are counted.
 const MAX_REFUSALS: usize = 100;
-/// Most characters of a reported name.
+/// Maximum number of characters of a reported name.
 const MAX_NAME: usize = 100;
 
 /// Accepted and refused steps of a response.
@@ -34,11 +34,11 @@ const MAX_NAME: usize = 100;
 pub(super) struct Steps {
     grants: Vec<AcceptedGrant>,
     vacates: Vec<AcceptedVacate>,
-    /// Beneficiaries of vacates, one entry per process.
+    /// Beneficiaries of vacates, with one entry per process.
     served: Vec<WorkId>,
     refused: Vec<Refused>,
     refusals: u64,
-    /// First refusal per work item.
+    /// Text of the first refusal by work.
     first_refusals: BTreeMap<WorkId, String>,
 }
 
@@ -56,7 +56,7 @@ struct AcceptedVacate {
     receipt: Receipt,
 }
 
-/// Why a step is refused.
+/// Reason and text of a refused step.
 struct Rejection {
     reason: Refusal,
     detail: String,
@@ -71,7 +71,7 @@ impl Rejection {
     }
 }
 
-/// A step, for messages.
+/// Names of a step for messages.
 struct Step<'a> {
     at: String,
     what: &'a str,
@@ -138,7 +138,7 @@ pub(crate) fn apply(
     })
 }
 
-/// The accepted steps are remembered for later responses.
+/// Records the accepted steps for later responses.
 fn record_moves(view: &mut PoolView, steps: &Steps) {
     let now = view.snapshot.now;
     for accepted in &steps.grants {

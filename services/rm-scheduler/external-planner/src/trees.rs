@@ -11,7 +11,7 @@ use hayward_vocabulary::{Quantum, UserName};
 /// Externally planned pools, with all pools below them.
 #[derive(Debug, Default)]
 pub struct Trees {
-    /// Top-level pool by pool.
+    /// Name of the top-level pool, by pool.
     pools: BTreeMap<String, String>,
 }
 
@@ -36,12 +36,13 @@ impl Trees {
         self.pools.is_empty()
     }
 
-    /// Top-level pool of this pool, if it is externally planned.
+    /// Returns the top-level pool of this pool, if it is externally planned.
     pub fn of_pool(&self, pool: &str) -> Option<&str> {
         self.pools.get(pool).map(String::as_str)
     }
 
-    /// Work belongs to the pool of its class. Work without a valid class is left to fair shares.
+    /// Returns the top-level pool of work, which is that of its class. Work without a valid class
+    /// is left to fair shares.
     pub fn of_work(&self, snapshot: &Snapshot, demand: &Demand) -> Option<&str> {
         if self.is_empty() {
             return None;
@@ -50,8 +51,8 @@ impl Trees {
         self.of_pool(&class.pool)
     }
 
-    /// An allocation belongs to the planner of its work; for withdrawn work its class decides, or
-    /// else its node.
+    /// Returns the top-level pool of an allocation, which is that of its work. For withdrawn work
+    /// its class decides, or else its node.
     pub fn of_held(&self, snapshot: &Snapshot, held: &Allocation) -> Option<&str> {
         if self.is_empty() {
             return None;
@@ -65,8 +66,8 @@ impl Trees {
         }
     }
 
-    /// Users as seen by fair shares: their permanent allocations here count against their total
-    /// allotment.
+    /// Returns the users that fair shares see. Their permanent allocations here count against their
+    /// total allotment.
     #[must_use]
     pub fn allotments(&self, snapshot: &Snapshot) -> BTreeMap<UserName, User> {
         let mut users = snapshot.users.clone();
@@ -94,7 +95,7 @@ impl Trees {
     }
 }
 
-/// Top-level pool of a pool. A cycle, which no valid policy has, terminates too.
+/// Returns the top-level pool of a pool. It also terminates on a cycle, which no valid policy has.
 pub(crate) fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
     let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
     let path = std::iter::successors(Some(pool), above);
@@ -103,7 +104,7 @@ pub(crate) fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
         .unwrap_or(pool)
 }
 
-/// Quantum of a pool's tree.
+/// Returns the quantum of a pool's tree.
 pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
     let top = snapshot.pools.get(top_of(snapshot, pool));
     let own = top.and_then(|top| top.quantum.as_ref());

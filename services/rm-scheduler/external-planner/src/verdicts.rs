@@ -11,9 +11,9 @@ use crate::pool_view::{PoolView, WorkItem};
 /// The last response of a planner, as far as verdicts contain it.
 #[derive(Clone, Copy)]
 pub(crate) struct PlannerState<'a> {
-    /// Why it did not respond. Absent after a response.
+    /// Reason why the planner did not respond. `None` after a response.
     pub silence: Option<&'a str>,
-    /// Its notes, and refused steps. Absent before its first response.
+    /// Notes of the planner, and its refused steps. `None` before its first response.
     pub notes: Option<&'a Heard>,
 }
 

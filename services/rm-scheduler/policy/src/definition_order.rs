@@ -3,7 +3,8 @@
 
 use hayward_rm_scheduler_api::policy::{Class, Policy, Pool};
 
-/// Among pools without a place, the one named `default` is first.
+/// Returns the pools in order of definition. Among pools without a place, the one named `default`
+/// is first.
 pub(crate) fn pools(policy: &Policy) -> Vec<(&str, &Pool)> {
     let mut pools: Vec<(&str, &Pool)> = policy
         .pools

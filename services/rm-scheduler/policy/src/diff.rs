@@ -8,7 +8,7 @@ use crate::fault::pointer;
 /// Maximum number of characters of a value in a line.
 const MAX_CHARS: usize = 120;
 
-/// Differences in the order of their places. Empty if the policies are equal.
+/// Returns the differences in the order of their places. Empty if the policies are equal.
 pub fn differences(before: &Policy, after: &Policy) -> Vec<String> {
     let value = |policy| serde_json::to_value(policy).unwrap_or_default();
     let mut lines = Vec::new();

@@ -146,10 +146,10 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The policy, if it is readable and has no faults.
+    /// Returns the policy if it is readable and has no faults.
     ///
     /// # Errors
-    /// All faults, sorted by place.
+    /// Returns all faults, sorted by place.
     pub fn without(self, mut faults: Vec<Fault>) -> Result<Policy, Vec<Fault>> {
         if !self.unreadable.is_empty() {
             faults.retain(|fault| !follows(fault, &self.unreadable));
@@ -167,7 +167,7 @@ impl Reading {
 /// Reads and checks a document.
 ///
 /// # Errors
-/// All faults, sorted by place.
+/// Returns all faults, sorted by place.
 pub fn read(document: Document) -> Result<Policy, Vec<Fault>> {
     let reading = reading(document);
     let faults = validate::faults(&reading.policy);
@@ -287,7 +287,7 @@ fn typed<T: DeserializeOwned>(value: Value, at: &[&str], faults: &mut Faults) ->
             })
             .collect();
         let detail = error.into_inner().to_string();
-        // The path of a field that is not known ends above it.
+        // The pointer for an unknown field ends at its parent.
         let unknown = detail.strip_prefix("unknown field `");
         if let Some((name, _)) = unknown.and_then(|rest| rest.split_once('`'))
             && steps.last().is_none_or(|last| last != name)

@@ -67,7 +67,7 @@ struct Spot {
 struct Import<'a> {
     node_file: &'a dyn Fn(&str) -> Option<String>,
     policy: Policy,
-    /// By JSON pointer into the document.
+    /// File and line of each part of the document, by JSON pointer.
     spots: BTreeMap<String, Spot>,
     faults: Vec<FileFault>,
     notes: Vec<String>,
@@ -87,7 +87,7 @@ impl Import<'_> {
         self.spots.insert(pointer, Spot { file, line });
     }
 
-    /// The file and line closest to a place in the document.
+    /// Returns the file and line closest to a place in the document.
     fn origin(&self, pointer: &str) -> Option<&Spot> {
         let mut at = pointer;
         loop {
@@ -102,7 +102,7 @@ impl Import<'_> {
 /// Imports a policy from these files.
 ///
 /// # Errors
-/// All faults, by file and line.
+/// Returns all faults, by file and line.
 pub fn import(input: Input<'_>) -> Result<Imported, Vec<FileFault>> {
     let empty = Policy {
         pools: BTreeMap::new(),

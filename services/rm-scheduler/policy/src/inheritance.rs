@@ -15,7 +15,7 @@ pub(crate) enum Broken<'a> {
     Unknown(&'a str),
     /// The class is its own ancestor.
     Cycle,
-    /// An ancestor is broken, where the fault is reported.
+    /// An ancestor is broken. The fault is reported there.
     Above,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Lineage<'a> {
         Ok(Self(line))
     }
 
-    /// The attribute of the nearest class that sets it.
+    /// Returns the attribute of the nearest class that sets it.
     pub fn find<T>(&self, attribute: impl Fn(&'a Class) -> Option<T>) -> Option<T> {
         self.0.iter().find_map(|class| attribute(class))
     }
@@ -58,7 +58,7 @@ impl<'a> Lineage<'a> {
         self.find(|class| class.pool.as_deref())
     }
 
-    /// The priority; the default applies after inheritance.
+    /// Returns the priority. The default applies after inheritance.
     pub fn priority(&self) -> Option<i64> {
         let natural = match self.policy()? {
             SharePolicy::FairShare => 10,

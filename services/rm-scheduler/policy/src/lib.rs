@@ -5,9 +5,8 @@
 //! planner and finds the pool of a node. [`differences`] lists the differences between two
 //! policies, and [`import::import`] reads the stanza files of DUCC.
 //!
-//! It is used by rm-scheduler, by `hayward policy` without a fleet, by the simulator and by the
-//! fuzzer. It has no state and reads no file and no clock, so the same document always gives the
-//! same result.
+//! rm-scheduler, `hayward policy`, the simulator and the fuzzer use this crate. It has no state and
+//! reads no file and no clock, so the same document always gives the same result.
 
 mod definition_order;
 mod diff;

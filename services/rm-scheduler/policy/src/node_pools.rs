@@ -23,7 +23,7 @@ const COMPILED_BYTES: usize = 1 << 20;
 /// Pool that node-status reports for a node if its agent names none.
 const UNDECLARED: &str = "default";
 
-/// Names of a node.
+/// Names of a node, and the pool that its agent names.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Identity<'a> {
     pub name: &'a str,
@@ -47,7 +47,7 @@ pub struct NodePools {
 }
 
 impl NodePools {
-    /// Expects a policy without faults; a faulty entry is skipped.
+    /// Creates the pools of a policy. The policy should have no faults; a faulty entry is skipped.
     pub fn new(policy: &Policy) -> Self {
         let mut node_pools = Self {
             domain: domain(policy).map(str::to_owned),
@@ -85,7 +85,7 @@ impl NodePools {
         }
     }
 
-    /// The pool of a node. `None` only if there is no root pool.
+    /// Returns the pool of a node, or `None` only if there is no root pool.
     pub fn pool_of(&self, node: Identity<'_>) -> Option<&str> {
         self.matching(node)
             .or_else(|| self.listing(node))
@@ -119,7 +119,7 @@ impl NodePools {
     }
 }
 
-/// The domain of names without one, from the first pool.
+/// Returns the domain of names without one, which the first pool sets.
 pub(crate) fn domain(policy: &Policy) -> Option<&str> {
     let (_, first) = *definition_order::pools(policy).first()?;
     let domain = first.domain.as_deref()?.trim_start_matches('.');
@@ -130,7 +130,7 @@ fn is_address(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok()
 }
 
-/// The name with its domain, if one is known. An address is unchanged.
+/// Returns the name with its domain, if one is known. An address is unchanged.
 pub(crate) fn qualified(name: &str, domain: Option<&str>) -> String {
     match domain {
         Some(domain) if !name.contains('.') && !is_address(name) => format!("{name}.{domain}"),
@@ -138,7 +138,7 @@ pub(crate) fn qualified(name: &str, domain: Option<&str>) -> String {
     }
 }
 
-/// The part of a name before its domain.
+/// Returns the part of a name before its domain.
 pub(crate) fn short(name: &str) -> Option<&str> {
     if is_address(name) {
         return None;
@@ -163,7 +163,7 @@ pub(crate) fn compiled(pattern: &str) -> Result<Regex, String> {
             .nest_limit(50)
             .build()
     };
-    // Compiled alone first, so that the added brackets cannot close one of the pattern.
+    // The pattern is compiled alone first, so that the added brackets cannot close one of its own.
     build(pattern)
         .and_then(|_| build(&format!("^(?:{pattern})$")))
         .map_err(|error| {

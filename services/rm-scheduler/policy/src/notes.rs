@@ -7,7 +7,7 @@ use crate::fault::pointer;
 use crate::inheritance::Lineage;
 use crate::node_pools::{compiled, domain, qualified, short};
 
-/// One line for each note, with its place.
+/// Returns one line for each note, with its place.
 pub fn notes(policy: &Policy) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, class) in &policy.classes {
@@ -53,7 +53,7 @@ pub fn notes(policy: &Policy) -> Vec<String> {
     notes
 }
 
-/// Notes about classes in a pool with queues, where no class is served.
+/// Adds notes about classes in a pool with queues, because no class is served there.
 fn divided(policy: &Policy, notes: &mut Vec<String>) {
     let divided = |name: &str| {
         let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
@@ -73,7 +73,7 @@ fn divided(policy: &Policy, notes: &mut Vec<String>) {
     }
 }
 
-/// Notes about listed nodes that match the expression of another pool, which has precedence
+/// Adds notes about listed nodes that match the expression of another pool, which has precedence
 ///
 fn overlaps(policy: &Policy, notes: &mut Vec<String>) {
     let domain = domain(policy);

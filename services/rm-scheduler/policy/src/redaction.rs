@@ -10,7 +10,7 @@ use crate::inheritance::Lineage;
 pub fn without_names(policy: &Policy, knows: impl Fn(&str) -> bool) -> Policy {
     let mut redacted = policy.clone();
     redacted.users.retain(|user, _| knows(user));
-    // An empty list means everyone, so a list that becomes empty must not remain.
+    // An empty list allows every user, so a list that becomes empty must not remain.
     redacted.classes.retain(|name, _| {
         let users = Lineage::new(policy, name).map(|line| line.find(|class| class.users.as_ref()));
         let users = users.ok().flatten();

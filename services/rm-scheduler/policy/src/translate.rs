@@ -41,8 +41,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Expects a policy without faults. A policy of an earlier version may have some; a faulty
-    /// entry is skipped, so that a fleet always has rules.
+    /// Translates a policy, which should have no faults. A policy of an earlier version may have
+    /// some. A faulty entry is skipped, so that a fleet always has rules.
     pub fn new(policy: &Policy) -> Self {
         let tunables = &policy.tunables;
         let pretended = tunables.node_memory_override_gb;
@@ -81,13 +81,13 @@ impl Rules {
         }
     }
 
-    /// The pool of a node. `None` if there are no pools.
+    /// Returns the pool of a node, or `None` if there are no pools.
     pub fn pool_of(&self, node: Identity<'_>) -> Option<&str> {
         self.node_pools.pool_of(node)
     }
 
-    /// The offer of a node in this pool: its capacity, and with a container engine the mounts of
-    /// the pool. Mounts that the node reports are ignored.
+    /// Returns the offer of a node in this pool. It is the node's capacity, and the mounts of the
+    /// pool if it has a container engine. Mounts that the node reports are ignored.
     #[must_use]
     pub fn offer(&self, pool: &str, reported: &Size) -> Size {
         let mut size = self.capacity(reported);
@@ -100,7 +100,7 @@ impl Rules {
         size
     }
 
-    /// The part of a node that may be allocated.
+    /// Returns the part of a node that may be allocated.
     #[must_use]
     pub fn capacity(&self, reported: &Size) -> Size {
         let memory = self.pretended_bytes.unwrap_or(reported.memory_bytes);
@@ -123,7 +123,8 @@ fn queues(policy: &Policy) -> BTreeMap<String, Queues> {
     read.collect()
 }
 
-/// Queues have precedence if a policy of an earlier version has both.
+/// Returns the external planners by pool. Queues have precedence if a policy of an earlier version
+/// has both.
 fn planners(policy: &Policy) -> BTreeMap<String, PoolPlanner> {
     let top = policy.pools.iter();
     let top = top.filter(|(_, pool)| pool.parent.is_none() && pool.queues.is_none());
@@ -131,7 +132,7 @@ fn planners(policy: &Policy) -> BTreeMap<String, PoolPlanner> {
         .collect()
 }
 
-/// A writable mount of a pool may also be read (S21).
+/// Returns the mounts by pool. A writable mount may also be read (S21).
 fn mounts(policy: &Policy) -> BTreeMap<String, Vec<String>> {
     let names = |pool: &Pool| {
         let listed = pool.mounts.iter().filter(|it| is_plain_path(&it.source));
@@ -262,7 +263,8 @@ fn classes(policy: &Policy) -> BTreeMap<String, snapshot::Class> {
         .collect()
 }
 
-/// Growth of a class: other work grows by the global values, whatever its class inherits.
+/// Returns the growth of a class. Work without fair shares grows by the global values, whatever its
+/// class inherits.
 fn growth(lineage: &Lineage, fair: bool) -> snapshot::Growth {
     if !fair {
         return snapshot::Growth::default();

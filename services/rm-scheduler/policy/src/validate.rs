@@ -17,18 +17,18 @@ const MAX_POOLS: usize = 1_000;
 /// Maximum number of pools with an expression. Each is matched with each node.
 const MAX_PATTERNS: usize = 100;
 const MAX_CLASSES: usize = 10_000;
-/// GB, so that every amount in bytes fits its type.
+/// Maximum amount in GB, so that every amount in bytes fits its type.
 const MAX_GB: u64 = 1_000_000_000;
 /// Maximum bytes of a name.
 const MAX_NAME_BYTES: usize = 200;
 
-/// All faults of a policy. Empty if it may be applied.
+/// Returns all faults of a policy. Empty if it may be applied.
 pub fn faults(policy: &Policy) -> Vec<Fault> {
     judged(policy, true)
 }
 
-/// All faults except missing default classes, for uses where all work names its class, as
-/// in a scenario.
+/// Returns all faults except missing default classes. Used where all work names its class, for
+/// example in a scenario.
 pub fn contradictions(policy: &Policy) -> Vec<Fault> {
     judged(policy, false)
 }

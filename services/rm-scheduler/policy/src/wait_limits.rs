@@ -7,7 +7,8 @@ use crate::inheritance::Lineage;
 /// Default of classes and queues: one hour.
 const DEFAULT_TARGET_S: u64 = 3_600;
 
-/// Wait target of a class in seconds, inherited from the nearest ancestor that sets one.
+/// Returns the wait target of a class in seconds, inherited from the nearest ancestor that sets
+/// one.
 #[must_use]
 pub fn wait_target(policy: &Policy, class: &str) -> u64 {
     let line = Lineage::new(policy, class).ok();

@@ -10,7 +10,7 @@ use hayward_rm_scheduler_policy::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A document that uses every feature.
+/// Returns a document that uses every feature.
 fn sound() -> Value {
     json!({
         "quantum": {"memory_bytes": 1 << 30, "cpu_milli": 500},
@@ -34,7 +34,7 @@ fn sound() -> Value {
     })
 }
 
-/// Values of unexpected types.
+/// Generates values of unexpected types.
 fn odd() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -82,7 +82,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-/// Pointers of all places of a document.
+/// Collects the pointers of all places of a document.
 fn places(at: &str, value: &Value, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match value {

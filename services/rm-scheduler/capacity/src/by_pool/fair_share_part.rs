@@ -1,6 +1,6 @@
 //! The part of a snapshot that the fair-share planner may see, updated from round to round.
 //!
-//! Invariant: it depends only on the snapshot, not on the updates before. Each update visits all
+//! Invariant: the part depends only on the snapshot, not on earlier updates. Each update visits all
 //! allocations and nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -14,7 +14,7 @@ use hayward_vocabulary::NodeName;
 
 pub(super) struct FairSharePart(Snapshot);
 
-/// Planner of an allocation.
+/// The planner that an allocation belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Fair,
@@ -29,7 +29,8 @@ impl FairSharePart {
         other || demand.any(|demand| demand.queued.is_some())
     }
 
-    /// Whether the part is needed from now on. A policy with queues marks everything as changed.
+    /// Returns true if the part is needed from now on. A policy with queues marks everything as
+    /// changed.
     pub fn begins(news: &SnapshotDelta) -> bool {
         let mut fresh = news.work.values().flatten();
         fresh.any(|demand| demand.queued.is_some())
@@ -175,7 +176,8 @@ struct NodeSides<'s> {
 }
 
 impl NodeSides<'_> {
-    /// Whether fair shares may place work on the node; none if the node is not in the part.
+    /// Returns whether fair shares may place work on the node, or `None` if the node is not in the
+    /// part.
     fn seen(&self, name: &NodeName, node: &Node) -> Option<bool> {
         if self.divided.has(&node.pool) {
             return self.fair.contains(name).then_some(false);
@@ -184,7 +186,7 @@ impl NodeSides<'_> {
     }
 }
 
-/// Pools without fair shares, with all pools below them.
+/// Pools that other planners plan, with all pools below them.
 #[derive(Debug, Default)]
 pub(super) struct Divided {
     /// Pools with queues.
@@ -237,7 +239,7 @@ impl Divided {
             return Side::Other;
         }
         let demand = snapshot.demand.get(&allocation.work);
-        // The work is withdrawn: its node and class decide which planner ends it.
+        // The work is withdrawn, so its node and class decide which planner ends it.
         let withdrawn = || {
             let node = snapshot.nodes.get(&allocation.node);
             node.is_some_and(|node| self.pools.contains(&node.pool))
@@ -247,7 +249,7 @@ impl Divided {
         if queues { Side::Other } else { Side::Fair }
     }
 
-    /// Explains that work of a class cannot run in a pool with queues.
+    /// Adds to the verdict that work of its class cannot run in a pool with queues.
     pub fn explain(&self, verdict: &mut Verdict) {
         let class = verdict.class.as_deref().filter(|_| verdict.waits);
         let pool = class.and_then(|class| Some((class, self.classes.get(class)?)));

@@ -14,10 +14,10 @@ use super::{ByPool, Rounds};
 use crate::fixture::{Fixture, node_name, queued, work};
 
 const SHARED: &str = "shared";
-/// Planned externally, after `add_outside` was called.
+/// Pool that is planned externally after a call of `add_outside`.
 const OUT: &str = "out";
 
-/// A pool with queues and a pool of class `normal`, each with `size` nodes.
+/// Creates a pool with queues and a pool of class `normal`, each with `size` nodes.
 fn mixed(size: u64) -> Fixture {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"a": {"submit_acl": "*"}}}));
     fixture
@@ -53,7 +53,7 @@ fn add_class_work(fixture: &mut Fixture, id: &str, processes: u64) {
     demand.class = Some("normal".into());
 }
 
-/// A third pool of class `away`, planned only by responses.
+/// Adds a third pool of class `away`, which only responses plan.
 fn add_outside(fixture: &mut Fixture, size: u64) {
     let away = Class {
         pool: OUT.into(),
@@ -119,7 +119,7 @@ fn an_external_planner_affects_only_its_own_pool() {
     settled(&mut fixture);
     assert_eq!(has(&fixture), [8, 8, 3]);
     assert_eq!(nodes_of(&fixture, "job_3"), BTreeSet::from(['o']));
-    // Back to fair shares: running work continues, and the rest is filled.
+    // The pool returns to fair shares: running work continues, and the free space is filled.
     fixture.snapshot.outside.clear();
     let before = fixture.snapshot.allocations.clone();
     settled(&mut fixture);
@@ -233,7 +233,8 @@ fn work_for_a_queue_is_refused_without_pools_with_queues() {
     );
 }
 
-/// All differences between two snapshots; a change of queues or external planners marks everything.
+/// Returns all differences between two snapshots. A change of queues or external planners marks
+/// everything.
 fn news(before: &Snapshot, after: &Snapshot) -> SnapshotDelta {
     SnapshotDelta {
         everything: before.queues.keys().ne(after.queues.keys())
@@ -242,13 +243,13 @@ fn news(before: &Snapshot, after: &Snapshot) -> SnapshotDelta {
     }
 }
 
-/// Pseudo-random numbers; the low bits are not random.
+/// Returns the next pseudo-random number. Its low bits are not random.
 fn next_draw(draw: u64) -> u64 {
     draw.wrapping_mul(6_364_136_223_846_793_005)
         .wrapping_add(1_442_695)
 }
 
-/// A random event in the fleet.
+/// Applies a random event to the fleet.
 fn happen(fixture: &mut Fixture, step: u64, draw: u64) {
     let id = format!("job_{}", draw % 7);
     let fresh = |fixture: &mut Fixture, class: bool| {
@@ -294,7 +295,7 @@ fn happen(fixture: &mut Fixture, step: u64, draw: u64) {
     }
 }
 
-/// A mostly invalid response.
+/// Adds a random response, which is mostly invalid.
 fn answer_something(fixture: &mut Fixture, draw: u64) {
     let work: Vec<String> = (0..3)
         .map(|at| format!("job_{}", (draw + at) % 7))

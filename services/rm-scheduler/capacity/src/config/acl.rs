@@ -1,5 +1,5 @@
-//! Access lists: `"*" | users [" " groups]`, each a comma-separated list; a leading blank means
-//! groups only.
+//! Access lists of the form `"*" | users [" " groups]`, each a comma-separated list. A leading
+//! blank means that there are groups only.
 
 use hayward_rm_scheduler_domain::snapshot::queues::Acl;
 

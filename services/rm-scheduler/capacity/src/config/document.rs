@@ -20,9 +20,9 @@ pub struct Document {
     pub limits: Vec<Limit>,
     pub preemption: Option<bool>,
     pub quota_preemption: Option<bool>,
-    /// Milliseconds.
+    /// Milliseconds after a preemption in which the work is not preempted again.
     pub preemption_cooldown_ms: Option<u64>,
-    /// Milliseconds.
+    /// Milliseconds after which a reservation ends.
     pub reservation_ms: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ pub struct Template {
 pub struct Rule {
     #[serde(rename = "rule")]
     pub by: Kind,
-    /// The queue for `fixed`, the name of the tag for `tag`.
+    /// The queue for the rule `fixed`, or the name of the tag for the rule `tag`.
     #[serde(default)]
     pub value: Option<String>,
     #[serde(default)]

@@ -4,14 +4,13 @@ use hayward_rm_scheduler_domain::snapshot::queues::{Amounts, Queue};
 
 use super::At;
 
-/// A queue with its inherited settings.
 pub(super) struct InheritedQueue<'a> {
     pub queue: &'a Queue,
     pub at: At,
     /// Nearest maximum on the path, by type.
     pub max: Amounts,
     pub applications: Option<u64>,
-    /// Queues above it, the nearest first.
+    /// Queues above this one, the nearest first. Their limits apply too.
     pub limits: Vec<&'a Queue>,
     pub level: usize,
 }

@@ -55,7 +55,7 @@ pub(super) fn check(inherited: &InheritedQueue, faults: &mut Faults) {
     }
 }
 
-/// Each name appears once; the wildcard is alone and last.
+/// Checks that each name appears once, and that the wildcard is alone and last.
 fn check_names(limits: &[Limit], list: &NameList, at: &At, faults: &mut Faults) {
     let mut seen = BTreeSet::new();
     let mut closed = false;
@@ -118,7 +118,7 @@ fn limits_above<'a>(
     })
 }
 
-/// A limit must not exceed the limit of the same name above.
+/// Checks that a limit does not exceed the limit of the same name above it.
 fn compare(limit: &Limit, above: &Limit, name: &str, at: &At, faults: &mut Faults) {
     for (resource, amount) in &limit.max {
         if let Some(most) = above.max.get(resource).filter(|most| amount > *most) {

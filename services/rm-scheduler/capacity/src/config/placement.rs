@@ -13,7 +13,7 @@ pub(super) fn check(queues: &Queues, at: &At, rules: &[Rule], faults: &mut Fault
     }
 }
 
-/// `above` is true for a parent rule: applications are placed below its queue.
+/// Checks one rule. `above` is true for a parent rule: applications are placed below its queue.
 fn check_rule(queues: &Queues, at: &At, rule: &Rule, above: bool, faults: &mut Faults) {
     let value = rule.value.as_deref().unwrap_or("").to_lowercase();
     if matches!(rule.by, Kind::Fixed | Kind::Tag) && value.is_empty() {
@@ -53,7 +53,7 @@ fn check_rule(queues: &Queues, at: &At, rule: &Rule, above: bool, faults: &mut F
 struct Target<'a> {
     path: &'a str,
     may_create: bool,
-    /// True if applications are placed below it.
+    /// True if applications are placed below this queue.
     above: bool,
 }
 

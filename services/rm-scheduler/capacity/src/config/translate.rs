@@ -13,7 +13,7 @@ use crate::amount;
 
 pub(super) const ROOT: &str = "root";
 
-/// True when the only top queue is called root; otherwise a root is implied.
+/// Returns true if the only top queue is called `root`. Otherwise a root is implied.
 pub(super) fn is_rooted(document: &Document) -> bool {
     let mut names = document.queues.keys();
     document.queues.len() == 1 && names.any(|name| name.eq_ignore_ascii_case(ROOT))

@@ -62,7 +62,7 @@ pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
     );
 }
 
-/// Position of the root, written or implied.
+/// Returns the position of the root in the document, written or implied.
 fn names(document: &Document, top: &At) -> At {
     let name = document.queues.keys().next();
     top.to(name.map_or(ROOT, String::as_str))
@@ -166,7 +166,7 @@ fn guarantees(inherited: &InheritedQueue, faults: &mut Faults) {
     }
 }
 
-/// Its own guarantee, or the sum of the guarantees below it.
+/// Returns the guarantee of the queue by type: its own, or else the sum of those of its children.
 fn promised(queue: &Queue) -> Amounts {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     for child in queue.children.values() {

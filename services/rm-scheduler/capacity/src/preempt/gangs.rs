@@ -1,9 +1,8 @@
 //! Preemption for a gang: its queue must stay within its guarantee with the whole gang, and the
 //! victims must free space for the whole gang. Otherwise the freed space would stay idle.
-//!
-//! Members are simulated one by one, each on the node with the cheapest further victims. The set of
-//! allowed victims only shrinks, so the nodes stay sorted by cost, and a cost is recomputed when
-//! its node comes first.
+//! Processes of the gang are simulated one by one, each on the node where the further victims cost
+//! least. The set of allowed victims only shrinks, so the nodes stay sorted by cost. A cost is
+//! recomputed when its node comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +23,7 @@ use crate::{
     round_state::{RoundState, Why},
 };
 
-/// Preconditions that do not depend on guarantees, for the representative of the gang.
+/// Checks the preconditions that do not depend on guarantees, for the representative of the gang.
 pub(super) fn may_try(round: &RoundState, item: usize, leaf: usize) -> bool {
     let it = &round.items[item];
     let Some(Why::Gang { because, .. }) = &it.why else {
@@ -32,8 +31,8 @@ pub(super) fn may_try(round: &RoundState, item: usize, leaf: usize) -> bool {
     };
     let because = because.as_deref();
     let parts = round.lacking_gang_parts(item);
-    // Victims leave for one gang at a time, or two gangs would each get half. A reservation without
-    // victims yields to a guarantee.
+    // Victims leave for one gang at a time. Otherwise two gangs could each get half of their space.
+    // A reservation without victims yields to a guarantee.
     let reservation = round.carried.gang.as_ref();
     let open = reservation.is_none_or(|reservation| !reservation.cleared);
     let delay = round.tree.entries[leaf].settings.preemption_delay_ms;
@@ -94,17 +93,17 @@ pub(super) fn attempt(
     }
 }
 
-/// Limit of nodes times victims for a repeated search, on all nodes or on the used ones.
+/// Maximum product of nodes and victims for which the search is repeated.
 const MAX_REPEAT_COST: usize = 100_000;
 
-/// Whether to consider all nodes (true), only the used ones (false), or none, for this number of
-/// victims.
+/// Returns true if a repeated search may consider all nodes, and false if it may consider only the
+/// used ones. Returns `None` if even those are too many for this number of victims.
 fn considers_all_nodes(all: usize, used: usize, victims: usize) -> Option<bool> {
     let few = |nodes: usize| nodes.saturating_mul(victims + 1) <= MAX_REPEAT_COST;
     few(all).then_some(true).or(few(used).then_some(false))
 }
 
-/// Part and node of each process.
+/// Part and node of each placed process.
 type GangPlacement = Vec<(usize, usize)>;
 
 /// Nodes for all processes of a gang, and the victims that make space on them.
@@ -119,7 +118,7 @@ struct Attempt<'b, 'a> {
     by_node: BTreeMap<usize, Vec<usize>>,
     /// Free space after vacated allocations have left.
     soon: BTreeMap<usize, FutureNode>,
-    /// Free space with the victims gone and the members placed.
+    /// Free space after the victims have left and the processes of the gang are placed.
     future: BTreeMap<usize, FutureNode>,
     freed: Freed,
     victims: Vec<usize>,
@@ -136,7 +135,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
             }
         }
         let node_states = round.nodes.node_states.iter().enumerate();
-        // Nodes reserved for other work are excluded; reservations of gangs without victims are
+        // Nodes reserved for other work are excluded. Nodes reserved for a gang without victims are
         // not.
         let open = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
         let soon: BTreeMap<usize, FutureNode> = open
@@ -153,7 +152,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
         }
     }
 
-    /// Nodes for all processes of the parts, and the victims.
+    /// Finds nodes for all processes of the parts, and the victims.
     fn run(mut self, parts: &[usize]) -> Option<Solution> {
         let round = self.search.round;
         for part in parts {
@@ -172,8 +171,8 @@ impl<'b, 'a> Attempt<'b, 'a> {
         }
         let victims = std::mem::take(&mut self.victims);
         let mut victims = self.search.with_others(victims)?;
-        // A victim of one member may be unnecessary after all members are used. Reluctant victims
-        // are spared first, then originators.
+        // A victim of one process may be unnecessary once all processes are placed. Reluctant
+        // victims are spared first, then originators.
         let mut order = victims.clone();
         order.sort_by_key(|at| (is_willing(round, *at), !is_originator(round, *at)));
         for at in order {
@@ -187,8 +186,8 @@ impl<'b, 'a> Attempt<'b, 'a> {
         Some(Solution { placement, victims })
     }
 
-    /// The node with the cheapest victims for one more process of this part. A cost in `order` may
-    /// be out of date and is corrected when its node comes first.
+    /// Returns the node with the cheapest victims for one more process of this part. A cost in
+    /// `order` may be out of date, and is corrected when its node comes first.
     fn cheapest(
         &self,
         part: usize,
@@ -207,7 +206,8 @@ impl<'b, 'a> Attempt<'b, 'a> {
         }
     }
 
-    /// Placement of all members with fewer victims, such that no queue is short.
+    /// Returns a placement of all processes without the victim `stays`, such that no queue lacks
+    /// quota.
     fn without(&self, stays: usize, victims: &[usize], parts: &[usize]) -> Option<GangPlacement> {
         let round = self.search.round;
         if self.search.is_short(victims) {
@@ -217,8 +217,8 @@ impl<'b, 'a> Attempt<'b, 'a> {
         if node.is_none_or(|node| self.still_fits_placement(node, victims)) {
             return Some(self.placement.clone());
         }
-        // The search is repeated for each victim, so large problems consider fewer nodes, and at
-        // last none.
+        // The search is repeated for each victim, so larger problems consider fewer nodes. The
+        // largest consider none.
         let used: BTreeSet<usize> = self.placement.iter().map(|(_, node)| *node).collect();
         let all = considers_all_nodes(self.soon.len(), used.len(), victims.len())?;
         let mut gone: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -243,7 +243,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
         Some(placement.collect())
     }
 
-    /// Victims on the node for one more process of this part.
+    /// Returns the victims on the node for one more process of this part.
     fn on_node(&self, part: usize, node: usize) -> Option<Vec<usize>> {
         let round = self.search.round;
         let vector = round.vector(part);
@@ -303,7 +303,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
         self.placement.push((part, node));
     }
 
-    /// True when the members on this node still fit with only these victims.
+    /// Returns true if the placed processes on this node still fit with only these victims.
     fn still_fits_placement(&self, node: usize, victims: &[usize]) -> bool {
         let round = self.search.round;
         let Some(mut future) = self.soon.get(&node).cloned() else {
@@ -342,8 +342,8 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, solution: &Soluti
         );
         vacate_victim(round, *victim, part, detail);
     }
-    // Victims need their own time, so the reservation starts again. It restarts only once, because
-    // a lapsed reservation blocks the next one for as long.
+    // Victims need time to leave, so the reservation starts again. It restarts only once, because a
+    // lapsed reservation blocks the next one for as long as it lasted.
     let since = round.snapshot.now;
     let reservation = reserved_for(round, request.item);
     debug_assert!(reservation.is_none_or(|reservation| !reservation.cleared));

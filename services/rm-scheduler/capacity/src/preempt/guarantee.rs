@@ -1,7 +1,7 @@
-//! Guarantee of each leaf by resource type. A leaf without its own guarantee gets an equal part of
-//! the remaining guarantee of its nearest ancestor with one, shared among the active leaves.
-//! Siblings below one guarantee therefore never preempt each other alternately: a leaf below its
-//! part is no victim, and a leaf above it does not preempt.
+//! Guaranteed part of each leaf, by resource type. A leaf without its own guarantee takes part in
+//! the guarantee of its nearest ancestor that has one. The active leaves share what remains of that
+//! guarantee in equal parts. A leaf below its part is no victim, and a leaf above it does not
+//! preempt. Siblings below one guarantee therefore never preempt each other alternately.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::{
 };
 
 pub(super) struct Guarantees {
-    /// Guaranteed part by queue; leaves only.
+    /// Guaranteed part, by queue. Only leaves have one.
     part: Vec<Sparse>,
-    /// Queue with the guarantee that the part comes from, by type.
+    /// Queue that provides the guarantee, by leaf and resource type.
     source: Vec<Vec<Option<usize>>>,
 }
 
@@ -39,7 +39,7 @@ impl Guarantees {
             let mut path = round.tree.path(from);
             path.find(|at| entries[*at].guaranteed[dim].is_some())
         };
-        // Remaining guarantee, and the number of leaves that share it.
+        // Remaining guarantee of a queue, and the number of leaves that share it.
         let mut left: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
         for (at, queue_state) in entries.iter().enumerate() {
             if let Some(own) = queue_state.guaranteed[dim] {
@@ -67,8 +67,8 @@ impl Guarantees {
         }
     }
 
-    /// True when a needed type is guaranteed, and the leaf stays within its part with it. Space
-    /// with victims counts as used.
+    /// Returns true if a needed type is guaranteed, and the leaf would stay within its part. Space
+    /// that victims are freeing counts as used.
     pub fn is_short(&self, round: &RoundState, leaf: usize, needed: &Vector) -> bool {
         let cleared = round.cleared_at(leaf);
         let requested = (1..needed.len()).filter(|dim| needed[*dim] > 0);
@@ -78,8 +78,8 @@ impl Guarantees {
         parts.peek().is_some() && parts.all(|(dim, part)| with(dim) <= part)
     }
 
-    /// True when the queue would exceed the guarantee that the leaf shares: other leaves below it
-    /// use the leaf's part.
+    /// Returns true if queue `at` would exceed the guarantee that the leaf shares. Other leaves
+    /// then use the part of this leaf.
     pub fn is_used_up(&self, round: &RoundState, leaf: usize, at: usize, needed: &Vector) -> bool {
         let cleared = round.cleared_at(at);
         let mut shared = (1..needed.len())
@@ -90,7 +90,7 @@ impl Guarantees {
         })
     }
 
-    /// True when the leaf has more of a needed type than it must keep.
+    /// Returns true if the leaf has more of a needed type than it must retain.
     pub fn may_lose(&self, round: &RoundState, leaf: usize, request: &PreemptionRequest) -> bool {
         let mut requested = (1..request.vector.len()).filter(|dim| request.vector[*dim] > 0);
         requested.any(|dim| {
@@ -99,14 +99,14 @@ impl Guarantees {
         })
     }
 
-    /// True when both leaves share one guarantee above them that covers the needed type.
+    /// Returns true if both leaves share one guarantee above them that covers the needed type.
     fn is_sheltered(&self, leaf: usize, request: &PreemptionRequest, dim: usize) -> bool {
         let from = self.source[leaf][dim].filter(|from| *from != leaf);
         from.is_some() && from == self.source[request.leaf][dim] && request.vector[dim] > 0
     }
 
-    /// Amount that the leaf must keep. A part of a guarantee above both leaves does not count when
-    /// the request has a nearer guarantee.
+    /// Returns the amount that the leaf must retain. A part of a guarantee above both leaves does
+    /// not count if the requesting leaf has a nearer guarantee.
     fn least(
         &self,
         round: &RoundState,
@@ -120,8 +120,8 @@ impl Guarantees {
         self.part[leaf][dim].filter(|_| !gives_way)
     }
 
-    /// True when no queue on the victim's path falls below its guarantee. Queues above both leaves
-    /// gain what they lose.
+    /// Returns true if no queue on the victim's path would fall below its guarantee. Queues above
+    /// both leaves are not checked, because they gain what they lose.
     pub fn allows(
         &self,
         round: &RoundState,
@@ -153,13 +153,13 @@ impl Guarantees {
     }
 }
 
-/// Usage without allocations that leave.
+/// Returns the usage without allocations that are leaving.
 pub(super) fn net(round: &RoundState, at: usize, dim: usize) -> u64 {
     let queue_state = &round.tree.entries[at];
     queue_state.used[dim].saturating_sub(queue_state.going[dim])
 }
 
-/// Leaves with allocations or waiting work.
+/// Returns for each queue whether it is a leaf with allocations or waiting work.
 fn active(round: &RoundState) -> Vec<bool> {
     let mut active: Vec<bool> = round.tree.entries.iter().map(|it| it.running > 0).collect();
     for (at, item) in round.items.iter().enumerate() {

@@ -41,7 +41,7 @@ pub(crate) fn enforce(round: &mut RoundState) {
     }
 }
 
-/// Excess over the maximum, limited so that no guarantee above is broken.
+/// Returns the excess over the maximum, limited so that no guarantee above is broken.
 fn over(round: &RoundState, queue: usize) -> Vector {
     let mut over = round.dims.zero();
     for (dim, over) in over.iter_mut().enumerate().skip(1) {
@@ -57,8 +57,9 @@ fn over(round: &RoundState, queue: usize) -> Vector {
     over
 }
 
-/// Children give in proportion to their excess over their guarantees, then one after the other,
-/// because only whole processes can leave. Returns the amount not given.
+/// Reduces the usage below a queue. Children give in proportion to their excess over their
+/// guarantees. Then they give one after the other, because only whole processes can leave. Returns
+/// the amount that was not freed.
 fn bring_down(round: &mut RoundState, queue: usize, over: &Vector, amount: Vector) -> Vector {
     if round.tree.entries[queue].leaf {
         return take_from(round, queue, over, amount);
@@ -89,7 +90,7 @@ fn gone(mut before: Vector, after: &[u64]) -> Vector {
     before
 }
 
-/// Excess of a queue over its guarantee.
+/// Returns the excess of a queue over its guarantee.
 fn excess(round: &RoundState, queue: usize, dim: usize) -> u64 {
     let least = round.tree.entries[queue].guaranteed[dim].unwrap_or(0);
     net(round, queue, dim).saturating_sub(least)
@@ -132,7 +133,7 @@ fn take_from(round: &mut RoundState, leaf: usize, over: &Vector, mut amount: Vec
     amount
 }
 
-/// True when losing this amount breaks a guarantee on the path.
+/// Returns true if the loss of this amount would break a guarantee on the path.
 fn undercuts(round: &RoundState, leaf: usize, vector: &[u64]) -> bool {
     let mut path = round.tree.path(leaf).filter(|at| *at != ROOT);
     path.any(|at| {

@@ -1,5 +1,5 @@
-//! Preemption on the only node that work may use: guarantees do not count, priorities do. Free
-//! space on the node is used first.
+//! Preemption on the only node that work may use. Priorities count, guarantees do not. Free space
+//! on the node is used first.
 
 use std::cmp::Reverse;
 
@@ -30,7 +30,8 @@ pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
             && node_state.could_hold(round.vector(item))
             && round.suits(item, node);
         let reservation = round.carried.reservations.get(required);
-        // Space with victims belongs to its work; a reservation without victims does not.
+        // Space that victims are freeing belongs to its work. Space reserved without victims does
+        // not.
         let taken = reservation.is_some_and(|it| it.cleared || it.work == *round.items[item].work)
             || gangs::is_cleared(round, node);
         // Quota may have been reserved for other work since the last check.

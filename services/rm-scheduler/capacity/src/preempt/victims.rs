@@ -21,10 +21,10 @@ pub(super) struct Choice {
 /// Resources that victims free, by queue.
 pub(super) type Freed = BTreeMap<usize, Vector>;
 
-/// Order of preference among sets of victims; the least is taken.
+/// Order of preference among sets of victims. The set with the least cost is taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cost {
-    /// True if one of them should not be preempted.
+    /// True if the set contains a victim that should not be preempted.
     has_reluctant: bool,
     has_originator: bool,
     victims: usize,
@@ -63,8 +63,8 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         }
     }
 
-    /// The node with the cheapest victims. Nodes without gang reservations go first among equals,
-    /// then the order of names decides.
+    /// Chooses the node with the cheapest victims. Among equals, nodes without gang reservations go
+    /// first, then the order of names decides.
     pub fn choose(&self, occupancy: &Occupancy) -> Option<Choice> {
         let round = self.round;
         let candidates = self.candidates.iter();
@@ -96,12 +96,13 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         node_state.node.is_schedulable()
             && node_state.could_hold(&self.request.vector)
             && reservation.is_none_or(|it| it.work == *work)
-            // Space with victims belongs to its work; a gang reservation without victims does not.
+            // Space that victims are freeing belongs to its work. A gang reservation without
+            // victims does not exclude the node.
             && !gangs::is_cleared(round, node)
             && round.suits(self.request.item, node)
     }
 
-    /// Victims on this node; none if the process would still not fit.
+    /// Returns the victims on this node, or `None` if the process would still not fit.
     fn on_node(&self, occupancy: &Occupancy, node: usize) -> Option<Vec<usize>> {
         let (round, vector) = (self.round, &self.request.vector);
         let soon = self.soon(occupancy, node);
@@ -133,7 +134,8 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         Some(spare(round, victims, helps))
     }
 
-    /// Future free space of the node, without space that has victims already.
+    /// Computes the free space of the node after vacated allocations have left. Space that victims
+    /// already free for this work does not count.
     fn soon(&self, occupancy: &Occupancy, node: usize) -> FutureNode {
         let round = self.round;
         let name = round.nodes.node_states[node].name;
@@ -147,7 +149,7 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         future
     }
 
-    /// True when a queue on the path still lacks resources with only these victims.
+    /// Returns true if a queue on the path still lacks quota with only these victims.
     pub fn is_short(&self, victims: &[usize]) -> bool {
         let mut short = self.request.short.clone();
         for at in victims {
@@ -156,7 +158,7 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         short.iter().any(|short| *short > 0)
     }
 
-    /// Adds victims on any node, when queues lack more than these victims free.
+    /// Adds victims on any node while queues lack more than these victims free.
     pub fn with_others(&self, mut victims: Vec<usize>) -> Option<Vec<usize>> {
         let mut freed = Freed::new();
         let mut short = self.request.short.clone();
@@ -180,7 +182,8 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         short.iter().all(|short| *short == 0).then_some(victims)
     }
 
-    /// Removes the victim's usage from its queues, if the rules allow that.
+    /// Counts the victim's resources as freed in its queues, if the rules allow that. Returns false
+    /// otherwise.
     pub fn try_take(&self, victim: usize, freed: &mut Freed) -> bool {
         let held = &self.round.held[victim];
         let Some(queue) = held.queue else {
@@ -210,7 +213,7 @@ pub(super) fn is_originator(round: &RoundState, held: usize) -> bool {
     item.is_some_and(|queued| queued.originator)
 }
 
-/// True for a restarted process of recently preempted work, which is protected for a while.
+/// Returns true for a restarted process of recently preempted work, which is protected for a while.
 fn is_recently_preempted(round: &RoundState, held: usize) -> bool {
     let allocation = round.held[held].allocation;
     let hit = round.carried.hit.get(&allocation.work);
@@ -266,7 +269,8 @@ fn spare(round: &RoundState, mut all: Vec<usize>, enough: impl Fn(&[usize]) -> b
     needed(all, enough)
 }
 
-/// Victims without which the others are not enough, checked in this order.
+/// Returns the needed victims, checked in this order. A victim is needed if the others are not
+/// enough.
 pub(super) fn needed(all: Vec<usize>, enough: impl Fn(&[usize]) -> bool) -> Vec<usize> {
     let mut needed = all.clone();
     for at in all {

@@ -6,7 +6,7 @@ use hayward_rm_scheduler_domain::{Plan, snapshot::queues::Queue};
 
 use crate::fixture::{Fixture, POOL};
 
-/// Limits that `check` does not know: running applications, and groups.
+/// Checks the limits that `check` does not know: running applications and groups.
 pub(super) fn limits_hold(seed: u64, fixture: &Fixture) {
     let mut apps: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
     let mut groups: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -47,8 +47,8 @@ pub(super) fn limits_hold(seed: u64, fixture: &Fixture) {
     }
 }
 
-/// All parts of a gang start together. No part has processes while another lacks its least, unless
-/// it lost them.
+/// Checks that all parts of a gang start together. No part has processes while another lacks its
+/// least number, unless that part lost them.
 pub(super) fn gangs_are_whole(fixture: &Fixture, plan: &Plan) {
     let mut least: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
     for (work, demand) in &fixture.snapshot.demand {
@@ -75,7 +75,7 @@ pub(super) fn gangs_are_whole(fixture: &Fixture, plan: &Plan) {
     }
 }
 
-/// Space is reserved for a whole gang or not at all, on suitable nodes (I13).
+/// Checks that space is reserved for a whole gang or not at all, and on suitable nodes (I13).
 pub(super) fn a_gang_is_reserved_whole(seed: u64, fixture: &Fixture, plan: &Plan) {
     let carried = &plan.carried.queues[POOL];
     let Some(reservation) = &carried.gang else {
@@ -131,7 +131,7 @@ pub(super) fn a_gang_is_reserved_whole(seed: u64, fixture: &Fixture, plan: &Plan
     }
 }
 
-/// The rules of preemption, verified independently.
+/// Verifies the rules of preemption independently of the planner.
 pub(super) fn victims_are_lawful(seed: u64, fixture: &Fixture, plan: &Plan) {
     let snapshot = &fixture.snapshot;
     let mut left: BTreeMap<String, u64> = BTreeMap::new();

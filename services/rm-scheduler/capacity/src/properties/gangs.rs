@@ -13,7 +13,7 @@ use crate::{
 
 const GANGS: [&str; 2] = ["b", "c"];
 
-/// Random nodes filled by plain work, and their total vcores.
+/// Creates random nodes filled by plain work. Returns their total vcores too.
 fn busy(random: &mut Random) -> (Fixture, u64) {
     let leaf = if random.one_in(2) {
         json!({"resources": {"guaranteed": {"vcore": 1 + random.below(8)}},
@@ -35,7 +35,7 @@ fn busy(random: &mut Random) -> (Fixture, u64) {
     (fixture, capacity)
 }
 
-/// Each gang fits the sum of the pool, maybe not its nodes.
+/// Adds two gangs. Each fits the sum of the pool, but maybe not its single nodes.
 fn two_gangs(fixture: &mut Fixture, random: &mut Random, capacity: u64) {
     for gang in GANGS {
         let mut left = capacity;
@@ -56,7 +56,7 @@ fn two_gangs(fixture: &mut Fixture, random: &mut Random, capacity: u64) {
     }
 }
 
-/// Whether all parts of the gang have all processes, and whether any has one.
+/// Returns whether all parts of the gang have all processes, and whether any part has one.
 fn state(fixture: &Fixture, gang: &str) -> (bool, bool) {
     let parts = fixture.snapshot.demand.iter();
     let parts = parts.filter(|(id, _)| id.as_str().starts_with(&format!("job_{gang}")));
@@ -66,7 +66,7 @@ fn state(fixture: &Fixture, gang: &str) -> (bool, bool) {
     (all, has.iter().any(|(has, _)| *has > 0))
 }
 
-/// Whether the gang could start alone in an empty pool.
+/// Returns true if the gang could start alone in an empty pool.
 fn is_possible(fixture: &Fixture, gang: &str) -> bool {
     let mut alone = Fixture::from_queues(&json!({"queues": {"root": {"submit_acl": "*",
         "queues": {"a": {}, "b": {}, "c": {}}}}}));

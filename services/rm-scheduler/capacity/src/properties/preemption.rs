@@ -30,7 +30,7 @@ struct Amounts {
 #[derive(Debug, Clone)]
 struct Leaf {
     guaranteed: Amounts,
-    /// Maximum beyond the guarantee.
+    /// Amount by which the maximum exceeds the guarantee.
     more: Amounts,
     of_user: Option<u64>,
     applications: Option<u64>,
@@ -40,7 +40,7 @@ struct Leaf {
 #[derive(Debug, Clone)]
 struct Parent {
     leaves: Vec<Leaf>,
-    /// Guarantee beyond that of its leaves.
+    /// Amount by which the guarantee exceeds the sum of the guarantees of the leaves.
     guaranteed: Amounts,
     more: Amounts,
     fence: bool,
@@ -69,13 +69,13 @@ struct RandomRun {
     nodes: Vec<(u64, u64, u64)>,
     first: Vec<WorkSpec>,
     later: Vec<WorkSpec>,
-    /// Rounds in which one of all processes ends by itself.
+    /// Index of the process that ends by itself, by round.
     ends: BTreeMap<u64, usize>,
-    /// Rounds that processes take to stop, in rotation.
+    /// Numbers of rounds that processes take to stop, used in rotation.
     stops: Vec<u64>,
 }
 
-/// Amounts with these probabilities of vcores and memory.
+/// Generates amounts. Vcores and memory are set with these probabilities.
 fn amounts(most: u64, vcore: f64, memory: f64) -> impl Strategy<Value = Amounts> {
     let vcore = option::weighted(vcore, 0..=most);
     let memory = option::weighted(memory, 0..=most);
@@ -164,7 +164,8 @@ fn random_run() -> impl Strategy<Value = RandomRun> {
         })
 }
 
-/// Resources of a queue in the document, and its guarantee, including those below it.
+/// Returns the resources of a queue in the document. Also returns its guarantee, including those
+/// below it.
 fn resources(below: &[Amounts], own: &Amounts, more: &Amounts) -> (Value, Amounts) {
     let limits = |get: fn(&Amounts) -> Option<u64>| {
         let sum: u64 = below.iter().filter_map(get).sum();
@@ -250,7 +251,7 @@ impl RandomRun {
         }
     }
 
-    /// Rounds that this process takes to stop.
+    /// Returns the number of rounds that this process takes to stop.
     fn stops_after(&self, id: &AllocationId) -> u64 {
         let number: usize = id.as_str()[4..].parse().unwrap();
         self.stops[number % self.stops.len()]
@@ -298,7 +299,7 @@ fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
         .collect()
 }
 
-/// Processes with space being freed.
+/// Returns the number of processes whose space victims are still freeing.
 fn pending_processes(plan: &Plan, works: &Beneficiary) -> u64 {
     let carried = &plan.carried.queues[POOL];
     let single = carried.reservations.values();
@@ -317,7 +318,7 @@ fn granted(plan: &Plan, works: &Beneficiary) -> u64 {
     grants.filter(|grant| works.contains(&grant.work)).count() as u64
 }
 
-/// A claim of work with victims.
+/// Progress of one beneficiary and its victims.
 #[derive(Debug, Default)]
 struct Claim {
     started: u64,
@@ -361,9 +362,9 @@ impl Claims {
         Ok(())
     }
 
-    /// If one victim stayed, its beneficiary, a process or a gang, would not start. Victims for one
-    /// job come one after the other, so each must be needed among the earlier and simultaneous
-    /// ones.
+    /// Checks that each victim is needed: if it stayed, its beneficiary, a process or a gang, would
+    /// not start. Victims for one job are found one after the other. Each must therefore be needed
+    /// among the earlier and simultaneous ones.
     fn all_are_needed(&self, before: &Fixture, plan: &Plan) -> Result<(), TestCaseError> {
         let mut all: BTreeMap<Beneficiary, Vec<&AllocationId>> = BTreeMap::new();
         for receipt in &plan.receipts {
@@ -405,7 +406,7 @@ impl Claims {
     }
 }
 
-/// The plan after all victims except these have left.
+/// Plans again after all victims except these have left.
 fn after(before: &Fixture, plan: &Plan, stays: &dyn Fn(&AllocationId) -> bool) -> Plan {
     let mut after = before.clone();
     after.carry_out_but(plan, |_, _| true);
@@ -459,7 +460,7 @@ proptest! {
     }
 }
 
-/// The random runs must preempt often to be useful.
+/// Random runs are useful only if they preempt often.
 #[test]
 fn random_runs_preempt_often() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};

@@ -9,7 +9,7 @@ use crate::{
     round_state::RoundState,
 };
 
-/// Processes of each part, by node.
+/// Number of processes of each part, by node.
 pub(crate) type Found = BTreeMap<usize, BTreeMap<usize, u64>>;
 
 type PackedNodes = BTreeMap<usize, PackedNode>;
@@ -18,12 +18,12 @@ type PackedNodes = BTreeMap<usize, PackedNode>;
 #[derive(Clone)]
 struct PackedNode {
     future: FutureNode,
-    /// Usage without leaving allocations, plus packed processes.
+    /// Usage without allocations that are leaving, plus packed processes.
     soon: Vector,
 }
 
-/// Space for all missing processes of the parts, or none. Nodes reserved for other work count only
-/// if they would suffice too.
+/// Finds space for all missing processes of the parts, or returns `None`. With `others_too`, nodes
+/// reserved for other work count as well.
 pub(super) fn pack(
     round: &RoundState,
     occupancy: &Occupancy,
@@ -60,7 +60,7 @@ pub(super) fn pack(
     all.find_map(|found| found)
 }
 
-/// The same, counting only allocations that already leave.
+/// Packs the parts like [`pack`], but assumes that only vacated allocations leave.
 pub(super) fn pack_soon(
     round: &RoundState,
     occupancy: &Occupancy,
@@ -72,7 +72,7 @@ pub(super) fn pack_soon(
     pack_into(round, future_nodes, parts)
 }
 
-/// The same, with the given free space.
+/// Packs the parts into the given free space.
 pub(crate) fn pack_into(
     round: &RoundState,
     future_nodes: impl Iterator<Item = (usize, FutureNode)>,
@@ -152,7 +152,7 @@ fn packed(
     Some(found)
 }
 
-/// Sum of the lacking fractions of the needed resources.
+/// Returns the sum of the lacking fractions of the needed resources.
 pub(super) fn short(round: &RoundState, node: usize, soon: &Vector, vector: &Vector) -> u128 {
     const SCALE: u128 = 1 << 20;
     let capacity = &round.nodes.node_states[node].capacity;

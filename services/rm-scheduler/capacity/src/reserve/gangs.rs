@@ -2,9 +2,9 @@
 //!
 //! Invariants: only one gang per pool has a reservation, always for all its missing processes, so
 //! two gangs never hold halves (I13). Running work on these nodes continues, and new work starts
-//! there only if it fits besides. The gang still starts as a whole in one round, on these nodes or
-//! others. A reservation has one lifetime, however often its nodes are searched again. After it
-//! lapses, the gang gets none for the same time.
+//! there only if it fits next to the reservation. The gang still starts as a whole in one round, on
+//! these nodes or others. A reservation has one lifetime, however often its nodes are searched
+//! again. After it lapses, the gang gets none for the same time.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -25,7 +25,7 @@ use crate::{
     tree::ROOT,
 };
 
-/// Most gangs examined per round.
+/// Maximum number of gangs examined per round.
 const MAX_GANGS: usize = 10;
 
 /// The next gang to reserve space for.
@@ -34,14 +34,14 @@ pub(crate) struct Next {
     pub since: Timestamp,
 }
 
-/// A work item of the reservation's gang, if processes are still missing.
+/// Returns a work item of the reservation's gang, if processes are still missing.
 fn owner(round: &RoundState, reservation: &GangReservation) -> Option<usize> {
     let item = round.item_of.get(&reservation.work).copied()?;
     let lacks = !round.lacking_gang_parts(item).is_empty();
     (lacks && round.queue_of(item).is_some()).then_some(item)
 }
 
-/// Start of the reservation with victims.
+/// Returns the start of the reservation, if it has victims.
 pub(super) fn cleared_since(round: &RoundState) -> Option<Timestamp> {
     let reservation = round.carried.gang.as_ref();
     reservation
@@ -49,8 +49,8 @@ pub(super) fn cleared_since(round: &RoundState) -> Option<Timestamp> {
         .map(|reservation| reservation.since)
 }
 
-/// End of a reservation. With victims it has a second lifetime, because ending it early would waste
-/// them.
+/// Returns the end of a reservation. With victims it has a second lifetime, because ending it early
+/// would waste them.
 pub(crate) fn until(round: &RoundState, reservation: &GangReservation) -> Timestamp {
     let nodes = reservation
         .nodes
@@ -99,7 +99,7 @@ pub(super) fn serve(round: &mut RoundState) {
     });
     let app = round.items[item].app;
     let backs_off = round.carried.backing_off.contains_key(round.apps[app].name);
-    // Otherwise the serve order gives the reason.
+    // If the gang may not run now, the serve order gives the reason.
     if !backs_off && round.may_run(app).is_ok() {
         round.nodes.sort();
         let Err(why) = gang::place(round, item, Some(&reservation)) else {
@@ -137,7 +137,7 @@ fn release_space(round: &mut RoundState) {
     }
 }
 
-/// Reserves this space, and none for any other gang.
+/// Reserves this space. No other gang has a reservation then.
 pub(crate) fn reserve_space(
     round: &mut RoundState,
     item: usize,
@@ -171,7 +171,7 @@ pub(super) fn release_node(round: &mut RoundState, node: usize) {
     }
 }
 
-/// True when victims leave this node for a gang.
+/// Returns true if victims leave this node for a gang.
 pub(crate) fn is_cleared(round: &RoundState, node: usize) -> bool {
     let reservation = round
         .carried
@@ -185,7 +185,7 @@ pub(crate) fn is_cleared(round: &RoundState, node: usize) -> bool {
     })
 }
 
-/// The reservation of this item's gang.
+/// Returns the reservation of this item's gang.
 pub(crate) fn reserved_for<'b>(round: &'b RoundState, item: usize) -> Option<&'b GangReservation> {
     let reservation = round.carried.gang.as_ref()?;
     let first = round.item_of.get(&reservation.work)?;
@@ -234,9 +234,9 @@ pub(super) fn settle(round: &mut RoundState) {
     }
 }
 
-/// The next gang: of the highest priority, the one waiting longest. A gang that cannot fit is
-/// skipped and delays no other. A limited number is examined per round, and the next round
-/// continues.
+/// Returns the next gang: of those with the highest priority, the one that waits longest. A gang
+/// that cannot fit is skipped and delays no other. A limited number is examined per round, and the
+/// next round continues.
 pub(super) fn next(round: &mut RoundState) -> Option<Next> {
     if round.carried.gang.is_some() {
         return None;
@@ -293,7 +293,7 @@ fn waits_for_nodes(round: &RoundState, item: usize) -> bool {
         && impossible_gang(round, item).is_none()
 }
 
-/// Start of the wait of its last part.
+/// Returns the time since which its last part waits.
 pub(crate) fn waits_since(round: &RoundState, item: usize) -> Timestamp {
     let parts = round.gang_parts(item).map(|part| &round.items[part]);
     let parts = parts.filter(|it| it.gang_lacks() > 0);
@@ -306,7 +306,7 @@ pub(crate) fn has_lapsed(round: &RoundState, item: usize) -> bool {
     parts.any(|part| round.carried.lapsed.contains_key(round.items[part].work))
 }
 
-/// Reserves space besides existing reservations, if there is enough.
+/// Reserves space in addition to existing reservations. Returns false if there is not enough.
 pub(super) fn try_reserve(round: &mut RoundState, next: &Next) -> bool {
     let parts = round.lacking_gang_parts(next.item);
     let occupancy = Occupancy::new(round);

@@ -7,7 +7,7 @@ use super::RoundState;
 use crate::resource_vec::{Sparse, Vector, add, times};
 
 impl RoundState<'_> {
-    /// All work items of the same gang; the first one represents it.
+    /// Returns all work items of the same gang. The first one represents it.
     pub fn gang_parts(&self, item: usize) -> impl Iterator<Item = usize> + '_ {
         let name = move |at: usize| {
             let gang = self.items[at].queued.gang.as_ref();
@@ -17,14 +17,14 @@ impl RoundState<'_> {
         items.filter(move |at| name(*at).is_some() && name(*at) == name(item))
     }
 
-    /// Parts of the same gang that are neither placed nor aside.
+    /// Returns the parts of the same gang that are neither placed nor aside.
     pub fn open_gang_parts(&self, item: usize) -> Vec<usize> {
         let open = |at: &usize| self.items[*at].why.is_none() && self.items[*at].missing() > 0;
         self.gang_parts(item).filter(open).collect()
     }
 
-    /// Parts that lack processes of the gang's least number. Large parts go first, because small
-    /// ones fill the gaps.
+    /// Returns the parts that lack processes of the gang's least number. Large parts go first,
+    /// because small ones fill the gaps.
     pub fn lacking_gang_parts(&self, item: usize) -> Vec<usize> {
         let lacks = |at: &usize| self.items[*at].gang_lacks() > 0;
         let mut parts: Vec<usize> = self.gang_parts(item).filter(lacks).collect();
@@ -32,13 +32,13 @@ impl RoundState<'_> {
         parts
     }
 
-    /// True for the first part that lacks processes.
+    /// Returns true for the first part that lacks processes.
     pub fn is_gang_representative(&self, item: usize) -> bool {
         let mut parts = self.gang_parts(item);
         parts.find(|part| self.items[*part].gang_lacks() > 0) == Some(item)
     }
 
-    /// Resources that these parts lack together.
+    /// Returns the resources that these parts lack together.
     pub fn missing_resources(&self, parts: &[usize]) -> Vector {
         let mut total = self.dims.zero();
         for part in parts {
@@ -48,7 +48,7 @@ impl RoundState<'_> {
         total
     }
 
-    /// Size of a process relative to an average node, by its largest resource.
+    /// Returns the size of a process relative to an average node, by its largest resource.
     fn relative_size(&self, part: usize) -> u64 {
         const SCALE: u128 = 1 << 20;
         let pairs = self.vector(part).iter().zip(&self.whole);
@@ -58,7 +58,7 @@ impl RoundState<'_> {
     }
 }
 
-/// Processes of one part that are needed at once, and the resources of one process.
+/// Needs of one part: the number of processes needed at once, and the resources of one process.
 pub(crate) struct PartNeeds<'b> {
     pub item: usize,
     pub least: u64,
@@ -78,7 +78,7 @@ pub(crate) struct ExceededLimit {
     pub dim: usize,
     pub limit: u64,
     pub needed: u64,
-    /// Most processes of the gang that would fit.
+    /// Maximum number of processes of the gang that would fit.
     pub feasible: u64,
 }
 
@@ -106,7 +106,7 @@ impl<'b> GangNeeds<'b> {
         least.fold(0, u64::saturating_add)
     }
 
-    /// The exceeded resource that allows the fewest processes.
+    /// Returns the exceeded resource that allows the fewest processes.
     pub fn exceeded(&self, max: &Sparse) -> Option<ExceededLimit> {
         let pairs = max.iter().zip(&self.total).enumerate();
         let pairs = pairs.filter_map(|(dim, (max, total))| Some((dim, (*max)?, *total)));
@@ -120,7 +120,7 @@ impl<'b> GangNeeds<'b> {
         exceeded.min_by_key(|exceeded| exceeded.feasible)
     }
 
-    /// Most processes that fit the limit, smallest first.
+    /// Returns the number of processes that fit the limit, counting the smallest first.
     fn fitting(&self, dim: usize, limit: u64) -> u64 {
         let parts = self.parts.iter();
         let mut parts: Vec<(u64, u64)> = parts.map(|it| (it.vector[dim], it.least)).collect();

@@ -14,7 +14,7 @@ use hayward_rm_scheduler_domain::plan::QuotaNumbers;
 use super::{RoundState, Why};
 use crate::resource_vec::{Vector, add, over, take, times};
 
-/// Reserved quota. Each [`QueueState`](crate::tree::QueueState) and each gate holds the sum.
+/// Reserved quota. Each [`QueueState`](crate::tree::QueueState) and each gate contains the sum.
 #[derive(Default)]
 pub(crate) struct QuotaReservations {
     gang: Option<GangQuota>,
@@ -29,12 +29,12 @@ struct GangQuota {
     items: Vec<usize>,
     /// Resources that the gang still needs.
     vector: Vector,
-    /// True when victims leave for the gang. A reservation without victims yields to a guarantee.
+    /// True if victims leave for the gang. A reservation without victims yields to a guarantee.
     cleared: bool,
 }
 
 impl QuotaReservations {
-    /// One work item per application with reserved quota.
+    /// Returns one work item per application with reserved quota.
     fn items(&self) -> impl Iterator<Item = usize> + '_ {
         let gang = self.gang.iter().map(|gang| gang.item);
         gang.chain(self.single.keys().copied())
@@ -111,13 +111,13 @@ impl RoundState<'_> {
         }
     }
 
-    /// True for a member of a gang with victims. Preempting the member would waste them.
+    /// Returns true for a member of a gang with victims. Preempting the member would waste them.
     pub fn is_of_a_cleared_gang(&self, item: usize) -> bool {
         let gang = self.quota_reservations.gang.as_ref();
         gang.is_some_and(|gang| gang.cleared && gang.items.contains(&item))
     }
 
-    /// Part of the reserved quota that belongs to this work item.
+    /// Returns the part of the reserved quota that belongs to this work item.
     fn own(&self, item: usize) -> Option<Cow<'_, Vector>> {
         let gang = self.quota_reservations.gang.as_ref();
         if let Some(gang) = gang.filter(|gang| gang.items.contains(&item)) {
@@ -221,7 +221,8 @@ impl RoundState<'_> {
         Ok(())
     }
 
-    /// Checks the quota after all vacated allocations have left; known per queue only.
+    /// Checks the quota after all vacated allocations have left. For users and groups, their usage
+    /// still counts.
     pub fn may_hold_soon(&self, item: usize, vector: &[u64]) -> bool {
         let path = self.queue_of(item).into_iter();
         let mut path = path.flat_map(|at| self.tree.path(at));
@@ -251,7 +252,7 @@ impl RoundState<'_> {
         })
     }
 
-    /// Quota of the queue that is reserved with victims.
+    /// Returns the quota of the queue that is reserved with victims.
     pub fn cleared_at(&self, queue: usize) -> Cow<'_, Vector> {
         let mut reserved = Cow::Borrowed(&self.tree.entries[queue].reserved);
         let gang = self.gang_without_victims().filter(|gang| {
@@ -272,7 +273,7 @@ impl RoundState<'_> {
     }
 }
 
-/// Numbers of a limit on running applications that is reached; none if one more may run.
+/// Returns the numbers of a reached limit on running applications, or `None` if one more may run.
 fn reached_limit(limit: Option<u64>, used: u64) -> Option<QuotaNumbers> {
     let limit = limit.filter(|limit| used >= *limit)?;
     Some(QuotaNumbers {

@@ -192,7 +192,7 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Places applications without allocations by the rules, the oldest first, and returns them.
+    /// Places applications without allocations by the rules, the oldest first. Returns them.
     fn place_new_applications(&mut self) -> Vec<usize> {
         let rules = Rules::new(self.queues);
         let mut tagged = Tagged::default();
@@ -223,7 +223,7 @@ impl<'a> RoundState<'a> {
         new
     }
 
-    /// Denominator of the share of a queue: its guarantee, or else its maximum.
+    /// Returns the denominator of a queue's share: its guarantee, or else its maximum.
     fn denominator(&self, queue: usize) -> Sparse {
         let most = self.tree.fair_max(queue, &self.whole);
         let guaranteed = &self.tree.entries[queue].guaranteed;
@@ -250,7 +250,7 @@ impl<'a> RoundState<'a> {
 }
 
 impl<'a> App<'a> {
-    /// An application with this first piece of work.
+    /// Creates an application with this first piece of work.
     fn new(name: &'a str, first: &PoolWork<'a>, used: Vector) -> Self {
         Self {
             name,
@@ -270,7 +270,8 @@ impl<'a> App<'a> {
     }
 }
 
-/// All work that is queued in this pool. The first pool with queues takes work that names none.
+/// Returns all work that is queued in this pool. The first pool with queues takes work that names
+/// none.
 fn pool_work<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<PoolWork<'a>> {
     let first = snapshot.queues.keys().next();
     let all = snapshot.demand.iter();
@@ -286,7 +287,7 @@ fn pool_work<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<PoolWork<'a>> {
     all.collect()
 }
 
-/// Pools of one tree.
+/// Returns the names of all pools of one tree.
 fn members<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
     let is_member = |pool: &&str| {
         let mut at = *pool;
@@ -311,7 +312,7 @@ fn weights(queues: &Queues) -> Amounts {
     }
 }
 
-/// All resource types that a node offers, work needs, or a limit names.
+/// Returns all resource types that a node offers, work needs, or a limit names.
 fn dims(
     snapshot: &Snapshot,
     quantum: &Quantum,
@@ -327,7 +328,7 @@ fn dims(
     ResourceTypes::new(&extras.collect())
 }
 
-/// Start of the current wait of a work item.
+/// Returns the start of the current wait of a work item.
 pub(super) fn later(since: Timestamp, granted: Timestamp) -> Timestamp {
     since.max(granted)
 }

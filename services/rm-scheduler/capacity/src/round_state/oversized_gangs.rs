@@ -9,7 +9,7 @@ use super::{RoundState, gangs::GangNeeds};
 use crate::{amount::amount_text, placement::Refusal};
 
 impl RoundState<'_> {
-    /// Refuses new applications only; running ones continue.
+    /// Refuses new applications that are too large. Running ones continue.
     pub(super) fn refuse_too_large(&mut self, new: Vec<usize>) {
         for app in new {
             let Ok(queue) = self.apps[app].queue else {
@@ -25,8 +25,8 @@ impl RoundState<'_> {
         }
     }
 
-    /// A leaf ordered by shares does not suit gangs: an application loses rank as it grows, so half
-    /// a gang would wait behind others.
+    /// Refuses a gang in a leaf ordered by shares. An application there loses rank as it grows, so
+    /// half a gang would wait behind others.
     fn by_shares(&self, app: usize, queue: usize) -> Option<Refusal> {
         let queue_state = &self.tree.entries[queue];
         let mut items = self.apps[app].items.iter();
@@ -43,7 +43,8 @@ impl RoundState<'_> {
         Some(Refusal { reason, detail })
     }
 
-    /// A gang must start in one commit.
+    /// Refuses an application with too many gang processes, because a gang must start in one
+    /// commit.
     fn too_many(&self, app: usize) -> Option<Refusal> {
         let mut gangs: BTreeMap<&str, u64> = BTreeMap::new();
         for item in &self.apps[app].items {

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::VCORE;
 use crate::fixture::{Fixture, gang_named, placed};
 
-/// Three processes in a queue of four; one user may have three.
+/// Creates three processes in a queue with a maximum of four. One user may have three.
 fn fixture() -> Fixture {
     let limits = json!([{"users": ["*"], "max_resources": {"vcore": 3}}]);
     let leaf = json!({"resources": {"max": {"vcore": 4}}, "limits": limits});
@@ -89,7 +89,7 @@ fn queued_work_stays_in_its_pool_and_may_be_preempted() {
     ));
 }
 
-/// Grants of a plain job, a gang in two parts, another gang, and one more.
+/// Creates grants of a plain job, a gang in two parts, another gang, and one more.
 fn with_gangs() -> (Fixture, Plan) {
     let root = json!({"submit_acl": "*", "queues": {"a": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));

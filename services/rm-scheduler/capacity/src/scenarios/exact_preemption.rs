@@ -209,7 +209,7 @@ fn an_unnecessary_victim_on_a_required_node_is_spared() {
     assert_eq!(victims(&fixture.step()), ["job_large"]);
 }
 
-/// The sibling uses the whole guarantee of the parent; its victims do not count twice.
+/// The sibling uses the whole guarantee of the parent. Victims of the sibling do not count twice.
 #[test]
 fn a_sibling_over_its_guarantee_gives_within_the_guarantee_of_the_parent() {
     let parent = json!({"resources": {"guaranteed": {"vcore": 10}},
@@ -243,7 +243,7 @@ fn an_exhausted_guarantee_takes_no_victim_outside_it() {
     assert_eq!(has, [3, 3, 4]);
 }
 
-/// A sibling's part of a shared guarantee yields to it, at every depth.
+/// A part of a shared guarantee yields to the explicit guarantee of a sibling, at every depth.
 #[test]
 fn an_explicit_guarantee_wins_over_a_part_of_a_shared_one() {
     let deeper = json!({"resources": {"guaranteed": {"vcore": 1}}, "queues": {"below": {}}});

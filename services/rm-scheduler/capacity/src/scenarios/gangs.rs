@@ -29,7 +29,7 @@ fn the_higher_priority_goes_first() {
     }
 }
 
-/// Also a gang placed one by one, because half of it would wait behind others.
+/// A gang placed process by process is refused too, because half of it would wait behind others.
 #[test]
 fn a_queue_ordered_by_shares_refuses_gangs() {
     let queues = json!({"a": {"sort": "fair"}, "b": {}});
@@ -52,7 +52,7 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
     }
 }
 
-/// It is placed process by process, like plain work.
+/// The gang is placed process by process, like plain work.
 #[test]
 fn a_gang_without_a_least_number_starts_partially() {
     let mut fixture = fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
@@ -85,7 +85,7 @@ fn the_older_of_equals_goes_first_and_space_useless_to_the_gang_is_used() {
     assert_eq!((fixture.has("job_gang"), fixture.has("job_plain")), (6, 2));
 }
 
-/// Plain work that fills all nodes, and every freed hole again.
+/// Creates plain work that fills all nodes, and fills every freed gap again.
 fn stream(nodes: &[u64], root: &serde_json::Value) -> Fixture {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     for (at, vcore) in nodes.iter().enumerate() {
@@ -100,7 +100,8 @@ fn open() -> serde_json::Value {
     json!({"submit_acl": "*", "queues": {"a": {}, "b": {}}})
 }
 
-/// Rounds with this many ending processes, until the gang has all members.
+/// Returns the number of rounds until the gang has all members. This many processes end in each
+/// round.
 fn rounds_until(fixture: &mut Fixture, gang: &str, members: usize, ending: usize) -> usize {
     for round in 0..100 {
         if fixture.has(gang) == members {
@@ -129,7 +130,7 @@ fn a_gang_starts_behind_plain_work_that_fills_every_hole() {
     }
 }
 
-/// It needs more than half of all nodes; a limit of a tenth would exclude it forever.
+/// The gang needs more than half of all nodes. A limit of a tenth would exclude it forever.
 #[test]
 fn a_gang_that_needs_every_node_gets_every_node() {
     let mut fixture = stream(&[4; 12], &open());
@@ -191,7 +192,7 @@ fn a_gang_reservation_has_one_lifetime_on_any_nodes() {
     assert!(fixture.reserved_space().is_empty());
     let detail = &plan.verdicts["job_gang"].detail;
     assert!(detail.contains("its last reservation lapsed"), "{detail}");
-    // The same gang gets no new reservation at once, but later.
+    // The same gang gets no reservation at once, but gets one later.
     fixture.node("n0", &[]).takes_work = true;
     for (ms, reserved) in [(10_000, 0), (200_000, 0), (90_000, 2)] {
         fixture.pass(ms);
@@ -224,7 +225,7 @@ fn gangs_get_reservations_one_after_the_other() {
     assert!(rounds <= 8, "{rounds} rounds");
 }
 
-/// Within one priority the longest wait goes first; a higher priority goes before.
+/// Within one priority the longest wait goes first. A higher priority goes before a lower one.
 #[test]
 fn the_highest_priority_gets_the_reservation_first() {
     let mut fixture = stream(&[4, 4], &open());
@@ -314,7 +315,7 @@ fn a_limited_number_of_gangs_is_examined_per_round_in_rotation() {
     let plan = fixture.step();
     let carried = &plan.carried.queues[POOL];
     assert_eq!(carried.gang.as_ref().unwrap().work.as_str(), "job_fits");
-    // After it ends, all are examined again from the first.
+    // After that gang ends, all are examined again from the first.
     fixture.snapshot.demand.remove("job_fits");
     for expected in [10, 20, 30, 0, 10] {
         let plan = fixture.step();

@@ -205,7 +205,7 @@ fn a_lowered_maximum_is_enforced_only_when_enabled() {
     assert_eq!(fixture.has("job_1"), 2);
 }
 
-/// A guarantee above two queues without their own, and work that always returns.
+/// Two queues have no guarantee of their own below a shared one, and their work always returns.
 #[test]
 fn siblings_below_one_guarantee_do_not_preempt_each_other_forever() {
     let parent = json!({"resources": {"guaranteed": {"vcore": 4}}, "queues": {"a": {}, "b": {}}});

@@ -23,7 +23,7 @@ fn the_number_of_running_applications_is_limited() {
     let verdict = &plan.verdicts["job_2"];
     assert_eq!(verdict.reason, Reason::NotRunnable);
     assert_eq!(verdict.detail, "1 of 1 applications run in queue root.a");
-    // The running one may grow; the other runs after it ends.
+    // The running application may grow. The other one runs after it ends.
     fixture
         .snapshot
         .demand

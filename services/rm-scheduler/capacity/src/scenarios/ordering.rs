@@ -18,7 +18,7 @@ fn order<R>(fixture: &Fixture, read: impl FnOnce(&RoundState, &ServeOrder) -> R)
     read(&round, &order)
 }
 
-/// Queues with guarantees and usage, with one more work item each.
+/// Returns the order of queues with guarantees and usage, each with one more work item.
 fn guaranteed(by_priority: bool, used: [u64; 4]) -> Vec<String> {
     let queue = |amount: u64| {
         json!({"resources": {"guaranteed": {"memory": amount,

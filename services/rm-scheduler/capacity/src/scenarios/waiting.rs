@@ -33,7 +33,7 @@ fn a_node_is_reserved_for_work_that_has_waited() {
         .map(|(n, r)| (n.as_str(), r.work.as_str()))
         .collect();
     assert_eq!(reserved, [("n1", "job_large")]);
-    // A process on its node ends: the space stays reserved.
+    // A process on the node ends, and the space stays reserved.
     fixture
         .snapshot
         .demand
@@ -228,7 +228,7 @@ fn an_impossible_gang_is_reported_at_once_with_the_largest_possible_size() {
     fixture.node("n2", &[("vcore", 4 * VCORE)]);
     fixture.add_processes("job_0", "root.b", 8, VCORE);
     fixture.settle();
-    // Larger than the maximum of its queue; larger than the pool; larger than the nodes allow.
+    // The first gang exceeds the maximum of its queue, the second the pool, the third the nodes.
     fixture.add_part("job_a", "root.a", gang_named("queue", 6), VCORE);
     fixture.add_part("job_b", "root.b", gang_named("pool", 9), VCORE);
     fixture.add_part("job_c", "root.b", gang_named("nodes", 3), 2_500);

@@ -51,7 +51,7 @@ impl Explainer<'_, '_> {
         answer
     }
 
-    /// Free space regardless of reservations, cached per size.
+    /// Returns true if a node has free space, reserved or not. The result is cached per size.
     fn has_free_space(&mut self, item: usize) -> bool {
         let round = self.round;
         let it = &round.items[item];
@@ -110,7 +110,7 @@ fn reserved(round: &RoundState, reservation: &GangReservation, answer: &mut Answ
     answer.detail.push_str(&text);
 }
 
-/// Reason for a missing reservation.
+/// Returns the reason for a missing reservation.
 fn missing_reservation(round: &RoundState, item: usize) -> String {
     if gangs::has_lapsed(round, item) {
         return "; its last reservation lapsed, and it gets no new one for a while".to_owned();

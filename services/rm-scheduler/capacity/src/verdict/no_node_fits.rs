@@ -16,7 +16,7 @@ struct Search<'b, 'a> {
     item: usize,
     /// Nodes reserved for other work.
     reserved: &'b [usize],
-    /// Allowed nodes by name.
+    /// Nodes that the work names, or all nodes of the pool if it names none.
     all: Vec<usize>,
     vector: &'b [u64],
     order: u64,
@@ -110,7 +110,7 @@ impl Search<'_, '_> {
         Answer::new(Reason::NodesReserved, detail)
     }
 
-    /// A named resource that no allowed node offers.
+    /// Returns a named resource that no allowed node offers.
     fn not_offered(&self) -> Option<&str> {
         let size = &self.round.items[self.item].demand.size;
         let offers = |name: &str| {

@@ -16,10 +16,11 @@ use crate::{
     trees::quantum_of,
 };
 
-/// Most pairs of work and node examined per response; further vacates find no beneficiary.
+/// Maximum number of pairs of work and node examined per response. Further vacates find no
+/// beneficiary.
 const MAX_PAIRS: usize = 1_000_000;
 
-/// Work that lacks processes without freed space.
+/// Work with missing processes for which no space has been freed.
 pub(super) struct MissingWork<'a> {
     pub work: &'a WorkId,
     demand: &'a hayward_rm_scheduler_domain::snapshot::Demand,
@@ -33,7 +34,7 @@ pub(super) struct MissingWork<'a> {
 pub(super) struct CandidateNode<'a> {
     pub name: &'a NodeName,
     node: &'a Node,
-    /// Free space, including forced vacates.
+    /// Free space, as if the forced vacates had left.
     pub free: NodeSpace,
     /// Free space after all candidates of this response have left.
     pub most: NodeSpace,
@@ -47,7 +48,8 @@ pub(super) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// Excludes work that loses processes in the same response; that would be a pointless exchange.
+    /// Lists the waiting work. Work that loses processes in the same response is excluded, because
+    /// that would be a pointless exchange.
     pub fn open(
         view: &PoolView<'a>,
         gives_up: &BTreeSet<&WorkId>,
@@ -91,8 +93,8 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// The oldest work from `from` on that could run a process there after all candidates left,
-    /// with the process's needs.
+    /// Returns the oldest work from `from` on that could run a process on the node after all
+    /// candidates have left. Also returns the needs of that process.
     pub fn next(
         &mut self,
         view: &PoolView,
@@ -122,7 +124,7 @@ impl<'a> Waiting<'a> {
         it
     }
 
-    /// The constraints of `check` on the node, except free space.
+    /// Checks the constraints that `check` has for the node, except free space.
     fn suits(&self, view: &PoolView, it: &MissingWork, site: &CandidateNode) -> bool {
         let listed = &it.demand.machines;
         view.reaches(it.class, &site.node.pool)
@@ -173,7 +175,7 @@ impl CandidateNode<'_> {
     }
 }
 
-/// Nodes of the candidates that take work. Forced vacates count as gone.
+/// Returns the nodes of the candidates that take work. Forced vacates count as gone.
 pub(super) fn sites<'a>(
     view: &PoolView<'a>,
     may_go: &BTreeMap<&AllocationId, &'a NodeName>,

@@ -30,7 +30,7 @@ pub(super) fn into_plan(
         let placed = steps.grants.iter().map(|it| it.grant.clone());
         plan.grants.extend(placed);
         let found = check(view.snapshot, plan).err().unwrap_or_default();
-        // Plans of others are checked at the end of the round.
+        // Violations of other plans are handled at the end of the round.
         let mine = |it: &&Violation| match it.part {
             Part::Grant(at) => at >= others.grants,
             Part::Vacate(at) => at >= others.vacates,
@@ -47,7 +47,7 @@ pub(super) fn into_plan(
     plan.receipts.extend(receipts);
 }
 
-/// Steps of the plan that other planners added.
+/// Number of steps in the plan before the steps of the response are added.
 #[derive(Clone, Copy)]
 struct PlanLength {
     grants: usize,

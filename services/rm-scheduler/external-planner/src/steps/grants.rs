@@ -52,7 +52,7 @@ pub(super) fn verify(view: &mut PoolView, answer: &Answer, plan: &Plan, steps: &
     }
 }
 
-/// Free space of each node that the response names.
+/// Returns the free space of each node that the response names.
 fn free_space<'a>(view: &PoolView<'a>, answer: &Answer, plan: &Plan) -> FreeSpace<'a> {
     let named: BTreeSet<&str> = answer.grants.iter().map(|it| it.node.as_str()).collect();
     let nodes = view
@@ -111,7 +111,7 @@ fn find_node<'a>(view: &PoolView<'a>, place: &RequestedGrant) -> Result<Target<'
     Ok(Target { name, node })
 }
 
-/// Quanta and size of one process on this node.
+/// Returns the quanta and size of one process on this node.
 fn process_size(quantum: &Quantum, item: &WorkItem, node: &Node) -> (u64, Size) {
     if item.class.policy == Policy::Reserve {
         (quantum.node_order(&node.capacity), node.capacity.clone())
@@ -124,7 +124,7 @@ fn clip(name: &str) -> String {
     crate::response::clip(name, super::MAX_NAME)
 }
 
-/// A requested placement of known work on a known node.
+/// A requested grant of known work on a known node.
 struct Request<'r, 'a> {
     /// Position in the response.
     position: usize,

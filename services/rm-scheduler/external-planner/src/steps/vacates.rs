@@ -190,7 +190,8 @@ impl<'a> Serves<'_, 'a> {
     }
 }
 
-/// Vacates needed for one process, in the order of the response, and no more than needed.
+/// Returns which vacates one process needs, in the order of the response. No more than needed are
+/// selected.
 fn needed(free: &NodeSpace, pending: &[Candidate], order: u64, size: &Size) -> Option<Vec<bool>> {
     let mut sum = free.clone();
     let enough = pending.iter().position(|it| {
@@ -259,7 +260,7 @@ fn may_leave(view: &PoolView, held: &Allocation, again: bool) -> Result<(), Reje
     Ok(())
 }
 
-/// The receipt: the lost start time or running time.
+/// Builds the receipt, with the lost start time or running time.
 fn receipt(view: &PoolView, candidate: &Candidate, work: &WorkId) -> Receipt {
     let (id, held) = (candidate.id, candidate.held);
     let began = held.running_since.or(held.started_at);

@@ -81,7 +81,7 @@ fn expression(import: &mut Import<'_>, stanza: &Stanza, file: &str, text: &str) 
     }
 }
 
-/// Lines of a file, without comments and empty lines.
+/// Returns the lines of a file, without comments and empty lines.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text
         .lines()
@@ -94,7 +94,7 @@ struct Reading<'a, 'b> {
     import: &'a mut Import<'b>,
     pool: &'a str,
     owners: &'a BTreeMap<&'a str, &'a Stanza>,
-    /// Files being read, the outermost first.
+    /// Names of the files being read, the outermost first.
     inside: Vec<String>,
 }
 

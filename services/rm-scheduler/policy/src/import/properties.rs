@@ -1,4 +1,4 @@
-//! Imports properties: the tunables of DUCC under their names there.
+//! Imports properties, which are the tunables of DUCC under their DUCC names.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -156,7 +156,7 @@ fn property(import: &mut Import<'_>, spot: &Spot<'_>, key: &str, value: &str) {
     }
 }
 
-/// The place of a property in the document.
+/// Returns the place of a property in the document.
 fn key_of(key: &str) -> &'static str {
     match key {
         "ducc.rm.share.quantum" => "/quantum",

@@ -43,7 +43,7 @@ pub(super) struct Stanza {
     pub name: String,
     /// The word between the name and `{`.
     pub parent: Option<String>,
-    /// Line and values of each key; at least one value.
+    /// Line and values of each key. There is at least one value.
     pub pairs: BTreeMap<String, (usize, Vec<String>)>,
 }
 
@@ -178,7 +178,7 @@ impl Parser<'_> {
         });
     }
 
-    /// Words of a header, up to the end of the line or `{`.
+    /// Returns the words of a header, up to the end of the line or `{`.
     fn words(&mut self) -> Vec<String> {
         let mut words = Vec::new();
         while let Some(Token::Word(word)) = self.peek() {
@@ -220,7 +220,7 @@ impl Parser<'_> {
         pairs
     }
 
-    /// A key has a value and appears once.
+    /// Parses a pair of key and values. A key has a value and appears once.
     fn pair(
         &mut self,
         line: usize,

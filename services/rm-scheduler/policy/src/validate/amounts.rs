@@ -7,9 +7,9 @@ use super::{MAX_GB, one_of};
 use crate::fault::Faults;
 use crate::translate::MAX_PERCENT;
 
-/// Bytes. A smaller unit would make numbers of shares overflow.
+/// Minimum quantum in bytes. With a smaller one the numbers of shares would overflow.
 const MIN_QUANTUM: u64 = 1 << 20;
-/// Thousandths.
+/// Maximum amount of thousandths.
 const MAX_MILLI: u64 = 1_000_000_000;
 /// Milliseconds: a year.
 const YEAR_MS: u64 = 366 * 24 * 3_600_000;

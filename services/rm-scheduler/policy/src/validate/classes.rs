@@ -170,7 +170,7 @@ fn incomplete(policy: &Policy, name: &str, class: &Class, lineage: &Lineage, fau
             let detail = format!("there is no pool {own:?}: {}", pools());
             faults.say(&["classes", name, "pool"], detail);
         }
-        // The pool of a parent is reported at the parent.
+        // A missing pool of a parent is reported at the parent.
         (Some(_), _) => {}
         (None, _) if class.is_abstract => {}
         (None, _) => {

@@ -7,7 +7,7 @@ use crate::fault::Faults;
 
 /// Maximum bytes of an address.
 const URL_BYTES: usize = 500;
-/// Milliseconds.
+/// Allowed timeouts in milliseconds.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
 
 pub(super) fn check(name: &str, pool: &Pool, faults: &mut Faults) {

@@ -37,8 +37,8 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     domains(policy, faults);
 }
 
-/// Checks that the parent exists, that there is no cycle, and that only root pools have a quantum
-///.
+/// Checks that the parent exists, that there is no cycle, and that only root pools have a
+/// quantum.
 fn tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
     if let Some(quantum) = &pool.quantum {
         if pool.parent.is_some() {
@@ -118,8 +118,8 @@ fn mounts(name: &str, pool: &Pool, faults: &mut Faults) {
     }
 }
 
-/// Checks that at most one pool has no source of nodes. A pool that agents may name has
-/// one.
+/// Checks that at most one pool has no source of nodes. Agents are the source of a pool that they
+/// may name.
 fn sources(policy: &Policy, faults: &mut Faults) {
     let without = definition_order::pools(policy)
         .into_iter()

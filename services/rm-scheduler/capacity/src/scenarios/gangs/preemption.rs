@@ -6,7 +6,8 @@ use serde_json::json;
 use super::{VCORE, stream};
 use crate::fixture::{Fixture, POOL, gang_named, node_name, placed, queued, size};
 
-/// Two leaves with half of all nodes guaranteed each; plain work in one of them has everything.
+/// Creates two leaves, each with a guarantee of half of all nodes. Plain work in one of them uses
+/// everything.
 fn halves() -> Fixture {
     let half = json!({"resources": {"guaranteed": {"vcore": 8}}, "preemption_delay_ms": 1_000});
     stream(
@@ -143,8 +144,8 @@ fn a_gang_preempts_no_more_than_needed_and_goes_before_reservations_without_vict
     assert_eq!(fixture.has("job_gang"), 6);
 }
 
-/// Space is freed for a gang of `a` on four nodes of `b`. A fifth node, closed to the gang, is free
-/// for another application in `a`.
+/// Creates a pool in which space is freed for a gang of `a` on four nodes of `b`. A fifth node,
+/// closed to the gang, is free for another application in `a`.
 fn with_freed_space(a: &serde_json::Value) -> Fixture {
     let mut queue = json!({"resources": {"guaranteed": {"vcore": 4}},
         "preemption_delay_ms": 1_000});
@@ -259,7 +260,7 @@ fn the_quota_of_a_gang_with_a_reservation_stays_reserved() {
     assert_eq!((fixture.has("job_gang"), fixture.has("job_single")), (1, 0));
 }
 
-/// A gang of the whole half with eight victims that leave slowly.
+/// Creates a gang that needs the whole half, with eight victims that leave slowly.
 fn slow_to_leave() -> Fixture {
     let mut fixture = halves();
     fixture.add_part("job_gang", "root.b", gang_named("gang", 8), VCORE);
@@ -270,7 +271,7 @@ fn slow_to_leave() -> Fixture {
     fixture
 }
 
-/// Victims stay where they are.
+/// Marks the victims of a plan as leaving. They do not leave yet.
 fn keep_victims(fixture: &mut Fixture, plan: &Plan) {
     fixture.snapshot.carried = plan.carried.clone();
     for vacate in &plan.vacates {
