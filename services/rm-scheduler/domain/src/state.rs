@@ -106,7 +106,7 @@ pub(crate) struct RoundState<'a> {
     pub nodes_with_reservations: BTreeSet<NodeIx>,
     /// Space without fixed allocations, for nodes where a departure changed it.
     pub changed_space: BTreeMap<NodeIx, NodeSpace>,
-    /// Caps and their parts, for work that lost an allocation in step 2.
+    /// Caps and their parts, for work that lost an allocation in the departures step.
     pub changed_caps: BTreeMap<WorkIx, (Cap, CapParts)>,
     /// Whole nodes reserved for work of RESERVE classes, by work.
     pub whole_nodes: BTreeMap<WorkIx, Vec<NodeIx>>,

@@ -89,23 +89,23 @@ fn permitted<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = No
     })
 }
 
-/// Returns the nodes of its pools that could take one process if empty, whatever its policy. The
-/// node list and all dimensions except quanta are ignored.
+/// Returns the nodes of its pools that could take one process if they were empty. With
+/// `count_what_fits`, node lists and all dimensions are checked; otherwise only quanta.
 pub(crate) fn large_enough<'b>(
     state: &'b RoundState,
     work: WorkIx,
 ) -> impl Iterator<Item = NodeIx> + 'b {
     let work_state = &state.work[work];
-    let closely = state.settings.count_what_fits;
+    let checks_all_dimensions = state.settings.count_what_fits;
     state.nodes.indices().filter(move |node| {
         let node_state = &state.nodes[*node];
         let capacity = &state.node_record(*node).node.capacity;
-        let may = state.admits(work, *node) || state.avoids(work, *node);
-        let could = || may && state.size(work).fits(capacity);
+        let is_listed = state.admits(work, *node) || state.avoids(work, *node);
+        let fits_node = || is_listed && state.size(work).fits(capacity);
         node_state.quanta >= work_state.process_quanta
             && node_state
                 .pool
                 .is_some_and(|pool| state.may_use(work, pool))
-            && (!closely || could())
+            && (!checks_all_dimensions || fits_node())
     })
 }
