@@ -7,7 +7,7 @@
 //! Invariants:
 //!
 //! * A victim is never in the same queue as the work, never of higher priority, and never outside
-//! the fence.
+//!   the fence.
 //! * No queue falls below its guarantee.
 //! * There are no more victims than needed, and none when waiting is enough.
 
