@@ -3,9 +3,10 @@
 //!
 //! It follows `nodes`, `demand`, `blocks`, `containers` and `requests`. It publishes `allocations`,
 //! `verdicts`, `processors`, `closed`, its policy, and `failures`, `machines` and `clearings` as
-//! evidence for other services. A round absorbs, plans, checks and commits. Planning is pure and lives in the domain crate. This crate keeps the snapshot up to
-//! date, asks external planners between rounds and carries plans out. It starts no process, talks
-//! to no agent and never communicates with a process.
+//! evidence for other services. A round absorbs, plans, checks and commits. Planning is pure and
+//! lives in the domain crate. This crate keeps the snapshot up to date, asks external planners
+//! between rounds and carries plans out. It starts no process, talks to no agent and never
+//! communicates with a process.
 
 mod absorb;
 mod command;

@@ -85,7 +85,7 @@ pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Re
     Ok(())
 }
 
-/// Returns the class of the work. Where the pool has queues, returns its queue.
+/// Returns the class of the work, or its queue if the pool has queues.
 fn served_in(view: &WorkView) -> &str {
     let named = view.class.as_deref().or(view.queue.as_deref());
     named.unwrap_or("-")

@@ -93,17 +93,17 @@ pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>
 /// Returns the work of a group by class, then age. With `count_what_fits`, the classes are merged
 /// by age.
 pub(crate) fn by_class_and_age(state: &RoundState, classes: &[usize]) -> Vec<WorkIx> {
-    let of = |class: &usize| state.classes[*class].requests();
+    let requests = |class: &usize| state.classes[*class].requests();
     let by_age = |work: &mut Vec<WorkIx>| {
         work.sort_by(|a, b| state.age(*a).cmp(&state.age(*b)));
     };
     if state.settings.count_what_fits {
-        let mut work = classes.iter().flat_map(of).collect();
+        let mut work = classes.iter().flat_map(requests).collect();
         by_age(&mut work);
         return work;
     }
     let one_class = classes.iter().map(|class| {
-        let mut work = of(class).collect();
+        let mut work = requests(class).collect();
         by_age(&mut work);
         work
     });

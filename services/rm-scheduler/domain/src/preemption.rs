@@ -4,8 +4,8 @@
 //! Output: vacated allocations, with a receipt for each preemption, and reservations of their
 //! space.
 //!
-//! The reference rules vacate everything above an entitlement. The setting `evict_for_somebody`
-//! limits this to three causes, in this order:
+//! The reference rules vacate everything above an entitlement. The default profile limits this to
+//! three causes, in this order:
 //!
 //! 1. Work holds more than its own limit or cap allows.
 //! 2. A node shrank and holds more than its capacity (W-20).

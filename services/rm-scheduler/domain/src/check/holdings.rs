@@ -284,34 +284,41 @@ impl Holdings {
     /// Asserts equal sums. The order in which they were built does not matter.
     pub(crate) fn assert_same(&self, other: &Self) {
         assert_eq!(self.terms, other.terms);
-        let entries = |of: &Self| {
+        let entries = |holdings: &Self| {
             let named = |(id, entry): (&AllocationId, &Entry)| {
-                let (node, work) = (of.nodes.key(entry.node), of.work.key(entry.work));
+                let (node, work) = (
+                    holdings.nodes.key(entry.node),
+                    holdings.work.key(entry.work),
+                );
                 let what = (
                     node.cloned(),
                     work.cloned(),
-                    of.shapes.key(entry.shape).cloned(),
+                    holdings.shapes.key(entry.shape).cloned(),
                 );
                 (id.clone(), (what, entry.stays))
             };
-            of.entries.iter().map(named).collect::<BTreeMap<_, _>>()
+            holdings
+                .entries
+                .iter()
+                .map(named)
+                .collect::<BTreeMap<_, _>>()
         };
         assert_eq!(entries(self), entries(other));
-        let nodes = |of: &Self| {
+        let nodes = |holdings: &Self| {
             let sums = |it: &OnNode| (it.load.normal(), it.things, it.tree.clone());
-            let nodes = of.nodes.iter();
+            let nodes = holdings.nodes.iter();
             let nodes = nodes.map(|(name, it)| (name.clone(), sums(it)));
             nodes.collect::<BTreeMap<_, _>>()
         };
         assert_eq!(nodes(self), nodes(other));
-        let work = |of: &Self| {
-            let work = of.work.iter();
+        let work = |holdings: &Self| {
+            let work = holdings.work.iter();
             let work = work.map(|(id, it)| (id.clone(), (it.processes, it.staying)));
             work.collect::<BTreeMap<_, _>>()
         };
         assert_eq!(work(self), work(other));
-        let places = |of: &Self| {
-            let mut places = of.places.clone();
+        let places = |holdings: &Self| {
+            let mut places = holdings.places.clone();
             for nodes in places.values_mut() {
                 nodes.sort_unstable();
             }
@@ -319,8 +326,8 @@ impl Holdings {
         };
         assert_eq!(places(self), places(other));
         assert_eq!(self.charges, other.charges);
-        let fixed = |of: &Self| {
-            let mut fixed = of.fixed.clone();
+        let fixed = |holdings: &Self| {
+            let mut fixed = holdings.fixed.clone();
             fixed.retain(|_, bytes| *bytes > 0);
             fixed
         };

@@ -24,13 +24,13 @@ const PATIENCE_MS: i64 = 600_000;
 const MILLI: i64 = 1_000;
 const LIMIT: i64 = 100 * PATIENCE_MS * MILLI;
 
-pub(crate) fn class_standing(state: &RoundState, class: usize) -> Standing {
+pub(crate) fn for_class(state: &RoundState, class: usize) -> Standing {
     let account = state.deficits.classes.get(state.classes[class].name);
     account.map_or(Standing::Even, |account| account.standing)
 }
 
 /// Returns the standings of the users of a class, in the order of their names.
-pub(crate) fn user_standings(state: &RoundState, class: usize) -> Vec<Standing> {
+pub(crate) fn for_users(state: &RoundState, class: usize) -> Vec<Standing> {
     let users = state.classes[class].users;
     let known = state.deficits.users.get(state.classes[class].name);
     // Mostly no user is owed anything, and no account is looked up.

@@ -60,7 +60,7 @@ struct ClassCount {
 impl ClassCount {
     /// Sorts users by their total demand, then by name (C-9).
     fn sort_users(&mut self, state: &RoundState) {
-        let standings = deficit::user_standings(state, self.class);
+        let standings = deficit::for_users(state, self.class);
         let totals = self.users.by_name().map(|user_count| user_count.total);
         let mut sorted: Vec<(u64, usize)> = totals.zip(0..).collect();
         sorted.sort_unstable();
@@ -242,7 +242,7 @@ fn class_level(
         for class in &rivals {
             claims.add_entity(
                 state.classes[*class].class.weight,
-                deficit::class_standing(state, *class),
+                deficit::for_class(state, *class),
             );
             let own = classes.iter().position(|it| it == class);
             if let Some(own) = own {

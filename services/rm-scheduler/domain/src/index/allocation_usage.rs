@@ -148,10 +148,10 @@ impl Sum {
 
     /// Writes the part of `of` that the sum leaves free, for a node without GPUs and named
     /// resources.
-    pub fn leave(&self, of: &NodeSpace, space: &mut NodeSpace) {
-        space.quanta = of.quanta.saturating_sub(self.quanta);
-        space.size.memory_bytes = of.size.memory_bytes.saturating_sub(self.memory_bytes);
-        space.size.cpu_milli = of.size.cpu_milli.saturating_sub(self.cpu_milli);
+    pub fn leave(&self, whole: &NodeSpace, space: &mut NodeSpace) {
+        space.quanta = whole.quanta.saturating_sub(self.quanta);
+        space.size.memory_bytes = whole.size.memory_bytes.saturating_sub(self.memory_bytes);
+        space.size.cpu_milli = whole.size.cpu_milli.saturating_sub(self.cpu_milli);
         space.size.gpu_milli = 0;
         if !space.size.extras.is_empty() {
             space.size.extras.clear();
