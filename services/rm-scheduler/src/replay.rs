@@ -177,8 +177,10 @@ fn each(at: &str, sides: (Option<&Value>, Option<&Value>), found: &mut Vec<Strin
     match sides {
         (Some(recorded), Some(now)) => differ(at, recorded, now, found),
         _ if found.len() >= MAX_DIFFERENCES => {}
-        (Some(recorded), None) => found.push(format!("{at}: kept {}, now absent", short(recorded))),
-        (None, Some(now)) => found.push(format!("{at}: was not there, now {}", short(now))),
+        (Some(recorded), None) => {
+            found.push(format!("{at}: recorded {}, now absent", short(recorded)));
+        }
+        (None, Some(now)) => found.push(format!("{at}: not recorded, now {}", short(now))),
         (None, None) => {}
     }
 }

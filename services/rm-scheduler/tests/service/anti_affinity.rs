@@ -103,7 +103,7 @@ async fn work_bound_to_a_host_goes_nowhere_else_when_the_host_is_lost() {
     fixture.around.ask(&yields);
     let ordered_to_leave = |it: &AllocationEntry| it.id == standby.id && it.vacate.is_some();
     let leaving = fixture
-        .until_one("svc_a.0-0", "is told to leave", ordered_to_leave)
+        .until_one("svc_a.0-0", "is ordered to leave", ordered_to_leave)
         .await;
     active.host = Some(standby.node.clone());
     active.settled.insert(first.id.clone());

@@ -177,7 +177,7 @@ async fn marks_on_a_node_or_a_worker_are_published_with_processes_of_jobs() {
     ] {
         mark.action = BlockAction::Mark;
         fixture.block(&mark).await;
-        let held_entry = fixture.until_one("job_a", "is told", marked).await;
+        let held_entry = fixture.until_one("job_a", "is notified", marked).await;
         assert_eq!(held_entry.marked.as_deref(), Some(text));
         let all = fixture.allocations().await;
         let others = all.values().filter(|it| it.id != held.id);
@@ -205,7 +205,7 @@ async fn a_mark_counts_until_its_end_and_an_order_to_leave_takes_precedence() {
     let mut mark = block(BlockKind::Node, "n1", Some(end));
     mark.action = BlockAction::Mark;
     fixture.around.block(&mark);
-    fixture.until_one("job_a", "is told", marked).await;
+    fixture.until_one("job_a", "is notified", marked).await;
     fixture.around.blocks.answer(false);
     fixture.until_one("job_a", "is free again", free).await;
     fixture.around.blocks.answer(true);

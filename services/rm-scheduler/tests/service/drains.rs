@@ -291,7 +291,7 @@ async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
     item.action = BlockAction::Evacuate;
     fixture.around.block(&item);
     let progress = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
-    fixture.until_one("svc_a.0", "is told", progress).await;
+    fixture.until_one("svc_a.0", "is notified", progress).await;
     let since = fixture.allocations().await[first.id.as_str()]
         .vacate
         .clone();
@@ -322,7 +322,7 @@ async fn a_block_for_one_job_moves_only_that_job() {
     item.job = Some("svc_a".parse().unwrap());
     fixture.around.block(&item);
     let progress = |it: &AllocationEntry| it.vacate.is_some();
-    let left = fixture.until_one("svc_a.0", "is told", progress).await;
+    let left = fixture.until_one("svc_a.0", "is notified", progress).await;
     assert_eq!(left.vacate.as_ref().unwrap().reason, VacateReason::Blocked);
     fixture.report(&left, ContainerState::Ended);
     let verdict = fixture
@@ -345,7 +345,10 @@ async fn a_block_for_one_job_moves_only_that_job() {
         allocations_of(&fixture.allocations().await, "svc_a.0").len(),
         1
     );
-    let progress = clearing(&fixture, "node/n1@svc_a", "is told", |it| it.remaining == 0).await;
+    let progress = clearing(&fixture, "node/n1@svc_a", "is notified", |it| {
+        it.remaining == 0
+    })
+    .await;
     assert_eq!((progress.total, progress.failed), (1, 1));
     fixture.around.blocks.remove("node/n1@svc_a");
     fixture.until_one("svc_a.0", "is back", stays).await;

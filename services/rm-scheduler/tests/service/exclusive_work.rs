@@ -100,7 +100,7 @@ async fn exclusive_work_submitted_again_waits_for_the_end_of_its_last_attempt() 
     fixture.around.ask(&nothing);
     let ordered_to_leave = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
     fixture
-        .until_one(WORK, "is told to leave", ordered_to_leave)
+        .until_one(WORK, "is ordered to leave", ordered_to_leave)
         .await;
     fixture.around.ask(&exclusive());
     let next = |it: &AllocationEntry| stays(it) && it.id != old.id;

@@ -219,7 +219,7 @@ async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_do_not_a
     fixture.around.ask(&outside("job_b", "ben", 1));
     let has_detail = |it: &VerdictEntry| it.detail.contains("and gave no reason");
     fixture
-        .until_verdict_matches("job_b", "is told nothing", has_detail)
+        .until_verdict_matches("job_b", "has no detail", has_detail)
         .await;
     let questions = plans.question_count();
     let body = json!({ "rounds": 3 });
@@ -282,7 +282,7 @@ async fn an_external_planner_provides_the_successor_before_the_order_to_leave() 
     assert_eq!(new.node.as_str(), "n3");
     let ordered_to_leave = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
     let left = fixture
-        .until_one("svc_1.1", "is told", ordered_to_leave)
+        .until_one("svc_1.1", "is notified", ordered_to_leave)
         .await;
     assert_eq!(left.vacate.unwrap().reason, VacateReason::Drained);
     assert!(

@@ -157,7 +157,7 @@ async fn the_space_of_a_placeholder_that_stays_is_not_used() {
         let all = fixture.allocations().await;
         assert!(staying(&all, "app_1.0").is_empty());
         assert!(staying(&all, "app_1.1").is_empty());
-        assert_eq!(staying(&all, GROUP).len(), 2, "both are kept");
+        assert_eq!(staying(&all, GROUP).len(), 2, "both stay");
     }
 }
 

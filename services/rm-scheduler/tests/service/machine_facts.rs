@@ -30,7 +30,7 @@ async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
     fixture.end(&first, failed(ExitCause::LaunchFailed));
     let bad = |fact: &FactEntry| fact.what == What::Failed;
     let fact: FactEntry = fixture
-        .until_entry("failures", first.id.as_str(), "is told", bad)
+        .until_entry("failures", first.id.as_str(), "is notified", bad)
         .await;
     let attempt = fact.attempt.as_ref().unwrap();
     assert_eq!((fact.node.as_str(), attempt.work.as_str()), ("n1", "job_a"));
@@ -45,7 +45,7 @@ async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
     fixture.report(&second, ContainerState::Running);
     fixture.end(&second, failed(ExitCause::UserError));
     let second: FactEntry = fixture
-        .until_entry("failures", second.id.as_str(), "is told", bad)
+        .until_entry("failures", second.id.as_str(), "is notified", bad)
         .await;
     fixture.kill();
     fixture.start().await;
@@ -61,7 +61,7 @@ async fn an_ordered_end_and_a_success_are_no_facts() {
     fixture.around.demand.remove("job_a");
     let ordered_to_leave = |it: &AllocationEntry| it.vacate.is_some();
     fixture
-        .until_one("job_a", "told to go", ordered_to_leave)
+        .until_one("job_a", "is ordered to leave", ordered_to_leave)
         .await;
     // It failed after the order to end.
     fixture.end(&first, failed(ExitCause::UserError));
@@ -90,7 +90,7 @@ async fn a_success_is_a_fact_on_a_node_with_failures() {
     fixture.end(&first, failed(ExitCause::Node));
     let any_fact = |_: &FactEntry| true;
     fixture
-        .until_entry("failures", first.id.as_str(), "is told", any_fact)
+        .until_entry("failures", first.id.as_str(), "is notified", any_fact)
         .await;
     // An attempt from before the failure proves nothing by a good end.
     fixture.end(&before, Exit::of(ExitCause::Success, "done"));
@@ -144,7 +144,7 @@ async fn a_fact_is_published_for_a_limited_time() {
     let any_fact = |_: &FactEntry| true;
     let key = first.id.as_str();
     fixture
-        .until_entry("failures", key, "is told", any_fact)
+        .until_entry("failures", key, "is notified", any_fact)
         .await;
     fixture.until_gone("failures", key).await;
 }

@@ -140,7 +140,7 @@ async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
         fixture.around.demand.remove("svc_a.0");
         let ordered_to_leave = |it: &hayward_rm_scheduler_api::AllocationEntry| it.vacate.is_some();
         fixture
-            .until_one("svc_a.0", "is told to go", ordered_to_leave)
+            .until_one("svc_a.0", "is ordered to leave", ordered_to_leave)
             .await;
         fixture.report(&held, ContainerState::Stopping);
         fixture.settled().await;

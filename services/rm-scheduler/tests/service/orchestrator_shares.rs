@@ -160,7 +160,9 @@ async fn awaited_ends_are_over_when_the_work_was_withdrawn_without_a_leader() {
     fixture.around.ask(&asks("job_b", "ben", 4));
     let ordered_to_leave =
         |all: &Allocations| allocations_of(all, "job_a").iter().any(|it| !stays(it));
-    fixture.until("some to be told", ordered_to_leave).await;
+    fixture
+        .until("some are ordered to leave", ordered_to_leave)
+        .await;
     fixture.kill();
     fixture.around.demand.remove("job_a");
     fixture.start().await;

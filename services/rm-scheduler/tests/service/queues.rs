@@ -242,7 +242,7 @@ async fn a_user_without_access_is_refused_within_a_round() {
     let names_queues =
         |it: &hayward_rm_scheduler_api::VerdictEntry| it.detail.contains("name a queue");
     fixture
-        .until_verdict_matches("job_class", "is told of queues", names_queues)
+        .until_verdict_matches("job_class", "names the queues", names_queues)
         .await;
 }
 
@@ -264,7 +264,7 @@ async fn a_guarantee_is_served_by_preemption_and_rounds_replay() {
             let leaving = all.values().any(|it| it.holds() && !stays(it));
             leaving || held(all, "job_b") == 4
         };
-        all = fixture.until("somebody has to go", moves).await;
+        all = fixture.until("an allocation has to leave", moves).await;
         for entry in all.values().filter(|it| it.holds() && !stays(it)) {
             let why = entry.vacate.as_ref().unwrap();
             assert_eq!(why.reason, VacateReason::Preempted);
@@ -382,7 +382,9 @@ async fn all_queues_of_a_pool_are_removed_only_on_request_and_their_work_ends() 
     put(&fixture, "?drop_classes=true", &none).await.unwrap();
     let ordered_to_leave =
         |all: &Allocations| allocations_of(all, "job_a").iter().all(|it| !stays(it));
-    let all = fixture.until("it is told to go", ordered_to_leave).await;
+    let all = fixture
+        .until("it is ordered to leave", ordered_to_leave)
+        .await;
     let vacate = allocations_of(&all, "job_a").remove(0).vacate.unwrap();
     assert_eq!(vacate.reason, VacateReason::WorkGone);
     fixture.let_go().await;

@@ -225,7 +225,7 @@ async fn processes_and_closed_nodes_are_published() {
     fixture.around.ask(&service("svc_2.0", "ann"));
     let there = |it: &ProcessorEntry| it.processor.deployment == "dep_1";
     let processor = fixture
-        .until_entry("processors", WORK, "is told", there)
+        .until_entry("processors", WORK, "is notified", there)
         .await;
     assert_eq!(processor.user.as_str(), "ann");
     let all: std::collections::BTreeMap<String, ProcessorEntry> =
@@ -236,7 +236,9 @@ async fn processes_and_closed_nodes_are_published() {
     item.removal_no = 7;
     fixture.block(&item).await;
     let closed = |it: &ClosedEntry| it.work.is_none();
-    let closed = fixture.until_entry("closed", "n2", "is told", closed).await;
+    let closed = fixture
+        .until_entry("closed", "n2", "is notified", closed)
+        .await;
     assert!(closed.reason.contains("it smells"));
     fixture.around.blocks.remove(&item.key());
     fixture.until_gone("closed", "n2").await;

@@ -49,7 +49,7 @@ async fn each_bad_step_is_refused_with_its_reason() {
     assert_eq!(reasons, expected);
     let has_detail = |it: &VerdictEntry| it.detail.contains("is refused: node n2 has room for");
     let verdict = fixture
-        .until_verdict_matches("job_out", "is told why", has_detail)
+        .until_verdict_matches("job_out", "has its reason", has_detail)
         .await;
     assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
     let all = fixture.allocations().await;
@@ -171,7 +171,7 @@ async fn an_unavailable_planner_is_queried_at_growing_intervals_and_other_rules_
     }
     let has_detail = |it: &VerdictEntry| it.detail.contains("unreachable");
     let verdict = fixture
-        .until_verdict_matches("job_runs", "nobody answers", has_detail)
+        .until_verdict_matches("job_runs", "no program answers", has_detail)
         .await;
     assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
     let failing = until_planner(&fixture, "it fails again", |it| it.failures >= 2).await;

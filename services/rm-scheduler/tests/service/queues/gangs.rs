@@ -38,7 +38,7 @@ async fn until_space_is_reserved(fixture: &Fixture) -> Value {
         plain.retain(stays);
         let oldest = plain.remove(0);
         fixture.report(&oldest, ContainerState::Ended);
-        reserved = until("the hole is taken, or room is kept", async || {
+        reserved = until("the space is used or reserved", async || {
             let reserved = stored(fixture, GANG_NODES).await;
             let all = fixture.allocations().await;
             let ended = all.get(oldest.id.as_str()).is_none_or(|it| !it.holds());
@@ -123,7 +123,7 @@ async fn space_for_a_guaranteed_gang_is_freed_at_once() {
             .iter()
             .any(|it| it.vacate.is_some())
     };
-    let all = fixture.until("somebody has to go", goes).await;
+    let all = fixture.until("an allocation has to leave", goes).await;
     let mut going = allocations_of(&all, "job_plain");
     going.retain(|it| it.vacate.is_some());
     assert_eq!(going.len(), 4, "in one commit");
@@ -159,7 +159,7 @@ async fn a_reservation_of_waiting_work_survives_a_restart() {
     let mut large = queued("job_large", "ben", "root.c", 1);
     large.size.memory_bytes = 4 * GIB;
     fixture.around.ask(&large);
-    let before = until("a node is kept", async || {
+    let before = until("a node is reserved", async || {
         stored(&fixture, RESERVATIONS).await
     })
     .await;

@@ -115,7 +115,7 @@ async fn stopping_work_counts_against_its_group_also_after_a_restart() {
             .all(|it| it.vacate.is_some())
     };
     fixture
-        .until("all are told to leave", ordered_to_leave)
+        .until("all are ordered to leave", ordered_to_leave)
         .await;
     for (work, user, restarts) in [("job_ben", "ben", false), ("job_cat", "cat", true)] {
         if restarts {

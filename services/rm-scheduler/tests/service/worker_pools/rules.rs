@@ -53,7 +53,7 @@ async fn a_recovered_worker_that_never_registers_is_given_back_and_replaced() {
     assert_eq!(owner.view().await.launching, 1);
     owner.connect(&[]).await;
     let gone = fixture
-        .until_one(first.work.as_str(), "is told to go", ordered_to_leave)
+        .until_one(first.work.as_str(), "is ordered to leave", ordered_to_leave)
         .await;
     let replaced =
         |entry: &AllocationEntry| entry.work.whole() == owner.pool && entry.work != first.work;
@@ -98,7 +98,7 @@ async fn a_worker_that_a_new_owner_never_reports_is_given_back_after_its_grace()
     owner.epoch = 2;
     owner.connect(&[]).await;
     let gone = fixture
-        .until_one(first.work.as_str(), "is told to go", ordered_to_leave)
+        .until_one(first.work.as_str(), "is ordered to leave", ordered_to_leave)
         .await;
     fixture.report(&gone, ContainerState::Ended);
     // It was registered, and its owner did not give it up (W8).
