@@ -38,12 +38,12 @@ impl Ledger {
             let Some(entry) = self.failures.get(&key).cloned() else {
                 continue;
             };
-            let Some(kind) = fact_kind(entry.what) else {
+            let Some(kind) = to_domain_kind(entry.what) else {
                 tracing::warn!(key, "ignored a fact of an unknown kind");
                 continue;
             };
             let node = entry.node.clone();
-            self.add_fact(&node, new_fact(key, kind, entry), moment, batch);
+            self.add_fact(&node, to_domain_fact(key, kind, entry), moment, batch);
         }
     }
 
@@ -61,7 +61,7 @@ impl Ledger {
     }
 }
 
-fn fact_kind(what: What) -> Option<domain::NodeFact> {
+fn to_domain_kind(what: What) -> Option<domain::NodeFact> {
     match what {
         What::Failed => Some(domain::NodeFact::Failure),
         What::Worked => Some(domain::NodeFact::Success),
@@ -71,7 +71,7 @@ fn fact_kind(what: What) -> Option<domain::NodeFact> {
     }
 }
 
-fn new_fact(key: String, kind: domain::NodeFact, entry: FactEntry) -> domain::Fact {
+fn to_domain_fact(key: String, kind: domain::NodeFact, entry: FactEntry) -> domain::Fact {
     domain::Fact {
         key,
         kind,

@@ -112,11 +112,11 @@ impl Settings {
             "backoff_cap_ms must be less than backoff_memory_ms, or the longest block is forgotten \
              before its end"
         );
-        let order = StrategyOrder {
+        let request = StrategyOrder {
             name: self.strategy.clone(),
             parameters: std::collections::BTreeMap::new(),
         };
-        if let Err(faults) = strategy::parse(&order, self.strategy_defaults()) {
+        if let Err(faults) = strategy::parse(&request, self.strategy_defaults()) {
             let detail = faults.first().map_or("", |fault| fault.detail.as_str());
             bail!("invalid strategy with default parameters: {detail}");
         }
@@ -133,8 +133,8 @@ impl Settings {
 
     pub fn brakes(&self) -> Brakes {
         Brakes {
-            percent: self.max_blocked_percent,
-            floor: self.pool_floor,
+            max_percent: self.max_blocked_percent,
+            min_unblocked: self.pool_floor,
         }
     }
 }

@@ -16,9 +16,9 @@ pub enum Refusal {
         .0.end.map_or_else(|| "it is removed".to_owned(), |end| end.to_string()),
         .0.cause
     )]
-    Exists(Box<BlockEntry>),
+    AlreadyBlocked(Box<BlockEntry>),
     #[error("{0} changed since it was read")]
-    Changed(String),
+    ItemChanged(String),
     #[error("unknown node {name:?}")]
     UnknownNode {
         /// Index of the item in its batch.
@@ -32,14 +32,14 @@ pub enum Refusal {
         reason: BrakeReason,
     },
     #[error("invalid strategy")]
-    Strategy(Vec<FieldFault>),
+    InvalidStrategy(Vec<FieldFault>),
     /// The strategy would block most of a pool.
     #[error("{0}")]
-    TooBroad(String),
+    StrategyTooBroad(String),
     #[error(
         "{count} of at most {max} items are in memory; wait until some items end, or remove some"
     )]
-    Full { count: usize, max: usize },
+    TooManyItems { count: usize, max: usize },
 }
 
 impl From<Refusal> for Problem {
@@ -47,9 +47,11 @@ impl From<Refusal> for Problem {
         let text = refusal.to_string();
         match refusal {
             Refusal::Disabled => Self::new(Code::BlocklistDisabled, text),
-            Refusal::Exists(_) | Refusal::Full { .. } => Self::new(Code::Conflict, text),
+            Refusal::AlreadyBlocked(_) | Refusal::TooManyItems { .. } => {
+                Self::new(Code::Conflict, text)
+            }
             Refusal::NotBlocked(_) => Self::not_found(text),
-            Refusal::Changed(_) => Self::new(Code::PreconditionFailed, text),
+            Refusal::ItemChanged(_) => Self::new(Code::PreconditionFailed, text),
             Refusal::UnknownNode { index, .. } => {
                 let detail = "must be a node of the fleet; `hayward nodes` lists them";
                 Self::new(Code::Invalid, text).at(format!("/items/{index}/identifier"), detail)
@@ -58,20 +60,20 @@ impl From<Refusal> for Problem {
                 let detail = "a brake prevents the automatic block; an operator may block the node";
                 Self::new(Code::Invalid, text).at(format!("/items/{index}"), detail)
             }
-            Refusal::Strategy(faults) => {
+            Refusal::InvalidStrategy(faults) => {
                 let mut problem = Self::new(Code::Invalid, text);
                 problem.errors = faults;
                 problem
             }
-            Refusal::TooBroad(_) => {
+            Refusal::StrategyTooBroad(_) => {
                 Self::new(Code::Invalid, text).at("/parameters", "must match fewer nodes")
             }
         }
     }
 }
 
-/// Changes the pointers of a batch of one item to those of a body that is the item itself.
-pub fn with_item_pointers(mut problem: Problem) -> Problem {
+/// Removes the prefix `/items/0` of pointers, for a request body that is the item itself.
+pub fn strip_batch_pointers(mut problem: Problem) -> Problem {
     for fault in &mut problem.errors {
         if let Some(pointer) = fault.pointer.strip_prefix("/items/0") {
             fault.pointer = pointer.to_owned();

@@ -54,13 +54,13 @@ pub struct App {
 }
 
 pub fn routes() -> OpenApiRouter<App> {
-    let bulk = in_memory::require_keys(OpenApiRouter::new().routes(routes!(
+    let bulk_routes = in_memory::require_keys(OpenApiRouter::new().routes(routes!(
         items::list_blocks,
         items::add_block,
         items::add_blocks
     )))
     .layer(limits::bulk_body_limit());
-    let waiting = OpenApiRouter::new()
+    let long_poll_routes = OpenApiRouter::new()
         .routes(routes!(changes::list_feed_changes))
         .layer(axum::middleware::from_fn(server::long_poll));
     let routes = OpenApiRouter::new()
@@ -79,12 +79,12 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(evidence::show_evacuation))
         .routes(routes!(failures::report_failures))
         .routes(routes!(strategy::show_strategy, strategy::set_strategy))
-        .merge(waiting)
-        .merge(bulk)
+        .merge(long_poll_routes)
+        .merge(bulk_routes)
         .routes(routes!(items::show_block, items::remove_block))
         .routes(routes!(history::list_block_changes))
         .routes(routes!(publication::follow_blocks));
-    authorize(routes, admission::TABLE)
+    authorize(routes, admission::ROUTE_ROLES)
 }
 
 /// Creates the header with the revision of a write. A read that requires this revision reflects the
@@ -95,7 +95,7 @@ fn revision_header(revision: u64) -> HeaderMap {
 }
 
 /// Returns the name of the caller if it may report failures: an operator, an owner or a service.
-fn reporter(caller: &Caller) -> Result<&str, Problem> {
+fn require_reporter(caller: &Caller) -> Result<&str, Problem> {
     let may_report =
         |scope: &Scope| matches!(scope, Scope::Operator | Scope::Owner(_) | Scope::Service(_));
     if caller.scopes.iter().any(may_report) {

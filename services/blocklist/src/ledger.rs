@@ -1,8 +1,8 @@
 //! Working set of blocklist: all keys with their blocks, trials and remembered removals, and the
 //! facts about nodes. Rows and the publication `blocks` change in one transaction.
 //!
-//! Invariants: a key is in `due` at most once, at the time in its record. Exactly the live blocks
-//! and trials are published. A repeated fact is added once.
+//! Invariants: a key is in `next_checks` at most once, at the time in its record. Exactly the live
+//! blocks and trials are published. A repeated fact is added once.
 
 mod dedupe;
 mod evidence;
@@ -37,7 +37,7 @@ pub struct Ledger {
     pub(crate) context: Arc<Context>,
     pub(crate) keys: BTreeMap<Key, KeyRecord>,
     /// Keys with the time of their next check.
-    due: BTreeSet<(Timestamp, Key)>,
+    next_checks: BTreeSet<(Timestamp, Key)>,
     changes_since_trim: u32,
     /// True once the publication was synchronized with the rows and the settings in this term.
     publication_synced: bool,
@@ -49,11 +49,11 @@ pub struct Ledger {
     /// Keys and kinds of all facts.
     known_facts: HashSet<(String, NodeFact)>,
     /// Time of the newest fact, which is the end of every window.
-    newest_fact: Timestamp,
+    newest_fact_at: Timestamp,
     /// Facts that were not evaluated yet.
-    new_facts: Vec<(NodeName, Fact)>,
+    unevaluated_facts: Vec<(NodeName, Fact)>,
     /// Nodes to evaluate once `machines` is loaded.
-    to_evaluate: BTreeSet<NodeName>,
+    nodes_to_evaluate: BTreeSet<NodeName>,
     auto_blocks: BTreeMap<Key, Vec<AutoBlock>>,
     /// Automatic evacuations that wait for the rate limit, oldest first (B3).
     evacuation_queue: VecDeque<(Key, Block)>,
@@ -77,7 +77,7 @@ impl hayward_publication::Ledger for Ledger {
         let mut ledger = Self::empty(context.clone());
         for (key, record) in store::load_blocks(tx).await? {
             ledger.keys.insert(key.clone(), record);
-            ledger.schedule(&key);
+            ledger.schedule_check(&key);
         }
         ledger.restore_evacuation_queue(moment);
         for row in store::load_facts(tx).await? {
@@ -90,7 +90,7 @@ impl hayward_publication::Ledger for Ledger {
                 .or_default()
                 .push(row.auto_block);
         }
-        ledger.nodes.known = store::load_known_nodes(tx).await?.into_iter().collect();
+        ledger.nodes.known_names = store::load_known_nodes(tx).await?.into_iter().collect();
         ledger.load_strategy(store::load_strategy(tx).await?.as_ref());
         Ok(ledger)
     }
@@ -102,18 +102,20 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, result);
             }
             Command::RemoveBlock(request, reply) => {
-                let result = self.remove(request, moment, batch);
+                let result = self.remove_block(request, moment, batch);
                 batch.answer(reply, result);
             }
             Command::ReportFailures(facts, reply) => {
                 let result = self.add_reported_facts(facts, moment, batch);
                 batch.answer(reply, result);
             }
-            Command::SetStrategy(strategy, by, reply) => {
-                let result = self.set_strategy(strategy, by, moment, batch);
+            Command::SetStrategy(strategy, caller_name, reply) => {
+                let result = self.set_strategy(strategy, caller_name, moment, batch);
                 batch.answer(reply, result);
             }
-            Command::ShowEvidence(node, reply) => batch.answer(reply, self.evidence(&node, moment)),
+            Command::ShowEvidence(node, reply) => {
+                batch.answer(reply, self.collect_evidence(&node, moment));
+            }
             Command::NodesUpdate(update, reply) => {
                 self.absorb_nodes(update, moment, batch);
                 batch.answer(reply, ());
@@ -147,18 +149,22 @@ impl hayward_publication::Ledger for Ledger {
             return Wake::OnNews;
         }
         self.evaluate_new_facts(moment, batch);
-        while self.due.first().is_some_and(|(due, _)| *due <= moment.now) {
-            let Some((_, key)) = self.due.pop_first() else {
+        while self
+            .next_checks
+            .first()
+            .is_some_and(|(at, _)| *at <= moment.now)
+        {
+            let Some((_, key)) = self.next_checks.pop_first() else {
                 break;
             };
             if let Some(record) = self.keys.get_mut(&key) {
-                record.due = None;
+                record.next_check_at = None;
             }
             if !self.expire(&key, moment, batch) && !self.expire_canary(&key, moment, batch) {
                 self.remove_expired_record(&key, moment, batch);
             }
         }
-        self.evacuate_next(moment, batch);
+        self.start_next_evacuation(moment, batch);
         self.trim_facts(moment, batch);
         self.next_wake(moment)
     }
@@ -181,7 +187,7 @@ impl Ledger {
         Self {
             context,
             keys: BTreeMap::new(),
-            due: BTreeSet::new(),
+            next_checks: BTreeSet::new(),
             changes_since_trim: 0,
             publication_synced: false,
             nodes: Nodes::default(),
@@ -190,9 +196,9 @@ impl Ledger {
             rule: Rule::None,
             facts: FactLog::default(),
             known_facts: HashSet::new(),
-            newest_fact: Timestamp::default(),
-            new_facts: Vec::new(),
-            to_evaluate: BTreeSet::new(),
+            newest_fact_at: Timestamp::default(),
+            unevaluated_facts: Vec::new(),
+            nodes_to_evaluate: BTreeSet::new(),
             auto_blocks: BTreeMap::new(),
             evacuation_queue: VecDeque::new(),
             next_evacuation_ms: 0,
@@ -205,17 +211,20 @@ impl Ledger {
     fn live_entries(&self, now: Timestamp) -> impl Iterator<Item = BlockEntry> {
         let entries = self.keys.iter();
         let entries = entries.filter_map(|(key, record)| record.entry(key));
-        entries.filter(move |entry| entry.in_force(now))
+        entries.filter(move |entry| entry.is_in_force(now))
     }
 
     /// Returns when the next round is needed.
     fn next_wake(&self, moment: &Moment) -> Wake {
-        let due = self.due.first().map(|(due, _)| due.ms_since(moment.now));
-        let evacuation = self
+        let next_check_ms = self
+            .next_checks
+            .first()
+            .map(|(at, _)| at.ms_since(moment.now));
+        let next_evacuation_ms = self
             .evacuation_queue
             .front()
             .map(|_| self.next_evacuation_ms.saturating_sub(moment.monotonic_ms));
-        let next_ms = due.into_iter().chain(evacuation).min();
+        let next_ms = next_check_ms.into_iter().chain(next_evacuation_ms).min();
         next_ms.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
     }
 }

@@ -1,14 +1,14 @@
 //! Types of the working set, used by the ledger, the commands and the rows.
 
 use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind, BlockOutcome, EvacuationPolicy};
-use hayward_blocklist_domain::block::MANUAL;
+use hayward_blocklist_domain::block::MANUAL_PREFIX;
 use hayward_blocklist_domain::{Action, Block, Canary, KeyState};
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 
 use crate::config::Settings;
 
 /// Reason of an unchanged result: the request is a copy from before a removal.
-pub const STALE: &str = "STALE_COPY";
+pub const STALE_COPY: &str = "STALE_COPY";
 
 /// Key of a block: a node or worker, and the job for which it is blocked.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,7 +21,7 @@ pub struct Key {
 
 impl Key {
     /// Creates the key of a node that is blocked for all work.
-    pub fn node(node: &NodeName) -> Self {
+    pub fn for_node(node: &NodeName) -> Self {
         Self {
             kind: BlockKind::Node,
             identifier: node.to_string(),
@@ -30,7 +30,7 @@ impl Key {
     }
 
     /// Returns the key as text, as in the publication and in responses.
-    pub fn published(&self) -> String {
+    pub fn publication_key(&self) -> String {
         let key = self.kind.key(&self.identifier);
         match &self.job {
             Some(job) => format!("{key}@{job}"),
@@ -40,9 +40,9 @@ impl Key {
 
     /// Returns the name of the node if the key blocks a node for all work. Brakes and trials apply
     /// only to such keys.
-    pub fn whole_node(&self) -> Option<&str> {
-        let is_whole_node = self.kind == BlockKind::Node && self.job.is_none();
-        is_whole_node.then_some(self.identifier.as_str())
+    pub fn cluster_scoped_node(&self) -> Option<&str> {
+        let is_cluster_scoped = self.kind == BlockKind::Node && self.job.is_none();
+        is_cluster_scoped.then_some(self.identifier.as_str())
     }
 }
 
@@ -55,7 +55,7 @@ pub struct KeyRecord {
     /// waits.
     pub pending_evacuation: Option<Action>,
     /// Time of the next check of the key. `None` if its block is permanent.
-    pub due: Option<Timestamp>,
+    pub next_check_at: Option<Timestamp>,
 }
 
 impl KeyRecord {
@@ -64,7 +64,7 @@ impl KeyRecord {
         let (block, canary) = (&self.state.block, &self.state.canary);
         let removal_no = self.state.removal_no;
         match (block, canary) {
-            (Some(block), _) => Some(entry(key, block, removal_no)),
+            (Some(block), _) => Some(block_entry(key, block, removal_no)),
             (None, Some(canary)) => Some(canary_entry(key, canary, removal_no)),
             (None, None) => None,
         }
@@ -75,12 +75,12 @@ impl KeyRecord {
         self.state
             .block
             .as_ref()
-            .is_some_and(|block| block.in_force(now))
+            .is_some_and(|block| block.is_in_force(now))
     }
 }
 
 /// Creates the published entry of a block.
-pub fn entry(key: &Key, block: &Block, removal_no: u64) -> BlockEntry {
+pub fn block_entry(key: &Key, block: &Block, removal_no: u64) -> BlockEntry {
     let (action, evacuation) = match block.action {
         Action::Mark => (BlockAction::Mark, EvacuationPolicy::Immediate),
         Action::Evacuate(grace) if grace.0 == 0 => {
@@ -166,7 +166,7 @@ pub struct BlockRequest {
     pub source: String,
     pub end: BlockEnd,
     /// The `removal_no` of a re-announced copy. `None` for a new block.
-    pub based_on: Option<u64>,
+    pub copied_removal_no: Option<u64>,
 }
 
 /// Result of one request.
@@ -183,7 +183,7 @@ pub struct AddResult {
 #[derive(Debug)]
 pub struct BlockRequests {
     pub items: Vec<BlockRequest>,
-    pub by: String,
+    pub caller_name: String,
     /// False to refuse a request that differs from the existing block.
     pub allow_merge: bool,
 }
@@ -192,7 +192,7 @@ pub struct BlockRequests {
 #[derive(Debug)]
 pub struct RemoveRequest {
     pub key: Key,
-    pub by: String,
+    pub caller_name: String,
     pub reason: Option<String>,
     /// `ETag` that the caller requires. `None` accepts any.
     pub if_match: Option<String>,
@@ -201,11 +201,11 @@ pub struct RemoveRequest {
 impl BlockRequest {
     /// Returns whether the source is not a person.
     pub fn is_automatic(&self) -> bool {
-        !self.source.starts_with(MANUAL)
+        !self.source.starts_with(MANUAL_PREFIX)
     }
 
     /// Creates the requested block.
-    pub fn block(&self, now: Timestamp, settings: &Settings) -> Block {
+    pub fn to_block(&self, now: Timestamp, settings: &Settings) -> Block {
         let end = match self.end {
             BlockEnd::Default => Some(now.plus_ms(settings.default_duration_ms)),
             BlockEnd::After(ms) => Some(now.plus_ms(ms)),
@@ -227,8 +227,8 @@ impl BlockRequest {
 
     /// Returns whether the request equals the one that created the block. A duration counts from
     /// the start of the block.
-    pub fn repeats(&self, block: &Block, settings: &Settings) -> bool {
-        let requested = self.block(block.start, settings);
+    pub fn matches_block(&self, block: &Block, settings: &Settings) -> bool {
+        let requested = self.to_block(block.start, settings);
         requested.action == block.action
             && requested.causes == block.causes
             && requested.end == block.end

@@ -15,7 +15,7 @@ pub use self::auto_block::{
     AutoBlockRow, StrategyRow, load_auto_blocks, load_known_nodes, load_strategy,
 };
 pub use self::block::{BlockRow, load_blocks};
-pub use self::change::{ChangeRow, feed, history};
+pub use self::change::{ChangeRow, load_changes_after, load_history};
 pub use self::fact::{FactRow, cause_name, load_facts};
 use crate::model::Key;
 
@@ -28,7 +28,7 @@ pub struct Rows {
     /// True if the history must be trimmed.
     pub trim_changes: bool,
     /// Nodes whose stored facts are marked as spent.
-    pub spent: BTreeSet<NodeName>,
+    pub spent_nodes: BTreeSet<NodeName>,
     pub facts: Vec<FactRow>,
     /// Keys and kinds of facts to delete.
     pub removed_facts: Vec<(String, NodeFact)>,
@@ -46,7 +46,7 @@ impl Rows {
         let counts = [
             self.blocks.len(),
             self.changes.len(),
-            self.spent.len(),
+            self.spent_nodes.len(),
             self.facts.len(),
             self.removed_facts.len(),
             self.auto_blocks.len(),
@@ -67,8 +67,8 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
         change::trim(tx).await?;
     }
     // Stored facts are marked before new ones are inserted, because new facts have their own flag.
-    if !rows.spent.is_empty() {
-        fact::mark_spent(&rows.spent, tx).await?;
+    if !rows.spent_nodes.is_empty() {
+        fact::mark_spent(&rows.spent_nodes, tx).await?;
     }
     if !rows.facts.is_empty() {
         fact::insert(&rows.facts, tx).await?;

@@ -9,7 +9,7 @@ use hayward_blocklist_domain::{Action, ClassPolicy, Rule};
 use hayward_service::http::problem::FieldFault;
 use serde_json::{Map, Value, json};
 
-const NAMES: &str =
+const STRATEGY_NAMES: &str =
     "none, failure-count, cause-class, start-failures, flapping, slow-task or chain";
 /// Maximum window: one day. Longer windows would count facts that operators no longer remember.
 const MAX_WINDOW_MS: u64 = 86_400_000;
@@ -46,12 +46,12 @@ pub struct ParsedStrategy {
 /// # Errors
 /// Returns all faults.
 pub fn parse(
-    order: &StrategyOrder,
+    request: &StrategyOrder,
     defaults: StrategyDefaults,
 ) -> Result<ParsedStrategy, Vec<FieldFault>> {
     let mut faults = Vec::new();
-    let parameters = order.parameters.clone().into_iter().collect();
-    let rule = parse_rule(&order.name, parameters, "", defaults, &mut faults);
+    let parameters = request.parameters.clone().into_iter().collect();
+    let rule = parse_rule(&request.name, parameters, "", defaults, &mut faults);
     match rule {
         Some((rule, parameters)) if faults.is_empty() => Ok(ParsedStrategy {
             rule,
@@ -79,37 +79,40 @@ fn parse_rule(
     let rule = match name {
         "none" => Rule::None,
         "failure-count" => Rule::FailureCount {
-            failures: reader.number("n", 3, 1..=MAX_COUNT),
-            window_ms: reader.number("window_ms", 600_000, 1..=MAX_WINDOW_MS),
-            jobs: reader.number("m", 1, 1..=MAX_COUNT),
-            duration_ms: reader.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
+            failures: reader.take_number("n", 3, 1..=MAX_COUNT),
+            window_ms: reader.take_number("window_ms", 600_000, 1..=MAX_WINDOW_MS),
+            jobs: reader.take_number("m", 1, 1..=MAX_COUNT),
+            duration_ms: reader.take_number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
         },
         "start-failures" => Rule::StartFailures {
-            failures: reader.number("n", 3, 1..=MAX_COUNT),
-            window_ms: reader.number("window_ms", 300_000, 1..=MAX_WINDOW_MS),
-            duration_ms: reader.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
+            failures: reader.take_number("n", 3, 1..=MAX_COUNT),
+            window_ms: reader.take_number("window_ms", 300_000, 1..=MAX_WINDOW_MS),
+            duration_ms: reader.take_number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
         },
         "flapping" => Rule::Flapping {
-            flaps: reader.number("n", 4, 1..=MAX_COUNT),
-            window_ms: reader.number("window_ms", 900_000, 1..=MAX_WINDOW_MS),
-            duration_ms: reader.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
+            flaps: reader.take_number("n", 4, 1..=MAX_COUNT),
+            window_ms: reader.take_number("window_ms", 900_000, 1..=MAX_WINDOW_MS),
+            duration_ms: reader.take_number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
         },
         "slow-task" => {
             let default_ms = defaults.slow_node_duration_ms;
             Rule::SlowTask {
-                duration_ms: reader.number("duration_ms", default_ms, 0..=MAX_DURATION_MS),
+                duration_ms: reader.take_number("duration_ms", default_ms, 0..=MAX_DURATION_MS),
             }
         }
         "cause-class" => Rule::CauseClass {
-            classes: reader.classes(defaults),
+            classes: reader.take_classes(defaults),
         },
-        "chain" if pointer.is_empty() => Rule::Chain(reader.chain(defaults)),
+        "chain" if pointer.is_empty() => Rule::Chain(reader.take_chain(defaults)),
         "chain" => {
-            reader.fault_at(name_pointer, "a chain must not contain a chain".to_owned());
+            reader.add_fault_at(name_pointer, "a chain must not contain a chain".to_owned());
             return None;
         }
         unknown => {
-            reader.fault_at(name_pointer, format!("{unknown:?} must be {NAMES}"));
+            reader.add_fault_at(
+                name_pointer,
+                format!("{unknown:?} must be {STRATEGY_NAMES}"),
+            );
             return None;
         }
     };
@@ -129,15 +132,15 @@ struct ParameterReader<'a> {
 }
 
 impl ParameterReader<'_> {
-    fn fault_at(&mut self, pointer: String, detail: String) {
+    fn add_fault_at(&mut self, pointer: String, detail: String) {
         self.faults.push(FieldFault { pointer, detail });
     }
 
-    fn fault(&mut self, field: &str, detail: String) {
-        self.fault_at(format!("{}/{field}", self.pointer), detail);
+    fn add_fault(&mut self, field: &str, detail: String) {
+        self.add_fault_at(format!("{}/{field}", self.pointer), detail);
     }
 
-    fn number(&mut self, field: &str, default: u64, range: RangeInclusive<u64>) -> u64 {
+    fn take_number(&mut self, field: &str, default: u64, range: RangeInclusive<u64>) -> u64 {
         let number = match self.remaining.remove(field) {
             None => default,
             Some(value) => {
@@ -145,7 +148,7 @@ impl ParameterReader<'_> {
                 number.unwrap_or_else(|| {
                     let (min, max) = (range.start(), range.end());
                     let detail = format!("must be a whole number from {min} to {max}");
-                    self.fault(field, detail);
+                    self.add_fault(field, detail);
                     default
                 })
             }
@@ -154,7 +157,7 @@ impl ParameterReader<'_> {
         number
     }
 
-    fn classes(&mut self, defaults: StrategyDefaults) -> BTreeMap<String, ClassPolicy> {
+    fn take_classes(&mut self, defaults: StrategyDefaults) -> BTreeMap<String, ClassPolicy> {
         let default_classes = || {
             let class = |(name, ms): (&str, u64)| {
                 let action = "MARK_BLOCKLISTED";
@@ -171,12 +174,12 @@ impl ParameterReader<'_> {
             .unwrap_or_else(default_classes);
         let Value::Object(values) = value else {
             let detail = "must be an object from cause class to its action and duration";
-            self.fault("classes", detail.to_owned());
+            self.add_fault("classes", detail.to_owned());
             return BTreeMap::new();
         };
         if values.is_empty() {
             let detail = "must have at least one class; use the strategy `none` for no class";
-            self.fault("classes", detail.to_owned());
+            self.add_fault("classes", detail.to_owned());
         }
         let mut classes = BTreeMap::new();
         let mut parsed = Map::new();
@@ -184,7 +187,7 @@ impl ParameterReader<'_> {
             let pointer = format!("{}/classes/{name}", self.pointer);
             let Value::Object(parameters) = value else {
                 let detail = "must be an object with action and duration_ms";
-                self.fault_at(pointer, detail.to_owned());
+                self.add_fault_at(pointer, detail.to_owned());
                 continue;
             };
             let mut reader = ParameterReader {
@@ -193,7 +196,7 @@ impl ParameterReader<'_> {
                 parsed: Map::new(),
                 faults: self.faults,
             };
-            let class = reader.class_policy(defaults);
+            let class = reader.take_class_policy(defaults);
             parsed.insert(name.clone(), Value::Object(reader.finish()));
             classes.insert(name, class);
         }
@@ -202,19 +205,19 @@ impl ParameterReader<'_> {
         classes
     }
 
-    fn class_policy(&mut self, defaults: StrategyDefaults) -> ClassPolicy {
+    fn take_class_policy(&mut self, defaults: StrategyDefaults) -> ClassPolicy {
         let action = self.remaining.remove("action");
         let action = action.unwrap_or_else(|| json!("MARK_BLOCKLISTED"));
         let parsed = serde_json::from_value::<BlockAction>(action.clone());
-        let duration_ms = self.number("duration_ms", 600_000, 1..=MAX_DURATION_MS);
+        let duration_ms = self.take_number("duration_ms", 600_000, 1..=MAX_DURATION_MS);
         let action = match parsed {
             Ok(BlockAction::Mark) => Action::Mark,
             Ok(BlockAction::Evacuate) => {
                 let default_ms = defaults.evacuation_grace_ms;
-                Action::evacuate(self.number("grace_ms", default_ms, 0..=MAX_DURATION_MS))
+                Action::evacuate(self.take_number("grace_ms", default_ms, 0..=MAX_DURATION_MS))
             }
             Err(_) => {
-                self.fault("action", format!("unknown action {action}"));
+                self.add_fault("action", format!("unknown action {action}"));
                 Action::Mark
             }
         };
@@ -229,30 +232,30 @@ impl ParameterReader<'_> {
         }
     }
 
-    fn chain(&mut self, defaults: StrategyDefaults) -> Vec<Rule> {
+    fn take_chain(&mut self, defaults: StrategyDefaults) -> Vec<Rule> {
         let values = match self.remaining.remove("strategies") {
             Some(Value::Array(values)) if (1..=16).contains(&values.len()) => values,
             _ => {
                 let detail = "must be a list of 1 to 16 strategies, each with name and parameters";
-                self.fault("strategies", detail.to_owned());
+                self.add_fault("strategies", detail.to_owned());
                 return Vec::new();
             }
         };
         let (mut rules, mut parsed) = (Vec::new(), Vec::new());
         for (index, value) in values.into_iter().enumerate() {
             let pointer = format!("{}/strategies/{index}", self.pointer);
-            let order = match serde_json::from_value::<StrategyOrder>(value) {
-                Ok(order) => order,
+            let request = match serde_json::from_value::<StrategyOrder>(value) {
+                Ok(request) => request,
                 Err(error) => {
-                    self.fault_at(pointer, error.to_string());
+                    self.add_fault_at(pointer, error.to_string());
                     continue;
                 }
             };
-            let parameters = order.parameters.into_iter().collect();
-            let rule = parse_rule(&order.name, parameters, &pointer, defaults, self.faults);
+            let parameters = request.parameters.into_iter().collect();
+            let rule = parse_rule(&request.name, parameters, &pointer, defaults, self.faults);
             if let Some((rule, parameters)) = rule {
                 rules.push(rule);
-                parsed.push(json!({ "name": order.name, "parameters": parameters }));
+                parsed.push(json!({ "name": request.name, "parameters": parameters }));
             }
         }
         self.parsed
@@ -286,10 +289,10 @@ mod tests {
     };
 
     fn parse_json(value: Value) -> Result<ParsedStrategy, Vec<String>> {
-        let order = serde_json::from_value(value).unwrap();
+        let request = serde_json::from_value(value).unwrap();
         let pointers =
             |faults: Vec<FieldFault>| faults.into_iter().map(|fault| fault.pointer).collect();
-        parse(&order, DEFAULTS).map_err(pointers)
+        parse(&request, DEFAULTS).map_err(pointers)
     }
 
     #[test]
@@ -338,7 +341,7 @@ mod tests {
 
     #[test]
     fn all_faults_are_reported_at_once() {
-        let table = [
+        let cases = [
             (json!({ "name": "magic" }), vec!["/name"]),
             (
                 json!({ "name": "failure-count", "parameters": { "n": 0, "m": -1, "x": 1 } }),
@@ -372,7 +375,7 @@ mod tests {
             ),
             (json!({ "name": "chain" }), vec!["/parameters/strategies"]),
         ];
-        for (value, pointers) in table {
+        for (value, pointers) in cases {
             let faults = parse_json(value.clone()).unwrap_err();
             assert_eq!(faults, pointers, "{value}");
         }

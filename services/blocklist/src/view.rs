@@ -12,7 +12,7 @@ pub type Evacuations = BTreeMap<String, ClearingEntry>;
 
 /// Returns the progress of an item in the scheduler. `None` if the scheduler has not reported about
 /// this item, but at most about an earlier one of the key.
-pub fn evacuation<'a>(
+pub fn find_evacuation<'a>(
     entry: &BlockEntry,
     evacuations: &'a Evacuations,
 ) -> Option<&'a ClearingEntry> {
@@ -21,19 +21,19 @@ pub fn evacuation<'a>(
 }
 
 /// Creates the view of an item.
-pub fn view(entry: BlockEntry, evacuations: &Evacuations, now: Timestamp) -> BlockView {
-    let reported = evacuation(&entry, evacuations);
+pub fn to_view(entry: BlockEntry, evacuations: &Evacuations, now: Timestamp) -> BlockView {
+    let evacuation = find_evacuation(&entry, evacuations);
     let is_evacuation = entry.action == BlockAction::Evacuate && !entry.canary;
     BlockView {
         left_ms: entry.end.map(|end| end.ms_since(now)),
-        in_force: reported.map(in_force),
-        progress: is_evacuation.then(|| progress(reported)),
+        in_force: evacuation.map(to_in_force),
+        progress: is_evacuation.then(|| to_progress(evacuation)),
         workers: None,
         item: entry,
     }
 }
 
-fn in_force(evacuation: &ClearingEntry) -> InForce {
+fn to_in_force(evacuation: &ClearingEntry) -> InForce {
     InForce {
         revision: evacuation.revision,
         since: evacuation.since,
@@ -41,20 +41,20 @@ fn in_force(evacuation: &ClearingEntry) -> InForce {
 }
 
 /// Converts the progress of an evacuation to that of the API.
-pub fn progress(evacuation: Option<&ClearingEntry>) -> EvacuationProgress {
+pub fn to_progress(evacuation: Option<&ClearingEntry>) -> EvacuationProgress {
     evacuation.map_or_else(EvacuationProgress::default, |evacuation| {
         EvacuationProgress {
             total: evacuation.total,
             moved: evacuation.moved,
             failed: evacuation.failed,
             remaining: evacuation.remaining,
-            blockers: evacuation.blockers.iter().map(blocker).collect(),
-            in_force: Some(in_force(evacuation)),
+            blockers: evacuation.blockers.iter().map(to_blocker).collect(),
+            in_force: Some(to_in_force(evacuation)),
         }
     })
 }
 
-fn blocker(blocker: &Blocker) -> EvacuationBlocker {
+fn to_blocker(blocker: &Blocker) -> EvacuationBlocker {
     EvacuationBlocker {
         worker: blocker.allocation.to_string(),
         work: blocker.work.clone(),

@@ -168,7 +168,7 @@ impl Ledger {
     fn refresh_avoided(&mut self, key: &str, node: NodeName, job: &WorkId) {
         let now = self.snapshot.now;
         let item = self.followed.blocks().get(key);
-        let avoids = item.is_some_and(|item| item.in_force(now) && !item.canary);
+        let avoids = item.is_some_and(|item| item.is_in_force(now) && !item.canary);
         let changed = self.followed.set_avoided(job, node, avoids);
         if changed {
             let works = self.snapshot.demand.keys();

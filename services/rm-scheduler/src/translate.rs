@@ -40,7 +40,7 @@ pub fn pool(entry: &NodeEntry, rules: &Rules) -> String {
 /// Returns true while a block counts. It counts until its end. A trial begins after the block and
 /// counts until the entry is withdrawn.
 pub fn counts(item: &BlockEntry, now: Timestamp) -> bool {
-    item.canary || item.in_force(now)
+    item.canary || item.is_in_force(now)
 }
 
 /// Returns the number of the trial of a node. A block of a strategy ends here at its end time.
@@ -52,7 +52,7 @@ pub fn trial(item: &BlockEntry, now: Timestamp) -> Option<u64> {
         Some(item.removal_no)
     } else {
         // The end of a block counts as a removal, which gets the next number.
-        (judged && !item.in_force(now)).then_some(item.removal_no + 1)
+        (judged && !item.is_in_force(now)).then_some(item.removal_no + 1)
     }
 }
 

@@ -117,7 +117,7 @@ impl BlockEntry {
         }
     }
     /// Returns whether the item has not ended. It ends at the instant `end`.
-    pub fn in_force(&self, now: Timestamp) -> bool {
+    pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.end.is_none_or(|end| now < end)
     }
 }

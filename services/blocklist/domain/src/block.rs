@@ -7,12 +7,12 @@ use hayward_vocabulary::Timestamp;
 
 /// Maximum number of distinct causes, and of distinct sources, of a block. A merge retains the
 /// first ones in alphabetical order, so it does not depend on the order of arrival.
-pub const MAX_TEXTS: usize = 32;
+pub const MAX_SET_ENTRIES: usize = 32;
 
 /// Prefix of a source that names a person.
-pub const MANUAL: &str = "manual:";
+pub const MANUAL_PREFIX: &str = "manual:";
 /// Prefix of a source that names a strategy.
-pub const STRATEGY: &str = "strategy:";
+pub const STRATEGY_PREFIX: &str = "strategy:";
 
 /// Effect of a block. The order of its values is by strength: evacuation is stronger than marking,
 /// and a shorter grace is stronger than a longer one.
@@ -60,36 +60,39 @@ impl Block {
     }
 
     /// Returns whether the block has not ended. It ends at the instant `end`.
-    pub fn in_force(&self, now: Timestamp) -> bool {
+    pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.end.is_none_or(|end| now < end)
     }
 
     /// Returns whether no source is a person. Automatic blocks are limited by the brakes.
     pub fn is_automatic(&self) -> bool {
-        !self.sources.iter().any(|source| source.starts_with(MANUAL))
+        !self
+            .sources
+            .iter()
+            .any(|source| source.starts_with(MANUAL_PREFIX))
     }
 
     /// Returns whether the block is automatic and a strategy added it. Such a block is followed by
     /// a trial of the node (W6).
-    pub fn is_by_strategy(&self) -> bool {
-        let is_strategy = |source: &String| source.starts_with(STRATEGY);
+    pub fn is_from_strategy(&self) -> bool {
+        let is_strategy = |source: &String| source.starts_with(STRATEGY_PREFIX);
         self.is_automatic() && self.sources.iter().any(is_strategy)
     }
 
     /// Returns the distinct causes, sorted and joined.
     pub fn cause(&self) -> String {
-        join(&self.causes)
+        join_texts(&self.causes)
     }
 }
 
 /// Joins texts with commas.
-pub(crate) fn join(texts: &BTreeSet<String>) -> String {
+pub(crate) fn join_texts(texts: &BTreeSet<String>) -> String {
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     texts.join(", ")
 }
 
 fn union(first: &BTreeSet<String>, second: &BTreeSet<String>) -> BTreeSet<String> {
-    first.union(second).take(MAX_TEXTS).cloned().collect()
+    first.union(second).take(MAX_SET_ENTRIES).cloned().collect()
 }
 
 #[cfg(test)]
@@ -100,15 +103,15 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) fn blocks() -> impl Strategy<Value = Block> {
-        // There are more possible texts than `MAX_TEXTS`, so that the limit is tested too.
-        let texts = || btree_set("[a-d][0-9]", 1..=MAX_TEXTS);
+    pub(crate) fn any_block() -> impl Strategy<Value = Block> {
+        // There are more possible texts than `MAX_SET_ENTRIES`, so that the limit is tested too.
+        let any_texts = || btree_set("[a-d][0-9]", 1..=MAX_SET_ENTRIES);
         (
             option::of(0..3_u64),
-            texts(),
+            any_texts(),
             0..5_i64,
             option::of(0..5_i64),
-            texts(),
+            any_texts(),
         )
             .prop_map(|(grace_ms, causes, start, end, sources)| Block {
                 action: grace_ms.map_or(Action::Mark, Action::evacuate),
@@ -122,7 +125,7 @@ pub(crate) mod tests {
     proptest! {
         #[test]
         fn merge_is_commutative_associative_and_idempotent(
-            a in blocks(), b in blocks(), c in blocks()
+            a in any_block(), b in any_block(), c in any_block()
         ) {
             prop_assert_eq!(a.merge(&b), b.merge(&a));
             prop_assert_eq!(a.merge(&b).merge(&c), a.merge(&b.merge(&c)));
@@ -132,10 +135,10 @@ pub(crate) mod tests {
 
         #[test]
         fn a_merge_is_in_force_while_one_of_its_parts_is(
-            a in blocks(), b in blocks(), now in 0..6_i64
+            a in any_block(), b in any_block(), now in 0..6_i64
         ) {
             let now = Timestamp::from_unix_ms(now);
-            prop_assert_eq!(a.merge(&b).in_force(now), a.in_force(now) || b.in_force(now));
+            prop_assert_eq!(a.merge(&b).is_in_force(now), a.is_in_force(now) || b.is_in_force(now));
         }
     }
 
@@ -149,14 +152,14 @@ pub(crate) mod tests {
             end: Some(end),
             sources: BTreeSet::new(),
         };
-        assert!(block.in_force(Timestamp::from_unix_ms(9)));
-        assert!(!block.in_force(end));
+        assert!(block.is_in_force(Timestamp::from_unix_ms(9)));
+        assert!(!block.is_in_force(end));
         assert!(
             Block {
                 end: None,
                 ..block.clone()
             }
-            .in_force(Timestamp::from_unix_ms(i64::MAX))
+            .is_in_force(Timestamp::from_unix_ms(i64::MAX))
         );
         assert_eq!(block.cause(), "disk slow, io wait");
     }
@@ -178,9 +181,9 @@ pub(crate) mod tests {
         };
         let by_strategy = block_from(&["strategy:flapping"]);
         let by_slow_task = block_from(&["slow-task:job_1"]);
-        assert!(by_strategy.is_automatic() && by_strategy.is_by_strategy());
-        assert!(by_slow_task.is_automatic() && !by_slow_task.is_by_strategy());
+        assert!(by_strategy.is_automatic() && by_strategy.is_from_strategy());
+        assert!(by_slow_task.is_automatic() && !by_slow_task.is_from_strategy());
         let merged = by_strategy.merge(&block_from(&["manual:ann"]));
-        assert!(!merged.is_automatic() && !merged.is_by_strategy());
+        assert!(!merged.is_automatic() && !merged.is_from_strategy());
     }
 }

@@ -63,7 +63,11 @@ mod tests {
 
     use super::*;
 
-    fn pool(ready: u64, allowed: u64, nodes: &[&str]) -> BTreeMap<String, WithheldNodes> {
+    fn withheld_in_pool(
+        ready: u64,
+        allowed: u64,
+        nodes: &[&str],
+    ) -> BTreeMap<String, WithheldNodes> {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
         let withheld = WithheldNodes {
             ready,
@@ -85,20 +89,23 @@ mod tests {
             check.check(current, &mut inquiry);
             inquiry.end().holds()
         };
-        assert!(holds(pool(10, 2, &["n1", "n2"])));
-        assert!(holds(pool(5, 1, &["n1", "n2"])), "the pool shrank");
-        assert!(holds(pool(5, 1, &["n2"])));
+        assert!(holds(withheld_in_pool(10, 2, &["n1", "n2"])));
         assert!(
-            !holds(pool(5, 1, &["n2", "n3"])),
+            holds(withheld_in_pool(5, 1, &["n1", "n2"])),
+            "the pool shrank"
+        );
+        assert!(holds(withheld_in_pool(5, 1, &["n2"])));
+        assert!(
+            !holds(withheld_in_pool(5, 1, &["n2", "n3"])),
             "another node was blocked"
         );
         assert!(
-            !holds(pool(5, 1, &["n2", "n3"])),
+            !holds(withheld_in_pool(5, 1, &["n2", "n3"])),
             "the node is still blocked"
         );
-        assert!(holds(pool(10, 2, &["n2", "n3"])));
+        assert!(holds(withheld_in_pool(10, 2, &["n2", "n3"])));
         assert!(
-            holds(pool(10, 2, &["n3", "n4"])),
+            holds(withheld_in_pool(10, 2, &["n3", "n4"])),
             "a node was replaced by another"
         );
     }

@@ -10,9 +10,9 @@ use hayward_vocabulary::counted::{self, counted};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Brakes {
     /// Percent of the ready nodes of a pool that automatic blocks and trials may withhold.
-    pub percent: u64,
+    pub max_percent: u64,
     /// Minimum number of ready nodes of a pool without any block (B4).
-    pub floor: u64,
+    pub min_unblocked: u64,
 }
 
 /// Numbers of nodes of one pool, as needed for one candidate node.
@@ -43,10 +43,10 @@ pub enum BrakeReason {
         allowed: u64,
         percent: u64,
     },
-    Floor {
+    MinUnblocked {
         pool: String,
         remaining: u64,
-        floor: u64,
+        min_unblocked: u64,
     },
     /// Many nodes failed at once, so the cause is common and not this node (B1).
     Storm {
@@ -73,14 +73,14 @@ impl fmt::Display for BrakeReason {
                 "pool {pool} has {ready} ready nodes, of which {percent} % or {allowed} may be \
                  blocked automatically or on trial; {withheld} are"
             ),
-            Self::Floor {
+            Self::MinUnblocked {
                 pool,
                 remaining,
-                floor,
+                min_unblocked,
             } => write!(
                 f,
                 "pool {pool} would have {remaining} ready nodes that are not blocked, fewer than \
-                 its minimum of {floor}"
+                 its minimum of {min_unblocked}"
             ),
             Self::Storm {
                 pool,
@@ -103,8 +103,8 @@ const STORM_ANY_POOL_NODES: u64 = 10;
 
 impl Brakes {
     /// Returns the number of nodes of the pool that may be withheld.
-    pub fn allowed(&self, pool: PoolCounts) -> u64 {
-        pool.ready.saturating_mul(self.percent) / 100
+    pub fn max_withheld(&self, pool: PoolCounts) -> u64 {
+        pool.ready.saturating_mul(self.max_percent) / 100
     }
 
     /// Checks whether one more node of the pool may be blocked automatically.
@@ -119,38 +119,38 @@ impl Brakes {
                 ready: pool.ready,
             });
         }
-        let allowed = self.allowed(pool);
+        let allowed = self.max_withheld(pool);
         if pool.withheld >= allowed {
             return Err(BrakeReason::Fraction {
                 pool: name.to_owned(),
                 ready: pool.ready,
                 withheld: pool.withheld,
                 allowed,
-                percent: self.percent,
+                percent: self.max_percent,
             });
         }
         let remaining = unblocked_after(pool);
-        if pool.node_ready && remaining < self.floor {
-            return Err(BrakeReason::Floor {
+        if pool.node_ready && remaining < self.min_unblocked {
+            return Err(BrakeReason::MinUnblocked {
                 pool: name.to_owned(),
                 remaining,
-                floor: self.floor,
+                min_unblocked: self.min_unblocked,
             });
         }
         Ok(())
     }
 
     /// Returns a warning for an operator whose block exceeds the limits of automatic blocks.
-    pub fn warning(&self, name: &str, pool: PoolCounts) -> Option<String> {
-        let (blocked, allowed) = (pool.blocked + 1, self.allowed(pool));
+    pub fn operator_warning(&self, name: &str, pool: PoolCounts) -> Option<String> {
+        let (blocked, allowed) = (pool.blocked + 1, self.max_withheld(pool));
         let remaining = unblocked_after(pool);
-        (pool.node_ready && (blocked > allowed || remaining < self.floor)).then(|| {
+        (pool.node_ready && (blocked > allowed || remaining < self.min_unblocked)).then(|| {
             format!(
                 "with this block, {blocked} of the {} of pool {name} are blocked and {remaining} \
                  are \
                  not; at most {allowed} ({} %) may be blocked automatically",
                 counted(pool.ready, "ready node", "ready nodes"),
-                self.percent
+                self.max_percent
             )
         })
     }
@@ -178,8 +178,8 @@ mod tests {
     use super::*;
 
     const BRAKES: Brakes = Brakes {
-        percent: 20,
-        floor: 1,
+        max_percent: 20,
+        min_unblocked: 1,
     };
 
     fn pool(ready: u64, withheld: u64) -> PoolCounts {
@@ -204,18 +204,18 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_keeps_its_floor() {
+    fn a_pool_keeps_its_minimum_of_unblocked_nodes() {
         let brakes = Brakes {
-            percent: 100,
-            floor: 2,
+            max_percent: 100,
+            min_unblocked: 2,
         };
         assert_eq!(brakes.check("p", pool(4, 1)), Ok(()));
         let reason = brakes.check("p", pool(4, 2)).unwrap_err();
         assert!(matches!(
             reason,
-            BrakeReason::Floor {
+            BrakeReason::MinUnblocked {
                 remaining: 1,
-                floor: 2,
+                min_unblocked: 2,
                 ..
             }
         ));
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn operators_are_warned_with_the_numbers() {
-        assert_eq!(BRAKES.warning("p", pool(10, 1)), None);
-        let warning = BRAKES.warning("p", pool(10, 4)).unwrap();
+        assert_eq!(BRAKES.operator_warning("p", pool(10, 1)), None);
+        let warning = BRAKES.operator_warning("p", pool(10, 4)).unwrap();
         assert!(warning.starts_with(
             "with this block, 5 of the 10 ready nodes of pool p are blocked and 5 are not"
         ));
@@ -257,9 +257,15 @@ mod tests {
     proptest! {
         #[test]
         fn automatic_blocks_never_exceed_the_fraction(
-            ready in 0..200_u64, percent in 0..=100_u64, floor in 0..10_u64, attempts in 0..300_u64
+            ready in 0..200_u64,
+            percent in 0..=100_u64,
+            min_unblocked in 0..10_u64,
+            attempts in 0..300_u64,
         ) {
-            let brakes = Brakes { percent, floor };
+            let brakes = Brakes {
+                max_percent: percent,
+                min_unblocked,
+            };
             let mut withheld = 0;
             for _ in 0..attempts {
                 if withheld < ready && brakes.check("p", pool(ready, withheld)).is_ok() {
@@ -267,7 +273,7 @@ mod tests {
                 }
             }
             prop_assert!(withheld * 100 <= ready * percent);
-            prop_assert!(withheld == 0 || ready - withheld >= floor);
+            prop_assert!(withheld == 0 || ready - withheld >= min_unblocked);
         }
     }
 }

@@ -12,24 +12,26 @@ pub enum Verdict {
     /// The node is blocked again, for longer.
     Failed,
     /// The fact decides nothing, and the trial continues.
-    Open,
+    Undecided,
 }
 
 /// Returns the verdict of one fact. A node on trial was blocked before, so one failed launch fails
 /// the trial, confirmed or not. A failure of work that also fails on another node does not count.
 /// Neither does the end of a program that has run.
-pub fn verdict(fact_log: &FactLog, node: &NodeName, fact: &Fact, window_ms: u64) -> Verdict {
+pub fn judge_fact(fact_log: &FactLog, node: &NodeName, fact: &Fact, window_ms: u64) -> Verdict {
     let window = Window {
         end: fact.at,
         ms: window_ms,
     };
-    let fails_elsewhere = || fact_log.fails_elsewhere(node, fact, window);
+    let fails_on_other_node = || fact_log.fails_on_other_node(node, fact, window);
     match (fact.kind, fact.blame()) {
         (NodeFact::Success, _) => Verdict::Passed,
         (NodeFact::LostContact, _) | (_, Blame::Node) => Verdict::Failed,
-        (_, Blame::Shared) if !fails_elsewhere() => Verdict::Failed,
-        (_, Blame::Ambiguous) if fact.failed_at_start() && !fails_elsewhere() => Verdict::Failed,
-        _ => Verdict::Open,
+        (_, Blame::Shared) if !fails_on_other_node() => Verdict::Failed,
+        (_, Blame::Ambiguous) if fact.failed_at_start() && !fails_on_other_node() => {
+            Verdict::Failed
+        }
+        _ => Verdict::Undecided,
     }
 }
 
@@ -41,37 +43,35 @@ mod tests {
     use crate::fact_log::tests::{fact_log, failed, failed_with_class, node, succeeded};
 
     #[test]
-    fn one_node_fault_decides_and_a_user_fault_does_not() {
-        let a = node("a");
-        let launch = failed("job_1", "ann", ExitCause::LaunchFailed, 5);
+    fn one_node_fault_fails_the_trial_and_a_user_fault_does_not() {
+        let node_a = node("a");
+        let failed_launch = failed("job_1", "ann", ExitCause::LaunchFailed, 5);
         let failed_after_start = {
             let mut fact = failed("job_1", "ann", ExitCause::UserError, 5);
             fact.attempt.as_mut().unwrap().ran = true;
             fact
         };
-        let verdict_of =
-            |facts: &[(&str, Fact)], fact: &Fact| verdict(&fact_log(facts), &a, fact, 1_000);
+        let judge = |facts: &[(&str, Fact)], fact: &Fact| {
+            judge_fact(&fact_log(facts), &node_a, fact, 1_000)
+        };
+        assert_eq!(judge(&[], &succeeded("job_1", "ann", 5)), Verdict::Passed);
         assert_eq!(
-            verdict_of(&[], &succeeded("job_1", "ann", 5)),
-            Verdict::Passed
-        );
-        assert_eq!(
-            verdict_of(&[], &failed_with_class("runtime_down", 5)),
+            judge(&[], &failed_with_class("runtime_down", 5)),
             Verdict::Failed
         );
-        assert_eq!(verdict_of(&[], &launch), Verdict::Failed);
+        assert_eq!(judge(&[], &failed_launch), Verdict::Failed);
         assert_eq!(
-            verdict_of(&[], &failed_after_start),
-            Verdict::Open,
+            judge(&[], &failed_after_start),
+            Verdict::Undecided,
             "the program ran on the node and failed by itself"
         );
-        let other_failure = failed("job_1", "ann", ExitCause::LaunchFailed, 4);
+        let failure_on_b = failed("job_1", "ann", ExitCause::LaunchFailed, 4);
         assert_eq!(
-            verdict_of(&[("b", other_failure)], &launch),
-            Verdict::Open,
+            judge(&[("b", failure_on_b)], &failed_launch),
+            Verdict::Undecided,
             "the work also fails on another node"
         );
         let intended = failed("job_1", "ann", ExitCause::Intended, 5);
-        assert_eq!(verdict_of(&[], &intended), Verdict::Open, "scenario 23");
+        assert_eq!(judge(&[], &intended), Verdict::Undecided, "scenario 23");
     }
 }

@@ -12,7 +12,7 @@ use hayward_vocabulary::{ExitCause, NodeName, Timestamp, WorkId};
 use crate::fact::{Blame, Fact, NodeFact};
 
 /// Minimum number of distinct jobs whose ambiguous failures together count against a node.
-const MIN_WORKS: usize = 3;
+const MIN_JOBS: usize = 3;
 /// Minimum number of distinct users of these jobs.
 const MIN_USERS: usize = 2;
 /// Failures by loss of the node within this time count as one event.
@@ -43,16 +43,16 @@ struct WorkOutcome {
 #[derive(Debug, Clone, Default)]
 pub struct FactLog {
     /// Facts about each node, sorted by time, then by key.
-    nodes: BTreeMap<NodeName, Vec<Fact>>,
+    facts_by_node: BTreeMap<NodeName, Vec<Fact>>,
     /// Outcomes of each work item.
-    works: BTreeMap<WorkId, Vec<WorkOutcome>>,
+    outcomes_by_work: BTreeMap<WorkId, Vec<WorkOutcome>>,
 }
 
 impl FactLog {
     /// Adds a fact in order of time.
     pub fn add(&mut self, node: &NodeName, fact: Fact) {
         self.index_outcome(node, &fact);
-        let facts = self.nodes.entry(node.clone()).or_default();
+        let facts = self.facts_by_node.entry(node.clone()).or_default();
         let sort_key = |fact: &Fact| (fact.at, fact.key.clone(), fact.kind);
         let position = facts.partition_point(|other| sort_key(other) <= sort_key(&fact));
         facts.insert(position, fact);
@@ -65,7 +65,7 @@ impl FactLog {
             _ => return,
         };
         if let Some(work) = fact.work() {
-            self.works
+            self.outcomes_by_work
                 .entry(work.clone())
                 .or_default()
                 .push(WorkOutcome {
@@ -78,53 +78,53 @@ impl FactLog {
 
     /// Returns the facts about a node, oldest first.
     pub fn facts(&self, node: &NodeName) -> &[Fact] {
-        self.nodes.get(node).map_or(&[], Vec::as_slice)
+        self.facts_by_node.get(node).map_or(&[], Vec::as_slice)
     }
 
     pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
-        self.nodes.keys()
+        self.facts_by_node.keys()
     }
 
     /// Marks all facts of a node as spent, so that they no longer count.
     pub fn mark_spent(&mut self, node: &NodeName) {
-        for fact in self.nodes.get_mut(node).into_iter().flatten() {
+        for fact in self.facts_by_node.get_mut(node).into_iter().flatten() {
             fact.spent = true;
         }
     }
 
-    /// Retains the facts that `keep` accepts. Returns the key and kind of each removed fact.
-    pub fn retain(&mut self, keep: impl Fn(&Fact) -> bool) -> Vec<(String, NodeFact)> {
+    /// Retains the facts that `is_retained` accepts. Returns the key and kind of each removed fact.
+    pub fn retain(&mut self, is_retained: impl Fn(&Fact) -> bool) -> Vec<(String, NodeFact)> {
         let mut removed = Vec::new();
-        for facts in self.nodes.values_mut() {
+        for facts in self.facts_by_node.values_mut() {
             facts.retain(|fact| {
-                let is_retained = keep(fact);
-                if !is_retained {
+                let retains = is_retained(fact);
+                if !retains {
                     removed.push((fact.key.clone(), fact.kind));
                 }
-                is_retained
+                retains
             });
         }
         if !removed.is_empty() {
-            self.nodes.retain(|_, facts| !facts.is_empty());
-            self.works.clear();
-            let nodes = std::mem::take(&mut self.nodes);
-            for (node, facts) in &nodes {
+            self.facts_by_node.retain(|_, facts| !facts.is_empty());
+            self.outcomes_by_work.clear();
+            let facts_by_node = std::mem::take(&mut self.facts_by_node);
+            for (node, facts) in &facts_by_node {
                 for fact in facts {
                     self.index_outcome(node, fact);
                 }
             }
-            self.nodes = nodes;
+            self.facts_by_node = facts_by_node;
         }
         removed
     }
 
-    /// Returns the failures in the window that count against the node, among those that `filter`
-    /// accepts.
+    /// Returns the failures in the window that count against the node, among those that
+    /// `is_relevant` accepts.
     pub fn failures_against(
         &self,
         node: &NodeName,
         window: Window,
-        filter: impl Fn(&Fact) -> bool,
+        is_relevant: impl Fn(&Fact) -> bool,
     ) -> Vec<&Fact> {
         let facts = self.facts(node);
         let is_current = |fact: &&Fact| !fact.spent && window.contains(fact.at);
@@ -134,45 +134,50 @@ impl FactLog {
             .filter(|fact| fact.kind == NodeFact::Success)
             .map(|fact| fact.at)
             .max();
-        let mut last_loss = None;
+        let mut last_loss_at = None;
         let (mut failures, mut ambiguous) = (Vec::new(), Vec::new());
-        for fact in facts.iter().filter(is_current).filter(|fact| filter(fact)) {
+        for fact in facts
+            .iter()
+            .filter(is_current)
+            .filter(|fact| is_relevant(fact))
+        {
             match fact.blame() {
-                Blame::Node if is_node_loss(fact) && is_same_event(&mut last_loss, fact.at) => {}
-                Blame::Shared if self.fails_elsewhere(node, fact, window) => {}
+                Blame::Node if is_node_loss(fact) && is_same_event(&mut last_loss_at, fact.at) => {}
+                Blame::Shared if self.fails_on_other_node(node, fact, window) => {}
                 Blame::Node | Blame::Shared => failures.push(fact),
                 Blame::Ambiguous if last_success.is_some_and(|at| at >= fact.at) => {}
-                Blame::Ambiguous if self.fails_elsewhere(node, fact, window) => {}
+                Blame::Ambiguous if self.fails_on_other_node(node, fact, window) => {}
                 Blame::None => {}
                 Blame::Ambiguous => ambiguous.push(fact),
             }
         }
         let is_confirmed = is_confirmed_by_many(&ambiguous);
         ambiguous.retain(|fact| {
-            is_confirmed || (fact.failed_at_start() && self.succeeds_elsewhere(node, fact, window))
+            is_confirmed
+                || (fact.failed_at_start() && self.succeeds_on_other_node(node, fact, window))
         });
         failures.extend(ambiguous);
         failures
     }
 
     /// Returns whether the same work also fails on another node.
-    pub fn fails_elsewhere(&self, node: &NodeName, fact: &Fact, window: Window) -> bool {
-        self.has_outcome_elsewhere(node, fact, window, true)
+    pub fn fails_on_other_node(&self, node: &NodeName, fact: &Fact, window: Window) -> bool {
+        self.has_outcome_on_other_node(node, fact, window, true)
     }
 
     /// Returns whether the same work succeeds on another node.
-    fn succeeds_elsewhere(&self, node: &NodeName, fact: &Fact, window: Window) -> bool {
-        self.has_outcome_elsewhere(node, fact, window, false)
+    fn succeeds_on_other_node(&self, node: &NodeName, fact: &Fact, window: Window) -> bool {
+        self.has_outcome_on_other_node(node, fact, window, false)
     }
 
-    fn has_outcome_elsewhere(
+    fn has_outcome_on_other_node(
         &self,
         node: &NodeName,
         fact: &Fact,
         window: Window,
         failed: bool,
     ) -> bool {
-        let outcomes = fact.work().and_then(|work| self.works.get(work));
+        let outcomes = fact.work().and_then(|work| self.outcomes_by_work.get(work));
         outcomes.into_iter().flatten().any(|outcome| {
             outcome.failed == failed && outcome.node != *node && window.contains(outcome.at)
         })
@@ -184,7 +189,7 @@ fn is_confirmed_by_many(ambiguous: &[&Fact]) -> bool {
     let attempts = || ambiguous.iter().filter_map(|fact| fact.attempt.as_ref());
     let works: BTreeSet<_> = attempts().map(|attempt| &attempt.work).collect();
     let users: BTreeSet<_> = attempts().map(|attempt| &attempt.user).collect();
-    works.len() >= MIN_WORKS && users.len() >= MIN_USERS
+    works.len() >= MIN_JOBS && users.len() >= MIN_USERS
 }
 
 /// Returns whether the attempt failed because its node was lost.

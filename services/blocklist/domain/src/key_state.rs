@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hayward_vocabulary::Timestamp;
 
 use crate::Block;
-use crate::block::join;
+use crate::block::join_texts;
 
 /// Result of adding a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Canary {
 
 impl Canary {
     pub fn cause(&self) -> String {
-        join(&self.causes)
+        join_texts(&self.causes)
     }
 }
 
@@ -56,10 +56,10 @@ pub struct KeyState {
 }
 
 impl KeyState {
-    /// Merges a block into the key. `based_on` is the `removal_no` of a re-announced copy, and
-    /// `None` for a new block.
-    pub fn add(&mut self, new: &Block, based_on: Option<u64>) -> Outcome {
-        if based_on.is_some_and(|number| number < self.removal_no) {
+    /// Merges a block into the key. `copied_removal_no` is the `removal_no` of a re-announced copy,
+    /// and `None` for a new block.
+    pub fn add(&mut self, new: &Block, copied_removal_no: Option<u64>) -> Outcome {
+        if copied_removal_no.is_some_and(|number| number < self.removal_no) {
             return Outcome::Stale;
         }
         let (outcome, block) = match &self.block {
@@ -91,9 +91,11 @@ impl KeyState {
     /// Removes the block if its end has passed. A block by a strategy is followed by a trial of
     /// `trial_ms`; 0 disables trials.
     pub fn expire(&mut self, now: Timestamp, trial_ms: u64) -> Option<Block> {
-        self.block.as_ref().filter(|block| !block.in_force(now))?;
+        self.block
+            .as_ref()
+            .filter(|block| !block.is_in_force(now))?;
         let block = self.remove()?;
-        if block.is_by_strategy() && trial_ms > 0 {
+        if block.is_from_strategy() && trial_ms > 0 {
             self.canary = Some(Canary {
                 since: now,
                 until: now.plus_ms(trial_ms),
@@ -118,9 +120,9 @@ mod tests {
 
     use super::*;
     use crate::Action;
-    use crate::block::tests::blocks;
+    use crate::block::tests::any_block;
 
-    fn mark(cause: &str, end: i64) -> Block {
+    fn new_mark(cause: &str, end: i64) -> Block {
         Block {
             action: Action::Mark,
             causes: [cause.to_owned()].into(),
@@ -131,32 +133,32 @@ mod tests {
     }
 
     #[test]
-    fn each_add_has_its_outcome() {
+    fn adding_a_block_reports_what_changed() {
         let evacuate = Block {
             action: Action::IMMEDIATE,
-            ..mark("disk", 10)
+            ..new_mark("disk", 10)
         };
         let mut state = KeyState::default();
-        assert_eq!(state.add(&mark("disk", 10), None), Outcome::Added);
-        assert_eq!(state.add(&mark("disk", 10), None), Outcome::Unchanged);
+        assert_eq!(state.add(&new_mark("disk", 10), None), Outcome::Added);
+        assert_eq!(state.add(&new_mark("disk", 10), None), Outcome::Unchanged);
         assert_eq!(
-            state.add(&mark("disk", 20), None),
+            state.add(&new_mark("disk", 20), None),
             Outcome::Merged,
             "scenario 4: later end"
         );
         assert_eq!(
-            state.add(&mark("disk", 5), None),
+            state.add(&new_mark("disk", 5), None),
             Outcome::Unchanged,
             "scenario 5: earlier end"
         );
         assert_eq!(state.add(&evacuate, None), Outcome::Upgraded, "scenario 6");
         assert_eq!(
-            state.add(&mark("disk", 20), None),
+            state.add(&new_mark("disk", 20), None),
             Outcome::Unchanged,
             "scenario 7"
         );
         assert_eq!(
-            state.add(&mark("net", 20), None),
+            state.add(&new_mark("net", 20), None),
             Outcome::Merged,
             "scenario 7"
         );
@@ -166,7 +168,7 @@ mod tests {
     #[test]
     fn an_older_copy_does_not_revive_a_removed_key() {
         let mut state = KeyState::default();
-        state.add(&mark("disk", 10), None);
+        state.add(&new_mark("disk", 10), None);
         let copy = state.block.clone().unwrap();
         assert!(state.remove().is_some());
         assert!(state.remove().is_none(), "a block is removed once");
@@ -184,36 +186,39 @@ mod tests {
 
     #[test]
     fn a_block_by_a_strategy_ends_in_a_trial_and_an_unused_trial_ends_by_itself() {
-        let at = Timestamp::from_unix_ms;
+        let timestamp = Timestamp::from_unix_ms;
         let by_strategy = Block {
             sources: ["strategy:flapping".to_owned()].into(),
-            ..mark("flaps", 10)
+            ..new_mark("flaps", 10)
         };
         let mut state = KeyState::default();
         state.add(&by_strategy, None);
-        assert!(state.expire(at(10), 50).is_some());
+        assert!(state.expire(timestamp(10), 50).is_some());
         let trial = state.canary.clone().unwrap();
-        assert_eq!((trial.until, trial.cause().as_str()), (at(60), "flaps"));
-        assert_eq!(state.expire_canary(at(59)), None);
-        assert_eq!(state.expire_canary(at(60)), Some(trial));
+        assert_eq!(
+            (trial.until, trial.cause().as_str()),
+            (timestamp(60), "flaps")
+        );
+        assert_eq!(state.expire_canary(timestamp(59)), None);
+        assert_eq!(state.expire_canary(timestamp(60)), Some(trial));
 
         state.add(&by_strategy, None);
-        state.expire(at(10), 0);
+        state.expire(timestamp(10), 0);
         assert_eq!(state.canary, None, "trials are disabled");
         state.add(&by_strategy, None);
-        state.expire(at(10), 50);
-        assert_eq!(state.add(&mark("again", 20), None), Outcome::Added);
+        state.expire(timestamp(10), 50);
+        assert_eq!(state.add(&new_mark("again", 20), None), Outcome::Added);
         assert_eq!(state.canary, None, "a block ends the trial");
         state.add(&by_strategy, None);
-        state.expire(at(60), 50);
+        state.expire(timestamp(60), 50);
         assert!(state.canary.is_some());
         let manual = Block {
             sources: ["manual:ann".to_owned()].into(),
-            ..mark("fan", 70)
+            ..new_mark("fan", 70)
         };
         state.add(&by_strategy, None);
         state.add(&manual, None);
-        state.expire(at(70), 50);
+        state.expire(timestamp(70), 50);
         assert_eq!(
             state.canary, None,
             "a block by a person ends without a trial"
@@ -222,7 +227,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_add_without_effect_is_reported_as_unchanged(first in blocks(), second in blocks()) {
+        fn an_add_without_effect_is_reported_as_unchanged(
+            first in any_block(), second in any_block()
+        ) {
             let mut state = KeyState::default();
             state.add(&first, None);
             let before = state.clone();
@@ -232,8 +239,8 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_adds_does_not_matter(
-            blocks in proptest::collection::vec(blocks(), 1..6)
+        fn the_order_of_adds_does_not_change_the_state(
+            blocks in proptest::collection::vec(any_block(), 1..6)
         ) {
             let (mut forward, mut backward) = (KeyState::default(), KeyState::default());
             for block in &blocks {

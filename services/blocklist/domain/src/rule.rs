@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::block::{Action, STRATEGY};
+use crate::block::{Action, STRATEGY_PREFIX};
 use crate::fact::{Blame, Fact, NodeFact};
 use crate::fact_log::{FactLog, Window};
 
@@ -57,7 +57,7 @@ pub enum Rule {
 pub struct Score {
     pub rule: &'static str,
     /// Number of facts that count.
-    pub counted: u64,
+    pub fact_count: u64,
     pub threshold: u64,
     /// Number of distinct works among these facts.
     pub jobs: u64,
@@ -128,21 +128,21 @@ impl Rule {
                 jobs,
                 duration_ms,
             } => {
-                let counted = fact_log.failures_against(node, window(*window_ms), |_| true);
+                let facts = fact_log.failures_against(node, window(*window_ms), |_| true);
                 let threshold = Threshold {
                     count: *failures,
                     jobs_needed: *jobs,
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.count_score(&counted, &threshold, "failures")]
+                vec![self.score_by_count(&facts, &threshold, "failures")]
             }
             Self::StartFailures {
                 failures,
                 window_ms,
                 duration_ms,
             } => {
-                let counted =
+                let facts =
                     fact_log.failures_against(node, window(*window_ms), Fact::failed_at_start);
                 let threshold = Threshold {
                     count: *failures,
@@ -150,7 +150,7 @@ impl Rule {
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.count_score(&counted, &threshold, "launches failed")]
+                vec![self.score_by_count(&facts, &threshold, "launches failed")]
             }
             Self::Flapping {
                 flaps,
@@ -163,20 +163,20 @@ impl Rule {
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.flap_score(fact_log, node, window(*window_ms), &threshold)]
+                vec![self.score_flapping(fact_log, node, window(*window_ms), &threshold)]
             }
             Self::CauseClass { classes } => {
-                vec![self.class_score(fact_log, node, window(SINGLE_FACT_WINDOW_MS), classes)]
+                vec![self.score_cause_class(fact_log, node, window(SINGLE_FACT_WINDOW_MS), classes)]
             }
             Self::SlowTask { duration_ms } => {
                 let window = window(SINGLE_FACT_WINDOW_MS);
-                vec![self.slow_task_score(fact_log, node, window, *duration_ms)]
+                vec![self.score_slow_task(fact_log, node, window, *duration_ms)]
             }
         }
     }
 
     /// Returns the score of the losses of contact that ended within the window.
-    fn flap_score(
+    fn score_flapping(
         &self,
         fact_log: &FactLog,
         node: &NodeName,
@@ -185,30 +185,30 @@ impl Rule {
     ) -> Score {
         let is_regained = |fact: &&Fact| fact.kind == NodeFact::Contact && is_current(fact, window);
         let facts = fact_log.facts(node).iter();
-        let counted: Vec<&Fact> = facts.filter(is_regained).collect();
-        self.count_score(&counted, threshold, "losses of the heartbeat")
+        let regained: Vec<&Fact> = facts.filter(is_regained).collect();
+        self.score_by_count(&regained, threshold, "losses of the heartbeat")
     }
 
     /// Returns the score of a rule that counts facts. `noun` describes them in the cause.
-    fn count_score(&self, facts: &[&Fact], threshold: &Threshold, noun: &str) -> Score {
+    fn score_by_count(&self, facts: &[&Fact], threshold: &Threshold, noun: &str) -> Score {
         let works: BTreeSet<_> = facts.iter().filter_map(|fact| fact.work()).collect();
-        let (counted, jobs) = (to_u64(facts.len()), to_u64(works.len()));
+        let (fact_count, jobs) = (to_u64(facts.len()), to_u64(works.len()));
         // Facts about the node itself have no work. They satisfy a requirement of one job.
         let has_jobs =
             jobs >= threshold.jobs_needed || (works.is_empty() && threshold.jobs_needed <= 1);
-        let is_reached = counted >= threshold.count && has_jobs;
+        let is_reached = fact_count >= threshold.count && has_jobs;
         let proposal = is_reached.then(|| Proposal {
             action: Action::Mark,
             duration_ms: threshold.duration_ms,
             cause: format!(
-                "{counted} {noun} in {}",
+                "{fact_count} {noun} in {}",
                 format_duration(threshold.window_ms)
             ),
-            source: format!("{STRATEGY}{}", self.name()),
+            source: format!("{STRATEGY_PREFIX}{}", self.name()),
         });
         Score {
             rule: self.name(),
-            counted,
+            fact_count,
             threshold: threshold.count,
             jobs,
             jobs_needed: threshold.jobs_needed,
@@ -218,33 +218,38 @@ impl Rule {
     }
 
     /// Returns the score of the rule `CauseClass`.
-    fn class_score(
+    fn score_cause_class(
         &self,
         fact_log: &FactLog,
         node: &NodeName,
         window: Window,
         classes: &BTreeMap<String, ClassPolicy>,
     ) -> Score {
-        let policy_of = |fact: &Fact| {
+        let find_policy = |fact: &Fact| {
             let code = fact.attempt.as_ref()?.code.as_deref()?;
             classes.get_key_value(code)
         };
-        let failures = fact_log.failures_against(node, window, |fact| policy_of(fact).is_some());
-        let policies: BTreeMap<_, _> = failures.iter().filter_map(|fact| policy_of(fact)).collect();
+        let failures = fact_log.failures_against(node, window, |fact| find_policy(fact).is_some());
+        let policies: BTreeMap<_, _> = failures
+            .iter()
+            .filter_map(|fact| find_policy(fact))
+            .collect();
         let action = policies.values().map(|policy| policy.action).max();
-        let longest = policies.values().map(|policy| policy.duration_ms).max();
+        let longest_ms = policies.values().map(|policy| policy.duration_ms).max();
         let names: Vec<&str> = policies.keys().map(|name| name.as_str()).collect();
-        let proposal = action.zip(longest).map(|(action, duration_ms)| Proposal {
-            action,
-            duration_ms,
-            cause: names.join(", "),
-            source: format!("{STRATEGY}{}", self.name()),
-        });
-        self.single_fact_score(&failures, window, proposal)
+        let proposal = action
+            .zip(longest_ms)
+            .map(|(action, duration_ms)| Proposal {
+                action,
+                duration_ms,
+                cause: names.join(", "),
+                source: format!("{STRATEGY_PREFIX}{}", self.name()),
+            });
+        self.score_single_fact(&failures, window, proposal)
     }
 
     /// Returns the score of the rule `SlowTask`.
-    fn slow_task_score(
+    fn score_slow_task(
         &self,
         fact_log: &FactLog,
         node: &NodeName,
@@ -260,11 +265,11 @@ impl Rule {
             cause: format!("tasks of {work} are slow on this node"),
             source: format!("{}:{work}", self.name()),
         });
-        self.single_fact_score(&slow_tasks, window, proposal)
+        self.score_single_fact(&slow_tasks, window, proposal)
     }
 
     /// Returns the score of a rule that blocks after a single fact.
-    fn single_fact_score(
+    fn score_single_fact(
         &self,
         facts: &[&Fact],
         window: Window,
@@ -273,7 +278,7 @@ impl Rule {
         let works: BTreeSet<_> = facts.iter().filter_map(|fact| fact.work()).collect();
         Score {
             rule: self.name(),
-            counted: to_u64(facts.len()),
+            fact_count: to_u64(facts.len()),
             threshold: 1,
             jobs: to_u64(works.len()),
             jobs_needed: 0,

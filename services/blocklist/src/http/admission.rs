@@ -15,7 +15,7 @@ const READERS: &[Role] = &[
 const OPERATORS: &[Role] = &[Role::Operator];
 const REPORTERS: &[Role] = &[Role::Operator, Role::Owner, Role::Service];
 
-pub const TABLE: RouteRoles = &[
+pub const ROUTE_ROLES: RouteRoles = &[
     ("show_blocks", READERS),
     ("show_node_block", READERS),
     ("block_node", OPERATORS),

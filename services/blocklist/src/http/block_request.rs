@@ -3,7 +3,7 @@
 
 use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_blocklist_domain::Action;
-use hayward_blocklist_domain::block::MANUAL;
+use hayward_blocklist_domain::block::MANUAL_PREFIX;
 use hayward_service::http::extract::normalize_whole_numbers;
 use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
@@ -88,7 +88,7 @@ impl BlockOrderBody {
             scope: self.scope,
             evacuation: self.evacuation,
         };
-        let with_own_names = |mut fault: FieldFault| {
+        let rename_pointer = |mut fault: FieldFault| {
             fault.pointer = match fault.pointer.as_str() {
                 "/identifier" => "/path/id".to_owned(),
                 "/end" => "/end_timestamp".to_owned(),
@@ -97,7 +97,7 @@ impl BlockOrderBody {
             fault
         };
         body.parse(String::new(), source, settings)
-            .map_err(|faults| invalid_request(faults.into_iter().map(with_own_names).collect()))
+            .map_err(|faults| invalid_request(faults.into_iter().map(rename_pointer).collect()))
     }
 }
 
@@ -113,13 +113,13 @@ pub struct BlockBatchBody {
 struct Faults {
     /// Pointer of the item.
     pointer: String,
-    faults: Vec<FieldFault>,
+    list: Vec<FieldFault>,
 }
 
 impl Faults {
     fn add(&mut self, field: &str, detail: impl Into<String>) {
         let pointer = format!("{}/{field}", self.pointer);
-        self.faults.push(FieldFault {
+        self.list.push(FieldFault {
             pointer,
             detail: detail.into(),
         });
@@ -141,7 +141,7 @@ impl BlockRequestBody {
     ) -> Result<BlockRequest, Vec<FieldFault>> {
         let mut faults = Faults {
             pointer,
-            faults: Vec::new(),
+            list: Vec::new(),
         };
         let kind = parse_kind(&self.kind);
         if kind.is_none() {
@@ -158,8 +158,8 @@ impl BlockRequestBody {
             None
         });
         let cause = self.cause.trim();
-        let is_long = self.cause.chars().count() > MAX_CAUSE_CHARS;
-        if cause.is_empty() || is_long || self.cause.chars().any(char::is_control) {
+        let is_too_long = self.cause.chars().count() > MAX_CAUSE_CHARS;
+        if cause.is_empty() || is_too_long || self.cause.chars().any(char::is_control) {
             faults.add(
                 "cause",
                 format!("must have 1 to {MAX_CAUSE_CHARS} characters and no control characters"),
@@ -167,7 +167,7 @@ impl BlockRequestBody {
         }
         let end = self.parse_end(&mut faults);
         match (kind, action, end) {
-            (Some(kind), Some(action), Some(end)) if faults.faults.is_empty() => Ok(BlockRequest {
+            (Some(kind), Some(action), Some(end)) if faults.list.is_empty() => Ok(BlockRequest {
                 cause: cause.to_owned(),
                 key: Key {
                     kind,
@@ -177,25 +177,26 @@ impl BlockRequestBody {
                 action,
                 source: source.to_owned(),
                 end,
-                based_on: self.removal_no,
+                copied_removal_no: self.removal_no,
             }),
-            _ => Err(faults.faults),
+            _ => Err(faults.list),
         }
     }
 
     /// Parses the action and the evacuation policy.
     fn parse_action(&self, settings: &Settings, faults: &mut Faults) -> Option<Action> {
-        let actions = "MARK_BLOCKLISTED or MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
-        let Some(action) = action_from_name(&self.action) else {
-            let detail = format!("{:?} must be {actions}", self.action);
+        let expected = "MARK_BLOCKLISTED or MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
+        let Some(action) = parse_action_name(&self.action) else {
+            let detail = format!("{:?} must be {expected}", self.action);
             faults.add("action", detail);
             return None;
         };
         let policy = self.evacuation.clone().map(|mut policy| {
             normalize_whole_numbers(&mut policy);
             let fields = policy.as_object_mut();
-            let graceful = fields.filter(|fields| fields.get("policy") == Some(&"GRACEFUL".into()));
-            if let Some(fields) = graceful {
+            let graceful_fields =
+                fields.filter(|fields| fields.get("policy") == Some(&"GRACEFUL".into()));
+            if let Some(fields) = graceful_fields {
                 let default_ms = settings.evacuation_grace_ms;
                 fields
                     .entry("grace_ms")
@@ -262,23 +263,27 @@ impl BlockRequestBody {
 
 impl BlockBatchBody {
     /// Validates all items. Returns a problem with the faults of all items.
-    pub fn validate(self, by: &str, settings: &Settings) -> Result<Vec<BlockRequest>, Problem> {
+    pub fn validate(
+        self,
+        caller_name: &str,
+        settings: &Settings,
+    ) -> Result<Vec<BlockRequest>, Problem> {
         let mut faults = Vec::new();
-        let mut fault = |pointer: &str, detail: String| {
+        let mut add_fault = |pointer: &str, detail: String| {
             faults.push(FieldFault {
                 pointer: pointer.to_owned(),
                 detail,
             });
         };
         if !(1..=MAX_ITEMS).contains(&self.items.len()) {
-            fault("/items", format!("must have 1 to {MAX_ITEMS} items"));
+            add_fault("/items", format!("must have 1 to {MAX_ITEMS} items"));
             return Err(invalid_request(faults));
         }
-        let own_source = format!("{MANUAL}{by}");
-        let source = self.source.unwrap_or_else(|| own_source.clone());
-        if source != own_source && !is_source(&source) {
+        let manual_source = format!("{MANUAL_PREFIX}{caller_name}");
+        let source = self.source.unwrap_or_else(|| manual_source.clone());
+        if source != manual_source && !is_source(&source) {
             let detail = "must be `strategy:NAME`, `slow-task:JOB` or `detector:NAME`, or absent";
-            fault("/source", detail.to_owned());
+            add_fault("/source", detail.to_owned());
         }
         let mut items = Vec::new();
         for (index, body) in self.items.into_iter().enumerate() {
@@ -297,7 +302,7 @@ impl BlockBatchBody {
     /// Returns whether the source of the items is not a person.
     pub fn is_automatic(&self) -> bool {
         let source = self.source.as_deref();
-        source.is_some_and(|source| !source.starts_with(MANUAL))
+        source.is_some_and(|source| !source.starts_with(MANUAL_PREFIX))
     }
 }
 
@@ -324,7 +329,7 @@ pub fn parse_scope(text: Option<&str>) -> Result<Option<WorkId>, String> {
 }
 
 /// Parses the name of an action, in any of its spellings.
-fn action_from_name(text: &str) -> Option<BlockAction> {
+fn parse_action_name(text: &str) -> Option<BlockAction> {
     serde_json::from_value(serde_json::Value::from(text)).ok()
 }
 

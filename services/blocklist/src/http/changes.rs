@@ -41,7 +41,7 @@ fn resync_problem(after: u64) -> Problem {
         .at("/query/after", detail)
 }
 
-fn feed_change(version: u64, change: BlockChange) -> FeedChange {
+fn to_feed_change(version: u64, change: BlockChange) -> FeedChange {
     let (kind, reason) = match change.event {
         BlockEvent::Added => (ChangeKind::Blocked, None),
         BlockEvent::Upgraded | BlockEvent::Merged => (ChangeKind::Updated, None),
@@ -91,7 +91,7 @@ pub async fn list_feed_changes(
         if after > current {
             return Err(resync_problem(after));
         }
-        let changes = store::feed(&app.pool, after, MAX_CHANGES)
+        let changes = store::load_changes_after(&app.pool, after, MAX_CHANGES)
             .await
             .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
         let changes = changes.ok_or_else(|| resync_problem(after))?;
@@ -100,7 +100,7 @@ pub async fn list_feed_changes(
             let version = *version;
             let changes = changes
                 .into_iter()
-                .map(|(version, change)| feed_change(version, change))
+                .map(|(version, change)| to_feed_change(version, change))
                 .collect();
             return Ok(Json(FeedChanges { changes, version }));
         }

@@ -11,7 +11,7 @@ use hayward_service::http::problem::Problem;
 
 use super::App;
 use crate::command::Command;
-use crate::view::{evacuation, progress};
+use crate::view::{find_evacuation, to_progress};
 
 /// Show the evidence against a node: its facts, its score under each rule of the strategy, its
 /// cost, its item, and the brake that prevents a block.
@@ -59,10 +59,10 @@ pub async fn show_evacuation(
     let key = BlockKind::Node.key(&id);
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
     let is_evacuation = |entry: &BlockEntry| {
-        entry.action == BlockAction::Evacuate && entry.in_force(app.clock.now())
+        entry.action == BlockAction::Evacuate && entry.is_in_force(app.clock.now())
     };
     let entry = entry.filter(is_evacuation);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("an evacuation of {key}")))?;
     let evacuations = app.context.evacuations.read();
-    Ok(Json(progress(evacuation(&entry, &evacuations))))
+    Ok(Json(to_progress(find_evacuation(&entry, &evacuations))))
 }

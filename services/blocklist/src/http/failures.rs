@@ -11,7 +11,7 @@ use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::{ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde::Deserialize;
 
-use super::{App, reporter, revision_header};
+use super::{App, require_reporter, revision_header};
 use crate::command::Command;
 
 /// Maximum number of locations of one report.
@@ -45,23 +45,23 @@ struct Location {
 
 impl FailureReportBody {
     /// Returns the facts of the report. An intended failure has none.
-    fn into_facts(self, by: &str) -> Result<Vec<(NodeName, Fact)>, Problem> {
+    fn into_facts(self, reporter: &str) -> Result<Vec<(NodeName, Fact)>, Problem> {
         let mut faults = Vec::new();
-        let mut fault = |pointer: String, detail: String| {
+        let mut add_fault = |pointer: String, detail: String| {
             faults.push(FieldFault { pointer, detail });
         };
         let work = WorkId::new(self.job_id.as_str());
         if let Err(error) = &work {
-            fault("/job_id".to_owned(), error.to_string());
+            add_fault("/job_id".to_owned(), error.to_string());
         }
-        let user = UserName::new(by);
+        let user = UserName::new(reporter);
         let at = self.timestamp.parse::<Timestamp>();
         if at.is_err() {
             let expected = "must be an RFC 3339 timestamp, such as 2026-11-21T10:42:00Z";
-            fault("/timestamp".to_owned(), expected.to_owned());
+            add_fault("/timestamp".to_owned(), expected.to_owned());
         }
         if self.cause.trim().is_empty() || self.cause.chars().count() > MAX_CAUSE_CHARS {
-            fault(
+            add_fault(
                 "/cause".to_owned(),
                 format!("must have 1 to {MAX_CAUSE_CHARS} characters"),
             );
@@ -69,11 +69,11 @@ impl FailureReportBody {
         let code = self.cause_code.as_deref();
         if let Some(Err(error)) = code.map(NodeName::new) {
             let error = error.to_string().replacen("node", "class", 1);
-            fault("/cause_code".to_owned(), error);
+            add_fault("/cause_code".to_owned(), error);
         }
-        let nodes = self.locations(&mut faults);
+        let nodes = self.parse_locations(&mut faults);
         let (Ok(work), Ok(user), Ok(at), true) = (work, user, at, faults.is_empty()) else {
-            return Err(invalid(faults));
+            return Err(invalid_report(faults));
         };
         let (kind, cause, code) = parse_cause_code(code);
         if self.intended || cause == ExitCause::Intended {
@@ -87,11 +87,11 @@ impl FailureReportBody {
             ran: false,
             held_ms: 0,
         };
-        let fact = |(node, worker): (NodeName, &str)| {
+        let to_fact = |(node, worker): (NodeName, &str)| {
             let fact = Fact {
                 // A repeated report gets the same key.
                 key: format!(
-                    "told/{by}/{}/{node}/{worker}/{}",
+                    "told/{reporter}/{}/{node}/{worker}/{}",
                     attempt.work,
                     at.unix_ms()
                 ),
@@ -102,11 +102,11 @@ impl FailureReportBody {
             };
             (node, fact)
         };
-        Ok(nodes.into_iter().map(fact).collect())
+        Ok(nodes.into_iter().map(to_fact).collect())
     }
 
-    /// Valid nodes with their workers; adds the faults of the others.
-    fn locations(&self, faults: &mut Vec<FieldFault>) -> Vec<(NodeName, &str)> {
+    /// Returns the valid nodes with their workers. Adds a fault for each invalid location.
+    fn parse_locations(&self, faults: &mut Vec<FieldFault>) -> Vec<(NodeName, &str)> {
         if !(1..=MAX_LOCATIONS).contains(&self.locations.len()) {
             faults.push(FieldFault {
                 pointer: "/locations".to_owned(),
@@ -114,11 +114,11 @@ impl FailureReportBody {
             });
         }
         let mut nodes = Vec::new();
-        for (number, location) in self.locations.iter().enumerate() {
+        for (index, location) in self.locations.iter().enumerate() {
             match NodeName::new(location.node.as_str()) {
                 Ok(node) => nodes.push((node, location.worker.as_deref().unwrap_or(""))),
                 Err(error) => faults.push(FieldFault {
-                    pointer: format!("/locations/{number}/node"),
+                    pointer: format!("/locations/{index}/node"),
                     detail: error.to_string(),
                 }),
             }
@@ -127,7 +127,7 @@ impl FailureReportBody {
     }
 }
 
-fn invalid(faults: Vec<FieldFault>) -> Problem {
+fn invalid_report(faults: Vec<FieldFault>) -> Problem {
     let mut problem = Problem::new(Code::Invalid, "invalid failure report");
     problem.errors = faults;
     problem
@@ -178,7 +178,7 @@ pub async fn report_failures(
     caller: Caller,
     Json(report): Json<FailureReportBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<FailureAnswer>), Problem> {
-    let facts = report.into_facts(reporter(&caller)?)?;
+    let facts = report.into_facts(require_reporter(&caller)?)?;
     let committed = app
         .handle
         .ask(|reply| Command::ReportFailures(facts, reply))

@@ -32,7 +32,7 @@ pub async fn list_block_changes(
     let before = before.transpose()?;
     let revision = app.publisher.revision();
     let fetch_limit = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut rows = store::history(&app.pool, before, fetch_limit)
+    let mut rows = store::load_history(&app.pool, before, fetch_limit)
         .await
         .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
     let has_more = rows.len() > limit;

@@ -16,13 +16,13 @@ use utoipa::IntoParams;
 
 use super::block_request::{BlockBatchBody, BlockRequestBody};
 use super::page::Page;
-use super::{App, Disabled, InvalidItem, NotBlocked, reporter, revision_header};
+use super::{App, Disabled, InvalidItem, NotBlocked, require_reporter, revision_header};
 use crate::command::Command;
-use crate::error::with_item_pointers;
-use crate::model::{AddResult, BlockRequests, Key, RemoveRequest, STALE, parse_kind};
+use crate::error::strip_batch_pointers;
+use crate::model::{AddResult, BlockRequests, Key, RemoveRequest, STALE_COPY, parse_kind};
 
 /// Converts a result to that of the API.
-pub fn to_answer(result: AddResult, revision: u64) -> BlockAnswer {
+pub fn to_api_answer(result: AddResult, revision: u64) -> BlockAnswer {
     BlockAnswer {
         outcome: result.outcome,
         reason: result.reason.map(str::to_owned),
@@ -34,7 +34,7 @@ pub fn to_answer(result: AddResult, revision: u64) -> BlockAnswer {
 
 /// Returns the HTTP status of an outcome: 201 for an added item, 202 for a merged one, 200 for no
 /// change.
-pub fn status_of(outcome: BlockOutcome) -> StatusCode {
+pub fn to_status(outcome: BlockOutcome) -> StatusCode {
     match outcome {
         BlockOutcome::Added => StatusCode::CREATED,
         BlockOutcome::Upgraded | BlockOutcome::Merged => StatusCode::ACCEPTED,
@@ -54,17 +54,17 @@ pub async fn add_single(
         .await?;
     let results = committed
         .value
-        .map_err(|refusal| with_item_pointers(refusal.into()))?;
+        .map_err(|refusal| strip_batch_pointers(refusal.into()))?;
     let result = results.into_iter().next();
     let result =
         result.ok_or_else(|| Problem::internal(anyhow::anyhow!("an add returned no result")))?;
     let status = if dry_run {
         StatusCode::OK
     } else {
-        status_of(result.outcome)
+        to_status(result.outcome)
     };
     let revision = committed.revision;
-    let answer = to_answer(result, revision);
+    let answer = to_api_answer(result, revision);
     Ok((status, revision_header(revision), Json(answer)))
 }
 
@@ -104,11 +104,11 @@ pub async fn add_block(
     Json(body): Json<BlockRequestBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let by = caller.name.clone();
-    let items = vec![body.validate(&format!("manual:{by}"), &app.context.settings)?];
+    let caller_name = caller.name.clone();
+    let items = vec![body.validate(&format!("manual:{caller_name}"), &app.context.settings)?];
     let requests = BlockRequests {
         items,
-        by,
+        caller_name,
         allow_merge: true,
     };
     add_single(&app, requests, dry_run).await
@@ -134,11 +134,11 @@ pub async fn add_blocks(
     if !batch.is_automatic() {
         caller.require(&[Scope::Operator])?;
     }
-    let by = reporter(&caller)?.to_owned();
-    let items = batch.validate(&by, &app.context.settings)?;
+    let caller_name = require_reporter(&caller)?.to_owned();
+    let items = batch.validate(&caller_name, &app.context.settings)?;
     let requests = BlockRequests {
         items,
-        by,
+        caller_name,
         allow_merge: true,
     };
     let committed = app
@@ -147,9 +147,9 @@ pub async fn add_blocks(
         .await?;
     let (revision, results) = (committed.revision, committed.value?);
     let count = |outcome: BlockOutcome, stale: bool| {
-        let matching = results
-            .iter()
-            .filter(|result| result.outcome == outcome && (result.reason == Some(STALE)) == stale);
+        let matching = results.iter().filter(|result| {
+            result.outcome == outcome && (result.reason == Some(STALE_COPY)) == stale
+        });
         u64::try_from(matching.count()).unwrap_or(u64::MAX)
     };
     let answer = BlockBatchAnswer {
@@ -161,7 +161,7 @@ pub async fn add_blocks(
         revision,
         results: results
             .into_iter()
-            .map(|result| to_answer(result, revision))
+            .map(|result| to_api_answer(result, revision))
             .collect(),
     };
     Ok((revision_header(revision), Json(answer)))
@@ -195,7 +195,7 @@ pub async fn list_blocks(
     let items = entries
         .into_iter()
         .map(|(_, entry)| entry)
-        .filter(|entry| entry.in_force(now));
+        .filter(|entry| entry.is_in_force(now));
     Ok(Json(BlockList {
         items: items.collect(),
         revision,
@@ -221,10 +221,10 @@ pub async fn show_block(
     _caller: Caller,
     Path((kind, identifier)): Path<(String, String)>,
 ) -> Result<Json<BlockEntry>, Problem> {
-    let key = key_from_path(&kind, identifier)?.published();
+    let key = key_from_path(&kind, identifier)?.publication_key();
     app.publisher.readable()?;
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
-    let entry = entry.filter(|entry| entry.in_force(app.clock.now()));
+    let entry = entry.filter(|entry| entry.is_in_force(app.clock.now()));
     entry
         .map(Json)
         .ok_or_else(|| Problem::not_found(format!("a block of {key}")))
@@ -278,7 +278,7 @@ pub async fn remove_block(
     check_reason(reason.as_deref())?;
     let request = RemoveRequest {
         key,
-        by: caller.name.clone(),
+        caller_name: caller.name.clone(),
         reason,
         if_match: None,
     };

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use super::App;
 use super::block_request::parse_scope;
 use crate::model::parse_kind;
-use crate::view::{Evacuations, evacuation, view};
+use crate::view::{Evacuations, find_evacuation, to_view};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -53,28 +53,28 @@ struct ParsedFilter {
 impl Filter {
     fn parse(&self) -> Result<ParsedFilter, Problem> {
         let mut problem = Problem::new(Code::BadRequest, "invalid query");
-        let mut fault = |parameter: &str, detail: String| {
+        let mut add_fault = |parameter: &str, detail: String| {
             problem = problem.clone().at(format!("/query/{parameter}"), detail);
         };
         let kind = self.kind.as_deref().map(parse_kind);
         if kind == Some(None) {
-            fault("type", "must be NODE or WORKER".to_owned());
+            add_fault("type", "must be NODE or WORKER".to_owned());
         }
         let action = self.action.as_deref();
         let action = action.map(|text| serde_json::from_value::<BlockAction>(text.into()));
         if let Some(Err(_)) = action {
             let detail = "must be MARK_BLOCKLISTED or MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
-            fault("action", detail.to_owned());
+            add_fault("action", detail.to_owned());
         }
         let scope = self.scope.as_deref().map(|text| parse_scope(Some(text)));
         if let Some(Err(detail)) = &scope {
-            fault("scope", detail.clone());
+            add_fault("scope", detail.clone());
         }
-        let workers = match self.include.as_deref() {
+        let include_workers = match self.include.as_deref() {
             None => false,
             Some("workers") => true,
             Some(_) => {
-                fault("include", "must be workers".to_owned());
+                add_fault("include", "must be workers".to_owned());
                 false
             }
         };
@@ -87,7 +87,7 @@ impl Filter {
             scope: scope
                 .and_then(Result::ok)
                 .map_or(ScopeFilter::Any, ScopeFilter::Only),
-            include_workers: workers,
+            include_workers,
         })
     }
 }
@@ -102,16 +102,17 @@ impl ParsedFilter {
             }
     }
 
-    fn view(&self, entry: BlockEntry, evacuations: &Evacuations, app: &App) -> BlockView {
-        let remaining = evacuation(&entry, evacuations).map(|evacuation| &evacuation.workers);
+    fn to_view(&self, entry: BlockEntry, evacuations: &Evacuations, app: &App) -> BlockView {
+        let remaining_workers =
+            find_evacuation(&entry, evacuations).map(|evacuation| &evacuation.workers);
         let lists_workers = self.include_workers && entry.kind == BlockKind::Node;
         let workers = lists_workers.then(|| {
-            let remaining = remaining.into_iter().flatten();
-            remaining.map(ToString::to_string).collect()
+            let remaining_workers = remaining_workers.into_iter().flatten();
+            remaining_workers.map(ToString::to_string).collect()
         });
         BlockView {
             workers,
-            ..view(entry, evacuations, app.clock.now())
+            ..to_view(entry, evacuations, app.clock.now())
         }
     }
 }
@@ -137,10 +138,11 @@ pub async fn show_blocks(
         .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
     let now = app.clock.now();
     let evacuations = app.context.evacuations.read();
-    let live = entries.into_iter().map(|(_, entry)| entry);
-    let live = live.filter(|entry| entry.in_force(now) && filter.matches(entry));
-    let (nodes, workers): (Vec<_>, Vec<_>) = live
-        .map(|entry| filter.view(entry, &evacuations, &app))
+    let entries_in_force = entries.into_iter().map(|(_, entry)| entry);
+    let entries_in_force =
+        entries_in_force.filter(|entry| entry.is_in_force(now) && filter.matches(entry));
+    let (nodes, workers): (Vec<_>, Vec<_>) = entries_in_force
+        .map(|entry| filter.to_view(entry, &evacuations, &app))
         .partition(|view| view.item.kind == BlockKind::Node);
     Ok(Json(BlockOverview {
         version,

@@ -45,15 +45,15 @@ pub async fn set_strategy(
     State(app): State<App>,
     caller: Caller,
     Query(DryRun { .. }): Query<DryRun>,
-    Json(order): Json<StrategyOrder>,
+    Json(request): Json<StrategyOrder>,
 ) -> Result<(HeaderMap, Json<StrategyView>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let strategy =
-        parse(&order, app.context.settings.strategy_defaults()).map_err(Refusal::Strategy)?;
-    let by = caller.name.clone();
+    let strategy = parse(&request, app.context.settings.strategy_defaults())
+        .map_err(Refusal::InvalidStrategy)?;
+    let caller_name = caller.name.clone();
     let committed = app
         .handle
-        .ask(|reply| Command::SetStrategy(strategy, by, reply))
+        .ask(|reply| Command::SetStrategy(strategy, caller_name, reply))
         .await?;
     Ok((revision_header(committed.revision), Json(committed.value?)))
 }

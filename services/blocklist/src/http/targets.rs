@@ -8,7 +8,7 @@ use hayward_blocklist_api::{
     BLOCKS, BlockAnswer, BlockEntry, BlockKind, BlockOrder, BlockView, EffectiveBlock, Via,
     WorkerBlock,
 };
-use hayward_blocklist_domain::block::MANUAL;
+use hayward_blocklist_domain::block::MANUAL_PREFIX;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
@@ -22,7 +22,7 @@ use super::items::{add_single, check_reason};
 use super::{App, NotBlocked, revision_header};
 use crate::command::Command;
 use crate::model::{BlockRequests, Key, RemoveRequest, etag};
-use crate::view::{evacuation, view};
+use crate::view::{find_evacuation, to_view};
 
 hayward_service::refusals! {
     DifferentItem = 409, "blocked with a different item, or the blocklist is disabled";
@@ -109,7 +109,7 @@ impl BlockTarget {
         }
     }
 
-    fn key(self, scope_text: Option<&str>) -> Result<Key, Problem> {
+    fn into_key(self, scope_text: Option<&str>) -> Result<Key, Problem> {
         let job = parse_scope(scope_text).map_err(|detail| {
             Problem::new(Code::BadRequest, "invalid query").at("/query/scope", detail)
         })?;
@@ -129,17 +129,17 @@ impl BlockTarget {
         dry_run: DryRun,
     ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
         caller.require(&[Scope::Operator])?;
-        let by = caller.name.clone();
+        let caller_name = caller.name.clone();
         let allow_merge = body.allow_merge;
-        let source = format!("{MANUAL}{by}");
+        let source = format!("{MANUAL_PREFIX}{caller_name}");
         let item = body.validate(self.kind, self.identifier, &source, &app.context.settings)?;
         let requests = BlockRequests {
             items: vec![item],
-            by,
+            caller_name,
             allow_merge,
         };
         let added = add_single(app, requests, dry_run).await;
-        added.map_err(with_path_pointers)
+        added.map_err(point_to_path)
     }
 
     /// Removes the item or the trial of the target.
@@ -150,14 +150,14 @@ impl BlockTarget {
         params: RemoveParams,
         headers: &HeaderMap,
     ) -> Result<(StatusCode, HeaderMap), Problem> {
-        let key = self.key(params.scope.as_deref())?;
+        let key = self.into_key(params.scope.as_deref())?;
         caller.require(&[Scope::Operator])?;
         check_reason(params.reason.as_deref())?;
         let tag = headers.get(IF_MATCH);
         let tag = tag.map(|tag| String::from_utf8_lossy(tag.as_bytes()).into_owned());
         let request = RemoveRequest {
             key,
-            by: caller.name.clone(),
+            caller_name: caller.name.clone(),
             reason: params.reason,
             if_match: tag.filter(|tag| tag != "*"),
         };
@@ -171,23 +171,23 @@ impl BlockTarget {
 }
 
 /// Returns the entry of a key while it is in force.
-fn live_entry(app: &App, key: &str) -> Option<BlockEntry> {
+fn find_live_entry(app: &App, key: &str) -> Option<BlockEntry> {
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", key);
-    entry.filter(|entry| entry.in_force(app.clock.now()))
+    entry.filter(|entry| entry.is_in_force(app.clock.now()))
 }
 
 /// Creates the response with the item of a key.
 fn show_item(app: &App, key: &Key) -> Result<(HeaderMap, Json<BlockView>), Problem> {
-    let key = key.published();
-    let entry = live_entry(app, &key);
+    let key = key.publication_key();
+    let entry = find_live_entry(app, &key);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("a block of {key}")))?;
     let tag = HeaderValue::from_str(&etag(&entry)).map_err(anyhow::Error::from)?;
-    let view = view(entry, &app.context.evacuations.read(), app.clock.now());
+    let view = to_view(entry, &app.context.evacuations.read(), app.clock.now());
     Ok((HeaderMap::from_iter([(ETAG, tag)]), Json(view)))
 }
 
-/// Changes pointers to the identifier, which is in the path and not in the body.
-fn with_path_pointers(mut problem: Problem) -> Problem {
+/// Changes pointers to the identifier, because it is in the path and not in the body.
+fn point_to_path(mut problem: Problem) -> Problem {
     for fault in &mut problem.errors {
         if fault.pointer == "/identifier" {
             "/path/id".clone_into(&mut fault.pointer);
@@ -212,7 +212,7 @@ pub async fn show_node_block(
     Path(id): Path<String>,
     Query(params): Query<ScopeParams>,
 ) -> Result<(HeaderMap, Json<BlockView>), Problem> {
-    let key = BlockTarget::node(id).key(params.scope.as_deref())?;
+    let key = BlockTarget::node(id).into_key(params.scope.as_deref())?;
     app.publisher.readable()?;
     show_item(&app, &key)
 }
@@ -284,23 +284,23 @@ pub async fn show_worker_block(
     Path(id): Path<String>,
     Query(params): Query<WorkerParams>,
 ) -> Result<Response, Problem> {
-    let key = BlockTarget::worker(id).key(params.scope.as_deref())?;
+    let key = BlockTarget::worker(id).into_key(params.scope.as_deref())?;
     app.publisher.readable()?;
     if params.effective {
-        return Ok(Json(effective_block(&app, &key)).into_response());
+        return Ok(Json(find_effective_block(&app, &key)).into_response());
     }
     show_item(&app, &key).map(IntoResponse::into_response)
 }
 
 /// Returns whether a worker is blocked, by its own item or by that of its node. The scheduler
 /// publishes which workers are on a blocked node.
-fn effective_block(app: &App, key: &Key) -> EffectiveBlock {
+fn find_effective_block(app: &App, key: &Key) -> EffectiveBlock {
     let evacuations = app.context.evacuations.read();
     let now = app.clock.now();
     let blocked_by = |via, entry| EffectiveBlock {
         blocked: true,
         via: Some(via),
-        item: Some(view(entry, &evacuations, now)),
+        item: Some(to_view(entry, &evacuations, now)),
         warnings: Vec::new(),
     };
     let cluster_key = Key {
@@ -309,21 +309,22 @@ fn effective_block(app: &App, key: &Key) -> EffectiveBlock {
     };
     let own_item = [key, &cluster_key]
         .into_iter()
-        .find_map(|key| live_entry(app, &key.published()));
+        .find_map(|key| find_live_entry(app, &key.publication_key()));
     if let Some(entry) = own_item {
         return blocked_by(Via::Worker, entry);
     }
-    let mut unreported = Vec::new();
+    let mut unreported_nodes = Vec::new();
     let (entries, _) = app
         .publisher
         .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
     for (_, entry) in entries {
         let has_scope = entry.job.is_none() || entry.job == key.job;
-        let is_node_block = entry.kind == BlockKind::Node && !entry.canary && entry.in_force(now);
+        let is_node_block =
+            entry.kind == BlockKind::Node && !entry.canary && entry.is_in_force(now);
         if !has_scope || !is_node_block {
             continue;
         }
-        match evacuation(&entry, &evacuations) {
+        match find_evacuation(&entry, &evacuations) {
             Some(evacuation)
                 if evacuation
                     .workers
@@ -333,7 +334,7 @@ fn effective_block(app: &App, key: &Key) -> EffectiveBlock {
                 return blocked_by(Via::Node, entry);
             }
             Some(_) => {}
-            None => unreported.push(entry.identifier),
+            None => unreported_nodes.push(entry.identifier),
         }
     }
     let warning = "the scheduler has not yet reported the workers on";
@@ -341,7 +342,7 @@ fn effective_block(app: &App, key: &Key) -> EffectiveBlock {
         blocked: false,
         via: None,
         item: None,
-        warnings: match unreported.as_slice() {
+        warnings: match unreported_nodes.as_slice() {
             [] => Vec::new(),
             nodes => vec![format!("{warning} {}", nodes.join(", "))],
         },

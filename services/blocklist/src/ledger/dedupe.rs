@@ -17,9 +17,9 @@ pub(super) fn merge_results(results: Vec<(&Key, AddResult)>) -> Vec<AddResult> {
     ];
     let keyed = results
         .into_iter()
-        .map(|(key, result)| (key.published(), result));
+        .map(|(key, result)| (key.publication_key(), result));
     merge_by_key(keyed, |first: &mut AddResult, next| {
-        first.outcome = first_in(&outcomes, first.outcome, next.outcome);
+        first.outcome = first_by_order(&outcomes, first.outcome, next.outcome);
         first.reason = match first.outcome {
             BlockOutcome::None => first.reason.or(next.reason),
             _ => None,
@@ -33,13 +33,13 @@ pub(super) fn merge_results(results: Vec<(&Key, AddResult)>) -> Vec<AddResult> {
     })
 }
 
-/// Merges the rows from index `first` to one per key.
-pub(super) fn merge_changes(changes: &mut Vec<ChangeRow>, first: usize) {
+/// Merges the rows from index `start` to one per key.
+pub(super) fn merge_changes(changes: &mut Vec<ChangeRow>, start: usize) {
     let events = [BlockEvent::Added, BlockEvent::Upgraded, BlockEvent::Merged];
-    let added = changes.split_off(first);
+    let added = changes.split_off(start);
     let keyed = added.into_iter().map(|row| (row.item.key(), row));
     changes.extend(merge_by_key(keyed, |first: &mut ChangeRow, next| {
-        first.event = first_in(&events, first.event, next.event);
+        first.event = first_by_order(&events, first.event, next.event);
         first.item = next.item;
     }));
 }
@@ -64,8 +64,8 @@ fn merge_by_key<T>(
 }
 
 /// Returns the value that comes first in `order`. A value that is not in `order` comes last.
-fn first_in<T: Copy + PartialEq>(order: &[T], a: T, b: T) -> T {
-    let rank = |it: T| order.iter().position(|value| *value == it);
+fn first_by_order<T: Copy + PartialEq>(order: &[T], a: T, b: T) -> T {
+    let rank = |wanted: T| order.iter().position(|value| *value == wanted);
     match (rank(a), rank(b)) {
         (Some(rank_a), Some(rank_b)) if rank_b < rank_a => b,
         (None, Some(_)) => b,

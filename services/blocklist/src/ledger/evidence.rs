@@ -6,29 +6,29 @@ use hayward_publication::Moment;
 use hayward_vocabulary::NodeName;
 
 use super::Ledger;
-use super::strategy_eval::fact_text;
+use super::strategy_eval::describe_fact;
 use crate::model::Key;
-use crate::view::view;
+use crate::view::to_view;
 
 /// Maximum number of facts of one response.
 const MAX_FACTS: usize = 100;
 
 impl Ledger {
     /// Returns the evidence against a node. `None` if the node is unknown.
-    pub(super) fn evidence(&self, node: &str, moment: &Moment) -> Option<Evidence> {
+    pub(super) fn collect_evidence(&self, node: &str, moment: &Moment) -> Option<Evidence> {
         let name = NodeName::new(node).ok()?;
-        let key = Key::node(&name);
+        let key = Key::for_node(&name);
         let facts = self.facts.facts(&name);
         let record = self.keys.get(&key);
-        if facts.is_empty() && record.is_none() && !self.nodes.known.contains(node) {
+        if facts.is_empty() && record.is_none() && !self.nodes.known_names.contains(node) {
             return None;
         }
         let entry = record.and_then(|record| record.entry(&key));
-        let entry = entry.filter(|entry| entry.in_force(moment.now));
-        let scores = self.rule.scores(&self.facts, &name, self.newest_fact);
+        let entry = entry.filter(|entry| entry.is_in_force(moment.now));
+        let scores = self.rule.scores(&self.facts, &name, self.newest_fact_at);
         let is_reached = scores.iter().any(|score| score.proposal.is_some());
-        let brake = || self.check_brakes_for(node, &[], moment).err();
-        let withheld = (is_reached && entry.is_none()).then(brake).flatten();
+        let find_brake = || self.check_brakes_for(node, &[], moment).err();
+        let withheld = (is_reached && entry.is_none()).then(find_brake).flatten();
         let since = entry.as_ref().map(|entry| entry.start);
         let quanta = self.nodes.get(node).map_or(0, |node| node.quanta);
         let evacuations = self.context.evacuations.read();
@@ -38,13 +38,13 @@ impl Ledger {
             cost: Cost {
                 quanta_withheld: since.map_or(0, |_| quanta),
                 withheld_ms: since.map_or(0, |since| moment.now.ms_since(since)),
-                ..lost_attempts(facts)
+                ..cost_of_failures(facts)
             },
-            item: entry.map(|entry| view(entry, &evacuations, moment.now)),
+            item: entry.map(|entry| to_view(entry, &evacuations, moment.now)),
             withheld: withheld.map(|brake| brake.to_string()),
             past: self.past_blocks(&key),
             facts: self.newest_facts(&name, &scores),
-            scores: scores.iter().map(rule_score).collect(),
+            scores: scores.iter().map(to_rule_score).collect(),
         })
     }
 
@@ -61,28 +61,30 @@ impl Ledger {
 
     fn newest_facts(&self, node: &NodeName, scores: &[Score]) -> Vec<EvidenceFact> {
         let window = Window {
-            end: self.newest_fact,
+            end: self.newest_fact_at,
             ms: scores
                 .iter()
                 .map(|score| score.window_ms)
                 .max()
                 .unwrap_or(0),
         };
-        let counted = self.facts.failures_against(node, window, |_| true);
+        let counted_failures = self.facts.failures_against(node, window, |_| true);
         let facts = self.facts.facts(node).iter().rev().take(MAX_FACTS);
         facts
             .map(|fact| EvidenceFact {
                 at: fact.at,
-                what: wire_kind(fact.kind),
+                what: to_api_kind(fact.kind),
                 work: fact.work().cloned(),
-                cause: (fact.kind == NodeFact::Failure).then(|| fact_text(fact)),
-                counted: counted.iter().any(|other| std::ptr::eq(*other, fact)),
+                cause: (fact.kind == NodeFact::Failure).then(|| describe_fact(fact)),
+                counted: counted_failures
+                    .iter()
+                    .any(|other| std::ptr::eq(*other, fact)),
             })
             .collect()
     }
 }
 
-fn lost_attempts(facts: &[Fact]) -> Cost {
+fn cost_of_failures(facts: &[Fact]) -> Cost {
     let mut cost = Cost::default();
     for fact in facts.iter().filter(|fact| fact.kind == NodeFact::Failure) {
         cost.attempts_lost += 1;
@@ -91,7 +93,7 @@ fn lost_attempts(facts: &[Fact]) -> Cost {
     cost
 }
 
-fn wire_kind(kind: NodeFact) -> FactKind {
+fn to_api_kind(kind: NodeFact) -> FactKind {
     match kind {
         NodeFact::Failure => FactKind::Failed,
         NodeFact::Success => FactKind::Worked,
@@ -101,10 +103,10 @@ fn wire_kind(kind: NodeFact) -> FactKind {
     }
 }
 
-fn rule_score(score: &Score) -> RuleScore {
+fn to_rule_score(score: &Score) -> RuleScore {
     RuleScore {
         rule: score.rule.to_owned(),
-        score: score.counted,
+        score: score.fact_count,
         threshold: score.threshold,
         jobs: score.jobs,
         jobs_needed: score.jobs_needed,

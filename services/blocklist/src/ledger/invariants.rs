@@ -25,9 +25,9 @@ impl Ledger {
     pub(super) fn check_invariants(&mut self, moment: &Moment) -> Findings {
         let settings = &self.context.settings;
         if !settings.enabled {
-            let why = "the blocklist is switched off";
+            let reason = "the blocklist is switched off";
             return Findings {
-                findings: vec![timed_finding(|| Finding::not_checked(BLOCKS_RULE, why))],
+                findings: vec![timed_finding(|| Finding::not_checked(BLOCKS_RULE, reason))],
                 bounds: Vec::new(),
             };
         }
@@ -36,7 +36,7 @@ impl Ledger {
         let (keys, check) = (&self.keys, &mut self.brake_check);
         let blocks = timed_finding(|| check_blocks(keys, moment.now, grace_ms, pools, check));
         let transits = self.keys.iter();
-        let transits = transits.map(|(key, record)| transit(key, record, moment.now));
+        let transits = transits.map(|(key, record)| to_transit(key, record, moment.now));
         let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         // All bounds compare with the configured limit (I25). A comparison with another list would
         // miss that both have grown.
@@ -50,7 +50,7 @@ impl Ledger {
             findings: vec![blocks, timed_finding(|| mortal(transits))],
             bounds: vec![
                 bound("items and removals", self.keys.len()),
-                bound("keys with a scheduled check", self.due.len()),
+                bound("keys with a scheduled check", self.next_checks.len()),
                 bound("queued evacuations", self.evacuation_queue.len()),
             ],
         }
@@ -59,9 +59,9 @@ impl Ledger {
     /// Returns the withheld nodes of each pool.
     fn withheld_nodes(&self) -> BTreeMap<String, WithheldNodes> {
         let brakes = self.context.settings.brakes();
-        let ready = self.nodes.ready().iter();
+        let ready = self.nodes.ready_by_pool().iter();
         let counts = ready.map(|(pool, ready)| {
-            let allowed = brakes.allowed(PoolCounts {
+            let allowed = brakes.max_withheld(PoolCounts {
                 ready: *ready,
                 ..PoolCounts::default()
             });
@@ -77,7 +77,7 @@ impl Ledger {
             let block = record.state.block.as_ref();
             let is_automatic =
                 block.is_some_and(Block::is_automatic) || record.state.canary.is_some();
-            let node = key.whole_node().filter(|_| is_automatic);
+            let node = key.cluster_scoped_node().filter(|_| is_automatic);
             let Some((node, entry)) = node.and_then(|it| Some((it, self.nodes.get(it)?))) else {
                 continue;
             };
@@ -101,9 +101,10 @@ fn check_blocks(
         let Some(block) = &record.state.block else {
             continue;
         };
-        let over_ms = block.end.map_or(0, |end| now.ms_since(end));
-        inquiry.examine((over_ms > grace_ms).then(|| {
-            Evidence::new(&key.published(), "has ended and still blocks").number("over_ms", over_ms)
+        let late_ms = block.end.map_or(0, |end| now.ms_since(end));
+        inquiry.examine((late_ms > grace_ms).then(|| {
+            Evidence::new(&key.publication_key(), "has ended and still blocks")
+                .number("over_ms", late_ms)
         }));
     }
     // No automatic block is possible before the nodes are known.
@@ -114,14 +115,14 @@ fn check_blocks(
 }
 
 /// Describes the state of a key and how late its next check is (I24).
-fn transit(key: &Key, record: &KeyRecord, now: Timestamp) -> Transit<String> {
+fn to_transit(key: &Key, record: &KeyRecord, now: Timestamp) -> Transit<String> {
     let (state, deadline) = match (&record.state.block, &record.state.canary) {
-        (Some(_), _) => ("is blocked", record.due),
+        (Some(_), _) => ("is blocked", record.next_check_at),
         (None, Some(canary)) => ("is on trial", Some(canary.until)),
-        (None, None) => ("is remembered as removed", record.due),
+        (None, None) => ("is remembered as removed", record.next_check_at),
     };
     Transit {
-        subject: key.published(),
+        subject: key.publication_key(),
         state,
         late_ms: deadline.map_or(0, |deadline| now.ms_since(deadline)),
         why: None,
@@ -135,21 +136,21 @@ mod tests {
 
     use super::*;
 
-    fn at(ms: u64) -> Timestamp {
+    fn timestamp(ms: u64) -> Timestamp {
         Timestamp::from_unix_ms(i64::try_from(ms).unwrap())
     }
 
-    fn key() -> Key {
-        Key::node(&hayward_vocabulary::NodeName::new("n1").unwrap())
+    fn node_key() -> Key {
+        Key::for_node(&hayward_vocabulary::NodeName::new("n1").unwrap())
     }
 
-    fn record(end: Option<u64>) -> KeyRecord {
+    fn blocked_until(end: Option<u64>) -> KeyRecord {
         let mut record = KeyRecord::default();
         record.state.block = Some(Block {
             action: Action::Mark,
             causes: ["disk".to_owned()].into(),
-            start: at(0),
-            end: end.map(at),
+            start: timestamp(0),
+            end: end.map(timestamp),
             sources: ["manual:ann".to_owned()].into(),
         });
         record
@@ -158,8 +159,15 @@ mod tests {
     #[test]
     fn a_block_that_outlives_its_end_is_a_violation() {
         let holds = |end, now| {
-            let blocks = BTreeMap::from([(key(), record(end))]);
-            check_blocks(&blocks, at(now), 6_000, None, &mut BrakeCheck::default()).holds()
+            let blocks = BTreeMap::from([(node_key(), blocked_until(end))]);
+            check_blocks(
+                &blocks,
+                timestamp(now),
+                6_000,
+                None,
+                &mut BrakeCheck::default(),
+            )
+            .holds()
         };
         assert!(holds(Some(10_000), 16_000));
         assert!(!holds(Some(10_000), 16_001));
@@ -177,7 +185,7 @@ mod tests {
                 nodes: nodes.iter().map(|it| (*it).to_owned()).collect(),
             };
             let pools = BTreeMap::from([("default".to_owned(), withheld)]);
-            check_blocks(&blocks, at(0), 6_000, Some(pools), &mut check).holds()
+            check_blocks(&blocks, timestamp(0), 6_000, Some(pools), &mut check).holds()
         };
         assert!(holds(&["n1"]));
         assert!(!holds(&["n1", "n2"]));
@@ -187,17 +195,19 @@ mod tests {
     fn an_overdue_trial_or_block_is_a_violation() {
         let mut on_trial = KeyRecord::default();
         on_trial.state.canary = Some(Canary {
-            since: at(0),
-            until: at(10_000),
+            since: timestamp(0),
+            until: timestamp(10_000),
             causes: std::collections::BTreeSet::new(),
             sources: std::collections::BTreeSet::new(),
         });
-        let holds = |record: &KeyRecord, now| mortal([transit(&key(), record, at(now))]).holds();
+        let holds = |record: &KeyRecord, now| {
+            mortal([to_transit(&node_key(), record, timestamp(now))]).holds()
+        };
         assert!(holds(&on_trial, 10_000 + SWEEP_MS));
         assert!(!holds(&on_trial, 10_001 + SWEEP_MS));
-        let mut due = record(None);
-        assert!(holds(&due, 1_000_000), "a permanent block has no check");
-        due.due = Some(at(10_000));
-        assert!(!holds(&due, 10_001 + SWEEP_MS));
+        let mut overdue = blocked_until(None);
+        assert!(holds(&overdue, 1_000_000), "a permanent block has no check");
+        overdue.next_check_at = Some(timestamp(10_000));
+        assert!(!holds(&overdue, 10_001 + SWEEP_MS));
     }
 }

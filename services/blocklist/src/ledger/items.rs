@@ -8,7 +8,7 @@ use hayward_vocabulary::NodeName;
 
 use super::Ledger;
 use crate::error::Refusal;
-use crate::model::{AutoBlock, Key, KeyRecord, RemoveRequest, canary_entry, entry, etag};
+use crate::model::{AutoBlock, Key, KeyRecord, RemoveRequest, block_entry, canary_entry, etag};
 use crate::store::{AutoBlockRow, BlockRow, ChangeRow, Rows};
 
 /// Number of changes after which the history is trimmed.
@@ -20,17 +20,17 @@ const EVACUATION_INTERVAL_MS: u64 = 10_000;
 pub(super) struct AddBlock<'a> {
     pub block: Block,
     /// The `removal_no` of a re-announced copy. `None` for a new block.
-    pub based_on: Option<u64>,
+    pub copied_removal_no: Option<u64>,
     /// Caller or source, for the history.
-    pub by: &'a str,
+    pub actor: &'a str,
 }
 
 impl<'a> AddBlock<'a> {
-    pub fn new(block: Block, by: &'a str) -> Self {
+    pub fn new(block: Block, actor: &'a str) -> Self {
         Self {
             block,
-            based_on: None,
-            by,
+            copied_removal_no: None,
+            actor,
         }
     }
 }
@@ -45,8 +45,8 @@ impl Ledger {
         for (key, record) in &self.keys {
             let entry = record.entry(key).filter(|_| self.context.settings.enabled);
             match entry {
-                Some(entry) => batch.publish(BLOCKS, "", &key.published(), &entry),
-                None => batch.withdraw(BLOCKS, "", &key.published()),
+                Some(entry) => batch.publish(BLOCKS, "", &key.publication_key(), &entry),
+                None => batch.withdraw(BLOCKS, "", &key.publication_key()),
             }
         }
     }
@@ -61,7 +61,7 @@ impl Ledger {
     ) -> Outcome {
         let (block, pending) = self.rate_limit_evacuation(key, request.block, moment);
         let record = self.keys.entry(key.clone()).or_default();
-        let outcome = record.state.add(&block, request.based_on);
+        let outcome = record.state.add(&block, request.copied_removal_no);
         let is_newly_pending = pending.is_some() && record.pending_evacuation != pending;
         record.pending_evacuation = pending.or(record.pending_evacuation);
         if !outcome.is_change() {
@@ -72,11 +72,11 @@ impl Ledger {
             return outcome;
         }
         record.updated = moment.now;
-        self.schedule(key);
+        self.schedule_check(key);
         if let Some(item) = self.keys.get(key).and_then(|record| record.entry(key)) {
             self.write_row_and_publish(key, batch);
             let change = ChangeRow {
-                by: Some(request.by.to_owned()),
+                actor: Some(request.actor.to_owned()),
                 ..ChangeRow::new(addition_event(outcome), item, moment)
             };
             self.append_change(change, batch);
@@ -95,7 +95,7 @@ impl Ledger {
         block: Block,
         moment: &Moment,
     ) -> (Block, Option<Action>) {
-        let Some(node) = key.whole_node().filter(|_| block.is_automatic()) else {
+        let Some(node) = key.cluster_scoped_node().filter(|_| block.is_automatic()) else {
             return (block, None);
         };
         let current = self
@@ -147,7 +147,8 @@ impl Ledger {
         let mut last = None;
         for (key, record) in &self.keys {
             let block = record.state.block.as_ref();
-            let Some(block) = block.filter(|it| key.whole_node().is_some() && it.is_automatic())
+            let Some(block) =
+                block.filter(|it| key.cluster_scoped_node().is_some() && it.is_automatic())
             else {
                 continue;
             };
@@ -171,7 +172,7 @@ impl Ledger {
     }
 
     /// Starts the next queued evacuation once the interval has passed.
-    pub(super) fn evacuate_next(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(super) fn start_next_evacuation(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         while moment.monotonic_ms >= self.next_evacuation_ms {
             let Some((key, block)) = self.evacuation_queue.pop_front() else {
                 return;
@@ -182,8 +183,8 @@ impl Ledger {
             record.pending_evacuation = None;
             let current = record.state.block.as_ref();
             if current.is_some_and(Block::is_automatic) {
-                let by = block.sources.first().cloned().unwrap_or_default();
-                self.add_block(&key, AddBlock::new(block, &by), moment, batch);
+                let source = block.sources.first().cloned().unwrap_or_default();
+                self.add_block(&key, AddBlock::new(block, &source), moment, batch);
             }
         }
     }
@@ -207,7 +208,7 @@ impl Ledger {
             .or_default()
             .push(auto_block.clone());
         let key = key.clone();
-        if let Some(node) = key.whole_node() {
+        if let Some(node) = key.cluster_scoped_node() {
             self.nodes.record_failure(node, moment.monotonic_ms);
         }
         batch
@@ -217,14 +218,14 @@ impl Ledger {
     }
 
     /// Removes the block or the trial of a key on request of a caller.
-    pub(super) fn remove(
+    pub(super) fn remove_block(
         &mut self,
         request: RemoveRequest,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
         let key = request.key;
-        let not_blocked = || Refusal::NotBlocked(key.published());
+        let not_blocked = || Refusal::NotBlocked(key.publication_key());
         let record = self.keys.get_mut(&key).ok_or_else(not_blocked)?;
         let is_on_trial = record.state.canary.is_some();
         if !self.context.settings.enabled || !(is_on_trial || record.is_blocked(moment.now)) {
@@ -232,13 +233,13 @@ impl Ledger {
         }
         let item = record.entry(&key).ok_or_else(not_blocked)?;
         if request.if_match.is_some_and(|tag| tag != etag(&item)) {
-            return Err(Refusal::Changed(key.published()));
+            return Err(Refusal::ItemChanged(key.publication_key()));
         }
         record.state.remove();
         record.state.canary = None;
-        self.spend_facts(&key, batch);
+        self.mark_facts_spent(&key, batch);
         let change = ChangeRow {
-            by: Some(request.by),
+            actor: Some(request.caller_name),
             reason: request.reason,
             ..ChangeRow::new(BlockEvent::Removed, item, moment)
         };
@@ -249,7 +250,7 @@ impl Ledger {
     /// Removes the block of a key if its end has passed. Returns whether it was removed.
     pub(super) fn expire(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
         let trial_ms = key
-            .whole_node()
+            .cluster_scoped_node()
             .map_or(0, |_| self.context.settings.trial_ms);
         let Some(record) = self.keys.get_mut(key) else {
             return false;
@@ -258,7 +259,7 @@ impl Ledger {
         let Some(block) = record.state.expire(moment.now, trial_ms) else {
             return false;
         };
-        let item = entry(key, &block, removal_no);
+        let item = block_entry(key, &block, removal_no);
         let change = ChangeRow::new(BlockEvent::Expired, item, moment);
         self.record_end(key, change, batch);
         true
@@ -290,7 +291,7 @@ impl Ledger {
         }
         self.append_change(change, batch);
         self.write_row_and_publish(key, batch);
-        self.schedule(key);
+        self.schedule_check(key);
     }
 
     /// Writes the row of a key and its entry in `blocks`.
@@ -303,8 +304,8 @@ impl Ledger {
             .blocks
             .insert(key.clone(), Some(BlockRow::from_record(record)));
         match record.entry(key) {
-            Some(entry) => batch.publish(BLOCKS, "", &key.published(), &entry),
-            None => batch.withdraw(BLOCKS, "", &key.published()),
+            Some(entry) => batch.publish(BLOCKS, "", &key.publication_key(), &entry),
+            None => batch.withdraw(BLOCKS, "", &key.publication_key()),
         }
     }
 
@@ -320,14 +321,16 @@ impl Ledger {
 
     /// Marks the facts of a node as spent, because they led to a block or an operator overruled
     /// them.
-    pub(super) fn spend_facts(&mut self, key: &Key, batch: &mut Batch<Rows>) {
-        let node = key.whole_node().and_then(|node| NodeName::new(node).ok());
+    pub(super) fn mark_facts_spent(&mut self, key: &Key, batch: &mut Batch<Rows>) {
+        let node = key
+            .cluster_scoped_node()
+            .and_then(|node| NodeName::new(node).ok());
         let Some(node) = node else { return };
         self.facts.mark_spent(&node);
         for row in &mut batch.rows.facts {
             row.fact.spent |= row.node == node;
         }
-        batch.rows.spent.insert(node);
+        batch.rows.spent_nodes.insert(node);
     }
 
     /// Removes the record of a key that was removed long enough ago.
@@ -343,7 +346,7 @@ impl Ledger {
         let age_ms = moment.now.ms_since(record.updated);
         let is_remembered = age_ms < self.context.settings.tombstone_ttl_ms;
         if record.state.block.is_some() || record.state.canary.is_some() || is_remembered {
-            self.schedule(key);
+            self.schedule_check(key);
             return;
         }
         self.keys.remove(key);
@@ -361,21 +364,21 @@ impl Ledger {
 
     /// Schedules the next check of a key: at the end of its block, of its trial, or of the time for
     /// which its removal is remembered.
-    pub(super) fn schedule(&mut self, key: &Key) {
+    pub(super) fn schedule_check(&mut self, key: &Key) {
         let settings = &self.context.settings;
         let Some(record) = self.keys.get_mut(key) else {
             return;
         };
-        let due = match (&record.state.block, &record.state.canary) {
+        let next_check_at = match (&record.state.block, &record.state.canary) {
             (Some(block), _) => block.end,
             (None, Some(canary)) => Some(canary.until),
             (None, None) => Some(record.updated.plus_ms(settings.tombstone_ttl_ms)),
         };
-        if let Some(previous) = std::mem::replace(&mut record.due, due) {
-            self.due.remove(&(previous, key.clone()));
+        if let Some(previous) = std::mem::replace(&mut record.next_check_at, next_check_at) {
+            self.next_checks.remove(&(previous, key.clone()));
         }
-        if let Some(due) = due {
-            self.due.insert((due, key.clone()));
+        if let Some(at) = next_check_at {
+            self.next_checks.insert((at, key.clone()));
         }
     }
 }
@@ -401,7 +404,7 @@ mod tests {
     #[test]
     fn a_node_is_queued_for_evacuation_at_most_once() {
         let mut ledger = Ledger::empty(Arc::new(Context::new(crate::Settings::default())));
-        let key = Key::node(&NodeName::new("n1").unwrap());
+        let key = Key::for_node(&NodeName::new("n1").unwrap());
         let block = |action| Block {
             action,
             causes: ["disk".to_owned()].into(),

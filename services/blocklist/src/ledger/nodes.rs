@@ -13,11 +13,11 @@ const STORM_WINDOW_MS: u64 = 300_000;
 pub struct Nodes {
     followed: Followed<MachineEntry>,
     /// Number of ready nodes of each pool.
-    ready: BTreeMap<String, u64>,
+    ready_by_pool: BTreeMap<String, u64>,
     /// Names of all nodes that were ever published, because a node may return under its name.
-    pub known: BTreeSet<String>,
+    pub known_names: BTreeSet<String>,
     /// Recently failed nodes, each with its monotonic time, oldest first.
-    failed: VecDeque<(u64, String)>,
+    recent_failures: VecDeque<(u64, String)>,
 }
 
 /// A node that is blocked or on trial.
@@ -40,13 +40,13 @@ impl Nodes {
             if before.is_some_and(|before| before.ready) && !is_ready {
                 self.record_failure(&key, monotonic_ms);
             }
-            if self.known.insert(key.clone()) {
+            if self.known_names.insert(key.clone()) {
                 new_names.push(key);
             }
         }
-        self.ready.clear();
+        self.ready_by_pool.clear();
         for (_, node) in self.followed.iter().filter(|(_, node)| node.ready) {
-            *self.ready.entry(node.pool.clone()).or_default() += 1;
+            *self.ready_by_pool.entry(node.pool.clone()).or_default() += 1;
         }
         new_names
     }
@@ -61,8 +61,8 @@ impl Nodes {
     }
 
     /// Returns the number of ready nodes of each pool.
-    pub fn ready(&self) -> &BTreeMap<String, u64> {
-        &self.ready
+    pub fn ready_by_pool(&self) -> &BTreeMap<String, u64> {
+        &self.ready_by_pool
     }
 
     pub fn cursor(&self) -> Option<hayward_publication::Cursor> {
@@ -71,13 +71,14 @@ impl Nodes {
 
     /// Records a node that stopped being ready or was blocked automatically.
     pub fn record_failure(&mut self, node: &str, monotonic_ms: u64) {
-        self.failed.push_back((monotonic_ms, node.to_owned()));
+        self.recent_failures
+            .push_back((monotonic_ms, node.to_owned()));
         while self
-            .failed
+            .recent_failures
             .front()
             .is_some_and(|(at, _)| monotonic_ms.saturating_sub(*at) >= STORM_WINDOW_MS)
         {
-            self.failed.pop_front();
+            self.recent_failures.pop_front();
         }
     }
 
@@ -85,7 +86,7 @@ impl Nodes {
     ///
     /// # Errors
     /// Returns an error if the node is unknown, which prevents every automatic block.
-    pub fn pool_of<'a>(
+    pub fn pool_counts<'a>(
         &self,
         node: &str,
         blocked: impl Iterator<Item = BlockedNode<'a>>,
@@ -101,7 +102,7 @@ impl Nodes {
             other.map(|other| other.ready)
         };
         let mut counts = PoolCounts {
-            ready: self.ready.get(&entry.pool).copied().unwrap_or(0),
+            ready: self.ready_by_pool.get(&entry.pool).copied().unwrap_or(0),
             node_ready: entry.ready,
             ..PoolCounts::default()
         };
@@ -111,14 +112,14 @@ impl Nodes {
                 counts.blocked += u64::from(ready);
             }
         }
-        let recent = self
-            .failed
+        let recent_in_pool = self
+            .recent_failures
             .iter()
             .filter(|(at, other)| {
                 monotonic_ms.saturating_sub(*at) < STORM_WINDOW_MS && other != node
             })
             .filter(|(_, other)| ready_in_pool(other).is_some());
-        let distinct: BTreeSet<&str> = recent.map(|(_, other)| other.as_str()).collect();
+        let distinct: BTreeSet<&str> = recent_in_pool.map(|(_, other)| other.as_str()).collect();
         counts.recently_failed = u64::try_from(distinct.len()).unwrap_or(u64::MAX);
         Ok((entry.pool.clone(), counts))
     }

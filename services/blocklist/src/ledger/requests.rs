@@ -12,7 +12,7 @@ use super::items::AddBlock;
 use super::nodes::BlockedNode;
 use super::{Ledger, dedupe};
 use crate::error::Refusal;
-use crate::model::{AddResult, BlockEnd, BlockRequest, BlockRequests, STALE, entry};
+use crate::model::{AddResult, BlockEnd, BlockRequest, BlockRequests, STALE_COPY, block_entry};
 use crate::store::{Rows, StrategyRow};
 use crate::strategy::{self, ParsedStrategy};
 
@@ -35,7 +35,7 @@ impl Ledger {
             self.expire(&request.key, moment, batch);
         }
         self.check_capacity(&requests.items)?;
-        self.check_names(&requests.items)?;
+        self.check_node_names(&requests.items)?;
         self.check_conflicts(requests)?;
         self.check_brakes(&requests.items, moment)?;
         let first_change = batch.rows.changes.len();
@@ -58,8 +58,8 @@ impl Ledger {
             .get(&request.key)
             .map_or(0, |record| record.state.removal_no);
         request
-            .based_on
-            .is_some_and(|based_on| based_on < removal_no)
+            .copied_removal_no
+            .is_some_and(|copied_removal_no| copied_removal_no < removal_no)
     }
 
     /// Refuses requests that would exceed the maximum number of keys in memory (I25).
@@ -71,18 +71,18 @@ impl Ledger {
         if new_keys.is_empty() || count + new_keys.len() <= max {
             return Ok(());
         }
-        Err(Refusal::Full { count, max })
+        Err(Refusal::TooManyItems { count, max })
     }
 
     /// Refuses unknown nodes once the nodes of the fleet are known, because such a name is a
     /// mistake.
-    fn check_names(&self, items: &[BlockRequest]) -> Result<(), Refusal> {
+    fn check_node_names(&self, items: &[BlockRequest]) -> Result<(), Refusal> {
         if !self.nodes.is_loaded() {
             return Ok(());
         }
-        let known = &self.nodes.known;
+        let known_names = &self.nodes.known_names;
         let is_unknown = |request: &&BlockRequest| {
-            request.key.kind == BlockKind::Node && !known.contains(&request.key.identifier)
+            request.key.kind == BlockKind::Node && !known_names.contains(&request.key.identifier)
         };
         match items
             .iter()
@@ -110,13 +110,13 @@ impl Ledger {
             let settings = &self.context.settings;
             if let Some(block) = self
                 .current_block(request)
-                .filter(|it| !request.repeats(it, settings))
+                .filter(|it| !request.matches_block(it, settings))
             {
                 let removal_no = self
                     .keys
                     .get(&request.key)
                     .map_or(0, |record| record.state.removal_no);
-                return Err(Refusal::Exists(Box::new(entry(
+                return Err(Refusal::AlreadyBlocked(Box::new(block_entry(
                     &request.key,
                     block,
                     removal_no,
@@ -134,7 +134,7 @@ impl Ledger {
             let is_limited = request.is_automatic()
                 && request.end != BlockEnd::After(0)
                 && !self.is_stale(request);
-            let Some(node) = request.key.whole_node().filter(|_| is_limited) else {
+            let Some(node) = request.key.cluster_scoped_node().filter(|_| is_limited) else {
                 continue;
             };
             if self.current_block(request).is_some() || also_blocked.contains(&node) {
@@ -171,30 +171,30 @@ impl Ledger {
             // The request equals the block, because `check_conflicts` accepted it.
             return unchanged(None, self);
         }
-        let block = request.block(moment.now, &self.context.settings);
+        let block = request.to_block(moment.now, &self.context.settings);
         let is_manual = !block.is_automatic();
         let addition = AddBlock {
             block,
-            based_on: request.based_on,
-            by: &requests.by,
+            copied_removal_no: request.copied_removal_no,
+            actor: &requests.caller_name,
         };
         let outcome = self.add_block(&request.key, addition, moment, batch);
         let warnings = request
             .key
-            .whole_node()
+            .cluster_scoped_node()
             .filter(|_| is_manual && outcome.is_change())
             .and_then(|node| self.brake_warning(node, moment));
         AddResult {
-            outcome: api_outcome(outcome),
+            outcome: to_api_outcome(outcome),
             warnings: warnings.into_iter().collect(),
-            ..unchanged((outcome == Outcome::Stale).then_some(STALE), self)
+            ..unchanged((outcome == Outcome::Stale).then_some(STALE_COPY), self)
         }
     }
 
     /// Returns the nodes that are blocked for all work or on trial.
     fn blocked_nodes(&self) -> impl Iterator<Item = BlockedNode<'_>> {
         self.keys.iter().filter_map(|(key, record)| {
-            let node = key.whole_node()?;
+            let node = key.cluster_scoped_node()?;
             let is_automatic = match (&record.state.block, &record.state.canary) {
                 (Some(block), _) => block.is_automatic(),
                 (None, Some(_)) => true,
@@ -216,7 +216,7 @@ impl Ledger {
             is_automatic: true,
         });
         let blocked = self.blocked_nodes().chain(others);
-        let (pool, counts) = self.nodes.pool_of(node, blocked, moment.monotonic_ms)?;
+        let (pool, counts) = self.nodes.pool_counts(node, blocked, moment.monotonic_ms)?;
         self.context.settings.brakes().check(&pool, counts)
     }
 
@@ -224,34 +224,37 @@ impl Ledger {
     fn brake_warning(&self, node: &str, moment: &Moment) -> Option<String> {
         let pool = self
             .nodes
-            .pool_of(node, self.blocked_nodes(), moment.monotonic_ms);
+            .pool_counts(node, self.blocked_nodes(), moment.monotonic_ms);
         let (pool, counts) = pool.ok()?;
-        self.context.settings.brakes().warning(&pool, counts)
+        self.context
+            .settings
+            .brakes()
+            .operator_warning(&pool, counts)
     }
 
     /// Sets the strategy, unless it would block most of a pool now.
     pub(super) fn set_strategy(
         &mut self,
         strategy: ParsedStrategy,
-        by: String,
+        caller_name: String,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<StrategyView, Refusal> {
         if !self.context.settings.enabled {
             return Err(Refusal::Disabled);
         }
-        self.check_breadth(&strategy.rule, moment)?;
+        self.check_strategy_breadth(&strategy.rule, moment)?;
         let row = StrategyRow {
             name: strategy.rule.name().to_owned(),
             parameters: strategy.parameters,
-            by,
+            set_by: caller_name,
             at: moment.now,
         };
         self.rule = strategy.rule;
         let view = StrategyView {
             name: row.name.clone(),
             parameters: row.parameters.clone(),
-            by: Some(row.by.clone()),
+            by: Some(row.set_by.clone()),
             at: Some(row.at),
             revision: moment.revision,
         };
@@ -267,9 +270,9 @@ impl Ledger {
     }
 
     /// Refuses a rule that would block most of a pool with the current facts.
-    fn check_breadth(&self, rule: &Rule, moment: &Moment) -> Result<(), Refusal> {
+    fn check_strategy_breadth(&self, rule: &Rule, moment: &Moment) -> Result<(), Refusal> {
         let is_proposed = |node: &&NodeName| {
-            let scores = rule.scores(&self.facts, node, self.newest_fact);
+            let scores = rule.scores(&self.facts, node, self.newest_fact_at);
             scores.iter().any(|score| score.proposal.is_some())
         };
         let proposed: Vec<&str> = self
@@ -281,9 +284,9 @@ impl Ledger {
         for node in &proposed {
             let pool = self
                 .nodes
-                .pool_of(node, std::iter::empty(), moment.monotonic_ms);
+                .pool_counts(node, std::iter::empty(), moment.monotonic_ms);
             let Ok((pool, counts)) = pool else { continue };
-            let in_pool: Vec<&str> = proposed
+            let proposed_in_pool: Vec<&str> = proposed
                 .iter()
                 .copied()
                 .filter(|other| {
@@ -291,14 +294,14 @@ impl Ledger {
                     other.is_some_and(|other| other.pool == pool && other.ready)
                 })
                 .collect();
-            let count = u64::try_from(in_pool.len()).unwrap_or(u64::MAX);
-            let allowed = self.context.settings.brakes().allowed(counts);
+            let count = u64::try_from(proposed_in_pool.len()).unwrap_or(u64::MAX);
+            let allowed = self.context.settings.brakes().max_withheld(counts);
             if count > allowed && count.saturating_mul(2) > counts.ready {
-                return Err(Refusal::TooBroad(format!(
+                return Err(Refusal::StrategyTooBroad(format!(
                     "with the current facts this would block {count} of {} ready nodes of pool \
                      {pool} ({}); at most {allowed} may be blocked automatically",
                     counts.ready,
-                    in_pool[..in_pool.len().min(5)].join(", ")
+                    proposed_in_pool[..proposed_in_pool.len().min(5)].join(", ")
                 )));
             }
         }
@@ -309,13 +312,17 @@ impl Ledger {
     /// settings.
     pub(super) fn load_strategy(&mut self, stored: Option<&StrategyRow>) {
         let settings = &self.context.settings;
-        let order = hayward_blocklist_api::StrategyOrder {
+        let request = hayward_blocklist_api::StrategyOrder {
             name: stored.map_or(&settings.strategy, |row| &row.name).clone(),
             parameters: stored.map(|row| row.parameters.clone()).unwrap_or_default(),
         };
-        let parsed = strategy::parse(&order, settings.strategy_defaults());
+        let parsed = strategy::parse(&request, settings.strategy_defaults());
         let strategy = parsed.unwrap_or_else(|faults| {
-            tracing::error!(?faults, name = order.name, "the stored strategy is invalid");
+            tracing::error!(
+                ?faults,
+                name = request.name,
+                "the stored strategy is invalid"
+            );
             ParsedStrategy {
                 rule: Rule::None,
                 parameters: BTreeMap::new(),
@@ -324,7 +331,7 @@ impl Ledger {
         let view = StrategyView {
             name: strategy.rule.name().to_owned(),
             parameters: strategy.parameters,
-            by: stored.map(|row| row.by.clone()),
+            by: stored.map(|row| row.set_by.clone()),
             at: stored.map(|row| row.at),
             revision: 0,
         };
@@ -333,7 +340,7 @@ impl Ledger {
     }
 }
 
-fn api_outcome(outcome: Outcome) -> BlockOutcome {
+fn to_api_outcome(outcome: Outcome) -> BlockOutcome {
     match outcome {
         Outcome::Added => BlockOutcome::Added,
         Outcome::Upgraded => BlockOutcome::Upgraded,

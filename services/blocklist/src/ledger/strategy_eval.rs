@@ -21,7 +21,7 @@ use crate::store::{ChangeRow, FactRow, Rows, cause_name};
 const MIN_FACT_AGE_MS: u64 = 3_600_000;
 /// Window in which a failure of the same work on another node excuses a node on trial, in
 /// milliseconds.
-const ELSEWHERE_WINDOW_MS: u64 = 3_600_000;
+const OTHER_NODE_WINDOW_MS: u64 = 3_600_000;
 /// Interval between two deletions of old facts, in milliseconds.
 const TRIM_INTERVAL_MS: u64 = 60_000;
 
@@ -29,11 +29,11 @@ impl Ledger {
     /// Adds a fact to the indexes.
     pub(super) fn index_fact(&mut self, node: &NodeName, fact: Fact) {
         self.known_facts.insert((fact.key.clone(), fact.kind));
-        self.newest_fact = self.newest_fact.max(fact.at);
+        self.newest_fact_at = self.newest_fact_at.max(fact.at);
         if rule::counts_against_node(&fact) && !fact.spent {
             // The node is evaluated again, because a brake may have prevented a block, or a crash
             // an evaluation.
-            self.to_evaluate.insert(node.clone());
+            self.nodes_to_evaluate.insert(node.clone());
         }
         self.facts.add(node, fact);
     }
@@ -58,7 +58,7 @@ impl Ledger {
             fact: fact.clone(),
         });
         self.index_fact(node, fact.clone());
-        self.new_facts.push((node.clone(), fact));
+        self.unevaluated_facts.push((node.clone(), fact));
     }
 
     /// Adds facts that an owner reported. Returns the items that they led to.
@@ -90,10 +90,10 @@ impl Ledger {
             return Vec::new();
         }
         let mut items = Vec::new();
-        for (node, fact) in std::mem::take(&mut self.new_facts) {
+        for (node, fact) in std::mem::take(&mut self.unevaluated_facts) {
             items.extend(self.evaluate_canary(&node, &fact, moment, batch));
         }
-        for node in std::mem::take(&mut self.to_evaluate) {
+        for node in std::mem::take(&mut self.nodes_to_evaluate) {
             items.extend(self.evaluate_node(&node, moment, batch));
         }
         items
@@ -107,22 +107,22 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Option<BlockEntry> {
-        let key = Key::node(node);
+        let key = Key::for_node(node);
         let record = self.keys.get_mut(&key)?;
         let canary = record.state.canary.clone()?;
-        match canary::verdict(&self.facts, node, fact, ELSEWHERE_WINDOW_MS) {
-            Verdict::Open => None,
+        match canary::judge_fact(&self.facts, node, fact, OTHER_NODE_WINDOW_MS) {
+            Verdict::Undecided => None,
             Verdict::Passed => {
                 record.state.canary = None;
                 let item = canary_entry(&key, &canary, record.state.removal_no);
-                self.spend_facts(&key, batch);
+                self.mark_facts_spent(&key, batch);
                 let change = ChangeRow::new(BlockEvent::TrialPassed, item, moment);
                 self.record_end(&key, change, batch);
                 None
             }
             Verdict::Failed => {
                 let mut causes = canary.causes;
-                causes.insert(format!("failed on trial: {}", fact_text(fact)));
+                causes.insert(format!("failed on trial: {}", describe_fact(fact)));
                 let last = self.auto_blocks.get(&key).and_then(|it| it.last());
                 let default_ms = self.context.settings.default_duration_ms;
                 let base_ms = last.map_or(default_ms, |last| last.duration_ms);
@@ -149,12 +149,12 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Option<BlockEntry> {
-        let scores = self.rule.scores(&self.facts, node, self.newest_fact);
+        let scores = self.rule.scores(&self.facts, node, self.newest_fact_at);
         let proposals: Vec<Proposal> = scores
             .into_iter()
             .filter_map(|score| score.proposal)
             .collect();
-        let key = Key::node(node);
+        let key = Key::for_node(node);
         if proposals.is_empty() {
             return None;
         }
@@ -206,7 +206,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Option<BlockEntry> {
-        let key = Key::node(node);
+        let key = Key::for_node(node);
         let is_blocked = self
             .keys
             .get(&key)
@@ -217,9 +217,9 @@ impl Ledger {
             self.extend_canary(&key, moment, batch);
             return None;
         }
-        let by = block.sources.first().cloned().unwrap_or_default();
-        let outcome = self.add_block(&key, AddBlock::new(block, &by), moment, batch);
-        self.spend_facts(&key, batch);
+        let source = block.sources.first().cloned().unwrap_or_default();
+        let outcome = self.add_block(&key, AddBlock::new(block, &source), moment, batch);
+        self.mark_facts_spent(&key, batch);
         let entry = self.keys.get(&key).and_then(|record| record.entry(&key));
         entry.filter(|_| outcome.is_change())
     }
@@ -233,7 +233,7 @@ impl Ledger {
             return;
         };
         canary.until = until;
-        self.schedule(key);
+        self.schedule_check(key);
         self.write_row_and_publish(key, batch);
     }
 
@@ -244,14 +244,14 @@ impl Ledger {
             return;
         }
         self.next_trim_ms = moment.monotonic_ms + TRIM_INTERVAL_MS;
-        let (keep_ms, failures) = (
+        let (retention_ms, failures) = (
             self.rule.longest_window_ms().max(MIN_FACT_AGE_MS),
             &self.failures,
         );
         // The published facts are unknown before the first update.
         if failures.heard() {
             let removed = self.facts.retain(|fact| {
-                moment.now.ms_since(fact.at) < keep_ms || failures.get(&fact.key).is_some()
+                moment.now.ms_since(fact.at) < retention_ms || failures.get(&fact.key).is_some()
             });
             for fact in &removed {
                 self.known_facts.remove(fact);
@@ -273,7 +273,7 @@ impl Ledger {
 }
 
 /// Describes a fact in a few words.
-pub(super) fn fact_text(fact: &Fact) -> String {
+pub(super) fn describe_fact(fact: &Fact) -> String {
     match &fact.attempt {
         Some(attempt) => match &attempt.code {
             Some(code) => code.clone(),

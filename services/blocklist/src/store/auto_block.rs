@@ -7,7 +7,7 @@ use hayward_vocabulary::Timestamp;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use super::block::{parse_job, stored_kind};
+use super::block::{kind_to_column, parse_job};
 use crate::model::{AutoBlock, Key, parse_kind};
 
 /// An automatic block of a key.
@@ -22,7 +22,7 @@ pub struct AutoBlockRow {
 pub struct StrategyRow {
     pub name: String,
     pub parameters: BTreeMap<String, Value>,
-    pub by: String,
+    pub set_by: String,
     pub at: Timestamp,
 }
 
@@ -62,7 +62,7 @@ pub async fn append_auto_blocks(
         sqlx::query!(
             "insert into block_history (kind, identifier, job, blocked_ms, duration_ms, source)
              values ($1, $2, $3, $4, $5, $6)",
-            stored_kind(row.key.kind),
+            kind_to_column(row.key.kind),
             &row.key.identifier,
             row.key
                 .job
@@ -123,7 +123,7 @@ pub async fn load_strategy(tx: &mut PgConnection) -> Result<Option<StrategyRow>,
         Ok(StrategyRow {
             name: row.name,
             parameters,
-            by: row.chosen_by,
+            set_by: row.chosen_by,
             at: Timestamp::from_unix_ms(row.chosen_ms),
         })
     })
@@ -141,7 +141,7 @@ pub async fn set_strategy(row: &StrategyRow, tx: &mut PgConnection) -> Result<()
                 chosen_by = excluded.chosen_by, chosen_ms = excluded.chosen_ms",
         &row.name,
         &parameters,
-        &row.by,
+        &row.set_by,
         row.at.unix_ms()
     )
     .execute(tx)

@@ -32,8 +32,9 @@ impl BlockRow {
         let block = record.state.block.as_ref();
         let canary = record.state.canary.as_ref();
         // Serialization of a list of strings cannot fail.
-        let texts = |of_block: Option<&BTreeSet<String>>, of_canary: Option<&BTreeSet<String>>| {
-            let texts = of_block.or(of_canary).cloned().unwrap_or_default();
+        let to_json = |block_texts: Option<&BTreeSet<String>>,
+                       canary_texts: Option<&BTreeSet<String>>| {
+            let texts = block_texts.or(canary_texts).cloned().unwrap_or_default();
             serde_json::to_string(&texts).unwrap_or_default()
         };
         let action = |block: &Block| match block.action {
@@ -43,19 +44,19 @@ impl BlockRow {
         let grace_ms = |block: &Block| match block.action {
             // A mark stores the grace period of its pending evacuation.
             Action::Mark => match record.pending_evacuation {
-                Some(Action::Evacuate(grace)) => Some(stored_ms(grace.0)),
+                Some(Action::Evacuate(grace)) => Some(to_i64(grace.0)),
                 _ => None,
             },
-            Action::Evacuate(grace) => Some(stored_ms(grace.0)),
+            Action::Evacuate(grace) => Some(to_i64(grace.0)),
         };
         Self {
             removal_no: i64::try_from(record.state.removal_no).unwrap_or(i64::MAX),
             action: block.map(action),
-            causes: texts(
+            causes: to_json(
                 block.map(|block| &block.causes),
                 canary.map(|canary| &canary.causes),
             ),
-            sources: texts(
+            sources: to_json(
                 block.map(|block| &block.sources),
                 canary.map(|canary| &canary.sources),
             ),
@@ -69,11 +70,11 @@ impl BlockRow {
     }
 }
 
-fn stored_ms(ms: u64) -> i64 {
+fn to_i64(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
-pub fn stored_kind(kind: BlockKind) -> &'static str {
+pub fn kind_to_column(kind: BlockKind) -> &'static str {
     match kind {
         BlockKind::Node => "NODE",
         BlockKind::Worker => "WORKER",
@@ -89,8 +90,8 @@ pub fn parse_job(text: &str) -> Result<Option<WorkId>, sqlx::Error> {
     Ok(Some(work))
 }
 
-/// Texts of a JSON column.
-fn texts(column: &str) -> Result<BTreeSet<String>, sqlx::Error> {
+/// Parses the texts of a JSON column.
+fn parse_texts(column: &str) -> Result<BTreeSet<String>, sqlx::Error> {
     serde_json::from_str(column).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
@@ -105,13 +106,14 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, KeyRecord)>,
     .await?;
     let mut blocks = Vec::with_capacity(rows.len());
     for row in rows {
-        let decode = |what: String| sqlx::Error::Decode(what.into());
-        let kind = parse_kind(&row.kind).ok_or_else(|| decode(format!("kind {:?}", row.kind)))?;
-        let (causes, sources) = (texts(&row.causes)?, texts(&row.sources)?);
-        let grace = row.grace_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0));
+        let decode_error = |detail: String| sqlx::Error::Decode(detail.into());
+        let kind =
+            parse_kind(&row.kind).ok_or_else(|| decode_error(format!("kind {:?}", row.kind)))?;
+        let (causes, sources) = (parse_texts(&row.causes)?, parse_texts(&row.sources)?);
+        let grace_ms = row.grace_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0));
         let is_mark = row.action.as_deref() == Some(MARK);
         let pending_evacuation = is_mark.then_some(row.grace_ms).flatten();
-        let pending_evacuation = pending_evacuation.map(|_| Action::evacuate(grace));
+        let pending_evacuation = pending_evacuation.map(|_| Action::evacuate(grace_ms));
         let mut state = KeyState {
             removal_no: u64::try_from(row.removal_no).unwrap_or(0),
             ..KeyState::default()
@@ -121,7 +123,7 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, KeyRecord)>,
                 action: if action == MARK {
                     Action::Mark
                 } else {
-                    Action::evacuate(grace)
+                    Action::evacuate(grace_ms)
                 },
                 causes,
                 start: Timestamp::from_unix_ms(row.start_ms),
@@ -145,7 +147,7 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, KeyRecord)>,
             state,
             updated: Timestamp::from_unix_ms(row.updated_ms),
             pending_evacuation,
-            due: None,
+            next_check_at: None,
         };
         blocks.push((key, record));
     }
@@ -177,7 +179,7 @@ pub async fn write(
 fn key_columns<'a>(keys: impl Iterator<Item = &'a Key>) -> (Vec<String>, Vec<String>, Vec<String>) {
     let (mut kinds, mut identifiers, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
     for key in keys {
-        kinds.push(stored_kind(key.kind).to_owned());
+        kinds.push(kind_to_column(key.kind).to_owned());
         identifiers.push(key.identifier.clone());
         jobs.push(
             key.job

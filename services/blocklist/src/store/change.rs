@@ -14,7 +14,7 @@ pub struct ChangeRow {
     pub version: u64,
     pub at: Timestamp,
     pub event: BlockEvent,
-    pub by: Option<String>,
+    pub actor: Option<String>,
     pub reason: Option<String>,
     pub item: BlockEntry,
 }
@@ -26,14 +26,14 @@ impl ChangeRow {
             version: moment.revision,
             at: moment.now,
             event,
-            by: None,
+            actor: None,
             reason: None,
             item,
         }
     }
 }
 
-fn stored_event(event: BlockEvent) -> &'static str {
+fn event_to_column(event: BlockEvent) -> &'static str {
     match event {
         BlockEvent::Added => "ADDED",
         BlockEvent::Upgraded => "UPGRADED",
@@ -64,13 +64,13 @@ pub async fn append(changes: &[ChangeRow], tx: &mut PgConnection) -> Result<(), 
     let at_ms: Vec<i64> = changes.iter().map(|row| row.at.unix_ms()).collect();
     let events: Vec<String> = changes
         .iter()
-        .map(|row| stored_event(row.event).to_owned())
+        .map(|row| event_to_column(row.event).to_owned())
         .collect();
-    let by: Vec<Option<String>> = changes.iter().map(|row| row.by.clone()).collect();
+    let actors: Vec<Option<String>> = changes.iter().map(|row| row.actor.clone()).collect();
     let reasons: Vec<Option<String>> = changes.iter().map(|row| row.reason.clone()).collect();
     // Serialization of an entry cannot fail.
-    let json = |row: &ChangeRow| serde_json::to_string(&row.item).unwrap_or_default();
-    let items: Vec<String> = changes.iter().map(json).collect();
+    let item_json = |row: &ChangeRow| serde_json::to_string(&row.item).unwrap_or_default();
+    let items: Vec<String> = changes.iter().map(item_json).collect();
     sqlx::query!(
         "insert into block_change (version, at_ms, event, by, why, item)
          select new.version, new.at_ms, new.event, new.by, new.why, new.item::json
@@ -79,7 +79,7 @@ pub async fn append(changes: &[ChangeRow], tx: &mut PgConnection) -> Result<(), 
         &versions,
         &at_ms,
         &events,
-        &by as &[Option<String>],
+        &actors as &[Option<String>],
         &reasons as &[Option<String>],
         &items
     )
@@ -112,7 +112,7 @@ pub async fn trim(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
 
 /// Returns the changes after a version, in order. There are about `limit` changes, because a
 /// version is never split. `None` if some of the changes were deleted.
-pub async fn feed(
+pub async fn load_changes_after(
     pool: &PgPool,
     after: u64,
     limit: i64,
@@ -159,7 +159,7 @@ pub async fn feed(
 }
 
 /// Returns up to `limit` changes older than `before`, each with its serial number, newest first.
-pub async fn history(
+pub async fn load_history(
     pool: &PgPool,
     before: Option<i64>,
     limit: i64,

@@ -14,7 +14,7 @@ pub struct FactRow {
     pub fact: Fact,
 }
 
-fn stored_kind(kind: NodeFact) -> &'static str {
+fn kind_to_column(kind: NodeFact) -> &'static str {
     match kind {
         NodeFact::Failure => "FAILED",
         NodeFact::Success => "WORKED",
@@ -32,7 +32,7 @@ fn parse_kind(text: &str) -> Option<NodeFact> {
         NodeFact::Contact,
         NodeFact::Slow,
     ];
-    kinds.into_iter().find(|kind| stored_kind(*kind) == text)
+    kinds.into_iter().find(|kind| kind_to_column(*kind) == text)
 }
 
 /// Returns the name of a cause in the API.
@@ -43,7 +43,7 @@ pub fn cause_name(cause: ExitCause) -> String {
     }
 }
 
-fn decode<E: std::error::Error + Send + Sync + 'static>(error: E) -> sqlx::Error {
+fn decode_error<E: std::error::Error + Send + Sync + 'static>(error: E) -> sqlx::Error {
     sqlx::Error::Decode(error.into())
 }
 
@@ -61,8 +61,8 @@ pub async fn load_facts(tx: &mut PgConnection) -> Result<Vec<FactRow>, sqlx::Err
         };
         let attempt = match (row.work, row.owner) {
             (Some(work), Some(owner)) => Some(Attempt {
-                work: WorkId::new(work).map_err(decode)?,
-                user: UserName::new(owner).map_err(decode)?,
+                work: WorkId::new(work).map_err(decode_error)?,
+                user: UserName::new(owner).map_err(decode_error)?,
                 cause: serde_json::from_value(row.cause.into()).unwrap_or(ExitCause::Unknown),
                 code: row.cause_code,
                 ran: row.ran,
@@ -71,7 +71,7 @@ pub async fn load_facts(tx: &mut PgConnection) -> Result<Vec<FactRow>, sqlx::Err
             _ => None,
         };
         facts.push(FactRow {
-            node: NodeName::new(row.node).map_err(decode)?,
+            node: NodeName::new(row.node).map_err(decode_error)?,
             fact: Fact {
                 key: row.key,
                 kind,
@@ -100,14 +100,14 @@ pub async fn mark_spent(
 }
 
 pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let column = |pick: fn(&Attempt) -> String| -> Vec<Option<String>> {
+    let column = |value: fn(&Attempt) -> String| -> Vec<Option<String>> {
         let attempts = rows.iter().map(|row| row.fact.attempt.as_ref());
-        attempts.map(|attempt| attempt.map(pick)).collect()
+        attempts.map(|attempt| attempt.map(value)).collect()
     };
     let keys: Vec<String> = rows.iter().map(|row| row.fact.key.clone()).collect();
     let kinds: Vec<String> = rows
         .iter()
-        .map(|row| stored_kind(row.fact.kind).to_owned())
+        .map(|row| kind_to_column(row.fact.kind).to_owned())
         .collect();
     let nodes: Vec<String> = rows.iter().map(|row| row.node.to_string()).collect();
     let at_ms: Vec<i64> = rows.iter().map(|row| row.fact.at.unix_ms()).collect();
@@ -157,7 +157,7 @@ pub async fn delete(
     let keys: Vec<String> = facts.iter().map(|(key, _)| key.clone()).collect();
     let kinds: Vec<String> = facts
         .iter()
-        .map(|(_, kind)| stored_kind(*kind).to_owned())
+        .map(|(_, kind)| kind_to_column(*kind).to_owned())
         .collect();
     sqlx::query!(
         "delete from failure_fact using unnest($1::text[], $2::text[]) as old (key, what)

@@ -60,7 +60,7 @@ pub(crate) fn fact_log(facts: &[(&str, Fact)]) -> FactLog {
     fact_log
 }
 
-fn count_against_a(facts: &[(&str, Fact)]) -> usize {
+fn count_failures_against_a(facts: &[(&str, Fact)]) -> usize {
     let window = Window {
         end: Timestamp::from_unix_ms(100),
         ms: 100,
@@ -70,50 +70,57 @@ fn count_against_a(facts: &[(&str, Fact)]) -> usize {
         .len()
 }
 
-fn launch(work: &str, user: &str, at: i64) -> Fact {
+fn failed_launch(work: &str, user: &str, at: i64) -> Fact {
     failed(work, user, ExitCause::LaunchFailed, at)
 }
 
 #[test]
 fn failures_of_one_user_count_against_no_node() {
-    let of_ann: Vec<(&str, Fact)> = ["job_1", "job_2", "job_3", "job_4"]
+    let failures_of_ann: Vec<(&str, Fact)> = ["job_1", "job_2", "job_3", "job_4"]
         .iter()
-        .map(|work| ("a", launch(work, "ann", 50)))
+        .map(|work| ("a", failed_launch(work, "ann", 50)))
         .collect();
-    assert_eq!(count_against_a(&of_ann), 0, "four jobs of one user");
-    let repeated: Vec<(&str, Fact)> = (0..9)
-        .map(|index| ("a", launch("job_1", "ann", 50 + index)))
-        .collect();
-    assert_eq!(count_against_a(&repeated), 0, "one job nine times");
-    let mut of_two_users = of_ann[..2].to_vec();
-    of_two_users.push(("a", launch("job_9", "bob", 51)));
     assert_eq!(
-        count_against_a(&of_two_users),
+        count_failures_against_a(&failures_of_ann),
+        0,
+        "four jobs of one user"
+    );
+    let repeated: Vec<(&str, Fact)> = (0..9)
+        .map(|index| ("a", failed_launch("job_1", "ann", 50 + index)))
+        .collect();
+    assert_eq!(count_failures_against_a(&repeated), 0, "one job nine times");
+    let mut failures_of_two_users = failures_of_ann[..2].to_vec();
+    failures_of_two_users.push(("a", failed_launch("job_9", "bob", 51)));
+    assert_eq!(
+        count_failures_against_a(&failures_of_two_users),
         3,
         "three works of two users"
     );
-    of_two_users.push(("b", launch("job_9", "bob", 52)));
+    failures_of_two_users.push(("b", failed_launch("job_9", "bob", 52)));
     assert_eq!(
-        count_against_a(&of_two_users),
+        count_failures_against_a(&failures_of_two_users),
         0,
         "one work also fails on another node; two works of one user remain"
     );
 }
 
 #[test]
-fn a_launch_that_succeeds_elsewhere_counts_against_the_node() {
-    let failure = ("a", launch("job_1", "ann", 50));
+fn a_launch_that_succeeds_on_another_node_counts_against_the_node() {
+    let failure = ("a", failed_launch("job_1", "ann", 50));
     let success = ("b", succeeded("job_1", "ann", 40));
-    assert_eq!(count_against_a(&[failure.clone(), success.clone()]), 1);
-    let other_failure = ("c", launch("job_1", "ann", 60));
     assert_eq!(
-        count_against_a(&[failure.clone(), success.clone(), other_failure]),
+        count_failures_against_a(&[failure.clone(), success.clone()]),
+        1
+    );
+    let failure_on_c = ("c", failed_launch("job_1", "ann", 60));
+    assert_eq!(
+        count_failures_against_a(&[failure.clone(), success.clone(), failure_on_c]),
         0
     );
     let mut failure_after_start = failure;
     failure_after_start.1.attempt.as_mut().unwrap().ran = true;
     assert_eq!(
-        count_against_a(&[failure_after_start, success]),
+        count_failures_against_a(&[failure_after_start, success]),
         0,
         "a program that ran may fail because of its input"
     );
@@ -122,36 +129,40 @@ fn a_launch_that_succeeds_elsewhere_counts_against_the_node() {
 #[test]
 fn a_success_clears_earlier_ambiguous_failures() {
     let mut facts = vec![
-        ("a", launch("job_1", "ann", 50)),
-        ("a", launch("job_2", "bob", 51)),
-        ("a", launch("job_3", "cy", 52)),
+        ("a", failed_launch("job_1", "ann", 50)),
+        ("a", failed_launch("job_2", "bob", 51)),
+        ("a", failed_launch("job_3", "cy", 52)),
     ];
-    assert_eq!(count_against_a(&facts), 3);
+    assert_eq!(count_failures_against_a(&facts), 3);
     facts.push(("a", succeeded("job_4", "dan", 53)));
-    assert_eq!(count_against_a(&facts), 0);
+    assert_eq!(count_failures_against_a(&facts), 0);
     facts.push(("a", failed_with_class("disk_full", 49)));
     assert_eq!(
-        count_against_a(&facts),
+        count_failures_against_a(&facts),
         1,
         "a failure with a cause class still counts"
     );
 }
 
 #[test]
-fn cause_classes_count_at_once_unless_the_same_image_fails_elsewhere() {
+fn cause_classes_count_at_once_unless_the_image_fails_on_another_node() {
     assert_eq!(
-        count_against_a(&[("a", failed_with_class("disk_full", 50))]),
+        count_failures_against_a(&[("a", failed_with_class("disk_full", 50))]),
         1
     );
     assert_eq!(
-        count_against_a(&[("a", failed_with_class("image_pull", 50))]),
+        count_failures_against_a(&[("a", failed_with_class("image_pull", 50))]),
         1
     );
-    let both = [
+    let failures_on_two_nodes = [
         ("a", failed_with_class("image_pull", 50)),
         ("b", failed_with_class("image_pull", 51)),
     ];
-    assert_eq!(count_against_a(&both), 0, "the same image fails elsewhere");
+    assert_eq!(
+        count_failures_against_a(&failures_on_two_nodes),
+        0,
+        "the same image fails on another node"
+    );
 }
 
 #[test]
@@ -205,46 +216,49 @@ fn spent_and_old_facts_no_longer_count() {
     );
 }
 
-fn facts() -> impl Strategy<Value = Vec<(&'static str, Fact)>> {
+fn any_facts() -> impl Strategy<Value = Vec<(&'static str, Fact)>> {
     let fact = (0..3_usize, 0..4_usize, 0..3_usize, 0..6_usize, 0..100_i64);
-    proptest::collection::vec(fact, 0..20).prop_map(|all| {
-        let facts = all
-            .into_iter()
-            .enumerate()
-            .map(|(number, (node, work, user, cause, at))| {
-                let cause = [
-                    ExitCause::LaunchFailed,
-                    ExitCause::UserError,
-                    ExitCause::Node,
-                    ExitCause::Intended,
-                    ExitCause::Success,
-                    ExitCause::Unknown,
-                ][cause];
-                let work = format!("job_{work}");
-                let user = ["ann", "bob", "cy"][user];
-                let mut fact = if cause == ExitCause::Success {
-                    succeeded(&work, user, at)
-                } else {
-                    failed(&work, user, cause, at)
-                };
-                fact.key = format!("{number}");
-                (["a", "b", "c"][node], fact)
-            });
+    proptest::collection::vec(fact, 0..20).prop_map(|tuples| {
+        let facts =
+            tuples
+                .into_iter()
+                .enumerate()
+                .map(|(number, (node, work, user, cause, at))| {
+                    let cause = [
+                        ExitCause::LaunchFailed,
+                        ExitCause::UserError,
+                        ExitCause::Node,
+                        ExitCause::Intended,
+                        ExitCause::Success,
+                        ExitCause::Unknown,
+                    ][cause];
+                    let work = format!("job_{work}");
+                    let user = ["ann", "bob", "cy"][user];
+                    let mut fact = if cause == ExitCause::Success {
+                        succeeded(&work, user, at)
+                    } else {
+                        failed(&work, user, cause, at)
+                    };
+                    fact.key = format!("{number}");
+                    (["a", "b", "c"][node], fact)
+                });
         facts.collect()
     })
 }
 
 proptest! {
     #[test]
-    fn the_order_of_arrival_does_not_matter(all in facts()) {
-        let reversed: Vec<_> = all.iter().rev().cloned().collect();
-        prop_assert_eq!(count_against_a(&all), count_against_a(&reversed));
+    fn the_order_of_arrival_does_not_change_the_count(facts in any_facts()) {
+        let reversed: Vec<_> = facts.iter().rev().cloned().collect();
+        prop_assert_eq!(count_failures_against_a(&facts), count_failures_against_a(&reversed));
     }
 
     #[test]
-    fn a_failure_on_another_node_never_adds_blame(all in facts()) {
-        let mut more = all.clone();
-        more.extend((0..4).map(|work| ("z", launch(&format!("job_{work}"), "ann", 99))));
-        prop_assert!(count_against_a(&more) <= count_against_a(&all));
+    fn a_failure_on_another_node_never_adds_blame(facts in any_facts()) {
+        let mut with_other_node = facts.clone();
+        let launch_on_z = |work| ("z", failed_launch(&format!("job_{work}"), "ann", 99));
+        with_other_node.extend((0..4).map(launch_on_z));
+        let count = count_failures_against_a(&facts);
+        prop_assert!(count_failures_against_a(&with_other_node) <= count);
     }
 }

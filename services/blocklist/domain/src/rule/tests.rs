@@ -3,7 +3,7 @@ use hayward_vocabulary::ExitCause;
 use super::*;
 use crate::fact_log::tests::{fact_log, failed, failed_with_class, node, node_fact};
 
-fn propose(rule: &Rule, facts: &[(&str, Fact)]) -> Vec<Proposal> {
+fn proposals(rule: &Rule, facts: &[(&str, Fact)]) -> Vec<Proposal> {
     let fact_log = fact_log(facts);
     let scores = rule.scores(&fact_log, &node("a"), Timestamp::from_unix_ms(1_000));
     scores
@@ -31,28 +31,32 @@ fn node_failure(work: &str, at: i64) -> (&'static str, Fact) {
 
 #[test]
 fn failure_count_needs_enough_failures_jobs_and_a_recent_window() {
-    let two = [node_failure("job_1", 900), node_failure("job_1", 950)];
-    assert_eq!(propose(&failure_count(1), &two), []);
-    let three = [two.to_vec(), vec![node_failure("job_2", 990)]].concat();
-    let proposals = propose(&failure_count(1), &three);
-    assert_eq!(proposals[0].cause, "3 failures in 600 ms");
+    let two_failures = [node_failure("job_1", 900), node_failure("job_1", 950)];
+    assert_eq!(proposals(&failure_count(1), &two_failures), []);
+    let three_failures = [two_failures.to_vec(), vec![node_failure("job_2", 990)]].concat();
+    let proposed = proposals(&failure_count(1), &three_failures);
+    assert_eq!(proposed[0].cause, "3 failures in 600 ms");
     assert_eq!(
         (
-            proposals[0].action,
-            proposals[0].duration_ms,
-            proposals[0].source.as_str()
+            proposed[0].action,
+            proposed[0].duration_ms,
+            proposed[0].source.as_str()
         ),
         (Action::Mark, 60_000, "strategy:failure-count")
     );
-    assert_eq!(propose(&failure_count(2), &three).len(), 1);
-    assert_eq!(propose(&failure_count(3), &three), [], "two distinct works");
-    let with_old = [two.to_vec(), vec![node_failure("job_2", 400)]].concat();
+    assert_eq!(proposals(&failure_count(2), &three_failures).len(), 1);
     assert_eq!(
-        propose(&failure_count(1), &with_old),
+        proposals(&failure_count(3), &three_failures),
+        [],
+        "two distinct works"
+    );
+    let with_old_failure = [two_failures.to_vec(), vec![node_failure("job_2", 400)]].concat();
+    assert_eq!(
+        proposals(&failure_count(1), &with_old_failure),
         [],
         "one failure is outside the window"
     );
-    assert_eq!(propose(&Rule::None, &three), []);
+    assert_eq!(proposals(&Rule::None, &three_failures), []);
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn an_intended_exit_proposes_no_block() {
             classes: [("runtime_down".to_owned(), mark_policy(5))].into(),
         },
     ]);
-    assert_eq!(propose(&chain, &facts), []);
+    assert_eq!(proposals(&chain, &facts), []);
 }
 
 fn mark_policy(duration_ms: u64) -> ClassPolicy {
@@ -92,13 +96,13 @@ fn start_failures_count_only_attempts_that_never_ran() {
         duration_ms: 5,
     };
     let mut facts = [node_failure("job_1", 900), node_failure("job_2", 950)];
-    assert_eq!(propose(&rule, &facts).len(), 1);
+    assert_eq!(proposals(&rule, &facts).len(), 1);
     facts[0].1.attempt.as_mut().unwrap().ran = true;
-    assert_eq!(propose(&rule, &facts), []);
+    assert_eq!(proposals(&rule, &facts), []);
 }
 
 #[test]
-fn a_listed_class_blocks_at_once_and_an_unlisted_one_never() {
+fn a_listed_class_blocks_at_once_and_an_unlisted_class_never_blocks() {
     let rule = Rule::CauseClass {
         classes: [
             ("disk_full".to_owned(), mark_policy(5)),
@@ -112,22 +116,22 @@ fn a_listed_class_blocks_at_once_and_an_unlisted_one_never() {
         ]
         .into(),
     };
-    let proposals = propose(&rule, &[("a", failed_with_class("disk_full", 900))]);
+    let proposed = proposals(&rule, &[("a", failed_with_class("disk_full", 900))]);
     assert_eq!(
-        (proposals[0].action, proposals[0].cause.as_str()),
+        (proposed[0].action, proposed[0].cause.as_str()),
         (Action::Mark, "disk_full")
     );
     assert_eq!(
-        propose(&rule, &[("a", failed_with_class("gremlins", 900))]),
+        proposals(&rule, &[("a", failed_with_class("gremlins", 900))]),
         []
     );
-    let both = [
+    let two_classes = [
         ("a", failed_with_class("disk_full", 900)),
         ("a", failed_with_class("read_only_fs", 901)),
     ];
-    let proposals = propose(&rule, &both);
+    let proposed = proposals(&rule, &two_classes);
     assert_eq!(
-        (proposals[0].action, proposals[0].duration_ms),
+        (proposed[0].action, proposed[0].duration_ms),
         (Action::IMMEDIATE, 5)
     );
 }
@@ -141,10 +145,10 @@ fn flapping_counts_losses_of_contact_that_end() {
     };
     let loss = |at| ("a", node_fact(NodeFact::LostContact, at));
     let contact = |at| ("a", node_fact(NodeFact::Contact, at));
-    assert_eq!(propose(&rule, &[loss(900), contact(910), loss(920)]), []);
+    assert_eq!(proposals(&rule, &[loss(900), contact(910), loss(920)]), []);
     let regained = [loss(900), contact(910), loss(920), contact(930)];
     assert_eq!(
-        propose(&rule, &regained)[0].cause,
+        proposals(&rule, &regained)[0].cause,
         "2 losses of the heartbeat in 900 ms"
     );
 }
@@ -153,17 +157,17 @@ fn flapping_counts_losses_of_contact_that_end() {
 fn a_slow_task_blocks_its_node_unless_the_duration_is_0() {
     let mut slow = failed("job_7", "ann", ExitCause::Unknown, 900);
     slow.kind = NodeFact::Slow;
-    let proposals = propose(&Rule::SlowTask { duration_ms: 60 }, &[("a", slow.clone())]);
+    let proposed = proposals(&Rule::SlowTask { duration_ms: 60 }, &[("a", slow.clone())]);
     assert_eq!(
-        (proposals[0].source.as_str(), proposals[0].duration_ms),
+        (proposed[0].source.as_str(), proposed[0].duration_ms),
         ("slow-task:job_7", 60)
     );
     assert_eq!(
-        propose(&Rule::SlowTask { duration_ms: 0 }, &[("a", slow.clone())]),
+        proposals(&Rule::SlowTask { duration_ms: 0 }, &[("a", slow.clone())]),
         []
     );
     assert_eq!(
-        propose(&failure_count(1), &[("a", slow)]),
+        proposals(&failure_count(1), &[("a", slow)]),
         [],
         "a slow task is not a failure"
     );
@@ -178,7 +182,7 @@ fn a_chain_is_the_union_of_its_rules() {
     let mut slow = failed("job_7", "ann", ExitCause::Unknown, 900);
     slow.kind = NodeFact::Slow;
     facts.push(("a", slow));
-    assert_eq!(propose(&chain, &facts).len(), 2);
+    assert_eq!(proposals(&chain, &facts).len(), 2);
     assert_eq!(chain.longest_window_ms(), SINGLE_FACT_WINDOW_MS);
 }
 

@@ -67,7 +67,7 @@ impl Ledger {
             let Ok(node) = NodeName::new(&item.identifier) else {
                 continue;
             };
-            if !item.in_force(now) {
+            if !item.is_in_force(now) {
                 continue;
             }
             let key = match &item.job {
