@@ -5,10 +5,12 @@
     reason = "a panic shows the failed step of a test"
 )]
 
+#[path = "service/automatic_blocks.rs"]
+mod automatic_blocks;
 #[path = "service/dry_runs.rs"]
 mod dry_runs;
-#[path = "service/evidence.rs"]
-mod evidence;
+#[path = "service/expiry.rs"]
+mod expiry;
 #[path = "service/fake_scheduler.rs"]
 mod fake_scheduler;
 #[path = "service/fixture.rs"]
@@ -21,8 +23,6 @@ mod items;
 mod routes;
 #[path = "service/scenarios.rs"]
 mod scenarios;
-#[path = "service/time.rs"]
-mod time;
 
 #[test]
 fn the_api_description_matches_the_golden_file() {

@@ -8,8 +8,8 @@ use hayward_rm_scheduler_api::evidence::What;
 use hayward_testkit::until;
 use serde_json::json;
 
-use crate::fake_scheduler::{attempt, failed_launch, node_entry, succeeded};
-use crate::fixture::{Fixture, ROOT, refusal};
+use crate::fake_scheduler::{attempt_fact, failed_launch, node_entry, succeeded_attempt};
+use crate::fixture::{Fixture, ROOT_PATH, refusal};
 
 fn settings() -> Settings {
     Settings {
@@ -25,16 +25,16 @@ fn duration_ms(entry: &BlockEntry) -> u64 {
 /// Creates three failed launches on a node.
 fn three_failures(
     node: &str,
-    round: &str,
+    suffix: &str,
 ) -> Vec<(String, hayward_rm_scheduler_api::evidence::FactEntry)> {
-    let id = |number: u32| format!("alc_{node}{round}{number}");
+    let id = |number: u32| format!("alc_{node}{suffix}{number}");
     (0..3)
         .map(|number| failed_launch(&id(number), node))
         .collect()
 }
 
 /// Starts a service with ten nodes and the strategy `start-failures`.
-async fn with_strategy(settings: Settings, duration_ms: u64) -> Fixture {
+async fn fixture_with_strategy(settings: Settings, duration_ms: u64) -> Fixture {
     let fixture = Fixture::with_nodes(10, settings).await;
     let parameters = json!({ "n": 3, "duration_ms": duration_ms });
     fixture.set_strategy("start-failures", parameters).await;
@@ -57,7 +57,7 @@ async fn assert_blocked_twice_and_passed(fixture: &Fixture) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocked() {
-    let fixture = with_strategy(settings(), 400).await;
+    let fixture = fixture_with_strategy(settings(), 400).await;
     fixture
         .scheduler
         .publish_facts(&three_failures("n1", "a")[..2]);
@@ -77,7 +77,7 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
         (2, 3_000)
     );
     assert_eq!(evidence.cost.quanta_withheld, 0);
-    assert!(fixture.published().await.is_empty());
+    assert!(fixture.published_entries().await.is_empty());
 
     fixture
         .scheduler
@@ -101,16 +101,16 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
     fixture
         .scheduler
         .publish_facts(&[failed_launch("alc_n1b", "n1")]);
-    let again = fixture
+    let second_block = fixture
         .until_entry("node/n1", "the node is blocked again", |entry| {
             !entry.canary
         })
         .await;
-    assert_eq!(duration_ms(&again), 800, "the duration is doubled");
+    assert_eq!(duration_ms(&second_block), 800, "the duration is doubled");
     assert!(
-        again.cause.contains("failed on trial: runtime_down"),
+        second_block.cause.contains("failed on trial: runtime_down"),
         "{}",
-        again.cause
+        second_block.cause
     );
     fixture
         .until_entry("node/n1", "the node is on trial again", |entry| {
@@ -119,9 +119,9 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
         .await;
     fixture
         .scheduler
-        .publish_facts(&[succeeded("alc_n1c", "n1")]);
+        .publish_facts(&[succeeded_attempt("alc_n1c", "n1")]);
     until("the trial has passed", async || {
-        fixture.published().await.is_empty().then_some(())
+        fixture.published_entries().await.is_empty().then_some(())
     })
     .await;
 
@@ -135,9 +135,9 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_fact_is_evaluated_once() {
-    let mut fixture = with_strategy(settings(), 600_000).await;
+    let mut fixture = fixture_with_strategy(settings(), 600_000).await;
     fixture.scheduler.publish_facts(&three_failures("n1", "a"));
-    let first = fixture
+    let first_block = fixture
         .until_entry("node/n1", "the node is blocked", |_| true)
         .await;
     fixture.unblock("nodes/n1").await;
@@ -147,12 +147,12 @@ async fn a_repeated_fact_is_evaluated_once() {
     fixture
         .until_entry("node/n2", "new facts are evaluated", |_| true)
         .await;
-    let published = fixture.published().await;
+    let published = fixture.published_entries().await;
     assert!(
         !published.contains_key("node/n1"),
         "the removal by the operator remains"
     );
-    assert_eq!(first.removal_no, 0);
+    assert_eq!(first_block.removal_no, 0);
     fixture.scheduler.publish_facts(&three_failures("n1", "b"));
     let second = fixture
         .until_entry("node/n1", "new facts are evaluated", |_| true)
@@ -184,7 +184,7 @@ async fn facts_are_evaluated_once_the_nodes_are_known() {
             .contains("the pool of n1 is unknown"),
         "a block needs the numbers of the pool"
     );
-    assert!(fixture.published().await.is_empty());
+    assert!(fixture.published_entries().await.is_empty());
     fixture.scheduler.publish_ready_nodes(10);
     fixture
         .until_entry("node/n1", "the facts are evaluated", |_| true)
@@ -193,7 +193,7 @@ async fn facts_are_evaluated_once_the_nodes_are_known() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn automatic_blocks_and_trials_stay_within_the_fraction() {
-    let fixture = with_strategy(settings(), 300).await;
+    let fixture = fixture_with_strategy(settings(), 300).await;
     for node in ["n1", "n2"] {
         fixture.scheduler.publish_facts(&three_failures(node, "a"));
         fixture
@@ -216,16 +216,16 @@ async fn automatic_blocks_and_trials_stay_within_the_fraction() {
          trial; 2 are"
     );
     assert!(evidence.scores[0].reached);
-    assert!(!fixture.published().await.contains_key("node/n3"));
+    assert!(!fixture.published_entries().await.contains_key("node/n3"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_prevents_every_automatic_block() {
-    let fixture = with_strategy(settings(), 600_000).await;
-    let down: Vec<_> = ["n5", "n6", "n7"]
+    let fixture = fixture_with_strategy(settings(), 600_000).await;
+    let lost_nodes: Vec<_> = ["n5", "n6", "n7"]
         .map(|name| node_entry(name, false))
         .into();
-    fixture.scheduler.publish_nodes(&down);
+    fixture.scheduler.publish_nodes(&lost_nodes);
     fixture.scheduler.publish_nodes(&[node_entry("n99", true)]);
     fixture.wait_for_node("n99").await;
     fixture.scheduler.publish_facts(&three_failures("n1", "a"));
@@ -253,7 +253,7 @@ async fn automatic_evacuations_are_rate_limited_across_leaders() {
         .set_strategy("cause-class", json!({ "classes": classes }))
         .await;
     let failure = |node: &str| {
-        attempt(
+        attempt_fact(
             &format!("alc_{node}"),
             node,
             What::Failed,
@@ -263,35 +263,38 @@ async fn automatic_evacuations_are_rate_limited_across_leaders() {
     fixture
         .scheduler
         .publish_facts(&[failure("n1"), failure("n2")]);
-    let action = hayward_blocklist_api::BlockAction::Evacuate;
+    let evacuate = hayward_blocklist_api::BlockAction::Evacuate;
     fixture
         .until_entry("node/n1", "the node is evacuated", |entry| {
-            entry.action == action
+            entry.action == evacuate
         })
         .await;
     let second = fixture
         .until_entry("node/n2", "the node is marked", |_| true)
         .await;
     assert_ne!(
-        second.action, action,
+        second.action, evacuate,
         "the second evacuation waits for ten seconds"
     );
     // The queued evacuation and its interval survive a restart.
     fixture.crash_and_restart().await;
-    assert_ne!(fixture.published().await["node/n2"].action, action);
+    assert_ne!(
+        fixture.published_entries().await["node/n2"].action,
+        evacuate
+    );
     fixture
         .until_entry("node/n2", "the second evacuation starts", |entry| {
-            entry.action == action
+            entry.action == evacuate
         })
         .await;
     let history: BlockHistory = fixture.viewer().get("/v1/blocklist/history").await.unwrap();
     let evacuated_at = |node: &str| {
-        let of_node = history
+        let changes_of_node = history
             .changes
             .iter()
             .filter(|it| it.item.identifier == node);
-        let times = of_node
-            .filter(|it| it.item.action == action)
+        let times = changes_of_node
+            .filter(|it| it.item.action == evacuate)
             .map(|it| it.at);
         times.min().unwrap()
     };
@@ -302,17 +305,17 @@ async fn automatic_evacuations_are_rate_limited_across_leaders() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trial_ends_by_a_success_or_unused_and_survives_a_restart() {
-    let mut fixture = with_strategy(settings(), 300).await;
+async fn an_unused_trial_ends_and_a_trial_survives_a_restart() {
+    let mut fixture = fixture_with_strategy(settings(), 300).await;
     fixture.scheduler.publish_facts(&three_failures("n1", "a"));
     let trial = fixture
         .until_entry("node/n1", "the node is on trial", |entry| entry.canary)
         .await;
     fixture.crash_and_restart().await;
-    assert_eq!(fixture.published().await["node/n1"], trial);
+    assert_eq!(fixture.published_entries().await["node/n1"], trial);
     assert!(fixture.read_block("nodes/n1").await.unwrap().item.canary);
     fixture.unblock("nodes/n1").await;
-    assert!(fixture.published().await.is_empty());
+    assert!(fixture.published_entries().await.is_empty());
     assert_eq!(refusal(fixture.read_block("nodes/n1").await).0, 404);
 
     fixture
@@ -333,12 +336,12 @@ async fn a_trial_ends_by_a_success_or_unused_and_survives_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_by_an_operator_ends_without_a_trial() {
-    let fixture = with_strategy(settings(), 300).await;
-    let order = json!({ "action": "mark", "cause": "fan", "duration_ms": 300 });
-    let (_, added) = fixture.put_block("nodes/n1", &order).await;
-    let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
+    let fixture = fixture_with_strategy(settings(), 300).await;
+    let body = json!({ "action": "mark", "cause": "fan", "duration_ms": 300 });
+    let (_, added) = fixture.put_block("nodes/n1", &body).await;
+    let path = format!("{ROOT_PATH}/changes?after={}&wait_ms=20000", added.revision);
     let _: hayward_blocklist_api::FeedChanges = fixture.viewer().get(&path).await.unwrap();
-    assert!(fixture.published().await.is_empty());
+    assert!(fixture.published_entries().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -356,11 +359,11 @@ async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
             .filter(|evidence| evidence.cost.attempts_lost == 3)
     })
     .await;
-    let path = format!("{ROOT}/strategy");
-    let order = json!({ "name": "start-failures", "parameters": {} });
+    let path = format!("{ROOT_PATH}/strategy");
+    let body = json!({ "name": "start-failures", "parameters": {} });
     let refused = fixture
         .operator()
-        .put::<_, StrategyView>(&path, &order)
+        .put::<_, StrategyView>(&path, &body)
         .await;
     let error = refused.unwrap_err();
     let problem = error.problem().unwrap();
@@ -379,9 +382,9 @@ async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_of_the_user_blocks_no_node() {
-    let fixture = with_strategy(settings(), 600_000).await;
+    let fixture = fixture_with_strategy(settings(), 600_000).await;
     fixture.set_strategy("failure-count", json!({})).await;
-    let failure = |number: u32| attempt(&format!("alc_{number}"), "n1", What::Failed, None);
+    let failure = |number: u32| attempt_fact(&format!("alc_{number}"), "n1", What::Failed, None);
     fixture
         .scheduler
         .publish_facts(&(0..6).map(failure).collect::<Vec<_>>());
@@ -394,10 +397,10 @@ async fn a_fault_of_the_user_blocks_no_node() {
     .await;
     assert_eq!(evidence.scores[0].score, 0, "six works of one user");
     assert!(evidence.facts.iter().all(|fact| !fact.counted));
-    let (key, mut of_bob) = failure(7);
-    let attempt = of_bob.attempt.as_mut().unwrap();
+    let (key, mut failure_of_bob) = failure(7);
+    let attempt = failure_of_bob.attempt.as_mut().unwrap();
     attempt.user = hayward_vocabulary::UserName::new("bob").unwrap();
-    fixture.scheduler.publish_facts(&[(key, of_bob)]);
+    fixture.scheduler.publish_facts(&[(key, failure_of_bob)]);
     fixture
         .until_entry(
             "node/n1",
@@ -409,20 +412,21 @@ async fn a_fault_of_the_user_blocks_no_node() {
 
 /// Every item can be removed by a command, even if its target no longer exists.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_block_can_be_removed_even_if_its_node_is_gone() {
+async fn every_block_can_be_removed_even_if_its_node_no_longer_exists() {
     for event in ["lost", "removed", "returned"] {
-        let fixture = with_strategy(settings(), 400).await;
-        let mark = |action: &str| json!({ "action": action, "cause": "x", "permanent": true });
-        let (mut graceful, mut of_job) = (mark("evacuate"), mark("mark"));
+        let fixture = fixture_with_strategy(settings(), 400).await;
+        let block_body =
+            |action: &str| json!({ "action": action, "cause": "x", "permanent": true });
+        let (mut graceful, mut job_scoped) = (block_body("evacuate"), block_body("mark"));
         graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
-        of_job["scope"] = json!("JOB:job_1");
+        job_scoped["scope"] = json!("JOB:job_1");
         for (target, body) in [
-            ("nodes/n2", mark("mark")),
-            ("nodes/n3", mark("evacuate")),
+            ("nodes/n2", block_body("mark")),
+            ("nodes/n3", block_body("evacuate")),
             ("nodes/n4", graceful),
-            ("workers/alc_n2", mark("mark")),
-            ("workers/alc_n3", mark("evacuate")),
-            ("nodes/n5", of_job),
+            ("workers/alc_n2", block_body("mark")),
+            ("workers/alc_n3", block_body("evacuate")),
+            ("nodes/n5", job_scoped),
         ] {
             assert_eq!(fixture.put_block(target, &body).await.0, 201, "{target}");
         }
@@ -454,6 +458,6 @@ async fn every_block_can_be_removed_even_if_its_node_is_gone() {
         ] {
             fixture.unblock(target).await;
         }
-        assert!(fixture.published().await.is_empty(), "{event}");
+        assert!(fixture.published_entries().await.is_empty(), "{event}");
     }
 }

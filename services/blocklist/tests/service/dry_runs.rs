@@ -4,7 +4,7 @@ use axum::http::{HeaderName, Method};
 use hayward_blocklist_api::{BlockAnswer, BlockBatchAnswer, BlockOutcome, StrategyView};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, mark, refusal};
+use crate::fixture::{Fixture, default_item, refusal};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
@@ -28,7 +28,7 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
         (dry_run.body.revision, fixture.revision()),
         (revision, revision)
     );
-    assert!(fixture.published().await.is_empty());
+    assert!(fixture.published_entries().await.is_empty());
     let invalid = json!({ "action": "MARK_BLOCKLISTED", "cause": "" });
     let invalid = operator
         .call(Method::PUT, path)
@@ -40,13 +40,17 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
     let accepted = operator.call(Method::PUT, path).body(&body);
     let accepted = accepted.header(IF_REVISION, &revision.to_string());
     assert_eq!(accepted.answer::<BlockAnswer>().await.unwrap().status, 201);
-    let late = operator
+    let outdated = operator
         .call(Method::DELETE, path)
         .header(IF_REVISION, &revision.to_string());
-    assert_eq!(refusal(late.send::<Option<()>>().await).0, 412);
+    assert_eq!(refusal(outdated.send::<Option<()>>().await).0, 412);
     let dry_run = operator.call(Method::DELETE, path).query("dry_run", true);
     dry_run.send::<Option<()>>().await.unwrap();
-    assert_eq!(fixture.published().await.len(), 1, "the block remains");
+    assert_eq!(
+        fixture.published_entries().await.len(),
+        1,
+        "the block remains"
+    );
     let not_blocked = operator.call(Method::DELETE, "/v1/blocklist/nodes/k2");
     let not_blocked = not_blocked
         .query("dry_run", true)
@@ -59,31 +63,31 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
 async fn batches_and_strategies_support_dry_runs() {
     let fixture = Fixture::new().await;
     let operator = fixture.operator();
-    let batch = json!({ "items": [mark("k1"), mark("k2"), mark("k1")] });
+    let batch = json!({ "items": [default_item("k1"), default_item("k2"), default_item("k1")] });
     let dry_run = operator
         .call(Method::POST, "/v1/blocklist/items")
         .query("dry_run", true);
     let dry_run: BlockBatchAnswer = dry_run.body(&batch).send().await.unwrap();
     assert_eq!((dry_run.added, dry_run.results.len()), (2, 2));
-    assert!(fixture.published().await.is_empty());
+    assert!(fixture.published_entries().await.is_empty());
 
     let path = "/v1/blocklist/strategy";
     let before: StrategyView = operator.get(path).await.unwrap();
-    let order = json!({ "name": "always" });
+    let request = json!({ "name": "always" });
     let refused = operator
         .call(Method::PUT, path)
         .query("dry_run", true)
-        .body(&order);
+        .body(&request);
     assert_eq!(
         refusal(refused.send::<Value>().await).0,
         422,
         "the strategy is unknown"
     );
-    let order = json!({ "name": before.name });
+    let request = json!({ "name": before.name });
     let dry_run = operator
         .call(Method::PUT, path)
         .query("dry_run", true)
-        .body(&order);
+        .body(&request);
     let dry_run: StrategyView = dry_run.send().await.unwrap();
     assert_eq!(
         (dry_run.name, dry_run.by.as_deref()),

@@ -9,24 +9,24 @@ use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, PUBLICATION, mark, permanent_mark, refusal};
+use crate::fixture::{Fixture, PUBLICATION_PATH, default_item, permanent_item, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_ends_by_itself_and_its_removal_is_published() {
     let fixture = Fixture::new().await;
-    fixture.put_item(&permanent_mark("k1")).await;
+    fixture.put_item(&permanent_item("k1")).await;
     let short = BlockRequest {
         duration_ms: Some(700),
-        ..mark("k2")
+        ..default_item("k2")
     };
     let item = fixture.put_item(&short).await.1.item.unwrap();
     let mut followed = Followed::<BlockEntry>::default();
-    let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION).await.unwrap();
+    let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION_PATH).await.unwrap();
     let cursor = update.cursor.clone();
     followed.absorb(update, 0);
     assert_eq!(followed.get("node/k2"), Some(&item));
 
-    let next = format!("{PUBLICATION}?wait=20&since={cursor}");
+    let next = format!("{PUBLICATION_PATH}?wait=20&since={cursor}");
     let update: Update<BlockEntry> = fixture.scheduler().get(&next).await.unwrap();
     assert_eq!(update.removed, ["node/k2"]);
     assert!(
@@ -54,7 +54,7 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
     );
     let operator = fixture
         .operator()
-        .get::<Update<BlockEntry>>(PUBLICATION)
+        .get::<Update<BlockEntry>>(PUBLICATION_PATH)
         .await;
     assert_eq!(refusal(operator).0, 403);
 }
@@ -65,12 +65,12 @@ async fn an_end_reached_during_an_outage_is_respected() {
     let item = fixture
         .put_item(&BlockRequest {
             duration_ms: Some(300),
-            ..mark("k1")
+            ..default_item("k1")
         })
         .await
         .1
         .item;
-    fixture.put_item(&permanent_mark("k2")).await;
+    fixture.put_item(&permanent_item("k2")).await;
     fixture.crash_and_restart().await;
     until("the item has ended", async || {
         (SystemClock.now() >= item.as_ref()?.end?).then_some(())
@@ -80,7 +80,7 @@ async fn an_end_reached_during_an_outage_is_respected() {
     assert_eq!(refusal(fixture.show("k1").await).0, 404);
     assert_eq!(fixture.show("k2").await.unwrap().end, None);
     until("the item is removed", async || {
-        let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION).await.unwrap();
+        let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION_PATH).await.unwrap();
         (!update.changed.contains_key("node/k1")).then_some(())
     })
     .await;
@@ -88,7 +88,7 @@ async fn an_end_reached_during_an_outage_is_respected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_with_a_past_end_has_its_effect_once() {
-    let fixture = Fixture::with(Settings {
+    let fixture = Fixture::with_settings(Settings {
         check_interval_ms: 300,
         ..Settings::default()
     })
@@ -97,7 +97,7 @@ async fn an_item_with_a_past_end_has_its_effect_once() {
     let (status, answer) = fixture
         .put_item(&BlockRequest {
             end: Some(past),
-            ..mark("k1")
+            ..default_item("k1")
         })
         .await;
     assert_eq!(
@@ -105,8 +105,8 @@ async fn an_item_with_a_past_end_has_its_effect_once() {
         (201, BlockOutcome::Added),
         "scenario 12"
     );
-    let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION).await.unwrap();
-    let next = format!("{PUBLICATION}?wait=20&since={}", update.cursor);
+    let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION_PATH).await.unwrap();
+    let next = format!("{PUBLICATION_PATH}?wait=20&since={}", update.cursor);
     if update.changed.contains_key("node/k1") {
         let update: Update<BlockEntry> = fixture.scheduler().get(&next).await.unwrap();
         assert_eq!(
@@ -121,20 +121,20 @@ async fn an_item_with_a_past_end_has_its_effect_once() {
 }
 
 /// Creates the body of a request to mark a node.
-fn mark_until(cause: &str, end: Timestamp) -> Value {
+fn mark_until_body(cause: &str, end: Timestamp) -> Value {
     json!({"action": "MARK_BLOCKLISTED", "cause": cause, "end_timestamp": end})
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_and_writes_agree_whether_an_item_has_ended() {
-    let mut fixture = Fixture::with(Settings {
+    let mut fixture = Fixture::with_settings(Settings {
         check_interval_ms: 600_000,
         ..Settings::default()
     })
     .await;
     let past = SystemClock.now().minus_ms(60_000);
     let (status, _) = fixture
-        .put_block("nodes/k1", &mark_until("disk", past))
+        .put_block("nodes/k1", &mark_until_body("disk", past))
         .await;
     assert_eq!(status, 201);
     // The item exists until the next check, for readers and for further requests.
@@ -142,12 +142,14 @@ async fn reads_and_writes_agree_whether_an_item_has_ended() {
     assert!(view.item.end.unwrap() > SystemClock.now());
     assert_eq!(
         fixture
-            .put_block("nodes/k1", &mark_until("disk", past))
+            .put_block("nodes/k1", &mark_until_body("disk", past))
             .await
             .0,
         200
     );
-    let (status, _) = fixture.refused("nodes/k1", &mark_until("net", past)).await;
+    let (status, _) = fixture
+        .expect_refusal("nodes/k1", &mark_until_body("net", past))
+        .await;
     assert_eq!(status, 409);
     fixture.unblock("nodes/k1").await;
 
@@ -156,7 +158,7 @@ async fn reads_and_writes_agree_whether_an_item_has_ended() {
         .await;
     for cause in ["disk", "net", "fan"] {
         let (status, _) = fixture
-            .put_block("nodes/k1", &mark_until(cause, past))
+            .put_block("nodes/k1", &mark_until_body(cause, past))
             .await;
         assert_eq!(
             status, 201,
@@ -172,12 +174,12 @@ async fn reads_and_writes_agree_whether_an_item_has_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_without_an_end_gets_the_default_duration() {
-    let fixture = Fixture::with(Settings {
+    let fixture = Fixture::with_settings(Settings {
         default_duration_ms: 5_000,
         ..Settings::default()
     })
     .await;
-    let item = fixture.put_item(&mark("k1")).await.1.item.unwrap();
+    let item = fixture.put_item(&default_item("k1")).await.1.item.unwrap();
     assert_eq!(item.end, Some(item.start.plus_ms(5_000)));
     let submitter = fixture.client("sam", Scope::Submitter);
     let view: BlockEntry = submitter.get("/v1/blocklist/items/NODE/k1").await.unwrap();
@@ -186,12 +188,12 @@ async fn an_item_without_an_end_gets_the_default_duration() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removal_is_remembered_for_the_configured_time() {
-    let fixture = Fixture::with(Settings {
+    let fixture = Fixture::with_settings(Settings {
         tombstone_ttl_ms: 200,
         ..Settings::default()
     })
     .await;
-    fixture.put_item(&permanent_mark("k1")).await;
+    fixture.put_item(&permanent_item("k1")).await;
     let _: Option<()> = fixture
         .operator()
         .delete("/v1/blocklist/items/node/k1")
@@ -199,7 +201,7 @@ async fn a_removal_is_remembered_for_the_configured_time() {
         .unwrap();
     let copy = BlockRequest {
         removal_no: Some(0),
-        ..permanent_mark("k1")
+        ..permanent_item("k1")
     };
     until("the copy is added as a new item", async || {
         (fixture.put_item(&copy).await.1.outcome == BlockOutcome::Added).then_some(())

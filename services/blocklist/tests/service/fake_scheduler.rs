@@ -69,12 +69,12 @@ pub fn node_entry(name: &str, ready: bool) -> (String, MachineEntry) {
 
 /// Creates the fact of a launch that failed because of the node.
 pub fn failed_launch(id: &str, node: &str) -> (String, FactEntry) {
-    attempt(id, node, What::Failed, Some("runtime_down"))
+    attempt_fact(id, node, What::Failed, Some("runtime_down"))
 }
 
 /// Creates the fact of a successful attempt.
-pub fn succeeded(id: &str, node: &str) -> (String, FactEntry) {
-    let (key, mut fact) = attempt(id, node, What::Worked, None);
+pub fn succeeded_attempt(id: &str, node: &str) -> (String, FactEntry) {
+    let (key, mut fact) = attempt_fact(id, node, What::Worked, None);
     let attempt = fact.attempt.as_mut().unwrap();
     attempt.cause = ExitCause::Success;
     attempt.ran = true;
@@ -82,7 +82,7 @@ pub fn succeeded(id: &str, node: &str) -> (String, FactEntry) {
 }
 
 /// Creates a fact about an attempt on a node.
-pub fn attempt(id: &str, node: &str, what: What, code: Option<&str>) -> (String, FactEntry) {
+pub fn attempt_fact(id: &str, node: &str, what: What, code: Option<&str>) -> (String, FactEntry) {
     let fact = FactEntry {
         node: NodeName::new(node).unwrap(),
         what,
@@ -102,7 +102,7 @@ pub fn attempt(id: &str, node: &str, what: What, code: Option<&str>) -> (String,
 }
 
 /// Creates the progress of an evacuation with these remaining allocations.
-pub fn evacuation(number: u64, total: u64, workers: &[&str]) -> ClearingEntry {
+pub fn evacuation_progress(number: u64, total: u64, workers: &[&str]) -> ClearingEntry {
     let remaining = u64::try_from(workers.len()).unwrap();
     ClearingEntry {
         number,

@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 
 use crate::fake_scheduler::FakeScheduler;
 
-pub const ITEMS: &str = "/v1/blocklist/items";
-pub const PUBLICATION: &str = "/v1/blocks/publication";
+pub const ITEMS_PATH: &str = "/v1/blocklist/items";
+pub const PUBLICATION_PATH: &str = "/v1/blocks/publication";
 
-pub const ROOT: &str = "/v1/blocklist";
+pub const ROOT_PATH: &str = "/v1/blocklist";
 
 pub struct Fixture {
     pub scheduler: FakeScheduler,
@@ -36,10 +36,10 @@ pub struct Fixture {
 
 impl Fixture {
     pub async fn new() -> Self {
-        Self::with(Settings::default()).await
+        Self::with_settings(Settings::default()).await
     }
 
-    pub async fn with(settings: Settings) -> Self {
+    pub async fn with_settings(settings: Settings) -> Self {
         install_crypto();
         let shared = &[Shared {
             name: "publication",
@@ -95,7 +95,7 @@ impl Fixture {
 
     /// Starts a service that knows this many ready nodes.
     pub async fn with_nodes(count: usize, settings: Settings) -> Self {
-        let fixture = Self::with(settings).await;
+        let fixture = Self::with_settings(settings).await;
         fixture.scheduler.publish_ready_nodes(count);
         fixture.wait_for_node(&format!("n{}", count - 1)).await;
         fixture
@@ -155,14 +155,14 @@ impl Fixture {
 
     /// Adds an item. Returns the status and the body of the response.
     pub async fn put_item(&self, item: &BlockRequest) -> (u16, BlockAnswer) {
-        let call = self.operator().call(Method::PUT, ITEMS).body(item);
+        let call = self.operator().call(Method::PUT, ITEMS_PATH).body(item);
         let response = call.answer::<BlockAnswer>().await.unwrap();
         (response.status.as_u16(), response.body)
     }
 
     /// Sends `PUT /nodes/{id}` or `/workers/{id}`. Returns the status and the body of the response.
     pub async fn put_block(&self, target: &str, body: &Value) -> (u16, BlockAnswer) {
-        let path = format!("{ROOT}/{target}");
+        let path = format!("{ROOT_PATH}/{target}");
         let call = self.operator().call(Method::PUT, path).body(body);
         let response = call.answer::<BlockAnswer>().await.unwrap();
         (response.status.as_u16(), response.body)
@@ -170,43 +170,43 @@ impl Fixture {
 
     /// Sends `PUT /nodes/{id}` or `/workers/{id}`. Returns the status and the pointers of its
     /// refusal.
-    pub async fn refused(&self, target: &str, body: &Value) -> (u16, Vec<String>) {
-        let path = format!("{ROOT}/{target}");
+    pub async fn expect_refusal(&self, target: &str, body: &Value) -> (u16, Vec<String>) {
+        let path = format!("{ROOT_PATH}/{target}");
         refusal(self.operator().put::<_, BlockAnswer>(&path, body).await)
     }
 
     pub async fn unblock(&self, target: &str) {
-        let path = format!("{ROOT}/{target}");
+        let path = format!("{ROOT_PATH}/{target}");
         let _: Option<()> = self.operator().delete(&path).await.unwrap();
     }
 
     pub async fn read_block(&self, target: &str) -> Result<BlockView, ClientError> {
-        self.viewer().get(&format!("{ROOT}/{target}")).await
+        self.viewer().get(&format!("{ROOT_PATH}/{target}")).await
     }
 
     pub async fn overview(&self) -> BlockOverview {
-        self.viewer().get(ROOT).await.unwrap()
+        self.viewer().get(ROOT_PATH).await.unwrap()
     }
 
     pub async fn changes(&self, after: u64) -> FeedChanges {
-        let path = format!("{ROOT}/changes?after={after}");
+        let path = format!("{ROOT_PATH}/changes?after={after}");
         self.viewer().get(&path).await.unwrap()
     }
 
     pub async fn evidence(&self, node: &str) -> Option<Evidence> {
-        let path = format!("{ROOT}/nodes/{node}/evidence");
+        let path = format!("{ROOT_PATH}/nodes/{node}/evidence");
         self.viewer().get(&path).await.ok()
     }
 
     pub async fn set_strategy(&self, name: &str, parameters: Value) -> StrategyView {
         let body = json!({ "name": name, "parameters": parameters });
-        let path = format!("{ROOT}/strategy");
+        let path = format!("{ROOT_PATH}/strategy");
         self.operator().put(&path, &body).await.unwrap()
     }
 
     /// Returns all published entries.
-    pub async fn published(&self) -> std::collections::BTreeMap<String, BlockEntry> {
-        let update: Update<BlockEntry> = self.scheduler().get(PUBLICATION).await.unwrap();
+    pub async fn published_entries(&self) -> std::collections::BTreeMap<String, BlockEntry> {
+        let update: Update<BlockEntry> = self.scheduler().get(PUBLICATION_PATH).await.unwrap();
         update.changed
     }
 
@@ -218,18 +218,23 @@ impl Fixture {
         condition: impl Fn(&BlockEntry) -> bool,
     ) -> BlockEntry {
         until(description, async || {
-            self.published().await.remove(key).filter(&condition)
+            self.published_entries()
+                .await
+                .remove(key)
+                .filter(&condition)
         })
         .await
     }
 
     pub async fn show(&self, node: &str) -> Result<BlockEntry, ClientError> {
-        self.viewer().get(&format!("{ITEMS}/node/{node}")).await
+        self.viewer()
+            .get(&format!("{ITEMS_PATH}/node/{node}"))
+            .await
     }
 }
 
 /// Creates a request to mark a node for the default duration.
-pub fn mark(node: &str) -> BlockRequest {
+pub fn default_item(node: &str) -> BlockRequest {
     BlockRequest {
         kind: BlockKind::Node,
         identifier: node.to_owned(),
@@ -245,10 +250,10 @@ pub fn mark(node: &str) -> BlockRequest {
 }
 
 /// Creates a request to mark a node permanently.
-pub fn permanent_mark(node: &str) -> BlockRequest {
+pub fn permanent_item(node: &str) -> BlockRequest {
     BlockRequest {
         permanent: true,
-        ..mark(node)
+        ..default_item(node)
     }
 }
 

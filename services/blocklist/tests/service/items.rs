@@ -6,12 +6,12 @@ use hayward_blocklist_api::{
 };
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, ITEMS, mark, permanent_mark, refusal};
+use crate::fixture::{Fixture, ITEMS_PATH, default_item, permanent_item, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_request_has_its_outcome() {
+async fn a_put_is_added_unchanged_upgraded_or_merged() {
     let fixture = Fixture::new().await;
-    let (status, first) = fixture.put_item(&permanent_mark("k1")).await;
+    let (status, first) = fixture.put_item(&permanent_item("k1")).await;
     assert_eq!(
         (status, first.outcome),
         (201, BlockOutcome::Added),
@@ -22,13 +22,13 @@ async fn each_request_has_its_outcome() {
     assert_eq!(item.sources, ["manual:ann".to_owned()].into());
 
     let revision = fixture.revision();
-    let (status, same) = fixture.put_item(&permanent_mark("k1")).await;
+    let (status, same) = fixture.put_item(&permanent_item("k1")).await;
     assert_eq!(
         (status, same.outcome),
         (200, BlockOutcome::None),
         "scenario 2"
     );
-    let (_, earlier) = fixture.put_item(&mark("k1")).await;
+    let (_, earlier) = fixture.put_item(&default_item("k1")).await;
     assert_eq!(
         earlier.outcome,
         BlockOutcome::None,
@@ -44,7 +44,7 @@ async fn each_request_has_its_outcome() {
         action: BlockAction::Evacuate,
         cause: "ECC errors".into(),
         duration_ms: Some(1000),
-        ..mark("k1")
+        ..default_item("k1")
     };
     let (status, upgraded) = fixture.put_item(&evacuate).await;
     assert_eq!(
@@ -60,7 +60,7 @@ async fn each_request_has_its_outcome() {
     let (_, merged) = fixture
         .put_item(&BlockRequest {
             cause: "net".into(),
-            ..mark("k1")
+            ..default_item("k1")
         })
         .await;
     assert_eq!(merged.outcome, BlockOutcome::Merged, "scenario 7");
@@ -74,12 +74,18 @@ async fn each_request_has_its_outcome() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_faults_of_a_batch_are_reported_at_once() {
     let fixture = Fixture::new().await;
-    let put =
-        async |body: Value| refusal(fixture.operator().put::<_, BlockAnswer>(ITEMS, &body).await);
+    let put_body = async |body: Value| {
+        refusal(
+            fixture
+                .operator()
+                .put::<_, BlockAnswer>(ITEMS_PATH, &body)
+                .await,
+        )
+    };
     let valid = json!({
         "type": "NODE", "identifier": "k1", "action": "MARK_BLOCKLISTED", "cause": "disk"
     });
-    let with = |changes: Value| {
+    let with_changes = |changes: Value| {
         let mut body = valid.clone();
         body.as_object_mut()
             .unwrap()
@@ -88,7 +94,7 @@ async fn all_faults_of_a_batch_are_reported_at_once() {
     };
     let end = "2026-11-21T10:42:00Z";
     // Changed fields, and pointers of the faults.
-    let table = [
+    let cases = [
         (json!({ "type": "RACK" }), vec!["/type"]),
         (json!({ "identifier": "" }), vec!["/identifier"]),
         (json!({ "identifier": "../k1" }), vec!["/identifier"]),
@@ -106,19 +112,24 @@ async fn all_faults_of_a_batch_are_reported_at_once() {
             vec!["/type", "/identifier", "/action", "/cause"],
         ),
     ];
-    for (changes, pointers) in table {
+    for (changes, pointers) in cases {
         assert_eq!(
-            put(with(changes.clone())).await,
+            put_body(with_changes(changes.clone())).await,
             (422, pointers.iter().map(ToString::to_string).collect()),
             "{changes}"
         );
     }
     assert_eq!(
-        put(with(json!({ "allow": 1 }))).await,
+        put_body(with_changes(json!({ "allow": 1 }))).await,
         (422, vec!["/allow".to_owned()])
     );
-    assert_eq!(put(with(json!({ "duration_ms": "x" }))).await.0, 422);
-    let list: BlockList = fixture.viewer().get(ITEMS).await.unwrap();
+    assert_eq!(
+        put_body(with_changes(json!({ "duration_ms": "x" })))
+            .await
+            .0,
+        422
+    );
+    let list: BlockList = fixture.viewer().get(ITEMS_PATH).await.unwrap();
     assert!(list.items.is_empty(), "no item was added");
 }
 
@@ -131,16 +142,27 @@ async fn only_operators_may_write() {
         (fixture.anonymous_client(), 401),
     ] {
         assert_eq!(
-            refusal(client.put::<_, BlockAnswer>(ITEMS, &mark("k1")).await).0,
+            refusal(
+                client
+                    .put::<_, BlockAnswer>(ITEMS_PATH, &default_item("k1"))
+                    .await
+            )
+            .0,
             status
         );
         let removal = client
-            .delete::<Option<()>>(&format!("{ITEMS}/node/k1"))
+            .delete::<Option<()>>(&format!("{ITEMS_PATH}/node/k1"))
             .await;
         assert_eq!(refusal(removal).0, status);
     }
     assert_eq!(
-        refusal(fixture.anonymous_client().get::<BlockList>(ITEMS).await).0,
+        refusal(
+            fixture
+                .anonymous_client()
+                .get::<BlockList>(ITEMS_PATH)
+                .await
+        )
+        .0,
         401
     );
 }
@@ -148,17 +170,17 @@ async fn only_operators_may_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_item_is_not_restored_by_a_crash_or_an_older_copy() {
     let mut fixture = Fixture::new().await;
-    fixture.put_item(&permanent_mark("k3")).await;
+    fixture.put_item(&permanent_item("k3")).await;
     let copy = BlockRequest {
         removal_no: Some(0),
-        ..permanent_mark("k3")
+        ..permanent_item("k3")
     };
     assert_eq!(
         fixture.put_item(&copy).await.1.reason,
         None,
         "the copy is not stale yet"
     );
-    let path = format!("{ITEMS}/node/k3");
+    let path = format!("{ITEMS_PATH}/node/k3");
     let _: Option<()> = fixture
         .operator()
         .delete(&format!("{path}?reason=new%20disk"))
@@ -178,7 +200,7 @@ async fn a_removed_item_is_not_restored_by_a_crash_or_an_older_copy() {
         "scenario 19"
     );
     assert_eq!(stale.reason.as_deref(), Some("STALE_COPY"));
-    let (status, fresh) = fixture.put_item(&permanent_mark("k3")).await;
+    let (status, fresh) = fixture.put_item(&permanent_item("k3")).await;
     assert_eq!(
         (status, fresh.item.unwrap().removal_no),
         (201, 1),
@@ -203,17 +225,17 @@ async fn a_removed_item_is_not_restored_by_a_crash_or_an_older_copy() {
 async fn assert_pages_of_two(fixture: &Fixture) {
     let page: BlockList = fixture
         .viewer()
-        .get(&format!("{ITEMS}?limit=2"))
+        .get(&format!("{ITEMS_PATH}?limit=2"))
         .await
         .unwrap();
     assert_eq!(page.items.len(), 2);
-    let next = format!("{ITEMS}?limit=2&cursor={}", page.next_cursor.unwrap());
+    let next = format!("{ITEMS_PATH}?limit=2&cursor={}", page.next_cursor.unwrap());
     let page: BlockList = fixture.viewer().get(&next).await.unwrap();
     assert_eq!(page.items[0].key(), "worker/alc_1");
     assert_eq!(page.next_cursor, None);
     let invalid_type = fixture
         .viewer()
-        .get::<BlockList>(&format!("{ITEMS}/rack/k1"))
+        .get::<BlockList>(&format!("{ITEMS_PATH}/rack/k1"))
         .await;
     assert_eq!(refusal(invalid_type), (400, vec!["/path/type".to_owned()]));
 }
@@ -221,23 +243,23 @@ async fn assert_pages_of_two(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_atomic_and_has_one_result_per_key() {
     let fixture = Fixture::new().await;
-    fixture.put_item(&permanent_mark("k1")).await;
+    fixture.put_item(&permanent_item("k1")).await;
     let worker = BlockRequest {
         kind: BlockKind::Worker,
         identifier: "alc_1".into(),
-        ..permanent_mark("unused")
+        ..permanent_item("unused")
     };
     let evacuate = BlockRequest {
         action: BlockAction::Evacuate,
-        ..permanent_mark("k2")
+        ..permanent_item("k2")
     };
-    let items = vec![permanent_mark("k1"), permanent_mark("k2"), evacuate, worker];
+    let items = vec![permanent_item("k1"), permanent_item("k2"), evacuate, worker];
     let batch = BlockBatch {
         items: items.clone(),
         source: None,
     };
     let operator = fixture.operator();
-    let batch_result: BlockBatchAnswer = operator.post(ITEMS, &batch, None).await.unwrap();
+    let batch_result: BlockBatchAnswer = operator.post(ITEMS_PATH, &batch, None).await.unwrap();
     let outcomes: Vec<String> = batch_result
         .results
         .iter()
@@ -255,14 +277,14 @@ async fn a_batch_is_atomic_and_has_one_result_per_key() {
     );
 
     let mut items = items;
-    items.insert(1, mark(""));
-    items.push(mark("k9"));
+    items.insert(1, default_item(""));
+    items.push(default_item("k9"));
     let invalid = BlockBatch {
         items,
         source: None,
     };
     let refused = operator
-        .post::<_, BlockBatchAnswer>(ITEMS, &invalid, None)
+        .post::<_, BlockBatchAnswer>(ITEMS_PATH, &invalid, None)
         .await;
     assert_eq!(
         refusal(refused),
@@ -281,14 +303,17 @@ async fn a_repeated_key_has_one_merged_result() {
     let fixture = Fixture::new().await;
     let evacuate = BlockRequest {
         action: BlockAction::Evacuate,
-        ..permanent_mark("k1")
+        ..permanent_item("k1")
     };
     let batch = BlockBatch {
-        items: vec![permanent_mark("k1"), permanent_mark("k2"), evacuate],
+        items: vec![permanent_item("k1"), permanent_item("k2"), evacuate],
         source: None,
     };
-    let batch_result: BlockBatchAnswer =
-        fixture.operator().post(ITEMS, &batch, None).await.unwrap();
+    let batch_result: BlockBatchAnswer = fixture
+        .operator()
+        .post(ITEMS_PATH, &batch, None)
+        .await
+        .unwrap();
     assert_eq!(
         (batch_result.added, batch_result.upgraded),
         (2, 0),

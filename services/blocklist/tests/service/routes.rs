@@ -11,9 +11,9 @@ use hayward_blocklist_api::{
 };
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, ROOT, refusal};
+use crate::fixture::{Fixture, ROOT_PATH, refusal};
 
-fn mark() -> Value {
+fn mark_body() -> Value {
     json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": 60_000 })
 }
 
@@ -23,7 +23,7 @@ async fn all_faults_of_a_request_are_reported_at_once() {
     let body = json!({
         "action": "destroy", "cause": " ", "duration_ms": -1, "scope": "RACK:1", "permanent": true,
     });
-    let (status, pointers) = fixture.refused("nodes/-x", &body).await;
+    let (status, pointers) = fixture.expect_refusal("nodes/-x", &body).await;
     assert_eq!(status, 422);
     for expected in [
         "/path/id",
@@ -42,11 +42,11 @@ async fn all_faults_of_a_request_are_reported_at_once() {
     let with_fraction =
         json!({ "action": "MARK_BLOCKLISTED", "cause": "hot", "duration_ms": 60_000.0 });
     assert_eq!(fixture.put_block("nodes/k2", &with_fraction).await.0, 201);
-    let mut graceful = mark();
+    let mut graceful = mark_body();
     graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
     let pointers = vec!["/evacuation".to_owned()];
     assert_eq!(
-        fixture.refused("nodes/k1", &graceful).await,
+        fixture.expect_refusal("nodes/k1", &graceful).await,
         (422, pointers),
         "a mark has no evacuation"
     );
@@ -68,11 +68,14 @@ async fn all_faults_of_a_request_are_reported_at_once() {
 async fn an_unknown_node_is_refused_once_the_nodes_are_known() {
     let mut fixture = Fixture::with_nodes(3, Settings::default()).await;
     let pointers = vec!["/path/id".to_owned()];
-    assert_eq!(fixture.refused("nodes/n77", &mark()).await, (422, pointers));
+    assert_eq!(
+        fixture.expect_refusal("nodes/n77", &mark_body()).await,
+        (422, pointers)
+    );
     let batch = json!({ "items": [{
         "type": "NODE", "identifier": "n77", "action": "mark", "cause": "x"
     }] });
-    let path = format!("{ROOT}/items");
+    let path = format!("{ROOT_PATH}/items");
     let result = fixture
         .operator()
         .post::<_, BlockBatchAnswer>(&path, &batch, None)
@@ -82,7 +85,7 @@ async fn an_unknown_node_is_refused_once_the_nodes_are_known() {
         (422, vec!["/items/0/identifier".to_owned()])
     );
     assert_eq!(
-        fixture.put_block("workers/alc_9", &mark()).await.0,
+        fixture.put_block("workers/alc_9", &mark_body()).await.0,
         201,
         "workers are not checked"
     );
@@ -90,22 +93,22 @@ async fn an_unknown_node_is_refused_once_the_nodes_are_known() {
     fixture.scheduler.machines.remove("n2");
     fixture.crash_and_restart().await;
     fixture.wait_for_node("n1").await;
-    assert_eq!(fixture.put_block("nodes/n2", &mark()).await.0, 201);
+    assert_eq!(fixture.put_block("nodes/n2", &mark_body()).await.0, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removal_honours_if_match() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &mark()).await;
+    fixture.put_block("nodes/k1", &mark_body()).await;
     let operator = fixture.operator();
-    let path = format!("{ROOT}/nodes/k1");
+    let path = format!("{ROOT_PATH}/nodes/k1");
     let response = operator
         .call(Method::GET, path.as_str())
         .answer::<BlockView>()
         .await
         .unwrap();
     let tag = response.headers[ETAG].to_str().unwrap().to_owned();
-    let mut longer = mark();
+    let mut longer = mark_body();
     longer["duration_ms"] = json!(90_000);
     longer["allow_merge"] = json!(true);
     fixture.put_block("nodes/k1", &longer).await;
@@ -130,21 +133,21 @@ async fn a_removal_honours_if_match() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overview_applies_filters() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &mark()).await;
+    fixture.put_block("nodes/k1", &mark_body()).await;
     let evacuate = json!({ "action": "evacuate", "cause": "x", "scope": "JOB:job_1" });
     fixture.put_block("nodes/k2", &evacuate).await;
-    fixture.put_block("workers/alc_1", &mark()).await;
-    let count = async |query: &str| {
-        let path = format!("{ROOT}?{query}");
+    fixture.put_block("workers/alc_1", &mark_body()).await;
+    let count_blocks = async |query: &str| {
+        let path = format!("{ROOT_PATH}?{query}");
         let overview: BlockOverview = fixture.viewer().get(&path).await.unwrap();
         (overview.nodes.len(), overview.workers.len())
     };
-    assert_eq!(count("").await, (2, 1));
-    assert_eq!(count("type=NODE").await, (2, 0));
-    assert_eq!(count("action=MARK_BLOCKED").await, (1, 1));
-    assert_eq!(count("scope=CLUSTER").await, (1, 1));
-    assert_eq!(count("scope=JOB:job_1").await, (1, 0));
-    let invalid = format!("{ROOT}?type=RACK&action=x&scope=y&include=z");
+    assert_eq!(count_blocks("").await, (2, 1));
+    assert_eq!(count_blocks("type=NODE").await, (2, 0));
+    assert_eq!(count_blocks("action=MARK_BLOCKED").await, (1, 1));
+    assert_eq!(count_blocks("scope=CLUSTER").await, (1, 1));
+    assert_eq!(count_blocks("scope=JOB:job_1").await, (1, 0));
+    let invalid = format!("{ROOT_PATH}?type=RACK&action=x&scope=y&include=z");
     let (status, pointers) = refusal(fixture.viewer().get::<BlockOverview>(&invalid).await);
     assert_eq!((status, pointers.len()), (400, 4));
 }
@@ -155,7 +158,7 @@ async fn the_changes_after_a_version_lead_to_the_current_list() {
     let start: BlockOverview = fixture.overview().await;
     for round in 0..3 {
         for node in ["k1", "k2", "k3"] {
-            let mut body = mark();
+            let mut body = mark_body();
             body["duration_ms"] = json!(60_000 + round);
             body["allow_merge"] = json!(true);
             fixture.put_block(&format!("nodes/{node}"), &body).await;
@@ -173,8 +176,8 @@ async fn the_changes_after_a_version_lead_to_the_current_list() {
             _ => drop(copy.remove(&change.item.key())),
         }
     }
-    assert_eq!(copy, fixture.published().await);
-    let future = format!("{ROOT}/changes?after=1000000");
+    assert_eq!(copy, fixture.published_entries().await);
+    let future = format!("{ROOT_PATH}/changes?after=1000000");
     assert_eq!(
         refusal(fixture.viewer().get::<FeedChanges>(&future).await).0,
         410,
@@ -183,10 +186,10 @@ async fn the_changes_after_a_version_lead_to_the_current_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invalid_strategy_leaves_the_old_one() {
+async fn an_invalid_strategy_leaves_the_previous_one() {
     let fixture = Fixture::new().await;
     fixture.set_strategy("flapping", json!({ "n": 9 })).await;
-    let path = format!("{ROOT}/strategy");
+    let path = format!("{ROOT_PATH}/strategy");
     let set_strategy = async |body: Value| {
         refusal(
             fixture
@@ -214,7 +217,7 @@ async fn each_route_admits_only_its_callers() {
     let item = json!({ "type": "NODE", "identifier": "k1", "action": "mark", "cause": "x" });
     let post = async |client: hayward_service::Client, source: Option<&str>| {
         let body = json!({ "items": [item], "source": source });
-        let path = format!("{ROOT}/items");
+        let path = format!("{ROOT_PATH}/items");
         let result = client.post::<_, BlockBatchAnswer>(&path, &body, None).await;
         result
             .err()
@@ -244,7 +247,7 @@ async fn each_route_admits_only_its_callers() {
         "job_id": "job_1", "cause": "x", "locations": [{ "node": "n1" }],
         "timestamp": "2026-11-21T10:42:00Z",
     });
-    let path = format!("{ROOT}/failures");
+    let path = format!("{ROOT_PATH}/failures");
     let report = async |client: hayward_service::Client, body: &Value| {
         client.post::<_, FailureAnswer>(&path, body, None).await
     };
@@ -256,7 +259,7 @@ async fn each_route_admits_only_its_callers() {
     let (status, pointers) = refusal(report(fixture.owner(), &invalid).await);
     assert_eq!((status, pointers.len()), (422, 5), "{pointers:?}");
     let strategy = json!({ "name": "none" });
-    let path = format!("{ROOT}/strategy");
+    let path = format!("{ROOT_PATH}/strategy");
     let refused = fixture
         .owner()
         .put::<_, StrategyView>(&path, &strategy)

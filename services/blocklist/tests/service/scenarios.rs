@@ -1,23 +1,23 @@
 //! Scenarios of the blocklist specification. Effects on allocations are tested in rm-scheduler,
 //! which follows the publication.
 
-#[path = "scenarios/adds.rs"]
-mod adds;
-#[path = "scenarios/effects.rs"]
-mod effects;
+#[path = "scenarios/additions.rs"]
+mod additions;
+#[path = "scenarios/expiry.rs"]
+mod expiry;
 #[path = "scenarios/owners.rs"]
 mod owners;
 #[path = "scenarios/strategies.rs"]
 mod strategies;
-#[path = "scenarios/time.rs"]
-mod time;
+#[path = "scenarios/workers_and_evacuations.rs"]
+mod workers_and_evacuations;
 
 use hayward_blocklist_api::{BlockBatchAnswer, EffectiveBlock};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, ROOT};
+use crate::fixture::{Fixture, ROOT_PATH};
 
-fn mark(duration_ms: u64) -> Value {
+fn mark_body(duration_ms: u64) -> Value {
     json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": duration_ms })
 }
 
@@ -26,23 +26,23 @@ fn with_merge(mut body: Value) -> Value {
     body
 }
 
-fn evacuate() -> Value {
+fn evacuate_body() -> Value {
     json!({
         "action": "MARK_BLOCKED_AND_EVACUATE_TASKS", "cause": "ECC errors", "duration_ms": 600_000
     })
 }
 
 async fn effective_block(fixture: &Fixture, worker: &str) -> EffectiveBlock {
-    let path = format!("{ROOT}/workers/{worker}?effective=true");
+    let path = format!("{ROOT_PATH}/workers/{worker}?effective=true");
     fixture.viewer().get(&path).await.unwrap()
 }
 
 async fn add_as_owner(fixture: &Fixture, source: &str, item: Value) -> BlockBatchAnswer {
     let body = json!({ "items": [item], "source": source });
-    let path = format!("{ROOT}/items");
+    let path = format!("{ROOT_PATH}/items");
     fixture.owner().post(&path, &body, None).await.unwrap()
 }
 
-fn item(node: &str) -> Value {
+fn item_body(node: &str) -> Value {
     json!({ "type": "NODE", "identifier": node, "action": "mark", "cause": "io wait" })
 }

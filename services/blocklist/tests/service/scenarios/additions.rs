@@ -4,23 +4,23 @@ use hayward_blocklist_api::{BlockAction, BlockOutcome, ChangeKind, EvacuationPol
 use hayward_testkit::until;
 use serde_json::json;
 
-use super::{evacuate, mark, with_merge};
-use crate::fake_scheduler::evacuation;
+use super::{evacuate_body, mark_body, with_merge};
+use crate::fake_scheduler::evacuation_progress;
 use crate::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_node_is_marked() {
     let fixture = Fixture::new().await;
-    let (status, result) = fixture.put_block("nodes/k1", &mark(60_000)).await;
+    let (status, result) = fixture.put_block("nodes/k1", &mark_body(60_000)).await;
     assert_eq!((status, result.outcome), (201, BlockOutcome::Added));
-    let entry = fixture.published().await.remove("node/k1").unwrap();
+    let entry = fixture.published_entries().await.remove("node/k1").unwrap();
     assert_eq!(entry, result.item.unwrap());
     assert!(!entry.automatic && !entry.canary && entry.job.is_none());
     let view = fixture.read_block("nodes/k1").await.unwrap();
     assert!(view.left_ms.unwrap() <= 60_000 && view.in_force.is_none());
     fixture
         .scheduler
-        .publish_evacuation("node/k1", &evacuation(0, 0, &[]));
+        .publish_evacuation("node/k1", &evacuation_progress(0, 0, &[]));
     let view = until("the item is in force", async || {
         fixture.read_block("nodes/k1").await.ok()?.in_force
     })
@@ -31,9 +31,9 @@ async fn a_new_node_is_marked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_put_changes_nothing() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &mark(60_000)).await;
+    fixture.put_block("nodes/k1", &mark_body(60_000)).await;
     let revision = fixture.revision();
-    let (status, result) = fixture.put_block("nodes/k1", &mark(60_000)).await;
+    let (status, result) = fixture.put_block("nodes/k1", &mark_body(60_000)).await;
     assert_eq!((status, result.outcome), (200, BlockOutcome::None));
     assert_eq!(fixture.revision(), revision, "BL-2");
     assert!(fixture.changes(revision).await.changes.is_empty());
@@ -42,9 +42,13 @@ async fn a_repeated_put_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_different_end_without_merge_is_a_conflict() {
     let fixture = Fixture::new().await;
-    let (_, first) = fixture.put_block("nodes/k1", &mark(60_000)).await;
-    for body in [mark(90_000), mark(30_000), evacuate()] {
-        assert_eq!(fixture.refused("nodes/k1", &body).await.0, 409, "{body}");
+    let (_, first) = fixture.put_block("nodes/k1", &mark_body(60_000)).await;
+    for body in [mark_body(90_000), mark_body(30_000), evacuate_body()] {
+        assert_eq!(
+            fixture.expect_refusal("nodes/k1", &body).await.0,
+            409,
+            "{body}"
+        );
     }
     assert_eq!(
         fixture.read_block("nodes/k1").await.unwrap().item,
@@ -55,9 +59,9 @@ async fn a_different_end_without_merge_is_a_conflict() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_later_end_merges_and_is_published() {
     let fixture = Fixture::new().await;
-    let (_, first) = fixture.put_block("nodes/k1", &mark(60_000)).await;
+    let (_, first) = fixture.put_block("nodes/k1", &mark_body(60_000)).await;
     let (status, result) = fixture
-        .put_block("nodes/k1", &with_merge(mark(90_000)))
+        .put_block("nodes/k1", &with_merge(mark_body(90_000)))
         .await;
     assert_eq!((status, result.outcome), (202, BlockOutcome::Merged));
     assert!(result.item.unwrap().end > first.item.unwrap().end);
@@ -68,9 +72,9 @@ async fn a_later_end_merges_and_is_published() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_earlier_end_changes_nothing() {
     let fixture = Fixture::new().await;
-    let (_, first) = fixture.put_block("nodes/k1", &mark(60_000)).await;
+    let (_, first) = fixture.put_block("nodes/k1", &mark_body(60_000)).await;
     let (status, result) = fixture
-        .put_block("nodes/k1", &with_merge(mark(30_000)))
+        .put_block("nodes/k1", &with_merge(mark_body(30_000)))
         .await;
     assert_eq!((status, result.outcome), (200, BlockOutcome::None));
     assert_eq!(result.item, first.item);
@@ -79,10 +83,12 @@ async fn an_earlier_end_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evacuation_upgrades_a_mark_at_once() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &mark(60_000)).await;
-    let (status, result) = fixture.put_block("nodes/k1", &with_merge(evacuate())).await;
+    fixture.put_block("nodes/k1", &mark_body(60_000)).await;
+    let (status, result) = fixture
+        .put_block("nodes/k1", &with_merge(evacuate_body()))
+        .await;
     assert_eq!((status, result.outcome), (202, BlockOutcome::Upgraded));
-    let entry = fixture.published().await.remove("node/k1").unwrap();
+    let entry = fixture.published_entries().await.remove("node/k1").unwrap();
     assert_eq!(entry.action, BlockAction::Evacuate);
     assert_eq!(entry.evacuation, EvacuationPolicy::Immediate);
     assert_eq!(entry.cause, "ECC errors, disk slow");
@@ -91,11 +97,13 @@ async fn an_evacuation_upgrades_a_mark_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_does_not_weaken_an_evacuation() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &evacuate()).await;
-    let mut same = with_merge(mark(1));
+    fixture.put_block("nodes/k1", &evacuate_body()).await;
+    let mut same = with_merge(mark_body(1));
     same["cause"] = json!("ECC errors");
     assert_eq!(fixture.put_block("nodes/k1", &same).await.0, 200);
-    let (status, result) = fixture.put_block("nodes/k1", &with_merge(mark(1))).await;
+    let (status, result) = fixture
+        .put_block("nodes/k1", &with_merge(mark_body(1)))
+        .await;
     assert_eq!(
         (status, result.outcome),
         (202, BlockOutcome::Merged),
@@ -107,14 +115,16 @@ async fn a_mark_does_not_weaken_an_evacuation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_keeps_the_later_end() {
     let fixture = Fixture::new().await;
-    let (_, marked) = fixture.put_block("nodes/k9", &mark(14_400_000)).await;
+    let (_, marked) = fixture.put_block("nodes/k9", &mark_body(14_400_000)).await;
     let end = marked.item.unwrap().end;
-    let (status, upgraded) = fixture.put_block("nodes/k9", &with_merge(evacuate())).await;
+    let (status, upgraded) = fixture
+        .put_block("nodes/k9", &with_merge(evacuate_body()))
+        .await;
     assert_eq!((status, upgraded.outcome), (202, BlockOutcome::Upgraded));
     assert_eq!(upgraded.item.unwrap().end, end);
     fixture
         .scheduler
-        .publish_evacuation("node/k9", &evacuation(0, 3, &[]));
+        .publish_evacuation("node/k9", &evacuation_progress(0, 3, &[]));
     let view = until("the evacuation is complete", async || {
         let view = fixture.read_block("nodes/k9").await.ok()?;
         view.progress

@@ -5,14 +5,14 @@ use hayward_blocklist_api::{BlockOutcome, ChangeKind, ChangeReason, FeedChanges}
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use serde_json::json;
 
-use super::{add_as_owner, mark};
-use crate::fixture::{Fixture, ROOT, refusal};
+use super::{add_as_owner, mark_body};
+use crate::fixture::{Fixture, ROOT_PATH, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_unblocks_once() {
+async fn an_item_is_unblocked_once_at_its_end() {
     let fixture = Fixture::new().await;
-    let (_, added) = fixture.put_block("nodes/k1", &mark(300)).await;
-    let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
+    let (_, added) = fixture.put_block("nodes/k1", &mark_body(300)).await;
+    let path = format!("{ROOT_PATH}/changes?after={}&wait_ms=20000", added.revision);
     let feed: FeedChanges = fixture.viewer().get(&path).await.unwrap();
     let kinds: Vec<_> = feed
         .changes
@@ -24,7 +24,7 @@ async fn an_end_unblocks_once() {
         [(ChangeKind::Unblocked, Some(ChangeReason::Expired))],
         "an end is published once (BL-8)"
     );
-    assert!(fixture.published().await.is_empty());
+    assert!(fixture.published_entries().await.is_empty());
     assert!(fixture.overview().await.nodes.is_empty());
     assert_eq!(refusal(fixture.read_block("nodes/k1").await).0, 404);
 }
@@ -36,29 +36,29 @@ async fn a_past_end_has_its_effect_once() {
     let body = json!({ "action": "MARK_BLOCKLISTED", "cause": "late", "end_timestamp": end });
     let (status, added) = fixture.put_block("nodes/k1", &body).await;
     assert_eq!((status, added.outcome), (201, BlockOutcome::Added));
-    let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
+    let path = format!("{ROOT_PATH}/changes?after={}&wait_ms=20000", added.revision);
     let feed: FeedChanges = fixture.viewer().get(&path).await.unwrap();
     assert_eq!(feed.changes[0].reason, Some(ChangeReason::Expired));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_names_at_most_one_time_and_permanent_must_be_explicit() {
-    let fixture = Fixture::with(Settings {
+    let fixture = Fixture::with_settings(Settings {
         default_duration_ms: 5_000,
         ..Settings::default()
     })
     .await;
-    let mut both = mark(1);
-    both["end_timestamp"] = json!(SystemClock.now());
+    let mut with_two_ends = mark_body(1);
+    with_two_ends["end_timestamp"] = json!(SystemClock.now());
     assert_eq!(
-        fixture.refused("nodes/k1", &both).await.0,
+        fixture.expect_refusal("nodes/k1", &with_two_ends).await.0,
         422,
         "scenario 24"
     );
     let negative = json!({ "action": "MARK_BLOCKLISTED", "cause": "x", "duration_ms": -1 });
     let pointers = vec!["/duration_ms".to_owned()];
     assert_eq!(
-        fixture.refused("nodes/k1", &negative).await,
+        fixture.expect_refusal("nodes/k1", &negative).await,
         (422, pointers)
     );
     let without_end = json!({ "action": "MARK_BLOCKLISTED", "cause": "x" });
@@ -94,9 +94,9 @@ async fn a_zero_duration_does_nothing_for_a_strategy_and_has_one_effect_for_an_o
         revision,
         "an unchanged item is not written (BL-2)"
     );
-    let (status, added) = fixture.put_block("nodes/k1", &mark(0)).await;
+    let (status, added) = fixture.put_block("nodes/k1", &mark_body(0)).await;
     assert_eq!((status, added.outcome), (201, BlockOutcome::Added));
-    let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
+    let path = format!("{ROOT_PATH}/changes?after={}&wait_ms=20000", added.revision);
     let feed: FeedChanges = fixture.viewer().get(&path).await.unwrap();
     assert_eq!(feed.changes[0].reason, Some(ChangeReason::Expired));
 }

@@ -5,17 +5,17 @@ use hayward_blocklist_api::{BlockAnswer, BlockOverview, ChangeReason, StrategyVi
 use hayward_testkit::until;
 use serde_json::json;
 
-use super::{add_as_owner, evacuate, mark};
+use super::{add_as_owner, evacuate_body, mark_body};
 use crate::fake_scheduler::node_entry;
-use crate::fixture::{Fixture, ROOT, refusal};
+use crate::fixture::{Fixture, ROOT_PATH, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_reads_the_list_once_and_then_its_changes() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &mark(60_000)).await;
-    fixture.put_block("nodes/k2", &evacuate()).await;
+    fixture.put_block("nodes/k1", &mark_body(60_000)).await;
+    fixture.put_block("nodes/k2", &evacuate_body()).await;
     let owner = fixture.owner();
-    let overview: BlockOverview = owner.get(ROOT).await.unwrap();
+    let overview: BlockOverview = owner.get(ROOT_PATH).await.unwrap();
     assert_eq!(overview.nodes.len(), 2, "scenario 13");
     assert!(
         fixture.changes(overview.version).await.changes.is_empty(),
@@ -23,7 +23,7 @@ async fn an_owner_reads_the_list_once_and_then_its_changes() {
     );
     // The owner is offline for a while, and then requests the changes that it missed.
     drop(owner);
-    fixture.put_block("nodes/k3", &mark(60_000)).await;
+    fixture.put_block("nodes/k3", &mark_body(60_000)).await;
     let missed = fixture.changes(overview.version).await;
     let names: Vec<_> = missed
         .changes
@@ -37,7 +37,7 @@ async fn an_owner_reads_the_list_once_and_then_its_changes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stale_copy_restores_nothing_and_a_new_item_is_added() {
     let fixture = Fixture::new().await;
-    let (_, first) = fixture.put_block("nodes/k3", &mark(60_000)).await;
+    let (_, first) = fixture.put_block("nodes/k3", &mark_body(60_000)).await;
     assert_eq!(first.item.unwrap().removal_no, 0);
     fixture.unblock("nodes/k3").await;
     let copy = json!({
@@ -48,7 +48,7 @@ async fn a_stale_copy_restores_nothing_and_a_new_item_is_added() {
     assert_eq!((stale.stale, stale.added), (1, 0), "scenario 19");
     assert_eq!(stale.results[0].reason.as_deref(), Some("STALE_COPY"));
     assert_eq!(refusal(fixture.read_block("nodes/k3").await).0, 404, "BL-6");
-    let (status, fresh) = fixture.put_block("nodes/k3", &mark(60_000)).await;
+    let (status, fresh) = fixture.put_block("nodes/k3", &mark_body(60_000)).await;
     assert_eq!(
         (status, fresh.item.unwrap().removal_no),
         (201, 1),
@@ -59,16 +59,16 @@ async fn a_stale_copy_restores_nothing_and_a_new_item_is_added() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_loses_nothing() {
     let mut fixture = Fixture::new().await;
-    let mut graceful = evacuate();
+    let mut graceful = evacuate_body();
     graceful["evacuation"] = json!({ "policy": "GRACEFUL", "grace_ms": 90_000 });
     graceful["scope"] = json!("JOB:job_1");
     fixture.put_block("nodes/k1", &graceful).await;
-    fixture.put_block("nodes/k2", &mark(60_000)).await;
+    fixture.put_block("nodes/k2", &mark_body(60_000)).await;
     fixture.unblock("nodes/k2").await;
     fixture.set_strategy("flapping", json!({ "n": 7 })).await;
-    let (before, overview) = (fixture.published().await, fixture.overview().await);
+    let (before, overview) = (fixture.published_entries().await, fixture.overview().await);
     fixture.crash_and_restart().await;
-    assert_eq!(fixture.published().await, before);
+    assert_eq!(fixture.published_entries().await, before);
     let items: Vec<_> = fixture
         .overview()
         .await
@@ -84,9 +84,9 @@ async fn a_restart_loses_nothing() {
             .map(|view| view.item)
             .collect::<Vec<_>>()
     );
-    let (_, added) = fixture.put_block("nodes/k2", &mark(60_000)).await;
+    let (_, added) = fixture.put_block("nodes/k2", &mark_body(60_000)).await;
     assert_eq!(added.item.unwrap().removal_no, 1);
-    let path = format!("{ROOT}/strategy");
+    let path = format!("{ROOT_PATH}/strategy");
     let strategy: StrategyView = fixture.viewer().get(&path).await.unwrap();
     assert_eq!(
         (strategy.name.as_str(), &strategy.parameters["n"]),
@@ -98,21 +98,21 @@ async fn a_restart_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disabled_blocklist_is_empty() {
     let mut fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &mark(600_000)).await;
+    fixture.put_block("nodes/k1", &mark_body(600_000)).await;
     fixture
         .restart_with(|settings| settings.enabled = false)
         .await;
     assert!(
         until("the publication is empty (BL-10)", async || {
-            fixture.published().await.is_empty().then_some(true)
+            fixture.published_entries().await.is_empty().then_some(true)
         })
         .await
     );
     let overview = fixture.overview().await;
     assert!(overview.nodes.is_empty());
     let operator = fixture.operator();
-    let path = format!("{ROOT}/nodes/k2");
-    let refused = operator.put::<_, BlockAnswer>(&path, &mark(1)).await;
+    let path = format!("{ROOT_PATH}/nodes/k2");
+    let refused = operator.put::<_, BlockAnswer>(&path, &mark_body(1)).await;
     let error = refused.unwrap_err();
     let problem = error.problem().unwrap();
     assert_eq!(problem.status().as_u16(), 409);
@@ -129,10 +129,10 @@ async fn a_disabled_blocklist_is_empty() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_of_one_job_does_not_affect_other_jobs() {
     let fixture = Fixture::new().await;
-    let mut body = mark(60_000);
+    let mut body = mark_body(60_000);
     body["scope"] = json!("JOB:job_1");
     assert_eq!(fixture.put_block("nodes/k1", &body).await.0, 201);
-    let published = fixture.published().await;
+    let published = fixture.published_entries().await;
     let entry = &published["node/k1@job_1"];
     assert_eq!(entry.job, Some("job_1".parse().unwrap()));
     assert_eq!(
@@ -149,17 +149,17 @@ async fn an_item_of_one_job_does_not_affect_other_jobs() {
         404
     );
     assert_eq!(
-        fixture.put_block("nodes/k1", &mark(60_000)).await.0,
+        fixture.put_block("nodes/k1", &mark_body(60_000)).await.0,
         201,
         "the items have different keys"
     );
     fixture.unblock("nodes/k1?scope=JOB:job_1").await;
-    assert_eq!(fixture.published().await.len(), 1);
+    assert_eq!(fixture.published_entries().await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn items_of_two_owners_merge_on_one_node() {
-    let fixture = Fixture::with(Settings {
+    let fixture = Fixture::with_settings(Settings {
         max_blocked_percent: 100,
         pool_floor: 0,
         ..Settings::default()

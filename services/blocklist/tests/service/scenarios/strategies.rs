@@ -6,8 +6,8 @@ use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_testkit::until;
 use serde_json::json;
 
-use super::{add_as_owner, item, mark};
-use crate::fixture::{Fixture, ROOT};
+use super::{add_as_owner, item_body, mark_body};
+use crate::fixture::{Fixture, ROOT_PATH};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_tasks_block_and_intended_exits_do_not() {
@@ -18,7 +18,7 @@ async fn slow_tasks_block_and_intended_exits_do_not() {
             "locations": [{ "node": "n1", "worker": "alc_1" }],
             "timestamp": SystemClock.now().minus_ms(1_000 - at.unsigned_abs()),
         });
-        let path = format!("{ROOT}/failures");
+        let path = format!("{ROOT_PATH}/failures");
         fixture.owner().post(&path, &body, None).await.unwrap()
     };
     fixture
@@ -58,10 +58,10 @@ async fn slow_tasks_block_and_intended_exits_do_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
     let fixture = Fixture::with_nodes(10, Settings::default()).await;
-    add_as_owner(&fixture, "detector:disks", item("n1")).await;
-    add_as_owner(&fixture, "detector:disks", item("n2")).await;
-    let body = json!({ "items": [item("n1"), item("n3")], "source": "detector:disks" });
-    let path = format!("{ROOT}/items");
+    add_as_owner(&fixture, "detector:disks", item_body("n1")).await;
+    add_as_owner(&fixture, "detector:disks", item_body("n2")).await;
+    let body = json!({ "items": [item_body("n1"), item_body("n3")], "source": "detector:disks" });
+    let path = format!("{ROOT_PATH}/items");
     let refused = fixture
         .owner()
         .post::<_, BlockBatchAnswer>(&path, &body, None)
@@ -81,7 +81,7 @@ async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
         "the refused request changed nothing (BL-9)"
     );
 
-    let (status, result) = fixture.put_block("nodes/n3", &mark(60_000)).await;
+    let (status, result) = fixture.put_block("nodes/n3", &mark_body(60_000)).await;
     assert_eq!(status, 201, "operators are exempt from the brakes");
     assert!(
         result.warnings[0].contains("3 of the 10 ready nodes"),
@@ -89,7 +89,7 @@ async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
         result.warnings
     );
     assert_eq!(
-        add_as_owner(&fixture, "detector:disks", item("n1"))
+        add_as_owner(&fixture, "detector:disks", item_body("n1"))
             .await
             .added,
         0

@@ -3,14 +3,14 @@
 use hayward_blocklist_api::{BlockAction, BlockKind, BlockOverview, EvacuationProgress, Via};
 use hayward_testkit::until;
 
-use super::{effective_block, evacuate, mark};
-use crate::fake_scheduler::evacuation;
-use crate::fixture::{Fixture, ROOT, refusal};
+use super::{effective_block, evacuate_body, mark_body};
+use crate::fake_scheduler::evacuation_progress;
+use crate::fixture::{Fixture, ROOT_PATH, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &mark(60_000)).await;
+    fixture.put_block("nodes/k1", &mark_body(60_000)).await;
     let unreported = effective_block(&fixture, "alc_1").await;
     assert!(
         !unreported.blocked && unreported.warnings[0].contains("k1"),
@@ -18,7 +18,7 @@ async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
     );
     fixture
         .scheduler
-        .publish_evacuation("node/k1", &evacuation(0, 1, &["alc_1"]));
+        .publish_evacuation("node/k1", &evacuation_progress(0, 1, &["alc_1"]));
     until("scenario 8: blocked via node", async || {
         let view = effective_block(&fixture, "alc_1").await;
         (view.blocked && view.via == Some(Via::Node)).then_some(())
@@ -26,7 +26,10 @@ async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
     .await;
 
     assert_eq!(
-        fixture.put_block("workers/alc_2", &mark(60_000)).await.0,
+        fixture
+            .put_block("workers/alc_2", &mark_body(60_000))
+            .await
+            .0,
         201
     );
     let view = effective_block(&fixture, "alc_2").await;
@@ -43,7 +46,7 @@ async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
     );
     assert!(other_worker.warnings.is_empty());
 
-    fixture.put_block("workers/alc_1", &mark(60_000)).await;
+    fixture.put_block("workers/alc_1", &mark_body(60_000)).await;
     fixture.unblock("nodes/k1").await;
     let view = effective_block(&fixture, "alc_1").await;
     assert_eq!(
@@ -58,9 +61,9 @@ async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_stays_published_for_every_follower() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &mark(60_000)).await;
-    fixture.put_block("workers/alc_1", &mark(60_000)).await;
-    let published = fixture.published().await;
+    fixture.put_block("nodes/k1", &mark_body(60_000)).await;
+    fixture.put_block("workers/alc_1", &mark_body(60_000)).await;
+    let published = fixture.published_entries().await;
     let keys: Vec<&String> = published.keys().collect();
     assert_eq!(keys, ["node/k1", "worker/alc_1"]);
     let marks = published
@@ -72,19 +75,19 @@ async fn a_mark_stays_published_for_every_follower() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evacuation_shows_its_progress_and_its_end() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/k1", &evacuate()).await;
-    let path = format!("{ROOT}/nodes/k1/evacuation");
-    let progress = async || fixture.viewer().get::<EvacuationProgress>(&path).await;
+    fixture.put_block("nodes/k1", &evacuate_body()).await;
+    let path = format!("{ROOT_PATH}/nodes/k1/evacuation");
+    let read_progress = async || fixture.viewer().get::<EvacuationProgress>(&path).await;
     assert_eq!(
-        progress().await.unwrap().in_force,
+        read_progress().await.unwrap().in_force,
         None,
         "the scheduler has not applied it"
     );
     fixture
         .scheduler
-        .publish_evacuation("node/k1", &evacuation(0, 3, &["alc_2", "alc_3"]));
+        .publish_evacuation("node/k1", &evacuation_progress(0, 3, &["alc_2", "alc_3"]));
     let view = until("the progress is reported", async || {
-        progress().await.ok().filter(|view| view.total == 3)
+        read_progress().await.ok().filter(|view| view.total == 3)
     })
     .await;
     assert_eq!(
@@ -94,7 +97,7 @@ async fn an_evacuation_shows_its_progress_and_its_end() {
     );
     let overview: BlockOverview = fixture
         .viewer()
-        .get(&format!("{ROOT}?include=workers"))
+        .get(&format!("{ROOT_PATH}?include=workers"))
         .await
         .unwrap();
     let view = &overview.nodes[0];
@@ -109,14 +112,14 @@ async fn an_evacuation_shows_its_progress_and_its_end() {
 
     fixture.unblock("nodes/k1").await;
     assert!(
-        fixture.published().await.is_empty(),
+        fixture.published_entries().await.is_empty(),
         "scenario 30: the scheduler stops the evacuation"
     );
-    assert_eq!(refusal(progress().await).0, 404);
-    fixture.put_block("nodes/k1", &evacuate()).await;
-    let second = progress().await.unwrap();
+    assert_eq!(refusal(read_progress().await).0, 404);
+    fixture.put_block("nodes/k1", &evacuate_body()).await;
+    let second_progress = read_progress().await.unwrap();
     assert_eq!(
-        (second.total, second.in_force),
+        (second_progress.total, second_progress.in_force),
         (0, None),
         "the reported progress is of the earlier item (BL-5)"
     );
@@ -125,13 +128,13 @@ async fn an_evacuation_shows_its_progress_and_its_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_only_filters_new_work() {
     let fixture = Fixture::new().await;
-    fixture.put_block("nodes/h2", &mark(60_000)).await;
-    let entry = fixture.published().await.remove("node/h2").unwrap();
+    fixture.put_block("nodes/h2", &mark_body(60_000)).await;
+    let entry = fixture.published_entries().await.remove("node/h2").unwrap();
     assert_eq!(
         (entry.kind, entry.action),
         (BlockKind::Node, BlockAction::Mark)
     );
-    let path = format!("{ROOT}/nodes/h2/evacuation");
+    let path = format!("{ROOT_PATH}/nodes/h2/evacuation");
     let no_evacuation = fixture.viewer().get::<EvacuationProgress>(&path).await;
     assert_eq!(refusal(no_evacuation).0, 404);
 }
