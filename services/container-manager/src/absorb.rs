@@ -30,7 +30,12 @@ impl Ledger {
             update.removed
         };
         for id in removed {
-            self.apply_fact(&id, Fact::Allocation(AllocationStatus::Gone), moment, batch);
+            self.apply_fact(
+                &id,
+                Fact::Allocation(AllocationStatus::Removed),
+                moment,
+                batch,
+            );
             if self.is_on_lost_node(&id) {
                 self.apply_fact(&id, Fact::NodeLost, moment, batch);
             }
@@ -49,7 +54,7 @@ impl Ledger {
             } else {
                 let is_held = self.must_be_held(&entry);
                 if let Some(container) = new_container(entry, status, is_held, moment) {
-                    self.add(container, batch);
+                    self.add_container(container, batch);
                 }
             }
         }
@@ -76,10 +81,10 @@ impl Ledger {
 fn allocation_status(entry: &AllocationEntry) -> AllocationStatus {
     match &entry.vacate {
         Some(vacate) if vacate.purge => AllocationStatus::Purged,
-        Some(_) => AllocationStatus::Leaving,
+        Some(_) => AllocationStatus::Vacated,
         // It has ended in rm-scheduler without an order to leave, so its container must end too.
-        None if entry.state == AllocationState::Ended => AllocationStatus::Leaving,
-        None => AllocationStatus::Wanted,
+        None if entry.state == AllocationState::Ended => AllocationStatus::Vacated,
+        None => AllocationStatus::Granted,
     }
 }
 
@@ -95,9 +100,9 @@ fn new_container(
     }
     let launch = entry.launch?;
     let lifecycle = match status {
-        AllocationStatus::Wanted if is_held => Lifecycle::held(entry.incarnation),
-        AllocationStatus::Wanted => Lifecycle::ordered(entry.incarnation),
-        status => Lifecycle::never_started(entry.incarnation, status),
+        AllocationStatus::Granted if is_held => Lifecycle::new_held(entry.incarnation),
+        AllocationStatus::Granted => Lifecycle::new(entry.incarnation),
+        status => Lifecycle::new_withdrawn(entry.incarnation, status),
     };
     Some(Container {
         id: entry.id,
@@ -113,6 +118,6 @@ fn new_container(
         epoch: moment.epoch,
         ordered_at: moment.now,
         lifecycle,
-        buried_at: None,
+        archived_at: None,
     })
 }

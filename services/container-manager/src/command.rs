@@ -11,16 +11,16 @@ use hayward_rm_scheduler_api::{AllocationEntry, ClosedEntry, ProcessorEntry};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp};
 
 pub enum Command {
-    Allocations {
+    AllocationsUpdate {
         update: Update<AllocationEntry>,
         reply: Reply<()>,
     },
-    Processors(Update<ProcessorEntry>, Reply<()>),
-    Closed(Update<ClosedEntry>, Reply<()>),
+    ProcessorsUpdate(Update<ProcessorEntry>, Reply<()>),
+    ClosedNodesUpdate(Update<ClosedEntry>, Reply<()>),
     /// Checks the invariants.
-    Invariants(Reply<Findings>),
-    Placements(Box<PlacementCommand>),
-    Report(NodeReport, Reply<Result<(), ForeignContainers>>),
+    CheckInvariants(Reply<Findings>),
+    Placement(Box<PlacementCommand>),
+    ApplyReport(NodeReport, Reply<Result<(), ForeignContainers>>),
 }
 
 /// A report of an agent.
@@ -38,7 +38,7 @@ pub struct ForeignContainers(pub Vec<usize>);
 
 impl ForeignContainers {
     /// Returns an error unless `indices` is empty.
-    pub fn if_any(indices: Vec<usize>) -> Result<(), Self> {
+    pub fn check(indices: Vec<usize>) -> Result<(), Self> {
         if indices.is_empty() {
             return Ok(());
         }
@@ -70,16 +70,16 @@ pub enum PlacementCommand {
     Withdraw {
         id: PlacementId,
         /// The placement is withdrawn only if it still has this generation. `None` accepts any.
-        if_generation: Option<u64>,
+        expected_generation: Option<u64>,
         owner: OwnerFilter,
         reply: PlacementReply<()>,
     },
-    Processors {
+    ListProcessors {
         deployment: String,
         owner: OwnerFilter,
         reply: PlacementReply<Vec<ProcessorView>>,
     },
-    Requests {
+    ListRequests {
         deployment: String,
         owner: OwnerFilter,
         reply: PlacementReply<Vec<ResourceRequestView>>,

@@ -56,11 +56,11 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(publications::follow_desired))
         .routes(routes!(publications::follow_requests))
         .merge(placements::routes());
-    authorize(routes, admission::TABLE)
+    authorize(routes, admission::ROUTE_ROLES)
 }
 
 /// Returns the owner whose containers the caller may see. `None` if the caller may see all (S7).
-fn visible_owner(caller: &Caller) -> Result<Option<String>, Problem> {
+fn owner_filter_for_reads(caller: &Caller) -> Result<Option<String>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
     let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
     Ok((!all).then(|| caller.name.clone()))
@@ -68,7 +68,7 @@ fn visible_owner(caller: &Caller) -> Result<Option<String>, Problem> {
 
 /// Converts an error of a database read to a problem. The client may retry if the database was
 /// unavailable.
-fn read_problem(error: sqlx::Error) -> Problem {
+fn database_problem(error: sqlx::Error) -> Problem {
     match error {
         sqlx::Error::Decode(cause) => Problem::internal(sqlx::Error::Decode(cause)),
         other => Problem::unavailable("the database is unavailable; try again", other),

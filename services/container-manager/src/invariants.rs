@@ -19,7 +19,7 @@ const MAX_LAUNCHING_MS: u64 = 1_800_000;
 const MAX_KILL_MS: u64 = 120_000;
 
 /// Returns how long a container may stay in its state. `None` if there is no limit.
-fn limit_ms(container: &Container) -> Option<u64> {
+fn state_limit_ms(container: &Container) -> Option<u64> {
     // Held containers wait for an action or a predecessor, which have their own deadlines.
     if container.lifecycle.held {
         return None;
@@ -46,18 +46,19 @@ fn describe(state: State) -> &'static str {
 impl Ledger {
     pub(crate) fn check_invariants(&mut self, moment: &Moment) -> Findings {
         let now_ms = moment.monotonic_ms;
-        let transit = self.containers.values();
+        let with_deadline = self.containers.values();
         // A container on an unreachable node has no deadline (W7).
         let is_unreachable = |it: &Container| self.unreachable.contains(&it.id);
-        let transit = transit.filter(|it| limit_ms(it).is_some() && !is_unreachable(it));
-        let transit = transit.map(|it| (it.id.clone(), it.lifecycle.state));
-        self.stages.record(now_ms, transit);
-        let containers = self.stages.ages(now_ms).filter_map(|(id, _, age)| {
+        let with_deadline =
+            with_deadline.filter(|it| state_limit_ms(it).is_some() && !is_unreachable(it));
+        let with_deadline = with_deadline.map(|it| (it.id.clone(), it.lifecycle.state));
+        self.state_ages.record(now_ms, with_deadline);
+        let containers = self.state_ages.ages(now_ms).filter_map(|(id, _, age)| {
             let container = self.containers.get(id)?;
-            Some(in_transit(container, age))
+            Some(to_transit(container, age))
         });
         let limits = self.limits.placement;
-        let actions = self.placements.overdue(&limits, moment.now);
+        let actions = self.placements.active_with_lateness(&limits, moment.now);
         let max_placements = self.limits.max_final_placements.saturating_mul(2);
         let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Findings {
@@ -73,8 +74,8 @@ impl Ledger {
 }
 
 /// Describes a container in transit and how late it is (I24).
-fn in_transit(container: &Container, age_ms: u64) -> Transit<String> {
-    let limit = limit_ms(container);
+fn to_transit(container: &Container, age_ms: u64) -> Transit<String> {
+    let limit = state_limit_ms(container);
     let node = &container.node;
     let why = container.lifecycle.reason.as_deref();
     Transit {
@@ -100,7 +101,7 @@ mod tests {
         let lifecycle = Lifecycle {
             state,
             reason: Some("it cannot be killed".into()),
-            ..Lifecycle::ordered(1)
+            ..Lifecycle::new(1)
         };
         Container {
             id: AllocationId::new("alc_1").unwrap(),
@@ -116,13 +117,13 @@ mod tests {
             epoch: 1,
             ordered_at: Timestamp::default(),
             lifecycle,
-            buried_at: None,
+            archived_at: None,
         }
     }
 
     #[test]
     fn a_container_in_transit_is_late_after_its_limit() {
-        let is_late = |state, age| !mortal([in_transit(&container(state), age)]).holds();
+        let is_late = |state, age| !mortal([to_transit(&container(state), age)]).holds();
         for (state, limit) in [
             (State::Ordered, MAX_ORDERED_MS),
             (State::Launching, MAX_LAUNCHING_MS),
@@ -132,7 +133,7 @@ mod tests {
             assert!(is_late(state, limit + SWEEP_MS + 1), "{state:?}");
         }
         assert!(!is_late(State::Running, u64::MAX));
-        let finding = mortal([in_transit(&container(State::Stopping), u64::MAX)]);
+        let finding = mortal([to_transit(&container(State::Stopping), u64::MAX)]);
         let Outcome::Violated { evidence, .. } = finding.outcome else {
             panic!("it is late");
         };
@@ -143,6 +144,6 @@ mod tests {
     fn a_held_container_has_no_deadline() {
         let mut held = container(State::Ordered);
         held.lifecycle.held = true;
-        assert_eq!(limit_ms(&held), None);
+        assert_eq!(state_limit_ms(&held), None);
     }
 }

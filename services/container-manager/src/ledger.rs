@@ -1,5 +1,5 @@
-//! The working set: all containers that are not buried, indexed by id, node and work. A container
-//! is buried once it has ended and its allocation is gone.
+//! The working set: all containers that are not archived, indexed by id, node and work. A container
+//! is archived once it has ended and its allocation was removed.
 //!
 //! A container changes only in [`Ledger::apply_fact`], by one call of [`decide`]. Its row and its
 //! entries in `containers` and `desired` are derived from its state. Report filters exist only in
@@ -28,12 +28,12 @@ pub struct Ledger {
     pub(crate) containers: HashMap<AllocationId, Container>,
     pub(crate) by_node: HashMap<NodeName, BTreeSet<AllocationId>>,
     pub(crate) by_work: HashMap<WorkId, BTreeSet<AllocationId>>,
-    /// Containers that are in no desired set yet.
+    /// Held containers. They are in no desired set yet.
     pub(crate) held: BTreeSet<AllocationId>,
     pub(crate) report_filters: HashMap<NodeName, ReportFilter>,
     pub(crate) placements: PlacementState,
     /// Time that each container has been in its state, for the invariants.
-    pub(crate) stages: Ages<AllocationId, State>,
+    pub(crate) state_ages: Ages<AllocationId, State>,
     /// Containers on unreachable nodes whose end is still awaited (W7).
     pub(crate) unreachable: BTreeSet<AllocationId>,
 }
@@ -48,7 +48,7 @@ impl Ledger {
             held: BTreeSet::new(),
             report_filters: HashMap::new(),
             placements,
-            stages: Ages::default(),
+            state_ages: Ages::default(),
             unreachable: BTreeSet::new(),
         }
     }
@@ -68,7 +68,7 @@ impl hayward_publication::Ledger for Ledger {
         let placements = PlacementState::from_rows(store::placement::load(tx).await?);
         let mut ledger = Self::new(context.clone(), placements);
         for container in containers {
-            ledger.insert(container);
+            ledger.index_container(container);
         }
         tracing::info!(containers = ledger.containers.len(), "loaded");
         Ok(ledger)
@@ -76,24 +76,24 @@ impl hayward_publication::Ledger for Ledger {
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
-            Command::Allocations { update, reply } => {
+            Command::AllocationsUpdate { update, reply } => {
                 self.absorb_allocations(update, moment, batch);
                 batch.answer(reply, ());
             }
-            Command::Processors(update, reply) => {
+            Command::ProcessorsUpdate(update, reply) => {
                 self.absorb_processors(update, moment, batch);
                 batch.answer(reply, ());
             }
-            Command::Closed(update, reply) => {
+            Command::ClosedNodesUpdate(update, reply) => {
                 self.absorb_closed(update, moment, batch);
                 batch.answer(reply, ());
             }
-            Command::Invariants(reply) => {
+            Command::CheckInvariants(reply) => {
                 let findings = self.check_invariants(moment);
                 batch.answer(reply, findings);
             }
-            Command::Placements(command) => self.apply_placement_command(*command, moment, batch),
-            Command::Report(report, reply) => {
+            Command::Placement(command) => self.apply_placement_command(*command, moment, batch),
+            Command::ApplyReport(report, reply) => {
                 let result = self.apply_report(&report, moment, batch);
                 batch.answer(reply, result);
             }
@@ -102,7 +102,7 @@ impl hayward_publication::Ledger for Ledger {
 
     fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
-            Command::Placements(_) => DryRunSupport::OnCopy(Box::new(self.clone())),
+            Command::Placement(_) => DryRunSupport::OnCopy(Box::new(self.clone())),
             _ => DryRunSupport::Unsupported,
         }
     }
@@ -140,18 +140,18 @@ impl hayward_publication::Ledger for Ledger {
 
 impl Ledger {
     /// Adds a new container, its row and its published entries.
-    pub(crate) fn add(&mut self, container: Container, batch: &mut Batch<Rows>) {
+    pub(crate) fn add_container(&mut self, container: Container, batch: &mut Batch<Rows>) {
         publish(&container, batch);
-        metrics::trace_order(&container, batch);
+        metrics::trace_start_order(&container, batch);
         batch
             .rows
             .created
             .insert(container.id.clone(), container.clone());
-        self.insert(container);
+        self.index_container(container);
     }
 
     /// Inserts a container into all indices.
-    fn insert(&mut self, container: Container) {
+    fn index_container(&mut self, container: Container) {
         self.by_node
             .entry(container.node.clone())
             .or_default()
@@ -177,14 +177,14 @@ impl Ledger {
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
-        let (lifecycle, is_buried) = match decide(&container.lifecycle, fact, moment.revision) {
+        let (lifecycle, is_archived) = match decide(&container.lifecycle, fact, moment.revision) {
             Transition::Unchanged => return,
             Transition::Updated(lifecycle) => (lifecycle, false),
-            Transition::Buried(lifecycle) => (lifecycle, true),
+            Transition::Archived(lifecycle) => (lifecycle, true),
         };
         metrics::record_transition(container, &lifecycle, moment);
         // The epoch changes only with the goal, so that a new term does not wake every agent.
-        if lifecycle.desired() != container.lifecycle.desired() {
+        if lifecycle.goal() != container.lifecycle.goal() {
             container.epoch = moment.epoch;
         }
         if lifecycle.has_ended() {
@@ -193,36 +193,36 @@ impl Ledger {
         if container.lifecycle.held && (!lifecycle.held || lifecycle.has_ended()) {
             self.held.remove(&container.id);
         }
-        if container.kind == WorkKind::Service && lifecycle.launched.is_some() {
+        if container.kind == WorkKind::Service && lifecycle.launch_revision.is_some() {
             self.placements
                 .record_last_host(&container.work, &container.node);
         }
         container.lifecycle = lifecycle;
         publish(container, batch);
-        if is_buried {
-            container.buried_at = Some(moment.now);
+        if is_archived {
+            container.archived_at = Some(moment.now);
             batch.withdraw(CONTAINERS, "", container.id.as_str());
         }
         let container = container.clone();
-        if is_buried {
-            self.remove(&container);
+        if is_archived {
+            self.unindex_container(&container);
         }
         batch.rows.changed.insert(container.id.clone(), container);
     }
 
     /// Removes a container from all indices.
-    fn remove(&mut self, container: &Container) {
+    fn unindex_container(&mut self, container: &Container) {
         self.containers.remove(&container.id);
         self.held.remove(&container.id);
-        if let Some(of_work) = self.by_work.get_mut(&container.work) {
-            of_work.remove(&container.id);
-            if of_work.is_empty() {
+        if let Some(work_ids) = self.by_work.get_mut(&container.work) {
+            work_ids.remove(&container.id);
+            if work_ids.is_empty() {
                 self.by_work.remove(&container.work);
             }
         }
-        if let Some(on_node) = self.by_node.get_mut(&container.node) {
-            on_node.remove(&container.id);
-            if on_node.is_empty() {
+        if let Some(node_ids) = self.by_node.get_mut(&container.node) {
+            node_ids.remove(&container.id);
+            if node_ids.is_empty() {
                 self.by_node.remove(&container.node);
             }
         }
@@ -232,7 +232,7 @@ impl Ledger {
 fn publish(container: &Container, batch: &mut Batch<Rows>) {
     let id = container.id.as_str();
     batch.publish(CONTAINERS, "", id, &container.entry());
-    match container.desired() {
+    match container.desired_entry() {
         Some(entry) => batch.publish(DESIRED, container.node.as_str(), id, &entry),
         None => batch.withdraw(DESIRED, container.node.as_str(), id),
     }

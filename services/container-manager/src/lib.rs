@@ -60,10 +60,10 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
 
     let rm_scheduler = service.client(&settings.rm_scheduler_url)?;
     // Processors are followed first, because an allocation may belong to one.
-    service.follow(&rm_scheduler, PROCESSORS, Command::Processors);
-    service.follow(&rm_scheduler, CLOSED, Command::Closed);
+    service.follow(&rm_scheduler, PROCESSORS, Command::ProcessorsUpdate);
+    service.follow(&rm_scheduler, CLOSED, Command::ClosedNodesUpdate);
     service.follow(&rm_scheduler, ALLOCATIONS, |update, reply| {
-        Command::Allocations { update, reply }
+        Command::AllocationsUpdate { update, reply }
     });
     tokio::spawn(trim::trim_periodically(
         service.pool(),
@@ -77,7 +77,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         pool: service.pool(),
         output_changed: Arc::default(),
     };
-    service.serve(http::routes().with_state(api), Command::Invariants)
+    service.serve(http::routes().with_state(api), Command::CheckInvariants)
 }
 
 /// Returns the description of the API. It is checked in as `openapi/container-manager.json`.

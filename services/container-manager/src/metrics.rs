@@ -18,7 +18,7 @@ use crate::model::{Container, Rows};
 const HELD: &str = "held";
 
 /// Names of all states. Each state has a time series, even while no container is in it.
-fn states() -> impl Iterator<Item = &'static str> {
+fn state_names() -> impl Iterator<Item = &'static str> {
     std::iter::once(HELD).chain(State::ALL.map(State::as_str))
 }
 
@@ -39,7 +39,7 @@ fn trace_parent(launch: Option<&Launch>) -> Option<TraceParent> {
     TraceParent::parse(launch?.within.as_deref()?)
 }
 
-fn span(container: &Container, name: &'static str, parent: &TraceParent) -> SpanBuilder {
+fn new_span(container: &Container, name: &'static str, parent: &TraceParent) -> SpanBuilder {
     SpanBuilder::new(NAME, name)
         .with_parent(parent)
         .with_attribute("hayward.allocation.id", container.id.to_string())
@@ -47,10 +47,10 @@ fn span(container: &Container, name: &'static str, parent: &TraceParent) -> Span
 }
 
 /// Traces an order from its creation to its commit, when its node can see it.
-pub(crate) fn trace_order(container: &Container, batch: &mut Batch<Rows>) {
+pub(crate) fn trace_start_order(container: &Container, batch: &mut Batch<Rows>) {
     if let Some(parent) = trace_parent(container.launch.as_deref()) {
-        let order = span(container, "order", &parent).start();
-        batch.once_committed(move |_| drop(order));
+        let span = new_span(container, "order", &parent).start();
+        batch.once_committed(move |_| drop(span));
     }
 }
 
@@ -60,14 +60,14 @@ pub(crate) fn record_transition(container: &Container, next: &Lifecycle, moment:
     if next.has_ended() && !before.has_ended() {
         CONTAINER_EXITS.add(1, &[EXIT_CAUSE.is(cause_name(next.exit.as_ref()))]);
     }
-    if before.launched.is_none()
-        && next.launched.is_some()
+    if before.launch_revision.is_none()
+        && next.launch_revision.is_some()
         && let Some(parent) = trace_parent(container.launch.as_deref())
     {
         // From the order to the first report of the agent; both times are by the clock of this
         // service.
         let since = moment.now.ms_since(container.ordered_at);
-        let first_report = span(container, "first heartbeat", &parent);
+        let first_report = new_span(container, "first heartbeat", &parent);
         let ordered_at = trace::before_now(std::time::Duration::from_millis(since));
         first_report.starting_at(ordered_at).end_at(trace::now());
     }
@@ -77,7 +77,7 @@ pub(crate) fn readings<'a>(
     containers: impl Iterator<Item = &'a Container>,
     moment: &Moment,
 ) -> Vec<Reading> {
-    let mut counts: BTreeMap<&'static str, u64> = states().map(|state| (state, 0)).collect();
+    let mut counts: BTreeMap<&'static str, u64> = state_names().map(|state| (state, 0)).collect();
     let mut oldest_ms = 0;
     for container in containers {
         let lifecycle = &container.lifecycle;
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn attribute_values_are_those_of_the_catalogue() {
-        assert!(states().all(|state| CONTAINER_STATE.allows(state)));
+        assert!(state_names().all(|state| CONTAINER_STATE.allows(state)));
         for cause in [
             ExitCause::Success,
             ExitCause::UserLimit,

@@ -31,8 +31,8 @@ pub struct Container {
     pub epoch: u64,
     pub ordered_at: Timestamp,
     pub lifecycle: Lifecycle,
-    /// Time at which it was buried, because it has ended and its allocation is gone. `None` before.
-    pub buried_at: Option<Timestamp>,
+    /// Time at which it was archived: it had ended, and its allocation was removed. `None` before.
+    pub archived_at: Option<Timestamp>,
 }
 
 impl Container {
@@ -42,7 +42,7 @@ impl Container {
             id: self.id.clone(),
             work: self.work.clone(),
             node: self.node.clone(),
-            state: api_state(self.lifecycle.state),
+            state: to_api_state(self.lifecycle.state),
             started_at: self.lifecycle.started_at,
             reason: self.lifecycle.reason.clone(),
             exit: self.lifecycle.exit.clone(),
@@ -50,8 +50,8 @@ impl Container {
     }
 
     /// Returns its entry in the desired set of its node, if it is in it.
-    pub fn desired(&self) -> Option<DesiredEntry> {
-        let goal = match self.lifecycle.desired()? {
+    pub fn desired_entry(&self) -> Option<DesiredEntry> {
+        let goal = match self.lifecycle.goal()? {
             domain::Goal::Run => Goal::Run,
             domain::Goal::Stop => Goal::Stop,
         };
@@ -71,7 +71,7 @@ impl Container {
 }
 
 /// Converts a state to that of the API.
-pub fn api_state(state: State) -> ContainerState {
+pub fn to_api_state(state: State) -> ContainerState {
     match state {
         State::Ordered => ContainerState::Ordered,
         State::Launching => ContainerState::Launching,

@@ -19,24 +19,24 @@ pub struct PlacementState {
     /// Last host of each process of a service.
     pub(crate) last_hosts: HashMap<WorkId, NodeName>,
     /// Ids of published requests, by placement.
-    pub(crate) published: BTreeMap<String, String>,
+    pub(crate) published_requests: BTreeMap<String, String>,
     /// True once `allocations` was received in this term.
     pub(crate) allocations_synced: bool,
     /// True once the actions of the previous term were resumed.
     pub(crate) resumed: bool,
     /// Monotonic time of the last deletion of expired placements.
-    pub(crate) swept_ms: Option<u64>,
+    pub(crate) last_sweep_ms: Option<u64>,
 }
 
 impl PlacementState {
     pub fn from_rows(rows: StoredPlacements) -> Self {
         let actions = Placements::from_rows(rows.placements);
-        let published = actions.open().filter_map(|it| {
+        let published_requests = actions.open().filter_map(|it| {
             let request = it.request()?;
             Some((it.uuid.clone(), request.id))
         });
         Self {
-            published: published.collect(),
+            published_requests: published_requests.collect(),
             actions,
             deployments: rows.deployments,
             last_hosts: rows.last_hosts,
@@ -46,7 +46,7 @@ impl PlacementState {
 
     /// Returns the state after a reload from the rows.
     #[cfg(test)]
-    pub fn reloaded(&self) -> Self {
+    pub fn reload(&self) -> Self {
         Self::from_rows(StoredPlacements {
             placements: self.actions.iter().cloned().collect(),
             deployments: self.deployments.clone(),
@@ -69,17 +69,17 @@ impl PlacementState {
 
     /// Returns whether an active action has this open request.
     pub fn has_open_request(&self, request: &str) -> bool {
-        self.actions.by_request(request).is_some()
+        self.actions.find_by_request(request).is_some()
     }
 
     /// Returns the active actions and how late each is (I24).
-    pub fn overdue(
+    pub fn active_with_lateness(
         &self,
         limits: &TimeLimits,
         now: Timestamp,
     ) -> impl Iterator<Item = Transit<String>> {
-        let overdue = self.actions.overdue(limits, now);
-        overdue.map(|(placement, late_ms)| Transit {
+        let actions = self.actions.active_with_lateness(limits, now);
+        actions.map(|(placement, late_ms)| Transit {
             subject: placement.uuid.clone(),
             state: "is a placement in flight",
             late_ms,

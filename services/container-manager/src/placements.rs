@@ -1,11 +1,11 @@
 //! Runs placement actions in the working set. Actions read and change containers through
-//! [`effects::Effects`].
+//! [`ledger_environment::LedgerEnvironment`].
 //!
 //! [`Ledger::advance_placements`] runs after each batch of changes and at each deadline. Changed
 //! rows, requests and containers go into the same batch.
 
 pub mod commands;
-mod effects;
+mod ledger_environment;
 mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use hayward_vocabulary::{AllocationId, WorkId, WorkKind};
 
 use crate::ledger::Ledger;
 use crate::model::{Deployment, Rows};
-use effects::Effects;
+use ledger_environment::LedgerEnvironment;
 
 /// Prefix of the ids of worker pools and their workers.
 const WORKER_POOL_PREFIX: &str = "wp_";
@@ -127,18 +127,18 @@ impl Ledger {
         self.launch_successors(moment, batch);
         let mut actions = std::mem::take(&mut self.placements.actions);
         let was_resumed = std::mem::replace(&mut self.placements.resumed, true);
-        let mut effects = Effects {
+        let mut environment = LedgerEnvironment {
             ledger: self,
             moment,
             batch,
         };
         if !was_resumed {
-            actions.resume(&mut effects);
+            actions.resume(&mut environment);
         }
-        actions.advance(&limits, &mut effects);
+        actions.advance(&limits, &mut environment);
         let changed = actions.take_changed();
         let events = actions.take_events();
-        let deadline = actions.deadline(&limits);
+        let deadline = actions.next_deadline(&limits);
         self.placements.actions = actions;
         for placement in changed {
             self.write_placement(placement, batch);
@@ -155,17 +155,17 @@ impl Ledger {
 
     /// Writes the row of a placement, and publishes or withdraws its request.
     fn write_placement(&mut self, placement: Placement, batch: &mut Batch<Rows>) {
-        let published = &mut self.placements.published;
+        let published_requests = &mut self.placements.published_requests;
         let request = placement.request();
         let id = request.as_ref().map(|it| it.id.clone());
-        if let Some(published_id) = published.get(&placement.uuid)
+        if let Some(published_id) = published_requests.get(&placement.uuid)
             && id.as_ref() != Some(published_id)
         {
             batch.withdraw(REQUESTS, "", published_id);
-            published.remove(&placement.uuid);
+            published_requests.remove(&placement.uuid);
         }
         if let Some(request) = request {
-            published.insert(placement.uuid.clone(), request.id.clone());
+            published_requests.insert(placement.uuid.clone(), request.id.clone());
             let entry = RequestEntry {
                 id: request.id.clone(),
                 work: request.work,
@@ -219,12 +219,12 @@ impl Ledger {
         let state = &mut self.placements;
         let now = moment.monotonic_ms;
         if state
-            .swept_ms
-            .is_some_and(|swept_ms| now - swept_ms < SWEEP_INTERVAL_MS)
+            .last_sweep_ms
+            .is_some_and(|last_sweep_ms| now - last_sweep_ms < SWEEP_INTERVAL_MS)
         {
             return;
         }
-        state.swept_ms = Some(now);
+        state.last_sweep_ms = Some(now);
         let cutoff = moment.now.minus_ms(self.limits.retention_ms);
         let is_expired = |it: &Deployment| it.ended_at.is_some_and(|ended_at| ended_at < cutoff);
         let deployments = state.deployments.iter().filter(|(_, it)| is_expired(it));

@@ -27,13 +27,13 @@ impl Ledger {
         let observed_revision = *observed_revision;
         self.check_owner(node, report)?;
         let filter = self.report_filters.entry(node.clone()).or_default();
-        if !filter.accepts(&report.agent_instance, report.sequence, observed_revision) {
+        if !filter.accept(&report.agent_instance, report.sequence, observed_revision) {
             tracing::debug!(%node, sequence = report.sequence, "old report ignored");
             return Ok(());
         }
         for item in &report.containers {
             if self.has_incarnation(node, item)
-                && let Some(observation) = observation(item, observed_revision)
+                && let Some(observation) = to_observation(item, observed_revision)
             {
                 self.apply_fact(
                     item.id.as_str(),
@@ -72,13 +72,13 @@ impl Ledger {
         };
         let indexed = report.containers.iter().enumerate();
         let foreign = indexed.filter(|(_, item)| is_foreign(item));
-        ForeignContainers::if_any(foreign.map(|(index, _)| index).collect())
+        ForeignContainers::check(foreign.map(|(index, _)| index).collect())
     }
 
     /// Returns whether the container exists with the reported incarnation.
     fn has_incarnation(&self, node: &NodeName, item: &ContainerReport) -> bool {
         match self.containers.get(&item.id) {
-            // The container is buried already. The agent sees that it is not desired.
+            // The container is archived already. The agent sees that it is not desired.
             None => false,
             Some(container) if container.lifecycle.incarnation != item.incarnation => {
                 tracing::warn!(%node, container = %item.id, "the report is about another \
@@ -90,7 +90,7 @@ impl Ledger {
     }
 }
 
-fn observation(item: &ContainerReport, observed_revision: Option<u64>) -> Option<Observation> {
+fn to_observation(item: &ContainerReport, observed_revision: Option<u64>) -> Option<Observation> {
     let state = match item.state {
         ContainerState::Ordered => State::Ordered,
         ContainerState::Launching => State::Launching,

@@ -6,11 +6,11 @@ pub mod placement;
 pub mod work_output;
 
 /// Converts a number for a column. Larger numbers than the maximum do not occur.
-fn signed(number: u64) -> i64 {
+fn to_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Converts a number of a column. Negative numbers do not occur.
-fn unsigned(number: i64) -> u64 {
+fn to_u64(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Deletes old buried containers and old output beyond the configured limits. Both are history, so
+//! Deletes old archived containers and old output beyond the configured limits. Both are history, so
 //! the deletion bypasses the committer. Only the leading replica deletes (I25).
 
 use std::sync::Arc;

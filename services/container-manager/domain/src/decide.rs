@@ -11,18 +11,19 @@ use hayward_vocabulary::{Exit, ExitCause, Timestamp};
 use crate::lifecycle::{Lifecycle, State};
 
 /// Maximum length of a stored exit message, in characters.
-const MESSAGE_LIMIT: usize = 1024;
+const MAX_MESSAGE_CHARS: usize = 1024;
 
 /// State of the allocation of the container in rm-scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocationStatus {
-    Wanted,
+    /// The container may run.
+    Granted,
     /// The container must end, and its end is awaited.
-    Leaving,
+    Vacated,
     /// The node is lost; no report of it is awaited.
     Purged,
     /// rm-scheduler has removed the allocation.
-    Gone,
+    Removed,
 }
 
 /// One container in the report of an agent.
@@ -63,7 +64,7 @@ pub enum Transition {
     Unchanged,
     Updated(Lifecycle),
     /// The container has ended and has no allocation: it is removed from all publications.
-    Buried(Lifecycle),
+    Archived(Lifecycle),
 }
 
 /// Returns the transition that `fact` causes. `revision` is the revision at which it will be
@@ -80,7 +81,7 @@ pub fn decide(lifecycle: &Lifecycle, fact: Fact<'_>, revision: u64) -> Transitio
         Fact::NodeLost => {}
     }
     if next.has_ended() && next.orphan {
-        Transition::Buried(next)
+        Transition::Archived(next)
     } else if next == *lifecycle {
         Transition::Unchanged
     } else {
@@ -91,8 +92,8 @@ pub fn decide(lifecycle: &Lifecycle, fact: Fact<'_>, revision: u64) -> Transitio
 impl Lifecycle {
     /// Creates a container whose allocation was withdrawn before any node was ordered to start it.
     /// It has ended from the beginning, because rm-scheduler waits for its end.
-    pub fn never_started(incarnation: u64, status: AllocationStatus) -> Self {
-        let mut lifecycle = Self::ordered(incarnation);
+    pub fn new_withdrawn(incarnation: u64, status: AllocationStatus) -> Self {
+        let mut lifecycle = Self::new(incarnation);
         lifecycle.end(match status {
             AllocationStatus::Purged => Exit::of(
                 ExitCause::Node,
@@ -107,10 +108,10 @@ impl Lifecycle {
     }
 
     fn apply_allocation(&mut self, status: AllocationStatus, revision: u64) {
-        self.orphan = status == AllocationStatus::Gone;
+        self.orphan = status == AllocationStatus::Removed;
         match status {
-            AllocationStatus::Wanted => {}
-            AllocationStatus::Leaving | AllocationStatus::Gone => self.order_stop(revision),
+            AllocationStatus::Granted => {}
+            AllocationStatus::Vacated | AllocationStatus::Removed => self.order_stop(revision),
             AllocationStatus::Purged => self.end(lost_node_exit()),
         }
     }
@@ -122,8 +123,8 @@ impl Lifecycle {
                 ExitCause::Intended,
                 "the allocation was released before the container started",
             ));
-        } else if !self.has_ended() && self.stop.is_none() {
-            self.stop = Some(revision);
+        } else if !self.has_ended() && self.stop_revision.is_none() {
+            self.stop_revision = Some(revision);
             self.state = State::Stopping;
         }
     }
@@ -133,7 +134,7 @@ impl Lifecycle {
         if self.has_ended() || observation.incarnation != self.incarnation || !is_launched {
             return;
         }
-        self.launched.get_or_insert(revision);
+        self.launch_revision.get_or_insert(revision);
         // Both are set only once, so that a late report cannot restore an older value.
         self.pid = self.pid.or(observation.pid);
         self.started_at = self.started_at.or(observation.started_at);
@@ -149,7 +150,7 @@ impl Lifecycle {
     /// even if the program exited cleanly. Otherwise the program ended by itself (W15).
     fn exit_with_cause(&self, observation: &Observation) -> Exit {
         let had_seen_stop = self
-            .stop
+            .stop_revision
             .zip(observation.observed_revision)
             .is_some_and(|(stop, observed_revision)| observed_revision >= stop);
         let mut exit = observation.exit.clone().unwrap_or_else(|| {
@@ -168,17 +169,20 @@ impl Lifecycle {
     fn apply_absence(&mut self, observed_revision: u64) {
         // The report may predate the one that showed the container on its node.
         if self
-            .launched
+            .launch_revision
             .is_some_and(|launched| observed_revision < launched)
         {
             return;
         }
-        if self.stop.is_some_and(|stop| observed_revision >= stop) {
+        if self
+            .stop_revision
+            .is_some_and(|stop| observed_revision >= stop)
+        {
             self.end(Exit::of(
                 ExitCause::Intended,
                 "the container was ordered to stop, and the node no longer has it",
             ));
-        } else if self.launched.is_some() {
+        } else if self.launch_revision.is_some() {
             self.end(Exit::of(
                 ExitCause::Node,
                 "the node no longer has the container",
@@ -203,7 +207,7 @@ fn lost_node_exit() -> Exit {
 fn sanitize(message: &str) -> String {
     message
         .chars()
-        .take(MESSAGE_LIMIT)
+        .take(MAX_MESSAGE_CHARS)
         .map(|c| if c == '\0' { '\u{fffd}' } else { c })
         .collect()
 }

@@ -60,10 +60,10 @@ pub struct Lifecycle {
     /// the desired set of its node then.
     pub held: bool,
     /// Revision of the first report in which its node had started it. `None` before.
-    pub launched: Option<u64>,
+    pub launch_revision: Option<u64>,
     /// Revision at which its node was ordered to stop it. `None` if it may run.
-    pub stop: Option<u64>,
-    /// True if its allocation is gone. It is buried as soon as it has ended.
+    pub stop_revision: Option<u64>,
+    /// True if its allocation was removed. The container is archived as soon as it has ended.
     pub orphan: bool,
     pub pid: Option<u32>,
     /// Start time by the clock of the node. For display only; it is never compared (R4).
@@ -76,13 +76,13 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    pub fn ordered(incarnation: u64) -> Self {
+    pub fn new(incarnation: u64) -> Self {
         Self {
             state: State::Ordered,
             incarnation,
             held: false,
-            launched: None,
-            stop: None,
+            launch_revision: None,
+            stop_revision: None,
             orphan: false,
             pid: None,
             started_at: None,
@@ -92,10 +92,10 @@ impl Lifecycle {
     }
 
     /// Creates a container that is held until the predecessor of its process has ended.
-    pub fn held(incarnation: u64) -> Self {
+    pub fn new_held(incarnation: u64) -> Self {
         Self {
             held: true,
-            ..Self::ordered(incarnation)
+            ..Self::new(incarnation)
         }
     }
 
@@ -105,10 +105,10 @@ impl Lifecycle {
 
     /// Returns its goal in the desired set of its node. `None` while it is held and after its end.
     ///
-    /// It leaves the set at its end, before its allocation is gone. Otherwise a node that lost its
-    /// journal would run it again (I3).
-    pub fn desired(&self) -> Option<Goal> {
-        match (self.has_ended() || self.held, self.stop) {
+    /// It leaves the set at its end, before its allocation is removed. Otherwise a node that lost
+    /// its journal would run it again (I3).
+    pub fn goal(&self) -> Option<Goal> {
+        match (self.has_ended() || self.held, self.stop_revision) {
             (true, _) => None,
             (false, None) => Some(Goal::Run),
             (false, Some(_)) => Some(Goal::Stop),

@@ -59,7 +59,7 @@ impl fmt::Display for LogCursor {
 /// Returns the byte offset in `text` at which the last `lines` lines begin. Text after the last
 /// line break counts as a line, unless it is empty and the output ends there (`is_end`).
 pub fn last_lines_offset(text: &str, lines: u64, is_end: bool) -> usize {
-    let Some(breaks) = lines.checked_sub(1) else {
+    let Some(break_count) = lines.checked_sub(1) else {
         return text.len();
     };
     let counted_text = match text.strip_suffix('\n') {
@@ -67,7 +67,7 @@ pub fn last_lines_offset(text: &str, lines: u64, is_end: bool) -> usize {
         _ => text,
     };
     let mut from_end = counted_text.rmatch_indices('\n');
-    let line_break = from_end.nth(usize::try_from(breaks).unwrap_or(usize::MAX));
+    let line_break = from_end.nth(usize::try_from(break_count).unwrap_or(usize::MAX));
     line_break.map_or(0, |(offset, _)| offset + 1)
 }
 

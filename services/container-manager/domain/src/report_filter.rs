@@ -11,8 +11,8 @@ const MAX_FINISHED_INSTANCES: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReportFilter {
-    instance: String,
-    sequence: u64,
+    current_instance: String,
+    last_sequence: u64,
     /// Highest revision of the desired set that a report of the node had seen.
     observed_revision: Option<u64>,
     finished_instances: VecDeque<String>,
@@ -24,14 +24,14 @@ impl ReportFilter {
     /// A live instance may be considered ended by mistake when a report of an older one arrives
     /// late. It is accepted again as soon as it has seen a revision that no earlier report had
     /// seen.
-    pub fn accepts(
+    pub fn accept(
         &mut self,
         instance: &str,
         sequence: u64,
         observed_revision: Option<u64>,
     ) -> bool {
-        if instance == self.instance {
-            if sequence <= self.sequence {
+        if instance == self.current_instance {
+            if sequence <= self.last_sequence {
                 return false;
             }
         } else {
@@ -46,16 +46,16 @@ impl ReportFilter {
                 return false;
             }
             self.finished_instances.retain(|other| other != instance);
-            if !self.instance.is_empty() {
+            if !self.current_instance.is_empty() {
                 self.finished_instances
-                    .push_back(std::mem::take(&mut self.instance));
+                    .push_back(std::mem::take(&mut self.current_instance));
             }
             if self.finished_instances.len() > MAX_FINISHED_INSTANCES {
                 self.finished_instances.pop_front();
             }
-            instance.clone_into(&mut self.instance);
+            instance.clone_into(&mut self.current_instance);
         }
-        self.sequence = sequence;
+        self.last_sequence = sequence;
         self.observed_revision = self.observed_revision.max(observed_revision);
         true
     }
@@ -68,43 +68,43 @@ mod tests {
     #[test]
     fn repeats_and_older_numbers_of_an_instance_are_old() {
         let mut filter = ReportFilter::default();
-        assert!(filter.accepts("a", 1, None));
-        assert!(!filter.accepts("a", 1, None));
-        assert!(filter.accepts("a", 3, Some(7)));
-        assert!(!filter.accepts("a", 2, Some(7)));
+        assert!(filter.accept("a", 1, None));
+        assert!(!filter.accept("a", 1, None));
+        assert!(filter.accept("a", 3, Some(7)));
+        assert!(!filter.accept("a", 2, Some(7)));
     }
 
     #[test]
     fn an_ended_instance_stays_ended() {
         let mut filter = ReportFilter::default();
-        assert!(filter.accepts("a", 9, Some(4)));
-        assert!(filter.accepts("b", 1, None));
-        assert!(!filter.accepts("a", 10, Some(4)));
+        assert!(filter.accept("a", 9, Some(4)));
+        assert!(filter.accept("b", 1, None));
+        assert!(!filter.accept("a", 10, Some(4)));
         assert!(
-            !filter.accepts("z", 1, Some(3)),
+            !filter.accept("z", 1, Some(3)),
             "its observed revision is older than that of an earlier report"
         );
-        assert!(filter.accepts("b", 2, Some(4)));
+        assert!(filter.accept("b", 2, Some(4)));
     }
 
     #[test]
     fn a_live_instance_considered_ended_is_accepted_again() {
         let mut filter = ReportFilter::default();
-        assert!(filter.accepts("b", 1, Some(4)));
+        assert!(filter.accept("b", 1, Some(4)));
         assert!(
-            filter.accepts("late", 5, Some(4)),
+            filter.accept("late", 5, Some(4)),
             "a late report cannot be distinguished from a new one"
         );
-        assert!(!filter.accepts("b", 2, Some(4)));
-        assert!(filter.accepts("b", 3, Some(5)));
-        assert!(!filter.accepts("late", 6, Some(4)));
+        assert!(!filter.accept("b", 2, Some(4)));
+        assert!(filter.accept("b", 3, Some(5)));
+        assert!(!filter.accept("late", 6, Some(4)));
     }
 
     #[test]
     fn memory_is_bounded() {
         let mut filter = ReportFilter::default();
         for number in 0..100 {
-            assert!(filter.accepts(&number.to_string(), 1, None));
+            assert!(filter.accept(&number.to_string(), 1, None));
         }
         assert_eq!(filter.finished_instances.len(), MAX_FINISHED_INSTANCES);
     }

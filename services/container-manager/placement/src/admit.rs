@@ -4,7 +4,8 @@
 use hayward_vocabulary::{NodeName, Processor, Role, WorkId};
 
 use crate::environment::{
-    Environment, conflict, current_container, is_unlisted, is_up, last_known_host, partners,
+    Environment, conflicting_partner, current_container, is_unlisted, is_up, last_known_host,
+    partners,
 };
 use crate::placement::{Placement, Progress};
 use crate::placements::Placements;
@@ -68,24 +69,24 @@ pub fn blocking_action(
     parent: Option<&str>,
     env: &impl Environment,
 ) -> Option<(QueueReason, Option<String>)> {
-    let action_of = |processor: &WorkId| {
+    let find_action = |processor: &WorkId| {
         let mut in_flight = placements.active().filter(|it| it.is_in_flight());
         let action =
             in_flight.find(|it| it.processor_id == *processor && Some(it.uuid.as_str()) != parent);
         action.map(|it| it.uuid.clone())
     };
-    if let Some(uuid) = action_of(work) {
+    if let Some(uuid) = find_action(work) {
         return Some((QueueReason::SelfInFlight, Some(uuid)));
     }
     let (processor, _) = env.processor(work)?;
     match processor.role {
         Role::Standby { of, .. } => {
-            action_of(&of).map(|uuid| (QueueReason::ActiveInFlight, Some(uuid)))
+            find_action(&of).map(|uuid| (QueueReason::ActiveInFlight, Some(uuid)))
         }
         // Standbys of the same active do not block each other.
         Role::Active => partners(env, work)
             .iter()
-            .find_map(|(standby, _)| action_of(standby))
+            .find_map(|(standby, _)| find_action(standby))
             .map(|uuid| (QueueReason::StandbyInFlight, Some(uuid))),
     }
 }
@@ -139,7 +140,7 @@ fn validate(
     };
     if let Some(host) = host {
         let reserved_by = || reserved_by_partner(placements, work, &host, env);
-        if let Some(other) = conflict(env, work, &host).or_else(reserved_by) {
+        if let Some(other) = conflicting_partner(env, work, &host).or_else(reserved_by) {
             let detail =
                 format!("{other} is or will be on {host}, and the two must not share a host");
             return Err((Reason::StandbyConstraint, detail));
@@ -207,7 +208,7 @@ fn accept(placement: &mut Placement, processor: &Processor, env: &impl Environme
     let container = current_container(&work, env);
     let source = last_known_host(&work, env);
     // A takeover needs the host of the standby, regardless of host affinity.
-    let needs_host = processor.host_affinity || placement.progress.under_parent;
+    let needs_host = processor.host_affinity || placement.progress.is_second_takeover_child;
     let host = match &placement.destination_host {
         Destination::Host(host) => Some(host.clone()),
         Destination::LastSeen => source.clone(),
@@ -223,8 +224,8 @@ fn accept(placement: &mut Placement, processor: &Processor, env: &impl Environme
         epoch: env.epoch(),
         predecessor: container.map(|it| it.allocation),
         host,
-        requests: 1,
-        asked_at: now,
+        request_count: 1,
+        requested_at: now,
         ..std::mem::take(&mut placement.progress)
     };
     let phase = match placement.progress.predecessor {
@@ -248,7 +249,7 @@ fn force_restart(placement: &mut Placement, env: &mut impl Environment) {
     };
     env.stop(&container.allocation);
     placement.progress.predecessor = Some(container.allocation.clone());
-    placement.progress.stop_at = Some(now);
+    placement.progress.stop_ordered_at = Some(now);
     placement.request_consumed_at = Some(now);
     placement.phase = Some(Phase::StopInProgress);
     placement.resolved_host = Some(container.host.to_string());

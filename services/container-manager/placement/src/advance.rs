@@ -21,7 +21,7 @@ impl Placements {
         request: PlacementRequest,
         env: &impl Environment,
     ) -> Result<Submitted, Refusal> {
-        if let Some(existing) = self.all.get(&request.uuid) {
+        if let Some(existing) = self.by_uuid.get(&request.uuid) {
             let is_same = existing.deployment_id == request.deployment_id
                 && existing.processor_id == request.processor_id
                 && existing.destination_host == request.destination_host
@@ -34,7 +34,7 @@ impl Placements {
             };
         }
         if request.reject_if_busy
-            && let Some(other) = self.blocked_by(&request.processor_id, env)
+            && let Some(other) = self.find_blocking_request(&request.processor_id, env)
         {
             return Err(Refusal::Busy(other));
         }
@@ -64,12 +64,12 @@ impl Placements {
             generation: 0,
             progress: Progress::default(),
         };
-        self.put(placement.clone());
+        self.insert(placement.clone());
         Ok(Submitted::New(placement))
     }
 
     /// Returns the action that a new request of this processor would wait for.
-    fn blocked_by(&self, work: &WorkId, env: &impl Environment) -> Option<String> {
+    fn find_blocking_request(&self, work: &WorkId, env: &impl Environment) -> Option<String> {
         let (_, action) = admit::blocking_action(self, work, None, env)?;
         let queued = || self.open().find(|it| it.processor_id == *work);
         action.or_else(|| queued().map(|it| it.uuid.clone()))
@@ -92,8 +92,8 @@ impl Placements {
                 message.to_owned(),
                 env,
             );
-            self.events.extend(events::between(&before, &placement));
-            self.put(placement);
+            self.events.extend(events::diff(&before, &placement));
+            self.insert(placement);
         }
     }
 
@@ -108,10 +108,10 @@ impl Placements {
     fn report_forced_stops(&mut self, limits: &TimeLimits, env: &impl Environment) {
         let forced_stops = std::mem::take(&mut self.forced_stops);
         for uuid in forced_stops {
-            let Some(placement) = self.all.get(&uuid) else {
+            let Some(placement) = self.by_uuid.get(&uuid) else {
                 continue;
             };
-            let Some(container) = step::predecessor(placement, env) else {
+            let Some(container) = step::live_predecessor(placement, env) else {
                 continue;
             };
             if step::stop_deadline(placement, limits).is_some_and(|limit| env.now() > limit) {
@@ -129,8 +129,8 @@ impl Placements {
     /// Steps every open placement once. Returns whether any of them changed.
     fn step_all(&mut self, limits: &TimeLimits, env: &mut impl Environment) -> bool {
         let mut has_changed = false;
-        for uuid in self.in_order() {
-            let Some(before) = self.all.get(&uuid).cloned() else {
+        for uuid in self.open_uuids_in_order() {
+            let Some(before) = self.by_uuid.get(&uuid).cloned() else {
                 continue;
             };
             let after = match before.status_code {
@@ -140,19 +140,19 @@ impl Placements {
             };
             if after != before {
                 has_changed = true;
-                self.events.extend(events::between(&before, &after));
-                self.put(after);
+                self.events.extend(events::diff(&before, &after));
+                self.insert(after);
             }
         }
         has_changed
     }
 
     /// Returns the next time at which an action can step without a change of its environment.
-    pub fn deadline(&self, limits: &TimeLimits) -> Option<Timestamp> {
+    pub fn next_deadline(&self, limits: &TimeLimits) -> Option<Timestamp> {
         let forced_stops = self
             .forced_stops
             .iter()
-            .filter_map(|uuid| self.all.get(uuid));
+            .filter_map(|uuid| self.by_uuid.get(uuid));
         let forced_stops = forced_stops.filter_map(|it| step::stop_deadline(it, limits));
         self.active()
             .filter_map(|it| step::deadline(it, limits))
@@ -161,7 +161,7 @@ impl Placements {
     }
 
     /// Returns the active actions, and by how many milliseconds each is past its deadline.
-    pub fn overdue(
+    pub fn active_with_lateness(
         &self,
         limits: &TimeLimits,
         now: Timestamp,

@@ -38,7 +38,7 @@ pub trait Environment {
     fn is_pool_worker(&self, work: &WorkId) -> bool;
     fn live_containers(&self, work: &WorkId) -> Vec<LiveContainer>;
     /// Returns the container granted for a request. `None` if it has ended.
-    fn granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer>;
+    fn find_granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer>;
     /// Returns why a request is not granted yet. `None` if rm-scheduler gave no reason.
     fn wait_reason(&self, request: &str) -> Option<String>;
     /// Returns whether the container has ever run.
@@ -56,7 +56,7 @@ pub trait Environment {
 }
 
 /// Returns the active processor of a group: the processor itself, or the one it is a standby of.
-fn active_of(work: &WorkId, role: &Role) -> WorkId {
+fn active_processor(work: &WorkId, role: &Role) -> WorkId {
     match role {
         Role::Active => work.clone(),
         Role::Standby { of, .. } => of.clone(),
@@ -74,14 +74,18 @@ pub fn partners(env: &impl Environment, work: &WorkId) -> Vec<(WorkId, Role)> {
     let Some((processor, _)) = env.processor(work) else {
         return Vec::new();
     };
-    let active = active_of(work, &processor.role);
+    let active = active_processor(work, &processor.role);
     let mut all = env.processors(&processor.deployment);
-    all.retain(|(other, role)| other != work && active_of(other, role) == active);
+    all.retain(|(other, role)| other != work && active_processor(other, role) == active);
     all
 }
 
 /// Returns a partner that has a container on the host.
-pub fn conflict(env: &impl Environment, work: &WorkId, host: &NodeName) -> Option<WorkId> {
+pub fn conflicting_partner(
+    env: &impl Environment,
+    work: &WorkId,
+    host: &NodeName,
+) -> Option<WorkId> {
     let on_host = |(other, _): &(WorkId, Role)| {
         let live = env.live_containers(other);
         live.iter().any(|container| container.host == *host)

@@ -25,10 +25,10 @@ pub enum PlacementEvent {
 }
 
 /// Returns the events of a step from `before` to `after`.
-pub fn between(before: &Placement, after: &Placement) -> Vec<PlacementEvent> {
+pub fn diff(before: &Placement, after: &Placement) -> Vec<PlacementEvent> {
     let preferred = after.progress.host.is_some();
     let mut events = Vec::new();
-    if after.progress.requests > before.progress.requests {
+    if after.progress.request_count > before.progress.request_count {
         events.push(PlacementEvent::Requested { preferred });
     }
     if after.progress.reserved.is_some() && before.progress.reserved != after.progress.reserved {

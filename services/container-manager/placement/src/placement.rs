@@ -68,17 +68,21 @@ pub struct Progress {
     pub host: Option<NodeName>,
     pub exclude: Vec<NodeName>,
     /// Number of requests for an allocation so far. 0 for a parent.
-    pub requests: u32,
+    #[serde(rename = "requests")]
+    pub request_count: u32,
     /// Time of the last request for an allocation.
-    pub asked_at: Timestamp,
+    #[serde(rename = "asked_at")]
+    pub requested_at: Timestamp,
     /// The container granted for the request. `None` until it is granted.
     pub reserved: Option<AllocationId>,
     /// Time at which the stop was ordered. `None` before.
-    pub stop_at: Option<Timestamp>,
+    #[serde(rename = "stop_at")]
+    pub stop_ordered_at: Option<Timestamp>,
     /// The standby that gives up its host, and that host. Set for the parent of a takeover only.
     pub standby: Option<(WorkId, NodeName)>,
     /// True for the second child of a takeover, because its parent counts as the action in flight.
-    pub under_parent: bool,
+    #[serde(rename = "under_parent")]
+    pub is_second_takeover_child: bool,
 }
 
 /// Request to rm-scheduler for a second allocation of a processor.
@@ -96,7 +100,7 @@ pub struct ResourceRequest {
 impl Placement {
     /// Returns the open request for an allocation, if any.
     pub fn request(&self) -> Option<ResourceRequest> {
-        let is_open = self.status_code.is_active() && self.progress.requests > 0;
+        let is_open = self.status_code.is_active() && self.progress.request_count > 0;
         is_open.then(|| ResourceRequest {
             id: self.request_id(),
             work: self.processor_id.clone(),
@@ -109,7 +113,7 @@ impl Placement {
 
     /// Returns the id of the current request. Each request of an action has its own number.
     pub(crate) fn request_id(&self) -> String {
-        format!("req_{}-{}", self.uuid, self.progress.requests)
+        format!("req_{}-{}", self.uuid, self.progress.request_count)
     }
 
     /// Returns whether it is the parent of a takeover.
@@ -120,13 +124,13 @@ impl Placement {
     /// Returns whether it is a forced restart whose process may not have ended yet.
     pub(crate) fn is_forced_stop(&self) -> bool {
         let is_stopping =
-            self.phase == Some(Phase::StopInProgress) && self.progress.stop_at.is_some();
+            self.phase == Some(Phase::StopInProgress) && self.progress.stop_ordered_at.is_some();
         is_stopping && self.status_code == Status::Succeeded
     }
 
     /// Returns whether it is the action in flight of its processor.
     pub fn is_in_flight(&self) -> bool {
-        self.status_code.is_active() && !self.progress.under_parent
+        self.status_code.is_active() && !self.progress.is_second_takeover_child
     }
 
     pub(crate) fn refuse(&mut self, reason: Reason, message: String, now: Timestamp) {

@@ -11,7 +11,7 @@ use crate::status::Status;
 
 #[derive(Debug, Default, Clone)]
 pub struct Placements {
-    pub(crate) all: BTreeMap<String, Placement>,
+    pub(crate) by_uuid: BTreeMap<String, Placement>,
     /// Ids of placements without a final status.
     open: BTreeSet<String>,
     next_seq: u64,
@@ -28,23 +28,23 @@ impl Placements {
         let mut result = Self::default();
         for placement in placements {
             result.next_seq = result.next_seq.max(placement.seq + 1);
-            result.put(placement);
+            result.insert(placement);
         }
         result.changed.clear();
         result
     }
 
     pub fn get(&self, uuid: &str) -> Option<&Placement> {
-        self.all.get(uuid)
+        self.by_uuid.get(uuid)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Placement> {
-        self.all.values()
+        self.by_uuid.values()
     }
 
     /// Returns the placements without a final status.
     pub fn open(&self) -> impl Iterator<Item = &Placement> {
-        self.open.iter().filter_map(|uuid| self.all.get(uuid))
+        self.open.iter().filter_map(|uuid| self.by_uuid.get(uuid))
     }
 
     /// Returns the placements that were accepted and have no final status.
@@ -55,7 +55,7 @@ impl Placements {
     /// Returns the placements that changed since the last call, in order of uuid.
     pub fn take_changed(&mut self) -> Vec<Placement> {
         let changed = std::mem::take(&mut self.changed);
-        let placements = changed.iter().filter_map(|uuid| self.all.get(uuid));
+        let placements = changed.iter().filter_map(|uuid| self.by_uuid.get(uuid));
         placements.cloned().collect()
     }
 
@@ -65,16 +65,16 @@ impl Placements {
     }
 
     pub fn remove(&mut self, uuid: &str) {
-        self.all.remove(uuid);
+        self.by_uuid.remove(uuid);
         self.open.remove(uuid);
         self.changed.remove(uuid);
         self.forced_stops.remove(uuid);
     }
 
     /// Inserts or replaces a placement.
-    pub(crate) fn put(&mut self, mut placement: Placement) {
+    pub(crate) fn insert(&mut self, mut placement: Placement) {
         let uuid = placement.uuid.clone();
-        if let Some(before) = self.all.get(&uuid) {
+        if let Some(before) = self.by_uuid.get(&uuid) {
             placement.generation = before.generation + 1;
         }
         if placement.is_forced_stop() {
@@ -86,7 +86,7 @@ impl Placements {
             self.open.insert(uuid.clone());
         }
         self.changed.insert(uuid.clone());
-        self.all.insert(uuid, placement);
+        self.by_uuid.insert(uuid, placement);
     }
 
     pub(crate) fn next_sequence(&mut self) -> u64 {
@@ -100,7 +100,7 @@ impl Placements {
     /// # Errors
     /// Returns an error if the request does not exist or has started.
     pub fn withdraw(&mut self, uuid: &str) -> Result<(), Refusal> {
-        let placement = self.all.get(uuid).ok_or(Refusal::NotFound)?;
+        let placement = self.by_uuid.get(uuid).ok_or(Refusal::NotFound)?;
         match placement.status_code {
             Status::Created if placement.parent_uuid.is_none() => {
                 self.remove(uuid);
@@ -111,7 +111,7 @@ impl Placements {
     }
 
     /// Returns the ids of open placements in order of client timestamp, then of arrival.
-    pub(crate) fn in_order(&self) -> Vec<String> {
+    pub(crate) fn open_uuids_in_order(&self) -> Vec<String> {
         let mut open: Vec<&Placement> = self.open().collect();
         open.sort_by_key(|it| (it.timestamp, it.seq));
         open.into_iter().map(|it| it.uuid.clone()).collect()
@@ -119,11 +119,11 @@ impl Placements {
 
     /// Returns the number of placements with a final status that are still stored.
     pub fn finished_count(&self) -> usize {
-        self.all.len() - self.open.len()
+        self.by_uuid.len() - self.open.len()
     }
 
     /// Returns the active action with this open request.
-    pub fn by_request(&self, request: &str) -> Option<&Placement> {
+    pub fn find_by_request(&self, request: &str) -> Option<&Placement> {
         self.active()
             .find(|it| it.request().is_some_and(|open| open.id == request))
     }

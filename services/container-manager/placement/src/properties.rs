@@ -47,7 +47,7 @@ const DESTINATIONS: [&str; 8] = [
     "STANDBY",
 ];
 
-fn event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         4 => (0..IDS.len(), 0..DESTINATIONS.len())
             .prop_map(|(processor, destination)| Event::Submit {
@@ -141,8 +141,8 @@ fn apply(fleet: &mut TestFleet, index: usize, event: &Event) {
     fleet.advance();
 }
 
-/// Checks the invariants. `finals` has the final placements seen so far.
-fn check_invariants(fleet: &TestFleet, finals: &mut BTreeMap<String, Placement>) {
+/// Checks the invariants. `final_placements` has the final placements seen so far.
+fn check_invariants(fleet: &TestFleet, final_placements: &mut BTreeMap<String, Placement>) {
     for id in IDS {
         let live = fleet.env.live_containers(&work(id));
         let started = live.iter().filter(|it| it.state != LiveState::Held).count();
@@ -170,13 +170,13 @@ fn check_invariants(fleet: &TestFleet, finals: &mut BTreeMap<String, Placement>)
         .iter()
         .filter(|it| it.status_code.is_final())
     {
-        let first_final = finals
+        let first_version = final_placements
             .entry(placement.uuid.clone())
             .or_insert_with(|| placement.clone());
-        assert_eq!(first_final, placement, "a final placement never changes");
+        assert_eq!(first_version, placement, "a final placement never changes");
         if placement.status_code == Status::BadRequest {
             assert_eq!(
-                placement.progress.requests, 0,
+                placement.progress.request_count, 0,
                 "a refused request changed nothing"
             );
         }
@@ -189,13 +189,13 @@ proptest! {
     #[test]
     fn one_action_is_in_flight_and_one_container_runs_at_most(
         capacity in 2..4_usize,
-        events in proptest::collection::vec(event(), 1..60),
+        events in proptest::collection::vec(any_event(), 1..60),
     ) {
         let mut fleet = new_fleet(capacity);
-        let mut finals = BTreeMap::new();
+        let mut final_placements = BTreeMap::new();
         for (index, event) in events.iter().enumerate() {
             apply(&mut fleet, index, event);
-            check_invariants(&fleet, &mut finals);
+            check_invariants(&fleet, &mut final_placements);
         }
         // Every action ends once there is capacity, all hosts are open, and time has passed.
         for name in HOSTS {
@@ -205,7 +205,7 @@ proptest! {
         for _ in 0..events.len() + 3 {
             fleet.run_until_settled();
             fleet.advance_ms(60_001);
-            check_invariants(&fleet, &mut finals);
+            check_invariants(&fleet, &mut final_placements);
         }
         for id in IDS {
             let failed = fleet.env.processors[&work(id)].failed;

@@ -11,15 +11,15 @@ use crate::test_fleet::{TestFleet, host, work};
 
 use Status::{BadRequest, Created, Failed, InProgress, Succeeded};
 
-fn assert_succeeded(fleet: &TestFleet, uuid: &str, id: &str, on: &str) {
+fn assert_succeeded(fleet: &TestFleet, uuid: &str, id: &str, host_name: &str) {
     assert_eq!(
         fleet.status(uuid),
         (Succeeded, None),
         "{}",
         fleet.placement(uuid).response_message
     );
-    assert_eq!(fleet.running_host(id).as_deref(), Some(on));
-    assert_eq!(fleet.placement(uuid).final_host, Some(host(on)));
+    assert_eq!(fleet.running_host(id).as_deref(), Some(host_name));
+    assert_eq!(fleet.placement(uuid).final_host, Some(host(host_name)));
     assert_eq!(
         fleet.env.unreserved_stops, 0,
         "no process was stopped without a reserved successor"
@@ -288,8 +288,8 @@ fn a_reused_uuid_is_refused_and_a_repeated_request_is_not() {
         fleet.submit("u", "1", "d", Some(7)),
         Err(Refusal::UuidReused)
     );
-    let replay = fleet.submit("u", "1", "d", None);
-    assert_eq!(replay, Ok(Submitted::Repeated(first.clone())));
+    let repeated = fleet.submit("u", "1", "d", None);
+    assert_eq!(repeated, Ok(Submitted::Repeated(first.clone())));
     assert_eq!(*fleet.placement("u"), first, "the first outcome stays");
 }
 

@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::environment::{Environment, LiveContainer, LiveState, conflict};
+use crate::environment::{Environment, LiveContainer, LiveState, conflicting_partner};
 use crate::model::TimeLimits;
 use crate::placement::Placement;
 use crate::status::{ANY_HOST, Phase, Reason, Status};
@@ -25,12 +25,12 @@ pub fn step(
         fail(&mut placement, Reason::JobEnded, message, env);
         return placement;
     }
-    follow_grant(&mut placement, env);
+    update_grant(&mut placement, env);
     match placement.phase {
         Some(Phase::Running) | None => wait_for_grant(&mut placement, limits, env),
         Some(Phase::StopInProgress) => wait_for_stop(&mut placement, limits, env),
         Some(Phase::StopFailed) => {
-            let reason = predecessor(&placement, env).and_then(|it| it.reason);
+            let reason = live_predecessor(&placement, env).and_then(|it| it.reason);
             let detail = reason.map(|reason| format!(" ({reason})"));
             let detail = detail.unwrap_or_default();
             let message = format!("the process did not end in time and was left running{detail}");
@@ -42,13 +42,13 @@ pub fn step(
 }
 
 /// Records the granted container. Requests another allocation if it is lost before the launch.
-fn follow_grant(placement: &mut Placement, env: &impl Environment) {
+fn update_grant(placement: &mut Placement, env: &impl Environment) {
     let granted = granted_container(placement, env).map(|it| it.allocation);
     match (&placement.progress.reserved, granted) {
         (None, Some(allocation)) => placement.progress.reserved = Some(allocation),
         (Some(lost), None) if !is_launched(placement) && !env.has_run(lost) => {
-            placement.progress.requests += 1;
-            placement.progress.asked_at = env.now();
+            placement.progress.request_count += 1;
+            placement.progress.requested_at = env.now();
             placement.progress.reserved = None;
             placement.response_message =
                 "the reserved allocation was lost; another one is requested".into();
@@ -65,11 +65,11 @@ fn is_launched(placement: &Placement) -> bool {
 
 /// Returns the container granted for the current request.
 fn granted_container(placement: &Placement, env: &impl Environment) -> Option<LiveContainer> {
-    env.granted(&placement.processor_id, &placement.request_id())
+    env.find_granted(&placement.processor_id, &placement.request_id())
 }
 
 /// Returns the container that the action replaces, unless it has ended.
-pub fn predecessor(placement: &Placement, env: &impl Environment) -> Option<LiveContainer> {
+pub fn live_predecessor(placement: &Placement, env: &impl Environment) -> Option<LiveContainer> {
     let id = placement.progress.predecessor.as_ref()?;
     let mut live = env.live_containers(&placement.processor_id).into_iter();
     live.find(|it| it.allocation == *id)
@@ -78,12 +78,12 @@ pub fn predecessor(placement: &Placement, env: &impl Environment) -> Option<Live
 /// Waits for a grant. The action has changed nothing yet, so it may still fail without effect.
 fn wait_for_grant(placement: &mut Placement, limits: &TimeLimits, env: &mut impl Environment) {
     let now = env.now();
-    let Some(current) = predecessor(placement, env) else {
+    let Some(current) = live_predecessor(placement, env) else {
         let message = "the process ended by itself; it will start in the requested allocation";
         placement.set_phase(Phase::Stopped, message.to_owned(), now);
         return;
     };
-    if let Some((host, reason)) = closed_target(placement, env) {
+    if let Some((host, reason)) = closed_destination(placement, env) {
         let message = format!("{host} no longer accepts new processes: {reason}");
         fail(placement, Reason::DestinationBlocked, message, env);
         return;
@@ -103,7 +103,7 @@ fn wait_for_grant(placement: &mut Placement, limits: &TimeLimits, env: &mut impl
         return;
     }
     env.stop(&current.allocation);
-    placement.progress.stop_at = Some(now);
+    placement.progress.stop_ordered_at = Some(now);
     let message = format!(
         "an allocation is reserved on {}; the process was ordered to stop",
         successor.host
@@ -113,7 +113,7 @@ fn wait_for_grant(placement: &mut Placement, limits: &TimeLimits, env: &mut impl
 
 /// Returns the requested host and the reason why it accepts no new process. `None` if it accepts
 /// one.
-fn closed_target(placement: &Placement, env: &impl Environment) -> Option<(NodeName, String)> {
+fn closed_destination(placement: &Placement, env: &impl Environment) -> Option<(NodeName, String)> {
     let host = placement.progress.host.as_ref()?;
     let reason = env.closed_reason(host, &placement.processor_id)?;
     Some((host.clone(), reason))
@@ -126,7 +126,8 @@ fn unfit_reason(
     env: &impl Environment,
 ) -> Option<String> {
     let (work, host) = (&placement.processor_id, &successor.host);
-    let shared_host = conflict(env, work, host).map(|other| format!("{other} is on {host}"));
+    let shared_host =
+        conflicting_partner(env, work, host).map(|other| format!("{other} is on {host}"));
     shared_host.or_else(|| {
         let is_before_stop = placement.phase == Some(Phase::Running);
         let reason = env.closed_reason(host, work).filter(|_| is_before_stop)?;
@@ -144,14 +145,14 @@ fn request_another_host(
     env.release(&successor.allocation);
     placement.progress.exclude.push(successor.host.clone());
     // The expiry is not extended, because the grant was unusable and not lost.
-    placement.progress.requests += 1;
+    placement.progress.request_count += 1;
     placement.progress.reserved = None;
     placement.response_message = format!("{reason}; another allocation is requested");
     placement.updated_at = env.now();
 }
 
 fn fail_if_expired(placement: &mut Placement, limits: &TimeLimits, env: &mut impl Environment) {
-    if env.now() > expiry(placement, limits) {
+    if env.now() > expires_at(placement, limits) {
         let waited_ms = placement
             .request_expiry_ms
             .unwrap_or(limits.request_timeout_ms);
@@ -165,16 +166,16 @@ fn fail_if_expired(placement: &mut Placement, limits: &TimeLimits, env: &mut imp
     }
 }
 
-fn expiry(placement: &Placement, limits: &TimeLimits) -> Timestamp {
+fn expires_at(placement: &Placement, limits: &TimeLimits) -> Timestamp {
     let limit = placement
         .request_expiry_ms
         .unwrap_or(limits.request_timeout_ms);
-    placement.progress.asked_at.plus_ms(limit)
+    placement.progress.requested_at.plus_ms(limit)
 }
 
 fn wait_for_stop(placement: &mut Placement, limits: &TimeLimits, env: &mut impl Environment) {
     let now = env.now();
-    if predecessor(placement, env).is_none() {
+    if live_predecessor(placement, env).is_none() {
         let message = "the process has ended; its successor will start".to_owned();
         placement.set_phase(Phase::Stopped, message, now);
     } else if stop_deadline(placement, limits).is_some_and(|limit| now > limit) {
@@ -186,8 +187,8 @@ fn wait_for_stop(placement: &mut Placement, limits: &TimeLimits, env: &mut impl 
 pub fn stop_deadline(placement: &Placement, limits: &TimeLimits) -> Option<Timestamp> {
     placement
         .progress
-        .stop_at
-        .map(|stop_at| stop_at.plus_ms(limits.stop_timeout_ms))
+        .stop_ordered_at
+        .map(|ordered_at| ordered_at.plus_ms(limits.stop_timeout_ms))
 }
 
 /// Starts the successor after the predecessor has ended.
@@ -243,9 +244,9 @@ fn start_successor(placement: &mut Placement, limits: &TimeLimits, env: &mut imp
 
 /// Returns a container of the processor that is not held and was not started by this action.
 fn other_container(placement: &Placement, env: &impl Environment) -> Option<LiveContainer> {
-    let own = granted_container(placement, env).map(|it| it.allocation);
+    let own_allocation = granted_container(placement, env).map(|it| it.allocation);
     let mut live = env.live_containers(&placement.processor_id).into_iter();
-    live.find(|it| it.state != LiveState::Held && Some(&it.allocation) != own.as_ref())
+    live.find(|it| it.state != LiveState::Held && Some(&it.allocation) != own_allocation.as_ref())
 }
 
 /// Fails an action and releases its reserved container. A processor that is down is restarted by
@@ -262,17 +263,17 @@ pub fn fail(
         env.release(&successor.allocation);
     }
     let predecessor_ended =
-        placement.progress.predecessor.is_some() && predecessor(placement, env).is_none();
+        placement.progress.predecessor.is_some() && live_predecessor(placement, env).is_none();
     let is_down = predecessor_ended && other_container(placement, env).is_none();
     if is_down && reason != Reason::JobEnded {
         let has_affinity = env
             .processor(&placement.processor_id)
             .is_some_and(|(it, _)| it.host_affinity);
         let source = placement.source_host.clone().filter(|_| has_affinity);
-        let open_source =
+        let usable_source =
             source.filter(|host| env.closed_reason(host, &placement.processor_id).is_none());
         placement.recovery_host =
-            Some(open_source.map_or(ANY_HOST.to_owned(), |host| host.to_string()));
+            Some(usable_source.map_or(ANY_HOST.to_owned(), |host| host.to_string()));
     }
     placement.final_host = None;
     placement.finish(Status::Failed, Some(reason), message, env.now());
@@ -288,7 +289,7 @@ pub fn deadline(placement: &Placement, limits: &TimeLimits) -> Option<Timestamp>
         Some(Phase::StopInProgress) => stop_deadline(placement, limits)?,
         Some(Phase::StopFailed) => return Some(placement.updated_at),
         _ if placement.progress.reserved.is_some() => return None,
-        _ => expiry(placement, limits),
+        _ => expires_at(placement, limits),
     };
     Some(deadline.plus_ms(1))
 }

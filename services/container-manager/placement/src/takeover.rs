@@ -68,8 +68,8 @@ pub fn begin(
         },
     };
     let child = new_child(placements, &placement, first_child);
-    placements.put(placement.clone());
-    placements.put(child);
+    placements.insert(placement.clone());
+    placements.insert(child);
     placement
 }
 
@@ -133,12 +133,12 @@ pub fn step(
                 work: placement.processor_id.clone(),
                 destination: Destination::Host(host.clone()),
                 progress: Progress {
-                    under_parent: true,
+                    is_second_takeover_child: true,
                     ..Progress::default()
                 },
             };
             let second = new_child(placements, &placement, spec);
-            placements.put(second);
+            placements.insert(second);
             let message = format!(
                 "{standby} has left {host}; {} follows",
                 placement.processor_id

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
-use crate::environment::{Environment, LiveContainer, LiveState, conflict};
+use crate::environment::{Environment, LiveContainer, LiveState, conflicting_partner};
 use crate::model::{PlacementRequest, Refusal, Submitted, TimeLimits};
 use crate::placement::Placement;
 use crate::placements::Placements;
@@ -72,7 +72,7 @@ impl TestEnvironment {
         containers.filter(move |(_, it)| it.work == *work && !it.ended)
     }
 
-    fn used(&self, host: &NodeName) -> usize {
+    fn used_capacity(&self, host: &NodeName) -> usize {
         let containers = self.containers.values();
         containers
             .filter(|it| it.host == *host && !it.ended)
@@ -80,9 +80,9 @@ impl TestEnvironment {
     }
 
     /// Returns whether the host is open and has free capacity.
-    pub fn fits(&self, host: &NodeName) -> bool {
+    pub fn has_capacity(&self, host: &NodeName) -> bool {
         let capacity = self.capacity.get(host).copied().unwrap_or(0);
-        !self.closed.contains(host) && self.used(host) < capacity
+        !self.closed.contains(host) && self.used_capacity(host) < capacity
     }
 }
 
@@ -118,7 +118,7 @@ impl Environment for TestEnvironment {
         };
         self.live(work).map(container).collect()
     }
-    fn granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
+    fn find_granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
         let mut live = self.live(work);
         let (id, it) = live.find(|(_, it)| it.request.as_deref() == Some(request))?;
         Some(LiveContainer {
@@ -267,8 +267,8 @@ impl TestFleet {
     }
 
     /// Submits a request and advances all actions.
-    pub fn request(&mut self, uuid: &str, id: &str, to: &str) {
-        self.submit(uuid, id, to, None).unwrap();
+    pub fn request(&mut self, uuid: &str, id: &str, target: &str) {
+        self.submit(uuid, id, target, None).unwrap();
         self.advance();
     }
 
@@ -276,10 +276,10 @@ impl TestFleet {
         &mut self,
         uuid: &str,
         id: &str,
-        to: &str,
+        target: &str,
         expiry_ms: Option<u64>,
     ) -> Result<Submitted, Refusal> {
-        let request = self.new_request(uuid, id, to, expiry_ms);
+        let request = self.new_request(uuid, id, target, expiry_ms);
         self.placements.submit(request, &self.env)
     }
 
@@ -287,7 +287,7 @@ impl TestFleet {
         &self,
         uuid: &str,
         id: &str,
-        to: &str,
+        target: &str,
         expiry_ms: Option<u64>,
     ) -> PlacementRequest {
         PlacementRequest {
@@ -298,7 +298,7 @@ impl TestFleet {
             } else {
                 work(id)
             },
-            destination_host: destination(to),
+            destination_host: destination(target),
             request_expiry_ms: expiry_ms,
             force: self.force,
             timestamp: self.env.now(),
@@ -363,12 +363,12 @@ impl TestFleet {
             .collect();
         let mut granted = Vec::new();
         for request in open {
-            if self.env.granted(&request.work, &request.id).is_some() {
+            if self.env.find_granted(&request.work, &request.id).is_some() {
                 continue;
             }
             let is_suitable = |host: &&NodeName| {
                 let is_requested = request.host.as_ref().is_none_or(|it| it == *host);
-                is_requested && !request.exclude.contains(host) && self.env.fits(host)
+                is_requested && !request.exclude.contains(host) && self.env.has_capacity(host)
             };
             let host = self.env.capacity.keys().find(is_suitable).cloned();
             if let Some(host) = host {
@@ -390,7 +390,7 @@ impl TestFleet {
     pub fn grant_demand(&mut self) {
         for work in self.demand() {
             let is_usable = |host: &NodeName, env: &TestEnvironment| {
-                env.fits(host) && conflict(env, &work, host).is_none()
+                env.has_capacity(host) && conflicting_partner(env, &work, host).is_none()
             };
             let last_host = self.env.last_hosts.get(&work).cloned();
             let last_host = last_host
@@ -457,8 +457,8 @@ impl TestFleet {
     }
 
     pub fn status(&self, uuid: &str) -> (Status, Option<Reason>) {
-        let it = self.placement(uuid);
-        (it.status_code, it.reason_code)
+        let placement = self.placement(uuid);
+        (placement.status_code, placement.reason_code)
     }
 
     pub fn phase(&self, uuid: &str) -> Option<Phase> {

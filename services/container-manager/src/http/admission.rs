@@ -7,7 +7,7 @@ const WRITERS: &[Role] = &[Role::Operator, Role::Submitter];
 const AGENT: &[Role] = &[Role::Agent("node")];
 const SERVICES: &[Role] = &[Role::Service];
 
-pub const TABLE: RouteRoles = &[
+pub const ROUTE_ROLES: RouteRoles = &[
     ("list_containers", READERS),
     ("show_container", READERS),
     ("read_logs", READERS),

@@ -10,7 +10,7 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Api, read_problem, visible_owner};
+use super::{Api, database_problem, owner_filter_for_reads};
 use crate::store::container::{self, Filter};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -43,7 +43,7 @@ impl ListFilter {
             .with("state", &state)
     }
 
-    fn filter(self, user: Option<String>) -> Result<Filter, Problem> {
+    fn into_filter(self, user: Option<String>) -> Result<Filter, Problem> {
         let after = self.cursor.as_deref();
         let after = after
             .map(|cursor| self.listing().last(cursor))
@@ -89,15 +89,15 @@ pub async fn list_containers(
     caller: Caller,
     Query(filter): Query<ListFilter>,
 ) -> Result<Json<ContainerList>, Problem> {
-    let user = visible_owner(&caller)?;
+    let user = owner_filter_for_reads(&caller)?;
     api.publisher().rows_readable()?;
     let listing = filter.listing();
-    let filter = filter.filter(user)?;
+    let filter = filter.into_filter(user)?;
     // The revision is read before the rows, so that the rows are at least as new.
     let revision = api.publisher().revision();
     let containers = container::page(&api.pool, &filter)
         .await
-        .map_err(read_problem)?;
+        .map_err(database_problem)?;
     let is_full = containers.len() as u64 == u64::from(filter.limit);
     let next_cursor = containers
         .last()
@@ -138,7 +138,7 @@ pub async fn find_container(
     caller: &Caller,
     id: &AllocationId,
 ) -> Result<ContainerView, Problem> {
-    let user = visible_owner(caller)?;
+    let user = owner_filter_for_reads(caller)?;
     api.publisher().rows_readable()?;
     let filter = Filter {
         id: Some(id.to_string()),
@@ -148,7 +148,7 @@ pub async fn find_container(
     };
     let containers = container::page(&api.pool, &filter)
         .await
-        .map_err(read_problem)?;
+        .map_err(database_problem)?;
     containers
         .into_iter()
         .next()

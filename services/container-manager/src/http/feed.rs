@@ -15,5 +15,5 @@ pub const FEED: Feed = Feed {
         visible_to: Visibility::Operators,
         show: unchanged,
     }],
-    admitted: admission::TABLE,
+    admitted: admission::ROUTE_ROLES,
 };

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::{Api, containers, read_problem};
+use super::{Api, containers, database_problem};
 use crate::store::output;
 
 /// Maximum number of chunks in one response.
@@ -74,7 +74,7 @@ pub async fn read_logs(
         }
         let chunks = output::read(&api.pool, &id, options.offset, MAX_CHUNKS)
             .await
-            .map_err(read_problem)?;
+            .map_err(database_problem)?;
         if !chunks.is_empty() || Instant::now() >= deadline {
             return Ok(Json(join_chunks(id, options.offset, chunks, ended)));
         }

@@ -13,7 +13,7 @@ use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::{AllocationId, NodeName};
 use http::HeaderName;
 
-use super::{Api, read_problem};
+use super::{Api, database_problem};
 use crate::command::{Command, ForeignContainers, NodeReport};
 use crate::store::output;
 
@@ -24,11 +24,11 @@ const MAX_CHUNKS: usize = 256;
 /// Maximum bytes of text in one chunk.
 const MAX_TEXT_BYTES: usize = 64 * 1024;
 /// Maximum bytes of text for one byte of output: a replaced byte becomes U+FFFD.
-const MAX_TEXT_BYTES_PER_BYTE: u64 = 3;
+const MAX_TEXT_BYTES_PER_OUTPUT_BYTE: u64 = 3;
 /// Maximum length of `boot_id` and `agent_instance`.
 const MAX_NAME_BYTES: usize = 128;
 
-const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
+const REVISION_HEADER: HeaderName = HeaderName::from_static("hayward-revision");
 
 /// Report all containers of a node. Repeated and late reports change nothing.
 #[utoipa::path(
@@ -59,14 +59,14 @@ pub async fn report_containers(
         observed_revision,
         report,
     };
-    let command = |reply| Command::Report(report, reply);
+    let command = |reply| Command::ApplyReport(report, reply);
     let committed = api.handle.ask(command).await?;
     let revision = committed.revision;
     committed
         .value
         .map_err(|foreign| foreign_problem("containers", &foreign))?;
     Ok((
-        [(REVISION, revision.to_string())],
+        [(REVISION_HEADER, revision.to_string())],
         Json(ReportAnswer { revision }),
     ))
 }
@@ -141,9 +141,9 @@ pub async fn report_output(
         };
         chunks.entry(reported.id).or_default().push(chunk);
     }
-    let grown = output::append(&api.pool, &node, chunks).await;
+    let grown_containers = output::append(&api.pool, &node, chunks).await;
     let revision = api.publisher().revision();
-    for (container, work) in grown.map_err(read_problem)? {
+    for (container, work) in grown_containers.map_err(database_problem)? {
         api.output_changed.notify(container.as_str(), revision);
         let work = work.split('.').next().unwrap_or(&work);
         api.output_changed.notify(work, revision);
@@ -160,7 +160,7 @@ fn check_owner(api: &Api, node: &NodeName, chunks: &[OutputChunk]) -> Result<(),
     let indexed = chunks.iter().enumerate();
     let foreign = indexed.filter(|(_, chunk)| is_foreign(chunk));
     let indices = foreign.map(|(index, _)| index).collect();
-    ForeignContainers::if_any(indices).map_err(|foreign| foreign_problem("chunks", &foreign))
+    ForeignContainers::check(indices).map_err(|foreign| foreign_problem("chunks", &foreign))
 }
 
 fn check_output(chunks: &[OutputChunk]) -> Result<(), Problem> {
@@ -174,7 +174,7 @@ fn check_output(chunks: &[OutputChunk]) -> Result<(), Problem> {
             return Err(limit_problem().at(format!("/chunks/{index}/text"), detail));
         }
         // Otherwise a chunk that claims few bytes could occupy much storage.
-        if chunk.text.len() as u64 > chunk.bytes.saturating_mul(MAX_TEXT_BYTES_PER_BYTE) {
+        if chunk.text.len() as u64 > chunk.bytes.saturating_mul(MAX_TEXT_BYTES_PER_OUTPUT_BYTE) {
             let detail = "must be at least a third of the length of the text";
             return Err(limit_problem().at(format!("/chunks/{index}/bytes"), detail));
         }

@@ -21,13 +21,13 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, visible_owner};
+use super::{Api, owner_filter_for_reads};
 use crate::command::{
     Command, OwnerFilter, PlacementCommand, PlacementFilter, PlacementId, PlacementReply, Refusal,
     SubmittedRequest,
 };
 
-const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
+const REVISION_HEADER: HeaderName = HeaderName::from_static("hayward-revision");
 
 hayward_service::refusals! {
     OwnersOnly = 403, "only for the owner of the service and operators";
@@ -58,7 +58,7 @@ async fn execute<T: Send + 'static>(
     api: &Api,
     command: impl FnOnce(PlacementReply<T>) -> PlacementCommand,
 ) -> Result<Committed<T>, Problem> {
-    let command = |reply| Command::Placements(Box::new(command(reply)));
+    let command = |reply| Command::Placement(Box::new(command(reply)));
     let Committed { value, revision } = api.handle.ask(command).await?;
     Ok(Committed {
         value: value?,
@@ -84,8 +84,8 @@ impl From<Refusal> for Problem {
     }
 }
 
-/// Owner of the services that a caller may change; `None` for operators.
-fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
+/// Returns the owner whose services the caller may change. `None` if the caller may change all.
+fn owner_filter_for_writes(caller: &Caller) -> Result<OwnerFilter, Problem> {
     caller.require(&[Scope::Operator, Scope::Submitter])?;
     Ok((!caller.has(&Scope::Operator)).then(|| caller.name.clone()))
 }
@@ -124,8 +124,8 @@ pub async fn submit_placement(
     Query(dry_run): Query<DryRun>,
     Json(order): Json<PlacementOrder>,
 ) -> Result<Response, Problem> {
-    let owner = changeable_owner(&caller)?;
-    let request = validation::placement_request(deployment, order, &caller)?;
+    let owner = owner_filter_for_writes(&caller)?;
+    let request = validation::parse_placement_request(deployment, order, &caller)?;
     submit(&api, request, owner, dry_run).await
 }
 
@@ -158,8 +158,8 @@ pub async fn move_container(
     Query(dry_run): Query<DryRun>,
     Json(order): Json<MoveOrder>,
 ) -> Result<Response, Problem> {
-    let owner = changeable_owner(&caller)?;
-    let request = validation::move_request(container, order, &caller)?;
+    let owner = owner_filter_for_writes(&caller)?;
+    let request = validation::parse_move_request(container, order, &caller)?;
     submit(&api, request, owner, dry_run).await
 }
 
@@ -195,7 +195,7 @@ async fn submit(
     let headers = [
         (header::LOCATION, location),
         (header::ETAG, validation::etag(&view)),
-        (REVISION, submitted.revision.to_string()),
+        (REVISION_HEADER, submitted.revision.to_string()),
     ];
     Ok((status, headers, Json(view)).into_response())
 }
@@ -217,7 +217,7 @@ pub async fn show_placement(
     caller: Caller,
     Path((deployment, uuid)): Path<(String, String)>,
 ) -> Result<([(HeaderName, String); 1], Json<PlacementView>), Problem> {
-    let owner = visible_owner(&caller)?;
+    let owner = owner_filter_for_reads(&caller)?;
     let id = PlacementId { deployment, uuid };
     let show = execute(&api, |reply| PlacementCommand::Show { id, owner, reply });
     let placement = show.await?.value;
@@ -248,12 +248,12 @@ pub async fn withdraw_placement(
     Path((deployment, uuid)): Path<(String, String)>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<StatusCode, Problem> {
-    let owner = changeable_owner(&caller)?;
-    let if_generation = validation::if_match(&headers)?;
+    let owner = owner_filter_for_writes(&caller)?;
+    let expected_generation = validation::parse_if_match(&headers)?;
     let id = PlacementId { deployment, uuid };
     let withdraw = execute(&api, |reply| PlacementCommand::Withdraw {
         id,
-        if_generation,
+        expected_generation,
         owner,
         reply,
     });
@@ -298,10 +298,10 @@ pub async fn list_placements(
     Path(deployment): Path<String>,
     Query(filter): Query<ListFilter>,
 ) -> Result<Json<PlacementList>, Problem> {
-    let owner = visible_owner(&caller)?;
+    let owner = owner_filter_for_reads(&caller)?;
     let limit = pagination::limit(filter.limit, pagination::DEFAULT_LIMIT)?;
     if filter.status == Some(PlacementStatus::Unknown) {
-        return Err(validation::unknown_status());
+        return Err(validation::unknown_status_problem());
     }
     let filter = PlacementFilter {
         processor: filter.processor_id,
@@ -346,9 +346,9 @@ pub async fn list_processors(
     Path(deployment): Path<String>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<ProcessorList>, Problem> {
-    let owner = visible_owner(&caller)?;
+    let owner = owner_filter_for_reads(&caller)?;
     let listing = deployment_listing("processors", &deployment);
-    let processors = execute(&api, |reply| PlacementCommand::Processors {
+    let processors = execute(&api, |reply| PlacementCommand::ListProcessors {
         deployment,
         owner,
         reply,
@@ -379,8 +379,8 @@ pub async fn show_processor(
     caller: Caller,
     Path((deployment, processor)): Path<(String, String)>,
 ) -> Result<Json<ProcessorView>, Problem> {
-    let owner = visible_owner(&caller)?;
-    let processors = execute(&api, |reply| PlacementCommand::Processors {
+    let owner = owner_filter_for_reads(&caller)?;
+    let processors = execute(&api, |reply| PlacementCommand::ListProcessors {
         deployment,
         owner,
         reply,
@@ -414,9 +414,9 @@ pub async fn list_resource_requests(
     Path(deployment): Path<String>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<ResourceRequestList>, Problem> {
-    let owner = visible_owner(&caller)?;
+    let owner = owner_filter_for_reads(&caller)?;
     let listing = deployment_listing("resource-requests", &deployment);
-    let requests = execute(&api, |reply| PlacementCommand::Requests {
+    let requests = execute(&api, |reply| PlacementCommand::ListRequests {
         deployment,
         owner,
         reply,

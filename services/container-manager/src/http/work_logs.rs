@@ -19,8 +19,8 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::{Api, read_problem, visible_owner};
-use crate::store::work_output::{self, Arrived, Head};
+use super::{Api, database_problem, owner_filter_for_reads};
+use crate::store::work_output::{self, OutputHead, ReadChunk};
 
 /// Maximum number of chunks in one response.
 const MAX_CHUNKS: u32 = 256;
@@ -83,11 +83,11 @@ pub async fn read_work_logs(
     Path(work): Path<WorkId>,
     Query(options): Query<ReadOptions>,
 ) -> Result<Json<WorkLogs>, Problem> {
-    let user = visible_owner(&caller)?;
+    let user = owner_filter_for_reads(&caller)?;
     api.publisher().rows_readable()?;
     let deadline = Instant::now() + Duration::from_secs(options.wait).min(MAX_WAIT);
     let mut changes = api.output_changed.subscribe(work.whole().to_string());
-    let mut reader = Reader::new(&api, work, user, options).await?;
+    let mut reader = WorkLogReader::new(&api, work, user, options).await?;
     loop {
         let logs = reader.read(&api).await?;
         let has_changes = !(logs.pieces.is_empty() && logs.ended.is_empty());
@@ -101,19 +101,19 @@ pub async fn read_work_logs(
     }
 }
 
-fn invalid(parameter: &str, detail: &str) -> Problem {
+fn invalid_parameter(parameter: &str, detail: &str) -> Problem {
     let problem = Problem::new(Code::Invalid, "invalid start of the output");
     problem.at(format!("/query/{parameter}"), detail)
 }
 
 /// The state of one read request.
-struct Reader {
+struct WorkLogReader {
     work: WorkId,
     user: Option<String>,
     cursor: LogCursor,
 }
 
-impl Reader {
+impl WorkLogReader {
     async fn new(
         api: &Api,
         work: WorkId,
@@ -127,58 +127,62 @@ impl Reader {
         };
         let has_start = options.tail.is_some() || options.since.is_some();
         if options.tail.is_some_and(|lines| lines > MAX_TAIL_LINES) {
-            return Err(invalid("tail", "must be at most 1000"));
+            return Err(invalid_parameter("tail", "must be at most 1000"));
         }
         match options.cursor {
             Some(_) if has_start => {
                 let detail = "must not be used together with tail or since";
-                return Err(invalid("cursor", detail));
+                return Err(invalid_parameter("cursor", detail));
             }
             Some(cursor) => {
                 let detail = "must be the cursor of an earlier response, \
                               or absent to start from the beginning";
                 reader.cursor =
-                    LogCursor::parse(&cursor).ok_or_else(|| invalid("cursor", detail))?;
+                    LogCursor::parse(&cursor).ok_or_else(|| invalid_parameter("cursor", detail))?;
             }
-            None if has_start => reader.skip(api, options.tail, options.since).await?,
+            None if has_start => {
+                reader
+                    .skip_to_start(api, options.tail, options.since)
+                    .await?;
+            }
             None => {}
         }
         Ok(reader)
     }
 
     /// Returns the newest containers and the number of older ones.
-    async fn heads(&self, api: &Api) -> Result<(Vec<Head>, u64), Problem> {
+    async fn load_heads(&self, api: &Api) -> Result<(Vec<OutputHead>, u64), Problem> {
         let user = self.user.as_deref();
-        let heads = work_output::heads(&api.pool, &self.work, user, MAX_CONTAINERS).await;
-        heads.map_err(read_problem)
+        let heads = work_output::load_heads(&api.pool, &self.work, user, MAX_CONTAINERS).await;
+        heads.map_err(database_problem)
     }
 
     /// Skips the output before `tail` and `since` in each container.
-    async fn skip(
+    async fn skip_to_start(
         &mut self,
         api: &Api,
         tail: Option<u32>,
         since: Option<Timestamp>,
     ) -> Result<(), Problem> {
-        let (heads, _) = self.heads(api).await?;
+        let (heads, _) = self.load_heads(api).await?;
         let ids: Vec<String> = heads.iter().map(|head| head.entry.id.to_string()).collect();
-        let mut starts = Vec::new();
+        let mut start_offsets = Vec::new();
         if let Some(lines) = tail {
-            let tails = work_output::tails(&api.pool, &ids, lines).await;
-            starts.push(tails.map_err(read_problem)?);
+            let tail_offsets = work_output::load_tail_offsets(&api.pool, &ids, lines).await;
+            start_offsets.push(tail_offsets.map_err(database_problem)?);
         }
         if let Some(time) = since {
-            let since = work_output::since(&api.pool, &ids, time).await;
-            starts.push(since.map_err(read_problem)?);
+            let since_offsets = work_output::load_offsets_since(&api.pool, &ids, time).await;
+            start_offsets.push(since_offsets.map_err(database_problem)?);
         }
         for head in heads {
-            let start_in = |offsets: &BTreeMap<String, u64>| {
+            let start_offset = |offsets: &BTreeMap<String, u64>| {
                 offsets
                     .get(head.entry.id.as_str())
                     .copied()
                     .unwrap_or(head.written)
             };
-            let offset = starts.iter().map(start_in).max().unwrap_or(0);
+            let offset = start_offsets.iter().map(start_offset).max().unwrap_or(0);
             self.cursor.0.entry(head.entry.id).or_default().offset = offset;
         }
         Ok(())
@@ -186,8 +190,9 @@ impl Reader {
 
     /// Reads the stored output after the cursor.
     async fn read(&mut self, api: &Api) -> Result<WorkLogs, Problem> {
-        let (heads, left_out) = self.heads(api).await?;
-        let is_behind = |head: &&Head| self.cursor.position(&head.entry.id).offset < head.written;
+        let (heads, left_out) = self.load_heads(api).await?;
+        let is_behind =
+            |head: &&OutputHead| self.cursor.position(&head.entry.id).offset < head.written;
         let positions: BTreeMap<AllocationId, u64> = heads
             .iter()
             .filter(is_behind)
@@ -198,34 +203,35 @@ impl Reader {
                 )
             })
             .collect();
-        let arrived = if positions.is_empty() {
+        let chunks = if positions.is_empty() {
             Vec::new()
         } else {
-            let arrived = work_output::follow(&api.pool, &positions, MAX_CHUNKS, MAX_BYTES).await;
-            arrived.map_err(read_problem)?
+            let chunks =
+                work_output::read_after(&api.pool, &positions, MAX_CHUNKS, MAX_BYTES).await;
+            chunks.map_err(database_problem)?
         };
-        Ok(self.advance(&heads, left_out, arrived))
+        Ok(self.advance(&heads, left_out, chunks))
     }
 
-    /// Moves the cursor over the arrived output and the ends of containers, and returns them.
-    fn advance(&mut self, heads: &[Head], left_out: u64, arrived: Vec<Arrived>) -> WorkLogs {
+    /// Moves the cursor over the chunks and the ends of containers, and returns them.
+    fn advance(&mut self, heads: &[OutputHead], left_out: u64, chunks: Vec<ReadChunk>) -> WorkLogs {
         // Positions of containers that are no longer listed are dropped.
         let positions = heads.iter().map(|head| {
             let id = &head.entry.id;
             (id.clone(), self.cursor.position(id))
         });
         let mut positions: BTreeMap<_, _> = positions.collect();
-        let by_id: BTreeMap<&AllocationId, &Head> =
+        let heads_by_id: BTreeMap<&AllocationId, &OutputHead> =
             heads.iter().map(|head| (&head.entry.id, head)).collect();
         let mut pieces = Vec::new();
-        for Arrived {
+        for ReadChunk {
             container,
             at,
             chunk,
-        } in arrived
+        } in chunks
         {
             let (Some(head), Some(position)) =
-                (by_id.get(&container), positions.get_mut(&container))
+                (heads_by_id.get(&container), positions.get_mut(&container))
             else {
                 continue;
             };
@@ -250,7 +256,7 @@ impl Reader {
             };
             // The output of the container is no longer stored.
             if !head.has_output && position.offset < head.written {
-                pieces.push(deleted_output(head, position.offset));
+                pieces.push(deleted_output_piece(head, position.offset));
                 position.offset = head.written;
             }
             if has_ended(head) && !position.ended && position.offset >= head.written {
@@ -269,12 +275,12 @@ impl Reader {
     }
 }
 
-fn has_ended(head: &Head) -> bool {
+fn has_ended(head: &OutputHead) -> bool {
     head.entry.state == ContainerState::Ended
 }
 
 /// Creates the entry for output that is no longer stored.
-fn deleted_output(head: &Head, offset: u64) -> WorkPiece {
+fn deleted_output_piece(head: &OutputHead, offset: u64) -> WorkPiece {
     WorkPiece {
         container: head.entry.id.clone(),
         work: head.entry.work.clone(),

@@ -99,16 +99,16 @@ fn lifecycles(ledger: &Ledger) -> BTreeMap<AllocationId, Lifecycle> {
 #[test]
 fn a_full_update_and_a_delta_leave_the_same_containers() {
     let all: Vec<AllocationEntry> = (0..20).map(allocation).collect();
-    let (mut by_delta, mut by_full) = (empty_ledger(), empty_ledger());
-    for ledger in [&mut by_delta, &mut by_full] {
+    let (mut delta_ledger, mut full_ledger) = (empty_ledger(), empty_ledger());
+    for ledger in [&mut delta_ledger, &mut full_ledger] {
         absorb(ledger, update(true, &all[..15], &[]), 1);
     }
     let removed: Vec<&AllocationEntry> = all[..5].iter().collect();
-    absorb(&mut by_delta, update(false, &all[15..], &removed), 2);
-    absorb(&mut by_full, update(true, &all[5..], &[]), 2);
-    assert_eq!(lifecycles(&by_delta), lifecycles(&by_full));
+    absorb(&mut delta_ledger, update(false, &all[15..], &removed), 2);
+    absorb(&mut full_ledger, update(true, &all[5..], &[]), 2);
+    assert_eq!(lifecycles(&delta_ledger), lifecycles(&full_ledger));
     assert!(
-        lifecycles(&by_full)
+        lifecycles(&full_ledger)
             .values()
             .filter(|lifecycle| lifecycle.orphan)
             .count()
@@ -195,7 +195,7 @@ fn only_changed_rows_are_written() {
 }
 
 #[test]
-fn buried_containers_are_removed_from_the_working_set() {
+fn archived_containers_are_removed_from_the_working_set() {
     let mut ledger = empty_ledger();
     let all: Vec<AllocationEntry> = (0..4).map(allocation).collect();
     absorb(&mut ledger, update(true, &all, &[]), 1);

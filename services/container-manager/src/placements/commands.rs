@@ -8,7 +8,7 @@ use hayward_container_manager_placement::{Environment, LiveState, PlacementReque
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{NodeName, WorkId};
 
-use super::effects::Effects;
+use super::ledger_environment::LedgerEnvironment;
 use crate::command::{
     OwnerFilter, PlacementCommand, PlacementFilter, PlacementId, Refusal, SubmittedRequest, Target,
 };
@@ -28,54 +28,54 @@ impl Ledger {
                 owner,
                 reply,
             } => {
-                let result = self.submit(request, &owner, moment, batch);
+                let result = self.submit_placement(request, &owner, moment, batch);
                 batch.answer(reply, result);
             }
             PlacementCommand::Show { id, owner, reply } => {
-                batch.answer(reply, self.show(&id, &owner));
+                batch.answer(reply, self.show_placement(&id, &owner));
             }
             PlacementCommand::List {
                 deployment,
                 filter,
                 owner,
                 reply,
-            } => batch.answer(reply, self.list(&deployment, &filter, &owner)),
+            } => batch.answer(reply, self.list_placements(&deployment, &filter, &owner)),
             PlacementCommand::Withdraw {
                 id,
-                if_generation,
+                expected_generation,
                 owner,
                 reply,
             } => {
-                let result = self.withdraw(&id, if_generation, &owner, batch);
+                let result = self.withdraw_placement(&id, expected_generation, &owner, batch);
                 batch.answer(reply, result);
             }
-            PlacementCommand::Processors {
+            PlacementCommand::ListProcessors {
                 deployment,
                 owner,
                 reply,
             } => {
-                let result = self.processors(&deployment, &owner, moment, batch);
+                let result = self.list_processors(&deployment, &owner, moment, batch);
                 batch.answer(reply, result);
             }
-            PlacementCommand::Requests {
+            PlacementCommand::ListRequests {
                 deployment,
                 owner,
                 reply,
-            } => batch.answer(reply, self.requests(&deployment, &owner)),
+            } => batch.answer(reply, self.list_requests(&deployment, &owner)),
         }
     }
 
     /// Returns the deployment with this id, or the current or last one of the service with this id.
-    fn deployment(&self, id: &str, owner: &OwnerFilter) -> Result<String, Refusal> {
+    fn find_deployment(&self, id: &str, owner: &OwnerFilter) -> Result<String, Refusal> {
         let state = &self.placements;
-        let of_service = || {
+        let find_by_service = || {
             let deployments = state.deployments.iter();
             let of_service = deployments.filter(|(_, it)| it.service.as_str() == id);
             of_service.max_by_key(|(_, it)| (it.ended_at.is_none(), it.ended_at))
         };
         let deployment = state.deployments.get_key_value(id);
         let deployment = deployment
-            .or_else(of_service)
+            .or_else(find_by_service)
             .filter(|(_, it)| owner.as_ref().is_none_or(|user| it.user.as_str() == user));
         match deployment {
             Some((id, it)) if it.ended_at.is_some() => Err(Refusal::DeploymentEnded(id.clone())),
@@ -86,7 +86,7 @@ impl Ledger {
     }
 
     /// Submits a request. The boolean is true if the request is new.
-    pub(crate) fn submit(
+    pub(crate) fn submit_placement(
         &mut self,
         request: SubmittedRequest,
         owner: &OwnerFilter,
@@ -109,12 +109,12 @@ impl Ledger {
             reject_if_busy: request.reject_if_busy,
         };
         let mut actions = std::mem::take(&mut self.placements.actions);
-        let effects = Effects {
+        let environment = LedgerEnvironment {
             ledger: self,
             moment,
             batch,
         };
-        let submitted = actions.submit(request, &effects);
+        let submitted = actions.submit(request, &environment);
         self.placements.actions = actions;
         let is_new = match submitted {
             Ok(Submitted::New(_)) => true,
@@ -124,7 +124,7 @@ impl Ledger {
         };
         // Advanced in the same batch, so that the response shows its current status.
         self.advance_placements(moment, batch);
-        let view = self.placements.actions.get(&uuid).map(placement_view);
+        let view = self.placements.actions.get(&uuid).map(to_placement_view);
         Ok((is_new, view.ok_or(Refusal::NotFound(uuid))?))
     }
 
@@ -135,7 +135,7 @@ impl Ledger {
     ) -> Result<(String, WorkId), Refusal> {
         match target {
             Target::Processor { deployment, id } => {
-                let deployment = self.deployment(deployment, owner)?;
+                let deployment = self.find_deployment(deployment, owner)?;
                 let service = &self.placements.deployments[&deployment].service;
                 let full_id = if id.contains('_') {
                     id.clone()
@@ -169,23 +169,27 @@ impl Ledger {
         }
     }
 
-    fn show(&self, id: &PlacementId, owner: &OwnerFilter) -> Result<PlacementView, Refusal> {
-        let deployment = self.deployment(&id.deployment, owner)?;
+    fn show_placement(
+        &self,
+        id: &PlacementId,
+        owner: &OwnerFilter,
+    ) -> Result<PlacementView, Refusal> {
+        let deployment = self.find_deployment(&id.deployment, owner)?;
         let uuid = id.uuid.as_str();
         let placement = self.placements.actions.get(uuid);
         let placement = placement.filter(|it| it.deployment_id == deployment);
         placement
-            .map(placement_view)
+            .map(to_placement_view)
             .ok_or_else(|| Refusal::NotFound(format!("placement {uuid}")))
     }
 
-    fn list(
+    fn list_placements(
         &self,
         deployment: &str,
         filter: &PlacementFilter,
         owner: &OwnerFilter,
     ) -> Result<Vec<PlacementView>, Refusal> {
-        let deployment = self.deployment(deployment, owner)?;
+        let deployment = self.find_deployment(deployment, owner)?;
         let matches = |it: &&placement::Placement| {
             let id = it.processor_id.as_str();
             let number = id.split_once('.').map(|(_, number)| number);
@@ -196,7 +200,7 @@ impl Ledger {
         };
         let mut placements: Vec<_> = self.placements.actions.iter().filter(matches).collect();
         placements.sort_by_key(|it| it.seq);
-        let views = placements.into_iter().map(placement_view);
+        let views = placements.into_iter().map(to_placement_view);
         let views = views.filter(|it| {
             let status = filter.status;
             status.is_none_or(|status| it.status_code == status)
@@ -204,18 +208,18 @@ impl Ledger {
         Ok(views.take(filter.limit).collect())
     }
 
-    fn withdraw(
+    fn withdraw_placement(
         &mut self,
         id: &PlacementId,
-        if_generation: Option<u64>,
+        expected_generation: Option<u64>,
         owner: &OwnerFilter,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        self.show(id, owner)?;
+        self.show_placement(id, owner)?;
         let uuid = id.uuid.as_str();
         let placement = self.placements.actions.get(uuid);
         let changed = placement
-            .filter(|it| if_generation.is_some_and(|generation| generation != it.generation));
+            .filter(|it| expected_generation.is_some_and(|generation| generation != it.generation));
         if let Some(changed) = changed {
             return Err(Refusal::Changed(changed.status_code.as_str()));
         }
@@ -232,25 +236,25 @@ impl Ledger {
         }
     }
 
-    fn processors(
+    fn list_processors(
         &mut self,
         deployment: &str,
         owner: &OwnerFilter,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<Vec<ProcessorView>, Refusal> {
-        let deployment = self.deployment(deployment, owner)?;
+        let deployment = self.find_deployment(deployment, owner)?;
         let entries = self.placements.processors.iter().map(|(_, it)| it.clone());
         let entries: Vec<_> = entries
             .filter(|it| it.processor.deployment == deployment)
             .collect();
-        let effects = Effects {
+        let environment = LedgerEnvironment {
             ledger: self,
             moment,
             batch,
         };
         let views = entries.into_iter().map(|entry| {
-            let mut live = effects.live_containers(&entry.work);
+            let mut live = environment.live_containers(&entry.work);
             live.retain(|it| it.state != LiveState::Held);
             live.sort_by_key(|it| it.state == LiveState::Stopping);
             let container = live.into_iter().next();
@@ -260,7 +264,7 @@ impl Ledger {
                 None if entry.processor.failed => ProcessorState::Failed,
                 None => ProcessorState::Waiting,
             };
-            let actions = &effects.ledger.placements.actions;
+            let actions = &environment.ledger.placements.actions;
             let mut open = actions.open().filter(|it| it.is_in_flight());
             let in_flight = open.find(|it| it.processor_id == entry.work);
             ProcessorView {
@@ -272,7 +276,7 @@ impl Ledger {
                 host: container
                     .as_ref()
                     .map(|it| it.host.clone())
-                    .or_else(|| effects.last_host(&entry.work)),
+                    .or_else(|| environment.last_host(&entry.work)),
                 resource_id: container.map(|it| it.allocation),
                 in_flight: in_flight.map(|it| it.uuid.clone()),
                 id: entry.work,
@@ -281,12 +285,12 @@ impl Ledger {
         Ok(views.collect())
     }
 
-    pub(crate) fn requests(
+    pub(crate) fn list_requests(
         &self,
         deployment: &str,
         owner: &OwnerFilter,
     ) -> Result<Vec<ResourceRequestView>, Refusal> {
-        let deployment = self.deployment(deployment, owner)?;
+        let deployment = self.find_deployment(deployment, owner)?;
         let open = self.placements.actions.open();
         let in_deployment = open.filter(|it| it.deployment_id == deployment);
         let requests = in_deployment.filter_map(|it| {
@@ -298,7 +302,7 @@ impl Ledger {
                 processor_id: request.work,
                 placement: it.uuid.clone(),
                 exclude: request.exclude,
-                asked_at: it.progress.asked_at,
+                asked_at: it.progress.requested_at,
                 granted: it.progress.reserved.clone(),
             })
         });
@@ -307,36 +311,36 @@ impl Ledger {
 }
 
 /// Converts a placement to that of the API.
-fn placement_view(placement: &placement::Placement) -> PlacementView {
-    let it = placement.clone();
+fn to_placement_view(placement: &placement::Placement) -> PlacementView {
+    let placement = placement.clone();
     PlacementView {
-        uuid: it.uuid,
-        deployment_id: it.deployment_id,
-        processor_id: it.processor_id,
-        destination_host: it.destination_host.to_string(),
-        request_expiry_ms: it.request_expiry_ms,
-        force: it.force,
-        timestamp: it.timestamp,
-        status_code: to_wire(Some(it.status_code)).unwrap_or(PlacementStatus::Unknown),
-        response_message: it.response_message,
-        reason_code: to_wire(it.reason_code),
-        queued_because: to_wire(it.queued_because),
-        phase: to_wire(it.phase),
-        resolved_host: it.resolved_host,
-        source_host: it.source_host,
-        final_host: it.final_host,
-        recovery_host: it.recovery_host,
-        parent_uuid: it.parent_uuid,
-        request_consumed_at: it.request_consumed_at,
-        updated_at: it.updated_at,
-        requested_by: it.requested_by,
-        seq: it.seq,
-        generation: it.generation,
+        uuid: placement.uuid,
+        deployment_id: placement.deployment_id,
+        processor_id: placement.processor_id,
+        destination_host: placement.destination_host.to_string(),
+        request_expiry_ms: placement.request_expiry_ms,
+        force: placement.force,
+        timestamp: placement.timestamp,
+        status_code: to_api_enum(Some(placement.status_code)).unwrap_or(PlacementStatus::Unknown),
+        response_message: placement.response_message,
+        reason_code: to_api_enum(placement.reason_code),
+        queued_because: to_api_enum(placement.queued_because),
+        phase: to_api_enum(placement.phase),
+        resolved_host: placement.resolved_host,
+        source_host: placement.source_host,
+        final_host: placement.final_host,
+        recovery_host: placement.recovery_host,
+        parent_uuid: placement.parent_uuid,
+        request_consumed_at: placement.request_consumed_at,
+        updated_at: placement.updated_at,
+        requested_by: placement.requested_by,
+        seq: placement.seq,
+        generation: placement.generation,
     }
 }
 
 /// Converts an enum to the one of the API, which has the same names.
-fn to_wire<T: serde::Serialize, W: serde::de::DeserializeOwned>(value: Option<T>) -> Option<W> {
+fn to_api_enum<T: serde::Serialize, W: serde::de::DeserializeOwned>(value: Option<T>) -> Option<W> {
     let json = serde_json::to_value(value?).ok()?;
     serde_json::from_value(json).ok()
 }

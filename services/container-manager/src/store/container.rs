@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::{PgConnection, PgPool};
 
-use super::{signed, unsigned};
-use crate::model::{Container, api_state};
+use super::{to_i64, to_u64};
+use crate::model::{Container, to_api_state};
 
 type DecodeError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -39,7 +39,7 @@ struct Row {
     exit: Option<String>,
 }
 
-/// Loads all containers that are not buried.
+/// Loads all containers that are not archived.
 pub async fn load(tx: &mut PgConnection) -> Result<Vec<Container>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
@@ -60,31 +60,31 @@ pub async fn load(tx: &mut PgConnection) -> Result<Vec<Container>, sqlx::Error> 
 fn container_from_row(row: Row) -> Result<Container, DecodeError> {
     let lifecycle = Lifecycle {
         state: parse_state(&row.state)?,
-        incarnation: unsigned(row.incarnation),
+        incarnation: to_u64(row.incarnation),
         held: row.held,
-        launched: row.launched.map(unsigned),
-        stop: row.stop.map(unsigned),
+        launch_revision: row.launched.map(to_u64),
+        stop_revision: row.stop.map(to_u64),
         orphan: row.orphan,
         pid: row.pid.map(u32::try_from).transpose()?,
         started_at: row.started_at_ms.map(Timestamp::from_unix_ms),
         reason: row.reason,
-        exit: parse_optional(row.exit.as_deref())?,
+        exit: parse_optional_json(row.exit.as_deref())?,
     };
     Ok(Container {
         id: row.id.try_into()?,
         work: row.work.try_into()?,
-        kind: from_wire(&row.kind)?,
+        kind: parse_enum_name(&row.kind)?,
         user: row.user_name.try_into()?,
         node: row.node.try_into()?,
         size: serde_json::from_str(&row.size)?,
         exclusive: row.exclusive,
         predecessor: row.predecessor.map(TryInto::try_into).transpose()?,
         request: row.request,
-        launch: parse_optional(row.launch.as_deref())?,
-        epoch: unsigned(row.epoch),
+        launch: parse_optional_json(row.launch.as_deref())?,
+        epoch: to_u64(row.epoch),
         ordered_at: Timestamp::from_unix_ms(row.ordered_at_ms),
         lifecycle,
-        buried_at: None,
+        archived_at: None,
     })
 }
 
@@ -92,12 +92,12 @@ fn parse_state(text: &str) -> Result<State, DecodeError> {
     State::parse(text).ok_or_else(|| format!("unknown container state {text:?}").into())
 }
 
-fn parse_optional<T: DeserializeOwned>(json: Option<&str>) -> Result<Option<T>, DecodeError> {
+fn parse_optional_json<T: DeserializeOwned>(json: Option<&str>) -> Result<Option<T>, DecodeError> {
     Ok(json.map(serde_json::from_str).transpose()?)
 }
 
 /// Parses the API name of an enum variant.
-fn from_wire<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
+fn parse_enum_name<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
     Ok(serde_json::from_value(serde_json::Value::from(text))?)
 }
 
@@ -129,9 +129,9 @@ impl Columns {
             let lifecycle = &container.lifecycle;
             columns.id.push(id.to_string());
             columns.state.push(lifecycle.state.as_str().to_owned());
-            columns.epoch.push(signed(container.epoch));
-            columns.launched.push(lifecycle.launched.map(signed));
-            columns.stop.push(lifecycle.stop.map(signed));
+            columns.epoch.push(to_i64(container.epoch));
+            columns.launched.push(lifecycle.launch_revision.map(to_i64));
+            columns.stop.push(lifecycle.stop_revision.map(to_i64));
             columns.orphan.push(lifecycle.orphan);
             columns.held.push(lifecycle.held);
             columns.pid.push(lifecycle.pid.map(i64::from));
@@ -144,7 +144,7 @@ impl Columns {
                 .push(lifecycle.exit.as_ref().map(to_json).transpose()?);
             columns
                 .buried_at_ms
-                .push(container.buried_at.map(Timestamp::unix_ms));
+                .push(container.archived_at.map(Timestamp::unix_ms));
         }
         Ok(columns)
     }
@@ -159,12 +159,12 @@ pub async fn insert(
         return Ok(());
     }
     let columns = Columns::from_containers(rows)?;
-    let text = |pick: fn(&Container) -> &str| -> Vec<String> {
+    let text_column = |get: fn(&Container) -> &str| -> Vec<String> {
         rows.values()
-            .map(|container| pick(container).to_owned())
+            .map(|container| get(container).to_owned())
             .collect()
     };
-    let number = |pick: fn(&Container) -> i64| -> Vec<i64> { rows.values().map(pick).collect() };
+    let int_column = |get: fn(&Container) -> i64| -> Vec<i64> { rows.values().map(get).collect() };
     let sizes: Vec<String> = rows
         .values()
         .map(|c| to_json(&c.size))
@@ -191,16 +191,16 @@ pub async fn insert(
              as new (id, work, kind, user_name, node, incarnation, size, launch, state, epoch,
                      ordered_at_ms, exit, exclusive, held, predecessor, request)",
         &columns.id,
-        &text(|c| c.work.as_str()),
-        &text(|c| kind_name(c)),
-        &text(|c| c.user.as_str()),
-        &text(|c| c.node.as_str()),
-        &number(|c| signed(c.lifecycle.incarnation)),
+        &text_column(|c| c.work.as_str()),
+        &text_column(|c| kind_name(c)),
+        &text_column(|c| c.user.as_str()),
+        &text_column(|c| c.node.as_str()),
+        &int_column(|c| to_i64(c.lifecycle.incarnation)),
         &sizes,
         &launches as &[Option<String>],
         &columns.state,
         &columns.epoch,
-        &number(|c| c.ordered_at.unix_ms()),
+        &int_column(|c| c.ordered_at.unix_ms()),
         &columns.exit as &[Option<String>],
         &exclusive,
         &columns.held,
@@ -273,7 +273,7 @@ pub struct Filter {
     pub limit: u32,
 }
 
-/// Returns one page of containers in order of id, including buried ones that are still stored.
+/// Returns one page of containers in order of id, including archived ones that are still stored.
 pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select id, work, user_name, node, incarnation, state, ordered_at_ms, pid, started_at_ms,
@@ -308,7 +308,7 @@ pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, 
             Ok(ContainerView {
                 entry: entry.into_entry()?,
                 user: row.user_name.try_into()?,
-                incarnation: unsigned(row.incarnation),
+                incarnation: to_u64(row.incarnation),
                 pid: row.pid.map(u32::try_from).transpose()?,
                 ordered_at: Timestamp::from_unix_ms(row.ordered_at_ms),
             })
@@ -330,30 +330,30 @@ pub struct EntryColumns {
 
 impl EntryColumns {
     pub fn into_entry(self) -> Result<ContainerEntry, sqlx::Error> {
-        let entry = || -> Result<ContainerEntry, DecodeError> {
+        let parse = || -> Result<ContainerEntry, DecodeError> {
             Ok(ContainerEntry {
                 id: self.id.try_into()?,
                 work: self.work.try_into()?,
                 node: self.node.try_into()?,
-                state: api_state(parse_state(&self.state)?),
+                state: to_api_state(parse_state(&self.state)?),
                 started_at: self.started_at_ms.map(Timestamp::from_unix_ms),
                 reason: self.reason,
-                exit: parse_optional(self.exit.as_deref())?,
+                exit: parse_optional_json(self.exit.as_deref())?,
             })
         };
-        entry().map_err(sqlx::Error::Decode)
+        parse().map_err(sqlx::Error::Decode)
     }
 }
 
-/// Deletes the containers buried longest ago, with their output, until `keep` are left.
-pub async fn trim(pool: &PgPool, keep: u64) -> Result<u64, sqlx::Error> {
+/// Deletes the containers archived longest ago, with their output, until `max_count` are left.
+pub async fn trim(pool: &PgPool, max_count: u64) -> Result<u64, sqlx::Error> {
     sqlx::query!(
         "delete from container
           where id in (select id from container
                         where buried_at_ms is not null
                         order by buried_at_ms desc, id desc
                        offset $1)",
-        signed(keep),
+        to_i64(max_count),
     )
     .execute(pool)
     .await

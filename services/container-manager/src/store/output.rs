@@ -9,7 +9,7 @@ use hayward_container_manager_domain::{Chunk, new_part};
 use hayward_vocabulary::{AllocationId, NodeName};
 use sqlx::PgPool;
 
-use super::{signed, unsigned};
+use super::{to_i64, to_u64};
 
 /// Minimum bytes of output stored per container; older chunks are deleted.
 pub const MIN_STORED_BYTES: u64 = 256 * 1024;
@@ -43,20 +43,20 @@ pub async fn append(
     )
     .fetch_all(&mut *tx)
     .await?;
-    let (mut new_rows, mut grown) = (NewRows::default(), Vec::new());
+    let (mut new_rows, mut grown_containers) = (NewRows::default(), Vec::new());
     for head in heads {
         let Some(chunks) = chunks.get(head.id.as_str()) else {
             continue;
         };
-        if new_rows.push(&head.id, unsigned(head.written), chunks) {
-            grown.push((head.id, head.work));
+        if new_rows.push(&head.id, to_u64(head.written), chunks) {
+            grown_containers.push((head.id, head.work));
         }
     }
     if !new_rows.heads.is_empty() {
         new_rows.write(&mut tx).await?;
         tx.commit().await?;
     }
-    Ok(grown)
+    Ok(grown_containers)
 }
 
 /// Rows for the new part of the chunks, with one vector per column.
@@ -80,13 +80,13 @@ impl NewRows {
             };
             written = chunk.end();
             self.id.push(id.to_owned());
-            self.start.push(signed(chunk.start));
-            self.bytes.push(signed(chunk.bytes));
+            self.start.push(to_i64(chunk.start));
+            self.bytes.push(to_i64(chunk.bytes));
             self.text.push(chunk.text);
         }
         if written > stored {
             self.heads.push(id.to_owned());
-            self.written.push(signed(written));
+            self.written.push(to_i64(written));
         }
         written > stored
     }
@@ -116,7 +116,7 @@ impl NewRows {
               where head.id = output.id and head.id = any($1)
                 and output.start + output.bytes <= head.written - $2",
             &self.heads,
-            signed(MIN_STORED_BYTES),
+            to_i64(MIN_STORED_BYTES),
         )
         .execute(tx)
         .await
@@ -135,7 +135,7 @@ pub async fn read(
         "select start, bytes, text from output
           where id = $1 and start + bytes > $2 order by start limit $3",
         id.as_str(),
-        signed(offset),
+        to_i64(offset),
         i64::from(limit),
     )
     .fetch_all(pool)
@@ -143,8 +143,8 @@ pub async fn read(
     let mut chunks: Vec<Chunk> = Vec::with_capacity(rows.len());
     for row in rows {
         let chunk = Chunk {
-            start: unsigned(row.start),
-            bytes: unsigned(row.bytes),
+            start: to_u64(row.start),
+            bytes: to_u64(row.bytes),
             text: row.text,
         };
         if chunks.last().is_some_and(|last| last.end() != chunk.start) {
@@ -155,8 +155,8 @@ pub async fn read(
     Ok(chunks)
 }
 
-/// Deletes the output of the containers buried longest ago until `keep` bytes are left in total.
-pub async fn trim(pool: &PgPool, keep: u64) -> Result<u64, sqlx::Error> {
+/// Deletes the output of the containers archived longest ago, until `max_bytes` bytes are left.
+pub async fn trim(pool: &PgPool, max_bytes: u64) -> Result<u64, sqlx::Error> {
     sqlx::query!(
         "delete from output
           where id in (
@@ -167,7 +167,7 @@ pub async fn trim(pool: &PgPool, keep: u64) -> Result<u64, sqlx::Error> {
                 from (select id, sum(octet_length(text)) as size from output group by id) sized
                 join container on container.id = sized.id
             ) added where added.sum > $1::bigint)",
-        signed(keep),
+        to_i64(max_bytes),
     )
     .execute(pool)
     .await

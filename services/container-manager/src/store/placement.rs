@@ -6,7 +6,7 @@ use hayward_container_manager_placement::Placement;
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use sqlx::PgConnection;
 
-use super::signed;
+use super::to_i64;
 use crate::model::{Deployment, StoredPlacements};
 
 /// Loads all placements and deployments, and the last host of each process of a service.
@@ -62,8 +62,8 @@ pub async fn upsert(
         if rows.is_empty() {
             continue;
         }
-        let text = |pick: fn(&Placement) -> &str| -> Vec<String> {
-            rows.iter().map(|it| pick(it).to_owned()).collect()
+        let text_column = |get: fn(&Placement) -> &str| -> Vec<String> {
+            rows.iter().map(|it| get(it).to_owned()).collect()
         };
         let bodies: Vec<String> = rows
             .iter()
@@ -83,14 +83,14 @@ pub async fn upsert(
                 set status = excluded.status, under_parent = excluded.under_parent,
                     updated_at_ms = excluded.updated_at_ms, body = excluded.body
               where placement.status not in ('SUCCEEDED', 'FAILED', 'BAD_REQUEST')",
-            &text(|it| &it.uuid),
-            &text(|it| &it.deployment_id),
-            &text(|it| it.processor_id.as_str()),
-            &rows.iter().map(|it| signed(it.seq)).collect::<Vec<_>>(),
-            &text(|it| it.status_code.as_str()),
+            &text_column(|it| &it.uuid),
+            &text_column(|it| &it.deployment_id),
+            &text_column(|it| it.processor_id.as_str()),
+            &rows.iter().map(|it| to_i64(it.seq)).collect::<Vec<_>>(),
+            &text_column(|it| it.status_code.as_str()),
             &rows
                 .iter()
-                .map(|it| it.progress.under_parent)
+                .map(|it| it.progress.is_second_takeover_child)
                 .collect::<Vec<_>>(),
             &rows
                 .iter()

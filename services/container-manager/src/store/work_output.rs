@@ -8,10 +8,10 @@ use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 use sqlx::PgPool;
 
 use super::container::EntryColumns;
-use super::{signed, unsigned};
+use super::{to_i64, to_u64};
 
 /// A container and the size of its output.
-pub struct Head {
+pub struct OutputHead {
     pub entry: ContainerEntry,
     /// Bytes of output received so far.
     pub written: u64,
@@ -20,7 +20,7 @@ pub struct Head {
 }
 
 /// A chunk of output and its time of arrival.
-pub struct Arrived {
+pub struct ReadChunk {
     pub container: AllocationId,
     pub at: Timestamp,
     pub chunk: Chunk,
@@ -28,12 +28,12 @@ pub struct Arrived {
 
 /// Returns the newest containers of the work or of one instance, newest first, and the number of
 /// older ones.
-pub async fn heads(
+pub async fn load_heads(
     pool: &PgPool,
     work: &WorkId,
     user: Option<&str>,
     limit: u32,
-) -> Result<(Vec<Head>, u64), sqlx::Error> {
+) -> Result<(Vec<OutputHead>, u64), sqlx::Error> {
     let whole = work.whole();
     let instance = (whole != *work).then(|| work.as_str());
     let rows = sqlx::query!(
@@ -53,7 +53,7 @@ pub async fn heads(
     )
     .fetch_all(pool)
     .await?;
-    let total = rows.first().map_or(0, |row| unsigned(row.all));
+    let total = rows.first().map_or(0, |row| to_u64(row.all));
     let left_out = total - rows.len() as u64;
     let heads = rows
         .into_iter()
@@ -67,9 +67,9 @@ pub async fn heads(
                 reason: row.reason,
                 exit: row.exit,
             };
-            Ok(Head {
+            Ok(OutputHead {
                 entry: entry.into_entry()?,
-                written: unsigned(row.written),
+                written: to_u64(row.written),
                 has_output: row.kept_from.is_some(),
             })
         })
@@ -77,17 +77,17 @@ pub async fn heads(
     Ok((heads, left_out))
 }
 
-/// Reads the output after the offsets, in order of arrival. Returns at most `chunks` chunks, and no
-/// chunk that starts after `bytes` bytes. The output of one container stays in order even if the
-/// clock goes back.
-pub async fn follow(
+/// Reads the output after the offsets, in order of arrival. Returns at most `max_chunks` chunks,
+/// and no chunk that starts after `max_bytes` bytes. The output of one container stays in order
+/// even if the clock goes back.
+pub async fn read_after(
     pool: &PgPool,
     offsets: &BTreeMap<AllocationId, u64>,
-    chunks: u32,
-    bytes: u64,
-) -> Result<Vec<Arrived>, sqlx::Error> {
+    max_chunks: u32,
+    max_bytes: u64,
+) -> Result<Vec<ReadChunk>, sqlx::Error> {
     let ids: Vec<String> = offsets.keys().map(ToString::to_string).collect();
-    let offsets: Vec<i64> = offsets.values().copied().map(signed).collect();
+    let offsets: Vec<i64> = offsets.values().copied().map(to_i64).collect();
     let rows = sqlx::query!(
         r#"with fresh as (
                select output.id, start, bytes, text,
@@ -102,20 +102,20 @@ pub async fn follow(
             order by at_ms, id, start limit $4"#,
         &ids,
         &offsets,
-        signed(bytes),
-        i64::from(chunks),
+        to_i64(max_bytes),
+        i64::from(max_chunks),
     )
     .fetch_all(pool)
     .await?;
     rows.into_iter()
         .map(|row| {
             let id = AllocationId::new(row.id);
-            Ok(Arrived {
+            Ok(ReadChunk {
                 container: id.map_err(|error| sqlx::Error::Decode(error.into()))?,
                 at: Timestamp::from_unix_ms(row.at_ms),
                 chunk: Chunk {
-                    start: unsigned(row.start),
-                    bytes: unsigned(row.bytes),
+                    start: to_u64(row.start),
+                    bytes: to_u64(row.bytes),
                     text: row.text,
                 },
             })
@@ -125,7 +125,7 @@ pub async fn follow(
 
 /// Returns the offsets at which the last `lines` lines of each container begin. Containers without
 /// stored output are omitted.
-pub async fn tails(
+pub async fn load_tail_offsets(
     pool: &PgPool,
     ids: &[String],
     lines: u32,
@@ -153,21 +153,21 @@ pub async fn tails(
         .into_iter()
         .map(|row| {
             // Text with replaced bytes cannot be cut by byte offsets.
-            let is_exact = row.text.len() as u64 == unsigned(row.bytes);
-            let remaining_lines = u64::from(lines).saturating_sub(unsigned(row.later));
+            let is_exact = row.text.len() as u64 == to_u64(row.bytes);
+            let remaining_lines = u64::from(lines).saturating_sub(to_u64(row.later));
             let offset = if is_exact {
                 last_lines_offset(&row.text, remaining_lines, row.is_end)
             } else {
                 0
             };
-            (row.id, unsigned(row.start) + offset as u64)
+            (row.id, to_u64(row.start) + offset as u64)
         })
         .collect())
 }
 
 /// Returns the offsets of the first output since `time`. Containers without such output are
 /// omitted.
-pub async fn since(
+pub async fn load_offsets_since(
     pool: &PgPool,
     ids: &[String],
     time: Timestamp,
@@ -182,6 +182,6 @@ pub async fn since(
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| (row.id, unsigned(row.start)))
+        .map(|row| (row.id, to_u64(row.start)))
         .collect())
 }

@@ -27,14 +27,14 @@ fn observed(state: State, observed_revision: u64) -> Observation {
 fn apply(lifecycle: &Lifecycle, fact: Fact<'_>, revision: u64) -> Lifecycle {
     match decide(lifecycle, fact, revision) {
         Transition::Unchanged => lifecycle.clone(),
-        Transition::Updated(next) | Transition::Buried(next) => next,
+        Transition::Updated(next) | Transition::Archived(next) => next,
     }
 }
 
 /// Creates a container in `state`, reached in the ordinary way: launched at revision 20, ordered to
 /// stop at revision 30.
 fn lifecycle_in(state: State) -> Lifecycle {
-    let lifecycle = Lifecycle::ordered(1);
+    let lifecycle = Lifecycle::new(1);
     let path = [State::Launching, State::Running];
     let mut lifecycle = match state {
         State::Ordered => return lifecycle,
@@ -48,13 +48,13 @@ fn lifecycle_in(state: State) -> Lifecycle {
     };
     if state == State::Launching {
         lifecycle = apply(
-            &Lifecycle::ordered(1),
+            &Lifecycle::new(1),
             Fact::Observed(&observed(State::Launching, ORDER_REVISION)),
             20,
         );
     }
     if state == State::Stopping {
-        lifecycle = apply(&lifecycle, Fact::Allocation(AllocationStatus::Leaving), 30);
+        lifecycle = apply(&lifecycle, Fact::Allocation(AllocationStatus::Vacated), 30);
     }
     if state == State::Ended {
         lifecycle = apply(
@@ -67,20 +67,20 @@ fn lifecycle_in(state: State) -> Lifecycle {
     lifecycle
 }
 
-/// The state that a fact leads to, the cause of the end if it has ended, and whether it is buried.
+/// The state after a fact, the cause of the end if it has ended, and whether it is archived.
 type Outcome = (State, Option<ExitCause>, bool);
 
 fn outcome(lifecycle: &Lifecycle, fact: Fact<'_>) -> Outcome {
     let transition = decide(lifecycle, fact, 40);
-    let is_buried = matches!(transition, Transition::Buried(_));
+    let is_archived = matches!(transition, Transition::Archived(_));
     let lifecycle = match transition {
         Transition::Unchanged => lifecycle.clone(),
-        Transition::Updated(next) | Transition::Buried(next) => next,
+        Transition::Updated(next) | Transition::Archived(next) => next,
     };
     (
         lifecycle.state,
         lifecycle.exit.map(|exit| exit.cause),
-        is_buried,
+        is_archived,
     )
 }
 
@@ -106,46 +106,46 @@ fn check_row(name: &str, fact: Fact<'_>, expected: [Outcome; 5]) {
 
 #[test]
 fn the_table_of_transitions_by_allocations() {
-    let (own_end, node, stopping) = (ended(UserError), ended(Node), in_state(Stopping));
+    let (exited, lost, stopping) = (ended(UserError), ended(Node), in_state(Stopping));
     let allocation = Fact::Allocation;
     let unchanged = [
         in_state(Ordered),
         in_state(Launching),
         in_state(Running),
         stopping,
-        own_end,
+        exited,
     ];
-    check_row("wanted", allocation(AllocationStatus::Wanted), unchanged);
+    check_row("granted", allocation(AllocationStatus::Granted), unchanged);
     check_row(
-        "leaving",
-        allocation(AllocationStatus::Leaving),
-        [stopping, stopping, stopping, stopping, own_end],
+        "vacated",
+        allocation(AllocationStatus::Vacated),
+        [stopping, stopping, stopping, stopping, exited],
     );
     check_row(
         "purged",
         allocation(AllocationStatus::Purged),
-        [node, node, node, node, own_end],
+        [lost, lost, lost, lost, exited],
     );
-    let buried = (Ended, Some(UserError), true);
+    let archived = (Ended, Some(UserError), true);
     check_row(
-        "gone",
-        allocation(AllocationStatus::Gone),
-        [stopping, stopping, stopping, stopping, buried],
+        "removed",
+        allocation(AllocationStatus::Removed),
+        [stopping, stopping, stopping, stopping, archived],
     );
 }
 
 #[test]
 fn the_table_of_transitions_by_reports() {
-    let (own_end, stopping) = (ended(UserError), in_state(Stopping));
+    let (exited, stopping) = (ended(UserError), in_state(Stopping));
     let unchanged = [
         in_state(Ordered),
         in_state(Launching),
         in_state(Running),
         stopping,
-        own_end,
+        exited,
     ];
     let report = |state, observed_revision, expected: [Outcome; 5]| {
-        let name = format!("reported {state:?}, answering {observed_revision}");
+        let name = format!("reported {state:?}, observed revision {observed_revision}");
         check_row(
             &name,
             Fact::Observed(&observed(state, observed_revision)),
@@ -161,7 +161,7 @@ fn the_table_of_transitions_by_reports() {
             in_state(Launching),
             in_state(Running),
             stopping,
-            own_end,
+            exited,
         ],
     );
     report(
@@ -172,50 +172,43 @@ fn the_table_of_transitions_by_reports() {
             in_state(Running),
             in_state(Running),
             stopping,
-            own_end,
+            exited,
         ],
     );
     report(
         Stopping,
         35,
-        [stopping, stopping, stopping, stopping, own_end],
+        [stopping, stopping, stopping, stopping, exited],
     );
-    report(Ended, 29, [own_end, own_end, own_end, own_end, own_end]);
-    report(
-        Ended,
-        30,
-        [own_end, own_end, own_end, ended(Intended), own_end],
-    );
+    report(Ended, 29, [exited, exited, exited, exited, exited]);
+    report(Ended, 30, [exited, exited, exited, ended(Intended), exited]);
 }
 
 #[test]
 fn the_table_of_transitions_by_absence() {
-    let (own_end, node, stopping) = (ended(UserError), ended(Node), in_state(Stopping));
+    let (exited, lost, stopping) = (ended(UserError), ended(Node), in_state(Stopping));
     let unchanged = [
         in_state(Ordered),
         in_state(Launching),
         in_state(Running),
         stopping,
-        own_end,
+        exited,
     ];
     let missing = |observed_revision, expected: [Outcome; 5]| {
         check_row(
-            &format!("missing, answering {observed_revision}"),
+            &format!("missing, observed revision {observed_revision}"),
             Fact::Missing { observed_revision },
             expected,
         );
     };
     missing(19, unchanged);
-    missing(29, [in_state(Ordered), node, node, node, own_end]);
-    missing(
-        30,
-        [in_state(Ordered), node, node, ended(Intended), own_end],
-    );
+    missing(29, [in_state(Ordered), lost, lost, lost, exited]);
+    missing(30, [in_state(Ordered), lost, lost, ended(Intended), exited]);
 }
 
 #[test]
 fn the_goal_is_run_until_the_stop_and_absent_after_the_end() {
-    let goals = State::ALL.map(|state| lifecycle_in(state).desired());
+    let goals = State::ALL.map(|state| lifecycle_in(state).goal());
     let (run, stop) = (Some(Goal::Run), Some(Goal::Stop));
     assert_eq!(goals, [run, run, run, stop, None]);
 }
@@ -223,8 +216,8 @@ fn the_goal_is_run_until_the_stop_and_absent_after_the_end() {
 #[test]
 fn an_unstarted_container_ordered_to_stop_ends_once_its_node_answers() {
     let stopping = apply(
-        &Lifecycle::ordered(1),
-        Fact::Allocation(AllocationStatus::Leaving),
+        &Lifecycle::new(1),
+        Fact::Allocation(AllocationStatus::Vacated),
         30,
     );
     assert_eq!(
@@ -246,18 +239,18 @@ fn an_unstarted_container_ordered_to_stop_ends_once_its_node_answers() {
 }
 
 #[test]
-fn an_orphan_is_stopped_first_and_buried_when_it_has_ended() {
+fn an_orphan_is_stopped_first_and_archived_when_it_has_ended() {
     let orphan = apply(
         &lifecycle_in(State::Running),
-        Fact::Allocation(AllocationStatus::Gone),
+        Fact::Allocation(AllocationStatus::Removed),
         30,
     );
     assert_eq!(
-        (orphan.state, orphan.desired()),
+        (orphan.state, orphan.goal()),
         (State::Stopping, Some(Goal::Stop))
     );
     assert!(outcome(&orphan, Fact::Observed(&observed(Ended, 31))).2);
-    let with_allocation = apply(&orphan, Fact::Allocation(AllocationStatus::Leaving), 32);
+    let with_allocation = apply(&orphan, Fact::Allocation(AllocationStatus::Vacated), 32);
     assert!(!outcome(&with_allocation, Fact::Observed(&observed(Ended, 33))).2);
 }
 
@@ -271,28 +264,28 @@ enum NodeEvent {
 
 /// Returns the possible sequences of facts after an event of a node, by status of the allocation.
 fn fact_sequences(node_event: NodeEvent, status: AllocationStatus) -> Vec<Vec<Fact<'static>>> {
-    let (purged, gone) = (
+    let (purged, removal) = (
         AllocationStatus::Purged,
-        Fact::Allocation(AllocationStatus::Gone),
+        Fact::Allocation(AllocationStatus::Removed),
     );
     let expected = match status {
-        AllocationStatus::Wanted | AllocationStatus::Leaving => {
-            vec![Fact::Allocation(purged), gone]
+        AllocationStatus::Granted | AllocationStatus::Vacated => {
+            vec![Fact::Allocation(purged), removal]
         }
-        AllocationStatus::Purged | AllocationStatus::Gone => vec![gone],
+        AllocationStatus::Purged | AllocationStatus::Removed => vec![removal],
     };
     match node_event {
         NodeEvent::Lost | NodeEvent::Removed => {
             // Purge, end and removal in rm-scheduler may be one commit: only the removal is seen.
             let removal_only = [
-                vec![Fact::NodeLost, gone, Fact::NodeLost],
-                vec![gone, Fact::NodeLost],
+                vec![Fact::NodeLost, removal, Fact::NodeLost],
+                vec![removal, Fact::NodeLost],
             ];
             let each_step = [expected, vec![Fact::NodeLost]].concat();
             [vec![each_step], removal_only.to_vec()].concat()
         }
         NodeEvent::Returned => vec![vec![
-            gone,
+            removal,
             Fact::Missing {
                 observed_revision: 60,
             },
@@ -301,19 +294,19 @@ fn fact_sequences(node_event: NodeEvent, status: AllocationStatus) -> Vec<Vec<Fa
 }
 
 #[test]
-fn every_container_ends_whatever_happens_to_its_node() {
-    use AllocationStatus::{Gone, Leaving, Purged, Wanted};
-    let held = Lifecycle::held(1);
+fn every_container_ends_after_a_loss_removal_or_return_of_its_node() {
+    use AllocationStatus::{Granted, Purged, Removed, Vacated};
+    let held = Lifecycle::new_held(1);
     let lifecycles = State::ALL.map(lifecycle_in).into_iter().chain([held]);
     for lifecycle in lifecycles {
-        for status in [Wanted, Leaving, Purged, Gone] {
+        for status in [Granted, Vacated, Purged, Removed] {
             let lifecycle = apply(&lifecycle, Fact::Allocation(status), 40);
             for node_event in [NodeEvent::Lost, NodeEvent::Removed, NodeEvent::Returned] {
                 for facts in fact_sequences(node_event, status) {
                     let apply_one =
                         |lifecycle: Lifecycle, fact: &Fact<'_>| apply(&lifecycle, *fact, 50);
                     let end = facts.iter().fold(lifecycle.clone(), apply_one);
-                    let is_removed = end.has_ended() && end.orphan && end.desired().is_none();
+                    let is_removed = end.has_ended() && end.orphan && end.goal().is_none();
                     assert!(
                         is_removed,
                         "{lifecycle:?} {status:?} {node_event:?} by {facts:?}: {end:?}"
@@ -326,13 +319,13 @@ fn every_container_ends_whatever_happens_to_its_node() {
 
 #[test]
 fn a_lost_node_alone_ends_nothing_that_has_an_allocation() {
-    let (own_end, stopping) = (ended(UserError), in_state(Stopping));
+    let (exited, stopping) = (ended(UserError), in_state(Stopping));
     let unchanged = [
         in_state(Ordered),
         in_state(Launching),
         in_state(Running),
         stopping,
-        own_end,
+        exited,
     ];
     check_row("node lost", Fact::NodeLost, unchanged);
 }
@@ -404,34 +397,42 @@ fn messages_are_short_and_fit_a_row() {
     .unwrap()
     .message;
     let message = message.unwrap();
-    assert!(message.starts_with("a\u{fffd}x") && message.chars().count() == MESSAGE_LIMIT);
+    assert!(message.starts_with("a\u{fffd}x") && message.chars().count() == MAX_MESSAGE_CHARS);
 }
 
 #[test]
 fn the_reason_is_the_one_reported_last() {
-    let reports = |reason: &str| Observation {
+    let with_reason = |reason: &str| Observation {
         reason: Some(reason.to_owned()),
         ..observed(State::Running, 30)
     };
     let stuck = apply(
         &lifecycle_in(State::Stopping),
-        Fact::Observed(&reports("it is in disk sleep")),
+        Fact::Observed(&with_reason("it is in disk sleep")),
         40,
     );
     assert_eq!(stuck.state, State::Stopping);
     assert_eq!(stuck.reason.as_deref(), Some("it is in disk sleep"));
-    let again = decide(&stuck, Fact::Observed(&reports("it is in disk sleep")), 41);
-    assert_eq!(again, Transition::Unchanged, "the same reason is no change");
-    let long = apply(&stuck, Fact::Observed(&reports(&"\0x".repeat(5_000))), 42);
+    let same = decide(
+        &stuck,
+        Fact::Observed(&with_reason("it is in disk sleep")),
+        41,
+    );
+    assert_eq!(same, Transition::Unchanged, "the same reason is no change");
+    let long = apply(
+        &stuck,
+        Fact::Observed(&with_reason(&"\0x".repeat(5_000))),
+        42,
+    );
     let stored = long.reason.clone().unwrap();
-    assert!(stored.starts_with("\u{fffd}x") && stored.chars().count() == MESSAGE_LIMIT);
+    assert!(stored.starts_with("\u{fffd}x") && stored.chars().count() == MAX_MESSAGE_CHARS);
     let cleared = apply(&long, Fact::Observed(&observed(State::Running, 30)), 43);
     assert_eq!(cleared.reason, None);
     let ended = apply(&stuck, Fact::Observed(&observed(State::Ended, 30)), 44);
     assert_eq!(ended.reason, None, "the exit replaces the reason");
 }
 
-fn reports() -> impl Strategy<Value = Vec<Observation>> {
+fn any_reports() -> impl Strategy<Value = Vec<Observation>> {
     let states = [
         State::Ordered,
         State::Launching,
@@ -457,9 +458,9 @@ proptest! {
     /// The outcome is recorded once (I6).
     #[test]
     fn reports_in_any_order_and_number_give_the_same_end(
-        reports in reports(), late in 0..ORDER_REVISION
+        reports in any_reports(), late in 0..ORDER_REVISION
     ) {
-        let mut lifecycle = Lifecycle::ordered(1);
+        let mut lifecycle = Lifecycle::new(1);
         let mut ends = 0;
         for (index, report) in reports.iter().enumerate() {
             let revision = ORDER_REVISION + 1 + index as u64;
@@ -473,13 +474,15 @@ proptest! {
     }
 
     #[test]
-    fn terminal_states_absorb(facts in proptest::collection::vec((0..9_u8, 0..60_u64), 0..30)) {
-        let mut lifecycle = Lifecycle::ordered(1);
+    fn an_ended_container_keeps_its_exit(
+        facts in proptest::collection::vec((0..9_u8, 0..60_u64), 0..30)
+    ) {
+        let mut lifecycle = Lifecycle::new(1);
         for (revision, (kind, observed_revision)) in facts.into_iter().enumerate() {
             let observation = observed(State::ALL[usize::from(kind % 5)], observed_revision);
             let fact = match kind {
-                0 => Fact::Allocation(AllocationStatus::Wanted),
-                1 => Fact::Allocation(AllocationStatus::Leaving),
+                0 => Fact::Allocation(AllocationStatus::Granted),
+                1 => Fact::Allocation(AllocationStatus::Vacated),
                 2 => Fact::Allocation(AllocationStatus::Purged),
                 3 => Fact::Missing { observed_revision },
                 _ => Fact::Observed(&observation),

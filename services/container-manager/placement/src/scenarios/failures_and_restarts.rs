@@ -1,6 +1,5 @@
 //! Scenarios 28 to 42 of the specification, then its worked examples: failed processors, forced
-//! restarts, blocks, processes without an action, restarts of
-//! container-manager.
+//! restarts, blocks, processes without an action, and restarts of container-manager.
 
 use super::{assert_failed, assert_refused, assert_succeeded, launch_successor};
 use crate::environment::LiveState;
@@ -126,7 +125,7 @@ fn assert_no_action(mut fleet: TestFleet, id: &str) {
     fleet.advance_ms(3_600_000);
     assert!(fleet.requests().is_empty() && fleet.env.stops.is_empty());
     assert_eq!(
-        fleet.placements.deadline(&LIMITS),
+        fleet.placements.next_deadline(&LIMITS),
         None,
         "there is no deadline"
     );
@@ -243,7 +242,7 @@ fn a_rolling_restart_without_space_needs_force() {
 }
 
 #[test]
-fn a_crash_during_a_move_starts_the_process_on_the_target_or_again() {
+fn a_crash_during_a_move_restarts_the_process_on_the_target_or_by_demand() {
     for is_granted in [true, false] {
         let mut fleet = TestFleet::new();
         fleet.env.capacity.insert(host("n21"), 1);
@@ -292,7 +291,7 @@ fn a_takeover_with_two_standbys_moves_one() {
     assert_eq!(fleet.running_host("2-1").as_deref(), Some("c"));
 }
 
-/// An example is a drain that reserved the successor first (decision 0020).
+/// A drain that reserved the successor first is such a cause (decision 0020).
 #[test]
 fn a_container_started_by_another_cause_ends_the_action() {
     let mut fleet = TestFleet::standard();

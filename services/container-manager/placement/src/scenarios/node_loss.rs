@@ -95,7 +95,7 @@ fn lose_node(fleet: &mut TestFleet, name: &str, event: NodeEvent) {
 }
 
 #[test]
-fn every_action_ends_whatever_happens_to_its_nodes() {
+fn every_action_ends_after_a_loss_removal_or_return_of_its_nodes() {
     for stage in STAGES {
         for name in ["c", "d"] {
             for event in [NodeEvent::Lost, NodeEvent::Removed, NodeEvent::Returned] {

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn a_held_container_is_not_desired_and_ends_at_once_when_stopped() {
-    let held = Lifecycle::held(2);
-    assert_eq!(held.desired(), None);
+    let held = Lifecycle::new_held(2);
+    assert_eq!(held.goal(), None);
     assert_eq!(
         decide(
             &held,
@@ -16,15 +16,15 @@ fn a_held_container_is_not_desired_and_ends_at_once_when_stopped() {
         ),
         Transition::Unchanged
     );
-    for fact in [Fact::Stop, Fact::Allocation(AllocationStatus::Leaving)] {
+    for fact in [Fact::Stop, Fact::Allocation(AllocationStatus::Vacated)] {
         let ended = apply(&held, fact, 5);
         let cause = ended.exit.as_ref().map(|exit| exit.cause);
         assert_eq!((ended.state, cause), (Ended, Some(Intended)));
-        assert_eq!(ended.desired(), None);
+        assert_eq!(ended.goal(), None);
     }
     let launched = apply(&held, Fact::Launch, 5);
     assert_eq!(
-        (launched.desired(), launched.state),
+        (launched.goal(), launched.state),
         (Some(Goal::Run), Ordered)
     );
     assert_eq!(apply(&launched, Fact::Launch, 6), launched);
@@ -34,13 +34,13 @@ fn a_held_container_is_not_desired_and_ends_at_once_when_stopped() {
 fn a_stop_for_a_move_ends_as_intended() {
     let stopping = apply(&lifecycle_in(Running), Fact::Stop, 30);
     assert_eq!(
-        (stopping.state, stopping.desired()),
+        (stopping.state, stopping.goal()),
         (Stopping, Some(Goal::Stop))
     );
     assert_eq!(
-        apply(&stopping, Fact::Allocation(AllocationStatus::Wanted), 31),
+        apply(&stopping, Fact::Allocation(AllocationStatus::Granted), 31),
         stopping
     );
-    let over = apply(&stopping, Fact::Observed(&observed(Ended, 30)), 32);
-    assert_eq!(over.exit.unwrap().cause, Intended);
+    let ended = apply(&stopping, Fact::Observed(&observed(Ended, 30)), 32);
+    assert_eq!(ended.exit.unwrap().cause, Intended);
 }

@@ -121,9 +121,9 @@ impl Fleet {
     fn restart_manager(&mut self) {
         self.epoch += 1;
         let previous = std::mem::replace(&mut self.ledger, empty_ledger());
-        self.ledger.placements = previous.placements.reloaded();
+        self.ledger.placements = previous.placements.reload();
         for container in previous.containers.into_values() {
-            self.ledger.insert(container);
+            self.ledger.index_container(container);
         }
         self.sync();
     }
@@ -135,14 +135,14 @@ impl Fleet {
     }
 
     /// Returns the allocation that was not ordered to leave, if any.
-    fn staying_allocation(&self) -> Option<AllocationId> {
+    fn active_allocation(&self) -> Option<AllocationId> {
         let mut allocations = self.allocations.values();
         let allocation = allocations.find(|it| it.holds() && it.vacate.is_none());
         allocation.map(|it| it.id.clone())
     }
 
-    fn leave(&mut self, cause: Cause, names_predecessor: bool) {
-        let Some(id) = self.staying_allocation() else {
+    fn vacate_process(&mut self, cause: Cause, names_predecessor: bool) {
+        let Some(id) = self.active_allocation() else {
             return;
         };
         let reason = match cause {
@@ -161,7 +161,7 @@ impl Fleet {
             }
             Cause::EndedByItself => return self.crash(&id),
         };
-        self.allocations.get_mut(&id).unwrap().vacate = Some(vacate(reason, false));
+        self.allocations.get_mut(&id).unwrap().vacate = Some(new_vacate(reason, false));
         let mut changed = vec![id.clone()];
         // The same round grants the successor, except for these causes.
         let without_successor = [Cause::Preempted, Cause::FailedOver, Cause::Redeployed];
@@ -169,8 +169,9 @@ impl Fleet {
             .iter()
             .any(|it| std::mem::discriminant(it) == std::mem::discriminant(&cause))
         {
-            let always_names = matches!(cause, Cause::Drained | Cause::EvacuatedGradually);
-            let predecessor = Some(id).filter(|_| names_predecessor || always_names);
+            let always_names_predecessor =
+                matches!(cause, Cause::Drained | Cause::EvacuatedGradually);
+            let predecessor = Some(id).filter(|_| names_predecessor || always_names_predecessor);
             let node = usize::try_from(self.incarnation).unwrap() % NODES;
             changed.push(self.allocate(node, predecessor, None));
         }
@@ -193,7 +194,9 @@ impl Fleet {
             reject_if_busy: false,
         };
         self.change(|ledger, moment, batch| {
-            ledger.submit(submitted, &None, moment, batch).unwrap();
+            ledger
+                .submit_placement(submitted, &None, moment, batch)
+                .unwrap();
         });
     }
 
@@ -231,7 +234,7 @@ impl Fleet {
 
     /// Grants an open request, or else the demand of the process, on a node.
     fn grant(&mut self, node: usize, names_predecessor: bool) {
-        let open = self.ledger.requests(DEPLOYMENT, &None).unwrap();
+        let open = self.ledger.list_requests(DEPLOYMENT, &None).unwrap();
         let is_granted = |id: &str| {
             let mut allocations = self.allocations.values();
             allocations.any(|it| it.request.as_deref() == Some(id) && it.holds())
@@ -243,7 +246,7 @@ impl Fleet {
             .filter(|_| names_predecessor);
         let id = match open_request {
             Some(request) => self.allocate(node, predecessor, Some(request.id)),
-            None if self.staying_allocation().is_none() => self.allocate(node, predecessor, None),
+            None if self.active_allocation().is_none() => self.allocate(node, predecessor, None),
             None => return,
         };
         self.publish(&[id]);
@@ -282,7 +285,7 @@ impl Fleet {
             .into_iter()
             .flatten();
         let desired = on_node.filter_map(|id| {
-            let entry = self.ledger.containers.get(id)?.desired()?;
+            let entry = self.ledger.containers.get(id)?.desired_entry()?;
             Some((id.clone(), entry.goal))
         });
         let desired = desired.collect();
@@ -406,7 +409,7 @@ impl Fleet {
         let mut lost = Vec::new();
         for it in self.allocations.values_mut() {
             if it.node == node_name(node) && it.holds() {
-                it.vacate = Some(vacate(VacateReason::NodeLost, true));
+                it.vacate = Some(new_vacate(VacateReason::NodeLost, true));
                 it.state = AllocationState::Ended;
                 lost.push(it.id.clone());
             }
@@ -424,7 +427,7 @@ impl Fleet {
             Event::Leave {
                 cause,
                 names_predecessor,
-            } => self.leave(*cause, *names_predecessor),
+            } => self.vacate_process(*cause, *names_predecessor),
             Event::Grant {
                 node,
                 names_predecessor,
@@ -482,7 +485,7 @@ impl Fleet {
     }
 }
 
-fn vacate(reason: VacateReason, purge: bool) -> Vacate {
+fn new_vacate(reason: VacateReason, purge: bool) -> Vacate {
     Vacate {
         reason,
         detail: String::new(),

@@ -10,13 +10,13 @@ use crate::ledger::Ledger;
 use crate::model::{Container, Rows};
 
 /// Implementation of [`Environment`] on the ledger and the current batch.
-pub struct Effects<'a> {
+pub struct LedgerEnvironment<'a> {
     pub ledger: &'a mut Ledger,
     pub moment: &'a Moment,
     pub batch: &'a mut Batch<Rows>,
 }
 
-impl Effects<'_> {
+impl LedgerEnvironment<'_> {
     fn live(&self, work: &WorkId) -> impl Iterator<Item = &Container> {
         let ids = self.ledger.by_work.get(work).into_iter().flatten();
         let containers = ids.filter_map(|id| self.ledger.containers.get(id));
@@ -44,7 +44,7 @@ fn live_container(container: &Container) -> LiveContainer {
     }
 }
 
-impl Environment for Effects<'_> {
+impl Environment for LedgerEnvironment<'_> {
     fn now(&self) -> Timestamp {
         self.moment.now
     }
@@ -79,7 +79,7 @@ impl Environment for Effects<'_> {
         self.live(work).map(live_container).collect()
     }
 
-    fn granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
+    fn find_granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
         let mut live = self.live(work);
         let granted = live.find(|container| container.request.as_deref() == Some(request));
         granted.map(live_container)
