@@ -23,7 +23,7 @@ mod service {
 
 /// Rewrites the checked-in description with `BLESS=1`.
 #[test]
-fn the_description_is_the_one_checked_in() {
+fn the_api_description_matches_the_golden_file() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../openapi/container-manager.json"

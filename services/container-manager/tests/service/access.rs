@@ -6,7 +6,7 @@ use hayward_service::client::{Client, ClientError};
 use hayward_vocabulary::UserName;
 use serde_json::{Value, json};
 
-use super::agent::{Agent, reported};
+use super::agent::{Agent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
 
@@ -23,10 +23,10 @@ async fn get_code(client: &Client, path: &str) -> Option<Code> {
 #[tokio::test(flavor = "multi_thread")]
 async fn users_see_their_own_containers() {
     let fixture = Fixture::new().await;
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     let mut allocation_of_bob = allocation("alc_2", "n2");
     allocation_of_bob.user = UserName::new("bob").unwrap();
-    fixture.scheduler.put(&allocation_of_bob);
+    fixture.scheduler.publish(&allocation_of_bob);
     fixture.until("both", |all| all.len() == 2).await;
 
     let ids = async |user: &str, query: &str| -> Vec<String> {
@@ -54,14 +54,14 @@ async fn users_see_their_own_containers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_principal_reads_only_what_its_role_allows() {
     let fixture = Fixture::new().await;
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     let mut allocation_of_bob = allocation("alc_2", "n2");
     allocation_of_bob.user = UserName::new("bob").unwrap();
-    fixture.scheduler.put(&allocation_of_bob);
+    fixture.scheduler.publish(&allocation_of_bob);
     fixture.until("both", |all| all.len() == 2).await;
 
     let (ann, agent) = (fixture.client("ann"), fixture.client("agent-n1"));
-    let rm = fixture.client("rm-scheduler");
+    let rm_scheduler = fixture.client("rm-scheduler");
     let anonymous = fixture.anonymous_client();
     for path in [
         "/v1/containers/alc_2",
@@ -85,7 +85,7 @@ async fn each_principal_reads_only_what_its_role_allows() {
         (&ann, "/v1/desired/n1/publication", Some(Code::Forbidden)),
         (&agent, "/v1/desired/n2/publication", Some(Code::Forbidden)),
         (&agent, "/v1/desired/n1/publication", None),
-        (&rm, "/v1/desired/n1/publication", None),
+        (&rm_scheduler, "/v1/desired/n1/publication", None),
         (&anonymous, "/readyz", None),
         (&ann, "/v1/containers?limit=0", Some(Code::BadRequest)),
         (&ann, "/v1/containers?state=asleep", Some(Code::Invalid)),
@@ -98,22 +98,22 @@ async fn each_principal_reads_only_what_its_role_allows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_reports_only_its_own_node() {
     let fixture = Fixture::new().await;
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     fixture.until_state("alc_1", ContainerState::Ordered).await;
     let revision = fixture.revision();
     let mut agent_n1 = Agent::new(&fixture, "n1");
-    let mut other_incarnation = reported("alc_1", ContainerState::Ended);
+    let mut other_incarnation = container_report("alc_1", ContainerState::Ended);
     other_incarnation.incarnation = 2;
     agent_n1
         .report(vec![
             other_incarnation,
-            reported("alc_7", ContainerState::Running),
+            container_report("alc_7", ContainerState::Running),
         ])
         .await;
     assert_eq!(fixture.revision(), revision);
 
     let mut agent_n2 = Agent::new(&fixture, "n2");
-    let foreign = agent_n2.next_report(vec![reported("alc_1", ContainerState::Ended)]);
+    let foreign = agent_n2.next_report(vec![container_report("alc_1", ContainerState::Ended)]);
     let refused = agent_n2.send(&foreign).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
     fixture.until_state("alc_1", ContainerState::Ordered).await;
@@ -122,10 +122,10 @@ async fn an_agent_reports_only_its_own_node() {
     let refused = agent_n2.send(&forged).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
     let agent = fixture.client("agent-n1");
-    let put = async |body: Value| -> Result<Value, ClientError> {
+    let put_report = async |body: Value| -> Result<Value, ClientError> {
         agent.put("/v1/nodes/n1/report", &body).await
     };
-    let malformed = put(json!({ "boot_id": 1 })).await.unwrap_err();
+    let malformed = put_report(json!({ "boot_id": 1 })).await.unwrap_err();
     assert_eq!(malformed.problem().unwrap().errors[0].pointer, "/boot_id");
     let mut nameless = agent_n1.next_report(vec![]);
     nameless.agent_instance.clear();

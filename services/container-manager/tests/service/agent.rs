@@ -33,13 +33,13 @@ impl Agent {
     }
 
     /// Returns the agent with a client of the restarted container-manager.
-    pub fn reconnected(mut self, fixture: &Fixture) -> Self {
+    pub fn reconnect(mut self, fixture: &Fixture) -> Self {
         self.client = fixture.client(&format!("agent-{}", self.node));
         self
     }
 
     /// Returns a restarted agent on the same node.
-    pub fn restarted(mut self, instance: &str) -> Self {
+    pub fn restart(mut self, instance: &str) -> Self {
         instance.clone_into(&mut self.instance);
         self.sequence = 0;
         self.cursor = None;
@@ -113,7 +113,7 @@ impl Agent {
 }
 
 /// Creates the report of one container.
-pub fn reported(id: &str, state: ContainerState) -> ContainerReport {
+pub fn container_report(id: &str, state: ContainerState) -> ContainerReport {
     let exit = (state == ContainerState::Ended).then(|| Exit {
         code: Some(3),
         ..Exit::of(ExitCause::UserError, "status 3")

@@ -7,7 +7,7 @@ use hayward_container_manager_api::placements::{
 use hayward_service::Code;
 use serde_json::{Value, json};
 
-use super::placements::{BASE, requests, running_service, submit};
+use super::placements::{BASE, open_requests, running_service, submit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_checks_a_request_and_changes_nothing() {
@@ -43,7 +43,7 @@ async fn a_dry_run_checks_a_request_and_changes_nothing() {
     // No request was stored.
     let list: PlacementList = ann.get(&placements).await.unwrap();
     assert!(list.placements.is_empty(), "{list:?}");
-    assert!(requests(&fixture).await.is_empty());
+    assert!(open_requests(&fixture).await.is_empty());
     assert_eq!(fixture.revision(), revision);
 
     let view = submit(&fixture, json!({ "destination_host": "n2" }));

@@ -7,9 +7,9 @@ use hayward_testkit::until;
 use hayward_vocabulary::ExitCause;
 use serde_json::json;
 
-use super::agent::{Agent, reported};
+use super::agent::{Agent, container_report};
 use super::placements::{
-    processor, requests, running_service, service_allocation, submit, until_final,
+    open_requests, processor_entry, running_service, service_allocation, submit, until_final,
 };
 
 /// Creates the successor that rm-scheduler reserves before it orders the container to leave.
@@ -20,57 +20,70 @@ fn successor(id: &str, node: &str, predecessor: &str) -> AllocationEntry {
     entry
 }
 
-fn reported_successor(id: &str, state: ContainerState) -> ContainerReport {
+fn successor_report(id: &str, state: ContainerState) -> ContainerReport {
     ContainerReport {
         incarnation: 2,
-        ..reported(id, state)
+        ..container_report(id, state)
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_successor_is_held_until_the_end_is_proven_across_restarts() {
-    let (mut fixture, mut old) = running_service().await;
-    fixture.scheduler.put(&successor("alc_2", "n2", "alc_1"));
+    let (mut fixture, mut old_agent) = running_service().await;
+    fixture
+        .scheduler
+        .publish(&successor("alc_2", "n2", "alc_1"));
     fixture.until_state("alc_2", ContainerState::Ordered).await;
-    let mut new = Agent::new(&fixture, "n2");
-    new.poll(0).await;
-    assert!(new.desired.is_empty(), "the successor is held");
+    let mut new_agent = Agent::new(&fixture, "n2");
+    new_agent.poll(0).await;
+    assert!(new_agent.desired.is_empty(), "the successor is held");
     fixture.scheduler.vacate("alc_1", false);
-    old.until("the stop", |all| all["alc_1"].goal == Goal::Stop)
+    old_agent
+        .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
     fixture.restart().await;
-    let (mut old, mut new) = (old.reconnected(&fixture), new.reconnected(&fixture));
-    old.until("the stop", |all| all["alc_1"].goal == Goal::Stop)
+    let (mut old_agent, mut new_agent) =
+        (old_agent.reconnect(&fixture), new_agent.reconnect(&fixture));
+    old_agent
+        .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
-    new.poll(0).await;
-    assert!(new.desired.is_empty(), "the successor is still held");
-    old.report(vec![reported("alc_1", ContainerState::Ended)])
+    new_agent.poll(0).await;
+    assert!(new_agent.desired.is_empty(), "the successor is still held");
+    old_agent
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
-    new.until("the start", |all| all.contains_key("alc_2"))
+    new_agent
+        .until("the start", |all| all.contains_key("alc_2"))
         .await;
-    new.report(vec![reported_successor("alc_2", ContainerState::Running)])
+    new_agent
+        .report(vec![successor_report("alc_2", ContainerState::Running)])
         .await;
     fixture.until_state("alc_2", ContainerState::Running).await;
-    let ended = fixture.show("ann", "alc_1").await.unwrap();
+    let ended = fixture.show_container("ann", "alc_1").await.unwrap();
     assert_eq!(ended.entry.exit.unwrap().cause, ExitCause::Intended);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_successors_never_both_run() {
-    let (fixture, mut old) = running_service().await;
+    let (fixture, mut old_agent) = running_service().await;
     let view = submit(&fixture, json!({ "destination_host": "n3" }))
         .await
         .unwrap();
-    let request = requests(&fixture).await.remove(0);
-    fixture.scheduler.put(&successor("alc_2", "n2", "alc_1"));
+    let request = open_requests(&fixture).await.remove(0);
+    fixture
+        .scheduler
+        .publish(&successor("alc_2", "n2", "alc_1"));
     fixture.until_state("alc_2", ContainerState::Ordered).await;
     fixture.scheduler.vacate("alc_1", false);
-    old.until("the stop", |all| all["alc_1"].goal == Goal::Stop)
+    old_agent
+        .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
-    old.report(vec![reported("alc_1", ContainerState::Ended)])
+    old_agent
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
-    let mut new = Agent::new(&fixture, "n2");
-    new.until("the start", |all| all.contains_key("alc_2"))
+    let mut new_agent = Agent::new(&fixture, "n2");
+    new_agent
+        .until("the start", |all| all.contains_key("alc_2"))
         .await;
     // The placement fails, because the process has another successor. A grant for it is not
     // started.
@@ -82,10 +95,14 @@ async fn two_successors_never_both_run() {
     );
     let mut late = successor("alc_3", "n1", "alc_1");
     (late.incarnation, late.request) = (3, Some(request.id));
-    fixture.scheduler.put(&late);
+    fixture.scheduler.publish(&late);
     fixture.until_state("alc_3", ContainerState::Ordered).await;
-    old.poll(0).await;
-    assert!(!old.desired.contains_key("alc_3"), "{:?}", old.desired);
+    old_agent.poll(0).await;
+    assert!(
+        !old_agent.desired.contains_key("alc_3"),
+        "{:?}",
+        old_agent.desired
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,22 +114,28 @@ async fn a_container_that_does_not_end_shows_the_reason() {
         .await;
     let stuck = ContainerReport {
         reason: Some("process 7 is in uninterruptible sleep".to_owned()),
-        ..reported("alc_1", ContainerState::Stopping)
+        ..container_report("alc_1", ContainerState::Stopping)
     };
     agent.report(vec![stuck.clone()]).await;
-    let view = fixture.show("ann", "alc_1").await.unwrap();
+    let view = fixture.show_container("ann", "alc_1").await.unwrap();
     assert_eq!(view.entry.state, ContainerState::Stopping);
     assert_eq!(view.entry.reason, stuck.reason);
-    assert_eq!(fixture.published().await["alc_1"].reason, stuck.reason);
+    assert_eq!(
+        fixture.published_containers().await["alc_1"].reason,
+        stuck.reason
+    );
     let revision = fixture.revision();
     agent.report(vec![stuck.clone()]).await;
     assert_eq!(fixture.revision(), revision, "the same reason is no change");
     fixture.restart().await;
-    assert_eq!(fixture.published().await["alc_1"].reason, stuck.reason);
-    let mut agent = agent.reconnected(&fixture);
+    assert_eq!(
+        fixture.published_containers().await["alc_1"].reason,
+        stuck.reason
+    );
+    let mut agent = agent.reconnect(&fixture);
     agent.poll(0).await;
     agent
-        .report(vec![reported("alc_1", ContainerState::Ended)])
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
     let ended = fixture.until_state("alc_1", ContainerState::Ended).await;
     assert_eq!(ended.reason, None);
@@ -120,19 +143,19 @@ async fn a_container_that_does_not_end_shows_the_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_request_shows_the_reason_of_the_scheduler() {
-    let (fixture, _old) = running_service().await;
+    let (fixture, _old_agent) = running_service().await;
     let body = json!({ "destination_host": "n2", "request_expiry_ms": 2_000 });
     let view = submit(&fixture, body).await.unwrap();
-    let request = requests(&fixture).await.remove(0);
-    let mut entry = processor("svc_1.0", "ann", "dep_1");
+    let request = open_requests(&fixture).await.remove(0);
+    let mut entry = processor_entry("svc_1.0", "ann", "dep_1");
     let reason = "node n2 has 1 of 2 quanta free".to_owned();
     entry.waits.insert(request.id, reason.clone());
-    fixture.scheduler.put_processor(&entry);
+    fixture.scheduler.publish_processor(&entry);
     let view = until_final(&fixture, &view.uuid).await;
     assert_eq!(view.reason_code, Some(PlacementReason::RequestExpired));
     assert!(view.response_message.ends_with(&reason), "{view:?}");
     until("the request is withdrawn", async || {
-        requests(&fixture).await.is_empty().then_some(())
+        open_requests(&fixture).await.is_empty().then_some(())
     })
     .await;
 }

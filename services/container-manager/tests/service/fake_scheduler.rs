@@ -32,7 +32,7 @@ struct Publication {
 pub struct FakeScheduler {
     address: SocketAddr,
     /// Publications by name.
-    maps: Arc<Mutex<BTreeMap<String, Publication>>>,
+    publications: Arc<Mutex<BTreeMap<String, Publication>>>,
     changes: watch::Sender<u64>,
 }
 
@@ -48,11 +48,11 @@ impl FakeScheduler {
         let address = listener.local_addr().unwrap();
         let scheduler = Self {
             address,
-            maps: Arc::default(),
+            publications: Arc::default(),
             changes: watch::Sender::new(0),
         };
         let router = Router::new()
-            .route("/v1/{name}/publication", get(publication))
+            .route("/v1/{name}/publication", get(serve_publication))
             .with_state(scheduler.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         scheduler
@@ -62,55 +62,59 @@ impl FakeScheduler {
         format!("http://{}", self.address)
     }
 
-    pub fn put(&self, entry: &AllocationEntry) {
+    /// Publishes a new or changed allocation.
+    pub fn publish(&self, entry: &AllocationEntry) {
         let id = entry.id.to_string();
-        self.set(ALLOCATIONS, id, Some(json!(entry)));
+        self.set_entry(ALLOCATIONS, id, Some(json!(entry)));
     }
 
     pub fn remove(&self, id: &str) {
-        self.set(ALLOCATIONS, id.to_owned(), None);
+        self.set_entry(ALLOCATIONS, id.to_owned(), None);
     }
 
-    pub fn put_processor(&self, entry: &ProcessorEntry) {
-        self.set(PROCESSORS, entry.work.to_string(), Some(json!(entry)));
+    pub fn publish_processor(&self, entry: &ProcessorEntry) {
+        self.set_entry(PROCESSORS, entry.work.to_string(), Some(json!(entry)));
     }
 
     pub fn remove_processor(&self, work: &str) {
-        self.set(PROCESSORS, work.to_owned(), None);
+        self.set_entry(PROCESSORS, work.to_owned(), None);
     }
 
     /// Publishes that a node accepts no new work.
-    pub fn close(&self, node: &str) {
+    pub fn close_node(&self, node: &str) {
         let entry = ClosedEntry {
             node: NodeName::new(node).unwrap(),
             work: None,
             reason: "it is blocked: test".into(),
             lost: false,
         };
-        self.set(CLOSED, node.to_owned(), Some(json!(entry)));
+        self.set_entry(CLOSED, node.to_owned(), Some(json!(entry)));
     }
 
     /// Declares a node lost.
-    pub fn lose(&self, node: &str) {
+    pub fn declare_node_lost(&self, node: &str) {
         let entry = ClosedEntry {
             node: NodeName::new(node).unwrap(),
             work: None,
             reason: "it is lost".into(),
             lost: true,
         };
-        self.set(CLOSED, node.to_owned(), Some(json!(entry)));
+        self.set_entry(CLOSED, node.to_owned(), Some(json!(entry)));
     }
 
-    pub fn change(&self, id: &str, change: impl FnOnce(&mut AllocationEntry)) {
-        let json = self.maps.lock()[ALLOCATIONS].entries[id].1.clone().unwrap();
+    pub fn change_allocation(&self, id: &str, change: impl FnOnce(&mut AllocationEntry)) {
+        let json = self.publications.lock()[ALLOCATIONS].entries[id]
+            .1
+            .clone()
+            .unwrap();
         let mut entry = serde_json::from_value(json).unwrap();
         change(&mut entry);
-        self.put(&entry);
+        self.publish(&entry);
     }
 
     /// Orders an allocation to leave. With `purge` its end is not awaited.
     pub fn vacate(&self, id: &str, purge: bool) {
-        self.change(id, |entry| {
+        self.change_allocation(id, |entry| {
             let reason = if purge {
                 VacateReason::NodeLost
             } else {
@@ -129,21 +133,21 @@ impl FakeScheduler {
         });
     }
 
-    fn set(&self, name: &str, key: String, entry: Option<Value>) {
-        let mut maps = self.maps.lock();
-        let map = maps.entry(name.to_owned()).or_default();
-        map.revision += 1;
-        let revision = map.revision;
-        map.entries.insert(key, (revision, entry));
+    fn set_entry(&self, name: &str, key: String, entry: Option<Value>) {
+        let mut publications = self.publications.lock();
+        let publication = publications.entry(name.to_owned()).or_default();
+        publication.revision += 1;
+        let revision = publication.revision;
+        publication.entries.insert(key, (revision, entry));
         self.changes.send_modify(|changes| *changes += 1);
     }
 
     fn update_since(&self, name: &str, since: Option<u64>) -> Update<Value> {
-        let mut maps = self.maps.lock();
-        let map = maps.entry(name.to_owned()).or_default();
+        let mut publications = self.publications.lock();
+        let publication = publications.entry(name.to_owned()).or_default();
         let cursor = Cursor {
-            lineage: lineage(),
-            revision: map.revision,
+            lineage: fixed_lineage(),
+            revision: publication.revision,
         }
         .to_string();
         let mut update = Update {
@@ -152,7 +156,7 @@ impl FakeScheduler {
             changed: BTreeMap::new(),
             removed: Vec::new(),
         };
-        for (key, (revision, entry)) in &map.entries {
+        for (key, (revision, entry)) in &publication.entries {
             match entry {
                 _ if since.is_some_and(|since| *revision <= since) => {}
                 Some(entry) => {
@@ -167,14 +171,14 @@ impl FakeScheduler {
 }
 
 /// Returns the lineage of all publications, which is always the same.
-fn lineage<T: std::str::FromStr>() -> T
+fn fixed_lineage<T: std::str::FromStr>() -> T
 where
     T::Err: std::fmt::Debug,
 {
     "6f1c2a9e-3b7d-4c55-8a10-000000000001".parse().unwrap()
 }
 
-async fn publication(
+async fn serve_publication(
     State(scheduler): State<FakeScheduler>,
     Path(name): Path<String>,
     Query(query): Query<Since>,
@@ -185,8 +189,8 @@ async fn publication(
         .as_deref()
         .and_then(Cursor::parse)
         .map(|cursor| cursor.revision);
-    let wait = Duration::from_secs(query.wait.unwrap_or(0));
-    let deadline = tokio::time::Instant::now() + wait;
+    let max_wait = Duration::from_secs(query.wait.unwrap_or(0));
+    let deadline = tokio::time::Instant::now() + max_wait;
     loop {
         let update = scheduler.update_since(&name, since);
         let remaining = deadline.saturating_duration_since(tokio::time::Instant::now());

@@ -45,11 +45,11 @@ pub struct Fixture {
 
 impl Fixture {
     pub async fn new() -> Self {
-        Self::with(|_| {}).await
+        Self::with_settings(|_| {}).await
     }
 
     /// Starts a service with changed settings.
-    pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+    pub async fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
         let database = hayward_testkit::database(&[schema()]).await;
         Self::on_database(database, change).await
     }
@@ -171,7 +171,7 @@ impl Fixture {
     }
 
     /// Returns all published containers.
-    pub async fn published(&self) -> BTreeMap<String, ContainerEntry> {
+    pub async fn published_containers(&self) -> BTreeMap<String, ContainerEntry> {
         let client = self.client("rm-scheduler");
         let update: Result<Update<_>, _> = client.get("/v1/containers/publication").await;
         update.unwrap().changed
@@ -217,7 +217,7 @@ impl Fixture {
             .unwrap()
     }
 
-    pub async fn show(&self, user: &str, id: &str) -> Result<ContainerView, ClientError> {
+    pub async fn show_container(&self, user: &str, id: &str) -> Result<ContainerView, ClientError> {
         self.client(user).get(&format!("/v1/containers/{id}")).await
     }
 }

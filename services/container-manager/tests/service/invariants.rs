@@ -10,12 +10,12 @@ use super::fixture::Fixture;
 
 const PATH: &str = "/v1/invariants";
 
-fn results(invariants: &Invariants) -> Vec<(&str, RuleResult)> {
+fn rule_results(invariants: &Invariants) -> Vec<(&str, RuleResult)> {
     let rules = invariants.rules.iter();
     rules.map(|it| (it.id.as_str(), it.result)).collect()
 }
 
-fn refusal(result: Result<Invariants, ClientError>) -> Code {
+fn refusal_code(result: Result<Invariants, ClientError>) -> Code {
     let error = result.expect_err("the caller has no permission");
     error.problem().expect("a problem document").code
 }
@@ -24,11 +24,11 @@ fn refusal(result: Result<Invariants, ClientError>) -> Code {
 async fn the_invariants_of_container_manager_hold() {
     use RuleResult::Holds;
     let fixture = Fixture::new().await;
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     fixture.until("one", |all| all.len() == 1).await;
     let invariants: Invariants = fixture.client("viewer").get(PATH).await.unwrap();
     let expected = [("I19", Holds), ("I24", Holds), ("I25", Holds)];
-    assert_eq!(results(&invariants), expected, "{invariants:#?}");
+    assert_eq!(rule_results(&invariants), expected, "{invariants:#?}");
     assert_eq!(invariants.service, "container-manager");
     assert_eq!(
         invariants.rules[1].examined, 1,
@@ -36,11 +36,11 @@ async fn the_invariants_of_container_manager_hold() {
     );
 
     assert_eq!(
-        refusal(fixture.anonymous_client().get(PATH).await),
+        refusal_code(fixture.anonymous_client().get(PATH).await),
         Code::Unauthenticated
     );
     assert_eq!(
-        refusal(fixture.client("ann").get(PATH).await),
+        refusal_code(fixture.client("ann").get(PATH).await),
         Code::Forbidden
     );
     let status: Status = fixture.client("viewer").get("/v1/status").await.unwrap();

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
-use super::agent::{Agent, reported};
+use super::agent::{Agent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
+async fn a_container_runs_ends_and_is_archived_despite_repeated_and_late_reports() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
@@ -27,8 +27,8 @@ async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
     fixture.until_state("alc_1", ContainerState::Ordered).await;
 
     let early = agent.next_report(vec![]);
-    let launching = agent.next_report(vec![reported("alc_1", ContainerState::Launching)]);
-    let running = agent.next_report(vec![reported("alc_1", ContainerState::Running)]);
+    let launching = agent.next_report(vec![container_report("alc_1", ContainerState::Launching)]);
+    let running = agent.next_report(vec![container_report("alc_1", ContainerState::Running)]);
     agent.send(&launching).await.unwrap();
     fixture
         .until_state("alc_1", ContainerState::Launching)
@@ -60,24 +60,24 @@ async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
 
     agent.poll(0).await;
     agent
-        .report(vec![reported("alc_1", ContainerState::Ended)])
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
     let ended = fixture.until_state("alc_1", ContainerState::Ended).await;
     let exit = ended.exit.clone().unwrap();
     assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(3)));
     agent.send(&running).await.unwrap();
-    assert_eq!(fixture.published().await["alc_1"], ended);
+    assert_eq!(fixture.published_containers().await["alc_1"], ended);
     assert_ne!(running_entry, ended);
     agent.until("nothing", BTreeMap::is_empty).await;
 
-    // It stays published until its allocation is gone, and readable after that.
+    // It stays published until its allocation is removed, and readable after that.
     fixture.scheduler.remove("alc_1");
-    fixture.until("buried", BTreeMap::is_empty).await;
-    let view = fixture.show("ann", "alc_1").await.unwrap();
+    fixture.until("archived", BTreeMap::is_empty).await;
+    let view = fixture.show_container("ann", "alc_1").await.unwrap();
     assert_eq!(view.entry, ended);
     let revision = fixture.revision();
     agent
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
     assert_eq!(fixture.revision(), revision);
 }
@@ -86,12 +86,12 @@ async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
 async fn a_container_counts_as_lost_only_after_a_later_report() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     let revision = agent
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
     // This report was written before the agent had seen the revision with the running container.
     agent.report(vec![]).await;
@@ -117,14 +117,14 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        fixture.scheduler.put(&allocation(id, "n1"));
+        fixture.scheduler.publish(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
     let cursor_before_stop = agent.cursor.clone();
     agent
         .report(
             ["alc_1", "alc_2"]
-                .map(|id| reported(id, ContainerState::Running))
+                .map(|id| container_report(id, ContainerState::Running))
                 .into(),
         )
         .await;
@@ -139,9 +139,12 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
     fixture.until_state("alc_3", ContainerState::Stopping).await;
     // alc_2 ended before the agent had received the stop.
     let cursor_after_stop = std::mem::replace(&mut agent.cursor, cursor_before_stop);
-    let running = reported("alc_1", ContainerState::Running);
+    let running = container_report("alc_1", ContainerState::Running);
     agent
-        .report(vec![running, reported("alc_2", ContainerState::Ended)])
+        .report(vec![
+            running,
+            container_report("alc_2", ContainerState::Ended),
+        ])
         .await;
     let ended = fixture.until_state("alc_2", ContainerState::Ended).await;
     assert_eq!(ended.exit.unwrap().cause, ExitCause::UserError);
@@ -149,7 +152,7 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
     // The agent carries out the stops: alc_1 was stopped, and alc_3 never started.
     agent.cursor = cursor_after_stop;
     agent
-        .report(vec![reported("alc_1", ContainerState::Ended)])
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
     for id in ["alc_1", "alc_3"] {
         let ended = fixture.until_state(id, ContainerState::Ended).await;
@@ -161,12 +164,12 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
 async fn a_purged_container_ends_without_its_node() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     agent
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
     fixture.scheduler.vacate("alc_1", true);
     let ended = fixture.until_state("alc_1", ContainerState::Ended).await;
@@ -174,10 +177,10 @@ async fn a_purged_container_ends_without_its_node() {
     agent.until("nothing", BTreeMap::is_empty).await;
     // The node returns and reports an end that is no longer awaited.
     agent
-        .report(vec![reported("alc_1", ContainerState::Ended)])
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
     assert_eq!(
-        fixture.published().await["alc_1"]
+        fixture.published_containers().await["alc_1"]
             .exit
             .as_ref()
             .unwrap()
@@ -190,21 +193,21 @@ async fn a_purged_container_ends_without_its_node() {
 async fn a_container_without_allocation_is_stopped_first() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     agent
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
     fixture.scheduler.remove("alc_1");
     agent
         .until("stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
     agent
-        .report(vec![reported("alc_1", ContainerState::Ended)])
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
-    fixture.until("buried", BTreeMap::is_empty).await;
+    fixture.until("archived", BTreeMap::is_empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,7 +216,7 @@ async fn reservations_and_allocations_vacated_before_their_start_start_nothing()
     let mut reservation = allocation("alc_1", "n1");
     reservation.launch = None;
     let mut vacated = allocation("alc_2", "n1");
-    fixture.scheduler.put(&allocation("alc_3", "n2"));
+    fixture.scheduler.publish(&allocation("alc_3", "n2"));
     fixture.until_state("alc_3", ContainerState::Ordered).await;
     vacated.vacate = Some(hayward_rm_scheduler_api::Vacate {
         reason: hayward_rm_scheduler_api::VacateReason::WorkGone,
@@ -221,11 +224,11 @@ async fn reservations_and_allocations_vacated_before_their_start_start_nothing()
         since: vacated.granted_at,
         purge: false,
     });
-    fixture.scheduler.put(&reservation);
-    fixture.scheduler.put(&vacated);
+    fixture.scheduler.publish(&reservation);
+    fixture.scheduler.publish(&vacated);
     let ended = fixture.until_state("alc_2", ContainerState::Ended).await;
     assert_eq!(ended.exit.unwrap().cause, ExitCause::Intended);
-    assert!(!fixture.published().await.contains_key("alc_1"));
+    assert!(!fixture.published_containers().await.contains_key("alc_1"));
     let mut agent = Agent::new(&fixture, "n1");
     agent.poll(0).await;
     assert!(agent.desired.is_empty());
@@ -236,10 +239,10 @@ async fn a_container_without_an_allocation_ends_with_its_node() {
     let mut fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2"] {
-        fixture.scheduler.put(&allocation(id, "n1"));
+        fixture.scheduler.publish(&allocation(id, "n1"));
     }
     agent.until("both", |desired| desired.len() == 2).await;
-    let running = ["alc_1", "alc_2"].map(|id| reported(id, ContainerState::Running));
+    let running = ["alc_1", "alc_2"].map(|id| container_report(id, ContainerState::Running));
     agent.report(running.to_vec()).await;
     fixture.until_state("alc_2", ContainerState::Running).await;
     // alc_1 is withdrawn while the node is unreachable. Its allocation is removed before the node
@@ -247,13 +250,13 @@ async fn a_container_without_an_allocation_ends_with_its_node() {
     fixture.scheduler.remove("alc_1");
     fixture.until_state("alc_1", ContainerState::Stopping).await;
     fixture.restart().await;
-    fixture.scheduler.lose("n1");
+    fixture.scheduler.declare_node_lost("n1");
     fixture
-        .until("the one without an allocation buried", |all| {
+        .until("the one without an allocation is archived", |all| {
             !all.contains_key("alc_1") && all.contains_key("alc_2")
         })
         .await;
-    let view = fixture.show("ann", "alc_1").await.unwrap();
+    let view = fixture.show_container("ann", "alc_1").await.unwrap();
     assert_eq!(view.entry.exit.unwrap().cause, ExitCause::Node);
     fixture.until_state("alc_2", ContainerState::Running).await;
     // In the other order, the node is lost before the allocation is removed.
@@ -266,5 +269,5 @@ async fn a_container_without_an_allocation_ends_with_its_node() {
         .until("nothing to run", BTreeMap::is_empty)
         .await;
     returned_agent.report(running.to_vec()).await;
-    assert!(fixture.published().await.is_empty());
+    assert!(fixture.published_containers().await.is_empty());
 }

@@ -7,7 +7,7 @@ use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use hayward_vocabulary::AllocationId;
 
-use super::agent::{Agent, reported};
+use super::agent::{Agent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::{Fixture, TIME_LIMIT};
 
@@ -21,12 +21,12 @@ fn chunk(id: &str, offset: u64, text: &str) -> OutputChunk {
     }
 }
 
-async fn write(agent: &Agent, chunks: Vec<OutputChunk>) -> Result<(), ClientError> {
+async fn write_output(agent: &Agent, chunks: Vec<OutputChunk>) -> Result<(), ClientError> {
     let path = format!("/v1/nodes/{}/output", agent.node);
     agent.client.put(&path, &OutputReport { chunks }).await
 }
 
-async fn logs(fixture: &Fixture, id: &str, query: &str) -> Logs {
+async fn read_logs(fixture: &Fixture, id: &str, query: &str) -> Logs {
     let path = format!("/v1/containers/{id}/logs{query}");
     fixture
         .client("ann")
@@ -36,9 +36,9 @@ async fn logs(fixture: &Fixture, id: &str, query: &str) -> Logs {
 }
 
 /// Writes a chunk of `alc_1` after the other tasks had a turn.
-async fn write_later(agent: &Agent, offset: u64, text: &str) {
+async fn write_output_later(agent: &Agent, offset: u64, text: &str) {
     tokio::task::yield_now().await;
-    write(agent, vec![chunk("alc_1", offset, text)])
+    write_output(agent, vec![chunk("alc_1", offset, text)])
         .await
         .unwrap();
 }
@@ -47,24 +47,24 @@ async fn write_later(agent: &Agent, offset: u64, text: &str) {
 async fn output_is_stored_once_in_order_and_outlives_its_container() {
     let mut fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
-    fixture.scheduler.put(&allocation("alc_2", "n2"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_2", "n2"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     fixture.until_state("alc_2", ContainerState::Ordered).await;
     agent
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
 
-    write(
+    write_output(
         &agent,
         vec![chunk("alc_1", 0, "one "), chunk("alc_1", 4, "two ")],
     )
     .await
     .unwrap();
     // A repeated chunk, a chunk cut at another offset, and a chunk of an unknown container.
-    write(
+    write_output(
         &agent,
         vec![
             chunk("alc_1", 0, "one "),
@@ -73,49 +73,51 @@ async fn output_is_stored_once_in_order_and_outlives_its_container() {
     )
     .await
     .unwrap();
-    write(&agent, vec![chunk("alc_9", 0, "?")]).await.unwrap();
-    let stored = logs(&fixture, "alc_1", "").await;
+    write_output(&agent, vec![chunk("alc_9", 0, "?")])
+        .await
+        .unwrap();
+    let stored = read_logs(&fixture, "alc_1", "").await;
     assert_eq!(stored.text, "one two three\u{fffd}");
     assert_eq!(
         (stored.offset, stored.next_offset, stored.ended),
         (0, 14, false)
     );
     assert_eq!(
-        logs(&fixture, "alc_1", "?offset=4").await.text,
+        read_logs(&fixture, "alc_1", "?offset=4").await.text,
         "two three\u{fffd}"
     );
-    assert_eq!(logs(&fixture, "alc_2", "").await.text, "");
+    assert_eq!(read_logs(&fixture, "alc_2", "").await.text, "");
 
     // A waiting reader is woken by new output.
-    let waiting = logs(&fixture, "alc_1", "?offset=14&wait=25");
-    let (more, ()) = tokio::join!(waiting, write_later(&agent, 14, "four"));
+    let waiting = read_logs(&fixture, "alc_1", "?offset=14&wait=25");
+    let (more, ()) = tokio::join!(waiting, write_output_later(&agent, 14, "four"));
     assert_eq!((more.text.as_str(), more.next_offset), ("four", 18));
 
     fixture.restart().await;
-    let mut agent = agent.reconnected(&fixture);
+    let mut agent = agent.reconnect(&fixture);
     agent
-        .report(vec![reported("alc_1", ContainerState::Ended)])
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
     fixture.scheduler.remove("alc_1");
     fixture
-        .until("buried", |all| !all.contains_key("alc_1"))
+        .until("archived", |all| !all.contains_key("alc_1"))
         .await;
     // The end may be reported before the last output. A waiting reader receives that output too.
-    let waiting = logs(&fixture, "alc_1", "?offset=18&wait=25");
-    let (more, ()) = tokio::join!(waiting, write_later(&agent, 18, " last words"));
+    let waiting = read_logs(&fixture, "alc_1", "?offset=18&wait=25");
+    let (more, ()) = tokio::join!(waiting, write_output_later(&agent, 18, " last words"));
     assert_eq!((more.text.as_str(), more.ended), (" last words", true));
-    let stored = logs(&fixture, "alc_1", "?offset=14&wait=25").await;
+    let stored = read_logs(&fixture, "alc_1", "?offset=14&wait=25").await;
     assert_eq!(
         (stored.text.as_str(), stored.ended),
         ("four last words", true)
     );
-    let end = logs(&fixture, "alc_1", "?offset=29&wait=25").await;
+    let end = read_logs(&fixture, "alc_1", "?offset=29&wait=25").await;
     assert_eq!((end.text.as_str(), end.ended), ("", true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_newest_output_is_stored() {
-    let fixture = Fixture::with(|settings| {
+    let fixture = Fixture::with_settings(|settings| {
         settings.keep_buried = 1;
         settings.keep_output_bytes = 400 * 1024;
         settings.trim_ms = 20;
@@ -123,47 +125,51 @@ async fn only_the_newest_output_is_stored() {
     .await;
     let mut agent = Agent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        fixture.scheduler.put(&allocation(id, "n1"));
+        fixture.scheduler.publish(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
     let size = 32 * 1024_u64;
     let text = "x".repeat(32 * 1024);
     for index in 0..10 {
-        write(&agent, vec![chunk("alc_1", index * size, &text)])
+        write_output(&agent, vec![chunk("alc_1", index * size, &text)])
             .await
             .unwrap();
     }
-    let stored = logs(&fixture, "alc_1", "").await;
+    let stored = read_logs(&fixture, "alc_1", "").await;
     assert_eq!((stored.offset, stored.next_offset), (2 * size, 10 * size));
     // A gap is output that the agent had to drop. A response ends before the gap, and the next one
     // begins after it.
-    write(&agent, vec![chunk("alc_1", 10 * size + 5, "after")])
+    write_output(&agent, vec![chunk("alc_1", 10 * size + 5, "after")])
         .await
         .unwrap();
-    let after_gap = logs(&fixture, "alc_1", &format!("?offset={}", 10 * size)).await;
+    let after_gap = read_logs(&fixture, "alc_1", &format!("?offset={}", 10 * size)).await;
     assert_eq!(
         (after_gap.offset, after_gap.text.as_str()),
         (10 * size + 5, "after")
     );
 
-    // Together they exceed the limit. The output of the container buried first is deleted first.
+    // Together they exceed the limit. The output of the container archived first is deleted first.
     for index in 0..5 {
-        write(&agent, vec![chunk("alc_2", index * size, &text)])
+        write_output(&agent, vec![chunk("alc_2", index * size, &text)])
             .await
             .unwrap();
     }
     for id in ["alc_1", "alc_2"] {
         agent
-            .report(vec![reported(id, ContainerState::Ended)])
+            .report(vec![container_report(id, ContainerState::Ended)])
             .await;
         fixture.scheduler.remove(id);
-        fixture.until("buried", |all| !all.contains_key(id)).await;
+        fixture.until("archived", |all| !all.contains_key(id)).await;
     }
-    until("the container buried first is deleted", async || {
-        fixture.show("ann", "alc_1").await.is_err().then_some(())
+    until("the container archived first is deleted", async || {
+        fixture
+            .show_container("ann", "alc_1")
+            .await
+            .is_err()
+            .then_some(())
     })
     .await;
-    assert_eq!(logs(&fixture, "alc_2", "").await.next_offset, 5 * size);
+    assert_eq!(read_logs(&fixture, "alc_2", "").await.next_offset, 5 * size);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,7 +195,7 @@ async fn a_report_over_a_limit_is_refused_with_a_pointer() {
         (vec![chunk("alc_1", 0, "a"); 257], "/chunks"),
     ];
     for (chunks, pointer) in refusals {
-        let refused = write(&agent, chunks).await.unwrap_err();
+        let refused = write_output(&agent, chunks).await.unwrap_err();
         let problem = refused.problem().unwrap();
         assert_eq!(problem.code, Code::Invalid);
         assert_eq!(problem.errors[0].pointer, pointer);
@@ -208,22 +214,22 @@ fn status_and_pointers(refused: Result<(), ClientError>) -> (u16, Vec<String>) {
 async fn a_report_about_another_nodes_container_is_refused_and_audited() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
-    fixture.scheduler.put(&allocation("alc_2", "n2"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_2", "n2"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     fixture.until_state("alc_2", ContainerState::Ordered).await;
 
-    let both = ["alc_1", "alc_2"].map(|id| reported(id, ContainerState::Running));
-    let report = agent.next_report(both.to_vec());
+    let reports = ["alc_1", "alc_2"].map(|id| container_report(id, ContainerState::Running));
+    let report = agent.next_report(reports.to_vec());
     let refused = agent.send(&report).await.map(drop);
     assert_eq!(
         status_and_pointers(refused),
         (403, vec!["/containers/1/id".to_owned()])
     );
     let chunks = vec![chunk("alc_2", 0, "!"), chunk("alc_1", 0, "one")];
-    let refused = write(&agent, chunks).await;
+    let refused = write_output(&agent, chunks).await;
     assert_eq!(
         status_and_pointers(refused),
         (403, vec!["/chunks/0/id".to_owned()])
@@ -233,7 +239,7 @@ async fn a_report_about_another_nodes_container_is_refused_and_audited() {
     assert_eq!((own.node.as_str(), other.node.as_str()), ("n1", "n2"));
 
     agent
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
     fixture.until_state("alc_1", ContainerState::Running).await;
     let auditor = fixture.client("auditor");

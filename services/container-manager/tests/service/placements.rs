@@ -16,13 +16,13 @@ use hayward_vocabulary::{Processor, Role, WorkKind};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::agent::{Agent, reported};
+use super::agent::{Agent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
 
 pub const BASE: &str = "/v1/deployments/dep_1";
 
-pub fn processor(work: &str, user: &str, deployment: &str) -> ProcessorEntry {
+pub fn processor_entry(work: &str, user: &str, deployment: &str) -> ProcessorEntry {
     ProcessorEntry {
         work: work.parse().unwrap(),
         user: user.parse().unwrap(),
@@ -49,14 +49,16 @@ pub async fn running_service() -> (Fixture, Agent) {
     let fixture = Fixture::new().await;
     fixture
         .scheduler
-        .put_processor(&processor("svc_1.0", "ann", "dep_1"));
-    fixture.scheduler.put(&service_allocation("alc_1", "n1"));
+        .publish_processor(&processor_entry("svc_1.0", "ann", "dep_1"));
+    fixture
+        .scheduler
+        .publish(&service_allocation("alc_1", "n1"));
     let mut agent = Agent::new(&fixture, "n1");
     agent
         .until("the order", |all| all.contains_key("alc_1"))
         .await;
     agent
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
     fixture.until_state("alc_1", ContainerState::Running).await;
     until("the process is published as running", async || {
@@ -81,27 +83,27 @@ pub async fn submit(fixture: &Fixture, body: Value) -> Result<PlacementView, Cli
     fixture.client("ann").post(&path, &request, None).await
 }
 
-pub async fn show(fixture: &Fixture, uuid: &str) -> PlacementView {
+pub async fn show_placement(fixture: &Fixture, uuid: &str) -> PlacementView {
     let path = format!("{BASE}/placements/{uuid}");
     fixture.client("ann").get(&path).await.unwrap()
 }
 
 async fn until_phase(fixture: &Fixture, uuid: &str, phase: PlacementPhase) {
     until(&format!("{phase:?}"), async || {
-        (show(fixture, uuid).await.phase == Some(phase)).then_some(())
+        (show_placement(fixture, uuid).await.phase == Some(phase)).then_some(())
     })
     .await;
 }
 
 pub async fn until_final(fixture: &Fixture, uuid: &str) -> PlacementView {
     until("a final status", async || {
-        let view = show(fixture, uuid).await;
+        let view = show_placement(fixture, uuid).await;
         view.status_code.is_final().then_some(view)
     })
     .await
 }
 
-pub async fn requests(fixture: &Fixture) -> Vec<RequestEntry> {
+pub async fn open_requests(fixture: &Fixture) -> Vec<RequestEntry> {
     let client = fixture.client("rm-scheduler");
     let update: Update<RequestEntry> = client.get("/v1/requests/publication").await.unwrap();
     update.changed.into_values().collect()
@@ -109,11 +111,11 @@ pub async fn requests(fixture: &Fixture) -> Vec<RequestEntry> {
 
 /// Grants the only open request.
 async fn grant(fixture: &Fixture, id: &str, node: &str) -> RequestEntry {
-    let request = requests(fixture).await.remove(0);
+    let request = open_requests(fixture).await.remove(0);
     let mut entry = service_allocation(id, node);
     entry.predecessor.clone_from(&request.predecessor);
     entry.request = Some(request.id.clone());
-    fixture.scheduler.put(&entry);
+    fixture.scheduler.publish(&entry);
     request
 }
 
@@ -123,7 +125,7 @@ fn error_code(outcome: Result<PlacementView, ClientError>) -> Option<Code> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
-    let (fixture, mut old) = running_service().await;
+    let (fixture, mut old_agent) = running_service().await;
     let view = submit(&fixture, json!({ "destination_host": "n2" }))
         .await
         .unwrap();
@@ -132,13 +134,14 @@ async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
     let request = grant(&fixture, "alc_2", "n2").await;
     assert_eq!(request.host.unwrap().as_str(), "n2");
     assert_eq!(request.predecessor.unwrap().as_str(), "alc_1");
-    old.until("the stop", |all| all["alc_1"].goal == Goal::Stop)
+    old_agent
+        .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
     until_phase(&fixture, &view.uuid, PlacementPhase::StopInProgress).await;
-    let mut new = Agent::new(&fixture, "n2");
-    new.poll(0).await;
+    let mut new_agent = Agent::new(&fixture, "n2");
+    new_agent.poll(0).await;
     assert!(
-        new.desired.is_empty(),
+        new_agent.desired.is_empty(),
         "a reserved container is not in the desired set of its node"
     );
     let list: ResourceRequestList = fixture
@@ -148,31 +151,34 @@ async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
         .unwrap();
     assert_eq!(list.requests[0].granted.as_ref().unwrap().as_str(), "alc_2");
 
-    old.report(vec![reported("alc_1", ContainerState::Ended)])
+    old_agent
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
-    new.until("the start", |all| all.contains_key("alc_2"))
+    new_agent
+        .until("the start", |all| all.contains_key("alc_2"))
         .await;
     until_phase(&fixture, &view.uuid, PlacementPhase::Stopped).await;
-    new.report(vec![reported("alc_2", ContainerState::Running)])
+    new_agent
+        .report(vec![container_report("alc_2", ContainerState::Running)])
         .await;
     let done = until_final(&fixture, &view.uuid).await;
     assert_eq!(done.status_code, PlacementStatus::Succeeded);
     assert_eq!(done.final_host.unwrap().as_str(), "n2");
     assert!(
-        requests(&fixture).await.is_empty(),
+        open_requests(&fixture).await.is_empty(),
         "the request is withdrawn"
     );
-    let ended = fixture.show("ann", "alc_1").await.unwrap();
+    let ended = fixture.show_container("ann", "alc_1").await.unwrap();
     let cause = ended.entry.exit.unwrap().cause;
     assert_eq!(cause, hayward_vocabulary::ExitCause::Intended);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_request_releases_a_late_grant() {
-    let (fixture, _old) = running_service().await;
+    let (fixture, _old_agent) = running_service().await;
     let body = json!({ "destination_host": "n2", "request_expiry_ms": 50 });
     let view = submit(&fixture, body).await.unwrap();
-    let entry = requests(&fixture).await;
+    let entry = open_requests(&fixture).await;
     let view = until_final(&fixture, &view.uuid).await;
     assert_eq!(view.status_code, PlacementStatus::Failed);
     assert_eq!(view.reason_code, Some(PlacementReason::RequestExpired));
@@ -180,26 +186,31 @@ async fn an_expired_request_releases_a_late_grant() {
     let mut late = service_allocation("alc_2", "n2");
     late.predecessor = Some("alc_1".parse().unwrap());
     late.request = entry.first().map(|it| it.id.clone());
-    fixture.scheduler.put(&late);
+    fixture.scheduler.publish(&late);
     fixture
         .until("the late container is published", |all| {
             all.contains_key("alc_2")
         })
         .await;
-    let mut new = Agent::new(&fixture, "n2");
-    new.poll(0).await;
-    assert!(new.desired.is_empty());
+    let mut new_agent = Agent::new(&fixture, "n2");
+    new_agent.poll(0).await;
+    assert!(new_agent.desired.is_empty());
     fixture.scheduler.vacate("alc_2", false);
     fixture.until_state("alc_2", ContainerState::Ended).await;
     assert_eq!(
-        fixture.show("ann", "alc_1").await.unwrap().entry.state,
+        fixture
+            .show_container("ann", "alc_1")
+            .await
+            .unwrap()
+            .entry
+            .state,
         ContainerState::Running
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_manager_continues_an_action_only_after_its_stop() {
-    let (mut fixture, old) = running_service().await;
+    let (mut fixture, old_agent) = running_service().await;
     let view = submit(&fixture, json!({ "destination_host": "n2" }))
         .await
         .unwrap();
@@ -211,17 +222,21 @@ async fn a_restarted_manager_continues_an_action_only_after_its_stop() {
     grant(&fixture, "alc_2", "n2").await;
     until_phase(&fixture, &view.uuid, PlacementPhase::StopInProgress).await;
     fixture.restart().await;
-    let mut old = old.reconnected(&fixture);
-    old.until("the stop", |all| all["alc_1"].goal == Goal::Stop)
+    let mut old_agent = old_agent.reconnect(&fixture);
+    old_agent
+        .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
-    old.report(vec![reported("alc_1", ContainerState::Ended)])
+    old_agent
+        .report(vec![container_report("alc_1", ContainerState::Ended)])
         .await;
-    let mut new = Agent::new(&fixture, "n2");
-    new.until("the start", |all| all.contains_key("alc_2"))
+    let mut new_agent = Agent::new(&fixture, "n2");
+    new_agent
+        .until("the start", |all| all.contains_key("alc_2"))
         .await;
     fixture.restart().await;
-    let mut new = new.reconnected(&fixture);
-    new.report(vec![reported("alc_2", ContainerState::Running)])
+    let mut new_agent = new_agent.reconnect(&fixture);
+    new_agent
+        .report(vec![container_report("alc_2", ContainerState::Running)])
         .await;
     let done = until_final(&fixture, &view.uuid).await;
     assert_eq!(done.status_code, PlacementStatus::Succeeded, "{done:?}");
@@ -230,8 +245,8 @@ async fn a_restarted_manager_continues_an_action_only_after_its_stop() {
     fixture.restart().await;
     let done = until_final(&fixture, &queued.uuid).await;
     assert_eq!(done.reason_code, Some(PlacementReason::ManagerRestarted));
-    assert!(requests(&fixture).await.is_empty());
-    let stored = show(&fixture, &view.uuid).await;
+    assert!(open_requests(&fixture).await.is_empty());
+    let stored = show_placement(&fixture, &view.uuid).await;
     assert_eq!(
         stored.status_code,
         PlacementStatus::Succeeded,
@@ -254,7 +269,7 @@ async fn check_invalid_requests(fixture: &Fixture) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_requests_have_distinct_errors() {
-    let (fixture, _old) = running_service().await;
+    let (fixture, _old_agent) = running_service().await;
     let uuid = "6f1c2a9e-3b7d-4c55-8a10-000000000001";
     let first = json!({ "destination_host": "n2", "uuid": uuid });
     let view = submit(&fixture, first.clone()).await.unwrap();
@@ -306,7 +321,7 @@ async fn invalid_requests_have_distinct_errors() {
     assert_eq!(stale.problem().unwrap().code, Code::PreconditionFailed);
     let invalid_tag = withdraw("W/99").await.unwrap_err();
     assert_eq!(invalid_tag.problem().unwrap().code, Code::BadRequest);
-    let generation = show(&fixture, &queued.uuid).await.generation;
+    let generation = show_placement(&fixture, &queued.uuid).await.generation;
     withdraw(&format!("\"{generation}\"")).await.unwrap();
     let withdrawn: Result<PlacementView, _> = ann.get(&path(&queued.uuid)).await;
     assert_eq!(error_code(withdrawn), Some(Code::NotFound));
@@ -327,8 +342,8 @@ async fn invalid_requests_have_distinct_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blocked_hosts_and_ended_deployments_are_refused() {
-    let (fixture, _old) = running_service().await;
-    fixture.scheduler.close("n2");
+    let (fixture, _old_agent) = running_service().await;
+    fixture.scheduler.close_node("n2");
     until("the refusal", async || {
         let view = submit(&fixture, json!({ "destination_host": "n2" }))
             .await
@@ -342,7 +357,7 @@ async fn blocked_hosts_and_ended_deployments_are_refused() {
     // The service is redeployed.
     fixture
         .scheduler
-        .put_processor(&processor("svc_1.0", "ann", "dep_2"));
+        .publish_processor(&processor_entry("svc_1.0", "ann", "dep_2"));
     until("the old deployment has ended", async || {
         let path = format!("{BASE}/placements/{}", open.uuid);
         let result: Result<PlacementView, _> = fixture.client("ann").get(&path).await;
@@ -360,7 +375,7 @@ async fn blocked_hosts_and_ended_deployments_are_refused() {
         Code::NotFound
     );
     assert!(
-        requests(&fixture).await.is_empty(),
+        open_requests(&fixture).await.is_empty(),
         "its request is withdrawn"
     );
     fixture.scheduler.remove_processor("svc_1.0");
@@ -376,7 +391,7 @@ async fn blocked_hosts_and_ended_deployments_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_status_and_an_empty_process_are_refused_with_a_pointer() {
-    let (fixture, _old) = running_service().await;
+    let (fixture, _old_agent) = running_service().await;
     let ann = fixture.client("ann");
     let pointer = |error: ClientError| {
         let problem = error.problem().expect("a problem document");
@@ -394,10 +409,10 @@ async fn an_unknown_status_and_an_empty_process_are_refused_with_a_pointer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unlisted_host_is_refused_at_once() {
-    let (fixture, _old) = running_service().await;
-    let mut listed = processor("svc_1.0", "ann", "dep_1");
+    let (fixture, _old_agent) = running_service().await;
+    let mut listed = processor_entry("svc_1.0", "ann", "dep_1");
     listed.machines = vec!["n1".parse().unwrap()];
-    fixture.scheduler.put_processor(&listed);
+    fixture.scheduler.publish_processor(&listed);
     let unlisted = json!({ "processor_id": "0", "destination_host": "n2" });
     until("the list of machines is applied", async || {
         let ann = fixture.client("ann");
@@ -421,6 +436,6 @@ async fn an_unlisted_host_is_refused_at_once() {
         view.force && view.status_code == PlacementStatus::InProgress,
         "{view:?}"
     );
-    let requested = requests(&fixture).await.remove(0);
+    let requested = open_requests(&fixture).await.remove(0);
     assert!(requested.force && requested.host.unwrap().as_str() == "n2");
 }

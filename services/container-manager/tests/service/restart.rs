@@ -6,7 +6,7 @@ use hayward_service::Code;
 use hayward_testkit::{TestServer, until};
 use hayward_vocabulary::{Exit, ExitCause};
 
-use super::agent::{Agent, reported};
+use super::agent::{Agent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
 
@@ -15,7 +15,7 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
     let mut fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        fixture.scheduler.put(&allocation(id, "n1"));
+        fixture.scheduler.publish(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
     let epoch = agent.desired["alc_1"].epoch;
@@ -23,27 +23,34 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
     agent
         .report(
             ["alc_1", "alc_2"]
-                .map(|id| reported(id, ContainerState::Running))
+                .map(|id| container_report(id, ContainerState::Running))
                 .into(),
         )
         .await;
-    let before = fixture.published().await;
+    let before = fixture.published_containers().await;
 
     // One allocation is vacated and one is removed while container-manager is down.
     fixture.kill();
     fixture.scheduler.vacate("alc_2", false);
     fixture.scheduler.remove("alc_3");
     fixture.start().await;
-    let mut agent = agent.reconnected(&fixture);
+    let mut agent = agent.reconnect(&fixture);
     assert_eq!(
-        fixture.show("operator", "alc_1").await.unwrap().entry,
+        fixture
+            .show_container("operator", "alc_1")
+            .await
+            .unwrap()
+            .entry,
         before["alc_1"]
     );
     // The restarted container-manager has no report filter. An old report still has no effect.
     agent.send(&late).await.unwrap();
     fixture.until_state("alc_2", ContainerState::Stopping).await;
     fixture.until_state("alc_3", ContainerState::Stopping).await;
-    assert_eq!(fixture.published().await["alc_1"], before["alc_1"]);
+    assert_eq!(
+        fixture.published_containers().await["alc_1"],
+        before["alc_1"]
+    );
 
     agent
         .until("stops", |all| {
@@ -57,16 +64,19 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
     assert!(agent.desired["alc_2"].epoch > epoch);
 
     // The agent was restarted too; its journal has alc_1 and alc_2, and alc_3 was never started.
-    let mut agent = agent.restarted("second");
+    let mut agent = agent.restart("second");
     agent
         .until("three again", |desired| desired.len() == 3)
         .await;
-    let running = reported("alc_1", ContainerState::Running);
+    let running = container_report("alc_1", ContainerState::Running);
     agent
-        .report(vec![running, reported("alc_2", ContainerState::Ended)])
+        .report(vec![
+            running,
+            container_report("alc_2", ContainerState::Ended),
+        ])
         .await;
     let all = fixture
-        .until("alc_3 buried", |all| !all.contains_key("alc_3"))
+        .until("alc_3 archived", |all| !all.contains_key("alc_3"))
         .await;
     assert_eq!(all["alc_1"], before["alc_1"]);
     assert_eq!(
@@ -74,19 +84,19 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
         ExitCause::Intended
     );
 
-    // An acknowledged end survives the next kill, and the container is buried as usual.
+    // An acknowledged end survives the next kill, and the container is archived as usual.
     fixture.restart().await;
-    assert_eq!(fixture.published().await["alc_2"], all["alc_2"]);
+    assert_eq!(fixture.published_containers().await["alc_2"], all["alc_2"]);
     fixture.scheduler.remove("alc_2");
     fixture
-        .until("alc_2 buried", |all| !all.contains_key("alc_2"))
+        .until("alc_2 archived", |all| !all.contains_key("alc_2"))
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_replica_responds_with_standby() {
     let fixture = Fixture::new().await;
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     fixture.until_state("alc_1", ContainerState::Ordered).await;
     let second = fixture.standby_client().await;
     let refused = second
@@ -101,20 +111,20 @@ async fn a_database_crash_loses_no_report() {
     let server = TestServer::start().await;
     let fixture = Fixture::on_server(&server).await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.publish(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     agent
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
     let running = fixture.until_state("alc_1", ContainerState::Running).await;
 
     server.kill().await;
-    let report = agent.next_report(vec![reported("alc_1", ContainerState::Ended)]);
+    let report = agent.next_report(vec![container_report("alc_1", ContainerState::Ended)]);
     let refused = agent.send(&report).await.unwrap_err();
     assert!(refused.problem().unwrap().retryable, "{refused:?}");
-    fixture.scheduler.put(&allocation("alc_2", "n1"));
+    fixture.scheduler.publish(&allocation("alc_2", "n1"));
     server.resume().await;
 
     // An agent repeats its report until it is accepted.
@@ -135,27 +145,27 @@ async fn a_database_crash_loses_no_report() {
 async fn exclusive_work_ended_by_the_lease_is_attributed_to_the_node() {
     let mut fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.scheduler.put(&AllocationEntry {
+    fixture.scheduler.publish(&AllocationEntry {
         exclusive: true,
         ..allocation("alc_1", "n1")
     });
-    fixture.scheduler.put(&allocation("alc_2", "n1"));
+    fixture.scheduler.publish(&allocation("alc_2", "n1"));
     agent.until("two", |desired| desired.len() == 2).await;
     fixture.kill();
     fixture.start().await;
-    let mut agent = agent.reconnected(&fixture).restarted("second");
+    let mut agent = agent.reconnect(&fixture).restart("second");
     agent.until("two again", |desired| desired.len() == 2).await;
     assert!(agent.desired["alc_1"].exclusive && !agent.desired["alc_2"].exclusive);
 
     // The node had seen the stop, but the expired lease ended the container.
     agent
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
     fixture.scheduler.vacate("alc_1", false);
     agent
         .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
-    let mut ended = reported("alc_1", ContainerState::Ended);
+    let mut ended = container_report("alc_1", ContainerState::Ended);
     ended.exit = Some(Exit::of(
         ExitCause::Node,
         "the lease of its node has expired",

@@ -6,18 +6,18 @@ use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_vocabulary::{AllocationId, Timestamp};
 
-use super::agent::{Agent, reported};
+use super::agent::{Agent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::{Fixture, TIME_LIMIT};
 
-fn allocation_of(work: &str, id: &str, node: &str) -> AllocationEntry {
+fn allocation_for(work: &str, id: &str, node: &str) -> AllocationEntry {
     AllocationEntry {
         work: work.parse().unwrap(),
         ..allocation(id, node)
     }
 }
 
-async fn write(agent: &Agent, id: &str, offset: u64, text: &str) {
+async fn write_output(agent: &Agent, id: &str, offset: u64, text: &str) {
     let chunk = OutputChunk {
         id: AllocationId::new(id).unwrap(),
         offset,
@@ -31,7 +31,11 @@ async fn write(agent: &Agent, id: &str, offset: u64, text: &str) {
     agent.client.put::<_, ()>(&path, &report).await.unwrap();
 }
 
-async fn try_read(fixture: &Fixture, user: &str, query: &str) -> Result<WorkLogs, ClientError> {
+async fn try_read_logs(
+    fixture: &Fixture,
+    user: &str,
+    query: &str,
+) -> Result<WorkLogs, ClientError> {
     let path = format!("/v1/logs/{query}");
     fixture
         .client(user)
@@ -39,11 +43,11 @@ async fn try_read(fixture: &Fixture, user: &str, query: &str) -> Result<WorkLogs
         .await
 }
 
-async fn read(fixture: &Fixture, query: &str) -> WorkLogs {
-    try_read(fixture, "ann", query).await.unwrap()
+async fn read_logs(fixture: &Fixture, query: &str) -> WorkLogs {
+    try_read_logs(fixture, "ann", query).await.unwrap()
 }
 
-fn pieces_of(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
+fn piece_texts(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
     let pieces = logs.pieces.iter();
     pieces
         .map(|it| (it.container.as_str(), it.missed_bytes, it.text.as_str()))
@@ -52,15 +56,15 @@ fn pieces_of(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
 
 /// Checks that `tail` and `since` skip older output.
 async fn check_tail_and_since(fixture: &Fixture, arrival: Timestamp) {
-    let tail = read(fixture, "svc_a?tail=1").await;
-    assert_eq!(pieces_of(&tail), [("alc_2", 0, "c\n"), ("alc_1", 0, "d")]);
-    let tail = read(fixture, "svc_a?tail=2").await;
-    assert_eq!(pieces_of(&tail)[0].2, "b\n");
-    assert!(read(fixture, "svc_a?tail=0").await.pieces.is_empty());
-    let since = read(fixture, &format!("svc_a?since={arrival}")).await;
+    let tail = read_logs(fixture, "svc_a?tail=1").await;
+    assert_eq!(piece_texts(&tail), [("alc_2", 0, "c\n"), ("alc_1", 0, "d")]);
+    let tail = read_logs(fixture, "svc_a?tail=2").await;
+    assert_eq!(piece_texts(&tail)[0].2, "b\n");
+    assert!(read_logs(fixture, "svc_a?tail=0").await.pieces.is_empty());
+    let since = read_logs(fixture, &format!("svc_a?since={arrival}")).await;
     assert_eq!(since.pieces.len(), 2);
     let later = arrival.plus_ms(3_600_000);
-    let since = read(fixture, &format!("svc_a?since={later}")).await;
+    let since = read_logs(fixture, &format!("svc_a?since={later}")).await;
     assert!(since.pieces.is_empty());
 }
 
@@ -75,34 +79,34 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     ] {
         fixture
             .scheduler
-            .put(&allocation_of(work, allocation, node));
+            .publish(&allocation_for(work, allocation, node));
     }
     agent_n1.until("alc_1", |desired| desired.len() == 1).await;
     agent_n2.until("two", |desired| desired.len() == 2).await;
     agent_n1
-        .report(vec![reported("alc_1", ContainerState::Running)])
+        .report(vec![container_report("alc_1", ContainerState::Running)])
         .await;
 
-    write(&agent_n1, "alc_1", 0, "a\nb\n").await;
-    write(&agent_n2, "alc_2", 0, "c\n").await;
-    write(&agent_n2, "alc_3", 0, "other work\n").await;
-    write(&agent_n1, "alc_1", 4, "d").await;
-    let all = read(&fixture, "svc_a").await;
+    write_output(&agent_n1, "alc_1", 0, "a\nb\n").await;
+    write_output(&agent_n2, "alc_2", 0, "c\n").await;
+    write_output(&agent_n2, "alc_3", 0, "other work\n").await;
+    write_output(&agent_n1, "alc_1", 4, "d").await;
+    let all = read_logs(&fixture, "svc_a").await;
     let expected = [
         ("alc_1", 0, "a\nb\n"),
         ("alc_2", 0, "c\n"),
         ("alc_1", 0, "d"),
     ];
     assert_eq!(
-        pieces_of(&all),
+        piece_texts(&all),
         expected,
         "the output is in order of arrival"
     );
     assert_eq!((all.live, all.left_out, all.ended.len()), (2, 0, 0));
     assert!(all.pieces.iter().all(|piece| piece.at.is_some()));
-    let first = read(&fixture, "svc_a.0").await;
+    let first = read_logs(&fixture, "svc_a.0").await;
     assert_eq!(
-        pieces_of(&first),
+        piece_texts(&first),
         [("alc_1", 0, "a\nb\n"), ("alc_1", 0, "d")]
     );
 
@@ -111,10 +115,10 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     // A waiting reader is woken by an end, and by the output of a new container: a retry on another
     // node.
     let query = format!("svc_a?wait=25&cursor={}", all.cursor);
-    let waiting = read(&fixture, &query);
+    let waiting = read_logs(&fixture, &query);
     let end = async {
         agent_n1
-            .report(vec![reported("alc_1", ContainerState::Ended)])
+            .report(vec![container_report("alc_1", ContainerState::Ended)])
             .await;
     };
     let (after_end, ()) = tokio::join!(waiting, end);
@@ -122,15 +126,15 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     assert_eq!(after_end.ended[0].exit.as_ref().unwrap().code, Some(3));
     fixture
         .scheduler
-        .put(&allocation_of("svc_a.0", "alc_4", "n2"));
+        .publish(&allocation_for("svc_a.0", "alc_4", "n2"));
     agent_n2
         .until("a retry", |desired| desired.len() == 3)
         .await;
     let query = format!("svc_a?wait=25&cursor={}", after_end.cursor);
-    let waiting = read(&fixture, &query);
-    let (more, ()) = tokio::join!(waiting, write(&agent_n2, "alc_4", 7, "again\n"));
+    let waiting = read_logs(&fixture, &query);
+    let (more, ()) = tokio::join!(waiting, write_output(&agent_n2, "alc_4", 7, "again\n"));
     assert_eq!(
-        pieces_of(&more),
+        piece_texts(&more),
         [("alc_4", 7, "again\n")],
         "a gap is reported"
     );
@@ -138,10 +142,10 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
 
     // The cursor is valid after a restart.
     fixture.restart().await;
-    let agent_n2 = agent_n2.reconnected(&fixture);
-    write(&agent_n2, "alc_2", 2, "late\n").await;
-    let late = read(&fixture, &format!("svc_a?cursor={}", more.cursor)).await;
-    assert_eq!(pieces_of(&late), [("alc_2", 0, "late\n")]);
+    let agent_n2 = agent_n2.reconnect(&fixture);
+    write_output(&agent_n2, "alc_2", 2, "late\n").await;
+    let late = read_logs(&fixture, &format!("svc_a?cursor={}", more.cursor)).await;
+    assert_eq!(piece_texts(&late), [("alc_2", 0, "late\n")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,31 +154,31 @@ async fn tasks_of_an_application_are_read_together_or_separately() {
     let mut agent = Agent::new(&fixture, "n1");
     fixture
         .scheduler
-        .put(&allocation_of("app_a.0", "alc_1", "n1"));
+        .publish(&allocation_for("app_a.0", "alc_1", "n1"));
     fixture
         .scheduler
-        .put(&allocation_of("app_a.1", "alc_2", "n1"));
+        .publish(&allocation_for("app_a.1", "alc_2", "n1"));
     fixture
         .scheduler
-        .put(&allocation_of("app_ab.0", "alc_3", "n1"));
+        .publish(&allocation_for("app_ab.0", "alc_3", "n1"));
     agent.until("three", |desired| desired.len() == 3).await;
-    write(&agent, "alc_1", 0, "driver\n").await;
-    write(&agent, "alc_2", 0, "worker\n").await;
-    write(&agent, "alc_3", 0, "other work\n").await;
-    let all = read(&fixture, "app_a").await;
+    write_output(&agent, "alc_1", 0, "driver\n").await;
+    write_output(&agent, "alc_2", 0, "worker\n").await;
+    write_output(&agent, "alc_3", 0, "other work\n").await;
+    let all = read_logs(&fixture, "app_a").await;
     assert_eq!(
-        pieces_of(&all),
+        piece_texts(&all),
         [("alc_1", 0, "driver\n"), ("alc_2", 0, "worker\n")]
     );
     let works: Vec<&str> = all.pieces.iter().map(|it| it.work.as_str()).collect();
     assert_eq!(works, ["app_a.0", "app_a.1"]);
-    let task = read(&fixture, "app_a.1").await;
-    assert_eq!(pieces_of(&task), [("alc_2", 0, "worker\n")]);
+    let task = read_logs(&fixture, "app_a.1").await;
+    assert_eq!(piece_texts(&task), [("alc_2", 0, "worker\n")]);
     let query = format!("app_a.1?wait=25&cursor={}", task.cursor);
-    let waiting = read(&fixture, &query);
+    let waiting = read_logs(&fixture, &query);
     let end = async {
         agent
-            .report(vec![reported("alc_2", ContainerState::Ended)])
+            .report(vec![container_report("alc_2", ContainerState::Ended)])
             .await;
     };
     let (after_end, ()) = tokio::join!(waiting, end);
@@ -184,7 +188,7 @@ async fn tasks_of_an_application_are_read_together_or_separately() {
         "the other task is not selected"
     );
     assert!(
-        try_read(&fixture, "bob", "app_a")
+        try_read_logs(&fixture, "bob", "app_a")
             .await
             .unwrap()
             .pieces
@@ -198,32 +202,32 @@ async fn logs_of_a_work_item_are_bounded_and_visible_to_its_user() {
     let mut agent = Agent::new(&fixture, "n1");
     fixture
         .scheduler
-        .put(&allocation_of("job_1", "alc_1", "n1"));
+        .publish(&allocation_for("job_1", "alc_1", "n1"));
     agent.until("alc_1", |desired| desired.len() == 1).await;
     let text = "x".repeat(60 * 1024);
     for index in 0..30 {
-        write(&agent, "alc_1", index * 60 * 1024, &text).await;
+        write_output(&agent, "alc_1", index * 60 * 1024, &text).await;
     }
     // Only the newest output is stored; the missing bytes are reported.
-    let first = read(&fixture, "job_1").await;
+    let first = read_logs(&fixture, "job_1").await;
     assert!(first.pieces[0].missed_bytes >= 24 * 60 * 1024);
-    let next = read(&fixture, &format!("job_1?cursor={}", first.cursor)).await;
+    let next = read_logs(&fixture, &format!("job_1?cursor={}", first.cursor)).await;
     assert!(next.pieces.is_empty());
     assert!(
-        try_read(&fixture, "bob", "job_1")
+        try_read_logs(&fixture, "bob", "job_1")
             .await
             .unwrap()
             .pieces
             .is_empty()
     );
     assert!(
-        !try_read(&fixture, "operator", "job_1")
+        !try_read_logs(&fixture, "operator", "job_1")
             .await
             .unwrap()
             .pieces
             .is_empty()
     );
-    assert!(read(&fixture, "job_2").await.pieces.is_empty());
+    assert!(read_logs(&fixture, "job_2").await.pieces.is_empty());
 
     for (query, code, pointer) in [
         ("job_1?tail=1001", Code::Invalid, "/query/tail"),
@@ -232,7 +236,7 @@ async fn logs_of_a_work_item_are_bounded_and_visible_to_its_user() {
         // A wait above its limit is refused.
         ("job_1?wait=26", Code::BadRequest, "/query/wait"),
     ] {
-        let refused = try_read(&fixture, "ann", query).await.unwrap_err();
+        let refused = try_read_logs(&fixture, "ann", query).await.unwrap_err();
         let problem = refused.problem().unwrap();
         assert_eq!(
             (problem.code, problem.errors[0].pointer.as_str()),
