@@ -80,9 +80,9 @@ fn to_domain_fact(key: String, kind: domain::NodeFact, entry: FactEntry) -> doma
             work: attempt.work,
             user: attempt.user,
             cause: attempt.cause,
-            code: attempt.cause_code,
-            ran: attempt.ran,
-            held_ms: attempt.held_ms,
+            cause_class: attempt.cause_code,
+            has_run: attempt.ran,
+            occupied_ms: attempt.held_ms,
         }),
         spent: false,
     }

@@ -170,7 +170,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn readings(&self, moment: &Moment) -> Vec<Reading> {
-        metrics::readings(self.live_entries(moment.now))
+        metrics::readings(self.entries_in_force(moment.now))
     }
 
     fn weight(rows: &Rows) -> usize {
@@ -208,7 +208,7 @@ impl Ledger {
     }
 
     /// Returns the published entries that are in force.
-    fn live_entries(&self, now: Timestamp) -> impl Iterator<Item = BlockEntry> {
+    fn entries_in_force(&self, now: Timestamp) -> impl Iterator<Item = BlockEntry> {
         let entries = self.keys.iter();
         let entries = entries.filter_map(|(key, record)| record.entry(key));
         entries.filter(move |entry| entry.is_in_force(now))

@@ -50,7 +50,7 @@ impl Key {
 #[derive(Debug, Clone, Default)]
 pub struct KeyRecord {
     pub state: KeyState,
-    pub updated: Timestamp,
+    pub updated_at: Timestamp,
     /// Evacuation that waits in the queue while the block is only a mark (B3). `None` if none
     /// waits.
     pub pending_evacuation: Option<Action>,

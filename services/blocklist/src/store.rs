@@ -41,7 +41,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Number of rows to write.
+    /// Returns the number of rows to write.
     pub fn weight(&self) -> usize {
         let counts = [
             self.blocks.len(),

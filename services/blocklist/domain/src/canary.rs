@@ -40,23 +40,28 @@ mod tests {
     use hayward_vocabulary::ExitCause;
 
     use super::*;
-    use crate::fact_log::tests::{fact_log, failed, failed_with_class, node, succeeded};
+    use crate::fact_log::tests::{
+        failed_attempt, failure_with_class, new_fact_log, node, successful_attempt,
+    };
 
     #[test]
     fn one_node_fault_fails_the_trial_and_a_user_fault_does_not() {
         let node_a = node("a");
-        let failed_launch = failed("job_1", "ann", ExitCause::LaunchFailed, 5);
+        let failed_launch = failed_attempt("job_1", "ann", ExitCause::LaunchFailed, 5);
         let failed_after_start = {
-            let mut fact = failed("job_1", "ann", ExitCause::UserError, 5);
-            fact.attempt.as_mut().unwrap().ran = true;
+            let mut fact = failed_attempt("job_1", "ann", ExitCause::UserError, 5);
+            fact.attempt.as_mut().unwrap().has_run = true;
             fact
         };
         let judge = |facts: &[(&str, Fact)], fact: &Fact| {
-            judge_fact(&fact_log(facts), &node_a, fact, 1_000)
+            judge_fact(&new_fact_log(facts), &node_a, fact, 1_000)
         };
-        assert_eq!(judge(&[], &succeeded("job_1", "ann", 5)), Verdict::Passed);
         assert_eq!(
-            judge(&[], &failed_with_class("runtime_down", 5)),
+            judge(&[], &successful_attempt("job_1", "ann", 5)),
+            Verdict::Passed
+        );
+        assert_eq!(
+            judge(&[], &failure_with_class("runtime_down", 5)),
             Verdict::Failed
         );
         assert_eq!(judge(&[], &failed_launch), Verdict::Failed);
@@ -65,13 +70,13 @@ mod tests {
             Verdict::Undecided,
             "the program ran on the node and failed by itself"
         );
-        let failure_on_b = failed("job_1", "ann", ExitCause::LaunchFailed, 4);
+        let failure_on_b = failed_attempt("job_1", "ann", ExitCause::LaunchFailed, 4);
         assert_eq!(
             judge(&[("b", failure_on_b)], &failed_launch),
             Verdict::Undecided,
             "the work also fails on another node"
         );
-        let intended = failed("job_1", "ann", ExitCause::Intended, 5);
+        let intended = failed_attempt("job_1", "ann", ExitCause::Intended, 5);
         assert_eq!(judge(&[], &intended), Verdict::Undecided, "scenario 23");
     }
 }

@@ -44,11 +44,11 @@ pub struct Attempt {
     pub user: UserName,
     pub cause: ExitCause,
     /// Cause class that counts against the node, such as `disk_full`. `None` if it has none.
-    pub code: Option<String>,
+    pub cause_class: Option<String>,
     /// True if the agent reported that the attempt ran.
-    pub ran: bool,
+    pub has_run: bool,
     /// Milliseconds for which the attempt occupied the node.
-    pub held_ms: u64,
+    pub occupied_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +72,7 @@ impl Fact {
         let Some(attempt) = &self.attempt else {
             return Blame::Node;
         };
-        match (attempt.cause, attempt.code.as_deref()) {
+        match (attempt.cause, attempt.cause_class.as_deref()) {
             (ExitCause::Intended | ExitCause::Success, _) => Blame::None,
             (_, Some(IMAGE_PULL)) => Blame::Shared,
             (_, Some(_)) | (ExitCause::Node | ExitCause::LaunchUnknown, None) => Blame::Node,
@@ -82,7 +82,7 @@ impl Fact {
 
     /// Returns whether the attempt failed before it was reported as running.
     pub fn failed_at_start(&self) -> bool {
-        self.attempt.as_ref().is_none_or(|attempt| !attempt.ran)
+        self.attempt.as_ref().is_none_or(|attempt| !attempt.has_run)
     }
 
     pub fn work(&self) -> Option<&WorkId> {

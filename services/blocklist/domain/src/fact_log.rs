@@ -195,7 +195,7 @@ fn is_confirmed_by_many(ambiguous: &[&Fact]) -> bool {
 /// Returns whether the attempt failed because its node was lost.
 fn is_node_loss(fact: &Fact) -> bool {
     let attempt = fact.attempt.as_ref();
-    attempt.is_some_and(|attempt| attempt.cause == ExitCause::Node && attempt.code.is_none())
+    attempt.is_some_and(|attempt| attempt.cause == ExitCause::Node && attempt.cause_class.is_none())
 }
 
 /// Returns whether a loss belongs to the same event as the last one, and records it as the last

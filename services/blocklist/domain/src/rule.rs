@@ -226,8 +226,8 @@ impl Rule {
         classes: &BTreeMap<String, ClassPolicy>,
     ) -> Score {
         let find_policy = |fact: &Fact| {
-            let code = fact.attempt.as_ref()?.code.as_deref()?;
-            classes.get_key_value(code)
+            let cause_class = fact.attempt.as_ref()?.cause_class.as_deref()?;
+            classes.get_key_value(cause_class)
         };
         let failures = fact_log.failures_against(node, window, |fact| find_policy(fact).is_some());
         let policies: BTreeMap<_, _> = failures

@@ -75,7 +75,7 @@ impl FailureReportBody {
         let (Ok(work), Ok(user), Ok(at), true) = (work, user, at, faults.is_empty()) else {
             return Err(invalid_report(faults));
         };
-        let (kind, cause, code) = parse_cause_code(code);
+        let (kind, cause, cause_class) = parse_cause_code(code);
         if self.intended || cause == ExitCause::Intended {
             return Ok(Vec::new());
         }
@@ -83,9 +83,9 @@ impl FailureReportBody {
             work,
             user,
             cause,
-            code,
-            ran: false,
-            held_ms: 0,
+            cause_class,
+            has_run: false,
+            occupied_ms: 0,
         };
         let to_fact = |(node, worker): (NodeName, &str)| {
             let fact = Fact {

@@ -171,7 +171,7 @@ impl BlockTarget {
 }
 
 /// Returns the entry of a key while it is in force.
-fn find_live_entry(app: &App, key: &str) -> Option<BlockEntry> {
+fn find_entry_in_force(app: &App, key: &str) -> Option<BlockEntry> {
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", key);
     entry.filter(|entry| entry.is_in_force(app.clock.now()))
 }
@@ -179,7 +179,7 @@ fn find_live_entry(app: &App, key: &str) -> Option<BlockEntry> {
 /// Creates the response with the item of a key.
 fn show_item(app: &App, key: &Key) -> Result<(HeaderMap, Json<BlockView>), Problem> {
     let key = key.publication_key();
-    let entry = find_live_entry(app, &key);
+    let entry = find_entry_in_force(app, &key);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("a block of {key}")))?;
     let tag = HeaderValue::from_str(&etag(&entry)).map_err(anyhow::Error::from)?;
     let view = to_view(entry, &app.context.evacuations.read(), app.clock.now());
@@ -309,7 +309,7 @@ fn find_effective_block(app: &App, key: &Key) -> EffectiveBlock {
     };
     let own_item = [key, &cluster_key]
         .into_iter()
-        .find_map(|key| find_live_entry(app, &key.publication_key()));
+        .find_map(|key| find_entry_in_force(app, &key.publication_key()));
     if let Some(entry) = own_item {
         return blocked_by(Via::Worker, entry);
     }

@@ -88,7 +88,10 @@ fn cost_of_failures(facts: &[Fact]) -> Cost {
     let mut cost = Cost::default();
     for fact in facts.iter().filter(|fact| fact.kind == NodeFact::Failure) {
         cost.attempts_lost += 1;
-        cost.lost_ms += fact.attempt.as_ref().map_or(0, |attempt| attempt.held_ms);
+        cost.lost_ms += fact
+            .attempt
+            .as_ref()
+            .map_or(0, |attempt| attempt.occupied_ms);
     }
     cost
 }

@@ -71,7 +71,7 @@ impl Ledger {
             self.remove_if_empty(key);
             return outcome;
         }
-        record.updated = moment.now;
+        record.updated_at = moment.now;
         self.schedule_check(key);
         if let Some(item) = self.keys.get(key).and_then(|record| record.entry(key)) {
             self.write_row_and_publish(key, batch);
@@ -157,9 +157,9 @@ impl Ledger {
                     action,
                     ..block.clone()
                 };
-                pending.push((record.updated, key.clone(), block));
+                pending.push((record.updated_at, key.clone(), block));
             } else if block.action != Action::Mark {
-                last = last.max(Some(record.updated));
+                last = last.max(Some(record.updated_at));
             }
         }
         // The sort is stable, so evacuations with equal times stay in order of key.
@@ -287,7 +287,7 @@ impl Ledger {
     /// Records the end of a block or trial. A trial may follow a block.
     pub(super) fn record_end(&mut self, key: &Key, change: ChangeRow, batch: &mut Batch<Rows>) {
         if let Some(record) = self.keys.get_mut(key) {
-            record.updated = change.at;
+            record.updated_at = change.at;
         }
         self.append_change(change, batch);
         self.write_row_and_publish(key, batch);
@@ -343,7 +343,7 @@ impl Ledger {
         let Some(record) = self.keys.get(key) else {
             return;
         };
-        let age_ms = moment.now.ms_since(record.updated);
+        let age_ms = moment.now.ms_since(record.updated_at);
         let is_remembered = age_ms < self.context.settings.tombstone_ttl_ms;
         if record.state.block.is_some() || record.state.canary.is_some() || is_remembered {
             self.schedule_check(key);
@@ -372,7 +372,7 @@ impl Ledger {
         let next_check_at = match (&record.state.block, &record.state.canary) {
             (Some(block), _) => block.end,
             (None, Some(canary)) => Some(canary.until),
-            (None, None) => Some(record.updated.plus_ms(settings.tombstone_ttl_ms)),
+            (None, None) => Some(record.updated_at.plus_ms(settings.tombstone_ttl_ms)),
         };
         if let Some(previous) = std::mem::replace(&mut record.next_check_at, next_check_at) {
             self.next_checks.remove(&(previous, key.clone()));

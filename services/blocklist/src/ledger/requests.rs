@@ -248,14 +248,14 @@ impl Ledger {
             name: strategy.rule.name().to_owned(),
             parameters: strategy.parameters,
             set_by: caller_name,
-            at: moment.now,
+            set_at: moment.now,
         };
         self.rule = strategy.rule;
         let view = StrategyView {
             name: row.name.clone(),
             parameters: row.parameters.clone(),
             by: Some(row.set_by.clone()),
-            at: Some(row.at),
+            at: Some(row.set_at),
             revision: moment.revision,
         };
         let (context, committed) = (self.context.clone(), view.clone());
@@ -332,7 +332,7 @@ impl Ledger {
             name: strategy.rule.name().to_owned(),
             parameters: strategy.parameters,
             by: stored.map(|row| row.set_by.clone()),
-            at: stored.map(|row| row.at),
+            at: stored.map(|row| row.set_at),
             revision: 0,
         };
         *self.context.strategy.write() = view;

@@ -275,8 +275,8 @@ impl Ledger {
 /// Describes a fact in a few words.
 pub(super) fn describe_fact(fact: &Fact) -> String {
     match &fact.attempt {
-        Some(attempt) => match &attempt.code {
-            Some(code) => code.clone(),
+        Some(attempt) => match &attempt.cause_class {
+            Some(cause_class) => cause_class.clone(),
             None => cause_name(attempt.cause),
         },
         None => "the node lost contact".to_owned(),

@@ -23,7 +23,7 @@ pub struct StrategyRow {
     pub name: String,
     pub parameters: BTreeMap<String, Value>,
     pub set_by: String,
-    pub at: Timestamp,
+    pub set_at: Timestamp,
 }
 
 pub async fn load_auto_blocks(tx: &mut PgConnection) -> Result<Vec<AutoBlockRow>, sqlx::Error> {
@@ -124,7 +124,7 @@ pub async fn load_strategy(tx: &mut PgConnection) -> Result<Option<StrategyRow>,
             name: row.name,
             parameters,
             set_by: row.chosen_by,
-            at: Timestamp::from_unix_ms(row.chosen_ms),
+            set_at: Timestamp::from_unix_ms(row.chosen_ms),
         })
     })
     .transpose()
@@ -142,7 +142,7 @@ pub async fn set_strategy(row: &StrategyRow, tx: &mut PgConnection) -> Result<()
         &row.name,
         &parameters,
         &row.set_by,
-        row.at.unix_ms()
+        row.set_at.unix_ms()
     )
     .execute(tx)
     .await

@@ -62,7 +62,7 @@ impl BlockRow {
             ),
             start_ms: block.map_or(0, |block| block.start.unix_ms()),
             end_ms: block.and_then(|block| block.end).map(Timestamp::unix_ms),
-            updated_ms: record.updated.unix_ms(),
+            updated_ms: record.updated_at.unix_ms(),
             grace_ms: block.and_then(grace_ms),
             trial_since_ms: canary.map(|canary| canary.since.unix_ms()),
             trial_until_ms: canary.map(|canary| canary.until.unix_ms()),
@@ -145,7 +145,7 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, KeyRecord)>,
         };
         let record = KeyRecord {
             state,
-            updated: Timestamp::from_unix_ms(row.updated_ms),
+            updated_at: Timestamp::from_unix_ms(row.updated_ms),
             pending_evacuation,
             next_check_at: None,
         };

@@ -64,9 +64,9 @@ pub async fn load_facts(tx: &mut PgConnection) -> Result<Vec<FactRow>, sqlx::Err
                 work: WorkId::new(work).map_err(decode_error)?,
                 user: UserName::new(owner).map_err(decode_error)?,
                 cause: serde_json::from_value(row.cause.into()).unwrap_or(ExitCause::Unknown),
-                code: row.cause_code,
-                ran: row.ran,
-                held_ms: u64::try_from(row.held_ms).unwrap_or(0),
+                cause_class: row.cause_code,
+                has_run: row.ran,
+                occupied_ms: u64::try_from(row.held_ms).unwrap_or(0),
             }),
             _ => None,
         };
@@ -116,13 +116,13 @@ pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx:
     let causes = column(|attempt| cause_name(attempt.cause));
     let attempts = || rows.iter().map(|row| row.fact.attempt.as_ref());
     let codes: Vec<Option<String>> = attempts()
-        .map(|attempt| attempt.and_then(|attempt| attempt.code.clone()))
+        .map(|attempt| attempt.and_then(|attempt| attempt.cause_class.clone()))
         .collect();
     let ran: Vec<bool> = attempts()
-        .map(|attempt| attempt.is_some_and(|attempt| attempt.ran))
+        .map(|attempt| attempt.is_some_and(|attempt| attempt.has_run))
         .collect();
     let held: Vec<i64> = attempts()
-        .map(|attempt| attempt.map_or(0, |attempt| attempt.held_ms))
+        .map(|attempt| attempt.map_or(0, |attempt| attempt.occupied_ms))
         .map(|ms| i64::try_from(ms).unwrap_or(i64::MAX))
         .collect();
     let spent: Vec<bool> = rows.iter().map(|row| row.fact.spent).collect();

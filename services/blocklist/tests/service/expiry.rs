@@ -21,13 +21,17 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
     };
     let item = fixture.put_item(&short).await.1.item.unwrap();
     let mut followed = Followed::<BlockEntry>::default();
-    let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION_PATH).await.unwrap();
+    let update: Update<BlockEntry> = fixture
+        .scheduler_client()
+        .get(PUBLICATION_PATH)
+        .await
+        .unwrap();
     let cursor = update.cursor.clone();
     followed.absorb(update, 0);
     assert_eq!(followed.get("node/k2"), Some(&item));
 
     let next = format!("{PUBLICATION_PATH}?wait=20&since={cursor}");
-    let update: Update<BlockEntry> = fixture.scheduler().get(&next).await.unwrap();
+    let update: Update<BlockEntry> = fixture.scheduler_client().get(&next).await.unwrap();
     assert_eq!(update.removed, ["node/k2"]);
     assert!(
         SystemClock.now() >= item.end.unwrap(),
@@ -77,10 +81,14 @@ async fn an_end_reached_during_an_outage_is_respected() {
     })
     .await;
     // Reads check the end themselves, even if the ledger has not removed the item yet.
-    assert_eq!(refusal(fixture.show("k1").await).0, 404);
-    assert_eq!(fixture.show("k2").await.unwrap().end, None);
+    assert_eq!(refusal(fixture.show_item("k1").await).0, 404);
+    assert_eq!(fixture.show_item("k2").await.unwrap().end, None);
     until("the item is removed", async || {
-        let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION_PATH).await.unwrap();
+        let update: Update<BlockEntry> = fixture
+            .scheduler_client()
+            .get(PUBLICATION_PATH)
+            .await
+            .unwrap();
         (!update.changed.contains_key("node/k1")).then_some(())
     })
     .await;
@@ -105,10 +113,14 @@ async fn an_item_with_a_past_end_has_its_effect_once() {
         (201, BlockOutcome::Added),
         "scenario 12"
     );
-    let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION_PATH).await.unwrap();
+    let update: Update<BlockEntry> = fixture
+        .scheduler_client()
+        .get(PUBLICATION_PATH)
+        .await
+        .unwrap();
     let next = format!("{PUBLICATION_PATH}?wait=20&since={}", update.cursor);
     if update.changed.contains_key("node/k1") {
-        let update: Update<BlockEntry> = fixture.scheduler().get(&next).await.unwrap();
+        let update: Update<BlockEntry> = fixture.scheduler_client().get(&next).await.unwrap();
         assert_eq!(
             update.removed,
             ["node/k1"],

@@ -149,7 +149,7 @@ impl Fixture {
         self.client("pia", Scope::Owner("default".into()))
     }
 
-    pub fn scheduler(&self) -> Client {
+    pub fn scheduler_client(&self) -> Client {
         self.client("rm-scheduler", Scope::Service("rm-scheduler".into()))
     }
 
@@ -206,7 +206,8 @@ impl Fixture {
 
     /// Returns all published entries.
     pub async fn published_entries(&self) -> std::collections::BTreeMap<String, BlockEntry> {
-        let update: Update<BlockEntry> = self.scheduler().get(PUBLICATION_PATH).await.unwrap();
+        let update: Update<BlockEntry> =
+            self.scheduler_client().get(PUBLICATION_PATH).await.unwrap();
         update.changed
     }
 
@@ -226,7 +227,7 @@ impl Fixture {
         .await
     }
 
-    pub async fn show(&self, node: &str) -> Result<BlockEntry, ClientError> {
+    pub async fn show_item(&self, node: &str) -> Result<BlockEntry, ClientError> {
         self.viewer()
             .get(&format!("{ITEMS_PATH}/node/{node}"))
             .await

@@ -138,7 +138,7 @@ async fn only_operators_may_write() {
     let fixture = Fixture::new().await;
     for (client, status) in [
         (fixture.viewer(), 403),
-        (fixture.scheduler(), 403),
+        (fixture.scheduler_client(), 403),
         (fixture.anonymous_client(), 401),
     ] {
         assert_eq!(
@@ -190,7 +190,7 @@ async fn a_removed_item_is_not_restored_by_a_crash_or_an_older_copy() {
         refusal(fixture.operator().delete::<Option<()>>(&path).await).0,
         404
     );
-    assert_eq!(refusal(fixture.show("k3").await).0, 404);
+    assert_eq!(refusal(fixture.show_item("k3").await).0, 404);
 
     fixture.crash_and_restart().await;
     let (status, stale) = fixture.put_item(&copy).await;
@@ -291,7 +291,7 @@ async fn a_batch_is_atomic_and_has_one_result_per_key() {
         (422, vec!["/items/1/identifier".to_owned()])
     );
     assert_eq!(
-        refusal(fixture.show("k9").await).0,
+        refusal(fixture.show_item("k9").await).0,
         404,
         "no item of the batch is added"
     );

@@ -252,7 +252,7 @@ async fn each_route_admits_only_its_callers() {
         client.post::<_, FailureAnswer>(&path, body, None).await
     };
     assert_eq!(refusal(report(fixture.viewer(), &body).await).0, 403);
-    report(fixture.scheduler(), &body).await.unwrap();
+    report(fixture.scheduler_client(), &body).await.unwrap();
     let invalid = json!({
         "job_id": "", "cause": "", "locations": [], "timestamp": "noon", "cause_code": "a b",
     });

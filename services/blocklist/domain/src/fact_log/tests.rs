@@ -8,7 +8,7 @@ pub(crate) fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn fact(kind: NodeFact, key: &str, at: i64, attempt: Option<Attempt>) -> Fact {
+fn new_fact(kind: NodeFact, key: &str, at: i64, attempt: Option<Attempt>) -> Fact {
     Fact {
         key: key.to_owned(),
         kind,
@@ -18,41 +18,41 @@ fn fact(kind: NodeFact, key: &str, at: i64, attempt: Option<Attempt>) -> Fact {
     }
 }
 
-fn attempt(work: &str, user: &str, cause: ExitCause, code: Option<&str>) -> Attempt {
+fn new_attempt(work: &str, user: &str, cause: ExitCause, cause_class: Option<&str>) -> Attempt {
     Attempt {
         work: WorkId::new(work).unwrap(),
         user: UserName::new(user).unwrap(),
         cause,
-        code: code.map(str::to_owned),
-        ran: false,
-        held_ms: 0,
+        cause_class: cause_class.map(str::to_owned),
+        has_run: false,
+        occupied_ms: 0,
     }
 }
 
-pub(crate) fn failed(work: &str, user: &str, cause: ExitCause, at: i64) -> Fact {
-    fact(
+pub(crate) fn failed_attempt(work: &str, user: &str, cause: ExitCause, at: i64) -> Fact {
+    new_fact(
         NodeFact::Failure,
         work,
         at,
-        Some(attempt(work, user, cause, None)),
+        Some(new_attempt(work, user, cause, None)),
     )
 }
 
-pub(crate) fn failed_with_class(code: &str, at: i64) -> Fact {
-    let attempt = attempt("job_9", "cy", ExitCause::LaunchFailed, Some(code));
-    fact(NodeFact::Failure, code, at, Some(attempt))
+pub(crate) fn failure_with_class(cause_class: &str, at: i64) -> Fact {
+    let attempt = new_attempt("job_9", "cy", ExitCause::LaunchFailed, Some(cause_class));
+    new_fact(NodeFact::Failure, cause_class, at, Some(attempt))
 }
 
-pub(crate) fn succeeded(work: &str, user: &str, at: i64) -> Fact {
-    let attempt = attempt(work, user, ExitCause::Success, None);
-    fact(NodeFact::Success, work, at, Some(attempt))
+pub(crate) fn successful_attempt(work: &str, user: &str, at: i64) -> Fact {
+    let attempt = new_attempt(work, user, ExitCause::Success, None);
+    new_fact(NodeFact::Success, work, at, Some(attempt))
 }
 
 pub(crate) fn node_fact(kind: NodeFact, at: i64) -> Fact {
-    fact(kind, "node", at, None)
+    new_fact(kind, "node", at, None)
 }
 
-pub(crate) fn fact_log(facts: &[(&str, Fact)]) -> FactLog {
+pub(crate) fn new_fact_log(facts: &[(&str, Fact)]) -> FactLog {
     let mut fact_log = FactLog::default();
     for (name, fact) in facts {
         fact_log.add(&node(name), fact.clone());
@@ -65,13 +65,13 @@ fn count_failures_against_a(facts: &[(&str, Fact)]) -> usize {
         end: Timestamp::from_unix_ms(100),
         ms: 100,
     };
-    fact_log(facts)
+    new_fact_log(facts)
         .failures_against(&node("a"), window, |_| true)
         .len()
 }
 
 fn failed_launch(work: &str, user: &str, at: i64) -> Fact {
-    failed(work, user, ExitCause::LaunchFailed, at)
+    failed_attempt(work, user, ExitCause::LaunchFailed, at)
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn failures_of_one_user_count_against_no_node() {
 #[test]
 fn a_launch_that_succeeds_on_another_node_counts_against_the_node() {
     let failure = ("a", failed_launch("job_1", "ann", 50));
-    let success = ("b", succeeded("job_1", "ann", 40));
+    let success = ("b", successful_attempt("job_1", "ann", 40));
     assert_eq!(
         count_failures_against_a(&[failure.clone(), success.clone()]),
         1
@@ -118,7 +118,7 @@ fn a_launch_that_succeeds_on_another_node_counts_against_the_node() {
         0
     );
     let mut failure_after_start = failure;
-    failure_after_start.1.attempt.as_mut().unwrap().ran = true;
+    failure_after_start.1.attempt.as_mut().unwrap().has_run = true;
     assert_eq!(
         count_failures_against_a(&[failure_after_start, success]),
         0,
@@ -134,9 +134,9 @@ fn a_success_clears_earlier_ambiguous_failures() {
         ("a", failed_launch("job_3", "cy", 52)),
     ];
     assert_eq!(count_failures_against_a(&facts), 3);
-    facts.push(("a", succeeded("job_4", "dan", 53)));
+    facts.push(("a", successful_attempt("job_4", "dan", 53)));
     assert_eq!(count_failures_against_a(&facts), 0);
-    facts.push(("a", failed_with_class("disk_full", 49)));
+    facts.push(("a", failure_with_class("disk_full", 49)));
     assert_eq!(
         count_failures_against_a(&facts),
         1,
@@ -147,16 +147,16 @@ fn a_success_clears_earlier_ambiguous_failures() {
 #[test]
 fn cause_classes_count_at_once_unless_the_image_fails_on_another_node() {
     assert_eq!(
-        count_failures_against_a(&[("a", failed_with_class("disk_full", 50))]),
+        count_failures_against_a(&[("a", failure_with_class("disk_full", 50))]),
         1
     );
     assert_eq!(
-        count_failures_against_a(&[("a", failed_with_class("image_pull", 50))]),
+        count_failures_against_a(&[("a", failure_with_class("image_pull", 50))]),
         1
     );
     let failures_on_two_nodes = [
-        ("a", failed_with_class("image_pull", 50)),
-        ("b", failed_with_class("image_pull", 51)),
+        ("a", failure_with_class("image_pull", 50)),
+        ("b", failure_with_class("image_pull", 51)),
     ];
     assert_eq!(
         count_failures_against_a(&failures_on_two_nodes),
@@ -167,14 +167,14 @@ fn cause_classes_count_at_once_unless_the_image_fails_on_another_node() {
 
 #[test]
 fn failures_of_one_node_loss_count_as_one_event() {
-    let loss = |work: &str, at| ("a", failed(work, "ann", ExitCause::Node, at));
+    let loss = |work: &str, at| ("a", failed_attempt(work, "ann", ExitCause::Node, at));
     let facts: Vec<_> = (1..=9).map(|n| loss(&format!("job_{n}"), 50)).collect();
     let window = Window {
         end: Timestamp::from_unix_ms(60_000),
         ms: 60_000,
     };
     let count = |facts: &[(&str, Fact)]| {
-        fact_log(facts)
+        new_fact_log(facts)
             .failures_against(&node("a"), window, |_| true)
             .len()
     };
@@ -184,9 +184,9 @@ fn failures_of_one_node_loss_count_as_one_event() {
 
 #[test]
 fn spent_and_old_facts_no_longer_count() {
-    let mut fact_log = fact_log(&[
-        ("a", failed_with_class("disk_full", 1)),
-        ("a", failed_with_class("disk_full", 50)),
+    let mut fact_log = new_fact_log(&[
+        ("a", failure_with_class("disk_full", 1)),
+        ("a", failure_with_class("disk_full", 50)),
     ]);
     let window = |end| Window {
         end: Timestamp::from_unix_ms(end),
@@ -235,9 +235,9 @@ fn any_facts() -> impl Strategy<Value = Vec<(&'static str, Fact)>> {
                     let work = format!("job_{work}");
                     let user = ["ann", "bob", "cy"][user];
                     let mut fact = if cause == ExitCause::Success {
-                        succeeded(&work, user, at)
+                        successful_attempt(&work, user, at)
                     } else {
-                        failed(&work, user, cause, at)
+                        failed_attempt(&work, user, cause, at)
                     };
                     fact.key = format!("{number}");
                     (["a", "b", "c"][node], fact)

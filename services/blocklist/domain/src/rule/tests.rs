@@ -1,10 +1,10 @@
 use hayward_vocabulary::ExitCause;
 
 use super::*;
-use crate::fact_log::tests::{fact_log, failed, failed_with_class, node, node_fact};
+use crate::fact_log::tests::{failed_attempt, failure_with_class, new_fact_log, node, node_fact};
 
 fn proposals(rule: &Rule, facts: &[(&str, Fact)]) -> Vec<Proposal> {
-    let fact_log = fact_log(facts);
+    let fact_log = new_fact_log(facts);
     let scores = rule.scores(&fact_log, &node("a"), Timestamp::from_unix_ms(1_000));
     scores
         .into_iter()
@@ -23,9 +23,9 @@ fn failure_count(jobs: u64) -> Rule {
 
 /// Creates a failure that counts against the node `a`.
 fn node_failure(work: &str, at: i64) -> (&'static str, Fact) {
-    let mut fact = failed(work, "ann", ExitCause::LaunchFailed, at);
+    let mut fact = failed_attempt(work, "ann", ExitCause::LaunchFailed, at);
     fact.key = format!("{work}-{at}");
-    fact.attempt.as_mut().unwrap().code = Some("runtime_down".to_owned());
+    fact.attempt.as_mut().unwrap().cause_class = Some("runtime_down".to_owned());
     ("a", fact)
 }
 
@@ -97,7 +97,7 @@ fn start_failures_count_only_attempts_that_never_ran() {
     };
     let mut facts = [node_failure("job_1", 900), node_failure("job_2", 950)];
     assert_eq!(proposals(&rule, &facts).len(), 1);
-    facts[0].1.attempt.as_mut().unwrap().ran = true;
+    facts[0].1.attempt.as_mut().unwrap().has_run = true;
     assert_eq!(proposals(&rule, &facts), []);
 }
 
@@ -116,18 +116,18 @@ fn a_listed_class_blocks_at_once_and_an_unlisted_class_never_blocks() {
         ]
         .into(),
     };
-    let proposed = proposals(&rule, &[("a", failed_with_class("disk_full", 900))]);
+    let proposed = proposals(&rule, &[("a", failure_with_class("disk_full", 900))]);
     assert_eq!(
         (proposed[0].action, proposed[0].cause.as_str()),
         (Action::Mark, "disk_full")
     );
     assert_eq!(
-        proposals(&rule, &[("a", failed_with_class("gremlins", 900))]),
+        proposals(&rule, &[("a", failure_with_class("gremlins", 900))]),
         []
     );
     let two_classes = [
-        ("a", failed_with_class("disk_full", 900)),
-        ("a", failed_with_class("read_only_fs", 901)),
+        ("a", failure_with_class("disk_full", 900)),
+        ("a", failure_with_class("read_only_fs", 901)),
     ];
     let proposed = proposals(&rule, &two_classes);
     assert_eq!(
@@ -155,7 +155,7 @@ fn flapping_counts_losses_of_contact_that_end() {
 
 #[test]
 fn a_slow_task_blocks_its_node_unless_the_duration_is_0() {
-    let mut slow = failed("job_7", "ann", ExitCause::Unknown, 900);
+    let mut slow = failed_attempt("job_7", "ann", ExitCause::Unknown, 900);
     slow.kind = NodeFact::Slow;
     let proposed = proposals(&Rule::SlowTask { duration_ms: 60 }, &[("a", slow.clone())]);
     assert_eq!(
@@ -179,7 +179,7 @@ fn a_chain_is_the_union_of_its_rules() {
     let mut facts: Vec<_> = (0..3)
         .map(|index| node_failure("job_1", 900 + index))
         .collect();
-    let mut slow = failed("job_7", "ann", ExitCause::Unknown, 900);
+    let mut slow = failed_attempt("job_7", "ann", ExitCause::Unknown, 900);
     slow.kind = NodeFact::Slow;
     facts.push(("a", slow));
     assert_eq!(proposals(&chain, &facts).len(), 2);
