@@ -77,13 +77,13 @@ impl Ledger {
 fn to_transit(container: &Container, age_ms: u64) -> Transit<String> {
     let limit = state_limit_ms(container);
     let node = &container.node;
-    let why = container.lifecycle.reason.as_deref();
+    let reason = container.lifecycle.reason.as_deref();
     Transit {
         subject: container.id.to_string(),
         state: describe(container.lifecycle.state),
         late_ms: limit.map_or(0, |limit| age_ms.saturating_sub(limit)),
-        why: Some(match why {
-            Some(why) => format!("on {node}: {why}"),
+        why: Some(match reason {
+            Some(reason) => format!("on {node}: {reason}"),
             None => format!("on {node}"),
         }),
     }

@@ -29,7 +29,7 @@ pub struct Ledger {
     pub(crate) by_node: HashMap<NodeName, BTreeSet<AllocationId>>,
     pub(crate) by_work: HashMap<WorkId, BTreeSet<AllocationId>>,
     /// Held containers. They are in no desired set yet.
-    pub(crate) held: BTreeSet<AllocationId>,
+    pub(crate) held_containers: BTreeSet<AllocationId>,
     pub(crate) report_filters: HashMap<NodeName, ReportFilter>,
     pub(crate) placements: PlacementState,
     /// Time that each container has been in its state, for the invariants.
@@ -45,7 +45,7 @@ impl Ledger {
             containers: HashMap::new(),
             by_node: HashMap::new(),
             by_work: HashMap::new(),
-            held: BTreeSet::new(),
+            held_containers: BTreeSet::new(),
             report_filters: HashMap::new(),
             placements,
             state_ages: Ages::default(),
@@ -85,7 +85,7 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::ClosedNodesUpdate(update, reply) => {
-                self.absorb_closed(update, moment, batch);
+                self.absorb_closed_nodes(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::CheckInvariants(reply) => {
@@ -161,7 +161,7 @@ impl Ledger {
             .or_default()
             .insert(container.id.clone());
         if container.lifecycle.held && !container.lifecycle.has_ended() {
-            self.held.insert(container.id.clone());
+            self.held_containers.insert(container.id.clone());
         }
         self.containers.insert(container.id.clone(), container);
     }
@@ -191,7 +191,7 @@ impl Ledger {
             container.launch = None;
         }
         if container.lifecycle.held && (!lifecycle.held || lifecycle.has_ended()) {
-            self.held.remove(&container.id);
+            self.held_containers.remove(&container.id);
         }
         if container.kind == WorkKind::Service && lifecycle.launch_revision.is_some() {
             self.placements
@@ -213,7 +213,7 @@ impl Ledger {
     /// Removes a container from all indices.
     fn unindex_container(&mut self, container: &Container) {
         self.containers.remove(&container.id);
-        self.held.remove(&container.id);
+        self.held_containers.remove(&container.id);
         if let Some(work_ids) = self.by_work.get_mut(&container.work) {
             work_ids.remove(&container.id);
             if work_ids.is_empty() {

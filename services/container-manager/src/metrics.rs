@@ -17,7 +17,7 @@ use crate::model::{Container, Rows};
 
 const HELD: &str = "held";
 
-/// Names of all states. Each state has a time series, even while no container is in it.
+/// Returns the names of all states. Each state has a time series, even while no container is in it.
 fn state_names() -> impl Iterator<Item = &'static str> {
     std::iter::once(HELD).chain(State::ALL.map(State::as_str))
 }
@@ -64,8 +64,8 @@ pub(crate) fn record_transition(container: &Container, next: &Lifecycle, moment:
         && next.launch_revision.is_some()
         && let Some(parent) = trace_parent(container.launch.as_deref())
     {
-        // From the order to the first report of the agent; both times are by the clock of this
-        // service.
+        // The span begins at the order and ends at the first report of the agent. Both times are
+        // by the clock of this service.
         let since = moment.now.ms_since(container.ordered_at);
         let first_report = new_span(container, "first heartbeat", &parent);
         let ordered_at = trace::before_now(std::time::Duration::from_millis(since));

@@ -14,7 +14,7 @@ use crate::model::{Deployment, StoredPlacements};
 pub struct PlacementState {
     pub(crate) actions: Placements,
     pub(crate) processors: Followed<ProcessorEntry>,
-    pub(crate) closed: Followed<ClosedEntry>,
+    pub(crate) closed_nodes: Followed<ClosedEntry>,
     pub(crate) deployments: BTreeMap<String, Deployment>,
     /// Last host of each process of a service.
     pub(crate) last_hosts: HashMap<WorkId, NodeName>,
@@ -56,7 +56,7 @@ impl PlacementState {
 
     /// Returns whether all followed publications were received in this term.
     pub(crate) fn is_synced(&self) -> bool {
-        self.processors.heard() && self.closed.heard() && self.allocations_synced
+        self.processors.heard() && self.closed_nodes.heard() && self.allocations_synced
     }
 
     pub fn set_allocations_synced(&mut self) {

@@ -69,18 +69,18 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn absorb_closed(
+    pub(crate) fn absorb_closed_nodes(
         &mut self,
         update: Update<ClosedEntry>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let closed = &mut self.placements.closed;
+        let closed = &mut self.placements.closed_nodes;
         let changes = closed.absorb(update, moment.monotonic_ms);
         batch.followed(CLOSED, closed.cursor());
         for change in changes {
             if let Change::Set { key, .. } = change
-                && let Some(entry) = self.placements.closed.get(&key)
+                && let Some(entry) = self.placements.closed_nodes.get(&key)
                 && entry.lost
             {
                 let on_node = self.by_node.get(&entry.node).into_iter().flatten();
@@ -95,7 +95,7 @@ impl Ledger {
     pub(crate) fn is_on_lost_node(&self, id: &str) -> bool {
         let container = self.containers.get(id);
         container.is_some_and(|container| {
-            let closed = self.placements.closed.get(container.node.as_str());
+            let closed = self.placements.closed_nodes.get(container.node.as_str());
             closed.is_some_and(|entry| entry.lost)
         })
     }
@@ -184,7 +184,7 @@ impl Ledger {
     /// includes containers that were granted after their request was withdrawn.
     fn launch_successors(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let ready: Vec<(AllocationId, WorkId)> = self
-            .held
+            .held_containers
             .iter()
             .filter_map(|id| self.containers.get(id))
             .filter(|container| {

@@ -125,11 +125,11 @@ fn apply(fleet: &mut TestFleet, index: usize, event: &Event) {
         Event::SetClosed {
             host: index,
             is_closed: true,
-        } => drop(fleet.env.closed.insert(host(HOSTS[*index]))),
+        } => drop(fleet.env.closed_hosts.insert(host(HOSTS[*index]))),
         Event::SetClosed {
             host: index,
             is_closed: false,
-        } => drop(fleet.env.closed.remove(&host(HOSTS[*index]))),
+        } => drop(fleet.env.closed_hosts.remove(&host(HOSTS[*index]))),
         Event::RestartManager => fleet.restart(),
         Event::Fail(id) => {
             if fleet.env.live_containers(&work(IDS[*id])).is_empty() {
@@ -201,7 +201,7 @@ proptest! {
         for name in HOSTS {
             fleet.env.capacity.insert(host(name), 20);
         }
-        fleet.env.closed.clear();
+        fleet.env.closed_hosts.clear();
         for _ in 0..events.len() + 3 {
             fleet.run_until_settled();
             fleet.advance_ms(60_001);

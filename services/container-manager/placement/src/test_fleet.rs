@@ -35,7 +35,7 @@ pub struct TestEnvironment {
     pub processors: BTreeMap<WorkId, Processor>,
     pub capacity: BTreeMap<NodeName, usize>,
     pub containers: BTreeMap<AllocationId, TestContainer>,
-    pub closed: BTreeSet<NodeName>,
+    pub closed_hosts: BTreeSet<NodeName>,
     /// The `machines` of all processors; empty if every host is allowed.
     pub machines: Vec<NodeName>,
     pub last_hosts: BTreeMap<WorkId, NodeName>,
@@ -82,7 +82,7 @@ impl TestEnvironment {
     /// Returns whether the host is open and has free capacity.
     pub fn has_capacity(&self, host: &NodeName) -> bool {
         let capacity = self.capacity.get(host).copied().unwrap_or(0);
-        !self.closed.contains(host) && self.used_capacity(host) < capacity
+        !self.closed_hosts.contains(host) && self.used_capacity(host) < capacity
     }
 }
 
@@ -141,7 +141,7 @@ impl Environment for TestEnvironment {
         self.machines.clone()
     }
     fn closed_reason(&self, host: &NodeName, _: &WorkId) -> Option<String> {
-        let is_closed = self.closed.contains(host);
+        let is_closed = self.closed_hosts.contains(host);
         is_closed.then(|| "it is blocked".to_owned())
     }
     fn stop(&mut self, allocation: &AllocationId) {

@@ -70,8 +70,8 @@ impl Ledger {
         let state = &self.placements;
         let find_by_service = || {
             let deployments = state.deployments.iter();
-            let of_service = deployments.filter(|(_, it)| it.service.as_str() == id);
-            of_service.max_by_key(|(_, it)| (it.ended_at.is_none(), it.ended_at))
+            let service_deployments = deployments.filter(|(_, it)| it.service.as_str() == id);
+            service_deployments.max_by_key(|(_, it)| (it.ended_at.is_none(), it.ended_at))
         };
         let deployment = state.deployments.get_key_value(id);
         let deployment = deployment

@@ -109,11 +109,11 @@ impl Environment for LedgerEnvironment<'_> {
     }
 
     fn closed_reason(&self, host: &NodeName, work: &WorkId) -> Option<String> {
-        let closed = &self.ledger.placements.closed;
-        let whole = work.whole();
+        let closed = &self.ledger.placements.closed_nodes;
+        let parent_work = work.whole();
         let keys = [
             host.to_string(),
-            format!("{host}@{whole}"),
+            format!("{host}@{parent_work}"),
             format!("{host}@{work}"),
         ];
         let entry = keys.iter().find_map(|key| closed.get(key));

@@ -34,8 +34,8 @@ pub async fn load_heads(
     user: Option<&str>,
     limit: u32,
 ) -> Result<(Vec<OutputHead>, u64), sqlx::Error> {
-    let whole = work.whole();
-    let instance = (whole != *work).then(|| work.as_str());
+    let parent_work = work.whole();
+    let instance = (parent_work != *work).then(|| work.as_str());
     let rows = sqlx::query!(
         r#"select container.id, work, node, state, started_at_ms, reason, exit::text,
                   coalesce(head.written, 0) as "written!",
@@ -46,7 +46,7 @@ pub async fn load_heads(
               and ($3::text is null or user_name = $3)
             order by container.id desc
             limit $4"#,
-        whole.as_str(),
+        parent_work.as_str(),
         instance,
         user,
         i64::from(limit),

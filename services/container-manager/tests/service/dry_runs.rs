@@ -7,13 +7,13 @@ use hayward_container_manager_api::placements::{
 use hayward_service::Code;
 use serde_json::{Value, json};
 
-use super::placements::{BASE, open_requests, running_service, submit};
+use super::placements::{DEPLOYMENT_PATH, open_requests, running_service, submit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_checks_a_request_and_changes_nothing() {
     let (fixture, _agent) = running_service().await;
     let (ann, revision) = (fixture.client("ann"), fixture.revision());
-    let placements = format!("{BASE}/placements");
+    let placements = format!("{DEPLOYMENT_PATH}/placements");
     let dry_run = |path: &str, body: Value| {
         let call = ann.call(Method::POST, path).query("dry_run", true);
         call.body(&body)

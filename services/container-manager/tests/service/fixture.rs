@@ -51,15 +51,15 @@ impl Fixture {
     /// Starts a service with changed settings.
     pub async fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
         let database = hayward_testkit::database(&[schema()]).await;
-        Self::on_database(database, change).await
+        Self::with_database(database, change).await
     }
 
     /// Starts a service on a database server that the test may stop.
-    pub async fn on_server(server: &TestServer) -> Self {
-        Self::on_database(server.database(&[schema()]).await, |_| {}).await
+    pub async fn with_server(server: &TestServer) -> Self {
+        Self::with_database(server.database(&[schema()]).await, |_| {}).await
     }
 
-    async fn on_database(database: TestDatabase, change: impl FnOnce(&mut Settings)) -> Self {
+    async fn with_database(database: TestDatabase, change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
         let service = |name: &str| Scope::Service(name.to_owned());

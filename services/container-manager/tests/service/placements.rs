@@ -20,7 +20,7 @@ use super::agent::{Agent, container_report};
 use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
 
-pub const BASE: &str = "/v1/deployments/dep_1";
+pub const DEPLOYMENT_PATH: &str = "/v1/deployments/dep_1";
 
 pub fn processor_entry(work: &str, user: &str, deployment: &str) -> ProcessorEntry {
     ProcessorEntry {
@@ -64,7 +64,7 @@ pub async fn running_service() -> (Fixture, Agent) {
     until("the process is published as running", async || {
         let list: ProcessorList = fixture
             .client("ann")
-            .get(&format!("{BASE}/processors"))
+            .get(&format!("{DEPLOYMENT_PATH}/processors"))
             .await
             .ok()?;
         (list.processors.first()?.state == ProcessorState::Running).then_some(())
@@ -79,12 +79,12 @@ pub async fn submit(fixture: &Fixture, body: Value) -> Result<PlacementView, Cli
         .as_object_mut()
         .unwrap()
         .extend(body.as_object().unwrap().clone());
-    let path = format!("{BASE}/placements");
+    let path = format!("{DEPLOYMENT_PATH}/placements");
     fixture.client("ann").post(&path, &request, None).await
 }
 
 pub async fn show_placement(fixture: &Fixture, uuid: &str) -> PlacementView {
-    let path = format!("{BASE}/placements/{uuid}");
+    let path = format!("{DEPLOYMENT_PATH}/placements/{uuid}");
     fixture.client("ann").get(&path).await.unwrap()
 }
 
@@ -146,7 +146,7 @@ async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
     );
     let list: ResourceRequestList = fixture
         .client("ann")
-        .get(&format!("{BASE}/resource-requests"))
+        .get(&format!("{DEPLOYMENT_PATH}/resource-requests"))
         .await
         .unwrap();
     assert_eq!(list.requests[0].granted.as_ref().unwrap().as_str(), "alc_2");
@@ -301,7 +301,7 @@ async fn invalid_requests_have_distinct_errors() {
     let queued = submit(&fixture, json!({ "destination_host": "n3" }))
         .await
         .unwrap();
-    let path = |uuid: &str| format!("{BASE}/placements/{uuid}");
+    let path = |uuid: &str| format!("{DEPLOYMENT_PATH}/placements/{uuid}");
     let started: Result<Value, _> = ann.delete(&path(uuid)).await;
     assert_eq!(started.unwrap_err().problem().unwrap().code, Code::Conflict);
     let bob = fixture.client("bob");
@@ -326,7 +326,7 @@ async fn invalid_requests_have_distinct_errors() {
     let withdrawn: Result<PlacementView, _> = ann.get(&path(&queued.uuid)).await;
     assert_eq!(error_code(withdrawn), Some(Code::NotFound));
     let page: PlacementList = ann
-        .get(&format!("{BASE}/placements?status=BAD_REQUEST"))
+        .get(&format!("{DEPLOYMENT_PATH}/placements?status=BAD_REQUEST"))
         .await
         .unwrap();
     assert_eq!(page.placements, [unknown]);
@@ -359,7 +359,7 @@ async fn blocked_hosts_and_ended_deployments_are_refused() {
         .scheduler
         .publish_processor(&processor_entry("svc_1.0", "ann", "dep_2"));
     until("the old deployment has ended", async || {
-        let path = format!("{BASE}/placements/{}", open.uuid);
+        let path = format!("{DEPLOYMENT_PATH}/placements/{}", open.uuid);
         let result: Result<PlacementView, _> = fixture.client("ann").get(&path).await;
         (error_code(result) == Some(Code::Gone)).then_some(())
     })
@@ -398,12 +398,13 @@ async fn an_unknown_status_and_an_empty_process_are_refused_with_a_pointer() {
         assert_eq!(problem.code, Code::Invalid);
         problem.errors[0].pointer.clone()
     };
-    let path = format!("{BASE}/placements?status=NONSENSE");
+    let path = format!("{DEPLOYMENT_PATH}/placements?status=NONSENSE");
     let refused: Result<PlacementList, _> = ann.get(&path).await;
     assert_eq!(pointer(refused.unwrap_err()), "/query/status");
     let empty = json!({ "processor_id": " ", "destination_host": "n2" });
-    let refused: Result<PlacementView, _> =
-        ann.post(&format!("{BASE}/placements"), &empty, None).await;
+    let refused: Result<PlacementView, _> = ann
+        .post(&format!("{DEPLOYMENT_PATH}/placements"), &empty, None)
+        .await;
     assert_eq!(pointer(refused.unwrap_err()), "/processor_id");
 }
 
@@ -416,7 +417,7 @@ async fn an_unlisted_host_is_refused_at_once() {
     let unlisted = json!({ "processor_id": "0", "destination_host": "n2" });
     until("the list of machines is applied", async || {
         let ann = fixture.client("ann");
-        let call = ann.call(Method::POST, format!("{BASE}/placements"));
+        let call = ann.call(Method::POST, format!("{DEPLOYMENT_PATH}/placements"));
         let call = call.query("dry_run", true).body(&unlisted);
         let view = call.answer::<PlacementView>().await.ok()?.body;
         (view.status_code == PlacementStatus::BadRequest).then_some(())

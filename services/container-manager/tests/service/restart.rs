@@ -35,14 +35,8 @@ async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
     fixture.scheduler.remove("alc_3");
     fixture.start().await;
     let mut agent = agent.reconnect(&fixture);
-    assert_eq!(
-        fixture
-            .show_container("operator", "alc_1")
-            .await
-            .unwrap()
-            .entry,
-        before["alc_1"]
-    );
+    let unaffected = fixture.show_container("operator", "alc_1").await.unwrap();
+    assert_eq!(unaffected.entry, before["alc_1"]);
     // The restarted container-manager has no report filter. An old report still has no effect.
     agent.send(&late).await.unwrap();
     fixture.until_state("alc_2", ContainerState::Stopping).await;
@@ -109,7 +103,7 @@ async fn a_second_replica_responds_with_standby() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_crash_loses_no_report() {
     let server = TestServer::start().await;
-    let fixture = Fixture::on_server(&server).await;
+    let fixture = Fixture::with_server(&server).await;
     let mut agent = Agent::new(&fixture, "n1");
     fixture.scheduler.publish(&allocation("alc_1", "n1"));
     agent

@@ -67,7 +67,7 @@ fn a_forced_restart_of_a_stopped_process_is_refused() {
 #[test]
 fn a_blocked_target_is_refused() {
     let mut fleet = TestFleet::standard();
-    fleet.env.closed.insert(host("d"));
+    fleet.env.closed_hosts.insert(host("d"));
     fleet.request("u", "1", "d");
     assert_refused(&fleet, "u", Reason::DestinationBlocked);
 }
@@ -77,7 +77,7 @@ fn a_target_blocked_before_the_stop_fails_the_move() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     fleet.grant_requests();
-    fleet.env.closed.insert(host("d"));
+    fleet.env.closed_hosts.insert(host("d"));
     fleet.advance();
     assert_failed(&fleet, "u", Reason::DestinationBlocked);
     assert!(fleet.env.stops.is_empty());
@@ -96,7 +96,7 @@ fn a_target_blocked_after_the_stop_is_still_used() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     fleet.grant_on("d");
-    fleet.env.closed.insert(host("d"));
+    fleet.env.closed_hosts.insert(host("d"));
     fleet.run_until_settled();
     assert_succeeded(&fleet, "u", "1", "d");
 }
@@ -105,7 +105,7 @@ fn a_target_blocked_after_the_stop_is_still_used() {
 fn a_failed_launch_with_a_blocked_source_recovers_anywhere() {
     let mut fleet = TestFleet::standard();
     let successor = launch_successor(&mut fleet);
-    fleet.env.closed.insert(host("c"));
+    fleet.env.closed_hosts.insert(host("c"));
     fleet.end_container(&successor);
     fleet.advance();
     assert_failed(&fleet, "u", Reason::LaunchFailed);

@@ -108,7 +108,7 @@ impl Fleet {
         };
         self.change(|ledger, moment, batch| {
             ledger.absorb_processors(full_update([(WORK.to_owned(), processor)]), moment, batch);
-            ledger.absorb_closed(full_update([]), moment, batch);
+            ledger.absorb_closed_nodes(full_update([]), moment, batch);
         });
         let all = self.allocations.values();
         let all: Vec<_> = all.map(|it| (it.id.to_string(), it.clone())).collect();
