@@ -19,10 +19,10 @@ use crate::remote_endpoints::RemoteEndpoints;
 
 /// Time that a terminating agent has to end its containers and itself. The agent is killed after
 /// that time.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Common parameters of the agents to start.
-pub struct Agents<'a> {
+pub struct AgentLauncher<'a> {
     pub addresses: &'a Addresses,
     pub keys: &'a Keys,
     /// Parent of the journal directories, one for each agent.
@@ -32,7 +32,7 @@ pub struct Agents<'a> {
     /// Directories below which containers of the agents may get the mounts that a pool lists.
     pub docker_mountable: &'a [String],
     /// Endpoint for the telemetry of the agents.
-    pub elsewhere: &'a RemoteEndpoints,
+    pub remote_endpoints: &'a RemoteEndpoints,
     pub log: Stdio,
 }
 
@@ -41,9 +41,9 @@ pub struct Agent {
     child: Child,
 }
 
-impl Agents<'_> {
-    /// Starts one agent, which offers one of `share` equal parts of the machine's memory.
-    pub fn start(self, node: NodeName, share: u64) -> anyhow::Result<Agent> {
+impl AgentLauncher<'_> {
+    /// Starts one agent, which offers one of `parts` equal parts of the machine's memory.
+    pub fn start(self, node: NodeName, parts: u64) -> anyhow::Result<Agent> {
         let dir: PathBuf = self.dir.join(node.as_str());
         std::fs::create_dir_all(&dir)?;
         let token = prepare::agent_token(self.keys, &node)?;
@@ -53,12 +53,12 @@ impl Agents<'_> {
             .args(["node-agent", "agent"])
             // The settings of this process do not apply to the agent.
             .env_clear()
-            .envs(std::env::vars_os().filter(|(name, _)| inherited(name)))
+            .envs(std::env::vars_os().filter(|(name, _)| is_inherited(name)))
             .env("HAYWARD_NODE", node.as_str())
             .env("HAYWARD_TOKEN_FILE", token)
             .env("HAYWARD_STATE_DIR", dir)
             .env("HAYWARD_RUNTIME", "process")
-            .env("HAYWARD_MEMORY_BYTES", memory_share(share).to_string())
+            .env("HAYWARD_MEMORY_BYTES", memory_share(parts).to_string())
             .env("HAYWARD_NODE_STATUS_URL", &self.addresses.node_status)
             .env(
                 "HAYWARD_CONTAINER_MANAGER_URL",
@@ -68,10 +68,10 @@ impl Agents<'_> {
             .env("HAYWARD_END_CONTAINERS_ON_EXIT", "true")
             .envs(self.docker.map(|socket| ("HAYWARD_DOCKER_SOCKET", socket)))
             .envs(
-                self.mountable()
+                self.mountable_dirs()
                     .map(|dirs| ("HAYWARD_DOCKER_MOUNTABLE", dirs)),
             )
-            .envs(self.elsewhere.environment())
+            .envs(self.remote_endpoints.environment())
             .env(END_WITH_PARENT, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -85,18 +85,18 @@ impl Agents<'_> {
     }
 }
 
-impl Agents<'_> {
+impl AgentLauncher<'_> {
     /// Returns the mountable directories as the value of one setting.
-    fn mountable(&self) -> Option<String> {
-        let any = !self.docker_mountable.is_empty();
-        any.then(|| serde_json::json!(self.docker_mountable).to_string())
+    fn mountable_dirs(&self) -> Option<String> {
+        let has_dirs = !self.docker_mountable.is_empty();
+        has_dirs.then(|| serde_json::json!(self.docker_mountable).to_string())
     }
 }
 
 /// Environment variable of agents that must end with their fleet.
 pub const END_WITH_PARENT: &str = "HAYWARD_INTERNAL_END_WITH_PARENT";
 
-fn inherited(name: &std::ffi::OsStr) -> bool {
+fn is_inherited(name: &std::ffi::OsStr) -> bool {
     name.to_str()
         .is_some_and(|name| !name.starts_with("HAYWARD_") && name != "DATABASE_URL")
 }
@@ -121,7 +121,7 @@ impl Agent {
     }
 
     /// Returns the exit status, or `None` while the agent runs.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
@@ -143,7 +143,7 @@ pub async fn stop(mut agents: Vec<Agent>) {
     for agent in &agents {
         agent.signal(Signal::SIGTERM);
     }
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + STOP_TIMEOUT;
     for agent in &mut agents {
         if tokio::time::timeout_at(deadline, agent.child.wait())
             .await

@@ -15,9 +15,9 @@ pub enum BadAmount {
 }
 
 /// Parses bytes. `K`, `M`, `G` and `T` are powers of 1024. `i` and `B` may follow them.
-pub fn bytes(text: &str) -> Result<u64, BadAmount> {
+pub fn parse_bytes(text: &str) -> Result<u64, BadAmount> {
     let bad = || BadAmount::Size(text.to_owned());
-    let (number, unit) = split(text);
+    let (number, unit) = split_unit(text);
     let unit = unit.to_ascii_uppercase();
     let letter = unit.strip_suffix('B').unwrap_or(&unit);
     let letter = letter
@@ -33,24 +33,24 @@ pub fn bytes(text: &str) -> Result<u64, BadAmount> {
         _ => return Err(bad()),
     };
     // The result is rounded down to whole bytes.
-    times(number, factor)
+    multiply(number, factor)
         .filter(|_| factor > 1 || !number.contains('.'))
         .ok_or_else(bad)
 }
 
 /// Parses a number of CPUs. Returns thousandths of a CPU.
-pub fn cpu_milli(text: &str) -> Result<u64, BadAmount> {
+pub fn parse_cpu_milli(text: &str) -> Result<u64, BadAmount> {
     let bad = || BadAmount::Cpu(text.to_owned());
-    match split(text) {
-        (number, "") => times(number, 1000).ok_or_else(bad),
-        (number, "m") if !number.contains('.') => times(number, 1).ok_or_else(bad),
+    match split_unit(text) {
+        (number, "") => multiply(number, 1000).ok_or_else(bad),
+        (number, "m") if !number.contains('.') => multiply(number, 1).ok_or_else(bad),
         _ => Err(bad()),
     }
 }
 
 /// Parses a duration. Returns milliseconds. A number without a unit is refused, because its unit
 /// cannot be guessed.
-pub fn duration_ms(text: &str) -> Result<u64, BadAmount> {
+pub fn parse_duration_ms(text: &str) -> Result<u64, BadAmount> {
     let bad = || BadAmount::Duration(text.to_owned());
     let mut rest = text.trim();
     let mut total: u64 = 0;
@@ -71,7 +71,7 @@ pub fn duration_ms(text: &str) -> Result<u64, BadAmount> {
             "d" => 86_400_000,
             _ => return Err(bad()),
         };
-        let part = times(number, factor).ok_or_else(bad)?;
+        let part = multiply(number, factor).ok_or_else(bad)?;
         total = total.checked_add(part).ok_or_else(bad)?;
         rest = tail;
     }
@@ -83,14 +83,14 @@ pub fn duration_ms(text: &str) -> Result<u64, BadAmount> {
 }
 
 /// Parses `NAME=VALUE`. The value may be empty and may contain further equals signs.
-pub fn pair(text: &str) -> Result<(String, String), BadAmount> {
+pub fn parse_pair(text: &str) -> Result<(String, String), BadAmount> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(BadAmount::Pair(text.to_owned())),
     }
 }
 
-fn split(text: &str) -> (&str, &str) {
+fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -100,7 +100,7 @@ fn split(text: &str) -> (&str, &str) {
 
 /// Multiplies a decimal number by a factor and rounds down. Returns `None` if the text is not a
 /// number or the result is too large.
-fn times(number: &str, factor: u64) -> Option<u64> {
+fn multiply(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = match number.split_once('.') {
         Some((_, "")) => return None,
         Some((whole, fraction)) => (whole, fraction),
@@ -143,7 +143,7 @@ mod tests {
             ("7 MB", 7 << 20),
             ("1T", 1 << 40),
         ] {
-            assert_eq!(bytes(text), Ok(expected), "{text}");
+            assert_eq!(parse_bytes(text), Ok(expected), "{text}");
         }
         for bad in [
             "",
@@ -157,17 +157,17 @@ mod tests {
             "99999999999T",
             "i",
         ] {
-            assert!(bytes(bad).is_err(), "{bad}");
+            assert!(parse_bytes(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn cpus_are_thousandths() {
-        assert_eq!(cpu_milli("1.5"), Ok(1500));
-        assert_eq!(cpu_milli("2"), Ok(2000));
-        assert_eq!(cpu_milli("250m"), Ok(250));
+        assert_eq!(parse_cpu_milli("1.5"), Ok(1500));
+        assert_eq!(parse_cpu_milli("2"), Ok(2000));
+        assert_eq!(parse_cpu_milli("250m"), Ok(250));
         for bad in ["", "m", "1.5m", "two", "-1"] {
-            assert!(cpu_milli(bad).is_err(), "{bad}");
+            assert!(parse_cpu_milli(bad).is_err(), "{bad}");
         }
     }
 
@@ -180,17 +180,17 @@ mod tests {
             ("1.5s", 1_500),
             ("2d", 172_800_000),
         ] {
-            assert_eq!(duration_ms(text), Ok(expected), "{text}");
+            assert_eq!(parse_duration_ms(text), Ok(expected), "{text}");
         }
         for bad in ["", "10", "10x", "m", "-5m", "1h30"] {
-            assert!(duration_ms(bad).is_err(), "{bad}");
+            assert!(parse_duration_ms(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_pair_splits_at_the_first_equals_sign() {
-        assert_eq!(pair("A=b=c"), Ok(("A".into(), "b=c".into())));
-        assert_eq!(pair("A="), Ok(("A".into(), String::new())));
-        assert!(pair("A").is_err() && pair("=b").is_err());
+        assert_eq!(parse_pair("A=b=c"), Ok(("A".into(), "b=c".into())));
+        assert_eq!(parse_pair("A="), Ok(("A".into(), String::new())));
+        assert!(parse_pair("A").is_err() && parse_pair("=b").is_err());
     }
 }

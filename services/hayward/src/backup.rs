@@ -6,7 +6,7 @@
 pub mod database;
 pub mod history;
 pub mod manifest;
-pub mod put_back;
+pub mod restore_dump;
 pub mod tool;
 
 use std::fs;
@@ -21,27 +21,27 @@ pub const DUMP: &str = "database.dump";
 pub const KEYS: &str = "keys";
 
 /// Makes a folder that only its owner can open.
-pub fn closed_folder(dir: &Path) -> anyhow::Result<()> {
+pub fn create_private_folder(dir: &Path) -> anyhow::Result<()> {
     let mut builder = fs::DirBuilder::new();
-    let made = builder.recursive(true).mode(0o700).create(dir);
-    made.with_context(|| format!("cannot make {}", dir.display()))
+    let created = builder.recursive(true).mode(0o700).create(dir);
+    created.with_context(|| format!("cannot make {}", dir.display()))
 }
 
 /// Copies everything in `from`, with its permissions, into a new folder.
 pub fn copy_keys(from: &Path, to: &Path) -> anyhow::Result<()> {
-    closed_folder(to)?;
-    let listed = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
-    for entry in listed {
+    create_private_folder(to)?;
+    let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in entries {
         let entry = entry?;
         let (from, to) = (entry.path(), to.join(entry.file_name()));
         if entry.file_type()?.is_dir() {
             copy_keys(&from, &to)?;
             continue;
         }
-        let text = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
-        fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))?;
-        let rights = fs::metadata(&from)?.permissions().mode();
-        fs::set_permissions(&to, fs::Permissions::from_mode(rights))?;
+        let content = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
+        fs::write(&to, content).with_context(|| format!("cannot write {}", to.display()))?;
+        let mode = fs::metadata(&from)?.permissions().mode();
+        fs::set_permissions(&to, fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }

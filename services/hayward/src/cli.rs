@@ -171,13 +171,13 @@ mod tests {
 
     use super::*;
 
-    fn each(command: &clap::Command, see: &mut impl FnMut(&clap::Command)) {
+    fn visit_subcommands(command: &clap::Command, visit: &mut impl FnMut(&clap::Command)) {
         for sub in command
             .get_subcommands()
             .filter(|sub| sub.get_name() != "help")
         {
-            see(sub);
-            each(sub, see);
+            visit(sub);
+            visit_subcommands(sub, visit);
         }
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let mut subcommands = 0;
         let mut all = Cli::command();
         all.build();
-        each(&all, &mut |sub| {
+        visit_subcommands(&all, &mut |sub| {
             let name = sub.get_name().to_owned();
             let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
             assert!(!about.is_empty(), "{name} has no about line");
@@ -220,7 +220,7 @@ mod tests {
             .get_arguments()
             .map(|argument| argument.get_id().to_string())
             .collect();
-        each(&Cli::command(), &mut |sub| {
+        visit_subcommands(&Cli::command(), &mut |sub| {
             for argument in sub.get_arguments() {
                 let id = argument.get_id().to_string();
                 assert!(!shared.contains(&id), "{}: {id}", sub.get_name());
@@ -234,19 +234,19 @@ mod tests {
             "hayward", "submit", "--count", "4", "--memory", "2G", "--cpu", "1.5", "--env", "A=1",
             "--wait", "--user", "ada", "--", "echo", "--count", "{task}",
         ]);
-        let Command::Fleet(asking) = cli.unwrap().command else {
+        let Command::Fleet(command) = cli.unwrap().command else {
             panic!("a question")
         };
-        let FleetCommand::Submit(submit) = *asking else {
+        let FleetCommand::Submit(submit) = *command else {
             panic!("a submission")
         };
         assert_eq!(submit.access.user.unwrap().as_str(), "ada");
         let arguments = submit.arguments;
         assert_eq!(arguments.command, ["echo", "--count", "{task}"]);
         assert_eq!(arguments.count, Some(4));
-        let size = arguments.needs.size().unwrap();
+        let size = arguments.common.size().unwrap();
         assert_eq!((size.memory_bytes, size.cpu_milli), (2 << 30, 1500));
-        assert!(arguments.then.wait && !arguments.then.quiet);
+        assert!(arguments.after.wait && !arguments.after.quiet);
     }
 
     #[test]
@@ -265,10 +265,10 @@ mod tests {
             "worker",
             "--size",
         ]);
-        let Command::Fleet(asking) = cli.unwrap().command else {
+        let Command::Fleet(command) = cli.unwrap().command else {
             panic!("a question")
         };
-        let FleetCommand::Pool(pool) = *asking else {
+        let FleetCommand::Pool(pool) = *command else {
             panic!("a pool")
         };
         assert_eq!(pool.access.token_file, Some("mine".into()));
@@ -281,24 +281,27 @@ mod tests {
 
     #[test]
     fn a_switch_with_a_variable_takes_an_optional_value() {
-        for (words, on) in [
+        for (arguments, expected) in [
             (&["up"][..], false),
             (&["up", "--allow-insecure"], true),
             (&["up", "--allow-insecure", "false"], false),
             (&["up", "--allow-insecure", "true", "--agents", "1"], true),
             (&["up", "--allow-insecure", "--agents", "1"], true),
         ] {
-            let cli = Cli::try_parse_from(["hayward"].iter().chain(words)).unwrap();
+            let cli = Cli::try_parse_from(["hayward"].iter().chain(arguments)).unwrap();
             let Command::Up(up) = cli.command else {
                 panic!("a fleet")
             };
-            assert_eq!(up.elsewhere.allow_insecure, on, "{words:?}");
+            assert_eq!(
+                up.remote_endpoints.allow_insecure, expected,
+                "{arguments:?}"
+            );
         }
     }
 
     #[test]
     fn conflicting_flags_are_refused() {
-        for words in [
+        for arguments in [
             vec!["submit"],
             vec!["submit", "--count", "2", "--each", "f", "--", "a"],
             vec!["submit", "--file", "f", "--memory", "1G"],
@@ -309,8 +312,8 @@ mod tests {
             vec!["jobs", "--user", "a", "--operator"],
             vec!["cancel"],
         ] {
-            let read = Cli::try_parse_from(["hayward"].iter().chain(&words));
-            assert!(read.is_err(), "{words:?}");
+            let result = Cli::try_parse_from(["hayward"].iter().chain(&arguments));
+            assert!(result.is_err(), "{arguments:?}");
         }
     }
 }

@@ -97,10 +97,10 @@ pub struct Session {
 
 impl Session {
     pub fn new(out: Output, state: Option<PathBuf>, access: Access) -> Self {
-        let wanted = |name: &String| name.starts_with("HAYWARD_") || name == "USER";
+        let is_relevant = |name: &String| name.starts_with("HAYWARD_") || name == "USER";
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, value)| wanted(name) && !value.is_empty())
+            .filter(|(name, value)| is_relevant(name) && !value.is_empty())
             .collect();
         let state = state.unwrap_or_else(state::default_dir);
         Self {
@@ -126,12 +126,12 @@ impl Session {
     /// Returns a client of one service.
     pub fn client(&self, service: Service, role: Role) -> anyhow::Result<Client> {
         let url = self.url(service)?;
-        Client::from_list(&url, self.shown(role)?)
+        Client::from_list(&url, self.credentials(role)?)
     }
 
     /// Returns a client of one replica.
     pub fn client_at(&self, url: &str, role: Role) -> anyhow::Result<Client> {
-        Client::new([url], self.shown(role)?)
+        Client::new([url], self.credentials(role)?)
     }
 
     pub fn url(&self, service: Service) -> anyhow::Result<String> {
@@ -147,17 +147,17 @@ impl Session {
             );
         }
         let fleet = state::read_fleet(&self.state)?;
-        let found = fleet
+        let entry = fleet
             .addresses
-            .named()
+            .entries()
             .into_iter()
             .find(|(name, _)| *name == service.name());
-        let (_, url) = found.with_context(|| format!("the fleet has no {}", service.name()))?;
+        let (_, url) = entry.with_context(|| format!("the fleet has no {}", service.name()))?;
         Ok(url.to_owned())
     }
 
     /// Returns a token, and the certificate authority of the fleet if its keys are on this machine.
-    fn shown(&self, role: Role) -> anyhow::Result<TokenSource> {
+    fn credentials(&self, role: Role) -> anyhow::Result<TokenSource> {
         let authority = self.keys().join(CA_IN_KEYS);
         let authority = authority.exists().then_some(Authority::File(authority));
         Ok(self.token(role)?.trusting(authority))
@@ -171,11 +171,12 @@ impl Session {
             return Ok(TokenSource::fixed(token));
         }
         let operator = self.keys().join("tokens").join("operator.token");
-        let reads_all = role == Role::Reader && self.access.user.is_none() && readable(&operator);
-        if !(role == Role::Operator || self.access.operator || reads_all) {
+        let is_general_reader =
+            role == Role::Reader && self.access.user.is_none() && is_readable(&operator);
+        if !(role == Role::Operator || self.access.operator || is_general_reader) {
             return self.user_token();
         }
-        if !readable(&operator) {
+        if !is_readable(&operator) {
             bail!(
                 "this needs the operator's token, and {} cannot be read; give one with \
                  --token-file or HAYWARD_TOKEN",
@@ -186,8 +187,8 @@ impl Session {
     }
 
     fn keys(&self) -> PathBuf {
-        let given = self.environment.get("HAYWARD_KEYS");
-        given.map_or_else(|| self.state.join("keys"), PathBuf::from)
+        let keys_dir = self.environment.get("HAYWARD_KEYS");
+        keys_dir.map_or_else(|| self.state.join("keys"), PathBuf::from)
     }
 
     /// Returns the token of the user. The token is made if it is missing and the signing key is
@@ -201,10 +202,10 @@ impl Session {
         };
         let dir = self.keys();
         let file = dir.join("tokens").join(format!("user-{user}.token"));
-        if readable(&file) {
+        if is_readable(&file) {
             return Ok(TokenSource::file(file));
         }
-        if readable(&dir.join("issuer.pem")) {
+        if is_readable(&dir.join("issuer.pem")) {
             let keys = Keys::open(&dir)?;
             return prepare::user_token(&keys, user.as_str()).map(TokenSource::fixed);
         }
@@ -217,7 +218,7 @@ impl Session {
     }
 }
 
-fn readable(file: &std::path::Path) -> bool {
+fn is_readable(file: &std::path::Path) -> bool {
     std::fs::File::open(file).is_ok()
 }
 

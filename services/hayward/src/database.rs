@@ -9,21 +9,21 @@ use hayward_publication::WENT_BACK;
 use hayward_service::Keys;
 use sqlx::Connection as _;
 
-use crate::backup::history::histories;
+use crate::backup::history::read_histories;
 use crate::prepare;
 
 /// Checks that the database has not gone back in time, because no service would become leader on
 /// it. (R9)
-async fn writable(url: &str) -> anyhow::Result<()> {
+async fn check_writable(url: &str) -> anyhow::Result<()> {
     let mut connection = hayward_postgres::connect_one(url).await?;
-    let histories = histories(&mut connection).await?;
+    let histories = read_histories(&mut connection).await?;
     connection.close().await?;
-    let held = histories
+    let blocked_schema = histories
         .into_iter()
         .find_map(|(schema, it)| Some((schema, it.went_back?)));
-    if let Some((schema, why)) = held {
+    if let Some((schema, reason)) = blocked_schema {
         bail!(
-            "{WENT_BACK}, and nothing is written in {schema}: {why}; put a newer backup back \
+            "{WENT_BACK}, and nothing is written in {schema}: {reason}; put a newer backup back \
              (`hayward restore BACKUP`), or go on with what is left (`hayward restore \
              --accept-loss`)"
         );
@@ -39,18 +39,19 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database at `given`. If it is `None`, runs a private server in `home`.
-    pub async fn open(given: Option<&str>, home: &Path, keys: &Keys) -> anyhow::Result<Self> {
-        if let Some(url) = given {
-            let urls = prepare::database(keys, url, false)
+    /// Opens the database at `url`. If it is `None`, runs a private server in `dir`.
+    pub async fn open(url: Option<&str>, dir: &Path, keys: &Keys) -> anyhow::Result<Self> {
+        if let Some(url) = url {
+            let urls = prepare::set_up_database(keys, url, false)
                 .await
                 .context("cannot prepare the database that DATABASE_URL names")?;
-            writable(url).await?;
+            check_writable(url).await?;
             return Ok(Self { urls, server: None });
         }
-        let server = Embedded::start(Settings::new(home)).await?;
-        let urls = prepare::database(keys, &server.url(prepare::PRIVATE_DATABASE), true).await?;
-        writable(&server.url(prepare::PRIVATE_DATABASE)).await?;
+        let server = Embedded::start(Settings::new(dir)).await?;
+        let urls =
+            prepare::set_up_database(keys, &server.url(prepare::PRIVATE_DATABASE), true).await?;
+        check_writable(&server.url(prepare::PRIVATE_DATABASE)).await?;
         Ok(Self {
             urls,
             server: Some(server),

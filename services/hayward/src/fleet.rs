@@ -25,19 +25,19 @@ pub struct Addresses {
 impl Addresses {
     /// Returns the same addresses with `https`.
     #[must_use]
-    pub fn over_tls(&self) -> Self {
-        let secure = |url: &String| url.replacen("http:", "https:", 1);
+    pub fn with_https(&self) -> Self {
+        let with_https_scheme = |url: &String| url.replacen("http:", "https:", 1);
         Self {
-            job_converter: secure(&self.job_converter),
-            rm_scheduler: secure(&self.rm_scheduler),
-            container_manager: secure(&self.container_manager),
-            node_status: secure(&self.node_status),
-            blocklist: secure(&self.blocklist),
+            job_converter: with_https_scheme(&self.job_converter),
+            rm_scheduler: with_https_scheme(&self.rm_scheduler),
+            container_manager: with_https_scheme(&self.container_manager),
+            node_status: with_https_scheme(&self.node_status),
+            blocklist: with_https_scheme(&self.blocklist),
         }
     }
 
     /// Returns pairs of name and address, in the order of the ports.
-    pub fn named(&self) -> [(&'static str, &str); 5] {
+    pub fn entries(&self) -> [(&'static str, &str); 5] {
         [
             ("job-converter", &self.job_converter),
             ("rm-scheduler", &self.rm_scheduler),
@@ -95,7 +95,7 @@ impl Ports {
 
 /// Parameters of a fleet.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct FleetOptions {
     pub ports: Ports,
     pub keys: PathBuf,
     /// Database address by role.
@@ -105,7 +105,7 @@ pub struct Plan {
     /// Milliseconds of silence after which a node is suspect. `lost_ms` is the same for lost nodes.
     pub suspect_ms: u64,
     pub lost_ms: u64,
-    pub elsewhere: RemoteEndpoints,
+    pub remote_endpoints: RemoteEndpoints,
     /// Address of the metrics of the whole process. `None` opens no metrics endpoint.
     pub scrape_listen: Option<SocketAddr>,
     /// True switches off all rate limits.
@@ -120,14 +120,14 @@ pub struct Fleet {
 
 impl Fleet {
     /// Starts all five services in any order. Each serves what it can until the others are up.
-    pub async fn start(plan: &Plan, shutdown: &Shutdown) -> anyhow::Result<Self> {
-        let addresses = plan.ports.addresses();
+    pub async fn start(options: &FleetOptions, shutdown: &Shutdown) -> anyhow::Result<Self> {
+        let addresses = options.ports.addresses();
         let mut services = Vec::new();
-        let [jobs, rounds, containers, nodes, blocks] = plan.ports.0;
+        let [jobs, rounds, containers, nodes, blocks] = options.ports.0;
         macro_rules! start {
             ($service:ident, $port:expr, $($field:ident: $value:expr),*) => {{
                 let settings = $service::Settings {
-                    frame: plan.frame($port, $service::SCHEMA)?,
+                    frame: options.server_settings($port, $service::SCHEMA)?,
                     $($field: $value,)*
                     ..$service::Settings::default()
                 };
@@ -139,11 +139,11 @@ impl Fleet {
         }
         start!(
             hayward_node_status, nodes,
-            suspect_ms: plan.suspect_ms,
-            lost_ms: plan.lost_ms,
+            suspect_ms: options.suspect_ms,
+            lost_ms: options.lost_ms,
             // All services start and end together, so the warm-up need not cover an outage of one
             // of them.
-            warm_up_ms: Some(plan.lost_ms),
+            warm_up_ms: Some(options.lost_ms),
             rm_scheduler_url: addresses.rm_scheduler.clone()
         );
         start!(hayward_blocklist, blocks, rm_scheduler_url: addresses.rm_scheduler.clone());
@@ -174,18 +174,18 @@ impl Fleet {
     }
 }
 
-impl Plan {
-    fn frame(&self, port: u16, role: &str) -> anyhow::Result<ServerSettings> {
+impl FleetOptions {
+    fn server_settings(&self, port: u16, role: &str) -> anyhow::Result<ServerSettings> {
         let url = self.databases.get(role);
-        let usual = self.elsewhere.frame();
-        let most = |usual: u32| if self.unlimited { 0 } else { usual };
+        let defaults = self.remote_endpoints.server_settings();
+        let limit = |defaults: u32| if self.unlimited { 0 } else { defaults };
         Ok(ServerSettings {
-            requests_per_second: most(usual.requests_per_second),
-            stranger_requests_per_second: most(usual.stranger_requests_per_second),
-            tenant_requests_per_second: most(usual.tenant_requests_per_second),
-            requests_at_once: most(usual.requests_at_once),
-            streams_at_once: most(usual.streams_at_once),
-            processor_percent_each: most(usual.processor_percent_each),
+            requests_per_second: limit(defaults.requests_per_second),
+            stranger_requests_per_second: limit(defaults.stranger_requests_per_second),
+            tenant_requests_per_second: limit(defaults.tenant_requests_per_second),
+            requests_at_once: limit(defaults.requests_at_once),
+            streams_at_once: limit(defaults.streams_at_once),
+            processor_percent_each: limit(defaults.processor_percent_each),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             database_url: Some(
                 url.with_context(|| format!("no database for {role}"))?
@@ -197,7 +197,7 @@ impl Plan {
             scrape_listen: self
                 .scrape_listen
                 .filter(|_| role == hayward_rm_scheduler::SCHEMA),
-            ..usual
+            ..defaults
         })
     }
 }

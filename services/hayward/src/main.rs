@@ -22,43 +22,46 @@ use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, is_closed_pipe, note};
 
 fn main() -> ExitCode {
-    let mut words = std::env::args_os();
-    match words
+    let mut arguments = std::env::args_os();
+    match arguments
         .next()
-        .and_then(|program| run_service::called(&program))
+        .and_then(|program| run_service::program_of_link(&program))
     {
-        Some(run_service::Name::NodeAgent) => return node_agent::run(words),
+        Some(run_service::Program::NodeAgent) => return node_agent::run(arguments),
         Some(service) => {
-            let flags = words.collect();
+            let flags = arguments.collect();
             let service = run_service::run(run_service::Arguments { service, flags });
             return run(async { service.await.map(|()| ExitCode::SUCCESS) });
         }
         None => {}
     }
     // The node agent and its helpers start their own runtime, if they need one.
-    if words.next().is_some_and(|word| word == node_agent::WORD) {
-        return node_agent::run(words);
+    if arguments
+        .next()
+        .is_some_and(|argument| argument == node_agent::SUBCOMMAND)
+    {
+        return node_agent::run(arguments);
     }
     let cli = Cli::parse();
     if let Command::Healthcheck(arguments) = &cli.command {
-        return ended(healthcheck::run(arguments).map(|()| ExitCode::SUCCESS));
+        return to_exit_code(healthcheck::run(arguments).map(|()| ExitCode::SUCCESS));
     }
     run(dispatch(cli))
 }
 
-fn run(what: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
+fn run(command: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     let runtime = match hayward_service::runtime() {
         Ok(runtime) => runtime,
-        Err(error) => return ended(Err(error.into())),
+        Err(error) => return to_exit_code(Err(error.into())),
     };
     // Agents end with the thread that spawned them. The main thread lives as long as the process.
-    let result = runtime.block_on(what);
+    let result = runtime.block_on(command);
     // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();
-    ended(result)
+    to_exit_code(result)
 }
 
-fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
+fn to_exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
@@ -81,8 +84,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Backup(arguments) => backup::run(out, cli.state, arguments).await?,
         Command::Restore(arguments) => restore::run(out, cli.state, arguments).await?,
         Command::Plan(arguments) => return plan::run(&arguments),
-        Command::Fleet(asking) => {
-            return ask(*asking, |access| {
+        Command::Fleet(command) => {
+            return dispatch_fleet_command(*command, |access| {
                 Session::new(out, cli.state.clone(), access)
             })
             .await;
@@ -95,11 +98,11 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn ask(
-    asking: FleetCommand,
+async fn dispatch_fleet_command(
+    command: FleetCommand,
     session: impl Fn(Access) -> Session,
 ) -> anyhow::Result<ExitCode> {
-    match asking {
+    match command {
         FleetCommand::Submit(it) => return submit::run(session(it.access), it.arguments).await,
         FleetCommand::Watch(it) => return watch::run(session(it.access), it.arguments).await,
         FleetCommand::Move(it) => return moves::start_move(session(it.access), it.arguments).await,
@@ -114,7 +117,7 @@ async fn ask(
             return preflight::run(session(it.access), it.arguments).await;
         }
         FleetCommand::Apps(it) => apps::list(session(it.access), it.arguments).await?,
-        FleetCommand::App(it) => apps::one(session(it.access), it.arguments).await?,
+        FleetCommand::App(it) => apps::show(session(it.access), it.arguments).await?,
         FleetCommand::Jobs(it) => jobs::run(session(it.access), it.arguments).await?,
         FleetCommand::Job(it) => job::run(session(it.access), it.arguments).await?,
         FleetCommand::Logs(it) => logs::run(session(it.access), it.arguments).await?,

@@ -69,10 +69,10 @@ pub struct Output {
 impl Output {
     pub fn new(json: bool) -> Self {
         // Any value that is not empty switches colours off, see <https://no-color.org>.
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self {
             json,
-            colour: wanted && std::io::stdout().is_terminal(),
+            colour: allowed && std::io::stdout().is_terminal(),
         }
     }
 
@@ -83,34 +83,34 @@ impl Output {
         }
     }
 
-    /// Prints a response: unchanged as JSON, or formatted by `human`.
-    pub fn answer<T: DeserializeOwned>(
+    /// Prints a response: unchanged as JSON, or formatted by `render`.
+    pub fn print_response<T: DeserializeOwned>(
         &self,
-        answer: Value,
-        human: impl FnOnce(&T, &Renderer) -> String,
+        response: Value,
+        render: impl FnOnce(&T, &Renderer) -> String,
     ) -> anyhow::Result<()> {
         if self.json {
-            return self.json(&answer);
+            return self.json(&response);
         }
-        let typed = read(answer)?;
-        print(&human(&typed, &self.renderer()))
+        let value = parse_response(response)?;
+        print(&render(&value, &self.renderer()))
     }
 
-    pub fn json(&self, answer: &Value) -> anyhow::Result<()> {
-        print(&format!("{}\n", serde_json::to_string_pretty(answer)?))
+    pub fn json(&self, response: &Value) -> anyhow::Result<()> {
+        print(&format!("{}\n", serde_json::to_string_pretty(response)?))
     }
 }
 
 /// Parses a response.
-pub fn read<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
-    serde_json::from_value(answer)
+pub fn parse_response<T: DeserializeOwned>(response: Value) -> anyhow::Result<T> {
+    serde_json::from_value(response)
         .context("the answer is not what this version of the command expects")
 }
 
 /// Error that the reader of standard output has closed the pipe, as `head` does.
 #[derive(Debug, thiserror::Error)]
 #[error("the reader of the output has closed the pipe")]
-struct NoReader;
+struct ClosedPipe;
 
 /// Prints to standard output and flushes. A closed pipe is a separate kind of error that ends the
 /// program quietly, see [`is_closed_pipe`].
@@ -118,7 +118,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
-        std::io::ErrorKind::BrokenPipe => NoReader.into(),
+        std::io::ErrorKind::BrokenPipe => ClosedPipe.into(),
         _ => error.into(),
     })
 }
@@ -132,7 +132,7 @@ pub fn note(text: &str) {
 /// Returns true if the reader of standard output has closed the pipe. A broken connection to a
 /// service or a database has the same system error, but is a failure.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(<dyn std::error::Error>::is::<NoReader>)
+    error.chain().any(<dyn std::error::Error>::is::<ClosedPipe>)
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_ends_the_program_quietly() {
-        let error = anyhow::Error::new(NoReader).context("the list");
+        let error = anyhow::Error::new(ClosedPipe).context("the list");
         assert!(is_closed_pipe(&error));
     }
 }

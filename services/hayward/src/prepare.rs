@@ -69,7 +69,7 @@ const fn schema(
 }
 
 /// Makes keys, and tokens for the services, the local operator and these nodes.
-pub fn keys(dir: &Path, nodes: &[NodeName]) -> anyhow::Result<Keys> {
+pub fn create_keys(dir: &Path, nodes: &[NodeName]) -> anyhow::Result<Keys> {
     let keys = Keys::create(dir)?;
     for (service, _) in SERVICES {
         write_token(
@@ -130,7 +130,7 @@ pub fn viewer_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
 /// # Errors
 /// When the existing file does not name the groups of the user. The file stays unchanged.
 pub fn user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
-    let groups = groups_before(keys, user).with_context(|| {
+    let groups = current_groups(keys, user).with_context(|| {
         let file = keys.token_path(&user_file(user));
         let (file, dir) = (file.display(), keys.dir().display());
         format!(
@@ -141,17 +141,17 @@ pub fn user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
     user_token_in(keys, user, groups)
 }
 
-fn groups_before(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
+fn current_groups(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
     if !keys.token_path(&user_file(user)).try_exists()? {
         return Ok(Groups::NONE);
     }
     let token = keys.token(&user_file(user))?;
-    let before = keys.verifier(Arc::new(SystemClock))?.principal_of(&token)?;
+    let principal = keys.verifier(Arc::new(SystemClock))?.principal_of(&token)?;
     // A token of another user would grant that user's groups.
-    if before.name != user {
-        bail!("it is a token of {}", before.name);
+    if principal.name != user {
+        bail!("it is a token of {}", principal.name);
     }
-    Ok(before.groups.clone())
+    Ok(principal.groups.clone())
 }
 
 /// Makes the token of a user with these groups.
@@ -175,14 +175,14 @@ fn write_token_in(
     groups: Groups,
 ) -> anyhow::Result<String> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let order = TokenSpec {
+    let spec = TokenSpec {
         subject,
         scopes,
         groups,
         life_ms: max_lifetime_ms(scopes),
         clock,
     };
-    keys.write_token(name, &order)
+    keys.write_token(name, &spec)
         .with_context(|| format!("cannot write the token of {name}"))
 }
 
@@ -211,18 +211,18 @@ fn renew_where(
     needs_renewal: impl Fn(&Verifier, &str) -> Option<Arc<Principal>>,
 ) -> anyhow::Result<usize> {
     let verifier = keys.verifier(Arc::clone(clock))?;
-    let mut made = 0;
+    let mut renewed = 0;
     for name in keys.token_names()? {
-        let Ok(Some(due)) = keys
+        let Ok(Some(principal)) = keys
             .token(&name)
             .map(|token| needs_renewal(&verifier, &token))
         else {
             continue;
         };
-        renew_one(keys, clock, &name, &due)?;
-        made += 1;
+        renew_one(keys, clock, &name, &principal)?;
+        renewed += 1;
     }
-    Ok(made)
+    Ok(renewed)
 }
 
 /// Makes a new token with the subject and content of the token in this file.
@@ -233,16 +233,16 @@ pub fn renew_one(
     keys: &Keys,
     clock: &Arc<dyn Clock>,
     name: &str,
-    named: &Principal,
+    principal: &Principal,
 ) -> anyhow::Result<()> {
-    let order = TokenSpec {
-        subject: &named.name,
-        scopes: &named.scopes,
-        groups: named.groups.clone(),
-        life_ms: max_lifetime_ms(&named.scopes),
+    let spec = TokenSpec {
+        subject: &principal.name,
+        scopes: &principal.scopes,
+        groups: principal.groups.clone(),
+        life_ms: max_lifetime_ms(&principal.scopes),
         clock: Arc::clone(clock),
     };
-    let written = keys.write_token(name, &order);
+    let written = keys.write_token(name, &spec);
     written.with_context(|| format!("cannot renew the token of {name}"))?;
     Ok(())
 }
@@ -255,7 +255,7 @@ pub const RENEWAL_CHECK: std::time::Duration = std::time::Duration::from_mins(10
 
 /// Makes roles, schemas and migrations. Returns the database address by role, and writes it to
 /// `<keys>/database/<role>.url` for the owner only.
-pub async fn database(
+pub async fn set_up_database(
     keys: &Keys,
     admin_url: &str,
     trusted: bool,
@@ -270,7 +270,7 @@ pub async fn database(
         let password = if trusted {
             None
         } else {
-            Some(password(&dir, schema.name)?)
+            Some(read_or_create_password(&dir, schema.name)?)
         };
         let url = role_url(admin_url, schema.name, password.as_deref())?;
         write_secret(&dir.join(format!("{}.url", schema.name)), &url)?;
@@ -282,7 +282,7 @@ pub async fn database(
     Ok(urls)
 }
 
-fn password(dir: &Path, role: &str) -> anyhow::Result<String> {
+fn read_or_create_password(dir: &Path, role: &str) -> anyhow::Result<String> {
     let path = dir.join(format!("{role}.password"));
     if let Ok(password) = fs::read_to_string(&path) {
         return Ok(password.trim().to_owned());
@@ -312,13 +312,13 @@ mod tests {
     #[test]
     fn groups_stay_until_they_are_changed() {
         let dir = tempfile::tempdir().unwrap();
-        let keys = keys(&dir.path().join("keys"), &[]).unwrap();
+        let keys = create_keys(&dir.path().join("keys"), &[]).unwrap();
         let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
         let groups = |token: String| verifier.verify(&token).unwrap().groups.clone();
         let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
         assert!(groups(user_token(&keys, "ann").unwrap()).is_empty());
-        let renewed = user_token_in(&keys, "ann", dev.clone()).unwrap();
-        assert_eq!(groups(renewed), dev);
+        let token = user_token_in(&keys, "ann", dev.clone()).unwrap();
+        assert_eq!(groups(token), dev);
         // `hayward up` renews the token at each start, and the groups stay.
         assert_eq!(groups(user_token(&keys, "ann").unwrap()), dev);
         assert!(groups(user_token(&keys, "ben").unwrap()).is_empty());
@@ -330,59 +330,65 @@ mod tests {
     fn tokens_are_renewed_after_a_third_of_their_life_unless_they_are_revoked() {
         const HOUR_MS: u64 = 3_600_000;
         let dir = tempfile::tempdir().unwrap();
-        let made = keys(&dir.path().join("keys"), &["n1".parse().unwrap()]).unwrap();
+        let keys = create_keys(&dir.path().join("keys"), &["n1".parse().unwrap()]).unwrap();
         let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
-        let anns = user_token_in(&made, "ann", dev.clone()).unwrap();
-        user_token(&made, "ben").unwrap();
-        let verifier = made.verifier(Arc::new(SystemClock)).unwrap();
+        let token_of_ann = user_token_in(&keys, "ann", dev.clone()).unwrap();
+        user_token(&keys, "ben").unwrap();
+        let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
         fs::write(
-            made.revoked_path(),
-            verifier.token_id(&made.token("user-ben").unwrap()).unwrap(),
+            keys.revoked_path(),
+            verifier.token_id(&keys.token("user-ben").unwrap()).unwrap(),
         )
         .unwrap();
-        fs::write(made.token_path("stray"), "no token").unwrap();
-        let later = |hours: u64| -> Arc<dyn Clock> {
-            let at = SystemClock.now().plus_ms(hours * HOUR_MS);
-            Arc::new(hayward_service::ManualClock::at(at))
+        fs::write(keys.token_path("stray"), "no token").unwrap();
+        let clock_after = |hours: u64| -> Arc<dyn Clock> {
+            let now = SystemClock.now().plus_ms(hours * HOUR_MS);
+            Arc::new(hayward_service::ManualClock::at(now))
         };
-        assert_eq!(renew(&made, &later(1)).unwrap(), 0);
+        assert_eq!(renew(&keys, &clock_after(1)).unwrap(), 0);
         // The operator's token is valid for eight hours.
-        assert_eq!(renew(&made, &later(3)).unwrap(), 1);
-        assert_eq!(made.token("user-ann").unwrap(), anns);
+        assert_eq!(renew(&keys, &clock_after(3)).unwrap(), 1);
+        assert_eq!(keys.token("user-ann").unwrap(), token_of_ann);
         // Expired tokens are renewed too, because the fleet may have been off.
-        assert_eq!(renew(&made, &later(30)).unwrap(), 3);
-        let bens = made.token("user-ben").unwrap();
+        assert_eq!(renew(&keys, &clock_after(30)).unwrap(), 3);
+        let token_of_ben = keys.token("user-ben").unwrap();
         assert!(
             verifier
-                .token_id(&bens)
-                .is_some_and(|id| fs::read_to_string(made.revoked_path()).unwrap() == id)
+                .token_id(&token_of_ben)
+                .is_some_and(|id| fs::read_to_string(keys.revoked_path()).unwrap() == id)
         );
-        let at = made.verifier(later(31)).unwrap();
-        let ann = at.verify(&made.token("user-ann").unwrap()).unwrap();
+        let verifier_later = keys.verifier(clock_after(31)).unwrap();
+        let ann = verifier_later
+            .verify(&keys.token("user-ann").unwrap())
+            .unwrap();
         assert_eq!((ann.name.as_str(), &ann.groups), ("ann", &dev));
-        assert!(at.verify(&made.token("agent-n1").unwrap()).is_ok());
+        assert!(
+            verifier_later
+                .verify(&keys.token("agent-n1").unwrap())
+                .is_ok()
+        );
     }
 
     #[test]
     fn a_file_without_a_token_of_this_user_is_refused_and_unchanged() {
         let dir = tempfile::tempdir().unwrap();
-        let keys = keys(&dir.path().join("keys"), &[]).unwrap();
+        let keys = create_keys(&dir.path().join("keys"), &[]).unwrap();
         let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
-        let bens = user_token_in(&keys, "ben", dev).unwrap();
+        let token_of_ben = user_token_in(&keys, "ben", dev).unwrap();
         let file = keys.token_path("user-ann");
-        for (text, why) in [
+        for (text, expected) in [
             ("a.b.c", "not one of ours"),
             ("", "not one of ours"),
-            (bens.as_str(), "it is a token of ben"),
+            (token_of_ben.as_str(), "it is a token of ben"),
         ] {
             write_secret(&file, text).unwrap();
             let message = format!("{:#}", user_token(&keys, "ann").unwrap_err());
-            assert!(message.contains(why), "{message}");
+            assert!(message.contains(expected), "{message}");
             assert!(message.contains("--group NAME or --no-groups"), "{message}");
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
-        let anns = user_token_in(&keys, "ann", Groups::NONE).unwrap();
-        assert_ne!(anns, bens);
+        let token_of_ann = user_token_in(&keys, "ann", Groups::NONE).unwrap();
+        assert_ne!(token_of_ann, token_of_ben);
         assert!(user_token(&keys, "ann").is_ok());
     }
 }

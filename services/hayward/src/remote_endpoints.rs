@@ -31,13 +31,15 @@ pub struct RemoteEndpoints {
 
 impl RemoteEndpoints {
     fn endpoint(&self) -> Option<String> {
-        let standard = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
-        let standard = || standard().filter(|it| !it.is_empty());
+        let standard = || {
+            let value = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
+            value.filter(|it| !it.is_empty())
+        };
         self.otlp_endpoint.clone().or_else(standard)
     }
 
     /// Returns the endpoints as settings of a service.
-    pub fn frame(&self) -> ServerSettings {
+    pub fn server_settings(&self) -> ServerSettings {
         ServerSettings {
             otlp_endpoint: self.endpoint(),
             otlp_authority: self.otlp_authority.clone(),
@@ -53,7 +55,7 @@ impl RemoteEndpoints {
     pub fn check(&self, database_url: &str) -> anyhow::Result<()> {
         let settings = ServerSettings {
             database_url: Some(database_url.to_owned()),
-            ..self.frame()
+            ..self.server_settings()
         };
         settings.database_url().map(drop)
     }
@@ -63,13 +65,14 @@ impl RemoteEndpoints {
         let endpoint = self.endpoint().map(OsString::from);
         let authority = self.otlp_authority.as_ref().map(OsString::from);
         let insecure = self.allow_insecure.then(|| OsString::from("true"));
-        let named = [
+        let variables = [
             ("HAYWARD_OTLP_ENDPOINT", endpoint),
             ("HAYWARD_OTLP_AUTHORITY", authority),
             ("HAYWARD_ALLOW_INSECURE", insecure),
         ];
-        let set = named.into_iter();
-        set.filter_map(|(name, value)| Some((name, value?)))
+        let values = variables.into_iter();
+        values
+            .filter_map(|(name, value)| Some((name, value?)))
             .collect()
     }
 }

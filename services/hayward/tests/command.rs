@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output};
 
 /// Runs the program with `PATH` as its only environment variable.
-fn hayward(words: &[&str], state: &std::path::Path) -> Output {
+fn hayward(arguments: &[&str], state: &std::path::Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hayward"));
     command
-        .args(words)
+        .args(arguments)
         .env_clear()
         .env("HAYWARD_STATE", state)
         .env("USER", "ada");
@@ -24,7 +24,7 @@ fn help_names_the_commands_and_hides_those_for_machines() {
     let result = hayward(&["--help"], dir.path());
     assert!(result.status.success());
     let help = text(&result.stdout);
-    for word in [
+    for expected in [
         "up",
         "submit",
         "explain",
@@ -34,7 +34,7 @@ fn help_names_the_commands_and_hides_those_for_machines() {
         "--json",
         "--state",
     ] {
-        assert!(help.contains(word), "{word}: {help}");
+        assert!(help.contains(expected), "{expected}: {help}");
     }
     assert!(!help.contains("node-agent"), "{help}");
     let result = hayward(&["submit", "--help"], dir.path());
@@ -74,37 +74,37 @@ fn a_shell_gets_a_completion_script() {
 fn groups_need_a_user_and_a_valid_name() {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys");
-    let prepare = |words: &[&str]| {
+    let prepare = |arguments: &[&str]| {
         let all = ["prepare", "--keys", keys.to_str().unwrap()];
-        hayward(&[&all, words].concat(), dir.path())
+        hayward(&[&all, arguments].concat(), dir.path())
     };
     let good = prepare(&["--user", "ann", "--group", "dev", "--group", "ops"]);
     assert!(good.status.success(), "{}", text(&good.stderr));
     let bad = prepare(&["--user", "ann", "--group", "a b"]);
     assert!(!bad.status.success() && text(&bad.stderr).contains("group \"a b\" must have"));
-    for words in [
+    for arguments in [
         &["--group", "dev"][..],
         &["--no-groups"],
         &["--user", "ann", "--group", "dev", "--no-groups"],
     ] {
-        assert_eq!(prepare(words).status.code(), Some(2), "{words:?}");
+        assert_eq!(prepare(arguments).status.code(), Some(2), "{arguments:?}");
     }
 }
 
 #[test]
 fn invalid_arguments_end_with_status_2() {
     let dir = tempfile::tempdir().unwrap();
-    for words in [
+    for arguments in [
         &["fly"][..],
         &["submit", "--nothing"],
         &["watch"],
         &["logs", "job_1", "--tail", "x"],
     ] {
-        let result = hayward(words, dir.path());
-        assert_eq!(result.status.code(), Some(2), "{words:?}");
+        let result = hayward(arguments, dir.path());
+        assert_eq!(result.status.code(), Some(2), "{arguments:?}");
         assert!(
             result.stdout.is_empty() && text(&result.stderr).contains("error:"),
-            "{words:?}"
+            "{arguments:?}"
         );
     }
 }
@@ -112,7 +112,7 @@ fn invalid_arguments_end_with_status_2() {
 #[test]
 fn a_missing_fleet_gives_the_command_that_starts_one() {
     let dir = tempfile::tempdir().unwrap();
-    for words in [
+    for arguments in [
         &["jobs"][..],
         &["submit", "--", "true"],
         &["status"],
@@ -120,17 +120,17 @@ fn a_missing_fleet_gives_the_command_that_starts_one() {
         &["block", "node-1"],
         &["policy", "show"],
     ] {
-        let result = hayward(words, dir.path());
-        let printed = text(&result.stderr);
-        assert_eq!(result.status.code(), Some(1), "{words:?}: {printed}");
-        assert!(result.stdout.is_empty(), "{words:?}");
+        let result = hayward(arguments, dir.path());
+        let output = text(&result.stderr);
+        assert_eq!(result.status.code(), Some(1), "{arguments:?}: {output}");
+        assert!(result.stdout.is_empty(), "{arguments:?}");
         assert!(
-            printed.starts_with("hayward: no fleet found in "),
-            "{words:?}: {printed}"
+            output.starts_with("hayward: no fleet found in "),
+            "{arguments:?}: {output}"
         );
         assert!(
-            printed.contains("`hayward up`") && printed.lines().count() == 1,
-            "{words:?}: {printed}"
+            output.contains("`hayward up`") && output.lines().count() == 1,
+            "{arguments:?}: {output}"
         );
     }
 }
@@ -143,9 +143,9 @@ fn a_saved_round_is_replayed_without_a_fleet() {
         "/../rm-scheduler/tests/rounds/room-after-a-newcomer.json"
     );
     let result = hayward(&["replay", saved], dir.path());
-    let printed = text(&result.stdout);
+    let output = text(&result.stdout);
     assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
-    assert!(printed.contains("the same plan, to the byte"), "{printed}");
+    assert!(output.contains("the same plan, to the byte"), "{output}");
 
     let recorded = std::fs::read_to_string(saved).unwrap();
     let (inputs, plan) = recorded.split_once("\"plan\":").unwrap();
@@ -153,11 +153,11 @@ fn a_saved_round_is_replayed_without_a_fleet() {
     let other = dir.path().join("other.json");
     std::fs::write(&other, format!("{inputs}\"plan\":{plan}")).unwrap();
     let result = hayward(&["replay", other.to_str().unwrap()], dir.path());
-    let printed = text(&result.stdout);
+    let output = text(&result.stdout);
     assert_eq!(result.status.code(), Some(1));
     assert!(
-        printed.contains("/grants/0/node: recorded \"elsewhere-"),
-        "{printed}"
+        output.contains("/grants/0/node: recorded \"elsewhere-"),
+        "{output}"
     );
 }
 
@@ -165,9 +165,9 @@ fn a_saved_round_is_replayed_without_a_fleet() {
 fn an_unreachable_service_is_named() {
     let dir = tempfile::tempdir().unwrap();
     // The listener finds a free port and is closed, so that no service answers there.
-    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = held.local_addr().unwrap();
-    drop(held);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
     let result = Command::new(env!("CARGO_BIN_EXE_hayward"))
         .arg("jobs")
         .env_clear()
@@ -176,34 +176,34 @@ fn an_unreachable_service_is_named() {
         .env("HAYWARD_JOB_CONVERTER_URL", format!("http://{address}"))
         .output()
         .unwrap();
-    let printed = text(&result.stderr);
+    let output = text(&result.stderr);
     assert_eq!(result.status.code(), Some(1));
     assert!(
-        printed.contains("cannot reach GET") && printed.contains("hayward status"),
-        "{printed}"
+        output.contains("cannot reach GET") && output.contains("hayward status"),
+        "{output}"
     );
 }
 
 /// Answers one request with this body. Returns the first line of the request.
-fn answer_once(listener: std::net::TcpListener, body: String) -> std::thread::JoinHandle<String> {
+fn respond_once(listener: std::net::TcpListener, body: String) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("a caller");
         let mut reader = BufReader::new(&stream);
-        let mut first = String::new();
-        reader.read_line(&mut first).expect("a request");
+        let mut request_line = String::new();
+        reader.read_line(&mut request_line).expect("a request");
         let mut line = String::from("more");
         while !line.trim().is_empty() {
             line.clear();
             reader.read_line(&mut line).expect("headers");
         }
-        let head = format!(
+        let response_head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
              content-length: {}\r\n\r\n",
             body.len()
         );
-        (&stream).write_all(head.as_bytes()).expect("sent");
+        (&stream).write_all(response_head.as_bytes()).expect("sent");
         (&stream).write_all(body.as_bytes()).expect("sent");
-        first
+        request_line
     })
 }
 
@@ -217,7 +217,7 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
         "detail": "asks for 9 quanta, the largest node has 4",
         "numbers": { "order": 9 },
     });
-    let requested = answer_once(listener, verdict.to_string());
+    let requested = respond_once(listener, verdict.to_string());
     let result = Command::new(env!("CARGO_BIN_EXE_hayward"))
         .args(["explain", "wp_7.1"])
         .env_clear()
@@ -226,9 +226,9 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
         .env("HAYWARD_RM_SCHEDULER_URL", format!("http://{address}"))
         .output()
         .unwrap();
-    let printed = text(&result.stdout);
+    let output = text(&result.stdout);
     assert!(result.status.success(), "{}", text(&result.stderr));
-    assert!(printed.contains("no host large enough") && printed.contains("the largest node has 4"));
+    assert!(output.contains("no host large enough") && output.contains("the largest node has 4"));
     assert!(
         requested
             .join()
@@ -259,7 +259,7 @@ fn settings_are_checked_without_starting_anything() {
     );
     assert!(good.status.success(), "{}", text(&good.stderr));
     assert!(text(&good.stdout).contains("settings of rm-scheduler are good"));
-    for (words, name) in [
+    for (arguments, name) in [
         (
             &["config", "check", "blocklist", "--no-such-thing", "1"][..],
             "--no-such-thing",
@@ -269,11 +269,11 @@ fn settings_are_checked_without_starting_anything() {
             "--lost-ms",
         ),
     ] {
-        let bad = hayward(words, dir.path());
-        assert_eq!(bad.status.code(), Some(1), "{words:?}");
+        let bad = hayward(arguments, dir.path());
+        assert_eq!(bad.status.code(), Some(1), "{arguments:?}");
         assert!(
             text(&bad.stderr).contains(name),
-            "{words:?}: {}",
+            "{arguments:?}: {}",
             text(&bad.stderr)
         );
     }
@@ -289,16 +289,16 @@ fn a_file_with_a_wrong_field_is_refused_without_a_request() {
     let file = dir.path().join("job.yaml");
     std::fs::write(&file, "command: [echo]\ntaks: {count: 2}\n").unwrap();
     let result = hayward(&["submit", "--file", file.to_str().unwrap()], dir.path());
-    let printed = text(&result.stderr);
+    let output = text(&result.stderr);
     assert_eq!(result.status.code(), Some(1));
     assert!(
-        printed.contains("job.yaml") && printed.contains("taks"),
-        "{printed}"
+        output.contains("job.yaml") && output.contains("taks"),
+        "{output}"
     );
 }
 
 /// Writes a policy with three faults, and one without.
-fn policies(dir: &std::path::Path) -> (String, String) {
+fn write_policies(dir: &std::path::Path) -> (String, String) {
     let good = "pools: {default: {}, gpu: {parent: default, pattern: 'gpu-[0-9]+'}}\nclasses:\n  \
                 base: {abstract: true, policy: FAIR_SHARE, pool: default}\n  \
                 normal: {parent: base, default: true}\n  \
@@ -318,7 +318,7 @@ fn policies(dir: &std::path::Path) -> (String, String) {
 #[test]
 fn a_policy_is_checked_without_a_fleet() {
     let dir = tempfile::tempdir().unwrap();
-    let (good, bad) = policies(dir.path());
+    let (good, bad) = write_policies(dir.path());
     let result = hayward(&["policy", "check", &good], dir.path());
     assert!(result.status.success(), "{}", text(&result.stderr));
     assert!(text(&result.stdout).starts_with("nothing is wrong with it: 2 pool(s), 3 class(es)"));
@@ -326,18 +326,18 @@ fn a_policy_is_checked_without_a_fleet() {
 
     let result = hayward(&["policy", "check", &bad], dir.path());
     assert_eq!(result.status.code(), Some(1));
-    let printed = text(&result.stderr);
-    let lines: Vec<&str> = printed.lines().collect();
+    let output = text(&result.stderr);
+    let lines: Vec<&str> = output.lines().collect();
     assert!(
         lines[0].contains("bad.yaml: the policy has 3 fault(s)"),
-        "{printed}"
+        "{output}"
     );
     for (line, start) in [
         (1, "  /classes/fast/pol: unknown field"),
         (2, "  /classes/fast/weight: must be at least 1"),
         (3, "  /pools/gpu/parent: pools form a cycle"),
     ] {
-        assert!(lines[line].starts_with(start), "{printed}");
+        assert!(lines[line].starts_with(start), "{output}");
     }
     let result = hayward(&["--json", "policy", "check", &bad], dir.path());
     assert_eq!(result.status.code(), Some(1));
@@ -355,7 +355,7 @@ fn stanza_files_are_imported_without_a_fleet() {
     let file = |name: &str| format!("{samples}/{name}");
     let (classes, users) = (file("village.classes"), file("village.users"));
     let properties = file("village.properties");
-    let words = [
+    let arguments = [
         "policy",
         "import",
         &classes,
@@ -364,7 +364,7 @@ fn stanza_files_are_imported_without_a_fleet() {
         "--properties",
         &properties,
     ];
-    let result = hayward(&words, dir.path());
+    let result = hayward(&arguments, dir.path());
     assert!(result.status.success(), "{}", text(&result.stderr));
     assert!(text(&result.stderr).contains("village.properties:6: ducc.rm.node.stability"));
     let written = dir.path().join("village.yaml");
@@ -375,14 +375,14 @@ fn stanza_files_are_imported_without_a_fleet() {
     let broken = dir.path().join("broken.classes");
     let stanzas = std::fs::read_to_string(&classes).unwrap();
     std::fs::write(&broken, stanzas.replace("weight = 300", "weight = much")).unwrap();
-    let words = [
+    let arguments = [
         "policy",
         "import",
         broken.to_str().unwrap(),
         "--nodes-dir",
         samples,
     ];
-    let result = hayward(&words, dir.path());
+    let result = hayward(&arguments, dir.path());
     assert_eq!(result.status.code(), Some(1));
     assert!(text(&result.stderr).contains("broken.classes:22: harvest: weight is \"much\""));
 }

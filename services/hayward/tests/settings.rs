@@ -9,7 +9,9 @@ use std::process::{Command, Output};
 
 use clap::{CommandFactory as _, ValueEnum as _};
 use hayward::cli::Cli;
-use hayward::commands::fleet::run_service::{Name, all_described, described, named};
+use hayward::commands::fleet::run_service::{
+    Program, all_settings, program_name, program_settings,
+};
 use hayward_service::config::Setting;
 
 /// Suffixes of names, and the word for their unit.
@@ -28,16 +30,16 @@ fn root() -> PathBuf {
 }
 
 fn settings() -> Vec<(&'static str, Setting)> {
-    let all = Name::value_variants().iter().flat_map(|program| {
-        let settings = described(*program).expect("settings with defaults");
-        settings.into_iter().map(|it| (named(*program), it))
+    let all = Program::value_variants().iter().flat_map(|program| {
+        let settings = program_settings(*program).expect("settings with defaults");
+        settings.into_iter().map(|it| (program_name(*program), it))
     });
     all.collect()
 }
 
-fn hayward(words: &[&str], environment: &[(String, String)]) -> Output {
+fn hayward(arguments: &[&str], environment: &[(String, String)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hayward"));
-    command.args(words).env_clear();
+    command.args(arguments).env_clear();
     command.envs(environment.iter().cloned());
     command.output().expect("the program can be started")
 }
@@ -46,13 +48,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn assert_current(relative: &str, made: &str) {
+fn assert_current(relative: &str, generated: &str) {
     let path = root().join(relative);
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, made).expect("it can be written");
+        std::fs::write(&path, generated).expect("it can be written");
     }
     let committed = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(committed, made, "{relative} is old: run this with BLESS=1");
+    assert_eq!(
+        committed, generated,
+        "{relative} is old: run this with BLESS=1"
+    );
 }
 
 /// Compares the default with a number in the description, as in `Default 5,000: …`. Returns the
@@ -78,10 +83,10 @@ fn fault(setting: &Setting) -> Option<String> {
     if meaning.split(' ').count() < 4 || !meaning.ends_with('.') {
         return Some("has no sentence".to_owned());
     }
-    let silent = UNITS
+    let missing_unit = UNITS
         .iter()
         .find(|(ending, unit)| setting.name.ends_with(ending) && !meaning.contains(unit));
-    silent
+    missing_unit
         .map(|(_, unit)| format!("does not name its unit, {unit}"))
         .or_else(|| wrong_default(setting))
 }
@@ -98,13 +103,13 @@ fn every_setting_has_a_description_with_unit_and_default() {
 }
 
 /// Collects the source files of programs, without their tests.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect_sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if path.is_dir() && name != "tests" && name != "target" {
-            sources(&path, found);
+            collect_sources(&path, found);
         } else if name.ends_with(".rs") && name != "tests.rs" {
             found.push(path);
         }
@@ -114,30 +119,33 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Returns the names of variables that stand in a text between `before` and one of `after`. A name
 /// that ends in `_` is a prefix and is skipped.
 fn variables(text: &str, before: &str, after: &[char]) -> Vec<String> {
-    let named = |part: &str| {
+    let variable_name = |part: &str| {
         let end = part.find(|c: char| !c.is_ascii_uppercase() && c != '_')?;
-        let (name, rest) = part.split_at(end);
-        let whole = !name.is_empty() && !name.ends_with('_') && rest.starts_with(after);
-        whole.then(|| format!("HAYWARD_{name}"))
+        let (name, remaining) = part.split_at(end);
+        let is_complete = !name.is_empty() && !name.ends_with('_') && remaining.starts_with(after);
+        is_complete.then(|| format!("HAYWARD_{name}"))
     };
     let before = format!("{before}HAYWARD_");
-    text.split(&before).skip(1).filter_map(named).collect()
+    text.split(&before)
+        .skip(1)
+        .filter_map(variable_name)
+        .collect()
 }
 
 /// Returns variables that are no settings: those of the command line, those that programs read
 /// themselves or pass to work, and those of the compose file.
-fn others() -> BTreeSet<String> {
+fn other_variables() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut commands = vec![Cli::command()];
     while let Some(command) = commands.pop() {
-        let named = command.get_arguments().filter_map(clap::Arg::get_env);
-        let named = named.map(|name| name.to_string_lossy().into_owned());
-        found.extend(named.filter(|name| name.starts_with("HAYWARD_")));
+        let names = command.get_arguments().filter_map(clap::Arg::get_env);
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        found.extend(names.filter(|name| name.starts_with("HAYWARD_")));
         commands.extend(command.get_subcommands().cloned());
     }
     let mut files = Vec::new();
     for folder in ["services", "shared"] {
-        sources(&root().join(folder), &mut files);
+        collect_sources(&root().join(folder), &mut files);
     }
     let read = |path: &Path| std::fs::read_to_string(path).expect("a text");
     for file in files {
@@ -160,11 +168,13 @@ fn the_names_that_every_program_knows_follow_from_the_definitions() {
         let value = name.strip_suffix("_FILE");
         set.contains(name) || value.is_some_and(|it| set.contains(it))
     };
-    let others = others().into_iter().filter(|name| !is_setting(name));
-    lines.extend(others.map(|name| format!("variable {name}")));
+    let other_variables = other_variables()
+        .into_iter()
+        .filter(|name| !is_setting(name));
+    lines.extend(other_variables.map(|name| format!("variable {name}")));
     let lines: Vec<String> = lines.into_iter().collect();
-    let made = lines.join("\n") + "\n";
-    assert_current("shared/service/src/config/names.txt", &made);
+    let generated = lines.join("\n") + "\n";
+    assert_current("shared/service/src/config/names.txt", &generated);
 }
 
 const PAGE: &str = "# Settings\n\n\
@@ -179,7 +189,7 @@ const PAGE: &str = "# Settings\n\n\
 #[test]
 fn the_page_of_settings_follows_from_the_definitions() {
     let mut page = PAGE.to_owned();
-    for (setting, programs) in all_described().expect("settings") {
+    for (setting, programs) in all_settings().expect("settings") {
         let default = match setting.default.as_str() {
             "" => "empty".to_owned(),
             "none" => "none".to_owned(),
@@ -214,17 +224,18 @@ fn one_environment_serves_all_programs() {
             environment.push((own, setting.default));
         }
     }
-    for program in Name::value_variants() {
-        let words = ["config", "check", named(*program)];
-        let result = hayward(&words, &environment);
+    for program in Program::value_variants() {
+        let arguments = ["config", "check", program_name(*program)];
+        let result = hayward(&arguments, &environment);
         assert!(result.status.success(), "{}", text(&result.stderr));
         let wrong = ("HAYWARD_HEARTBAET_MS".to_owned(), "1".to_owned());
-        let result = hayward(&words, &[environment.as_slice(), &[wrong]].concat());
-        let shown = text(&result.stderr);
-        assert!(!result.status.success(), "{words:?}");
+        let result = hayward(&arguments, &[environment.as_slice(), &[wrong]].concat());
+        let output = text(&result.stderr);
+        assert!(!result.status.success(), "{arguments:?}");
         assert!(
-            shown.contains("HAYWARD_HEARTBAET_MS") && shown.contains("mean HAYWARD_HEARTBEAT_MS?"),
-            "{shown}"
+            output.contains("HAYWARD_HEARTBAET_MS")
+                && output.contains("mean HAYWARD_HEARTBEAT_MS?"),
+            "{output}"
         );
     }
 }
@@ -232,21 +243,21 @@ fn one_environment_serves_all_programs() {
 #[test]
 fn settings_are_explained_by_the_command_and_by_the_help_of_their_program() {
     let result = hayward(&["config", "explain", "HAYWARD_SUSPECT_MS"], &[]);
-    let shown = text(&result.stdout);
+    let output = text(&result.stdout);
     assert!(result.status.success(), "{}", text(&result.stderr));
     assert!(
-        shown.contains("[15000]") && shown.contains("Milliseconds of silence"),
-        "{shown}"
+        output.contains("[15000]") && output.contains("Milliseconds of silence"),
+        "{output}"
     );
     assert!(
-        shown.contains("Programs: node-status") && !shown.contains("(G5)"),
-        "{shown}"
+        output.contains("Programs: node-status") && !output.contains("(G5)"),
+        "{output}"
     );
     let help = text(&hayward(&["run", "node-status", "--help"], &[]).stdout);
     let agent = text(&hayward(&["node-agent", "agent", "--help"], &[]).stdout);
     assert!(agent.contains("Thousandths of a gpu"), "{agent}");
-    for setting in described(Name::NodeStatus).expect("settings") {
-        let first = setting.meaning.split(' ').next().expect("a word");
+    for setting in program_settings(Program::NodeStatus).expect("settings") {
+        let first_word = setting.meaning.split(' ').next().expect("a word");
         let line = format!(
             "{}  {}  [{}]",
             setting.flag(),
@@ -256,14 +267,16 @@ fn settings_are_explained_by_the_command_and_by_the_help_of_their_program() {
         let (_, after) = help
             .split_once(&line)
             .unwrap_or_else(|| panic!("{line}: {help}"));
-        assert!(after.trim_start().starts_with(first), "{line}: {help}");
+        assert!(after.trim_start().starts_with(first_word), "{line}: {help}");
     }
     let result = hayward(
         &["config", "explain", "--json", "--program", "blocklist"],
         &[],
     );
     let all: serde_json::Value = serde_json::from_slice(&result.stdout).expect("JSON");
-    let count = described(Name::Blocklist).expect("settings").len();
+    let count = program_settings(Program::Blocklist)
+        .expect("settings")
+        .len();
     assert_eq!(all["settings"].as_array().map(Vec::len), Some(count));
     let result = hayward(&["config", "explain", "no_such"], &[]);
     assert!(!result.status.success() && text(&result.stderr).contains("no_such"));

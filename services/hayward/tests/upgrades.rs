@@ -52,13 +52,13 @@ fn crate_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-async fn as_role(database: &hayward_testkit::TestDatabase, role: &str) -> PgConnection {
+async fn connect_as_role(database: &hayward_testkit::TestDatabase, role: &str) -> PgConnection {
     let url = database.url(role);
     PgConnection::connect(&url).await.expect("a connection")
 }
 
 /// Checks whether the server can plan the query with the permissions and tables of this role.
-async fn is_understood(connection: &mut PgConnection, query: &str) -> Result<(), String> {
+async fn check_plannable(connection: &mut PgConnection, query: &str) -> Result<(), String> {
     let prepare = format!("prepare it as {query}");
     let prepared = connection.execute(AssertSqlSafe(prepare)).await;
     let dropped = connection.execute("deallocate all").await;
@@ -73,37 +73,37 @@ async fn queries_of_the_previous_version_run_on_the_current_tables() {
     let database = database(&schemas).await;
     let mut roles = BTreeMap::new();
     for schema in schemas {
-        roles.insert(schema.name, as_role(&database, schema.name).await);
+        roles.insert(schema.name, connect_as_role(&database, schema.name).await);
     }
     if let Ok(from) = std::env::var("BLESS") {
-        record(Path::new(&from), &mut roles).await;
+        record_queries(Path::new(&from), &mut roles).await;
     }
     let text = std::fs::read_to_string(crate_file(QUERIES)).expect("the queries of before");
     let queries: Vec<Query> = serde_json::from_str(&text).expect("a list");
     assert!(queries.len() > 100, "{} are not all", queries.len());
-    let mut lost = Vec::new();
+    let mut failures = Vec::new();
     for Query { schemas, query } in &queries {
         for schema in schemas {
             let connection = roles.get_mut(schema.as_str()).expect("a schema of ours");
-            if let Err(error) = is_understood(connection, query).await {
-                lost.push(format!("{schema}: {error}: {query}"));
+            if let Err(error) = check_plannable(connection, query).await {
+                failures.push(format!("{schema}: {error}: {query}"));
             }
         }
     }
-    assert!(lost.is_empty(), "{}", lost.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// Records each query of an sqlx folder, with the schemas in which it can be planned.
-async fn record(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
-    let listed = std::fs::read_dir(crate_file("../..").join(from)).expect("a folder of queries");
+async fn record_queries(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
+    let entries = std::fs::read_dir(crate_file("../..").join(from)).expect("a folder of queries");
     let mut all = BTreeMap::new();
-    for file in listed.flatten() {
+    for file in entries.flatten() {
         let text = std::fs::read_to_string(file.path()).expect("a file");
-        let read: serde_json::Value = serde_json::from_str(&text).expect("of sqlx");
-        let query = read["query"].as_str().expect("a query").to_owned();
+        let document: serde_json::Value = serde_json::from_str(&text).expect("of sqlx");
+        let query = document["query"].as_str().expect("a query").to_owned();
         let mut schemas = BTreeSet::new();
         for (schema, connection) in &mut *roles {
-            if is_understood(connection, &query).await.is_ok() {
+            if check_plannable(connection, &query).await.is_ok() {
                 schemas.insert((*schema).to_owned());
             }
         }
@@ -121,7 +121,7 @@ async fn record(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
 }
 
 /// Returns all migrations but the last.
-fn before(migrator: &Migrator) -> Migrator {
+fn without_last_migration(migrator: &Migrator) -> Migrator {
     let mut all: Vec<_> = migrator.iter().cloned().collect();
     all.sort();
     all.pop();
@@ -157,25 +157,25 @@ const ROWS: [(&str, &str, &str); 9] = [
          values ('n1', 'default', '{}', 'b', 'a', false, 'healthy', '', true, '', 1)",
         "select health = 'healthy' and rivals = '{}' from node",
     ),
-    ("job_converter", WRITER, WRITTEN),
-    ("rm_scheduler", WRITER, WRITTEN),
-    ("container_manager", WRITER, WRITTEN),
-    ("node_status", WRITER, WRITTEN),
-    ("blocklist", WRITER, WRITTEN),
+    ("job_converter", WRITER_UPDATE, WRITER_CHECK),
+    ("rm_scheduler", WRITER_UPDATE, WRITER_CHECK),
+    ("container_manager", WRITER_UPDATE, WRITER_CHECK),
+    ("node_status", WRITER_UPDATE, WRITER_CHECK),
+    ("blocklist", WRITER_UPDATE, WRITER_CHECK),
 ];
-const WRITER: &str = "update writer set revision = 7, epoch = 3, holder = 'before'";
-const WRITTEN: &str = "select revision = 7 and epoch = 3 and went_back is null from writer";
+const WRITER_UPDATE: &str = "update writer set revision = 7, epoch = 3, holder = 'before'";
+const WRITER_CHECK: &str = "select revision = 7 and epoch = 3 and went_back is null from writer";
 
 // Rows are written before the last migration and read after it. (A17)
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
     let server = TestServer::start().await;
-    let shared = before(PUBLICATION.migrator);
+    let shared = without_last_migration(PUBLICATION.migrator);
     let shared = [Shared {
         name: PUBLICATION.name,
         migrator: &shared,
     }];
-    let own = SERVICES.map(|(_, schema)| before(schema.migrator));
+    let own = SERVICES.map(|(_, schema)| without_last_migration(schema.migrator));
     let old: Vec<Schema<'_>> = SERVICES
         .iter()
         .zip(&own)
@@ -187,9 +187,9 @@ async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
         .collect();
     let database = server.database(&old).await;
     for (schema, insert, _) in ROWS {
-        let mut connection = as_role(&database, schema).await;
-        let done = connection.execute(insert).await;
-        assert_eq!(done.expect(schema).rows_affected(), 1);
+        let mut connection = connect_as_role(&database, schema).await;
+        let result = connection.execute(insert).await;
+        assert_eq!(result.expect(schema).rows_affected(), 1);
     }
     let (admin, new) = (database.url("postgres"), SERVICES.map(|(_, it)| it));
     // An upgrade, its repetition and a downgrade run no migration twice and undo none.
@@ -197,7 +197,7 @@ async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
         let prepared = prepare(&admin, schemas, &BTreeMap::new()).await;
         prepared.expect("it may be prepared by either version");
         for (schema, _, reads) in ROWS {
-            let mut connection = as_role(&database, schema).await;
+            let mut connection = connect_as_role(&database, schema).await;
             let has_rows: bool = sqlx::query_scalar(reads)
                 .fetch_one(&mut connection)
                 .await

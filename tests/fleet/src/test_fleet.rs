@@ -153,7 +153,7 @@ impl TestFleet {
         // Work runs under another account, which must be able to reach its marks.
         let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(dir.path(), passable).expect("open to pass");
-        let keys = prepare::keys(&dir.path().join("keys"), &[]).expect("keys");
+        let keys = prepare::create_keys(&dir.path().join("keys"), &[]).expect("keys");
         for user in ["ada", "ben"] {
             prepare::user_token(&keys, user).expect("a token");
         }
@@ -165,8 +165,8 @@ impl TestFleet {
             .collect();
         let mut addresses = Ports::free().expect("free ports").addresses();
         if door == Door::Locked {
-            prepare::authority::certificates(&keys, &[]).expect("certificates");
-            addresses = addresses.over_tls();
+            prepare::authority::renew_certificates(&keys, &[]).expect("certificates");
+            addresses = addresses.with_https();
         }
         Self {
             server,
@@ -207,7 +207,7 @@ impl TestFleet {
     }
 
     pub fn url(&self, service: &str) -> &str {
-        let named = self.addresses.named();
+        let named = self.addresses.entries();
         let found = named.iter().find(|(name, _)| *name == service);
         let (_, url) = found.unwrap_or_else(|| panic!("no service {service}"));
         url

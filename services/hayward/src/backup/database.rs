@@ -51,19 +51,19 @@ impl AdminAccess {
         self.keys.clone().unwrap_or_else(|| state.join("keys"))
     }
 
-    /// Returns the address that the user has given. Returns `None` if there is none.
+    /// Returns the address from a flag or variable. Returns `None` if neither is set.
     ///
     /// # Errors
     /// When the file with the address cannot be read.
-    pub fn given(&self) -> anyhow::Result<Option<String>> {
+    pub fn explicit_url(&self) -> anyhow::Result<Option<String>> {
         if let Some(file) = &self.admin_url_file {
             let text = fs::read_to_string(file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
             return Ok(Some(text.trim().to_owned()));
         }
         let variable = || std::env::var("DATABASE_URL").ok();
-        let given = self.admin_url.clone().or_else(variable);
-        Ok(given.filter(|url| !url.is_empty()))
+        let explicit_url = self.admin_url.clone().or_else(variable);
+        Ok(explicit_url.filter(|url| !url.is_empty()))
     }
 
     /// Finds the database like [`find`](Self::find). Fails if there is none.
@@ -81,9 +81,9 @@ impl AdminAccess {
     /// Finds the database. Starts the private server unless it already runs. Returns `None` if the
     /// state directory has no private server yet.
     pub async fn find(&self, state: &Path) -> anyhow::Result<Option<Admin>> {
-        if let Some(url) = self.given()? {
-            if let Some(why) = unencrypted_database_warning(&url) {
-                note(&format!("anybody on the way can read this: {why}"));
+        if let Some(url) = self.explicit_url()? {
+            if let Some(warning) = unencrypted_database_warning(&url) {
+                note(&format!("anybody on the way can read this: {warning}"));
             }
             return Ok(Some(Admin {
                 url,
@@ -94,12 +94,12 @@ impl AdminAccess {
         if !Settings::new(state.join("pg")).is_there() {
             return Ok(None);
         }
-        private(state).await.map(Some)
+        start_private(state).await.map(Some)
     }
 }
 
 /// Starts the private server of this state directory. Creates the server if it is missing.
-pub async fn private(state: &Path) -> anyhow::Result<Admin> {
+pub async fn start_private(state: &Path) -> anyhow::Result<Admin> {
     let server = Embedded::start(Settings::new(state.join("pg"))).await?;
     Ok(Admin {
         url: server.url(PRIVATE_DATABASE),
@@ -110,14 +110,14 @@ pub async fn private(state: &Path) -> anyhow::Result<Admin> {
 
 impl Admin {
     pub async fn connect(&self) -> anyhow::Result<PgConnection> {
-        let connected = hayward_postgres::connect_one(&self.url).await;
-        connected.context("cannot reach the database as its administrator")
+        let connection = hayward_postgres::connect_one(&self.url).await;
+        connection.context("cannot reach the database as its administrator")
     }
 
     /// Connects to the database. Returns `None` if the server has no such database.
     pub async fn connect_if_there(&self) -> anyhow::Result<Option<PgConnection>> {
-        let connected = hayward_postgres::connect_if_there(&self.url).await;
-        connected.context("cannot reach the database as its administrator")
+        let connection = hayward_postgres::connect_if_there(&self.url).await;
+        connection.context("cannot reach the database as its administrator")
     }
 
     /// Stops the private server if this process started it.
@@ -129,14 +129,14 @@ impl Admin {
 }
 
 /// Returns the major version of the server.
-pub async fn version(connection: &mut PgConnection) -> anyhow::Result<u32> {
+pub async fn server_version(connection: &mut PgConnection) -> anyhow::Result<u32> {
     let number = "select current_setting('server_version_num')::int4";
     let number: i32 = sqlx::query_scalar(number).fetch_one(connection).await?;
     Ok(u32::try_from(number).unwrap_or(0) / 10_000)
 }
 
 /// Returns the names of the settings that the server knows.
-pub async fn settings(connection: &mut PgConnection) -> anyhow::Result<BTreeSet<String>> {
+pub async fn setting_names(connection: &mut PgConnection) -> anyhow::Result<BTreeSet<String>> {
     let names: Vec<String> = sqlx::query_scalar("select name from pg_settings")
         .fetch_all(connection)
         .await?;

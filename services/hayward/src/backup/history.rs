@@ -11,7 +11,7 @@ use crate::prepare::SERVICES;
 
 /// Step between the epochs of two histories. It is larger than any number of terms that a restore
 /// can lose.
-const LEAP: i64 = 1_000;
+const STEP: i64 = 1_000;
 
 /// The history of one service, from its row in the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,36 +65,38 @@ impl Writers {
 }
 
 /// Reads the history of a schema. Returns `None` if the schema is missing or not migrated.
-async fn row(
+async fn read_writer_row(
     connection: &mut PgConnection,
     schema: &str,
 ) -> Result<Option<sqlx::postgres::PgRow>, sqlx::Error> {
-    let there = "select to_regclass($1) is not null";
+    let exists = "select to_regclass($1) is not null";
     let table = format!("{schema}.writer");
-    let there: bool = sqlx::query_scalar(there)
+    let exists: bool = sqlx::query_scalar(exists)
         .bind(&table)
         .fetch_one(&mut *connection)
         .await?;
-    if !there {
+    if !exists {
         return Ok(None);
     }
     // A database of an older version lacks the column `went_back`.
-    let row = format!(
+    let query = format!(
         "select lineage::text as lineage, revision, epoch, holder,
                 expires_at > clock_timestamp() as fresh, to_jsonb(w) ->> 'went_back' as went_back
            from {table} w"
     );
-    let row = sqlx::query(AssertSqlSafe(row)).fetch_one(connection).await;
+    let row = sqlx::query(AssertSqlSafe(query))
+        .fetch_one(connection)
+        .await;
     row.map(Some)
 }
 
 /// Reads all histories in the database, by schema.
-pub async fn histories(
+pub async fn read_histories(
     connection: &mut PgConnection,
 ) -> Result<BTreeMap<String, History>, sqlx::Error> {
     let mut all = BTreeMap::new();
     for (_, schema) in SERVICES {
-        let Some(row) = row(connection, schema.name).await? else {
+        let Some(row) = read_writer_row(connection, schema.name).await? else {
             continue;
         };
         let history = History {
@@ -108,10 +110,10 @@ pub async fn histories(
     Ok(all)
 }
 
-pub async fn writers(connection: &mut PgConnection) -> Result<Writers, sqlx::Error> {
+pub async fn read_writers(connection: &mut PgConnection) -> Result<Writers, sqlx::Error> {
     let mut writers = Writers::default();
     for (_, schema) in SERVICES {
-        if let Some(row) = row(connection, schema.name).await?
+        if let Some(row) = read_writer_row(connection, schema.name).await?
             && row.try_get("fresh")?
         {
             let holder = row.try_get("holder")?;
@@ -119,20 +121,20 @@ pub async fn writers(connection: &mut PgConnection) -> Result<Writers, sqlx::Err
         }
     }
     let roles: Vec<&str> = SERVICES.iter().map(|(_, schema)| schema.name).collect();
-    let connected = "select count(*) from pg_stat_activity
+    let query = "select count(*) from pg_stat_activity
                       where datname = current_database() and usename::text = any($1)";
-    let connected = sqlx::query_scalar(connected).bind(roles);
-    writers.connections = connected.fetch_one(connection).await?;
+    let query = sqlx::query_scalar(query).bind(roles);
+    writers.connections = query.fetch_one(connection).await?;
     Ok(writers)
 }
 
 /// Returns the statements that begin a new history of this schema, with an epoch above all previous
 /// ones.
-pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 3] {
+pub fn new_history_statements(schema: &str, highest_epoch: i64) -> [String; 3] {
     [
         format!(
             "update {schema}.writer
-                set lineage = gen_random_uuid(), epoch = greatest(epoch, {highest_epoch}) + {LEAP},
+                set lineage = gen_random_uuid(), epoch = greatest(epoch, {highest_epoch}) + {STEP},
                     holder = '', expires_at = '-infinity'"
         ),
         // Cursors of neighbours belong to the previous histories.
@@ -146,6 +148,6 @@ pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 3] {
 
 /// Returns the statement that lets a service write again after its database went back in time. The
 /// schema must be migrated.
-pub fn forgive(schema: &str) -> String {
+pub fn allow_writes_statement(schema: &str) -> String {
     format!("update {schema}.writer set went_back = null")
 }

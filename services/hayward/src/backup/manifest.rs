@@ -14,13 +14,14 @@ use sha2::{Digest as _, Sha256};
 use super::history::History;
 use super::{DUMP, KEYS};
 
-const FILE: &str = "manifest.json";
+const FILE_NAME: &str = "manifest.json";
 /// Format version of the manifest that this program writes and reads.
-const FORM: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    pub form: u32,
+    #[serde(rename = "form")]
+    pub format_version: u32,
     pub made_at: Timestamp,
     /// Version of the program that made the backup.
     pub hayward: String,
@@ -44,7 +45,7 @@ impl Manifest {
     ) -> anyhow::Result<Self> {
         let (bytes, sha256) = digest(dump)?;
         Ok(Self {
-            form: FORM,
+            format_version: FORMAT_VERSION,
             made_at,
             hayward: env!("CARGO_PKG_VERSION").to_owned(),
             postgres,
@@ -56,18 +57,18 @@ impl Manifest {
     }
 
     pub fn write(&self, dir: &Path) -> anyhow::Result<()> {
-        let path = dir.join(FILE);
+        let path = dir.join(FILE_NAME);
         let text = serde_json::to_string_pretty(self)?;
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
-        let path = dir.join(FILE);
+        let path = dir.join(FILE_NAME);
         let text = fs::read_to_string(&path)
             .with_context(|| format!("{} is no backup: cannot read its page", dir.display()))?;
         let manifest: Self = serde_json::from_str(&text)
             .with_context(|| format!("{} is damaged", path.display()))?;
-        if manifest.form != FORM {
+        if manifest.format_version != FORMAT_VERSION {
             bail!(
                 "{} is of a form that hayward {} does not know; it was made by {}",
                 dir.display(),
@@ -81,14 +82,14 @@ impl Manifest {
 
 /// Source of a restore: a backup, or a plain dump.
 #[derive(Debug, Clone)]
-pub struct Saved {
+pub struct RestoreSource {
     pub dump: PathBuf,
     pub keys: Option<PathBuf>,
     /// Manifest of the backup. `None` for a plain dump.
     pub manifest: Option<Manifest>,
 }
 
-impl Saved {
+impl RestoreSource {
     /// Opens a backup and checks the digest of its dump.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         if path.is_file() {
@@ -118,9 +119,9 @@ impl Saved {
 }
 
 /// Returns the newest readable backup in a folder. Returns `None` if there is none.
-pub fn newest(dir: &Path) -> Option<(PathBuf, Manifest)> {
-    let listed = fs::read_dir(dir).ok()?.flatten();
-    let backups = listed.filter_map(|entry| {
+pub fn find_newest(dir: &Path) -> Option<(PathBuf, Manifest)> {
+    let entries = fs::read_dir(dir).ok()?.flatten();
+    let backups = entries.filter_map(|entry| {
         let path = entry.path();
         let manifest = Manifest::read(&path).ok()?;
         Some((path, manifest))
@@ -130,31 +131,31 @@ pub fn newest(dir: &Path) -> Option<(PathBuf, Manifest)> {
 
 fn digest(file: &Path) -> anyhow::Result<(u64, String)> {
     let failed = || format!("cannot read {}", file.display());
-    let mut opened = fs::File::open(file).with_context(failed)?;
-    let (mut sum, mut bytes) = (Sha256::new(), 0_u64);
-    let mut piece = vec![0; 1 << 16];
+    let mut reader = fs::File::open(file).with_context(failed)?;
+    let (mut hasher, mut bytes) = (Sha256::new(), 0_u64);
+    let mut buffer = vec![0; 1 << 16];
     loop {
-        let read = opened.read(&mut piece).with_context(failed)?;
-        if read == 0 {
+        let length = reader.read(&mut buffer).with_context(failed)?;
+        if length == 0 {
             break;
         }
-        sum.update(&piece[..read]);
-        bytes += read as u64;
+        hasher.update(&buffer[..length]);
+        bytes += length as u64;
     }
-    let sum = sum.finalize();
-    let mut text = String::new();
-    for byte in &sum {
+    let hasher = hasher.finalize();
+    let mut hex = String::new();
+    for byte in &hasher {
         // Writing to a string never fails.
-        let _ = write!(text, "{byte:02x}");
+        let _ = write!(hex, "{byte:02x}");
     }
-    Ok((bytes, text))
+    Ok((bytes, hex))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn backup(dir: &Path, at: i64) -> PathBuf {
+    fn create_backup(dir: &Path, at: i64) -> PathBuf {
         let dir = dir.join(at.to_string());
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join(DUMP), "rows").unwrap();
@@ -167,28 +168,33 @@ mod tests {
     #[test]
     fn a_dump_with_another_digest_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let one = backup(dir.path(), 1);
-        assert!(Saved::open(&one).unwrap().manifest.is_some());
-        for other in ["row", "sowr"] {
-            fs::write(one.join(DUMP), other).unwrap();
-            let message = Saved::open(&one).unwrap_err().to_string();
+        let path = create_backup(dir.path(), 1);
+        assert!(RestoreSource::open(&path).unwrap().manifest.is_some());
+        for content in ["row", "sowr"] {
+            fs::write(path.join(DUMP), content).unwrap();
+            let message = RestoreSource::open(&path).unwrap_err().to_string();
             assert!(
                 message.contains("not the file that was written"),
                 "{message}"
             );
         }
-        assert!(Saved::open(dir.path()).is_err());
+        assert!(RestoreSource::open(dir.path()).is_err());
         // A plain dump has no manifest.
-        assert!(Saved::open(&one.join(DUMP)).unwrap().manifest.is_none());
+        assert!(
+            RestoreSource::open(&path.join(DUMP))
+                .unwrap()
+                .manifest
+                .is_none()
+        );
     }
 
     #[test]
     fn the_newest_of_several_backups_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(newest(dir.path()).is_none());
-        backup(dir.path(), 5);
-        let last = backup(dir.path(), 7);
+        assert!(find_newest(dir.path()).is_none());
+        create_backup(dir.path(), 5);
+        let newest_path = create_backup(dir.path(), 7);
         fs::create_dir(dir.path().join("9.partial")).unwrap();
-        assert_eq!(newest(dir.path()).unwrap().0, last);
+        assert_eq!(find_newest(dir.path()).unwrap().0, newest_path);
     }
 }

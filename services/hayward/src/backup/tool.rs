@@ -29,7 +29,7 @@ impl Tool {
         let output = command.output().await;
         let output = output.with_context(|| format!("cannot run {}", path.display()))?;
         let output = String::from_utf8_lossy(&output.stdout).into_owned();
-        let version = major(&output);
+        let version = parse_major_version(&output);
         let version = version
             .with_context(|| format!("{} does not say its version: {output}", path.display()))?;
         Ok(Self {
@@ -43,7 +43,7 @@ impl Tool {
     ///
     /// # Errors
     /// When the program is older than the server: it would refuse, or leave out unknown objects.
-    pub fn fits(&self, server: u32) -> anyhow::Result<()> {
+    pub fn check_version(&self, server: u32) -> anyhow::Result<()> {
         if self.version < server {
             bail!(
                 "{} is of version {}, and the server of version {server}: install the client \
@@ -63,8 +63,8 @@ impl Tool {
 
     /// Returns a command line with the database address. The password is in an environment
     /// variable.
-    pub fn on(&self, url: &str) -> Command {
-        let (url, password) = parted(url);
+    pub fn command_for(&self, url: &str) -> Command {
+        let (url, password) = split_password(url);
         let mut command = self.command();
         command.arg(format!("--dbname={url}"));
         if let Some(password) = password {
@@ -92,7 +92,7 @@ pub fn first_lines(stderr: &[u8]) -> String {
 }
 
 /// Parses the major version in a line such as `pg_dump (PostgreSQL) 15.8 (Debian …)`.
-fn major(output: &str) -> Option<u32> {
+fn parse_major_version(output: &str) -> Option<u32> {
     let (_, version) = output.split_once("(PostgreSQL) ")?;
     let digits = version.split(|it: char| !it.is_ascii_digit()).next()?;
     digits.parse().ok()
@@ -100,18 +100,18 @@ fn major(output: &str) -> Option<u32> {
 
 /// Separates the password from the address, because other users can see command lines. Returns the
 /// address without the password, and the password.
-fn parted(url: &str) -> (String, Option<String>) {
-    let whole = || (url.to_owned(), None);
+fn split_password(url: &str) -> (String, Option<String>) {
+    let unchanged = || (url.to_owned(), None);
     let Some((scheme, rest)) = url.split_once("://") else {
-        return whole();
+        return unchanged();
     };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
     let Some((login, host)) = authority.rsplit_once('@') else {
-        return whole();
+        return unchanged();
     };
     let Some((user, password)) = login.split_once(':') else {
-        return whole();
+        return unchanged();
     };
     let password = percent_decode_str(password).decode_utf8_lossy();
     (
@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn a_password_is_never_on_a_command_line() {
-        let (url, password) = parted("postgres://ada:p%40s%3As@db:5432/hayward?sslmode=require");
+        let (url, password) =
+            split_password("postgres://ada:p%40s%3As@db:5432/hayward?sslmode=require");
         assert_eq!(url, "postgres://ada@db:5432/hayward?sslmode=require");
         assert_eq!(password.as_deref(), Some("p@s:s"));
         for url in [
@@ -134,22 +135,25 @@ mod tests {
             "postgres://localhost/hayward",
             "hayward",
         ] {
-            assert_eq!(parted(url), (url.to_owned(), None));
+            assert_eq!(split_password(url), (url.to_owned(), None));
         }
     }
 
     #[test]
     fn an_older_program_is_refused_by_its_version() {
-        assert_eq!(major("pg_dump (PostgreSQL) 15.8 (Debian 15.8-0)"), Some(15));
-        assert_eq!(major("psql (PostgreSQL) 17beta1"), Some(17));
-        assert_eq!(major("nothing"), None);
+        assert_eq!(
+            parse_major_version("pg_dump (PostgreSQL) 15.8 (Debian 15.8-0)"),
+            Some(15)
+        );
+        assert_eq!(parse_major_version("psql (PostgreSQL) 17beta1"), Some(17));
+        assert_eq!(parse_major_version("nothing"), None);
         let tool = |version| Tool {
             name: "pg_dump",
             path: "/x/pg_dump".into(),
             version,
         };
-        assert!(tool(15).fits(15).is_ok() && tool(17).fits(15).is_ok());
-        let refusal = tool(14).fits(15).unwrap_err().to_string();
+        assert!(tool(15).check_version(15).is_ok() && tool(17).check_version(15).is_ok());
+        let refusal = tool(14).check_version(15).unwrap_err().to_string();
         assert!(
             refusal.contains("version 14") && refusal.contains("HAYWARD_PG_BIN"),
             "{refusal}"

@@ -21,12 +21,12 @@ use hayward_service::Client;
 use hayward_vocabulary::{WhenUnreachable, WorkId, WorkKind};
 use serde_json::Value;
 
-use crate::connection::pages::{self, WORK, keep_newest, route_of};
+use crate::connection::pages::{self, WORK_PAGES, keep_newest, route_of_work};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{count, duration, exit, size, word};
-use crate::output::{Cell, Facts, Renderer, Table, Tone, note, read, toned};
+use crate::output::format::{count, duration, enum_text, exit, size};
+use crate::output::{Cell, Facts, Renderer, Table, Tone, note, parse_response, toned};
 
-/// A piece of work that is meant.
+/// Selects one piece of work.
 #[derive(Debug, Clone, clap::Args)]
 pub struct IdArg {
     /// Its id, as `submit` printed it.
@@ -34,21 +34,21 @@ pub struct IdArg {
     pub id: WorkId,
 }
 
-/// IdArg of a list.
+/// Selects the work of a list.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Listing {
     /// Work of all users. Needs the operator's token.
     #[arg(long)]
     pub all: bool,
     /// Only in this state: waiting, running, stopping, completed, failed, cancelled or refused.
-    #[arg(long = "in", value_name = "STATE", value_parser = state)]
+    #[arg(long = "in", value_name = "STATE", value_parser = parse_state)]
     pub in_state: Option<WorkState>,
     /// The newest so many.
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     pub limit: usize,
 }
 
-fn state(text: &str) -> Result<WorkState, String> {
+fn parse_state(text: &str) -> Result<WorkState, String> {
     match serde_json::from_value(Value::String(text.to_lowercase())) {
         Ok(WorkState::Unknown) | Err(_) => Err(
             "a state is waiting, running, stopping, completed, failed, cancelled or refused"
@@ -58,8 +58,8 @@ fn state(text: &str) -> Result<WorkState, String> {
     }
 }
 
-/// Prints the list of a route such as `GET /v1/jobs` as a table.
-pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Result<()> {
+/// Prints the list of a route such as `jobs` as a table.
+pub async fn print_list(session: Session, route: &str, listing: &Listing) -> anyhow::Result<()> {
     let session = if listing.all {
         session.as_operator()
     } else {
@@ -68,13 +68,13 @@ pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Re
     let client = session.client(Service::JobConverter, Role::User)?;
     let filter = listing
         .in_state
-        .map(|state| format!("?state={}", word(&state)));
-    let path = format!("/v1/{what}{}", filter.unwrap_or_default());
-    let mut answer = pages::all(&client, &path, WORK).await?;
-    let left_out = keep_newest(&mut answer, WORK, listing.limit);
-    session.out.answer(
-        answer,
-        |list: &hayward_job_converter_api::WorkList, renderer| table(&list.items, what, renderer),
+        .map(|state| format!("?state={}", enum_text(&state)));
+    let path = format!("/v1/{route}{}", filter.unwrap_or_default());
+    let mut response = pages::read_all(&client, &path, WORK_PAGES).await?;
+    let left_out = keep_newest(&mut response, WORK_PAGES, listing.limit);
+    session.out.print_response(
+        response,
+        |list: &hayward_job_converter_api::WorkList, renderer| table(&list.items, route, renderer),
     )?;
     if left_out > 0 && !session.out.json {
         note(&format!(
@@ -86,14 +86,14 @@ pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Re
 }
 
 /// Returns the class of the work, or its queue if the pool has queues.
-fn served_in(view: &WorkView) -> &str {
-    let named = view.class.as_deref().or(view.queue.as_deref());
-    named.unwrap_or("-")
+fn class_or_queue(view: &WorkView) -> &str {
+    let name = view.class.as_deref().or(view.queue.as_deref());
+    name.unwrap_or("-")
 }
 
-pub fn table(items: &[WorkView], what: &str, renderer: &Renderer) -> String {
+pub fn table(items: &[WorkView], route: &str, renderer: &Renderer) -> String {
     if items.is_empty() {
-        return format!("no {what}\n");
+        return format!("no {route}\n");
     }
     let mut table = Table::new([
         "id", "name", "user", "class", "state", "tasks", "on", "age", "why",
@@ -101,15 +101,15 @@ pub fn table(items: &[WorkView], what: &str, renderer: &Renderer) -> String {
     for view in items {
         table.row([
             (&view.id).into(),
-            shortened(&view.name, 24).into(),
+            shorten(&view.name, 24).into(),
             (&view.user).into(),
-            served_in(view).into(),
+            class_or_queue(view).into(),
             state_cell(view.state),
-            tasks(view).into(),
-            alive(view).into(),
+            tasks_text(view).into(),
+            count_alive(view).into(),
             renderer.age(view.submitted_at).into(),
             toned(
-                shortened(view.reason.as_deref().unwrap_or_default(), 60),
+                shorten(view.reason.as_deref().unwrap_or_default(), 60),
                 Tone::Faint,
             ),
         ]);
@@ -117,7 +117,7 @@ pub fn table(items: &[WorkView], what: &str, renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-fn tasks(view: &WorkView) -> String {
+fn tasks_text(view: &WorkView) -> String {
     match view.tasks {
         None => "-".to_owned(),
         Some(tasks) if tasks.failed > 0 => format!(
@@ -131,7 +131,7 @@ fn tasks(view: &WorkView) -> String {
 }
 
 /// Returns the number of processes that have not ended.
-fn alive(view: &WorkView) -> usize {
+fn count_alive(view: &WorkView) -> usize {
     view.processes
         .iter()
         .filter(|process| process.exit.is_none())
@@ -145,25 +145,25 @@ pub fn state_cell(state: WorkState) -> Cell {
         WorkState::Stopping | WorkState::Unknown => Tone::Warning,
         WorkState::Waiting | WorkState::Cancelled => Tone::Plain,
     };
-    toned(word(&state), tone)
+    toned(enum_text(&state), tone)
 }
 
 /// Describes one piece of work in full.
 pub fn detail(view: &WorkView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
-    facts.say("id", &view.id);
-    facts.say("name", &view.name);
-    facts.say("user", &view.user);
+    facts.add("id", &view.id);
+    facts.add("name", &view.name);
+    facts.add("user", &view.user);
     match &view.queue {
-        Some(queue) => facts.say("queue", queue),
-        None => facts.say("class", view.class.as_deref().unwrap_or("the default")),
+        Some(queue) => facts.add("queue", queue),
+        None => facts.add("class", view.class.as_deref().unwrap_or("the default")),
     }
-    facts.say("state", state_cell(view.state));
+    facts.add("state", state_cell(view.state));
     if let Some(reason) = &view.reason {
-        facts.say("why", reason);
+        facts.add("why", reason);
     }
     if let Some(tasks) = view.tasks {
-        facts.say(
+        facts.add(
             "tasks",
             format!(
                 "{} of {} succeeded, {} failed, {} running, {} waiting",
@@ -172,34 +172,34 @@ pub fn detail(view: &WorkView, renderer: &Renderer) -> String {
         );
     }
     if let Some(deployment) = &view.deployment {
-        processors::say(deployment, &mut facts);
+        processors::add_facts(deployment, &mut facts);
     }
-    facts.say("process size", size(&view.size));
-    if let Some(unreachable) = unreachable(view.when_unreachable) {
-        facts.say("if unreachable", unreachable);
+    facts.add("process size", size(&view.size));
+    if let Some(unreachable) = unreachable_text(view.when_unreachable) {
+        facts.add("if unreachable", unreachable);
     }
     if let Some(limit) = view.disruption_limit {
-        facts.say("drains take off", format!("{limit} at one time at most"));
+        facts.add("drains take off", format!("{limit} at one time at most"));
     }
-    facts.say(
+    facts.add(
         "submitted",
         format!("{}, {}", view.submitted_at, renderer.ago(view.submitted_at)),
     );
     if let Some(ended_at) = view.ended_at {
-        let lasted = duration(ended_at.ms_since(view.submitted_at));
-        facts.say("ended", format!("{ended_at}, after {lasted}"));
+        let duration_text = duration(ended_at.ms_since(view.submitted_at));
+        facts.add("ended", format!("{ended_at}, after {duration_text}"));
     }
     for (name, value) in &view.labels {
-        facts.say("label", format!("{name}={value}"));
+        facts.add("label", format!("{name}={value}"));
     }
     let deployment = view.deployment.as_ref().filter(|_| !view.state.is_final());
     let processors_text = deployment.map(|it| processors::table(it, renderer));
-    facts.text(renderer) + &processors_text.unwrap_or_default() + &processes(view, renderer)
+    facts.text(renderer) + &processors_text.unwrap_or_default() + &process_table(view, renderer)
 }
 
 /// Describes the action when the node of the work is unreachable. Returns `None` for the default.
-fn unreachable(choice: WhenUnreachable) -> Option<String> {
-    Some(match choice {
+fn unreachable_text(when_unreachable: WhenUnreachable) -> Option<String> {
+    Some(match when_unreachable {
         WhenUnreachable::Replace => return None,
         WhenUnreachable::ReplaceAfter { ms } => {
             format!("replaced {} after its node was lost", duration(ms))
@@ -209,16 +209,16 @@ fn unreachable(choice: WhenUnreachable) -> Option<String> {
     })
 }
 
-fn processes(view: &WorkView, renderer: &Renderer) -> String {
+fn process_table(view: &WorkView, renderer: &Renderer) -> String {
     if view.processes.is_empty() {
         return String::new();
     }
-    let held = if view.kind == WorkKind::Reservation {
+    let noun = if view.kind == WorkKind::Reservation {
         "machine"
     } else {
         "process"
     };
-    let mut table = Table::new([held, "node", "attempt", "state", "end"]).numbers(&[2]);
+    let mut table = Table::new([noun, "node", "attempt", "state", "end"]).numbers(&[2]);
     for process in &view.processes {
         let end = process.exit.as_ref().map(exit).unwrap_or_default();
         table.row([
@@ -234,22 +234,22 @@ fn processes(view: &WorkView, renderer: &Renderer) -> String {
 
 /// Reads the view of one piece of work, as JSON.
 pub async fn fetch(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
-    Ok(client.get(&route_of(id)?).await?)
+    Ok(client.get(&route_of_work(id)?).await?)
 }
 
-pub async fn view(client: &Client, id: &WorkId) -> anyhow::Result<WorkView> {
-    read(fetch(client, id).await?)
+pub async fn fetch_view(client: &Client, id: &WorkId) -> anyhow::Result<WorkView> {
+    parse_response(fetch(client, id).await?)
 }
 
 /// Cancels the work. Work that has ended stays unchanged.
 pub async fn cancel(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
-    let route = route_of(id)?;
+    let route = route_of_work(id)?;
     let cancelled = client.delete(&route).await;
     cancelled.with_context(|| format!("cannot cancel {id}"))
 }
 
 /// Returns the first `limit` characters, with a mark if there are more.
-pub fn shortened(text: &str, limit: usize) -> String {
+pub fn shorten(text: &str, limit: usize) -> String {
     if text.chars().count() <= limit {
         return text.to_owned();
     }

@@ -99,8 +99,8 @@ fn the_owner_of_the_keys_can_act_as_any_user() {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path().join("keys")).unwrap();
     let session = session(dir.path(), &[("USER", "eve")]);
-    let made = token(&session, Role::User);
-    assert_eq!(made.split('.').count(), 3, "a signed token");
+    let token_text = token(&session, Role::User);
+    assert_eq!(token_text.split('.').count(), 3, "a signed token");
     assert!(
         keys.token_path("user-eve").exists(),
         "the token is stored for the next call"

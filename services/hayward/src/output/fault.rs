@@ -12,23 +12,23 @@ pub fn describe(error: &anyhow::Error) -> String {
     let mut context = Vec::new();
     for cause in error.chain() {
         match cause.downcast_ref::<ClientError>() {
-            Some(ClientError::Problem(problem)) => return refused(&context, problem),
+            Some(ClientError::Problem(problem)) => return describe_problem(&context, problem),
             Some(ClientError::Unreachable { url, source }) => {
                 context.push(format!("cannot reach {url}"));
                 context.push(innermost(source));
-                return joined(&context)
+                return join_parts(&context)
                     + "\nIs the fleet running? `hayward status` asks every service.";
             }
             _ => context.push(clean(&cause.to_string())),
         }
     }
-    joined(&context)
+    join_parts(&context)
 }
 
-fn refused(context: &[String], problem: &Problem) -> String {
+fn describe_problem(context: &[String], problem: &Problem) -> String {
     let mut parts = context.to_vec();
     parts.push(clean(&problem.detail));
-    let mut text = joined(&parts);
+    let mut text = join_parts(&parts);
     for fault in &problem.errors {
         // Writing to a string never fails.
         let _ = write!(
@@ -62,7 +62,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     last.to_string()
 }
 
-fn joined(parts: &[String]) -> String {
+fn join_parts(parts: &[String]) -> String {
     parts.join(": ")
 }
 

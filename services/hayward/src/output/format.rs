@@ -67,16 +67,16 @@ pub fn size(size: &Size) -> String {
 }
 
 /// Formats an API value as text: underscores become blanks.
-pub fn word<T: Serialize>(value: &T) -> String {
+pub fn enum_text<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word.replace('_', " ").to_lowercase(),
+        Ok(serde_json::Value::String(text)) => text.replace('_', " ").to_lowercase(),
         _ => "unknown".to_owned(),
     }
 }
 
 /// Describes the end of a process in a few words.
 pub fn exit(exit: &Exit) -> String {
-    let mut text = word(&exit.cause);
+    let mut text = enum_text(&exit.cause);
     if let Some(code) = exit.code.filter(|code| *code != 0) {
         let _ = write!(text, ", status {code}");
     }
@@ -90,11 +90,11 @@ pub fn exit(exit: &Exit) -> String {
 }
 
 /// Formats a number with its noun: `1 task`, `2 tasks`.
-pub fn count(number: u64, one: &str) -> String {
+pub fn count(number: u64, noun: &str) -> String {
     if number == 1 {
-        format!("1 {one}")
+        format!("1 {noun}")
     } else {
-        format!("{number} {one}s")
+        format!("{number} {noun}s")
     }
 }
 

@@ -15,7 +15,7 @@ fn quanta(number: u64) -> String {
 }
 
 /// Describes the smallest change that would let one more process start, as an instruction.
-pub fn unblock(change: &Unblock) -> String {
+pub fn describe_unblock(change: &Unblock) -> String {
     match change {
         Unblock::Wait {
             leaving_processes: 0,
@@ -28,18 +28,18 @@ pub fn unblock(change: &Unblock) -> String {
         }
         Unblock::FreeRoom {
             node,
-            quanta: lacks,
+            quanta: missing,
         } => {
-            format!("free {} more on {node}", quanta(*lacks))
+            format!("free {} more on {node}", quanta(*missing))
         }
-        Unblock::RaiseAllotment { bytes: more } => {
-            format!("raise its owner's allotment by {}", bytes(*more))
+        Unblock::RaiseAllotment { bytes: amount } => {
+            format!("raise its owner's allotment by {}", bytes(*amount))
         }
-        Unblock::AskForLess { quanta: most } => {
-            format!("ask for at most {} a process", quanta(*most))
+        Unblock::AskForLess { quanta: limit } => {
+            format!("ask for at most {} a process", quanta(*limit))
         }
-        Unblock::AddNode { quanta: least } => {
-            format!("add a node of at least {}", quanta(*least))
+        Unblock::AddNode { quanta: size } => {
+            format!("add a node of at least {}", quanta(*size))
         }
         Unblock::OfferResource { name } => match name.strip_prefix("mount:") {
             Some(mount) => format!("list {mount} in `mounts` of its pool in the policy"),
@@ -50,8 +50,8 @@ pub fn unblock(change: &Unblock) -> String {
             format!("let {node} take work again: unblock it, vary it on, or bring it back")
         }
         Unblock::ListNode { node } => format!("put {node} into its list of machines"),
-        Unblock::RaiseShare { quanta: more } => {
-            format!("give its class {} more", quanta(*more))
+        Unblock::RaiseShare { quanta: amount } => {
+            format!("give its class {} more", quanta(*amount))
         }
         Unblock::RaisePreemptionBudget { user, percent } => {
             let scope = if *user { "user" } else { "pool" };
@@ -63,26 +63,26 @@ pub fn unblock(change: &Unblock) -> String {
 }
 
 /// Groups receipts by round, victim and beneficiary.
-fn stories(receipts: &[Receipt]) -> Vec<Vec<&Receipt>> {
-    let mut stories: BTreeMap<_, Vec<&Receipt>> = BTreeMap::new();
+fn group_receipts(receipts: &[Receipt]) -> Vec<Vec<&Receipt>> {
+    let mut groups: BTreeMap<_, Vec<&Receipt>> = BTreeMap::new();
     for receipt in receipts {
         let key = (
             std::cmp::Reverse(receipt.round),
             &receipt.work,
             &receipt.beneficiary,
         );
-        stories.entry(key).or_default().push(receipt);
+        groups.entry(key).or_default().push(receipt);
     }
-    stories.into_values().collect()
+    groups.into_values().collect()
 }
 
 /// Describes the preemptions of a piece of work, and the preemptions for it, the newest first.
 pub fn preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
-    let sentence = |story: Vec<&Receipt>| {
-        let first = story.first()?;
-        let (processes, lost) = (processes(&story), lost(&story));
+    let sentence = |group: Vec<&Receipt>| {
+        let first = group.first()?;
+        let (processes, lost) = (process_text(&group), lost_text(&group));
         let text = if first.work == *work {
-            let beneficiary_text = beneficiary(first);
+            let beneficiary_text = beneficiary_text(first);
             format!(
                 "lost {processes} in round {}{beneficiary_text}, {lost} of work",
                 first.round
@@ -93,9 +93,12 @@ pub fn preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
                 first.work, first.user, first.round
             )
         };
-        Some(format!("{text}{}", outcome(&story)))
+        Some(format!("{text}{}", outcome_text(&group)))
     };
-    let mut all: Vec<String> = stories(receipts).into_iter().filter_map(sentence).collect();
+    let mut all: Vec<String> = group_receipts(receipts)
+        .into_iter()
+        .filter_map(sentence)
+        .collect();
     // The list contains whole rounds. Only a round that alone exceeds the limit is cut.
     if let (Receipt::MAX_SHOWN, Some(last)) = (receipts.len(), receipts.last())
         && receipts.iter().all(|receipt| receipt.round == last.round)
@@ -110,34 +113,37 @@ pub fn preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
 
 /// Describes the preemptions of one round.
 pub fn preemptions_in_round(receipts: &[Receipt]) -> Vec<String> {
-    let sentence = |story: Vec<&Receipt>| {
-        let first = story.first()?;
+    let sentence = |group: Vec<&Receipt>| {
+        let first = group.first()?;
         Some(format!(
             "{} of {} lost {}{}, {} of work{}",
             first.work,
             first.user,
-            processes(&story),
-            beneficiary(first),
-            lost(&story),
-            outcome(&story)
+            process_text(&group),
+            beneficiary_text(first),
+            lost_text(&group),
+            outcome_text(&group)
         ))
     };
-    stories(receipts).into_iter().filter_map(sentence).collect()
+    group_receipts(receipts)
+        .into_iter()
+        .filter_map(sentence)
+        .collect()
 }
 
-fn processes(story: &[&Receipt]) -> String {
-    match story.len() {
+fn process_text(group: &[&Receipt]) -> String {
+    match group.len() {
         1 => "1 process".to_owned(),
-        many => format!("{many} processes"),
+        number => format!("{number} processes"),
     }
 }
 
-fn lost(story: &[&Receipt]) -> String {
-    let lost = story.iter().map(|receipt| receipt.lost_ms);
+fn lost_text(group: &[&Receipt]) -> String {
+    let lost = group.iter().map(|receipt| receipt.lost_ms);
     duration(lost.fold(0, u64::saturating_add))
 }
 
-fn beneficiary(receipt: &Receipt) -> String {
+fn beneficiary_text(receipt: &Receipt) -> String {
     match (&receipt.beneficiary, &receipt.for_user) {
         (Some(work), Some(user)) => format!(" for {work} of {user}"),
         (Some(work), None) => format!(" for {work}"),
@@ -146,39 +152,44 @@ fn beneficiary(receipt: &Receipt) -> String {
 }
 
 /// Describes the result for the beneficiary. The text is empty if no work waits for it.
-fn outcome(story: &[&Receipt]) -> String {
-    let several = story.len() > 1;
-    let started: Vec<u64> = story
+fn outcome_text(group: &[&Receipt]) -> String {
+    let several = group.len() > 1;
+    let delays_ms: Vec<u64> = group
         .iter()
         .filter_map(|receipt| match receipt.outcome {
             Outcome::Started { after_ms, .. } => Some(after_ms),
             _ => None,
         })
         .collect();
-    let first = started.iter().min().map(|first| duration(*first));
-    let started = first.map(|first| match (several, started.len()) {
+    let first = delays_ms.iter().min().map(|first| duration(*first));
+    let started_text = first.map(|first| match (several, delays_ms.len()) {
         (false, _) => format!("; it started {first} later"),
-        (true, many) => format!("; it started in {many} of them, first {first} later"),
+        (true, started_count) => {
+            format!("; it started in {started_count} of them, first {first} later")
+        }
     });
-    let open = story
+    let open_count = group
         .iter()
         .filter(|receipt| receipt.outcome == Outcome::Open)
         .count();
-    let open = match (open, several) {
+    let open_text = match (open_count, several) {
         (0, _) => None,
         (_, false) => Some("; it has not started yet".to_owned()),
-        (open, true) => Some(format!("; {} not taken yet", count(open as u64, "place"))),
+        (open_count, true) => Some(format!(
+            "; {} not taken yet",
+            count(open_count as u64, "place")
+        )),
     };
-    let ends = story.iter().find_map(|receipt| match &receipt.outcome {
+    let other_end = group.iter().find_map(|receipt| match &receipt.outcome {
         Outcome::NotStarted { detail, .. } => Some(format!("; it did not start: {detail}")),
         Outcome::StartedElsewhere { node, .. } => Some(format!("; it started on {node} instead")),
         _ => None,
     });
     clean(
-        &started
+        &started_text
             .into_iter()
-            .chain(open)
-            .chain(ends)
+            .chain(open_text)
+            .chain(other_end)
             .collect::<String>(),
     )
 }
@@ -189,11 +200,11 @@ mod tests {
 
     use super::*;
 
-    fn receipt(victim: &str, at: u32, outcome: Outcome) -> Receipt {
+    fn receipt(victim: &str, number: u32, outcome: Outcome) -> Receipt {
         Receipt {
             round: 17,
             at: Timestamp::from_unix_ms(1),
-            allocation: AllocationId::new(format!("alc_{at}")).unwrap(),
+            allocation: AllocationId::new(format!("alc_{number}")).unwrap(),
             work: WorkId::new(victim).unwrap(),
             user: UserName::new("ann").unwrap(),
             node: NodeName::new("n1").unwrap(),
@@ -205,7 +216,7 @@ mod tests {
         }
     }
 
-    fn started(after_ms: u64) -> Outcome {
+    fn started_after(after_ms: u64) -> Outcome {
         Outcome::Started {
             allocation: AllocationId::new("alc_9").unwrap(),
             at: Timestamp::from_unix_ms(2),
@@ -216,7 +227,7 @@ mod tests {
     #[test]
     fn victim_and_beneficiary_read_the_same_numbers() {
         let receipts = [
-            receipt("job_a", 1, started(400)),
+            receipt("job_a", 1, started_after(400)),
             receipt("job_a", 2, Outcome::Open),
         ];
         let texts = |work: &str| preemptions_of_work(&receipts, &WorkId::new(work).unwrap());
@@ -256,7 +267,7 @@ mod tests {
         let lines = preemptions_in_round(&[
             receipt("job_a", 1, lapsed),
             receipt("job_c", 2, Outcome::Nobody),
-            receipt("job_d", 3, started(90)),
+            receipt("job_d", 3, started_after(90)),
         ]);
         assert_eq!(
             lines,
@@ -272,12 +283,12 @@ mod tests {
     #[test]
     fn every_unblock_is_an_instruction() {
         assert_eq!(
-            unblock(&Unblock::RaiseAllotment { bytes: 3 << 29 }),
+            describe_unblock(&Unblock::RaiseAllotment { bytes: 3 << 29 }),
             "raise its owner's allotment by 1.5 GiB"
         );
         let node = NodeName::new("n1").unwrap();
         assert_eq!(
-            unblock(&Unblock::FreeRoom { node, quanta: 1 }),
+            describe_unblock(&Unblock::FreeRoom { node, quanta: 1 }),
             "free 1 quantum more on n1"
         );
     }

@@ -47,7 +47,7 @@ impl<T: std::fmt::Display> From<T> for Cell {
 }
 
 impl Cell {
-    pub fn says(&self, text: &str) -> bool {
+    pub fn has_text(&self, text: &str) -> bool {
         self.text == text
     }
 }
@@ -106,10 +106,10 @@ impl<const N: usize> Table<N> {
         }
         if renderer.colour {
             table.modify(Rows::first(), Color::BOLD);
-            for (at, row) in self.rows.iter().enumerate() {
+            for (row_index, row) in self.rows.iter().enumerate() {
                 for (column, cell) in row.iter().enumerate() {
                     if let Some(colour) = cell.tone.colour() {
-                        table.modify((at + 1, column), colour);
+                        table.modify((row_index + 1, column), colour);
                     }
                 }
             }
@@ -126,7 +126,7 @@ impl<const N: usize> Table<N> {
 pub struct Facts(Vec<(&'static str, Cell)>);
 
 impl Facts {
-    pub fn say(&mut self, name: &'static str, value: impl Into<Cell>) {
+    pub fn add(&mut self, name: &'static str, value: impl Into<Cell>) {
         self.0.push((name, value.into()));
     }
 

@@ -27,26 +27,26 @@ const DAY: std::time::Duration = std::time::Duration::from_hours(24);
 /// differ.
 const SKEW_DAYS: u32 = 1;
 
-const KEY: &str = "tls/ca.key";
+const KEY_FILE: &str = "tls/ca.key";
 
 /// Makes the authority when it is missing, and a new certificate for each service. The certificates
 /// are valid for this machine, the name of the service, and `names`: hosts or addresses.
 ///
 /// # Errors
 /// When a name is not allowed in a certificate, or a file cannot be read or written.
-pub fn certificates(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
+pub fn renew_certificates(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
     for (service, _) in SERVICES {
-        let made = issue(
+        let issued = issue(
             keys,
             service,
-            names_of(service, names),
+            subject_names(service, names),
             &KeyPair::generate()?,
         )?;
         let file = |kind: &str| keys.dir().join(format!("tls/{service}.{kind}"));
         // Between the two writes, key and certificate do not match. A service that reads them then
         // waits for the second write.
-        write_atomically(&file("key"), &made.key, 0o600)?;
-        write_atomically(&file("pem"), &made.certificate, 0o644)?;
+        write_atomically(&file("key"), &issued.key, 0o600)?;
+        write_atomically(&file("pem"), &issued.certificate, 0o644)?;
     }
     Ok(())
 }
@@ -58,7 +58,7 @@ pub(super) struct Issued {
 }
 
 /// Returns the subject names of a program: its name, this machine, and others.
-pub(super) fn names_of(name: &str, others: &[String]) -> Vec<String> {
+pub(super) fn subject_names(name: &str, others: &[String]) -> Vec<String> {
     let own = [name, "localhost", "127.0.0.1", "::1"].map(str::to_owned);
     own.into_iter().chain(others.iter().cloned()).collect()
 }
@@ -70,14 +70,14 @@ pub(super) fn issue(
     alternative_names: Vec<String>,
     key: &KeyPair,
 ) -> anyhow::Result<Issued> {
-    let issuer = authority(keys)?;
+    let issuer = open_or_create_authority(keys)?;
     let mut params =
         CertificateParams::new(alternative_names).context("a name in a certificate")?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    lasting(&mut params, CERTIFICATE_DAYS);
+    set_validity(&mut params, CERTIFICATE_DAYS);
     let certificate = params.signed_by(key, &issuer)?.pem();
     Ok(Issued {
         key: key.serialize_pem(),
@@ -86,67 +86,73 @@ pub(super) fn issue(
 }
 
 /// Makes a new authority. The previous one stays trusted. The new authority signs when
-/// [`certificates`] is next called. Running services need a moment to read it first.
+/// [`renew_certificates`] is next called. Running services need a moment to read it first.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn another(keys: &Keys) -> anyhow::Result<()> {
+pub fn replace_authority(keys: &Keys) -> anyhow::Result<()> {
     let bundle = keys.dir().join(CA_IN_KEYS);
-    let before = fs::read_to_string(&bundle).unwrap_or_default();
-    let newest = before.split_inclusive(END).next().unwrap_or_default();
-    make(keys, newest.trim_start()).map(drop)
+    let bundle_text = fs::read_to_string(&bundle).unwrap_or_default();
+    let newest = bundle_text
+        .split_inclusive(CERTIFICATE_END)
+        .next()
+        .unwrap_or_default();
+    create_authority(keys, newest.trim_start()).map(drop)
 }
 
-const END: &str = "-----END CERTIFICATE-----";
+const CERTIFICATE_END: &str = "-----END CERTIFICATE-----";
 
-fn authority(keys: &Keys) -> anyhow::Result<Issuer<'static, KeyPair>> {
-    let file = keys.dir().join(KEY);
+fn open_or_create_authority(keys: &Keys) -> anyhow::Result<Issuer<'static, KeyPair>> {
+    let file = keys.dir().join(KEY_FILE);
     if !file.exists() {
-        return make(keys, "");
+        return create_authority(keys, "");
     }
     let key = KeyPair::from_pem(&read_secret(&file)?)
         .with_context(|| format!("{} is no private key", file.display()))?;
-    Ok(Issuer::new(described(&key), key))
+    Ok(Issuer::new(authority_params(&key), key))
 }
 
-fn make(keys: &Keys, before: &str) -> anyhow::Result<Issuer<'static, KeyPair>> {
+fn create_authority(
+    keys: &Keys,
+    old_certificate: &str,
+) -> anyhow::Result<Issuer<'static, KeyPair>> {
     let dir = keys.dir().join("tls");
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let key = KeyPair::generate()?;
-    let params = described(&key);
+    let params = authority_params(&key);
     let certificate = params.self_signed(&key)?.pem();
-    let bundle = format!("{}\n{before}", certificate.trim_end());
+    let bundle = format!("{}\n{old_certificate}", certificate.trim_end());
     // The public part is written first, so that every service can verify the new authority.
     write_atomically(&keys.dir().join(CA_IN_KEYS), &bundle, 0o644)?;
-    write_atomically(&keys.dir().join(KEY), &key.serialize_pem(), 0o600)?;
+    write_atomically(&keys.dir().join(KEY_FILE), &key.serialize_pem(), 0o600)?;
     Ok(Issuer::new(params, key))
 }
 
 /// Describes an authority. Its name derives from its key, so that two authorities have different
 /// names and one keeps its name.
-fn described(key: &KeyPair) -> CertificateParams {
+fn authority_params(key: &KeyPair) -> CertificateParams {
     let digest = Sha256::digest(key.der_bytes());
-    let short = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+    let key_hash = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    let name = format!("Hayward fleet {short:08x}");
+    let name = format!("Hayward fleet {key_hash:08x}");
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    lasting(&mut params, AUTHORITY_DAYS);
+    set_validity(&mut params, AUTHORITY_DAYS);
     params
 }
 
-fn lasting(params: &mut CertificateParams, days: i64) {
-    let since = u64::try_from(SystemClock.now().unix_ms()).unwrap_or(0);
-    let now = std::time::UNIX_EPOCH + std::time::Duration::from_millis(since);
+fn set_validity(params: &mut CertificateParams, days: i64) {
+    let now_ms = u64::try_from(SystemClock.now().unix_ms()).unwrap_or(0);
+    let now = std::time::UNIX_EPOCH + std::time::Duration::from_millis(now_ms);
     let days = u32::try_from(days).unwrap_or(1);
     params.not_before = (now - DAY * SKEW_DAYS).into();
     params.not_after = (now + DAY * days).into();
 }
 
 /// Returns true if the certificates have lived a third of their life, or are missing.
-pub fn due(dir: &Path) -> bool {
+pub fn is_renewal_due(dir: &Path) -> bool {
     SERVICES.iter().any(|(service, _)| {
         let file = dir.join(format!("tls/{service}.pem"));
         let written = fs::metadata(file).and_then(|file| file.modified());
@@ -164,24 +170,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::create(dir.path()).unwrap();
         let bundle = || fs::read_to_string(dir.path().join(CA_IN_KEYS)).unwrap();
-        assert!(due(dir.path()));
-        certificates(&keys, &["fleet.example".to_owned(), "192.0.2.7".to_owned()]).unwrap();
-        assert!(!due(dir.path()));
+        assert!(is_renewal_due(dir.path()));
+        renew_certificates(&keys, &["fleet.example".to_owned(), "192.0.2.7".to_owned()]).unwrap();
+        assert!(!is_renewal_due(dir.path()));
         let first = bundle();
-        let shown = fs::read_to_string(dir.path().join("tls/blocklist.pem")).unwrap();
-        certificates(&keys, &[]).unwrap();
+        let certificate = fs::read_to_string(dir.path().join("tls/blocklist.pem")).unwrap();
+        renew_certificates(&keys, &[]).unwrap();
         assert_eq!(bundle(), first);
         assert_ne!(
             fs::read_to_string(dir.path().join("tls/blocklist.pem")).unwrap(),
-            shown
+            certificate
         );
-        another(&keys).unwrap();
+        replace_authority(&keys).unwrap();
         assert!(bundle().ends_with(first.trim_end()) && bundle().len() > first.len());
         // The third authority replaces the first.
-        another(&keys).unwrap();
-        assert_eq!(bundle().matches(END).count(), 2);
+        replace_authority(&keys).unwrap();
+        assert_eq!(bundle().matches(CERTIFICATE_END).count(), 2);
         assert!(!bundle().contains(first.trim_end()));
-        let result = certificates(&keys, &["ünlesbar".to_owned()]);
+        let result = renew_certificates(&keys, &["ünlesbar".to_owned()]);
         assert!(result.is_err());
     }
 }

@@ -24,29 +24,29 @@ use crate::output::note;
 pub struct Server {
     /// Host name of the server.
     name: String,
-    place: Option<PathBuf>,
+    copy_dir: Option<PathBuf>,
 }
 
 impl FromStr for Server {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let (name, place) = match text.split_once('=') {
-            Some((name, place)) => (name, Some(PathBuf::from(place))),
+        let (name, copy_dir) = match text.split_once('=') {
+            Some((name, copy_dir)) => (name, Some(PathBuf::from(copy_dir))),
             None => (text, None),
         };
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
-        let begins = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-        if !begins || !name.bytes().all(fits) {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+        let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+        if !starts_well || !name.bytes().all(is_allowed) {
             bail!("{name:?} is no host name");
         }
-        let ours = SERVICES.iter().any(|(service, _)| *service == name);
-        if ours || name == "ca" {
+        let is_own_service = SERVICES.iter().any(|(service, _)| *service == name);
+        if is_own_service || name == "ca" {
             bail!("there is a {name} of the fleet's own");
         }
         Ok(Self {
             name: name.to_owned(),
-            place,
+            copy_dir,
         })
     }
 }
@@ -55,21 +55,21 @@ impl FromStr for Server {
 ///
 /// # Errors
 /// When a file cannot be read or written.
-pub fn certificates(keys: &Keys, servers: &[Server]) -> anyhow::Result<()> {
+pub fn renew_certificates(keys: &Keys, servers: &[Server]) -> anyhow::Result<()> {
     for server in servers {
-        let key = key_of(keys, server)?;
-        let names = authority::names_of(&server.name, &[]);
+        let key = read_or_create_key(keys, server)?;
+        let names = authority::subject_names(&server.name, &[]);
         let Issued { certificate, .. } = authority::issue(keys, &server.name, names, &key)?;
         let file = keys.dir().join(format!("tls/{}.pem", server.name));
         write_atomically(&file, &certificate, 0o644)?;
-        if let Some(place) = &server.place {
-            put(place, &format!("{}.pem", server.name), &certificate)?;
+        if let Some(copy_dir) = &server.copy_dir {
+            write_copy(copy_dir, &format!("{}.pem", server.name), &certificate)?;
         }
     }
     Ok(())
 }
 
-fn key_of(keys: &Keys, server: &Server) -> anyhow::Result<KeyPair> {
+fn read_or_create_key(keys: &Keys, server: &Server) -> anyhow::Result<KeyPair> {
     let dir = keys.dir().join("tls");
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let file = dir.join(format!("{}.key", server.name));
@@ -83,19 +83,19 @@ fn key_of(keys: &Keys, server: &Server) -> anyhow::Result<KeyPair> {
 }
 
 /// Writes a certificate that every account can read, regardless of the umask.
-fn put(place: &Path, name: &str, certificate: &str) -> anyhow::Result<()> {
-    let (file, fresh) = (place.join(name), place.join(format!("{name}.fresh")));
-    write_atomically(&fresh, certificate, 0o644)?;
-    let put = fs::set_permissions(&fresh, fs::Permissions::from_mode(0o644))
-        .and_then(|()| fs::rename(&fresh, &file));
-    put.with_context(|| format!("cannot write {}", file.display()))
+fn write_copy(copy_dir: &Path, name: &str, certificate: &str) -> anyhow::Result<()> {
+    let (file, temporary) = (copy_dir.join(name), copy_dir.join(format!("{name}.fresh")));
+    write_atomically(&temporary, certificate, 0o644)?;
+    let result = fs::set_permissions(&temporary, fs::Permissions::from_mode(0o644))
+        .and_then(|()| fs::rename(&temporary, &file));
+    result.with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Makes Postgres reload its certificate if one of these certificates belongs to the database.
 ///
 /// # Errors
 /// When the database cannot be reached.
-pub async fn read_again(admin_url: &str, servers: &[Server]) -> anyhow::Result<()> {
+pub async fn reload_certificate(admin_url: &str, servers: &[Server]) -> anyhow::Result<()> {
     let host = PgConnectOptions::from_str(admin_url)?.get_host().to_owned();
     if !servers.iter().any(|server| server.name == host) {
         return Ok(());
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn a_server_has_its_own_host_name() {
-        let good: Server = "postgres=/x/y".parse().unwrap();
-        assert_eq!(good.name, "postgres");
-        assert_eq!(good.place.as_deref(), Some(Path::new("/x/y")));
+        let server: Server = "postgres=/x/y".parse().unwrap();
+        assert_eq!(server.name, "postgres");
+        assert_eq!(server.copy_dir.as_deref(), Some(Path::new("/x/y")));
         for bad in [
             "",
             "../x",
@@ -138,25 +138,25 @@ mod tests {
     fn the_key_stays_and_the_certificate_is_renewed_each_time() {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::create(dir.path().join("keys")).unwrap();
-        let place = dir.path().join("place");
-        fs::create_dir(&place).unwrap();
-        let text = format!("postgres={}", place.display());
+        let copy_dir = dir.path().join("place");
+        fs::create_dir(&copy_dir).unwrap();
+        let text = format!("postgres={}", copy_dir.display());
         let servers = [text.parse().unwrap(), "otel-collector".parse().unwrap()];
         let read = |name: &str| fs::read_to_string(keys.dir().join("tls").join(name)).unwrap();
-        certificates(&keys, &servers).unwrap();
+        renew_certificates(&keys, &servers).unwrap();
         let (key, first) = (read("postgres.key"), read("postgres.pem"));
         assert_ne!(key, read("otel-collector.key"));
-        certificates(&keys, &servers).unwrap();
+        renew_certificates(&keys, &servers).unwrap();
         assert_eq!(read("postgres.key"), key);
         assert_ne!(read("postgres.pem"), first);
-        let copy = place.join("postgres.pem");
+        let copy = copy_dir.join("postgres.pem");
         assert_eq!(fs::read_to_string(&copy).unwrap(), read("postgres.pem"));
         assert_eq!(
             fs::metadata(copy).unwrap().permissions().mode() & 0o777,
             0o644
         );
         assert_eq!(
-            fs::read_dir(place).unwrap().count(),
+            fs::read_dir(copy_dir).unwrap().count(),
             1,
             "no key is put there"
         );

@@ -34,7 +34,7 @@ pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))?;
     let disks = Disks::mount(&dir)?;
     let postgres = Postgres::start(disks.folder(Disk::Postgres).join("home")).await?;
-    let keys = prepare::keys(&dir.join("keys"), &[])?;
+    let keys = prepare::create_keys(&dir.join("keys"), &[])?;
     prepare::user_token(&keys, "ada")?;
     for agent in Agent::all() {
         prepare::agent_token(&keys, &node(agent)?)?;

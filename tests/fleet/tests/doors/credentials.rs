@@ -213,8 +213,8 @@ async fn a_fleet_off_loopback_speaks_tls_and_runs_work() {
     }
     // The authority and all certificates are replaced while everything runs. One process may see
     // the change before another, which costs some attempts.
-    authority::another(&fleet.keys).unwrap();
-    authority::certificates(&fleet.keys, &[]).unwrap();
+    authority::replace_authority(&fleet.keys).unwrap();
+    authority::renew_certificates(&fleet.keys, &[]).unwrap();
     let submitted = until("a second job to be taken", async || {
         let fresh = fleet.client("job-converter", "user-ada");
         fresh

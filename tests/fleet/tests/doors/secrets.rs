@@ -92,7 +92,7 @@ async fn planted_secrets_are_in_no_answer_and_no_log() {
     let mut fleet = TestFleet::start().await;
     fleet.start_agent("node-1", &Agent::default());
     fleet.nodes_take_work(1).await;
-    authority::certificates(&fleet.keys, &[]).unwrap();
+    authority::renew_certificates(&fleet.keys, &[]).unwrap();
     let mut planted = Planted::in_keys(fleet.keys.dir());
     assert!(planted.0.len() > 12, "there are secrets to search");
 

@@ -12,12 +12,12 @@ use hayward_vocabulary::Timestamp;
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::backup::database::{Admin, AdminAccess, version};
-use crate::backup::history::{History, histories};
+use crate::backup::database::{Admin, AdminAccess, server_version};
+use crate::backup::history::{History, read_histories};
 use crate::backup::manifest::Manifest;
-use crate::backup::put_back::check;
+use crate::backup::restore_dump::check_dump;
 use crate::backup::tool::Tool;
-use crate::backup::{DUMP, KEYS, closed_folder, copy_keys};
+use crate::backup::{DUMP, KEYS, copy_keys, create_private_folder};
 use crate::output::format::bytes;
 use crate::output::{Output, note, print};
 use crate::prepare::SERVICES;
@@ -40,25 +40,28 @@ pub struct Arguments {
 pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<()> {
     let state = state.unwrap_or_else(state::default_dir);
     let now = SystemClock.now();
-    let to = arguments.to.clone().unwrap_or_else(|| place(&state, now));
+    let to = arguments
+        .to
+        .clone()
+        .unwrap_or_else(|| default_folder(&state, now));
     if to.exists() {
         bail!(
             "{} is there already: name a folder that is not",
             to.display()
         );
     }
-    let keys = keys(&arguments, &state)?;
+    let keys = keys_to_copy(&arguments, &state)?;
     let admin = arguments.access.open(&state).await?;
-    let made = make(&admin, keys.as_deref(), &to, now).await;
+    let result = create(&admin, keys.as_deref(), &to, now).await;
     admin.close().await;
-    let manifest = made?;
+    let manifest = result?;
     if out.json {
         return out.json(&json!({ "backup": to, "manifest": manifest }));
     }
     for (schema, history) in &manifest.histories {
-        if let Some(why) = &history.went_back {
+        if let Some(reason) = &history.went_back {
             note(&format!(
-                "{schema} writes nothing, and the backup is of that: {why}"
+                "{schema} writes nothing, and the backup is of that: {reason}"
             ));
         }
     }
@@ -66,12 +69,12 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
 }
 
 /// Returns the folder of the backup, for example `backups/2026-11-22T221500.123Z`.
-fn place(state: &Path, now: Timestamp) -> PathBuf {
+fn default_folder(state: &Path, now: Timestamp) -> PathBuf {
     state.join("backups").join(now.to_string().replace(':', ""))
 }
 
 /// Returns the keys directory to copy. Returns `None` if keys are excluded.
-fn keys(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<PathBuf>> {
+fn keys_to_copy(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<PathBuf>> {
     let keys = arguments.access.keys(state);
     if arguments.without_keys {
         return Ok(None);
@@ -87,7 +90,7 @@ fn keys(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<PathBuf>> 
 }
 
 /// Makes the backup in a temporary folder, and renames the folder when the backup is complete.
-async fn make(
+async fn create(
     admin: &Admin,
     keys: Option<&Path>,
     to: &Path,
@@ -100,36 +103,36 @@ async fn make(
         fs::remove_dir_all(&partial)
             .with_context(|| format!("cannot remove {}", partial.display()))?;
     }
-    closed_folder(&partial)?;
-    let made = fill(admin, keys, &partial, now).await;
-    let moved = made.and_then(|manifest| {
+    create_private_folder(&partial)?;
+    let result = write_backup(admin, keys, &partial, now).await;
+    let result = result.and_then(|manifest| {
         fs::rename(&partial, to).with_context(|| format!("cannot make {}", to.display()))?;
         Ok(manifest)
     });
-    if moved.is_err() {
+    if result.is_err() {
         // The incomplete folder is useless. A failure to remove it must not hide the first error.
         drop(fs::remove_dir_all(&partial));
     }
-    moved
+    result
 }
 
-async fn fill(
+async fn write_backup(
     admin: &Admin,
     keys: Option<&Path>,
     dir: &Path,
     now: Timestamp,
 ) -> anyhow::Result<Manifest> {
     let mut connection = admin.connect().await?;
-    let server = version(&mut connection).await?;
+    let server = server_version(&mut connection).await?;
     let (pg_dump, pg_restore) = (
         Tool::find("pg_dump").await?,
         Tool::find("pg_restore").await?,
     );
-    pg_dump.fits(server)?;
+    pg_dump.check_version(server)?;
     let dump = dir.join(DUMP);
-    let histories = dumped(&mut connection, &pg_dump, &admin.url, &dump).await?;
+    let histories = dump_schemas(&mut connection, &pg_dump, &admin.url, &dump).await?;
     connection.close().await?;
-    check(&pg_restore, &dump).await?;
+    check_dump(&pg_restore, &dump).await?;
     fs::set_permissions(&dump, fs::Permissions::from_mode(0o600))?;
     fs::File::open(&dump)?.sync_all()?;
     if let Some(keys) = keys {
@@ -141,7 +144,7 @@ async fn fill(
 }
 
 /// Dumps the five schemas. Returns their histories at the same instant.
-async fn dumped(
+async fn dump_schemas(
     connection: &mut PgConnection,
     pg_dump: &Tool,
     url: &str,
@@ -153,7 +156,7 @@ async fn dumped(
     let snapshot: String = sqlx::query_scalar("select pg_export_snapshot()")
         .fetch_one(&mut *tx)
         .await?;
-    let histories = histories(&mut tx).await?;
+    let histories = read_histories(&mut tx).await?;
     let missing = SERVICES
         .iter()
         .find(|(_, it)| !histories.contains_key(it.name));
@@ -163,7 +166,7 @@ async fn dumped(
             schema.name
         );
     }
-    let mut command = pg_dump.on(url);
+    let mut command = pg_dump.command_for(url);
     command.arg("--format=custom").arg("--no-password");
     command.arg(format!("--snapshot={snapshot}"));
     for (_, schema) in SERVICES {

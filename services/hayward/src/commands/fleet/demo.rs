@@ -2,8 +2,8 @@
 //! compares every result with a direct computation.
 
 mod files;
+mod live_view;
 mod report;
-mod show;
 mod work;
 
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use hayward_service::{Shutdown, telemetry};
 
-use self::files::Share;
-use self::show::Show;
+use self::files::UserFiles;
+use self::live_view::LiveView;
 use self::work::Work;
 use crate::commands::fleet::up::{self, Up};
 use crate::fleet::Ports;
@@ -34,8 +34,8 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    let _telemetry = telemetry::init("demo", &up::quiet(&RemoteEndpoints::default()))?;
-    let files = files::below(arguments.dir.as_deref())?;
+    let _telemetry = telemetry::init("demo", &up::server_settings(&RemoteEndpoints::default()))?;
+    let files = files::list_files(arguments.dir.as_deref())?;
     if files.is_empty() {
         bail!("there is no regular file to hash");
     }
@@ -46,7 +46,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         home.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o711),
     )?;
-    let files = files::readable(files, &home.path().join("files"))?;
+    let files = files::make_readable(files, &home.path().join("files"))?;
     println!("Starting Postgres, five services and three node agents …");
     let fleet = up::Arguments {
         docker: None,
@@ -54,29 +54,29 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         port: 0,
         agents: 3,
         database_url: None,
-        elsewhere: RemoteEndpoints::default(),
+        remote_endpoints: RemoteEndpoints::default(),
         scrape_listen: None,
         unlimited: false,
     };
     // The services stop after the agents, also after Ctrl-C.
-    let end = Shutdown::new();
+    let services_shutdown = Shutdown::new();
     let up = tokio::select! {
-        up = Up::start(state, Ports::free()?, &fleet, &end) => up?,
+        up = Up::start(state, Ports::free()?, &fleet, &services_shutdown) => up?,
         () = shutdown.wait() => {
-            end.begin();
+            services_shutdown.begin();
             bail!("stopped while starting");
         }
     };
     let outcome = tokio::select! {
-        outcome = play(&up, &files, arguments.pace) => outcome,
+        outcome = run_demo(&up, &files, arguments.pace) => outcome,
         () = shutdown.wait() => {
             Err(anyhow::anyhow!("stopped before the end; nothing is left running"))
         }
     };
-    let stopped = up.stop(&end).await;
-    let whole = outcome?;
+    let stopped = up.stop(&services_shutdown).await;
+    let succeeded = outcome?;
     stopped.context("the fleet did not stop in order")?;
-    Ok(if whole {
+    Ok(if succeeded {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -84,9 +84,9 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs the demonstration on a running fleet. Returns true if all checks succeeded.
-async fn play(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<bool> {
-    let pace = pace.unwrap_or_else(|| files::pace(files.len()));
-    let (ada, ben) = files::shares(files);
+async fn run_demo(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<bool> {
+    let pace = pace.unwrap_or_else(|| files::default_pause_ms(files.len()));
+    let (ada, ben) = files::divide(files);
     println!(
         "{} files: {} for ada (class high, weight 200), {} for ben (class normal, weight 100){}",
         files.len(),
@@ -101,31 +101,31 @@ async fn play(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<b
     let work = Work::submit(
         up,
         &[
-            Share::new("ada", "high", ada),
-            Share::new("ben", "normal", ben),
+            UserFiles::new("ada", "high", ada),
+            UserFiles::new("ben", "normal", ben),
         ],
         pace,
     )
     .await?;
-    let mut show = Show::new(&work);
+    let mut live_view = LiveView::new(&work);
     let mut blocked = false;
     loop {
         let state = work.read_state().await?;
-        show.draw(&state);
+        live_view.update(&state);
         if state.jobs.iter().all(|job| job.state.is_final()) {
             break;
         }
         if !blocked && state.finished() * 2 >= state.total() {
             blocked = true;
-            let node = work.block_a_node(up).await?;
-            show.print_line(&format!(
+            let node = work.block_busiest_node(up).await?;
+            live_view.print_line(&format!(
                 "half way: {node} is blocked and emptied; its work starts elsewhere"
             ));
         }
     }
-    show.end();
+    live_view.finish();
     let state = work.read_state().await?;
-    let sound = report::check_and_print(&work, &state).await?;
-    work.close().await?;
-    Ok(sound)
+    let all_correct = report::check_and_print(&work, &state).await?;
+    work.cancel_remaining().await?;
+    Ok(all_correct)
 }

@@ -16,10 +16,10 @@ pub struct Arguments {
     #[arg(value_name = "NODE")]
     pub node: NodeName,
     /// The most memory it may say it has, as 64G. Default: what it says.
-    #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = amounts::parse_bytes)]
     pub memory: Option<u64>,
     /// The most cpus it may say it has. Default: what it says.
-    #[arg(long, value_name = "CPUS", value_parser = amounts::cpu_milli)]
+    #[arg(long, value_name = "CPUS", value_parser = amounts::parse_cpu_milli)]
     pub cpu: Option<u64>,
     /// The pool that it may say it is in. Default: any.
     #[arg(long, value_name = "POOL")]
@@ -47,7 +47,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         pool: arguments.pool,
     };
     let key = fresh_uuid().simple().to_string();
-    let answer: Value = client.post("/v1/enrolments", &request, Some(&key)).await?;
+    let response: Value = client.post("/v1/enrolments", &request, Some(&key)).await?;
     let node = &request.node;
     if !session.out.json {
         note(&format!(
@@ -60,9 +60,9 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     }
     session
         .out
-        .answer(answer, |enrolment: &Enrolment, renderer| {
-            let left = duration(enrolment.expires_at.ms_since(renderer.now));
-            note(&format!("It can be used for {left}:"));
+        .print_response(response, |enrolment: &Enrolment, renderer| {
+            let remaining = duration(enrolment.expires_at.ms_since(renderer.now));
+            note(&format!("It can be used for {remaining}:"));
             format!("{}\n", enrolment.secret)
         })
 }

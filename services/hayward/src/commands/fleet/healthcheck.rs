@@ -19,7 +19,7 @@ pub struct Arguments {
     #[arg(value_name = "URL")]
     pub url: String,
     /// Seconds to wait for the answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = limit())]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = timeout_parser())]
     pub timeout: u64,
     /// The authority that signed the certificate. Else the one in the keys directory.
     #[arg(long, value_name = "FILE", env = CA_FILE)]
@@ -29,30 +29,30 @@ pub struct Arguments {
     pub keys: Option<PathBuf>,
 }
 
-fn limit() -> clap::builder::RangedU64ValueParser {
+fn timeout_parser() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..)
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let endpoint = Endpoint::parse(&arguments.url)?;
-    let limit = Duration::from_secs(arguments.timeout);
+    let timeout = Duration::from_secs(arguments.timeout);
     let host = &endpoint.host;
     let address = host
         .to_socket_addrs()
         .ok()
-        .and_then(|mut found| found.next())
+        .and_then(|mut addresses| addresses.next())
         .with_context(|| format!("there is no address {host}"))?;
-    let stream = TcpStream::connect_timeout(&address, limit)
+    let stream = TcpStream::connect_timeout(&address, timeout)
         .with_context(|| format!("cannot reach {host}"))?;
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     let status = if endpoint.tls {
         let in_keys = arguments.keys.as_ref().map(|keys| keys.join(CA_IN_KEYS));
         let authority = arguments.ca.clone().or(in_keys);
         let authority = authority.context("whose certificate to believe: say --ca or --keys")?;
-        ask(&endpoint, locked(&endpoint, stream, &authority)?)?
+        send_request(&endpoint, connect_tls(&endpoint, stream, &authority)?)?
     } else {
-        ask(&endpoint, stream)?
+        send_request(&endpoint, stream)?
     };
     match status.as_str() {
         "200" => Ok(()),
@@ -61,19 +61,19 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// Opens a TLS connection that trusts this certificate authority only.
-fn locked(
+fn connect_tls(
     endpoint: &Endpoint,
     stream: TcpStream,
     authority: &Path,
 ) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
     install_crypto();
-    let mut believed = RootCertStore::empty();
-    let read = || format!("cannot read {}", authority.display());
-    for certificate in CertificateDer::pem_file_iter(authority).with_context(read)? {
-        believed.add(certificate.with_context(read)?)?;
+    let mut roots = RootCertStore::empty();
+    let context = || format!("cannot read {}", authority.display());
+    for certificate in CertificateDer::pem_file_iter(authority).with_context(context)? {
+        roots.add(certificate.with_context(context)?)?;
     }
     let config = ClientConfig::builder()
-        .with_root_certificates(believed)
+        .with_root_certificates(roots)
         .with_no_client_auth();
     let (name, _) = endpoint
         .host
@@ -86,17 +86,21 @@ fn locked(
 }
 
 /// Sends a request. Returns the status code of the response.
-fn ask(endpoint: &Endpoint, mut stream: impl Read + Write) -> anyhow::Result<String> {
+fn send_request(endpoint: &Endpoint, mut stream: impl Read + Write) -> anyhow::Result<String> {
     let Endpoint { host, path, .. } = endpoint;
     // The request is one write, for servers that read only once.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    let silent = || format!("{host} did not answer");
-    stream.write_all(request.as_bytes()).with_context(silent)?;
+    let no_response = || format!("{host} did not answer");
+    stream
+        .write_all(request.as_bytes())
+        .with_context(no_response)?;
     // The length is that of `HTTP/1.1 200`.
-    let mut start = [0; 12];
-    stream.read_exact(&mut start).with_context(silent)?;
-    let start = String::from_utf8_lossy(&start);
-    let status = start
+    let mut status_line = [0; 12];
+    stream
+        .read_exact(&mut status_line)
+        .with_context(no_response)?;
+    let status_line = String::from_utf8_lossy(&status_line);
+    let status = status_line
         .strip_prefix("HTTP/1.")
         .and_then(|rest| rest.split_once(' '));
     match status {
@@ -125,14 +129,14 @@ impl Endpoint {
             bail!("{url:?} has blanks in it");
         }
         let (host, path) = match rest.find('/') {
-            Some(at) => rest.split_at(at),
+            Some(index) => rest.split_at(index),
             None => (rest, "/"),
         };
-        let named = host
+        let has_port = host
             .rsplit_once(':')
             .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let port = if tls { 443 } else { 80 };
-        let host = if named {
+        let host = if has_port {
             host.to_owned()
         } else {
             format!("{host}:{port}")
@@ -164,13 +168,13 @@ mod tests {
 
     /// Starts a server that answers one connection with a self-signed certificate. Returns its URL
     /// and its certificate.
-    fn locked_server() -> (String, String) {
+    fn start_tls_server() -> (String, String) {
         install_crypto();
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
         let config = rustls::ServerConfig::builder()
             .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
+            .with_single_cert(vec![certified.cert.der().clone()], key)
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}/livez", listener.local_addr().unwrap());
@@ -183,7 +187,7 @@ mod tests {
             let _ = stream.read(&mut [0; 256]);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         });
-        (url, made.cert.pem())
+        (url, certified.cert.pem())
     }
 
     // A self-signed certificate is trusted only when it is the given authority. (D11)
@@ -191,38 +195,38 @@ mod tests {
     fn only_a_certificate_of_the_authority_is_trusted() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ca.pem");
-        let (url, own) = locked_server();
-        std::fs::write(&file, own).unwrap();
+        let (url, certificate) = start_tls_server();
+        std::fs::write(&file, certificate).unwrap();
         run(&arguments(url, Some(file.clone()))).unwrap();
 
-        let (url, _) = locked_server();
+        let (url, _) = start_tls_server();
         let failure = run(&arguments(url, Some(file))).unwrap_err();
         assert!(
             format!("{failure:#}").contains("certificate"),
             "{failure:#}"
         );
         // The server answers one connection only, so each request needs a new server.
-        let (url, _) = locked_server();
+        let (url, _) = start_tls_server();
         let failure = run(&arguments(url, None)).unwrap_err().to_string();
         assert!(failure.contains("--ca"), "{failure}");
     }
 
     #[test]
     fn an_address_has_a_host_a_port_and_a_path() {
-        let read = |url: &str| {
+        let parse = |url: &str| {
             let Endpoint { tls, host, path } = Endpoint::parse(url).unwrap();
             (tls, host, path)
         };
         let plain = (false, "a:1".into(), "/readyz".into());
-        assert_eq!(read("http://a:1/readyz"), plain);
-        assert_eq!(read("http://a"), (false, "a:80".into(), "/".into()));
-        assert_eq!(read("https://a"), (true, "a:443".into(), "/".into()));
+        assert_eq!(parse("http://a:1/readyz"), plain);
+        assert_eq!(parse("http://a"), (false, "a:80".into(), "/".into()));
+        assert_eq!(parse("https://a"), (true, "a:443".into(), "/".into()));
         assert!(Endpoint::parse("ftp://a").is_err() && Endpoint::parse("http://a/b c").is_err());
     }
 
     #[test]
     fn only_200_is_healthy() {
-        for (answer, healthy) in [
+        for (response, healthy) in [
             ("HTTP/1.1 200 OK\r\n\r\n", true),
             ("HTTP/1.1 503 Service Unavailable\r\n\r\n", false),
             ("what do you want?", false),
@@ -234,16 +238,16 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = Vec::new();
                 while !request.ends_with(b"\r\n\r\n") {
-                    let mut piece = [0; 256];
-                    let length = stream.read(&mut piece).unwrap();
+                    let mut buffer = [0; 256];
+                    let length = stream.read(&mut buffer).unwrap();
                     assert!(length > 0, "the request broke off: {request:?}");
-                    request.extend_from_slice(&piece[..length]);
+                    request.extend_from_slice(&buffer[..length]);
                 }
-                stream.write_all(answer.as_bytes()).unwrap();
+                stream.write_all(response.as_bytes()).unwrap();
                 String::from_utf8_lossy(&request).into_owned()
             });
             let result = run(&arguments(url, None));
-            assert_eq!(result.is_ok(), healthy, "{answer:?}: {result:?}");
+            assert_eq!(result.is_ok(), healthy, "{response:?}: {result:?}");
             assert!(
                 server
                     .join()

@@ -12,16 +12,16 @@ use nix::sys::signal::Signal;
 use crate::agents::END_WITH_PARENT;
 
 /// First argument that selects the node agent.
-pub const WORD: &str = "node-agent";
+pub const SUBCOMMAND: &str = "node-agent";
 /// Subcommands with which the agent starts its helper processes.
-const INNER: [&str; 2] = ["supervise", "run-tasks"];
+const HELPER_SUBCOMMANDS: [&str; 2] = ["supervise", "run-tasks"];
 
-/// Runs the agent with the arguments after [`WORD`]. A program name that is a link named after the
-/// agent selects the agent too.
+/// Runs the agent with the arguments after [`SUBCOMMAND`]. A link with the name of the agent selects
+/// the agent too.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
-    let first = arguments.first().and_then(|word| word.to_str());
-    let is_agent = !first.is_some_and(|word| INNER.contains(&word));
+    let first = arguments.first().and_then(|argument| argument.to_str());
+    let is_agent = !first.is_some_and(|argument| HELPER_SUBCOMMANDS.contains(&argument));
     if is_agent && std::env::var_os(END_WITH_PARENT).is_some() {
         // The kernel sends the signal when the thread that spawned this process ends. That is the
         // parent's main thread. A failure is tolerable, because `hayward up` also ends its agents
@@ -30,13 +30,13 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
         }
     }
-    hayward_node_agent::run(arguments.into_iter(), start_again())
+    hayward_node_agent::run(arguments.into_iter(), restart_command())
 }
 
 /// Returns the command line with which the agent starts its own program again for each container.
-fn start_again() -> Vec<String> {
-    let own = std::env::current_exe()
+fn restart_command() -> Vec<String> {
+    let program = std::env::current_exe()
         .ok()
         .and_then(|path| path.into_os_string().into_string().ok());
-    own.map_or_else(Vec::new, |own| vec![own, WORD.to_owned()])
+    program.map_or_else(Vec::new, |program| vec![program, SUBCOMMAND.to_owned()])
 }

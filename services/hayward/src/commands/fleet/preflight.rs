@@ -30,22 +30,24 @@ pub struct Arguments {
 
 /// Prints the decision. Returns success if the upgrade may start.
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let facts = Box::pin(collect::all(&session, &arguments)).await;
+    let facts = Box::pin(collect::collect_facts(&session, &arguments)).await;
     let checks = evaluate::checks(&facts);
-    let go = checks.iter().all(|check| check.verdict != Verdict::No);
+    let may_upgrade = checks.iter().all(|check| check.verdict != Verdict::No);
     if session.out.json {
-        session.out.json(&json!({ "go": go, "checks": checks }))?;
+        session
+            .out
+            .json(&json!({ "go": may_upgrade, "checks": checks }))?;
     } else {
-        print(&page(&checks, go, &session.out.renderer()))?;
+        print(&render(&checks, may_upgrade, &session.out.renderer()))?;
     }
-    Ok(if go {
+    Ok(if may_upgrade {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-fn page(checks: &[Check], go: bool, renderer: &Renderer) -> String {
+fn render(checks: &[Check], may_upgrade: bool, renderer: &Renderer) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut table = Table::new(["check", "", "found"]);
     for check in checks {
@@ -54,18 +56,18 @@ fn page(checks: &[Check], go: bool, renderer: &Renderer) -> String {
             Verdict::Warning => toned("look", Tone::Warning),
             Verdict::No => toned("no", Tone::Bad),
         };
-        table.row([check.what.into(), mark, (&check.found).into()]);
+        table.row([check.name.into(), mark, (&check.found).into()]);
     }
-    let first = if go {
+    let decision = if may_upgrade {
         format!("yes: hayward {version} may take over here")
     } else {
         format!("no: hayward {version} is not to be started here before this is mended")
     };
-    let todo = checks.iter().filter_map(|check| check.action.as_ref());
-    let mut page = format!("{first}\n\n{}", table.text(renderer));
-    for action in todo {
+    let actions = checks.iter().filter_map(|check| check.action.as_ref());
+    let mut report = format!("{decision}\n\n{}", table.text(renderer));
+    for action in actions {
         // Writing to a string never fails.
-        let _ = writeln!(page, "do: {action}");
+        let _ = writeln!(report, "do: {action}");
     }
-    page
+    report
 }

@@ -94,24 +94,24 @@ pub struct Arguments {
 }
 
 /// Time after which all running services have read a new authority or public key.
-const READ_BY_THEN: Duration = Duration::from_secs(5);
+const RELOAD_TIME: Duration = Duration::from_secs(5);
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let given = arguments.no_groups || !arguments.groups.is_empty();
-    let groups = given.then(|| Groups::new(arguments.groups.clone()));
+    let sets_groups = arguments.no_groups || !arguments.groups.is_empty();
+    let groups = sets_groups.then(|| Groups::new(arguments.groups.clone()));
     let groups = groups.transpose()?;
     if arguments.new_issuer {
         let keys = Keys::open(&arguments.keys)?;
         let issuer = keys.announce_another()?;
-        tokio::time::sleep(READ_BY_THEN).await;
+        tokio::time::sleep(RELOAD_TIME).await;
         keys.install(&issuer)?;
     }
-    let keys = prepare::keys(&arguments.keys, &arguments.agents)?;
+    let keys = prepare::create_keys(&arguments.keys, &arguments.agents)?;
     if arguments.new_authority {
-        authority::another(&keys)?;
-        tokio::time::sleep(READ_BY_THEN).await;
+        authority::replace_authority(&keys)?;
+        tokio::time::sleep(RELOAD_TIME).await;
     }
-    certificates(&keys, &arguments)?;
+    renew_certificates(&keys, &arguments)?;
     if arguments.new_issuer {
         // This call renews all tokens, also those of people whose names are not in the arguments.
         prepare::renew_all(&keys)?;
@@ -130,15 +130,15 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         prepare::scraper_token(&keys, name.as_str())?;
     }
     if let Some(url) = &arguments.admin_url {
-        if let Some(why) = unencrypted_database_warning(url) {
-            note(&format!("services will refuse this: {why}"));
+        if let Some(warning) = unencrypted_database_warning(url) {
+            note(&format!("services will refuse this: {warning}"));
         }
-        prepare::database(&keys, url, false).await?;
-        servers::read_again(url, &arguments.servers).await?;
+        prepare::set_up_database(&keys, url, false).await?;
+        servers::reload_certificate(url, &arguments.servers).await?;
     }
     println!("keys, tokens and roles are in {}", keys.dir().display());
     if arguments.keep {
-        keep(&keys, &arguments).await?;
+        renew_until_shutdown(&keys, &arguments).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -152,40 +152,40 @@ fn set_tenants(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
         ..
     } = arguments;
     let tenant_given = *no_tenant || tenant.is_some();
-    let named = !users.is_empty() || !tenant_orchestrators.is_empty();
-    if tenant_given && !named {
+    let has_subjects = !users.is_empty() || !tenant_orchestrators.is_empty();
+    if tenant_given && !has_subjects {
         bail!("say who: --user NAME or --tenant-orchestrator NAME");
     }
     if !tenant_given && !tenant_orchestrators.is_empty() {
         bail!("say into which tenant: --tenant NAME or --no-tenant");
     }
     if tenant_given {
-        let programs = tenant_orchestrators.iter().map(orchestrator_subject);
-        for name in users.iter().map(ToString::to_string).chain(programs) {
+        let orchestrators = tenant_orchestrators.iter().map(orchestrator_subject);
+        for name in users.iter().map(ToString::to_string).chain(orchestrators) {
             keys.set_tenant(&name, tenant.as_ref())?;
         }
     }
     Ok(())
 }
 
-fn certificates(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
-    authority::certificates(keys, &arguments.tls_names)?;
-    servers::certificates(keys, &arguments.servers)
+fn renew_certificates(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
+    authority::renew_certificates(keys, &arguments.tls_names)?;
+    servers::renew_certificates(keys, &arguments.servers)
 }
 
-async fn keep(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
-    let (end, clock): (_, Arc<dyn Clock>) = (Shutdown::on_signals()?, Arc::new(SystemClock));
+async fn renew_until_shutdown(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
+    let (shutdown, clock): (_, Arc<dyn Clock>) = (Shutdown::on_signals()?, Arc::new(SystemClock));
     loop {
         tokio::select! {
-            () = end.wait() => return Ok(()),
+            () = shutdown.wait() => return Ok(()),
             () = tokio::time::sleep(prepare::RENEWAL_CHECK) => {}
         }
-        let made = prepare::renew(keys, &clock)?;
-        if authority::due(keys.dir()) {
-            certificates(keys, arguments)?;
+        let renewed = prepare::renew(keys, &clock)?;
+        if authority::is_renewal_due(keys.dir()) {
+            renew_certificates(keys, arguments)?;
             println!("certificates are renewed");
             if let Some(url) = &arguments.admin_url
-                && let Err(error) = servers::read_again(url, &arguments.servers).await
+                && let Err(error) = servers::reload_certificate(url, &arguments.servers).await
             {
                 // The database may be down. Its previous certificate is valid for weeks.
                 note(&format!(
@@ -193,8 +193,8 @@ async fn keep(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
                 ));
             }
         }
-        if made > 0 {
-            println!("{made} tokens are renewed");
+        if renewed > 0 {
+            println!("{renewed} tokens are renewed");
         }
     }
 }

@@ -13,10 +13,10 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use crate::backup::copy_keys;
-use crate::backup::database::{Admin, AdminAccess, private, settings, version};
-use crate::backup::history::{History, forgive, histories, writers};
-use crate::backup::manifest::Saved;
-use crate::backup::put_back::{Target, Tools};
+use crate::backup::database::{Admin, AdminAccess, server_version, setting_names, start_private};
+use crate::backup::history::{History, allow_writes_statement, read_histories, read_writers};
+use crate::backup::manifest::RestoreSource;
+use crate::backup::restore_dump::{Target, Tools};
 use crate::output::{Output, note, print};
 use crate::prepare::{self, SERVICES};
 use crate::state::{self, State};
@@ -46,16 +46,16 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     let Some(from) = &arguments.from else {
         return accept::run(out, &state, &arguments).await;
     };
-    let saved = Saved::open(from)?;
+    let saved = RestoreSource::open(from)?;
     // The lock prevents the start of a fleet in this state directory.
-    let _lock = match arguments.access.given()? {
+    let _lock = match arguments.access.explicit_url()? {
         Some(_) => None,
         None => Some(State::open(&state).context("a restore is for a fleet that is stopped")?),
     };
     let keys = arguments.access.keys(&state);
     let tools = Tools::find().await?;
-    tools.check(&saved.dump).await?;
-    let put = PutBack {
+    tools.check_dump(&saved.dump).await?;
+    let restore = Restore {
         saved: &saved,
         tools: &tools,
         keys: &keys,
@@ -64,14 +64,14 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     let admin = match arguments.access.find(&state).await? {
         // This machine has no database yet.
         None if arguments.dry_run => None,
-        None => Some(private(&state).await?),
+        None => Some(start_private(&state).await?),
         found => found,
     };
-    let done = put.run(admin.as_ref()).await;
+    let result = restore.run(admin.as_ref()).await;
     if let Some(admin) = admin {
         admin.close().await;
     }
-    let (before, after) = done?;
+    let (before, after) = result?;
     let plan = plan::Plan {
         saved: &saved,
         before: &before,
@@ -90,14 +90,14 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
 type Histories = BTreeMap<String, History>;
 
 /// One restore of a backup.
-struct PutBack<'a> {
-    saved: &'a Saved,
+struct Restore<'a> {
+    saved: &'a RestoreSource,
     tools: &'a Tools,
     keys: &'a Path,
     dry_run: bool,
 }
 
-impl PutBack<'_> {
+impl Restore<'_> {
     /// Returns the histories before and after the restore. A dry run has no histories after it.
     /// Without a server only a dry run is possible.
     async fn run(&self, admin: Option<&Admin>) -> anyhow::Result<(Histories, Option<Histories>)> {
@@ -114,8 +114,8 @@ impl PutBack<'_> {
         let keys = Keys::open(keys)?;
         // A dump has no roles, and the administrator must be a member of the owner roles. A missing
         // database is created.
-        prepare::database(&keys, &admin.url, admin.private).await?;
-        let after = self.put(admin, &keys, &before).await?;
+        prepare::set_up_database(&keys, &admin.url, admin.private).await?;
+        let after = self.restore_and_migrate(admin, &keys, &before).await?;
         verify(self.saved, &before, &after)?;
         Ok((before, Some(after)))
     }
@@ -125,42 +125,44 @@ impl PutBack<'_> {
         let Some(mut connection) = admin.connect_if_there().await? else {
             return Ok(Histories::new());
         };
-        self.tools.fit(version(&mut connection).await?)?;
-        if let Some(why) = writers(&mut connection).await?.refusal() {
-            bail!("nothing was changed: {why}");
+        self.tools
+            .check_versions(server_version(&mut connection).await?)?;
+        if let Some(reason) = read_writers(&mut connection).await?.refusal() {
+            bail!("nothing was changed: {reason}");
         }
-        let before = histories(&mut connection).await?;
+        let before = read_histories(&mut connection).await?;
         connection.close().await?;
         Ok(before)
     }
 
-    async fn put(
+    async fn restore_and_migrate(
         &self,
         admin: &Admin,
         keys: &Keys,
         before: &Histories,
     ) -> anyhow::Result<Histories> {
         let mut connection = admin.connect().await?;
-        self.tools.fit(version(&mut connection).await?)?;
-        let into = Target {
+        self.tools
+            .check_versions(server_version(&mut connection).await?)?;
+        let target = Target {
             url: &admin.url,
             before,
-            settings: &settings(&mut connection).await?,
+            settings: &setting_names(&mut connection).await?,
         };
-        self.tools.put_back(&self.saved.dump, into).await?;
+        self.tools.restore(&self.saved.dump, target).await?;
         // This call migrates an older dump to this version, and grants the roles their permissions
         // again.
-        let migrated = prepare::database(keys, &admin.url, admin.private).await;
+        let migrated = prepare::set_up_database(keys, &admin.url, admin.private).await;
         migrated.context(
             "the rows are back, but this version cannot migrate them: use the version that made \
              the backup, or a newer one",
         )?;
         for (_, schema) in SERVICES {
             connection
-                .execute(AssertSqlSafe(forgive(schema.name)))
+                .execute(AssertSqlSafe(allow_writes_statement(schema.name)))
                 .await?;
         }
-        let after = histories(&mut connection).await?;
+        let after = read_histories(&mut connection).await?;
         connection.close().await?;
         Ok(after)
     }
@@ -168,9 +170,9 @@ impl PutBack<'_> {
 
 /// Returns the directory of keys to use. Existing keys stay, because tokens were signed with them.
 /// Missing keys come from the backup.
-fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<&'a Path> {
+fn keys_for<'a>(saved: &RestoreSource, keys: &'a Path, dry_run: bool) -> anyhow::Result<&'a Path> {
     let issuer = |dir: &Path| std::fs::read(dir.join("issuer.pub.pem")).ok();
-    let Some(here) = issuer(keys) else {
+    let Some(current) = issuer(keys) else {
         match &saved.keys {
             Some(from_backup) if !dry_run => copy_keys(from_backup, keys)?,
             Some(_) => {}
@@ -182,7 +184,7 @@ fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<
         return Ok(keys);
     };
     let from_backup = saved.keys.as_deref().and_then(issuer);
-    if from_backup.is_some_and(|from_backup| from_backup != here) {
+    if from_backup.is_some_and(|from_backup| from_backup != current) {
         note(&format!(
             "the keys in {} are not those of the backup, and stay: old tokens are not good here",
             keys.display()
@@ -192,10 +194,10 @@ fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<
 }
 
 /// Checks that the restored rows are those of the backup, with a new history.
-fn verify(saved: &Saved, before: &Histories, after: &Histories) -> anyhow::Result<()> {
+fn verify(saved: &RestoreSource, before: &Histories, after: &Histories) -> anyhow::Result<()> {
     for (_, schema) in SERVICES {
         let name = schema.name;
-        let now = after
+        let restored = after
             .get(name)
             .with_context(|| format!("{name} is missing"))?;
         let saved = saved
@@ -203,22 +205,25 @@ fn verify(saved: &Saved, before: &Histories, after: &Histories) -> anyhow::Resul
             .as_ref()
             .and_then(|it| it.histories.get(name));
         if let Some(saved) = saved
-            && (saved.revision != now.revision || saved.lineage == now.lineage)
+            && (saved.revision != restored.revision || saved.lineage == restored.lineage)
         {
-            bail!("{name} is not what was saved: {now:?}, and {saved:?} was");
+            bail!("{name} is not what was saved: {restored:?}, and {saved:?} was");
         }
         if before
             .get(name)
-            .is_some_and(|before| before.epoch >= now.epoch)
+            .is_some_and(|before| before.epoch >= restored.epoch)
         {
-            bail!("{name} has terms of before: {now:?}");
+            bail!("{name} has terms of before: {restored:?}");
         }
     }
     Ok(())
 }
 
 /// Executes statements on several schemas in one transaction.
-async fn at_once(connection: &mut PgConnection, statements: &[String]) -> anyhow::Result<()> {
+async fn execute_in_one_transaction(
+    connection: &mut PgConnection,
+    statements: &[String],
+) -> anyhow::Result<()> {
     let mut tx = connection.begin().await?;
     for statement in statements {
         tx.execute(AssertSqlSafe(statement.clone())).await?;

@@ -14,7 +14,7 @@ use crate::output::{Output, note, print};
 
 /// A program with settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Name {
+pub enum Program {
     JobConverter,
     RmScheduler,
     ContainerManager,
@@ -25,16 +25,16 @@ pub enum Name {
 
 /// Returns the service that the program name selects: a link named `hayward-rm-scheduler` runs that
 /// service. Returns `None` for any other name.
-pub fn called(program: &OsStr) -> Option<Name> {
+pub fn program_of_link(program: &OsStr) -> Option<Program> {
     let name = Path::new(program).file_name()?.to_str()?;
-    Name::from_str(name.strip_prefix("hayward-")?, false).ok()
+    Program::from_str(name.strip_prefix("hayward-")?, false).ok()
 }
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Which one.
+    /// The program.
     #[arg(value_enum)]
-    pub service: Name,
+    pub service: Program,
     /// Its own flags; `--help` lists them.
     #[arg(
         value_name = "FLAGS",
@@ -67,7 +67,7 @@ pub struct Explain {
     pub settings: Vec<String>,
     /// Only those of this program.
     #[arg(long, value_enum)]
-    pub program: Option<Name>,
+    pub program: Option<Program>,
 }
 
 fn environment() -> BTreeMap<String, OsString> {
@@ -76,7 +76,7 @@ fn environment() -> BTreeMap<String, OsString> {
         .collect()
 }
 
-fn settings_of<T: SettingsStruct>(name: &str, flags: Vec<OsString>) -> anyhow::Result<Option<T>> {
+fn read_settings<T: SettingsStruct>(name: &str, flags: Vec<OsString>) -> anyhow::Result<Option<T>> {
     match config::read(name, flags.into_iter(), &environment())? {
         Outcome::Settings(settings) => Ok(Some(settings)),
         Outcome::Text(text) => print(&text).map(|()| None),
@@ -88,8 +88,10 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     client::install_crypto();
     macro_rules! serve {
         ($service:ident) => {{
-            let found = settings_of::<$service::Settings>($service::NAME, arguments.flags)?;
-            let Some(settings) = found else { return Ok(()) };
+            let settings = read_settings::<$service::Settings>($service::NAME, arguments.flags)?;
+            let Some(settings) = settings else {
+                return Ok(());
+            };
             let telemetry = telemetry::init($service::NAME, &settings.frame)?;
             let running = $service::start(settings, Shutdown::on_signals()?).await?;
             let ended = running.stopped().await;
@@ -98,12 +100,12 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }};
     }
     match arguments.service {
-        Name::JobConverter => serve!(hayward_job_converter),
-        Name::RmScheduler => serve!(hayward_rm_scheduler),
-        Name::ContainerManager => serve!(hayward_container_manager),
-        Name::NodeStatus => serve!(hayward_node_status),
-        Name::Blocklist => serve!(hayward_blocklist),
-        Name::NodeAgent => anyhow::bail!("the agent is run by `hayward node-agent agent`"),
+        Program::JobConverter => serve!(hayward_job_converter),
+        Program::RmScheduler => serve!(hayward_rm_scheduler),
+        Program::ContainerManager => serve!(hayward_container_manager),
+        Program::NodeStatus => serve!(hayward_node_status),
+        Program::Blocklist => serve!(hayward_blocklist),
+        Program::NodeAgent => anyhow::bail!("the agent is run by `hayward node-agent agent`"),
     }
 }
 
@@ -116,24 +118,24 @@ pub fn config(out: Output, config: Config) -> anyhow::Result<()> {
 }
 
 /// Returns the settings of a program, from their definition.
-pub fn described(program: Name) -> anyhow::Result<Vec<Setting>> {
+pub fn program_settings(program: Program) -> anyhow::Result<Vec<Setting>> {
     match program {
-        Name::JobConverter => config::all_settings::<hayward_job_converter::Settings>(),
-        Name::RmScheduler => config::all_settings::<hayward_rm_scheduler::Settings>(),
-        Name::ContainerManager => config::all_settings::<hayward_container_manager::Settings>(),
-        Name::NodeStatus => config::all_settings::<hayward_node_status::Settings>(),
-        Name::Blocklist => config::all_settings::<hayward_blocklist::Settings>(),
-        Name::NodeAgent => config::all_settings::<hayward_node_agent::Settings>(),
+        Program::JobConverter => config::all_settings::<hayward_job_converter::Settings>(),
+        Program::RmScheduler => config::all_settings::<hayward_rm_scheduler::Settings>(),
+        Program::ContainerManager => config::all_settings::<hayward_container_manager::Settings>(),
+        Program::NodeStatus => config::all_settings::<hayward_node_status::Settings>(),
+        Program::Blocklist => config::all_settings::<hayward_blocklist::Settings>(),
+        Program::NodeAgent => config::all_settings::<hayward_node_agent::Settings>(),
     }
 }
 
 /// Returns every setting with its programs. A setting whose meaning or default differs between
 /// programs has several entries.
-pub fn all_described() -> anyhow::Result<BTreeMap<Setting, Vec<&'static str>>> {
+pub fn all_settings() -> anyhow::Result<BTreeMap<Setting, Vec<&'static str>>> {
     let mut all: BTreeMap<Setting, Vec<&'static str>> = BTreeMap::new();
-    for program in Name::value_variants() {
-        for setting in described(*program)? {
-            all.entry(setting).or_default().push(named(*program));
+    for program in Program::value_variants() {
+        for setting in program_settings(*program)? {
+            all.entry(setting).or_default().push(program_name(*program));
         }
     }
     Ok(all)
@@ -141,7 +143,7 @@ pub fn all_described() -> anyhow::Result<BTreeMap<Setting, Vec<&'static str>>> {
 
 /// Runs `hayward config explain [SETTING]...`.
 fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
-    let all = all_described()?;
+    let all = all_settings()?;
     let wanted = arguments.settings.iter().map(|text| {
         let name = text.replace('-', "_");
         let name = name.strip_prefix("HAYWARD_").unwrap_or(&name);
@@ -152,8 +154,8 @@ fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
         let known = all.keys().any(|setting| setting.name == *name);
         anyhow::ensure!(known, "no program has a setting `{name}`");
     }
-    let program = arguments.program.map(named);
-    let shown: Vec<_> = all
+    let program = arguments.program.map(program_name);
+    let selected: Vec<_> = all
         .iter()
         .filter(|(setting, _)| wanted.is_empty() || wanted.contains(&setting.name))
         .filter(|(_, programs)| program.is_none_or(|it| programs.contains(&it)))
@@ -165,9 +167,9 @@ fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
                 "default": setting.default, "meaning": setting.meaning, "programs": programs,
             })
         };
-        return out.json(&json!({ "settings": shown.iter().map(entry).collect::<Vec<_>>() }));
+        return out.json(&json!({ "settings": selected.iter().map(entry).collect::<Vec<_>>() }));
     }
-    let text = shown.iter().map(|(setting, programs)| {
+    let text = selected.iter().map(|(setting, programs)| {
         let programs = programs.join(", ");
         format!("{}      Programs: {programs}\n", config::paragraph(setting))
     });
@@ -176,10 +178,10 @@ fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
 
 /// Runs `hayward config check SERVICE`.
 fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
-    let name = named(arguments.service);
-    macro_rules! checked {
+    let name = program_name(arguments.service);
+    macro_rules! missing_settings {
         ($type:ty, $frame:expr) => {{
-            let settings = settings_of::<$type>(name, arguments.flags);
+            let settings = read_settings::<$type>(name, arguments.flags);
             let Some(settings) = settings.with_context(|| format!("{name} would not start"))?
             else {
                 return Ok(());
@@ -189,12 +191,20 @@ fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
         }};
     }
     let missing = match arguments.service {
-        Name::JobConverter => checked!(hayward_job_converter::Settings, |s| Some(&s.frame)),
-        Name::RmScheduler => checked!(hayward_rm_scheduler::Settings, |s| Some(&s.frame)),
-        Name::ContainerManager => checked!(hayward_container_manager::Settings, |s| Some(&s.frame)),
-        Name::NodeStatus => checked!(hayward_node_status::Settings, |s| Some(&s.frame)),
-        Name::Blocklist => checked!(hayward_blocklist::Settings, |s| Some(&s.frame)),
-        Name::NodeAgent => checked!(hayward_node_agent::Settings, |_| None),
+        Program::JobConverter => {
+            missing_settings!(hayward_job_converter::Settings, |it| Some(&it.frame))
+        }
+        Program::RmScheduler => {
+            missing_settings!(hayward_rm_scheduler::Settings, |it| Some(&it.frame))
+        }
+        Program::ContainerManager => {
+            missing_settings!(hayward_container_manager::Settings, |it| Some(&it.frame))
+        }
+        Program::NodeStatus => {
+            missing_settings!(hayward_node_status::Settings, |it| Some(&it.frame))
+        }
+        Program::Blocklist => missing_settings!(hayward_blocklist::Settings, |it| Some(&it.frame)),
+        Program::NodeAgent => missing_settings!(hayward_node_agent::Settings, |_| None),
     };
     if out.json {
         return out.json(&json!({ "service": name, "ok": true, "not_set": missing }));
@@ -210,25 +220,25 @@ fn missing(frame: Option<&ServerSettings>) -> Vec<&'static str> {
     let Some(frame) = frame else {
         return Vec::new();
     };
-    let needed = [
+    let required = [
         ("database_url", frame.database_url.is_none()),
         ("keys", frame.keys.is_none()),
     ];
-    needed
+    required
         .into_iter()
         .filter(|(_, missing)| *missing)
         .map(|(name, _)| name)
         .collect()
 }
 
-pub fn named(service: Name) -> &'static str {
+pub fn program_name(service: Program) -> &'static str {
     match service {
-        Name::JobConverter => hayward_job_converter::NAME,
-        Name::RmScheduler => hayward_rm_scheduler::NAME,
-        Name::ContainerManager => hayward_container_manager::NAME,
-        Name::NodeStatus => hayward_node_status::NAME,
-        Name::Blocklist => hayward_blocklist::NAME,
-        Name::NodeAgent => hayward_node_agent::NAME,
+        Program::JobConverter => hayward_job_converter::NAME,
+        Program::RmScheduler => hayward_rm_scheduler::NAME,
+        Program::ContainerManager => hayward_container_manager::NAME,
+        Program::NodeStatus => hayward_node_status::NAME,
+        Program::Blocklist => hayward_blocklist::NAME,
+        Program::NodeAgent => hayward_node_agent::NAME,
     }
 }
 
@@ -238,9 +248,9 @@ mod tests {
 
     #[test]
     fn a_link_runs_the_service_of_its_name() {
-        for name in Name::value_variants() {
-            let link = format!("/usr/local/bin/hayward-{}", named(*name));
-            assert_eq!(called(OsStr::new(&link)), Some(*name));
+        for name in Program::value_variants() {
+            let link = format!("/usr/local/bin/hayward-{}", program_name(*name));
+            assert_eq!(program_of_link(OsStr::new(&link)), Some(*name));
         }
         for other in [
             "hayward",
@@ -249,7 +259,7 @@ mod tests {
             "",
             "hayward-run",
         ] {
-            assert_eq!(called(OsStr::new(other)), None, "{other}");
+            assert_eq!(program_of_link(OsStr::new(other)), None, "{other}");
         }
     }
 }

@@ -19,11 +19,11 @@ pub struct Arguments {
     #[arg(long, global = true, value_name = "DIR")]
     pub keys: Option<PathBuf>,
     #[command(subcommand)]
-    pub act: Act,
+    pub action: Action,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-pub enum Act {
+pub enum Action {
     /// Make a token and put it into the directory; without a renewal it ends by itself
     Issue(Issue),
     /// Say whose tokens there are and until when they are good
@@ -60,7 +60,7 @@ pub struct Named {
 
 /// A token file of the keys directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct TokenEntry {
     /// File name without its ending.
     pub name: String,
     /// Subject of the token. `None` if the token is invalid.
@@ -75,28 +75,30 @@ pub struct Listed {
 }
 
 pub fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<()> {
-    let fleets = || state.unwrap_or_else(state::default_dir).join("keys");
-    let keys = Keys::open(arguments.keys.unwrap_or_else(fleets))?;
-    act(&keys, arguments.act, out)
+    let default_keys = || state.unwrap_or_else(state::default_dir).join("keys");
+    let keys = Keys::open(arguments.keys.unwrap_or_else(default_keys))?;
+    execute(&keys, arguments.action, out)
 }
 
-fn act(keys: &Keys, act: Act, out: Output) -> anyhow::Result<()> {
+fn execute(keys: &Keys, action: Action, out: Output) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    match act {
-        Act::Issue(issue) => {
-            let name = issued(keys, &issue)?;
+    match action {
+        Action::Issue(issue) => {
+            let name = issue_token(keys, &issue)?;
             println!("{}", keys.token_path(&name).display());
         }
-        Act::List => {
+        Action::List => {
             let all = list(keys, &clock)?;
-            let answer = serde_json::to_value(&all)?;
-            out.answer(answer, |all: &Vec<Listed>, renderer| table(all, renderer))?;
+            let response = serde_json::to_value(&all)?;
+            out.print_response(response, |all: &Vec<TokenEntry>, renderer| {
+                table(all, renderer)
+            })?;
         }
-        Act::Revoke(named) => {
+        Action::Revoke(named) => {
             revoke(keys, &clock, &named.name)?;
             println!("{} is refused from now on", named.name);
         }
-        Act::Rotate(named) => {
+        Action::Rotate(named) => {
             rotate(keys, &clock, &named.name)?;
             println!("{}", keys.token_path(&named.name).display());
         }
@@ -105,7 +107,7 @@ fn act(keys: &Keys, act: Act, out: Output) -> anyhow::Result<()> {
 }
 
 /// Issues a token. Returns the name of its file.
-fn issued(keys: &Keys, issue: &Issue) -> anyhow::Result<String> {
+fn issue_token(keys: &Keys, issue: &Issue) -> anyhow::Result<String> {
     if let Some(user) = &issue.user {
         prepare::user_token(keys, user.as_str())?;
         return Ok(format!("user-{user}"));
@@ -123,25 +125,27 @@ fn issued(keys: &Keys, issue: &Issue) -> anyhow::Result<String> {
     Ok(format!("viewer-{name}"))
 }
 
-fn list(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec<Listed>> {
+fn list(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec<TokenEntry>> {
     let verifier = keys.verifier(Arc::clone(clock))?;
     let names = keys.token_names()?.into_iter();
-    Ok(names.map(|name| listed(keys, &verifier, name)).collect())
+    Ok(names
+        .map(|name| token_entry(keys, &verifier, name))
+        .collect())
 }
 
-fn listed(keys: &Keys, verifier: &Verifier, name: String) -> Listed {
+fn token_entry(keys: &Keys, verifier: &Verifier, name: String) -> TokenEntry {
     // An unreadable file counts as an invalid token, so that the others are still listed.
     let token = keys.token(&name).unwrap_or_default();
-    let known = verifier.principal_of(&token).ok();
-    let life = known
+    let principal = verifier.principal_of(&token).ok();
+    let lifetime = principal
         .as_ref()
         .and_then(|_| TokenLifetime::from_token(&token));
-    let scopes = known.iter().flat_map(|it| &it.scopes);
-    Listed {
+    let scopes = principal.iter().flat_map(|it| &it.scopes);
+    TokenEntry {
         name,
         scopes: scopes.map(Scope::to_string).collect(),
-        subject: known.as_ref().map(|it| it.name.clone()),
-        ends_at: life.map(|it| Timestamp::from_unix_ms(it.expires_at_s() * 1_000)),
+        subject: principal.as_ref().map(|it| it.name.clone()),
+        ends_at: lifetime.map(|it| Timestamp::from_unix_ms(it.expires_at_s() * 1_000)),
         refused: verifier
             .verify(&token)
             .err()
@@ -149,17 +153,18 @@ fn listed(keys: &Keys, verifier: &Verifier, name: String) -> Listed {
     }
 }
 
-fn table(all: &[Listed], renderer: &Renderer) -> String {
+fn table(all: &[TokenEntry], renderer: &Renderer) -> String {
     let mut table = Table::new(["token", "names", "may", "good until", ""]);
-    for one in all {
+    for entry in all {
         table.row([
-            one.name.clone().into(),
-            one.subject.clone().unwrap_or_default().into(),
-            one.scopes.join(", ").into(),
-            one.ends_at
+            entry.name.clone().into(),
+            entry.subject.clone().unwrap_or_default().into(),
+            entry.scopes.join(", ").into(),
+            entry
+                .ends_at
                 .map_or(String::new(), |it| it.to_string())
                 .into(),
-            one.refused.clone().unwrap_or_default().into(),
+            entry.refused.clone().unwrap_or_default().into(),
         ]);
     }
     table.text(renderer)
@@ -177,22 +182,22 @@ fn revoke(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()>
 fn rotate(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()> {
     let verifier = keys.verifier(Arc::clone(clock))?;
     let token = keys.token(name)?;
-    let before = verifier.token_id(&token);
-    let before = before.with_context(|| format!("{name} is no token of this fleet"))?;
-    let named = verifier.principal_of(&token)?;
+    let old_id = verifier.token_id(&token);
+    let old_id = old_id.with_context(|| format!("{name} is no token of this fleet"))?;
+    let principal = verifier.principal_of(&token)?;
     ensure!(
-        named.act_as.is_empty(),
+        principal.act_as.is_empty(),
         "an orchestrator's token is renewed at /v1/orchestrators/NAME/credentials"
     );
-    prepare::renew_one(keys, clock, name, &named)?;
-    keys.revoke(&before)
+    prepare::renew_one(keys, clock, name, &principal)?;
+    keys.revoke(&old_id)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fleet() -> (tempfile::TempDir, Keys, Arc<dyn Clock>) {
+    fn keys_with_tokens() -> (tempfile::TempDir, Keys, Arc<dyn Clock>) {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::create(dir.path().join("keys")).unwrap();
         let issue = |user: Option<&str>, viewer: Option<&str>| Issue {
@@ -202,11 +207,11 @@ mod tests {
             agent: None,
         };
         assert_eq!(
-            issued(&keys, &issue(Some("ada"), None)).unwrap(),
+            issue_token(&keys, &issue(Some("ada"), None)).unwrap(),
             "user-ada"
         );
         assert_eq!(
-            issued(&keys, &issue(None, Some("eve"))).unwrap(),
+            issue_token(&keys, &issue(None, Some("eve"))).unwrap(),
             "viewer-eve"
         );
         (dir, keys, Arc::new(SystemClock))
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn tokens_are_listed_with_scopes_and_refusals() {
-        let (_dir, keys, clock) = fleet();
+        let (_dir, keys, clock) = keys_with_tokens();
         std::fs::write(keys.token_path("stray"), "no token").unwrap();
         let all = list(&keys, &clock).unwrap();
         let names: Vec<_> = all.iter().map(|it| it.name.as_str()).collect();
@@ -228,21 +233,21 @@ mod tests {
     // `revoke` revokes the token itself, and `rotate` revokes its predecessor. (S8)
     #[test]
     fn a_revoked_token_is_refused_and_a_rotated_one_has_a_successor() {
-        let (_dir, keys, clock) = fleet();
+        let (_dir, keys, clock) = keys_with_tokens();
         let before = keys.token("user-ada").unwrap();
         revoke(&keys, &clock, "viewer-eve").unwrap();
         rotate(&keys, &clock, "user-ada").unwrap();
         let verifier = keys.verifier(Arc::clone(&clock)).unwrap();
         let refused = |token: &str| verifier.verify(token).err();
-        let eves = keys.token("viewer-eve").unwrap();
-        assert_eq!(refused(&eves), Some(Refusal::Revoked));
+        let viewer_token = keys.token("viewer-eve").unwrap();
+        assert_eq!(refused(&viewer_token), Some(Refusal::Revoked));
         assert_eq!(refused(&before), Some(Refusal::Revoked));
         let after = keys.token("user-ada").unwrap();
         assert_eq!(verifier.verify(&after).unwrap().name, "ada");
         // A second revocation has no effect. An invalid token is an error and changes nothing.
         revoke(&keys, &clock, "viewer-eve").unwrap();
-        let lines = std::fs::read_to_string(keys.revoked_path()).unwrap();
-        assert_eq!(lines.lines().count(), 2);
+        let revoked = std::fs::read_to_string(keys.revoked_path()).unwrap();
+        assert_eq!(revoked.lines().count(), 2);
         assert!(revoke(&keys, &clock, "nobody").is_err());
     }
 }

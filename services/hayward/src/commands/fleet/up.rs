@@ -16,9 +16,9 @@ use hayward_service::{
 use hayward_vocabulary::NodeName;
 use tokio::time::Instant;
 
-use crate::agents::{self, Agent, Agents};
+use crate::agents::{self, Agent, AgentLauncher};
 use crate::database::Database;
-use crate::fleet::{Addresses, Fleet, Plan, Ports};
+use crate::fleet::{Addresses, Fleet, FleetOptions, Ports};
 use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 use crate::{prepare, state};
@@ -48,13 +48,13 @@ pub struct Arguments {
     pub docker: Option<PathBuf>,
     /// A directory whose content containers may be given, where the policy of the pool lists it
     /// too. May be given several times.
-    #[arg(long, value_name = "DIR", requires = "docker", value_parser = directory)]
+    #[arg(long, value_name = "DIR", requires = "docker", value_parser = parse_directory)]
     pub docker_mountable: Vec<String>,
     /// A Postgres to use instead of a private one.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub database_url: Option<String>,
     #[command(flatten)]
-    pub elsewhere: RemoteEndpoints,
+    pub remote_endpoints: RemoteEndpoints,
     /// Address for Prometheus, such as 127.0.0.1:9464. It answers `/metrics` to requests with a
     /// token.
     #[arg(long, env = "HAYWARD_SCRAPE_LISTEN", value_name = "ADDRESS")]
@@ -65,10 +65,10 @@ pub struct Arguments {
 }
 
 /// Parses a directory. Returns its absolute path without symbolic links, as the agents require it.
-fn directory(text: &str) -> Result<String, String> {
-    let place = std::fs::canonicalize(text).map_err(|error| error.to_string())?;
-    let is_one = place.is_dir();
-    let name = place.to_str().filter(|_| is_one);
+fn parse_directory(text: &str) -> Result<String, String> {
+    let path = std::fs::canonicalize(text).map_err(|error| error.to_string())?;
+    let is_dir = path.is_dir();
+    let name = path.to_str().filter(|_| is_dir);
     name.map(ToOwned::to_owned)
         .ok_or_else(|| "it is no directory that can be named".to_owned())
 }
@@ -76,10 +76,10 @@ fn directory(text: &str) -> Result<String, String> {
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     // The services stop after the agents, so that they receive the agents' final reports. See
     // `Up::stop`.
-    let (word, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
+    let (signals, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
     let settings = ServerSettings {
         scrape_listen: arguments.scrape_listen,
-        ..quiet(&arguments.elsewhere)
+        ..server_settings(&arguments.remote_endpoints)
     };
     let _telemetry = telemetry::init("up", &settings)?;
     let state = State::open(dir.unwrap_or_else(state::default_dir))?;
@@ -88,9 +88,9 @@ pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<E
     println!("{}", greeting(&up));
     let keys = up.keys.clone();
     tokio::select! {
-        () = word.wait() => {}
-        () = renewed(&keys) => {}
-        () = up.keep_agents(&arguments) => {}
+        () = signals.wait() => {}
+        () = renew_tokens(&keys) => {}
+        () = up.restart_ended_agents(&arguments) => {}
     }
     println!("\nstopping; running work is ended");
     up.stop(&shutdown).await?;
@@ -98,7 +98,7 @@ pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<E
 }
 
 /// Renews tokens regularly, because they are short-lived and a fleet may run for weeks.
-async fn renewed(keys: &Keys) {
+async fn renew_tokens(keys: &Keys) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     loop {
         tokio::time::sleep(prepare::RENEWAL_CHECK).await;
@@ -109,11 +109,11 @@ async fn renewed(keys: &Keys) {
 }
 
 /// Returns settings whose log shows problems only, because a person reads the terminal.
-pub fn quiet(elsewhere: &RemoteEndpoints) -> ServerSettings {
+pub fn server_settings(remote_endpoints: &RemoteEndpoints) -> ServerSettings {
     let log_filter = std::env::var("HAYWARD_LOG_FILTER").unwrap_or_else(|_| "warn".into());
     ServerSettings {
         log_filter,
-        ..elsewhere.frame()
+        ..remote_endpoints.server_settings()
     }
 }
 
@@ -137,16 +137,16 @@ impl Up {
         let nodes: Vec<NodeName> = (1..=arguments.agents)
             .map(|number| NodeName::new(format!("node-{number}")))
             .collect::<Result<_, _>>()?;
-        let keys = prepare::keys(&state.keys(), &nodes)?;
+        let keys = prepare::create_keys(&state.keys(), &nodes)?;
         let user = std::env::var("USER").unwrap_or_else(|_| "me".into());
         prepare::user_token(&keys, &user)?;
-        let home = state.dir().join("pg");
-        let given = arguments.database_url.as_deref();
-        if let Some(url) = given {
-            arguments.elsewhere.check(url)?;
+        let postgres_dir = state.dir().join("pg");
+        let url = arguments.database_url.as_deref();
+        if let Some(url) = url {
+            arguments.remote_endpoints.check(url)?;
         }
-        let database = Database::open(given, &home, &keys).await?;
-        let plan = Plan {
+        let database = Database::open(url, &postgres_dir, &keys).await?;
+        let options = FleetOptions {
             ports,
             keys: state.keys(),
             databases: database.urls.clone(),
@@ -155,11 +155,11 @@ impl Up {
             lease_ms: 1_500,
             suspect_ms: 3_000,
             lost_ms: 8_000,
-            elsewhere: arguments.elsewhere.clone(),
+            remote_endpoints: arguments.remote_endpoints.clone(),
             scrape_listen: arguments.scrape_listen,
             unlimited: arguments.unlimited,
         };
-        let fleet = match Fleet::start(&plan, shutdown).await {
+        let fleet = match Fleet::start(&options, shutdown).await {
             Ok(fleet) => fleet,
             Err(error) => {
                 shutdown.begin();
@@ -190,7 +190,7 @@ impl Up {
         arguments: &Arguments,
     ) -> anyhow::Result<()> {
         for node in nodes {
-            let agent = self.start_agent(node, arguments, Log::Fresh)?;
+            let agent = self.start_agent(node, arguments, LogMode::Truncate)?;
             self.agents.push(agent);
         }
         self.wait_for_nodes().await
@@ -200,16 +200,16 @@ impl Up {
         &self,
         node: NodeName,
         arguments: &Arguments,
-        log: Log,
+        log: LogMode,
     ) -> anyhow::Result<Agent> {
         let dir = self.state.dir().join("agents");
-        let agents = Agents {
+        let agents = AgentLauncher {
             addresses: &self.addresses,
             keys: &self.keys,
             dir: &dir,
             docker: arguments.docker.as_deref(),
             docker_mountable: &arguments.docker_mountable,
-            elsewhere: &arguments.elsewhere,
+            remote_endpoints: &arguments.remote_endpoints,
             log: agent_log(&dir, &node, log)?,
         };
         agents.start(node, u64::from(arguments.agents))
@@ -217,24 +217,24 @@ impl Up {
 
     /// Restarts agents that have ended, with growing pauses, and never returns. The containers run
     /// on, and the restarted agent adopts them.
-    async fn keep_agents(&mut self, arguments: &Arguments) {
-        let mut starts: BTreeMap<NodeName, Restarts> = BTreeMap::new();
+    async fn restart_ended_agents(&mut self, arguments: &Arguments) {
+        let mut restarts_by_node: BTreeMap<NodeName, Restarts> = BTreeMap::new();
         loop {
             tokio::time::sleep(AGENT_CHECK).await;
-            for at in 0..self.agents.len() {
-                let agent = &mut self.agents[at];
-                let Some(how) = agent.ended() else {
+            for index in 0..self.agents.len() {
+                let agent = &mut self.agents[index];
+                let Some(status) = agent.exit_status() else {
                     continue;
                 };
                 let node = agent.node.clone();
-                let known = starts.entry(node.clone()).or_default();
-                if !known.may_start(Instant::now()) {
+                let restarts = restarts_by_node.entry(node.clone()).or_default();
+                if !restarts.may_start(Instant::now()) {
                     continue;
                 }
-                match self.start_agent(node.clone(), arguments, Log::GoesOn) {
+                match self.start_agent(node.clone(), arguments, LogMode::Append) {
                     Ok(agent) => {
-                        println!("the agent of {node} ended ({how}) and is started again");
-                        self.agents[at] = agent;
+                        println!("the agent of {node} ended ({status}) and is started again");
+                        self.agents[index] = agent;
                     }
                     Err(error) => {
                         tracing::error!(%node, error = format!("{error:#}"), "no agent");
@@ -249,15 +249,15 @@ impl Up {
         let client = self.client(&self.addresses.node_status, "operator")?;
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            let answer: Result<NodeList, _> = client.get("/v1/nodes").await;
-            let ready = answer.as_ref().is_ok_and(|list| {
+            let response: Result<NodeList, _> = client.get("/v1/nodes").await;
+            let ready = response.as_ref().is_ok_and(|list| {
                 // A node that an operator varied off counts as ready. Its state survives a restart.
-                let known = |agent: &Agent| {
+                let is_healthy = |agent: &Agent| {
                     list.nodes.iter().any(|node| {
                         node.entry.node == agent.node && node.entry.health == Health::Healthy
                     })
                 };
-                self.agents.iter().all(known)
+                self.agents.iter().all(is_healthy)
             });
             if ready {
                 return Ok(());
@@ -289,18 +289,18 @@ impl Up {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Log {
-    Fresh,
-    GoesOn,
+enum LogMode {
+    Truncate,
+    Append,
 }
 
-fn agent_log(dir: &Path, node: &NodeName, log: Log) -> anyhow::Result<Stdio> {
+fn agent_log(dir: &Path, node: &NodeName, log: LogMode) -> anyhow::Result<Stdio> {
     std::fs::create_dir_all(dir)?;
     let path = dir.join(format!("{node}.log"));
     let mut options = std::fs::OpenOptions::new();
     match log {
-        Log::Fresh => options.write(true).truncate(true),
-        Log::GoesOn => options.append(true),
+        LogMode::Truncate => options.write(true).truncate(true),
+        LogMode::Append => options.append(true),
     };
     let opened = options.create(true).open(&path);
     let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
@@ -317,12 +317,12 @@ struct Restarts {
 
 impl Restarts {
     fn may_start(&mut self, now: Instant) -> bool {
-        let ran = self.last.map(|last| now.saturating_duration_since(last));
-        if ran.is_some_and(|ran| ran < self.pause) {
+        let elapsed = self.last.map(|last| now.saturating_duration_since(last));
+        if elapsed.is_some_and(|elapsed| elapsed < self.pause) {
             return false;
         }
-        let calm = ran.is_none_or(|ran| ran > MAX_PAUSE * 2);
-        self.pause = if calm {
+        let was_stable = elapsed.is_none_or(|elapsed| elapsed > MAX_PAUSE * 2);
+        self.pause = if was_stable {
             FIRST_PAUSE
         } else {
             (self.pause * 2).min(MAX_PAUSE)
@@ -339,7 +339,7 @@ fn greeting(up: &Up) -> String {
         up.database.describe(),
         nodes.join(", ")
     );
-    for (name, url) in up.addresses.named() {
+    for (name, url) in up.addresses.entries() {
         let _ = writeln!(text, "  {name:<18} {url}   docs: {url}/docs");
     }
     let state = up.state.dir().display();
@@ -373,13 +373,13 @@ mod tests {
     fn restart_pauses_double_while_an_agent_fails_again() {
         let start = Instant::now();
         let mut restarts = Restarts::default();
-        let mut starts = Vec::new();
+        let mut start_seconds = Vec::new();
         for second in 0..300 {
             if restarts.may_start(start + Duration::from_secs(second)) {
-                starts.push(second);
+                start_seconds.push(second);
             }
         }
-        assert_eq!(starts, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
+        assert_eq!(start_seconds, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
         // After a stable run the agent restarts immediately, and its pauses start again with the
         // first.
         let later = start + Duration::from_secs(1_000);

@@ -7,7 +7,7 @@ use hayward_vocabulary::{NodeName, WorkId};
 use http::Method;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{exit, size, word};
+use crate::output::format::{enum_text, exit, size};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
 /// Only some of them.
@@ -37,24 +37,24 @@ impl Filter {
 }
 
 /// Reads all pages of allocations. (A6)
-pub async fn all(client: &Client, filter: &Filter) -> anyhow::Result<AllocationList> {
+pub async fn read_all(client: &Client, filter: &Filter) -> anyhow::Result<AllocationList> {
     let path = format!("/v1/allocations{}", filter.query());
-    let mut whole: Option<AllocationList> = None;
+    let mut merged: Option<AllocationList> = None;
     loop {
         let mut call = client.call(Method::GET, &path).query("limit", 1_000);
-        if let Some(cursor) = whole.as_ref().and_then(|list| list.next_cursor.as_ref()) {
+        if let Some(cursor) = merged.as_ref().and_then(|list| list.next_cursor.as_ref()) {
             call = call.query("cursor", cursor);
         }
         let page: AllocationList = call.send().await?;
-        let more = page.next_cursor.is_some();
-        match &mut whole {
-            None => whole = Some(page),
+        let has_more = page.next_cursor.is_some();
+        match &mut merged {
+            None => merged = Some(page),
             Some(list) => {
                 list.allocations.extend(page.allocations);
                 (list.revision, list.next_cursor) = (page.revision, page.next_cursor);
             }
         }
-        if let Some(list) = whole.take_if(|_| !more) {
+        if let Some(list) = merged.take_if(|_| !has_more) {
             return Ok(list);
         }
     }
@@ -62,10 +62,10 @@ pub async fn all(client: &Client, filter: &Filter) -> anyhow::Result<AllocationL
 
 pub async fn run(session: Session, filter: Filter) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let answer = serde_json::to_value(all(&client, &filter).await?)?;
+    let response = serde_json::to_value(read_all(&client, &filter).await?)?;
     session
         .out
-        .answer(answer, |list: &AllocationList, renderer| {
+        .print_response(response, |list: &AllocationList, renderer| {
             table(&list.allocations, renderer)
         })
 }
@@ -89,7 +89,8 @@ pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
     let mut table = Table::new(header).numbers(&[5]);
     for view in allocations {
         let leaving = view.vacate.as_ref();
-        let leaving = leaving.map(|it| format!("leaves: {}, {}", word(&it.reason), it.detail));
+        let leaving = leaving
+            .map(|vacate| format!("leaves: {}, {}", enum_text(&vacate.reason), vacate.detail));
         let ended = view.exit.as_ref().map(exit);
         table.row([
             (&view.id).into(),
@@ -99,7 +100,7 @@ pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
             (&view.node).into(),
             view.order.into(),
             size(&view.size).into(),
-            state(view.state),
+            state_cell(view.state),
             renderer.age(view.granted_at).into(),
             toned(ended.or(leaving).unwrap_or_default(), Tone::Faint),
         ]);
@@ -107,14 +108,14 @@ pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-fn state(state: AllocationState) -> Cell {
+fn state_cell(state: AllocationState) -> Cell {
     let tone = match state {
         AllocationState::Running => Tone::Good,
         AllocationState::Unreachable | AllocationState::Unknown => Tone::Bad,
         AllocationState::Stopping => Tone::Warning,
         _ => Tone::Plain,
     };
-    toned(word(&state), tone)
+    toned(enum_text(&state), tone)
 }
 
 #[cfg(test)]

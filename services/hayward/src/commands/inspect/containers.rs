@@ -3,12 +3,12 @@
 use hayward_container_manager_api::{ContainerEntry, ContainerList, ContainerState, ContainerView};
 
 use crate::commands::inspect::allocations::Filter;
-use crate::connection::pages::{self, Pages};
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{exit, word};
+use crate::output::format::{enum_text, exit};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
-const PAGES: Pages = Pages {
+const PAGE_FIELDS: PageFields = PageFields {
     list: "containers",
     next: "next_cursor",
 };
@@ -25,21 +25,21 @@ pub struct Arguments {
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::Reader)?;
     let path = format!("/v1/containers{}", arguments.filter.query());
-    let mut answer = pages::all(&client, &path, PAGES).await?;
+    let mut response = pages::read_all(&client, &path, PAGE_FIELDS).await?;
     // `next` is an older name of the cursor. It still has the cursor of the first page.
-    if let Some(whole) = answer.as_object_mut() {
-        whole.remove("next");
+    if let Some(fields) = response.as_object_mut() {
+        fields.remove("next");
     }
     if !arguments.all
-        && let Some(list) = answer
-            .get_mut(PAGES.list)
+        && let Some(list) = response
+            .get_mut(PAGE_FIELDS.list)
             .and_then(|list| list.as_array_mut())
     {
         list.retain(|container| container.get("state").is_none_or(|state| state != "ended"));
     }
     session
         .out
-        .answer(answer, |list: &ContainerList, renderer| {
+        .print_response(response, |list: &ContainerList, renderer| {
             table(&list.containers, renderer)
         })
 }
@@ -68,26 +68,26 @@ pub fn table(containers: &[ContainerView], renderer: &Renderer) -> String {
             (&view.user).into(),
             (&entry.node).into(),
             view.incarnation.into(),
-            state(entry.state),
+            state_cell(entry.state),
             view.pid.map_or_else(|| "-".into(), Cell::from),
             renderer.age(view.ordered_at).into(),
-            toned(state_text(entry), Tone::Faint),
+            toned(end_text(entry), Tone::Faint),
         ]);
     }
     table.text(renderer)
 }
 
 /// Returns how the container ended. Before its end, returns the detail that its node reports.
-fn state_text(entry: &ContainerEntry) -> String {
+fn end_text(entry: &ContainerEntry) -> String {
     let reason = || entry.reason.clone().unwrap_or_default();
     entry.exit.as_ref().map_or_else(reason, exit)
 }
 
-fn state(state: ContainerState) -> Cell {
+fn state_cell(state: ContainerState) -> Cell {
     let tone = match state {
         ContainerState::Running => Tone::Good,
         ContainerState::Stopping | ContainerState::Unknown => Tone::Warning,
         _ => Tone::Plain,
     };
-    toned(word(&state), tone)
+    toned(enum_text(&state), tone)
 }

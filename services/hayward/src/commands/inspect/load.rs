@@ -3,26 +3,26 @@
 use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::word;
+use crate::output::format::enum_text;
 use crate::output::{Renderer, Table, Tone, toned};
 
 pub async fn run(session: Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let answer = client.get("/v1/load").await?;
+    let response = client.get("/v1/load").await?;
     session
         .out
-        .answer(answer, |load: &Load, renderer| text(load, renderer))
+        .print_response(response, |load: &Load, renderer| render(load, renderer))
 }
 
-pub fn text(load: &Load, renderer: &Renderer) -> String {
+pub fn render(load: &Load, renderer: &Renderer) -> String {
     let mut text = format!("round {}, {}\n\n", load.round, renderer.ago(load.at));
-    text.push_str(&pools(&load.pools, renderer));
+    text.push_str(&pool_table(&load.pools, renderer));
     text.push('\n');
-    text.push_str(&classes(&load.classes, renderer));
+    text.push_str(&class_table(&load.classes, renderer));
     text
 }
 
-fn pools(pools: &[PoolLoad], renderer: &Renderer) -> String {
+fn pool_table(pools: &[PoolLoad], renderer: &Renderer) -> String {
     let header = [
         "pool",
         "nodes",
@@ -49,24 +49,24 @@ fn pools(pools: &[PoolLoad], renderer: &Renderer) -> String {
                 if short { Tone::Warning } else { Tone::Plain },
             ),
             pool.awarded.into(),
-            toned(pieces(&pool.orders), Tone::Faint),
+            toned(free_pieces(&pool.orders), Tone::Faint),
         ]);
     }
     table.text(renderer)
 }
 
 /// Returns the free space by node size, the largest first: `3 × 8, 1 × 2`.
-fn pieces(orders: &[NodesOfOrder]) -> String {
-    let pieces = orders.iter().rev().filter(|it| it.order > 0);
-    let pieces = pieces.map(|it| (it.free + it.partly, it.order));
-    let some = pieces.filter(|(count, _)| *count > 0);
-    let terms: Vec<String> = some
+fn free_pieces(orders: &[NodesOfOrder]) -> String {
+    let free_pieces = orders.iter().rev().filter(|size| size.order > 0);
+    let free_pieces = free_pieces.map(|size| (size.free + size.partly, size.order));
+    let nonempty = free_pieces.filter(|(count, _)| *count > 0);
+    let terms: Vec<String> = nonempty
         .map(|(count, order)| format!("{count} × {order}"))
         .collect();
     terms.join(", ")
 }
 
-fn classes(classes: &[ClassLoad], renderer: &Renderer) -> String {
+fn class_table(classes: &[ClassLoad], renderer: &Renderer) -> String {
     let header = [
         "class",
         "policy",
@@ -82,21 +82,21 @@ fn classes(classes: &[ClassLoad], renderer: &Renderer) -> String {
     ];
     let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7, 8, 9, 10]);
     for class in classes {
-        for (at, it) in class.orders.iter().enumerate() {
-            let first = at == 0;
-            let once = |text: String| if first { text } else { String::new() };
+        for (index, size) in class.orders.iter().enumerate() {
+            let is_first = index == 0;
+            let in_first_row = |text: String| if is_first { text } else { String::new() };
             table.row([
-                once(class.class.clone()).into(),
-                once(word(&class.policy)).into(),
-                once(class.pool.clone()).into(),
-                once(class.work.to_string()).into(),
-                once(class.waiting.to_string()).into(),
-                it.order.into(),
-                it.wanted.into(),
-                it.requested.into(),
-                it.counted.into(),
-                it.awarded.into(),
-                it.leaving.into(),
+                in_first_row(class.class.clone()).into(),
+                in_first_row(enum_text(&class.policy)).into(),
+                in_first_row(class.pool.clone()).into(),
+                in_first_row(class.work.to_string()).into(),
+                in_first_row(class.waiting.to_string()).into(),
+                size.order.into(),
+                size.wanted.into(),
+                size.requested.into(),
+                size.counted.into(),
+                size.awarded.into(),
+                size.leaving.into(),
             ]);
         }
     }
@@ -185,6 +185,6 @@ mod tests {
             colour: false,
             now: at.plus_ms(2_000),
         };
-        insta::assert_snapshot!(text(&load, &renderer));
+        insta::assert_snapshot!(render(&load, &renderer));
     }
 }

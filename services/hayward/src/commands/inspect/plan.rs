@@ -29,7 +29,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let name = arguments.file.display();
-    let text = read(&arguments.file).with_context(|| format!("cannot read {name}"))?;
+    let text = read_file(&arguments.file).with_context(|| format!("cannot read {name}"))?;
     let scenario = Scenario::read(&text).with_context(|| format!("{name} is no scenario"))?;
     // A scenario may expect any field, so the comparison includes all fields.
     let shown = Shown {
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn read(file: &Path) -> std::io::Result<String> {
+fn read_file(file: &Path) -> std::io::Result<String> {
     if file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text)?;

@@ -7,21 +7,23 @@ use hayward_rm_scheduler_api::planners::{
 };
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, count, duration, word};
+use crate::output::format::{clean, count, duration, enum_text};
 use crate::output::{Renderer, Table, Tone, toned};
 
 /// Maximum number of refused steps in the output.
-const SHOWN: usize = 20;
+const MAX_STEPS: usize = 20;
 
 pub async fn run(session: Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let answer = client.get("/v1/planners").await?;
-    session.out.answer(answer, |planners: &Planners, renderer| {
-        text(planners, renderer)
-    })
+    let response = client.get("/v1/planners").await?;
+    session
+        .out
+        .print_response(response, |planners: &Planners, renderer| {
+            render(planners, renderer)
+        })
 }
 
-pub fn text(planners: &Planners, renderer: &Renderer) -> String {
+pub fn render(planners: &Planners, renderer: &Renderer) -> String {
     let mut text = format!(
         "round {}, {}\n\n",
         planners.round,
@@ -33,27 +35,27 @@ pub fn text(planners: &Planners, renderer: &Renderer) -> String {
             PlannerKind::FairShare => "fair shares".to_owned(),
             PlannerKind::Capacity => "queues".to_owned(),
             PlannerKind::Http => "a planner outside".to_owned(),
-            PlannerKind::Unknown => word(&pool.kind),
+            PlannerKind::Unknown => enum_text(&pool.kind),
         };
-        let place = pool.outside.as_ref().map(|it| clean(&it.url));
+        let url = pool.outside.as_ref().map(|it| clean(&it.url));
         table.row([
             (&pool.pool).into(),
             planner.into(),
-            place.unwrap_or_default().into(),
+            url.unwrap_or_default().into(),
         ]);
     }
     text.push_str(&table.text(renderer));
     for PoolPlanning { pool, outside, .. } in &planners.pools {
-        if let Some(outside) = outside {
-            let _ = write!(text, "\npool {pool}: {}", fares(outside, renderer));
+        if let Some(planner) = outside {
+            let _ = write!(text, "\npool {pool}: {}", planner_state(planner, renderer));
         }
     }
     text
 }
 
-fn fares(outside: &OutsidePlanner, renderer: &Renderer) -> String {
+fn planner_state(planner: &OutsidePlanner, renderer: &Renderer) -> String {
     let mut text = String::new();
-    let request = match (outside.asking, &outside.next_attempt_at) {
+    let request = match (planner.asking, &planner.next_attempt_at) {
         (true, _) => "is being asked".to_owned(),
         (false, Some(at)) => match at.ms_since(renderer.now) {
             0 => "is asked again now".to_owned(),
@@ -62,60 +64,63 @@ fn fares(outside: &OutsidePlanner, renderer: &Renderer) -> String {
         (false, None) => "is not asked: nothing is lacking there".to_owned(),
     };
     let _ = writeln!(text, "{request}");
-    if let Some(failure) = outside
+    if let Some(failure) = planner
         .last_failure
         .as_ref()
-        .filter(|_| outside.failures > 0)
+        .filter(|_| planner.failures > 0)
     {
-        let line = format!(
+        let failure_text = format!(
             "{} in a row, the last {}: {}",
-            count(outside.failures, "failure"),
+            count(planner.failures, "failure"),
             renderer.ago(failure.at),
             clean(&failure.detail)
         );
-        let _ = writeln!(text, "  {}", renderer.paint(&line, Tone::Warning));
+        let _ = writeln!(text, "  {}", renderer.paint(&failure_text, Tone::Warning));
     }
-    match &outside.last_answer {
+    match &planner.last_answer {
         None => text.push_str("  has not answered yet\n"),
-        Some(last) => text.push_str(&answer(last, renderer)),
+        Some(response) => text.push_str(&response_text(response, renderer)),
     }
     text
 }
 
-fn answer(last: &PlannerAnswer, renderer: &Renderer) -> String {
-    let took = duration(last.took_ms);
-    let mut text = format!("  answered {}, within {took}", renderer.ago(last.at));
-    match last.used_in {
+fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
+    let duration_text = duration(response.took_ms);
+    let mut text = format!(
+        "  answered {}, within {duration_text}",
+        renderer.ago(response.at)
+    );
+    match response.used_in {
         None => text.push_str(", and no round has used it yet\n"),
         Some(round) => {
             let _ = writeln!(
                 text,
                 "; round {round} granted {}, told {} to leave, refused {}",
-                processes(last.granted),
-                last.vacated,
-                count(last.refusals, "step"),
+                processes(response.granted),
+                response.vacated,
+                count(response.refusals, "step"),
             );
         }
     }
-    if last.refused.is_empty() {
+    if response.refused.is_empty() {
         return text;
     }
     let mut table = Table::new(["step", "of", "on", "refused", "because"]);
-    for step in last.refused.iter().take(SHOWN) {
+    for step in response.refused.iter().take(MAX_STEPS) {
         table.row([
             clean(&step.at).into(),
             clean(&step.what).into(),
             clean(step.node.as_deref().unwrap_or_default()).into(),
-            toned(word(&step.reason), Tone::Warning),
+            toned(enum_text(&step.reason), Tone::Warning),
             clean(&step.detail).into(),
         ]);
     }
     text.push_str(&table.text(renderer));
-    let more = last
+    let omitted = response
         .refusals
-        .saturating_sub(last.refused.len().min(SHOWN) as u64);
-    if more > 0 {
-        let _ = writeln!(text, "and {more} more");
+        .saturating_sub(response.refused.len().min(MAX_STEPS) as u64);
+    if omitted > 0 {
+        let _ = writeln!(text, "and {omitted} more");
     }
     text
 }
@@ -144,7 +149,7 @@ mod tests {
             reason: StepRefusal::UnknownNode,
             detail: "there is no node atlantis".into(),
         };
-        let outside = OutsidePlanner {
+        let planner = OutsidePlanner {
             url: "http://127.0.0.1:9000/".into(),
             timeout_ms: 2_000,
             asking: false,
@@ -169,7 +174,7 @@ mod tests {
             failures: 0,
             next_attempt_at: None,
             last_answer: None,
-            ..outside.clone()
+            ..planner.clone()
         };
         let pool = |pool: &str, kind, outside| PoolPlanning {
             pool: pool.into(),
@@ -183,14 +188,14 @@ mod tests {
                 pool("batch", PlannerKind::Capacity, None),
                 pool("default", PlannerKind::FairShare, None),
                 pool("idle", PlannerKind::Http, Some(idle)),
-                pool("out", PlannerKind::Http, Some(outside)),
+                pool("out", PlannerKind::Http, Some(planner)),
             ],
         };
         let renderer = Renderer {
             colour: false,
             now: at,
         };
-        let text = text(&planners, &renderer);
+        let text = render(&planners, &renderer);
         assert!(!text.contains('\u{1b}'));
         insta::assert_snapshot!(text);
     }

@@ -10,9 +10,9 @@ use crate::output::format::{bytes, count, thousandths};
 use crate::output::{Renderer, Table, Tone, bars, toned};
 
 /// Characters of a full bar. A full bar is the capacity of the pool.
-const WIDTH: u64 = 16;
+const BAR_WIDTH: u64 = 16;
 /// Characters of the name column, including the indentation.
-const NAME: usize = 20;
+const NAME_WIDTH: usize = 20;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -23,15 +23,21 @@ pub struct Arguments {
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let query = arguments.pool.as_deref().map(query).unwrap_or_default();
-    let answer = client.get(&format!("/v1/queues{query}")).await?;
+    let query = arguments
+        .pool
+        .as_deref()
+        .map(pool_query)
+        .unwrap_or_default();
+    let response = client.get(&format!("/v1/queues{query}")).await?;
     session
         .out
-        .answer(answer, |queues: &Queues, renderer| text(queues, renderer))
+        .print_response(response, |queues: &Queues, renderer| {
+            render(queues, renderer)
+        })
 }
 
 /// Returns the query string. Pool names may contain any character except line breaks.
-fn query(pool: &str) -> String {
+fn pool_query(pool: &str) -> String {
     let mut query = "?pool=".to_owned();
     for byte in pool.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
@@ -43,7 +49,7 @@ fn query(pool: &str) -> String {
     query
 }
 
-pub fn text(queues: &Queues, renderer: &Renderer) -> String {
+pub fn render(queues: &Queues, renderer: &Renderer) -> String {
     if queues.pools.is_empty() {
         return "no pool is divided among queues; see `hayward shares`\n".to_owned();
     }
@@ -56,8 +62,8 @@ pub fn text(queues: &Queues, renderer: &Renderer) -> String {
             count(pool.nodes, "node"),
             pool.open,
             pool.kept,
-            tree(pool, renderer),
-            passing(pool),
+            queue_table(pool, renderer),
+            disappearing_queues(pool),
         );
     }
     text.push_str(
@@ -66,7 +72,7 @@ pub fn text(queues: &Queues, renderer: &Renderer) -> String {
     text
 }
 
-fn tree(pool: &PoolQueues, renderer: &Renderer) -> String {
+fn queue_table(pool: &PoolQueues, renderer: &Renderer) -> String {
     let header = [
         "queue",
         "of",
@@ -83,36 +89,36 @@ fn tree(pool: &PoolQueues, renderer: &Renderer) -> String {
     let whole = root.map(|root| root.max.clone()).unwrap_or_default();
     let resources = resources_shown(pool);
     for queue in &pool.queues {
-        for (at, resource) in resources.iter().enumerate() {
+        for (index, resource) in resources.iter().enumerate() {
             let amount_in = |counts: &Counts| counts.get(*resource).copied();
             let used = amount_in(&queue.used);
             let pending = amount_in(&queue.pending).unwrap_or(0);
             let all = amount_in(&whole).unwrap_or(0);
             let shown = |counts: &Counts| {
-                amount_in(counts).map_or(String::new(), |it| amount(resource, it))
+                amount_in(counts).map_or(String::new(), |it| amount_text(resource, it))
             };
-            let once = |text: String| if at == 0 { text } else { String::new() };
+            let in_first_row = |text: String| if index == 0 { text } else { String::new() };
             let over = amount_in(&queue.max).is_some_and(|max| used.unwrap_or(0) > max);
             table.row([
-                once(name(&queue.queue)).into(),
+                in_first_row(indented_name(&queue.queue)).into(),
                 (*resource).into(),
-                bar(queue, resource, all).into(),
+                usage_bar(queue, resource, all).into(),
                 toned(
-                    amount(resource, used.unwrap_or(0)),
+                    amount_text(resource, used.unwrap_or(0)),
                     if over { Tone::Warning } else { Tone::Plain },
                 ),
                 shown(&queue.guaranteed).into(),
                 shown(&queue.max).into(),
                 toned(
-                    amount(resource, pending),
+                    amount_text(resource, pending),
                     if pending > 0 {
                         Tone::Warning
                     } else {
                         Tone::Faint
                     },
                 ),
-                once(running(queue)).into(),
-                once(queue.waiting_applications.to_string()).into(),
+                in_first_row(running_text(queue)).into(),
+                in_first_row(queue.waiting_applications.to_string()).into(),
             ]);
         }
     }
@@ -121,26 +127,26 @@ fn tree(pool: &PoolQueues, renderer: &Renderer) -> String {
 
 /// Returns the resource types to show: memory, and every type with a guarantee or a limit.
 fn resources_shown(pool: &PoolQueues) -> BTreeSet<&str> {
-    let below = pool.queues.iter().filter(|it| it.queue != "root");
-    let named = below.flat_map(|it| it.guaranteed.keys().chain(it.max.keys()));
+    let children = pool.queues.iter().filter(|it| it.queue != "root");
+    let named = children.flat_map(|it| it.guaranteed.keys().chain(it.max.keys()));
     let named = named.map(String::as_str);
     named.chain(["memory"]).collect()
 }
 
-fn bar(queue: &QueueEntry, resource: &str, whole: u64) -> String {
+fn usage_bar(queue: &QueueEntry, resource: &str, whole: u64) -> String {
     let amount_in = |counts: &Counts| counts.get(resource).copied().unwrap_or(0);
     let (used, guaranteed) = (amount_in(&queue.used), amount_in(&queue.guaranteed));
     // The bar of a queue without a guarantee shows no use beyond a guarantee.
     let due = if guaranteed > 0 { guaranteed } else { used };
-    let mut bar = bars::share(used, due, whole, WIDTH);
-    let most = queue.max.get(resource).copied().unwrap_or(whole);
+    let mut bar = bars::draw_share(used, due, whole, BAR_WIDTH);
+    let max = queue.max.get(resource).copied().unwrap_or(whole);
     let drawn = bar.chars().count();
-    let full = bars::share(most, most, whole, WIDTH).chars().count();
+    let full = bars::draw_share(max, max, whole, BAR_WIDTH).chars().count();
     bar.extend(std::iter::repeat_n('·', full.saturating_sub(drawn)));
     bar
 }
 
-fn amount(resource: &str, amount: u64) -> String {
+fn amount_text(resource: &str, amount: u64) -> String {
     match resource {
         "memory" => bytes(amount),
         "vcore" | "gpu" => thousandths(amount),
@@ -149,24 +155,24 @@ fn amount(resource: &str, amount: u64) -> String {
 }
 
 /// Returns the last part of the path, indented by its depth.
-fn name(path: &str) -> String {
+fn indented_name(path: &str) -> String {
     let depth = path.matches('.').count();
     let own = path.rsplit('.').next().unwrap_or(path);
     let text = format!("{}{own}", "  ".repeat(depth));
-    match text.char_indices().nth(NAME - 1) {
-        Some((end, _)) if text.chars().count() > NAME => format!("{}…", &text[..end]),
+    match text.char_indices().nth(NAME_WIDTH - 1) {
+        Some((end, _)) if text.chars().count() > NAME_WIDTH => format!("{}…", &text[..end]),
         _ => text,
     }
 }
 
-fn running(queue: &QueueEntry) -> String {
-    let runs = queue.running_applications;
-    let most = queue.max_applications;
-    most.map_or(runs.to_string(), |most| format!("{runs}/{most}"))
+fn running_text(queue: &QueueEntry) -> String {
+    let running = queue.running_applications;
+    let max = queue.max_applications;
+    max.map_or(running.to_string(), |max| format!("{running}/{max}"))
 }
 
 /// Returns text about queues that will disappear: draining ones, and those made for an application.
-fn passing(pool: &PoolQueues) -> String {
+fn disappearing_queues(pool: &PoolQueues) -> String {
     let mut text = String::new();
     for queue in &pool.queues {
         let change = match queue.state {
@@ -189,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_name_becomes_a_query() {
-        assert_eq!(query("batch-1"), "?pool=batch-1");
-        assert_eq!(query("a b&c"), "?pool=a%20b%26c");
+        assert_eq!(pool_query("batch-1"), "?pool=batch-1");
+        assert_eq!(pool_query("a b&c"), "?pool=a%20b%26c");
     }
 
     fn memory(gib: u64) -> Counts {
@@ -219,8 +225,8 @@ mod tests {
     #[test]
     fn a_tree_with_bars() {
         let at = Timestamp::from_unix_ms(1_795_257_720_000);
-        let mut gone = queue("root.gone-and-with-a-very-long-name", 1, 0, 0);
-        gone.state = QueueState::Draining;
+        let mut draining = queue("root.gone-and-with-a-very-long-name", 1, 0, 0);
+        draining.state = QueueState::Draining;
         let queues = Queues {
             round: 41,
             at,
@@ -233,7 +239,7 @@ mod tests {
                     queue("root", 13, 0, 16),
                     queue("root.a", 8, 4, 0),
                     queue("root.b", 4, 8, 12),
-                    gone,
+                    draining,
                 ],
             }],
         };
@@ -241,11 +247,11 @@ mod tests {
             colour: false,
             now: at,
         };
-        let text = text(&queues, &renderer);
+        let text = render(&queues, &renderer);
         assert!(text.lines().all(|line| line.chars().count() <= 100));
         insta::assert_snapshot!(text);
         assert_eq!(
-            super::text(
+            super::render(
                 &Queues {
                     pools: Vec::new(),
                     ..queues

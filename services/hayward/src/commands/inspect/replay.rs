@@ -11,7 +11,7 @@ use hayward_rm_scheduler::replay::{Replay, Replayed};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::commands::work::submit::{named, text_of};
+use crate::commands::work::submit::{display_name, read_text};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, count};
 use crate::output::{Renderer, Tone, note, print};
@@ -28,7 +28,7 @@ pub struct Arguments {
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let (name, text) = kept(&session, &arguments.what).await?;
+    let (name, text) = load_round(&session, &arguments.what).await?;
     if let Some(file) = &arguments.save {
         std::fs::write(file, &text).with_context(|| format!("cannot write {}", file.display()))?;
     }
@@ -38,9 +38,9 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
     let replayed = replay.compare(plan)?;
     if session.out.json {
-        let mut answer = serde_json::to_value(&replayed)?;
-        answer["planning_us"] = json!(planning_us);
-        session.out.json(&answer)?;
+        let mut response = serde_json::to_value(&replayed)?;
+        response["planning_us"] = json!(planning_us);
+        session.out.json(&response)?;
     } else {
         print(&summary(&replayed, planning_us, &session.out.renderer()))?;
     }
@@ -52,16 +52,16 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
 }
 
 /// Loads the saved round. Returns its text and its name in the output.
-async fn kept(session: &Session, what: &str) -> anyhow::Result<(String, String)> {
+async fn load_round(session: &Session, what: &str) -> anyhow::Result<(String, String)> {
     let Ok(round) = what.parse::<u64>() else {
         let file = PathBuf::from(what);
-        return Ok((named(&file), text_of(&file)?));
+        return Ok((display_name(&file), read_text(&file)?));
     };
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     let path = format!("/v1/rounds/{round}/inputs");
     // The JSON stays unparsed, because the comparison is by text.
-    let answer: Box<RawValue> = client.get(&path).await?;
-    Ok((format!("round {round}"), answer.get().to_owned()))
+    let response: Box<RawValue> = client.get(&path).await?;
+    Ok((format!("round {round}"), response.get().to_owned()))
 }
 
 fn summary(replayed: &Replayed, planning_us: u64, renderer: &Renderer) -> String {

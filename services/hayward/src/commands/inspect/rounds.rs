@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, word};
+use crate::output::format::{clean, enum_text};
 use crate::output::reasons;
 use crate::output::{Renderer, Table, Tone, toned};
 
@@ -15,28 +15,32 @@ pub struct Arguments {
     #[arg(value_name = "ROUND")]
     pub round: Option<u64>,
     /// The newest so many.
-    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = limit())]
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = limit_parser())]
     pub limit: u64,
 }
 
-fn limit() -> clap::builder::RangedU64ValueParser {
+fn limit_parser() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..=1000)
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     if let Some(round) = arguments.round {
-        let answer = client.get(&format!("/v1/rounds/{round}")).await?;
-        return session.out.answer(answer, |round: &RoundView, renderer| {
-            detail(round, renderer)
-        });
+        let response = client.get(&format!("/v1/rounds/{round}")).await?;
+        return session
+            .out
+            .print_response(response, |round: &RoundView, renderer| {
+                round_text(round, renderer)
+            });
     }
-    let answer = client
+    let response = client
         .get(&format!("/v1/rounds?limit={}", arguments.limit))
         .await?;
-    session.out.answer(answer, |list: &RoundList, renderer| {
-        table(&list.rounds, renderer)
-    })
+    session
+        .out
+        .print_response(response, |list: &RoundList, renderer| {
+            table(&list.rounds, renderer)
+        })
 }
 
 pub fn table(rounds: &[RoundView], renderer: &Renderer) -> String {
@@ -58,7 +62,7 @@ pub fn table(rounds: &[RoundView], renderer: &Renderer) -> String {
         table.row([
             round.round.into(),
             renderer.age(round.at).into(),
-            planned(round.planning_us).into(),
+            planning_time(round.planning_us).into(),
             round.grants.len().into(),
             round.vacated.len().into(),
             round.waiting.len().into(),
@@ -68,7 +72,7 @@ pub fn table(rounds: &[RoundView], renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-fn planned(us: u64) -> String {
+fn planning_time(us: u64) -> String {
     if us < 1000 {
         format!("{us}µs")
     } else {
@@ -76,12 +80,12 @@ fn planned(us: u64) -> String {
     }
 }
 
-fn detail(round: &RoundView, renderer: &Renderer) -> String {
+fn round_text(round: &RoundView, renderer: &Renderer) -> String {
     let mut text = format!(
         "round {} at {}, planned in {}\n",
         round.round,
         round.at,
-        planned(round.planning_us)
+        planning_time(round.planning_us)
     );
     for allocation in &round.grants {
         let _ = writeln!(text, "granted  {allocation}");
@@ -89,22 +93,22 @@ fn detail(round: &RoundView, renderer: &Renderer) -> String {
     for (allocation, reason) in &round.vacated {
         let _ = writeln!(text, "vacated  {}  {}", clean(allocation), clean(reason));
     }
-    for story in reasons::preemptions_in_round(&round.receipts) {
-        let _ = writeln!(text, "receipt  {story}");
+    for preemption in reasons::preemptions_in_round(&round.receipts) {
+        let _ = writeln!(text, "receipt  {preemption}");
     }
     for fault in &round.refused {
         let fault = format!("refused  {}", clean(fault));
         let _ = writeln!(text, "{}", renderer.paint(&fault, Tone::Bad));
     }
-    if let Some(why) = &round.without_inputs {
-        let _ = writeln!(text, "cannot be replayed: {}", clean(why));
+    if let Some(reason) = &round.without_inputs {
+        let _ = writeln!(text, "cannot be replayed: {}", clean(reason));
     }
     if !round.waiting.is_empty() {
         let mut table = Table::new(["work", "waits for", "detail"]);
         for verdict in &round.waiting {
             table.row([
                 (&verdict.work).into(),
-                word(&verdict.reason).into(),
+                enum_text(&verdict.reason).into(),
                 (&verdict.detail).into(),
             ]);
         }
@@ -138,6 +142,6 @@ mod tests {
             now: at.plus_ms(61_000),
         };
         insta::assert_snapshot!(table(std::slice::from_ref(&round), &renderer));
-        insta::assert_snapshot!(detail(&round, &renderer));
+        insta::assert_snapshot!(round_text(&round, &renderer));
     }
 }

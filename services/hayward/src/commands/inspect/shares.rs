@@ -9,21 +9,23 @@ use hayward_rm_scheduler_api::shares::{
 use hayward_vocabulary::WorkKind;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{duration, word};
+use crate::output::format::{duration, enum_text};
 use crate::output::{Cell, Renderer, Table, Tone, bars, toned};
 
 /// Characters of the longest bar.
-const WIDTH: u64 = 24;
+const BAR_WIDTH: u64 = 24;
 
 pub async fn run(session: Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let answer = client.get("/v1/shares").await?;
+    let response = client.get("/v1/shares").await?;
     session
         .out
-        .answer(answer, |shares: &Shares, renderer| text(shares, renderer))
+        .print_response(response, |shares: &Shares, renderer| {
+            render(shares, renderer)
+        })
 }
 
-pub fn text(shares: &Shares, renderer: &Renderer) -> String {
+pub fn render(shares: &Shares, renderer: &Renderer) -> String {
     let mut text = format!(
         "round {}, {}: {}, {} held, {} free\n",
         shares.round,
@@ -36,7 +38,7 @@ pub fn text(shares: &Shares, renderer: &Renderer) -> String {
         shares.free,
     );
     if !shares.pools.is_empty() {
-        let _ = write!(text, "\n{}", pools(&shares.pools, renderer));
+        let _ = write!(text, "\n{}", pool_table(&shares.pools, renderer));
     }
     for pool in &shares.divided {
         let _ = writeln!(
@@ -47,10 +49,10 @@ pub fn text(shares: &Shares, renderer: &Renderer) -> String {
     for pool in &shares.outside {
         let _ = writeln!(text, "\npool {pool} is planned outside: hayward planners");
     }
-    text.push_str(&taken_back(&shares.budgets));
+    text.push_str(&preempted_quanta(&shares.budgets));
     if shares.classes.iter().any(has_demand) {
-        let _ = write!(text, "\n{}", priorities(&shares.priorities, renderer));
-        let _ = write!(text, "\n{}", tree(shares, renderer));
+        let _ = write!(text, "\n{}", priority_table(&shares.priorities, renderer));
+        let _ = write!(text, "\n{}", share_table(shares, renderer));
     }
     for (held, what) in [
         (shares.elsewhere, "on nodes that are gone"),
@@ -65,12 +67,12 @@ pub fn text(shares: &Shares, renderer: &Renderer) -> String {
     }
     if !shares.ledger.is_empty() {
         text.push_str("\nsince the first round, in quanta times time\n");
-        text.push_str(&ledger(&shares.ledger, renderer));
+        text.push_str(&ledger_table(&shares.ledger, renderer));
     }
     text
 }
 
-fn pools(pools: &[PoolShare], renderer: &Renderer) -> String {
+fn pool_table(pools: &[PoolShare], renderer: &Renderer) -> String {
     let header = [
         "pool",
         "total",
@@ -93,14 +95,14 @@ fn pools(pools: &[PoolShare], renderer: &Renderer) -> String {
             pool.usable.into(),
             pool.held.into(),
             pool.free.into(),
-            toned(why(pool), Tone::Faint),
+            toned(unused_reasons(pool), Tone::Faint),
         ]);
     }
     table.text(renderer)
 }
 
 /// Returns the quanta preempted within the last hour by pool and user, with the budgets. (B5)
-fn taken_back(budgets: &Budgets) -> String {
+fn preempted_quanta(budgets: &Budgets) -> String {
     let spent_text = |name: String, spent: u64, allowed: Option<u64>| match allowed {
         Some(allowed) => format!("{name} {spent} of {allowed}"),
         None => format!("{name} {spent}"),
@@ -128,7 +130,7 @@ fn parts(parts: &[(u64, &str)]) -> String {
     nonzero.join(", ")
 }
 
-fn why(pool: &PoolShare) -> String {
+fn unused_reasons(pool: &PoolShare) -> String {
     parts(&[
         (pool.lost, "lost"),
         (pool.offline, "varied off"),
@@ -145,7 +147,7 @@ fn why(pool: &PoolShare) -> String {
     ])
 }
 
-fn priorities(groups: &[PriorityShare], renderer: &Renderer) -> String {
+fn priority_table(groups: &[PriorityShare], renderer: &Renderer) -> String {
     let header = [
         "priority",
         "of pool",
@@ -157,38 +159,50 @@ fn priorities(groups: &[PriorityShare], renderer: &Renderer) -> String {
     ];
     let mut table = Table::new(header).numbers(&[0, 2, 3, 4, 5]);
     for group in groups {
-        let Some(turn) = group.turn else { continue };
+        let Some(group_turn) = group.turn else {
+            continue;
+        };
         table.row([
             group.priority.into(),
             group.tree.as_deref().unwrap_or("-").into(),
-            turn.available.into(),
-            turn.taken.into(),
+            group_turn.available.into(),
+            group_turn.taken.into(),
             group.tally.due.into(),
             group.tally.held.into(),
-            format!("{} ({})", group.classes.join(", "), word(&group.policy)).into(),
+            format!(
+                "{} ({})",
+                group.classes.join(", "),
+                enum_text(&group.policy)
+            )
+            .into(),
         ]);
     }
     table.text(renderer)
 }
 
-fn tree(shares: &Shares, renderer: &Renderer) -> String {
+fn share_table(shares: &Shares, renderer: &Renderer) -> String {
     let header = ["class / user / work", "due", "held", "held of due", ""];
     let mut table = Table::new(header).numbers(&[1, 2]);
     let whole = shares.capacity.max(shares.held);
     for class in shares.classes.iter().filter(|class| has_demand(class)) {
-        let name = toned(name_of(class), Tone::Good);
-        table.row(row(
+        let name = toned(class_label(class), Tone::Good);
+        table.row(share_row(
             name,
             &class.tally,
             whole,
-            notes(&class.tally, class.left),
+            share_notes(&class.tally, class.left),
         ));
         for user in &class.users {
             let name = format!("  {}", user.user).into();
-            table.row(row(name, &user.tally, whole, notes(&user.tally, user.left)));
+            table.row(share_row(
+                name,
+                &user.tally,
+                whole,
+                share_notes(&user.tally, user.left),
+            ));
             for work in &user.work {
                 let name = format!("    {}", work.work).into();
-                table.row(row(name, &work.tally, whole, processes(work)));
+                table.row(share_row(name, &work.tally, whole, process_text(work)));
             }
         }
         if let Some(others) = &class.others {
@@ -196,8 +210,8 @@ fn tree(shares: &Shares, renderer: &Renderer) -> String {
                 1 => "  one other user".to_owned(),
                 users => format!("  {users} other users"),
             };
-            let note = notes(&others.tally, others.left);
-            table.row(row(name.into(), &others.tally, whole, note));
+            let note = share_notes(&others.tally, others.left);
+            table.row(share_row(name.into(), &others.tally, whole, note));
         }
     }
     table.text(renderer)
@@ -207,22 +221,22 @@ fn has_demand(class: &ClassShare) -> bool {
     !class.users.is_empty() || class.others.is_some()
 }
 
-fn row(name: Cell, tally: &Tally, whole: u64, note: String) -> [Cell; 5] {
+fn share_row(name: Cell, tally: &Tally, whole: u64, note: String) -> [Cell; 5] {
     [
         name,
         tally.due.into(),
         tally.held.into(),
-        bars::share(tally.held, tally.due, whole, WIDTH).into(),
+        bars::draw_share(tally.held, tally.due, whole, BAR_WIDTH).into(),
         toned(note, Tone::Faint),
     ]
 }
 
-fn name_of(class: &ClassShare) -> String {
+fn class_label(class: &ClassShare) -> String {
     format!("{} (weight {})", class.class, class.weight)
 }
 
 /// Returns remarks about the entitlement and the allocations.
-fn notes(tally: &Tally, left: u64) -> String {
+fn share_notes(tally: &Tally, left: u64) -> String {
     parts(&[
         (tally.lent, "lent"),
         (tally.resting, "due on closed nodes"),
@@ -231,7 +245,7 @@ fn notes(tally: &Tally, left: u64) -> String {
     ])
 }
 
-fn processes(work: &WorkShare) -> String {
+fn process_text(work: &WorkShare) -> String {
     let mut text = match work.kind {
         WorkKind::Reservation => "a machine".to_owned(),
         _ if work.wanted == 1 => format!("{} of 1 process", work.current),
@@ -243,7 +257,7 @@ fn processes(work: &WorkShare) -> String {
     if work.leaving > 0 {
         let _ = write!(text, ", {} leaving", work.leaving);
     }
-    if let Some(limit) = limit(work) {
+    if let Some(limit) = limit_text(work) {
         let _ = write!(text, ", {limit}");
     }
     text
@@ -251,29 +265,32 @@ fn processes(work: &WorkShare) -> String {
 
 /// Returns the limit of the work itself that keeps it below its share. Returns `None` if it has
 /// none.
-fn limit(work: &WorkShare) -> Option<String> {
-    let (cap, binds) = (&work.cap, |part: Option<u64>| part == Some(work.wanted));
+fn limit_text(work: &WorkShare) -> Option<String> {
+    let (cap, is_binding) = (&work.cap, |part: Option<u64>| part == Some(work.wanted));
     if work.kind != WorkKind::Job || work.wanted >= cap.base {
         return None;
     }
-    let why = match () {
-        () if binds(cap.initialization) => "until its first task is done",
-        () if binds(cap.room) => "by the room there could be",
-        () if binds(cap.doubling) => "by doubling",
+    let reason = match () {
+        () if is_binding(cap.initialization) => "until its first task is done",
+        () if is_binding(cap.room) => "by the room there could be",
+        () if is_binding(cap.doubling) => "by doubling",
         () => "by what is predicted to help",
     };
-    Some(format!("held from {} to {} {why}", cap.base, work.wanted))
+    Some(format!(
+        "held from {} to {} {reason}",
+        cap.base, work.wanted
+    ))
 }
 
-fn ledger(lines: &[LedgerLine], renderer: &Renderer) -> String {
+fn ledger_table(rows: &[LedgerLine], renderer: &Renderer) -> String {
     let header = ["user", "class", "due", "received", "received/due"];
     let mut table = Table::new(header).numbers(&[2, 3, 4]);
-    for line in lines {
-        let (due, received) = (line.due_quantum_ms, line.received_quantum_ms);
+    for entry in rows {
+        let (due, received) = (entry.due_quantum_ms, entry.received_quantum_ms);
         let percent = u128::from(received) * 100 / u128::from(due.max(1));
         table.row([
-            (&line.user).into(),
-            (&line.class).into(),
+            (&entry.user).into(),
+            (&entry.class).into(),
             duration(due).into(),
             duration(received).into(),
             if due == 0 {

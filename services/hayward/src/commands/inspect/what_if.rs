@@ -2,8 +2,8 @@
 //!
 //! A question is a file, flags, or both. The changes from the flags follow those from the file.
 
+mod flag_values;
 mod render;
-mod terms;
 
 use std::path::PathBuf;
 
@@ -12,8 +12,8 @@ use hayward_rm_scheduler_api::what_if::{Forecast, NewNodes, Submission, WhatIf};
 use hayward_vocabulary::{NodeName, WorkId};
 use serde_json::Value;
 
-use crate::commands::operate::policy::document::policy_of;
-use crate::commands::work::submit::{named, text_of, typed};
+use crate::commands::operate::policy::document::read_policy;
+use crate::commands::work::submit::{display_name, parse_value, read_text};
 use crate::connection::{Role, Service, Session};
 
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -24,7 +24,7 @@ pub struct Arguments {
     /// This were submitted: user, class, queue, pool, memory, cpu, gpu, processes, tasks, task (how
     /// long one takes), threads, machine, name, kind; as in
     /// user=ada,class=high,memory=4G,processes=20. May be repeated.
-    #[arg(long, value_name = "WORK", value_parser = terms::submission)]
+    #[arg(long, value_name = "WORK", value_parser = flag_values::parse_submission)]
     pub submit: Vec<Submission>,
     /// This work were withdrawn. May be repeated.
     #[arg(long, value_name = "ID")]
@@ -37,7 +37,7 @@ pub struct Arguments {
     pub lose: Vec<NodeName>,
     /// These nodes joined, as 4x64G or 4x64G,cpu=16,gpu=2,pool=fast. A node has only the
     /// named resources: without cpu it takes work that requests none. May be repeated.
-    #[arg(long, value_name = "NODES", value_parser = terms::nodes)]
+    #[arg(long, value_name = "NODES", value_parser = flag_values::parse_nodes)]
     pub add: Vec<NewNodes>,
     /// The policy in this file were in force: what `hayward policy show` prints, changed.
     #[arg(long, value_name = "FILE")]
@@ -48,41 +48,43 @@ pub struct Arguments {
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
-    let ask = ask(arguments)?;
+    let question = build_question(arguments)?;
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let answer: Value = client.post("/v1/what-if", &ask, None).await?;
-    session.out.answer(answer, |forecast: &Forecast, renderer| {
-        render::text(forecast, renderer)
-    })
+    let response: Value = client.post("/v1/what-if", &question, None).await?;
+    session
+        .out
+        .print_response(response, |forecast: &Forecast, renderer| {
+            render::render_forecast(forecast, renderer)
+        })
 }
 
-fn ask(arguments: Arguments) -> anyhow::Result<WhatIf> {
-    let mut ask = match &arguments.file {
-        Some(file) => read(&text_of(file)?).with_context(|| named(file))?,
+fn build_question(arguments: Arguments) -> anyhow::Result<WhatIf> {
+    let mut question = match &arguments.file {
+        Some(file) => parse_question(&read_text(file)?).with_context(|| display_name(file))?,
         None => WhatIf::default(),
     };
-    ask.submissions.extend(arguments.submit);
-    ask.withdraw.extend(arguments.withdraw);
-    ask.drain.extend(arguments.drain);
-    ask.lose.extend(arguments.lose);
-    ask.add_nodes.extend(arguments.add);
+    question.submissions.extend(arguments.submit);
+    question.withdraw.extend(arguments.withdraw);
+    question.drain.extend(arguments.drain);
+    question.lose.extend(arguments.lose);
+    question.add_nodes.extend(arguments.add);
     if let Some(file) = &arguments.policy {
-        ask.policy = Some(policy_of(file)?.0);
+        question.policy = Some(read_policy(file)?.0);
     }
-    ask.rounds = arguments.rounds.or(ask.rounds);
-    let nothing = WhatIf {
-        rounds: ask.rounds,
+    question.rounds = arguments.rounds.or(question.rounds);
+    let unchanged = WhatIf {
+        rounds: question.rounds,
         ..WhatIf::default()
     };
-    if ask == nothing && arguments.file.is_none() {
+    if question == unchanged && arguments.file.is_none() {
         bail!("say what would change, as in --submit user=ada,memory=4G,processes=20");
     }
-    Ok(ask)
+    Ok(question)
 }
 
-fn read(text: &str) -> anyhow::Result<WhatIf> {
+fn parse_question(text: &str) -> anyhow::Result<WhatIf> {
     let value: Value = yaml_serde::from_str(text).context("invalid YAML")?;
-    typed(value)
+    parse_value(value)
 }
 
 #[cfg(test)]
@@ -92,15 +94,15 @@ mod tests {
     #[test]
     fn flags_are_added_after_the_content_of_the_file() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("ask.yaml");
+        let file = dir.path().join("question.yaml");
         std::fs::write(
             &file,
             "drain: [n1]\nrounds: 3\nsubmissions:\n- processes: 2\n",
         )
         .unwrap();
-        let parsed = ask(Arguments {
+        let parsed = build_question(Arguments {
             file: Some(file),
-            submit: vec![terms::submission("user=ada,processes=4").unwrap()],
+            submit: vec![flag_values::parse_submission("user=ada,processes=4").unwrap()],
             drain: vec!["n2".parse().unwrap()],
             ..Arguments::default()
         })
@@ -114,13 +116,15 @@ mod tests {
 
     #[test]
     fn a_question_without_changes_is_refused() {
-        let fault = ask(Arguments::default()).unwrap_err().to_string();
+        let fault = build_question(Arguments::default())
+            .unwrap_err()
+            .to_string();
         assert!(fault.contains("--submit"), "{fault}");
     }
 
     #[test]
     fn a_misspelled_field_is_named() {
-        let fault = read("submissions:\n- procesess: 2\n")
+        let fault = parse_question("submissions:\n- procesess: 2\n")
             .unwrap_err()
             .to_string();
         assert!(

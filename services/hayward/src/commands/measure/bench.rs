@@ -7,6 +7,7 @@ mod commits;
 mod containers;
 mod environment;
 mod fleet;
+mod http_client;
 mod latency;
 mod load;
 mod process;
@@ -15,7 +16,6 @@ mod report;
 mod simulated_fleet;
 mod tasks;
 mod thousand_nodes;
-mod wire;
 
 use std::process::ExitCode;
 
@@ -88,7 +88,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::init("bench", &up::quiet(&RemoteEndpoints::default()))?;
+    let _telemetry = telemetry::init("bench", &up::server_settings(&RemoteEndpoints::default()))?;
     let benchmarks = if arguments.benchmarks.is_empty() {
         ALL.to_vec()
     } else {
@@ -103,7 +103,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             Benchmark::Thousand => thousand_nodes::measure(arguments.containers, report).await?,
             Benchmark::Applications => protocol::measure(report).await?,
             Benchmark::Strangers => abuse::measure(seconds, report).await?,
-            _ => on_a_fleet(benchmark, &arguments, report).await?,
+            _ => measure_on_new_fleet(benchmark, &arguments, report).await?,
         }
     }
     report.print();
@@ -111,7 +111,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts a new fleet for each figure, so that figures do not influence each other.
-async fn on_a_fleet(
+async fn measure_on_new_fleet(
     benchmark: Benchmark,
     arguments: &Arguments,
     report: &mut Report,
@@ -127,7 +127,7 @@ async fn on_a_fleet(
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown to people")]
-fn real(count: u64) -> f64 {
+fn to_f64(count: u64) -> f64 {
     count as f64
 }
 
@@ -139,8 +139,8 @@ async fn measure(
 ) -> anyhow::Result<()> {
     match benchmark {
         Benchmark::Commits => commits::measure(bench, arguments.seconds, report).await,
-        Benchmark::Submissions => load::submissions(bench, arguments.seconds, report).await,
-        Benchmark::Heartbeats => load::heartbeats(bench, arguments.seconds, report).await,
+        Benchmark::Submissions => load::measure_submissions(bench, arguments.seconds, report).await,
+        Benchmark::Heartbeats => load::measure_heartbeats(bench, arguments.seconds, report).await,
         // These benchmarks start their own fleets.
         Benchmark::Agents
         | Benchmark::Containers

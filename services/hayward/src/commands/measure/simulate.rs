@@ -23,13 +23,13 @@ use crate::output::{Facts, Output, Renderer, note, print};
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    pub what: Option<What>,
+    pub command: Option<Command>,
     #[command(flatten)]
     pub trace: Option<Trace>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-pub enum What {
+pub enum Command {
     /// Run a reference protocol and print our figures next to the published ones
     #[command(subcommand)]
     Protocol(protocol::Protocol),
@@ -68,21 +68,21 @@ pub struct Trace {
 }
 
 pub fn run(out: Output, arguments: &Arguments) -> anyhow::Result<()> {
-    match (&arguments.what, &arguments.trace) {
-        (Some(What::Protocol(protocol)), _) => protocol::run(out, protocol),
+    match (&arguments.command, &arguments.trace) {
+        (Some(Command::Protocol(protocol)), _) => protocol::run(out, protocol),
         (None, Some(trace)) => simulate(out, trace),
         (None, None) => bail!("name a trace, or a protocol"),
     }
 }
 
 fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
-    let bad = if trace.skip_bad {
+    let on_bad_line = if trace.skip_bad {
         Bad::Skip
     } else {
         Bad::Refuse
     };
-    let named = || trace.file.display().to_string();
-    let workload = open_jobs(&trace.file, bad).with_context(named)?;
+    let file_name = || trace.file.display().to_string();
+    let workload = open_jobs(&trace.file, on_bad_line).with_context(file_name)?;
     if let Some(fault) = &workload.first_skipped {
         note(&format!(
             "{} broken lines passed over, the first: {fault}",
@@ -95,17 +95,17 @@ fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
     }
     let case = trace.policy.case(&workload, &nodes);
     if case.jobs.is_empty() {
-        bail!("{}: no job can be simulated on these machines", named());
+        bail!("{}: no job can be simulated on these machines", file_name());
     }
-    let results = timed(&case, &trace.policy, trace.queue.as_deref())?;
+    let results = simulate_with_progress(&case, &trace.policy, trace.queue.as_deref())?;
     let policy = trace.policy.to_string();
     if let Some(file) = &trace.csv {
-        write(file, &report::jobs_csv(&case, &results))?;
+        write_file(file, &report::jobs_csv(&case, &results))?;
     }
     if let Some(folder) = &trace.plots {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         for (name, svg) in plots::all(&results, &policy) {
-            write(&folder.join(name), &svg)?;
+            write_file(&folder.join(name), &svg)?;
         }
     }
     let left_out = json!({
@@ -119,18 +119,18 @@ fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
             "policy": policy, "nodes": machines, "left_out": left_out, "summary": results.summary,
         }));
     }
-    print(&text(&case, &policy, &results.summary, &out.renderer()))
+    print(&render(&case, &policy, &results.summary, &out.renderer()))
 }
 
-fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+fn write_file(file: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 fn nodes_for(trace: &Trace, workload: &Workload) -> anyhow::Result<Vec<Node>> {
-    let neighbour = trace.file.with_file_name("nodes.csv");
+    let sibling = trace.file.with_file_name("nodes.csv");
     let file = match &trace.nodes {
         Some(file) => file.clone(),
-        None if neighbour.is_file() => neighbour,
+        None if sibling.is_file() => sibling,
         None => return single_cores(workload),
     };
     open(&file)
@@ -143,8 +143,8 @@ fn single_cores(workload: &Workload) -> anyhow::Result<Vec<Node>> {
     let Some(count) = workload.processors else {
         bail!("the trace does not say what it ran on: name the machines with --nodes");
     };
-    let node = |at: u64| Node {
-        id: format!("p{at}"),
+    let node = |number: u64| Node {
+        id: format!("p{number}"),
         pool: "default".to_owned(),
         cpu_milli: 1000,
         memory_mib: 0,
@@ -155,62 +155,69 @@ fn single_cores(workload: &Workload) -> anyhow::Result<Vec<Node>> {
 }
 
 /// Simulates with a progress bar on a terminal, and reports the speed.
-fn timed(case: &Case, policy: &PolicyArg, queue: Option<&str>) -> anyhow::Result<Results> {
-    let began = Instant::now();
+fn simulate_with_progress(
+    case: &Case,
+    policy: &PolicyArg,
+    queue: Option<&str>,
+) -> anyhow::Result<Results> {
+    let started = Instant::now();
     let bar = progress_bar::new(case.jobs.len());
-    let results = policy.simulate(case, queue, &mut |done| progress_bar::show(&bar, done))?;
+    let results = policy.simulate(case, queue, &mut |done| progress_bar::update(&bar, done))?;
     bar.finish_and_clear();
-    let (took, jobs) = (began.elapsed().as_millis().max(1), case.jobs.len());
-    let rate = jobs as u128 * 1000 / took;
+    let (elapsed_ms, jobs) = (started.elapsed().as_millis().max(1), case.jobs.len());
+    let rate = jobs as u128 * 1000 / elapsed_ms;
     note(&format!(
-        "{policy}: {jobs} jobs in {took} ms, {rate} jobs/s"
+        "{policy}: {jobs} jobs in {elapsed_ms} ms, {rate} jobs/s"
     ));
     Ok(results)
 }
 
-fn spread(spread: &Spread, places: usize) -> String {
+fn format_spread(spread: &Spread, decimals: usize) -> String {
     let Spread {
         mean,
         median,
         p95,
         max,
     } = spread;
-    format!("{mean:.places$} / {median:.places$} / {p95:.places$} / {max:.places$}")
+    format!("{mean:.decimals$} / {median:.decimals$} / {p95:.decimals$} / {max:.decimals$}")
 }
 
-fn text(case: &Case, policy: &str, summary: &Summary, renderer: &Renderer) -> String {
+fn render(case: &Case, policy: &str, summary: &Summary, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
-    facts.say("policy", policy);
-    facts.say("nodes", case.nodes.len());
-    facts.say(
+    facts.add("policy", policy);
+    facts.add("nodes", case.nodes.len());
+    facts.add(
         "jobs",
         format!("{}, {} completed", summary.jobs, summary.completed),
     );
     add_reasons(&mut facts, "never ran", &summary.never_ran);
     if case.unknown + case.too_large + usize::from(case.workload.skipped > 0) > 0 {
         let (unknown, large, skipped) = (case.unknown, case.too_large, case.workload.skipped);
-        facts.say(
+        facts.add(
             "left out",
             format!("{skipped} broken lines, {unknown} without times, {large} too large"),
         );
     }
-    facts.say("", "mean / median / 95 % / longest");
-    facts.say("wait", spread(&summary.wait_s, 0) + " s");
-    facts.say("flow", spread(&summary.flow_s, 1) + " s");
-    facts.say("bounded slowdown", spread(&summary.bounded_slowdown, 2));
-    facts.say("makespan", format!("{:.0} s", summary.makespan_s));
-    facts.say("utilisation", format!("{:.4}", summary.utilisation));
-    facts.say(
+    facts.add("", "mean / median / 95 % / longest");
+    facts.add("wait", format_spread(&summary.wait_s, 0) + " s");
+    facts.add("flow", format_spread(&summary.flow_s, 1) + " s");
+    facts.add(
+        "bounded slowdown",
+        format_spread(&summary.bounded_slowdown, 2),
+    );
+    facts.add("makespan", format!("{:.0} s", summary.makespan_s));
+    facts.add("utilisation", format!("{:.4}", summary.utilisation));
+    facts.add(
         "contended",
         format!("{:.3} of {} samples", summary.contended, summary.samples),
     );
-    facts.say(
+    facts.add(
         "deviation from max-min",
         format!("{:.5}", summary.deviation),
     );
-    facts.say("Jain's index", format!("{:.4}", summary.jain));
-    facts.say("wasted work", format!("{:.3} %", summary.waste_percent));
-    facts.say(
+    facts.add("Jain's index", format!("{:.4}", summary.jain));
+    facts.add("wasted work", format!("{:.3} %", summary.waste_percent));
+    facts.add(
         "evictions per job",
         format!("{:.3}", summary.evictions_per_job),
     );
@@ -228,8 +235,8 @@ fn add_queues(facts: &mut Facts, summary: &Summary) {
             ..
         } = queue;
         let (all, busy) = (100.0 * share, 100.0 * share_contended);
-        let wait = spread(&queue.wait_s, 0);
-        facts.say(
+        let wait = format_spread(&queue.wait_s, 0);
+        facts.add(
             "queue",
             format!(
                 "{name}: {all:.1} % of the cluster, {busy:.1} % while contended; \
@@ -243,7 +250,7 @@ fn add_queues(facts: &mut Facts, summary: &Summary) {
 fn add_reasons(facts: &mut Facts, title: &'static str, reasons: &BTreeMap<String, RefusedJobs>) {
     for (reason, RefusedJobs { jobs, first }) in reasons {
         let noun = if *jobs == 1 { "job" } else { "jobs" };
-        facts.say(
+        facts.add(
             title,
             format!("{jobs} {noun}, {reason}; the first: {first}"),
         );

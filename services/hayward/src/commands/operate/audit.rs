@@ -1,6 +1,6 @@
 //! `hayward audit`: exports the audit records of the fleet and verifies their hash chains. (S24)
 
-mod walk;
+mod verification;
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
@@ -15,7 +15,7 @@ use hayward_vocabulary::Timestamp;
 use crate::connection::{Role, Service, Session};
 use crate::output::{Renderer, Table, Tone, print, toned};
 
-use walk::Walk;
+use verification::Verification;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -50,43 +50,43 @@ pub struct Verify {
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.command {
         Command::Export(period) => {
-            each(&session, period.since, |page| {
+            for_each_page(&session, period.since, |page| {
                 print(&format!("{}\n", serde_json::to_string(&page)?))
             })
             .await?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Verify(verify) => {
-            let mut walk = Walk::default();
+            let mut verification = Verification::default();
             match &verify.file {
-                Some(file) => read(file, &mut walk)?,
+                Some(file) => read_file(file, &mut verification)?,
                 None => {
-                    each(&session, verify.period.since, |page| {
-                        walk.take(&page);
+                    for_each_page(&session, verify.period.since, |page| {
+                        verification.add_page(&page);
                         Ok(())
                     })
                     .await?;
                 }
             }
-            report(&session, &walk)
+            report(&session, &verification)
         }
     }
 }
 
 /// Reads every page of every service in order.
-async fn each(
+async fn for_each_page(
     session: &Session,
     since: Option<Timestamp>,
-    mut take: impl FnMut(AuditPage) -> anyhow::Result<()>,
+    mut visit: impl FnMut(AuditPage) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     for service in Service::ALL {
         let client = session.client(service, Role::Operator)?;
         let mut next = None;
         loop {
-            let page = page(&client, next.take(), since).await;
+            let page = read_page(&client, next.take(), since).await;
             let page = page.with_context(|| format!("the records of {}", service.name()))?;
             next.clone_from(&page.next_cursor);
-            take(page)?;
+            visit(page)?;
             if next.is_none() {
                 break;
             }
@@ -95,7 +95,7 @@ async fn each(
     Ok(())
 }
 
-async fn page(
+async fn read_page(
     client: &Client,
     cursor: Option<String>,
     since: Option<Timestamp>,
@@ -109,40 +109,40 @@ async fn page(
     call.send().await
 }
 
-fn read(file: &Path, walk: &mut Walk) -> anyhow::Result<()> {
-    let open = std::fs::File::open(file);
-    let open = open.with_context(|| format!("cannot read {}", file.display()))?;
-    for (number, line) in BufReader::new(open).lines().enumerate() {
+fn read_file(file: &Path, verification: &mut Verification) -> anyhow::Result<()> {
+    let opened = std::fs::File::open(file);
+    let opened = opened.with_context(|| format!("cannot read {}", file.display()))?;
+    for (number, line) in BufReader::new(opened).lines().enumerate() {
         let line = line.with_context(|| format!("cannot read {}", file.display()))?;
         if !line.trim().is_empty() {
             let page = serde_json::from_str(&line);
-            let at = || format!("line {} of {}", number + 1, file.display());
-            walk.take(&page.with_context(at)?);
+            let location = || format!("line {} of {}", number + 1, file.display());
+            verification.add_page(&page.with_context(location)?);
         }
     }
     Ok(())
 }
 
-fn report(session: &Session, walk: &Walk) -> anyhow::Result<ExitCode> {
+fn report(session: &Session, verification: &Verification) -> anyhow::Result<ExitCode> {
     if session.out.json {
-        session.out.json(&serde_json::to_value(walk)?)?;
+        session.out.json(&serde_json::to_value(verification)?)?;
     } else {
-        print(&text(walk, &session.out.renderer()))?;
+        print(&render(verification, &session.out.renderer()))?;
     }
-    Ok(if walk.whole() {
+    Ok(if verification.is_valid() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-pub fn text(walk: &Walk, renderer: &Renderer) -> String {
-    if walk.chains.is_empty() {
+pub fn render(verification: &Verification, renderer: &Renderer) -> String {
+    if verification.chains.is_empty() {
         return "no audit records\n".to_owned();
     }
     let header = ["service", "records", "refused", "last", "chain"];
     let mut table = Table::new(header).numbers(&[1, 2, 3]);
-    for chain in &walk.chains {
+    for chain in &verification.chains {
         table.row([
             (&chain.service).into(),
             chain.records.into(),
@@ -155,7 +155,7 @@ pub fn text(walk: &Walk, renderer: &Renderer) -> String {
         ]);
     }
     let mut text = table.text(renderer);
-    for chain in &walk.chains {
+    for chain in &verification.chains {
         if let Some(broken) = &chain.broken {
             let _ = write!(text, "\n{}: {broken}\n", chain.service);
         }

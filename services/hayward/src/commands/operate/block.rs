@@ -9,9 +9,9 @@ use hayward_vocabulary::{BadName, NodeName, Timestamp, WorkId};
 use serde_json::Value;
 
 use crate::amounts;
-use crate::connection::pages::route_of;
+use crate::connection::pages::route_of_work;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{duration, word};
+use crate::output::format::{duration, enum_text};
 use crate::output::{Renderer, note};
 
 pub const ROUTE: &str = "/v1/blocklist";
@@ -19,15 +19,15 @@ pub const ROUTE: &str = "/v1/blocklist";
 #[derive(Debug, Clone, clap::Args)]
 pub struct Block {
     #[command(flatten)]
-    pub what: BlockTarget,
+    pub target: BlockTarget,
     /// Take off what runs there and start it elsewhere, at once.
     #[arg(long)]
     pub evacuate: bool,
     /// Take off what runs there as its owners allow, and the rest after so long, as 2m.
-    #[arg(long, value_name = "DURATION", value_parser = amounts::duration_ms)]
+    #[arg(long, value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
     pub graceful: Option<u64>,
     /// For so long, as 10m or 1h30m. Default: what the service is set to.
-    #[arg(long = "for", value_name = "DURATION", value_parser = amounts::duration_ms)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
     pub duration_ms: Option<u64>,
     /// Until this moment, as 2026-11-21T18:00:00Z.
     #[arg(long, value_name = "TIME", conflicts_with = "duration_ms")]
@@ -48,7 +48,7 @@ pub struct Block {
 #[derive(Debug, Clone, clap::Args)]
 pub struct BlockTarget {
     /// Name of the node, or with --worker the id of one allocation.
-    #[arg(value_name = "NODE", value_parser = identifier)]
+    #[arg(value_name = "NODE", value_parser = parse_identifier)]
     pub identifier: String,
     /// It is one worker, not a node.
     #[arg(long)]
@@ -59,7 +59,7 @@ pub struct BlockTarget {
 }
 
 /// Checks a name. Names of nodes and workers have the same character set, which is safe in a path.
-fn identifier(text: &str) -> Result<String, BadName> {
+fn parse_identifier(text: &str) -> Result<String, BadName> {
     NodeName::new(text).map(String::from)
 }
 
@@ -104,10 +104,10 @@ impl Block {
 
     /// Returns the requested block. Merging is the default, so a second block of a node adds to the
     /// first.
-    fn order(&self) -> BlockOrder {
-        let evacuates = self.evacuate || self.graceful.is_some();
+    fn request(&self) -> BlockOrder {
+        let evacuate = self.evacuate || self.graceful.is_some();
         BlockOrder {
-            action: if evacuates {
+            action: if evacuate {
                 BlockAction::Evacuate
             } else {
                 BlockAction::Mark
@@ -119,7 +119,7 @@ impl Block {
             end_timestamp: self.until,
             permanent: self.permanent,
             allow_merge: !self.no_merge,
-            scope: self.what.scope(),
+            scope: self.target.scope(),
             evacuation: self
                 .graceful
                 .map(|grace_ms| EvacuationPolicy::Graceful { grace_ms })
@@ -132,40 +132,40 @@ impl Block {
 pub async fn block(session: Session, block: Block) -> anyhow::Result<()> {
     block.check(SystemClock.now())?;
     let client = session.client(Service::Blocklist, Role::Operator)?;
-    let answer: Value = client.put(&block.what.path(), &block.order()).await?;
-    if let Some(unknown) = unknown(&session, &block.what).await {
-        note(&unknown);
+    let response: Value = client.put(&block.target.path(), &block.request()).await?;
+    if let Some(warning) = unknown_target_warning(&session, &block.target).await {
+        note(&warning);
     }
     session
         .out
-        .answer(answer, |answer: &BlockAnswer, renderer| {
-            result_text(&block.what, answer, renderer)
+        .print_response(response, |response: &BlockAnswer, renderer| {
+            result_text(&block.target, response, renderer)
         })
 }
 
 /// Warns about a worker or job that does not exist. The blocklist accepts its name, because it may
 /// appear later, but the name may also be a typing error.
-async fn unknown(session: &Session, what: &BlockTarget) -> Option<String> {
+async fn unknown_target_warning(session: &Session, target: &BlockTarget) -> Option<String> {
     let mut lookups = Vec::new();
-    if what.worker {
-        let path = format!("/v1/allocations/{}", what.identifier);
+    if target.worker {
+        let path = format!("/v1/allocations/{}", target.identifier);
         lookups.push((
             Service::RmScheduler,
             path,
             "worker",
-            what.identifier.as_str(),
+            target.identifier.as_str(),
         ));
     }
-    if let Some(job) = &what.job {
-        let path = route_of(job).unwrap_or_else(|_| format!("/v1/jobs/{job}"));
+    if let Some(job) = &target.job {
+        let path = route_of_work(job).unwrap_or_else(|_| format!("/v1/jobs/{job}"));
         lookups.push((Service::JobConverter, path, "job", job.as_str()));
     }
     for (service, path, kind, name) in lookups {
         let client = session.client(service, Role::Operator).ok()?;
-        let answer: Result<Value, ClientError> = client.get(&path).await;
-        let absent =
-            answer.is_err_and(|error| error.problem().is_some_and(|it| it.status() == 404));
-        if absent {
+        let response: Result<Value, ClientError> = client.get(&path).await;
+        let is_absent =
+            response.is_err_and(|error| error.problem().is_some_and(|it| it.status() == 404));
+        if is_absent {
             return Some(format!(
                 "no {kind} {name} is known now; the block is there all the same"
             ));
@@ -174,45 +174,45 @@ async fn unknown(session: &Session, what: &BlockTarget) -> Option<String> {
     None
 }
 
-fn result_text(what: &BlockTarget, answer: &BlockAnswer, renderer: &Renderer) -> String {
-    let what = &what.identifier;
-    let done = match answer.outcome {
+fn result_text(target: &BlockTarget, response: &BlockAnswer, renderer: &Renderer) -> String {
+    let target = &target.identifier;
+    let outcome_text = match response.outcome {
         BlockOutcome::None => {
-            let why = answer.reason.as_deref().unwrap_or("it was so before");
-            let why = why.replace('_', " ").to_lowercase();
-            return format!("nothing changed for {what}: {why}\n");
+            let reason = response.reason.as_deref().unwrap_or("it was so before");
+            let reason = reason.replace('_', " ").to_lowercase();
+            return format!("nothing changed for {target}: {reason}\n");
         }
-        outcome => word(&outcome),
+        outcome => enum_text(&outcome),
     };
-    let end = answer
+    let end = response
         .item
         .as_ref()
-        .map(|item| lasts(item, renderer))
+        .map(|item| remaining_text(item, renderer))
         .unwrap_or_default();
-    let mut text = format!("{what} is blocked {end} ({done})\n");
-    for warning in &answer.warnings {
+    let mut text = format!("{target} is blocked {end} ({outcome_text})\n");
+    for warning in &response.warnings {
         text.push_str(warning);
         text.push('\n');
     }
     text
 }
 
-fn lasts(item: &BlockEntry, renderer: &Renderer) -> String {
+fn remaining_text(item: &BlockEntry, renderer: &Renderer) -> String {
     match item.end {
         Some(end) => format!("for {}", duration(end.ms_since(renderer.now))),
         None => "until it is unblocked".to_owned(),
     }
 }
 
-pub async fn unblock(session: Session, what: BlockTarget) -> anyhow::Result<()> {
+pub async fn unblock(session: Session, target: BlockTarget) -> anyhow::Result<()> {
     let client = session.client(Service::Blocklist, Role::Operator)?;
-    let path = match what.scope() {
-        Some(scope) => format!("{}?scope={scope}", what.path()),
-        None => what.path(),
+    let path = match target.scope() {
+        Some(scope) => format!("{}?scope={scope}", target.path()),
+        None => target.path(),
     };
-    let answer: Value = client.delete(&path).await?;
-    session.out.answer(answer, |_: &Value, _| {
-        format!("{} is unblocked\n", what.identifier)
+    let response: Value = client.delete(&path).await?;
+    session.out.print_response(response, |_: &Value, _| {
+        format!("{} is unblocked\n", target.identifier)
     })
 }
 
@@ -220,14 +220,14 @@ pub async fn unblock(session: Session, what: BlockTarget) -> anyhow::Result<()> 
 mod tests {
     use super::*;
 
-    fn order(block: &Block) -> Value {
-        serde_json::to_value(block.order()).unwrap()
+    fn request(block: &Block) -> Value {
+        serde_json::to_value(block.request()).unwrap()
     }
 
     #[test]
     fn an_order_has_the_values_of_its_flags() {
         let block = Block {
-            what: BlockTarget {
+            target: BlockTarget {
                 identifier: "n1".into(),
                 worker: false,
                 job: None,
@@ -240,10 +240,10 @@ mod tests {
             no_merge: false,
             because: "fan".into(),
         };
-        let plain = order(&block);
+        let plain = request(&block);
         assert_eq!(plain["action"], "MARK_BLOCKLISTED");
         assert_eq!(plain["allow_merge"], true);
-        let graceful = order(&Block {
+        let graceful = request(&Block {
             graceful: Some(120_000),
             ..block.clone()
         });
@@ -253,7 +253,7 @@ mod tests {
             no_merge: true,
             ..block.clone()
         };
-        assert_eq!(order(&alone)["allow_merge"], false);
+        assert_eq!(request(&alone)["allow_merge"], false);
         let now = Timestamp::from_unix_ms(1_000);
         let fault = |block: &Block| block.check(now).unwrap_err().to_string();
         let empty = Block {
@@ -267,7 +267,7 @@ mod tests {
         };
         assert!(fault(&past).contains("has passed"));
         let mut scoped = block;
-        scoped.what.job = Some(WorkId::new("job_1").unwrap());
-        assert_eq!(order(&scoped)["scope"], "JOB:job_1");
+        scoped.target.job = Some(WorkId::new("job_1").unwrap());
+        assert_eq!(request(&scoped)["scope"], "JOB:job_1");
     }
 }

@@ -16,8 +16,8 @@ use serde_json::Value;
 use crate::amounts;
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{duration, word};
-use crate::output::{Cell, Renderer, Table, Tone, print, read, toned};
+use crate::output::format::{duration, enum_text};
+use crate::output::{Cell, Renderer, Table, Tone, parse_response, print, toned};
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -47,11 +47,11 @@ pub struct IdArg {
 #[derive(Debug, Clone, clap::Args)]
 pub struct Strategy {
     #[command(subcommand)]
-    pub command: Option<Choose>,
+    pub command: Option<StrategyCommand>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-pub enum Choose {
+pub enum StrategyCommand {
     /// Choose a strategy: none, failure-count, cause-class, start-failures, flapping, slow-task,
     /// chain
     Set(Set),
@@ -64,7 +64,7 @@ pub struct Set {
     pub name: String,
     /// Parameters, as n=4, window=10m, duration=1h, or JSON: classes={"disk_full":{}}.
     /// Parameters that are left out have their defaults.
-    #[arg(value_name = "NAME=VALUE", value_parser = amounts::pair)]
+    #[arg(value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
     pub parameters: Vec<(String, String)>,
 }
 
@@ -74,56 +74,58 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         None => list(&session).await,
         Some(Command::Strategy(Strategy { command: None })) => show_strategy(&session).await,
         Some(Command::Strategy(Strategy {
-            command: Some(Choose::Set(set)),
-        })) => choose(&session, set).await,
+            command: Some(StrategyCommand::Set(set)),
+        })) => set_strategy(&session, set).await,
         Some(Command::Evidence(arg)) => {
-            let answer = evidence::fetch(&session, &arg.node).await?;
+            let response = evidence::fetch(&session, &arg.node).await?;
             let text = |evidence: &Evidence, renderer: &Renderer| {
-                evidence::text(evidence, usize::MAX, renderer)
+                evidence::render(evidence, usize::MAX, renderer)
             };
-            session.out.answer(answer, text)
+            session.out.print_response(response, text)
         }
     }
 }
 
 async fn list(session: &Session) -> anyhow::Result<()> {
     let client = session.client(Service::Blocklist, Role::Reader)?;
-    let answer: Value = client.get(ROUTE).await?;
+    let response: Value = client.get(ROUTE).await?;
     session
         .out
-        .answer(answer, |all: &BlockOverview, renderer| table(all, renderer))
+        .print_response(response, |all: &BlockOverview, renderer| {
+            table(all, renderer)
+        })
 }
 
 async fn show_strategy(session: &Session) -> anyhow::Result<()> {
     let client = session.client(Service::Blocklist, Role::Reader)?;
-    let answer: Value = client.get(&format!("{ROUTE}/strategy")).await?;
-    session.out.answer(answer, strategy)
+    let response: Value = client.get(&format!("{ROUTE}/strategy")).await?;
+    session.out.print_response(response, strategy_text)
 }
 
-async fn choose(session: &Session, set: Set) -> anyhow::Result<()> {
+async fn set_strategy(session: &Session, set: Set) -> anyhow::Result<()> {
     let order = StrategyOrder {
         name: set.name,
-        parameters: parameters(set.parameters)?,
+        parameters: parse_parameters(set.parameters)?,
     };
     let client = session.client(Service::Blocklist, Role::Operator)?;
-    let answer: Value = client.put(&format!("{ROUTE}/strategy"), &order).await?;
+    let response: Value = client.put(&format!("{ROUTE}/strategy"), &order).await?;
     if session.out.json {
-        return session.out.json(&answer);
+        return session.out.json(&response);
     }
-    let chosen: StrategyView = read(answer)?;
+    let chosen: StrategyView = parse_response(response)?;
     print(&format!(
         "in force: {}",
-        strategy(&chosen, &session.out.renderer())
+        strategy_text(&chosen, &session.out.renderer())
     ))
 }
 
 /// Parses parameters to JSON. Durations with units become milliseconds.
-fn parameters(given: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, Value>> {
-    let mut read = BTreeMap::new();
-    for (name, text) in given {
+fn parse_parameters(pairs: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, Value>> {
+    let mut parsed = BTreeMap::new();
+    for (name, text) in pairs {
         let (name, value) = match name.as_str() {
             "window" | "duration" => {
-                let ms = amounts::duration_ms(&text)?;
+                let ms = amounts::parse_duration_ms(&text)?;
                 (format!("{name}_ms"), ms.into())
             }
             _ => {
@@ -132,14 +134,14 @@ fn parameters(given: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, V
                 (name, value)
             }
         };
-        if read.insert(name.clone(), value).is_some() {
+        if parsed.insert(name.clone(), value).is_some() {
             bail!("{name} is given twice");
         }
     }
-    Ok(read)
+    Ok(parsed)
 }
 
-fn strategy(view: &StrategyView, renderer: &Renderer) -> String {
+fn strategy_text(view: &StrategyView, renderer: &Renderer) -> String {
     let mut text = view.name.clone();
     for (name, value) in &view.parameters {
         let parameter = match (name.strip_suffix("_ms"), value.as_u64()) {
@@ -148,8 +150,8 @@ fn strategy(view: &StrategyView, renderer: &Renderer) -> String {
         };
         text.push_str(&parameter);
     }
-    if let (Some(by), Some(at)) = (&view.by, view.at) {
-        let _ = write!(text, ", chosen by {by} {}", renderer.ago(at));
+    if let (Some(author), Some(at)) = (&view.by, view.at) {
+        let _ = write!(text, ", chosen by {author} {}", renderer.ago(at));
     }
     text + "\n"
 }
@@ -168,10 +170,10 @@ fn table(all: &BlockOverview, renderer: &Renderer) -> String {
         let in_force = view.in_force.as_ref();
         let sources: Vec<&str> = item.sources.iter().map(String::as_str).collect();
         table.row([
-            word(&item.kind).into(),
+            enum_text(&item.kind).into(),
             (&item.identifier).into(),
             job.as_deref().unwrap_or("all").into(),
-            does(view),
+            effect_cell(view),
             renderer.age(item.start).into(),
             left.as_deref().unwrap_or("permanent").into(),
             in_force
@@ -180,7 +182,7 @@ fn table(all: &BlockOverview, renderer: &Renderer) -> String {
                     |it| format!("since {}", it.revision),
                 )
                 .into(),
-            moved(view).into(),
+            progress_text(view).into(),
             sources.join(", ").into(),
             (&item.cause).into(),
         ]);
@@ -188,7 +190,7 @@ fn table(all: &BlockOverview, renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-fn does(view: &BlockView) -> Cell {
+fn effect_cell(view: &BlockView) -> Cell {
     match view.item.action {
         _ if view.item.canary => toned("on trial", Tone::Good),
         BlockAction::Mark => toned("nothing new", Tone::Warning),
@@ -196,7 +198,7 @@ fn does(view: &BlockView) -> Cell {
     }
 }
 
-fn moved(view: &BlockView) -> String {
+fn progress_text(view: &BlockView) -> String {
     let Some(progress) = &view.progress else {
         return "-".to_owned();
     };
@@ -266,13 +268,13 @@ mod tests {
             remaining: 2,
             ..EvacuationProgress::default()
         });
-        let mut tried = view("node-2", BlockAction::Mark, Some(at().plus_ms(90_000)));
-        tried.item.canary = true;
-        tried.item.cause = "on trial after: disk_full".into();
-        tried.item.sources = ["strategy:cause-class".to_owned()].into();
+        let mut on_trial = view("node-2", BlockAction::Mark, Some(at().plus_ms(90_000)));
+        on_trial.item.canary = true;
+        on_trial.item.cause = "on trial after: disk_full".into();
+        on_trial.item.sources = ["strategy:cause-class".to_owned()].into();
         let mut all = BlockOverview {
             version: 1,
-            nodes: vec![emptied, tried],
+            nodes: vec![emptied, on_trial],
             workers: vec![],
         };
         let mut scoped = view("alc_1", BlockAction::Mark, None);
@@ -287,18 +289,18 @@ mod tests {
     #[test]
     fn parameters_are_json_and_durations_have_units() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let read = parameters(vec![pair("n", "4"), pair("window", "10m")]).unwrap();
-        assert_eq!(json!(read), json!({ "n": 4, "window_ms": 600_000 }));
-        assert!(parameters(vec![pair("n", "four")]).is_err());
-        assert!(parameters(vec![pair("n", "1"), pair("n", "2")]).is_err());
+        let parsed = parse_parameters(vec![pair("n", "4"), pair("window", "10m")]).unwrap();
+        assert_eq!(json!(parsed), json!({ "n": 4, "window_ms": 600_000 }));
+        assert!(parse_parameters(vec![pair("n", "four")]).is_err());
+        assert!(parse_parameters(vec![pair("n", "1"), pair("n", "2")]).is_err());
         let view = StrategyView {
             name: "flapping".into(),
-            parameters: read,
+            parameters: parsed,
             by: Some("ada".into()),
             at: Some(at()),
             revision: 3,
         };
-        let line = strategy(&view, &renderer());
+        let line = strategy_text(&view, &renderer());
         assert_eq!(line, "flapping n=4 window=10m 0s, chosen by ada 30s ago\n");
     }
 }

@@ -17,17 +17,18 @@ use crate::connection::{Service, Session};
 use crate::output::print;
 
 pub use collect::disk_space;
-use evaluate::Need;
+use evaluate::Finding;
 pub use evaluate::{CLOCK_MS, is_low};
 use facts::Facts;
 
 /// Exit code when no service answered.
-const BLIND: u8 = 2;
+const EXIT_NO_SERVICE: u8 = 2;
 
 #[derive(Debug, Serialize)]
-struct Findings<'a> {
+struct Report<'a> {
     well: bool,
-    needs: &'a [Need],
+    #[serde(rename = "needs")]
+    findings: &'a [Finding],
     facts: &'a Facts,
 }
 
@@ -36,23 +37,23 @@ struct Findings<'a> {
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     if let Err(error) = session.url(Service::ALL[0]) {
         crate::output::note(&format!("hayward: {error:#}"));
-        return Ok(ExitCode::from(BLIND));
+        return Ok(ExitCode::from(EXIT_NO_SERVICE));
     }
-    let facts = Box::pin(collect::all(&session)).await;
-    let needs = evaluate::needs(&facts);
+    let facts = Box::pin(collect::collect_facts(&session)).await;
+    let findings = evaluate::findings(&facts);
     if session.out.json {
-        let findings = Findings {
-            well: needs.is_empty(),
-            needs: &needs,
+        let report = Report {
+            well: findings.is_empty(),
+            findings: &findings,
             facts: &facts,
         };
-        session.out.json(&serde_json::to_value(&findings)?)?;
+        session.out.json(&serde_json::to_value(&report)?)?;
     } else {
-        print(&render::page(&facts, &needs, &session.out.renderer()))?;
+        print(&render::render(&facts, &findings, &session.out.renderer()))?;
     }
-    let any_answer = facts.services.iter().any(|it| it.status.is_ok());
-    Ok(match (any_answer, needs.is_empty()) {
-        (false, _) => ExitCode::from(BLIND),
+    let has_response = facts.services.iter().any(|it| it.status.is_ok());
+    Ok(match (has_response, findings.is_empty()) {
+        (false, _) => ExitCode::from(EXIT_NO_SERVICE),
         (true, true) => ExitCode::SUCCESS,
         (true, false) => ExitCode::FAILURE,
     })

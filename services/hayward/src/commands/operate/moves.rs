@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use crate::amounts;
 use crate::commands::work;
-use crate::connection::pages::{self, Pages};
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, word};
+use crate::output::format::{clean, enum_text};
 use crate::output::{Cell, Renderer, Table, Tone, note, toned};
 
-const PROCESSORS: Pages = Pages {
+const PROCESSORS: PageFields = PageFields {
     list: "processors",
     next: "next_cursor",
 };
@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone, clap::Args)]
 pub struct Move {
     /// `SERVICE.N`, or the id of a container.
-    #[arg(value_name = "PROCESS", value_parser = name)]
+    #[arg(value_name = "PROCESS", value_parser = parse_name)]
     pub process: String,
     /// A host; `any`, or `standby`: the host of one that stands by for it.
     #[arg(value_name = "HOST")]
@@ -39,19 +39,19 @@ pub struct Move {
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
-    pub how: MoveOptions,
+    pub options: MoveOptions,
 }
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Restart {
     /// `SERVICE.N`
-    #[arg(value_name = "PROCESS", value_parser = name)]
+    #[arg(value_name = "PROCESS", value_parser = parse_name)]
     pub process: String,
     /// End it first and start it after, where its host has no room for both at one time.
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
-    pub how: MoveOptions,
+    pub options: MoveOptions,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -60,7 +60,7 @@ pub struct MoveOptions {
     #[arg(long)]
     pub wait: bool,
     /// Give up when no place is found for so long, as 30s.
-    #[arg(long, value_name = "DURATION", value_parser = amounts::duration_ms)]
+    #[arg(long, value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
     pub expiry: Option<u64>,
     /// Refuse it while another move of the process is on its way. Default: wait for its turn.
     #[arg(long)]
@@ -68,105 +68,117 @@ pub struct MoveOptions {
 }
 
 /// Checks a name. The character set of names is safe in a path.
-fn name(text: &str) -> Result<String, hayward_vocabulary::BadName> {
+fn parse_name(text: &str) -> Result<String, hayward_vocabulary::BadName> {
     NodeName::new(text).map(String::from)
 }
 
-pub async fn start_move(session: Session, order: Move) -> anyhow::Result<ExitCode> {
-    let to = match order.to.as_str() {
+pub async fn start_move(session: Session, arguments: Move) -> anyhow::Result<ExitCode> {
+    let to = match arguments.to.as_str() {
         "any" => "ANY_HOST".to_owned(),
         "standby" => "STANDBY".to_owned(),
-        _ => order.to,
+        _ => arguments.to,
     };
-    let wanted = Wanted {
+    let destination = Destination {
         to,
-        force: order.force,
+        force: arguments.force,
     };
-    place(&session, &order.process, wanted, &order.how).await
+    request_placement(
+        &session,
+        &arguments.process,
+        destination,
+        &arguments.options,
+    )
+    .await
 }
 
-pub async fn restart(session: Session, order: Restart) -> anyhow::Result<ExitCode> {
-    let to = if order.force {
+pub async fn restart(session: Session, arguments: Restart) -> anyhow::Result<ExitCode> {
+    let to = if arguments.force {
         "FORCE_RESTART_LAST_SEEN"
     } else {
         "LAST_SEEN"
     };
-    let wanted = Wanted {
+    let destination = Destination {
         to: to.to_owned(),
         force: false,
     };
-    place(&session, &order.process, wanted, &order.how).await
+    request_placement(
+        &session,
+        &arguments.process,
+        destination,
+        &arguments.options,
+    )
+    .await
 }
 
 /// Requested destination of a process.
-struct Wanted {
+struct Destination {
     to: String,
     /// True if nodes outside the node list of the service are allowed.
     force: bool,
 }
 
-async fn place(
+async fn request_placement(
     session: &Session,
     process: &str,
-    wanted: Wanted,
-    how: &MoveOptions,
+    destination: Destination,
+    options: &MoveOptions,
 ) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let uuid = fresh_uuid().to_string();
-    let answer: Value = if let Some((service, _)) = process.split_once('.') {
-        let order = PlacementOrder {
+    let response: Value = if let Some((service, _)) = process.split_once('.') {
+        let request = PlacementOrder {
             uuid: Some(uuid.clone()),
             processor_id: process.to_owned(),
-            destination_host: wanted.to,
-            request_expiry_ms: how.expiry,
-            force: wanted.force,
+            destination_host: destination.to,
+            request_expiry_ms: options.expiry,
+            force: destination.force,
             timestamp: None,
-            if_busy: if how.now {
+            if_busy: if options.now {
                 IfBusy::Reject
             } else {
                 IfBusy::Queue
             },
         };
         let path = format!("/v1/deployments/{service}/placements");
-        client.post(&path, &order, Some(&uuid)).await?
+        client.post(&path, &request, Some(&uuid)).await?
     } else {
-        let order = MoveOrder {
+        let request = MoveOrder {
             uuid: Some(uuid.clone()),
-            destination_host: wanted.to,
-            request_expiry_ms: how.expiry,
-            force: wanted.force,
+            destination_host: destination.to,
+            request_expiry_ms: options.expiry,
+            force: destination.force,
         };
         let path = format!("/v1/containers/{process}/moves");
-        client.post(&path, &order, Some(&uuid)).await?
+        client.post(&path, &request, Some(&uuid)).await?
     };
-    let answer = if how.wait {
-        follow(&client, answer).await?
+    let response = if options.wait {
+        follow(&client, response).await?
     } else {
-        answer
+        response
     };
-    let view = read(&answer)?;
+    let view = parse_view(&response)?;
     session
         .out
-        .answer(answer, |view: &PlacementView, _| status_text(view))?;
-    let bad = [PlacementStatus::Failed, PlacementStatus::BadRequest];
-    Ok(if bad.contains(&view.status_code) {
+        .print_response(response, |view: &PlacementView, _| status_text(view))?;
+    let failed = [PlacementStatus::Failed, PlacementStatus::BadRequest];
+    Ok(if failed.contains(&view.status_code) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
 }
 
-fn read(answer: &Value) -> anyhow::Result<PlacementView> {
-    serde_json::from_value(answer.clone()).context("an answer of another version")
+fn parse_view(response: &Value) -> anyhow::Result<PlacementView> {
+    serde_json::from_value(response.clone()).context("an answer of another version")
 }
 
 /// Polls until the placement has ended, and prints each step once.
 async fn follow(client: &Client, first: Value) -> anyhow::Result<Value> {
-    let (mut answer, mut last) = (first, String::new());
+    let (mut response, mut last) = (first, String::new());
     loop {
-        let view = read(&answer)?;
+        let view = parse_view(&response)?;
         if view.status_code.is_final() {
-            return Ok(answer);
+            return Ok(response);
         }
         let step = status_text(&view);
         if step != last {
@@ -176,13 +188,15 @@ async fn follow(client: &Client, first: Value) -> anyhow::Result<Value> {
         tokio::time::sleep(POLL_INTERVAL).await;
         let (deployment, uuid) = (&view.deployment_id, &view.uuid);
         let path = format!("/v1/deployments/{deployment}/placements/{uuid}");
-        answer = client.get(&path).await?;
+        response = client.get(&path).await?;
     }
 }
 
 fn status_text(view: &PlacementView) -> String {
-    let status = word(&view.status_code).to_lowercase().replace('_', " ");
-    let reason = view.reason_code.as_ref().map(word);
+    let status = enum_text(&view.status_code)
+        .to_lowercase()
+        .replace('_', " ");
+    let reason = view.reason_code.as_ref().map(enum_text);
     let reason = reason.map_or_else(String::new, |reason| {
         format!(" ({})", reason.to_lowercase().replace('_', " "))
     });
@@ -194,47 +208,51 @@ fn status_text(view: &PlacementView) -> String {
 pub async fn list(session: Session, arg: work::IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let base = format!("/v1/deployments/{}", arg.id);
-    let processors = pages::all(&client, &format!("{base}/processors"), PROCESSORS).await?;
+    let processors = pages::read_all(&client, &format!("{base}/processors"), PROCESSORS).await?;
     let placements: Value = client.get(&format!("{base}/placements?limit=1000")).await?;
-    let both = json!({ "processors": processors, "placements": placements });
+    let overview = json!({ "processors": processors, "placements": placements });
     session
         .out
-        .answer(both, |both: &Both, renderer| shown(both, renderer))
+        .print_response(overview, |overview: &PlacementOverview, renderer| {
+            overview_text(overview, renderer)
+        })
 }
 
 #[derive(Debug, serde::Deserialize)]
-struct Both {
+struct PlacementOverview {
     processors: ProcessorList,
     placements: PlacementList,
 }
 
-fn shown(both: &Both, renderer: &Renderer) -> String {
+fn overview_text(overview: &PlacementOverview, renderer: &Renderer) -> String {
     let mut table = Table::new(["process", "state", "node", "container", "in flight"]);
-    for it in &both.processors.processors {
+    for entry in &overview.processors.processors {
         let text = |value: Option<String>| Cell::from(value.unwrap_or_else(|| "-".to_owned()));
         table.row([
-            Cell::from(it.id.to_string()),
-            Cell::from(word(&it.state).to_lowercase()),
-            text(it.host.as_ref().map(ToString::to_string)),
-            text(it.resource_id.as_ref().map(ToString::to_string)),
-            text(it.in_flight.clone()),
+            Cell::from(entry.id.to_string()),
+            Cell::from(enum_text(&entry.state).to_lowercase()),
+            text(entry.host.as_ref().map(ToString::to_string)),
+            text(entry.resource_id.as_ref().map(ToString::to_string)),
+            text(entry.in_flight.clone()),
         ]);
     }
     let mut text = table.text(renderer);
     let mut table = Table::new(["process", "to", "status", "said", "changed"]);
-    for it in &both.placements.placements {
-        let tone = match it.status_code {
+    for entry in &overview.placements.placements {
+        let tone = match entry.status_code {
             PlacementStatus::Succeeded => Tone::Good,
             PlacementStatus::Failed | PlacementStatus::BadRequest => Tone::Bad,
             _ => Tone::Plain,
         };
-        let status = word(&it.status_code).to_lowercase().replace('_', " ");
+        let status = enum_text(&entry.status_code)
+            .to_lowercase()
+            .replace('_', " ");
         table.row([
-            Cell::from(it.processor_id.to_string()),
-            Cell::from(it.destination_host.clone()),
+            Cell::from(entry.processor_id.to_string()),
+            Cell::from(entry.destination_host.clone()),
             toned(status, tone),
-            Cell::from(clean(&it.response_message)),
-            Cell::from(renderer.ago(it.updated_at)),
+            Cell::from(clean(&entry.response_message)),
+            Cell::from(renderer.ago(entry.updated_at)),
         ]);
     }
     if !table.is_empty() {
@@ -257,7 +275,7 @@ mod tests {
             "updated_at": "2026-11-22T00:00:00Z", "requested_by": "ann", "seq": 1
         });
         assert_eq!(
-            status_text(&read(&view).unwrap()),
+            status_text(&parse_view(&view).unwrap()),
             "svc_1.0: failed (request expired): no place on n2 within 5000 ms\n"
         );
     }

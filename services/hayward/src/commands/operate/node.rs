@@ -1,8 +1,8 @@
 //! `hayward node`: shows and manages one node.
 
 mod drain;
-mod on;
 mod show;
+mod vary_on;
 
 use hayward_node_status_api::{Identity, NodeEntry, Schedulable};
 use hayward_vocabulary::NodeName;
@@ -76,38 +76,42 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     };
     match command {
         Command::Show(arg) => show::run(&session, &arg.node).await,
-        Command::Off(vary) => off(&session, vary).await,
-        Command::On(vary) => on::run(&session, vary).await,
+        Command::Off(vary) => vary_off(&session, vary).await,
+        Command::On(vary) => vary_on::run(&session, vary).await,
         Command::Drain(arguments) => drain::run(&session, arguments).await,
         Command::Identify(arguments) => identify(&session, arguments).await,
         Command::Forget(arg) => {
             let client = session.client(Service::NodeStatus, Role::Operator)?;
             let path = format!("/v1/nodes/{}", arg.node);
             let forget = client.call(Method::DELETE, path).if_match_any();
-            let answer: Value = forget.send().await?;
-            session
-                .out
-                .answer(answer, |(): &(), _| format!("{} is forgotten\n", arg.node))
+            let response: Value = forget.send().await?;
+            session.out.print_response(response, |(): &(), _| {
+                format!("{} is forgotten\n", arg.node)
+            })
         }
     }
 }
 
-async fn off(session: &Session, vary: Vary) -> anyhow::Result<()> {
-    let answer = varied(session, vary, false).await?;
+async fn vary_off(session: &Session, vary: Vary) -> anyhow::Result<()> {
+    let response = set_schedulable(session, vary, false).await?;
     let text = |entry: &NodeEntry, _: &Renderer| format!("{} is off\n", entry.node);
-    session.out.answer(answer, text)
+    session.out.print_response(response, text)
 }
 
 /// Varies the node on or off, and returns its new state.
-async fn varied(session: &Session, vary: Vary, schedulable: bool) -> anyhow::Result<Value> {
+async fn set_schedulable(
+    session: &Session,
+    vary: Vary,
+    schedulable: bool,
+) -> anyhow::Result<Value> {
     let client = session.client(Service::NodeStatus, Role::Operator)?;
     let body = Schedulable {
         schedulable,
         reason: vary.reason,
     };
     let path = format!("/v1/nodes/{}/schedulable", vary.node);
-    let put = client.call(Method::PUT, path).body(&body);
-    Ok(put.if_match_any().send().await?)
+    let call = client.call(Method::PUT, path).body(&body);
+    Ok(call.if_match_any().send().await?)
 }
 
 async fn identify(session: &Session, identify: Identify) -> anyhow::Result<()> {
@@ -116,9 +120,11 @@ async fn identify(session: &Session, identify: Identify) -> anyhow::Result<()> {
         agent_instance: identify.instance,
     };
     let path = format!("/v1/nodes/{}/identity", identify.node);
-    let put = client.call(Method::PUT, path).body(&body);
-    let answer: Value = put.if_match_any().send().await?;
-    session.out.answer(answer, |entry: &NodeEntry, _| {
-        format!("{} is {}\n", body.agent_instance, entry.node)
-    })
+    let call = client.call(Method::PUT, path).body(&body);
+    let response: Value = call.if_match_any().send().await?;
+    session
+        .out
+        .print_response(response, |entry: &NodeEntry, _| {
+            format!("{} is {}\n", body.agent_instance, entry.node)
+        })
 }

@@ -16,18 +16,18 @@ use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::connection::pages::{self, Pages};
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::word;
-use crate::output::{Cell, Tone, print, read, toned};
+use crate::output::format::enum_text;
+use crate::output::{Cell, Tone, parse_response, print, toned};
 
-pub use table::text;
+pub use table::render;
 
-const PAGES: Pages = Pages {
+const NODE_PAGES: PageFields = PageFields {
     list: "nodes",
     next: "next_cursor",
 };
-const BLOCKS: Pages = Pages {
+const BLOCK_PAGES: PageFields = PageFields {
     list: "items",
     next: "next_cursor",
 };
@@ -54,22 +54,22 @@ pub async fn run(session: Session, arguments: &Arguments) -> anyhow::Result<()> 
         return picture::run(session, file, arguments.sort).await;
     }
     let client = session.client(Service::NodeStatus, Role::Reader)?;
-    let answer = pages::all(&client, "/v1/nodes", PAGES).await?;
+    let response = pages::read_all(&client, "/v1/nodes", NODE_PAGES).await?;
     if session.out.json {
-        return session.out.json(&answer);
+        return session.out.json(&response);
     }
-    let fleet = Fleet::around(&session, read(answer)?).await;
-    print(&text(&fleet, &session.out.renderer()))
+    let fleet = Fleet::from_nodes(&session, parse_response(response)?).await;
+    print(&render(&fleet, &session.out.renderer()))
 }
 
 /// Nodes of the fleet, from the responses of three services.
 #[derive(Debug, Default)]
 pub struct Fleet {
     pub nodes: Vec<NodeView>,
-    pub held: Vec<NodeOccupancy>,
+    pub occupancy: Vec<NodeOccupancy>,
     pub blocks: Vec<BlockEntry>,
     /// Names of the services that did not answer.
-    pub silent: Vec<&'static str>,
+    pub unavailable: Vec<&'static str>,
 }
 
 impl Fleet {
@@ -79,66 +79,79 @@ impl Fleet {
     /// When node-status does not answer.
     pub async fn read(session: &Session) -> anyhow::Result<Self> {
         let client = session.client(Service::NodeStatus, Role::Reader)?;
-        let answer = pages::all(&client, "/v1/nodes", PAGES).await?;
-        Ok(Self::around(session, read(answer)?).await)
+        let response = pages::read_all(&client, "/v1/nodes", NODE_PAGES).await?;
+        Ok(Self::from_nodes(session, parse_response(response)?).await)
     }
 
-    async fn around(session: &Session, list: NodeList) -> Self {
+    async fn from_nodes(session: &Session, list: NodeList) -> Self {
         let mut fleet = Self {
             nodes: list.nodes,
             ..Self::default()
         };
-        let held = ask::<Occupancy>(session, Service::RmScheduler, "/v1/occupancy", held::PAGES);
-        let blocks = ask::<BlockList>(session, Service::Blocklist, "/v1/blocklist/items", BLOCKS);
+        let held = read_list::<Occupancy>(
+            session,
+            Service::RmScheduler,
+            "/v1/occupancy",
+            held::NODE_PAGES,
+        );
+        let blocks = read_list::<BlockList>(
+            session,
+            Service::Blocklist,
+            "/v1/blocklist/items",
+            BLOCK_PAGES,
+        );
         let (held, blocks) = tokio::join!(held, blocks);
         match held {
-            Some(held) => fleet.held = held.nodes,
-            None => fleet.silent.push(Service::RmScheduler.name()),
+            Some(held) => fleet.occupancy = held.nodes,
+            None => fleet.unavailable.push(Service::RmScheduler.name()),
         }
         match blocks {
             Some(blocks) => fleet.blocks = blocks.items,
-            None => fleet.silent.push(Service::Blocklist.name()),
+            None => fleet.unavailable.push(Service::Blocklist.name()),
         }
         fleet
     }
 
-    fn held_on(&self, node: &NodeView) -> Option<&NodeOccupancy> {
-        self.held.iter().find(|it| it.node == node.entry.node)
+    fn occupancy_of(&self, node: &NodeView) -> Option<&NodeOccupancy> {
+        self.occupancy.iter().find(|it| it.node == node.entry.node)
     }
 
     fn block_of(&self, node: &NodeView) -> Option<&BlockEntry> {
-        let ours = |it: &&BlockEntry| {
+        let is_block_of_node = |it: &&BlockEntry| {
             it.kind == BlockKind::Node && it.identifier == node.entry.node.as_str()
         };
         // A block for a single job does not block the node.
-        self.blocks.iter().filter(ours).find(|it| it.job.is_none())
+        self.blocks
+            .iter()
+            .filter(is_block_of_node)
+            .find(|it| it.job.is_none())
     }
 }
 
 /// Reads a list. Returns `None` if the service does not answer, or if its response has an unknown
 /// format.
-async fn ask<T: DeserializeOwned>(
+async fn read_list<T: DeserializeOwned>(
     session: &Session,
     service: Service,
     path: &str,
-    pages: Pages,
+    pages: PageFields,
 ) -> Option<T> {
     let client = session.client(service, Role::Reader).ok()?;
-    let answer: Value = pages::all(&client, path, pages).await.ok()?;
-    read(answer).ok()
+    let response: Value = pages::read_all(&client, path, pages).await.ok()?;
+    parse_response(response).ok()
 }
 
 /// Returns one word for the health of the node and for the decisions of operators.
-pub fn state(view: &NodeView) -> Cell {
+pub fn state_cell(view: &NodeView) -> Cell {
     let entry = &view.entry;
     match (entry.health, view.drain_state) {
         (Health::Lost, _) => toned("lost", Tone::Bad),
         (Health::Suspect, _) => toned("suspect", Tone::Warning),
         (_, Some(DrainState::Failed)) => toned("drain failed", Tone::Bad),
         (_, Some(DrainState::Paused)) => toned("drain paused", Tone::Warning),
-        (_, Some(state)) => toned(word(&state), Tone::Warning),
+        (_, Some(state)) => toned(enum_text(&state), Tone::Warning),
         _ if !entry.schedulable => toned("off", Tone::Warning),
         (Health::Healthy, None) => toned("healthy", Tone::Good),
-        (health, None) => toned(word(&health), Tone::Warning),
+        (health, None) => toned(enum_text(&health), Tone::Warning),
     }
 }

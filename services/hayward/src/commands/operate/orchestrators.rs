@@ -10,13 +10,13 @@ use hayward_vocabulary::UserName;
 use serde_json::{Value, json};
 
 use crate::commands::operate::pool::write_secret;
-use crate::connection::pages::{self, Pages};
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::duration;
-use crate::output::{Renderer, Table, note, read};
+use crate::output::{Renderer, Table, note, parse_response};
 
 const ROUTE: &str = "/v1/orchestrators";
-const ALL: Pages = Pages {
+const PAGES: PageFields = PageFields {
     list: "orchestrators",
     next: "next_cursor",
 };
@@ -71,20 +71,20 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
 
 async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::Operator)?;
-    let order = OrchestratorOrder {
+    let request = OrchestratorOrder {
         name: create.name,
         users: create.for_user,
         anyone: create.for_anyone,
     };
-    let mut answer: Value = client.post(ROUTE, &order, None).await?;
+    let mut response: Value = client.post(ROUTE, &request, None).await?;
     if let Some(file) = &create.token {
-        let created: OrchestratorCreated = read(answer.clone())?;
+        let created: OrchestratorCreated = parse_response(response.clone())?;
         write_secret(file, &created.token)?;
-        answer["token"] = json!(format!("in {}", file.display()));
+        response["token"] = json!(format!("in {}", file.display()));
     }
     session
         .out
-        .answer(answer, |created: &OrchestratorCreated, _| {
+        .print_response(response, |created: &OrchestratorCreated, _| {
             note("The token is for the orchestrator, and shown this once:");
             format!("{}\n{}\n", created.name, created.token)
         })
@@ -92,10 +92,10 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
 
 async fn list(session: &Session) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::Operator)?;
-    let answer = pages::all(&client, ROUTE, ALL).await?;
+    let response = pages::read_all(&client, ROUTE, PAGES).await?;
     session
         .out
-        .answer(answer, |list: &OrchestratorList, renderer| {
+        .print_response(response, |list: &OrchestratorList, renderer| {
             table(&list.orchestrators, renderer)
         })
 }
@@ -127,10 +127,10 @@ fn table(all: &[OrchestratorView], renderer: &Renderer) -> String {
 
 async fn show(session: &Session, name: &UserName) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::Operator)?;
-    let answer = client.get(&format!("{ROUTE}/{name}")).await?;
+    let response = client.get(&format!("{ROUTE}/{name}")).await?;
     session
         .out
-        .answer(answer, |view: &OrchestratorView, renderer| {
+        .print_response(response, |view: &OrchestratorView, renderer| {
             let mut text = table(std::slice::from_ref(view), renderer);
             let payers: Vec<&str> = view.users.iter().map(UserName::as_str).collect();
             let payers = if view.anyone {
@@ -155,7 +155,7 @@ async fn remove(session: &Session, name: &UserName) -> anyhow::Result<()> {
         .await?;
     session
         .out
-        .answer(json!({ "removed": name }), |_: &Value, _| {
+        .print_response(json!({ "removed": name }), |_: &Value, _| {
             format!("{name} is forgotten, and all its work ends\n")
         })
 }

@@ -4,9 +4,9 @@
 //! a concurrent change is detected and not undone. `check` and `import` need no fleet.
 
 pub mod document;
+mod effects;
 mod history;
 mod import;
-mod shown;
 
 use std::path::PathBuf;
 
@@ -17,9 +17,9 @@ use http::Method;
 use http::header::IF_MATCH;
 use serde_json::{Value, json};
 
-use self::document::policy_of;
+use self::document::read_policy;
 use crate::connection::{Role, Service, Session};
-use crate::output::{note, print, read};
+use crate::output::{note, parse_response, print};
 
 const ROUTE: &str = "/v1/policy";
 
@@ -87,19 +87,19 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         Command::Show(show) => print_policy(&session, &show).await,
         Command::Check(file) => check(&session, &file),
         Command::Diff(change) => {
-            let (policy, _) = policy_of(&change.from.file)?;
+            let (policy, _) = read_policy(&change.from.file)?;
             let client = session.client(Service::RmScheduler, Role::Operator)?;
-            let from = in_force(&client).await?;
-            put(&session, &change, &policy, from, true).await
+            let from = current_generation(&client).await?;
+            put_policy(&session, &change, &policy, from, true).await
         }
         Command::Apply(apply) => {
-            let (policy, generation) = policy_of(&apply.change.from.file)?;
+            let (policy, generation) = read_policy(&apply.change.from.file)?;
             let client = session.client(Service::RmScheduler, Role::Operator)?;
             let from = match apply.from.or(generation) {
                 Some(from) => from,
-                None => in_force(&client).await?,
+                None => current_generation(&client).await?,
             };
-            put(&session, &apply.change, &policy, from, apply.dry_run).await
+            put_policy(&session, &apply.change, &policy, from, apply.dry_run).await
         }
         Command::History(arguments) => history::run(&session, &arguments).await,
         Command::Import(files) => import::run(&session, &files),
@@ -108,26 +108,26 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
 
 async fn print_policy(session: &Session, show: &Show) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let answer: Value = match show.generation {
+    let response: Value = match show.generation {
         Some(generation) => client.get(&format!("{ROUTE}/history/{generation}")).await?,
         None => client.get(ROUTE).await?,
     };
     if session.out.json {
-        return session.out.json(&answer);
+        return session.out.json(&response);
     }
     let text = if show.generation.is_some() {
-        let version: PolicyVersion = read(answer)?;
-        document::written(&version.policy)?
+        let version: PolicyVersion = parse_response(response)?;
+        document::to_yaml(&version.policy)?
     } else {
-        let view: PolicyView = read(answer)?;
-        document::written(&view)?
+        let view: PolicyView = parse_response(response)?;
+        document::to_yaml(&view)?
     };
     print(&text)
 }
 
 fn check(session: &Session, file: &File) -> anyhow::Result<()> {
-    let (policy, _) = match policy_of(&file.file) {
-        Ok(read) => read,
+    let (policy, _) = match read_policy(&file.file) {
+        Ok(policy) => policy,
         Err(error) => {
             if session.out.json {
                 session
@@ -151,28 +151,28 @@ fn check(session: &Session, file: &File) -> anyhow::Result<()> {
     ))
 }
 
-async fn put(
+async fn put_policy(
     session: &Session,
     change: &Change,
     policy: &Policy,
     from: u64,
-    dry: bool,
+    dry_run: bool,
 ) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
-    let query = format!("?dry_run={dry}&drop_classes={}", change.drop_classes);
+    let query = format!("?dry_run={dry_run}&drop_classes={}", change.drop_classes);
     let call = client
         .call(Method::PUT, format!("{ROUTE}{query}"))
         .header(IF_MATCH, &format!("\"{from}\""));
-    let named = || change.from.file.display().to_string();
-    let answer: Value = call.body(policy).send().await.with_context(named)?;
+    let file_name = || change.from.file.display().to_string();
+    let response: Value = call.body(policy).send().await.with_context(file_name)?;
     session
         .out
-        .answer(answer, |answer: &PolicyAnswer, renderer| {
-            shown::answer(answer, dry, renderer)
+        .print_response(response, |response: &PolicyAnswer, renderer| {
+            effects::render(response, dry_run, renderer)
         })
 }
 
-async fn in_force(client: &Client) -> anyhow::Result<u64> {
+async fn current_generation(client: &Client) -> anyhow::Result<u64> {
     let view: PolicyView = client.get(ROUTE).await?;
     Ok(view.generation)
 }

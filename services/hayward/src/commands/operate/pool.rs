@@ -12,18 +12,18 @@ use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, UserName, WorkId};
 use serde_json::{Value, json};
 
-use crate::commands::work::submit::needs::Needs;
-use crate::connection::pages::{self, Pages};
+use crate::commands::work::submit::common_flags::CommonFlags;
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::word;
-use crate::output::{Renderer, Table, note, read};
+use crate::output::format::enum_text;
+use crate::output::{Renderer, Table, note, parse_response};
 
-const POOLS: &str = "/v1/pools";
-const ALL: Pages = Pages {
+const ROUTE: &str = "/v1/pools";
+const POOL_PAGES: PageFields = PageFields {
     list: "pools",
     next: "next_cursor",
 };
-const WORKERS: Pages = Pages {
+const WORKER_PAGES: PageFields = PageFields {
     list: "workers",
     next: "next_cursor",
 };
@@ -60,7 +60,7 @@ pub struct IdArg {
 #[derive(Debug, Clone, clap::Args)]
 pub struct Create {
     #[command(flatten)]
-    pub needs: Needs,
+    pub common: CommonFlags,
     /// Workers from the start.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub size: u32,
@@ -134,18 +134,18 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
 
 async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
-    let needs = create.needs;
+    let common = create.common;
     let spec = WorkerSpec {
         command: create.command,
-        environment: needs.program.environment.iter().cloned().collect(),
-        working_directory: needs.program.working_directory()?,
-        size: needs.size(),
-        machines: needs.machines,
+        environment: common.program.environment.iter().cloned().collect(),
+        working_directory: common.program.working_directory()?,
+        size: common.size(),
+        machines: common.machines,
         stop_grace_ms: None,
     };
     let program = spec.command.first().cloned();
-    let order = PoolOrder {
-        job_id: needs
+    let request = PoolOrder {
+        job_id: common
             .name
             .or(program)
             .unwrap_or_else(|| "standalone".to_owned()),
@@ -158,20 +158,22 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
         max_failed: create.max_failed,
         worker_spec: (!create.standalone).then_some(spec),
         user: create.for_user,
-        class: needs.class,
+        class: common.class,
         reject_foreign: false,
     };
     let key = fresh_uuid().simple().to_string();
-    let mut answer: Value = client.post(POOLS, &order, Some(&key)).await?;
+    let mut response: Value = client.post(ROUTE, &request, Some(&key)).await?;
     if let Some(file) = &create.owner_token {
-        let created: PoolCreated = read(answer.clone())?;
+        let created: PoolCreated = parse_response(response.clone())?;
         write_secret(file, &created.token)?;
-        answer["token"] = json!(format!("in {}", file.display()));
+        response["token"] = json!(format!("in {}", file.display()));
     }
-    session.out.answer(answer, |created: &PoolCreated, _| {
-        note("The token is for the owner of the pool, and shown this once:");
-        format!("{}\n{}\n", created.pool.id, created.token)
-    })
+    session
+        .out
+        .print_response(response, |created: &PoolCreated, _| {
+            note("The token is for the owner of the pool, and shown this once:");
+            format!("{}\n{}\n", created.pool.id, created.token)
+        })
 }
 
 /// Creates a file that only its owner can read. The permissions are set at its creation.
@@ -189,10 +191,12 @@ pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
 
 async fn list(session: &Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
-    let answer = pages::all(&client, POOLS, ALL).await?;
-    session.out.answer(answer, |list: &PoolList, renderer| {
-        table(&list.pools, renderer)
-    })
+    let response = pages::read_all(&client, ROUTE, POOL_PAGES).await?;
+    session
+        .out
+        .print_response(response, |list: &PoolList, renderer| {
+            table(&list.pools, renderer)
+        })
 }
 
 fn table(pools: &[PoolView], renderer: &Renderer) -> String {
@@ -222,14 +226,14 @@ fn table(pools: &[PoolView], renderer: &Renderer) -> String {
             pool.launching.into(),
             pool.requested.into(),
             pool.failed_so_far.into(),
-            owner(pool).into(),
+            owner_text(pool).into(),
             state_text(pool).into(),
         ]);
     }
     table.text(renderer)
 }
 
-fn owner(pool: &PoolView) -> String {
+fn owner_text(pool: &PoolView) -> String {
     if pool.owner.bound {
         format!("epoch {}", pool.owner.epoch)
     } else {
@@ -239,7 +243,11 @@ fn owner(pool: &PoolView) -> String {
 
 fn state_text(pool: &PoolView) -> String {
     if pool.status == PoolStatus::Stopped {
-        let status = pool.final_status.as_ref().map(word).unwrap_or_default();
+        let status = pool
+            .final_status
+            .as_ref()
+            .map(enum_text)
+            .unwrap_or_default();
         return format!("stopped {status}");
     }
     if pool.cooling_down {
@@ -250,54 +258,59 @@ fn state_text(pool: &PoolView) -> String {
 
 async fn show(session: &Session, pool: &WorkId) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
-    let view: Value = client.get(&format!("{POOLS}/{pool}")).await?;
-    let workers = pages::all(&client, &format!("{POOLS}/{pool}/workers"), WORKERS).await?;
-    let workers: WorkerList = read(workers)?;
-    session.out.answer(view, |view: &PoolView, renderer| {
-        let mut text = table(std::slice::from_ref(view), renderer);
-        for worker in &workers.workers {
-            let node = worker.node.as_ref().map(ToString::to_string);
-            let state = word(&worker.state);
-            // Writing to a string never fails.
-            let _ = writeln!(text, "{}  {state}  {}", worker.id, node.unwrap_or_default());
-        }
-        text
-    })
+    let view: Value = client.get(&format!("{ROUTE}/{pool}")).await?;
+    let workers =
+        pages::read_all(&client, &format!("{ROUTE}/{pool}/workers"), WORKER_PAGES).await?;
+    let workers: WorkerList = parse_response(workers)?;
+    session
+        .out
+        .print_response(view, |view: &PoolView, renderer| {
+            let mut text = table(std::slice::from_ref(view), renderer);
+            for worker in &workers.workers {
+                let node = worker.node.as_ref().map(ToString::to_string);
+                let state = enum_text(&worker.state);
+                // Writing to a string never fails.
+                let _ = writeln!(text, "{}  {state}  {}", worker.id, node.unwrap_or_default());
+            }
+            text
+        })
 }
 
 async fn resize(session: &Session, resize: Resize) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
-    let order = SizeOrder {
+    let request = SizeOrder {
         size: i64::from(resize.size),
         release: resize.release,
         unwanted: resize.unwanted,
     };
-    let path = format!("{POOLS}/{}/size", resize.pool);
-    let answer: Value = client.put(&path, &order).await?;
-    session.out.answer(answer, |answer: &SizeAnswer, _| {
-        let SizeAnswer {
-            size,
-            requested_now,
-            withdrawn_now,
-            released,
-            ..
-        } = answer;
-        format!(
-            "{size} workers wished; {requested_now} requested, {withdrawn_now} withdrawn, {} \
+    let path = format!("{ROUTE}/{}/size", resize.pool);
+    let response: Value = client.put(&path, &request).await?;
+    session
+        .out
+        .print_response(response, |response: &SizeAnswer, _| {
+            let SizeAnswer {
+                size,
+                requested_now,
+                withdrawn_now,
+                released,
+                ..
+            } = response;
+            format!(
+                "{size} workers wished; {requested_now} requested, {withdrawn_now} withdrawn, {} \
              released\n",
-            released.len()
-        )
-    })
+                released.len()
+            )
+        })
 }
 
 async fn remove(session: &Session, remove: Remove) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     for worker in &remove.workers {
-        let path = format!("{POOLS}/{}/workers/{worker}", remove.pool);
+        let path = format!("{ROUTE}/{}/workers/{worker}", remove.pool);
         client.delete::<Option<Value>>(&path).await?;
         session
             .out
-            .answer(json!({ "removed": worker }), |_: &Value, _| {
+            .print_response(json!({ "removed": worker }), |_: &Value, _| {
                 format!("{worker} is on its way out\n")
             })?;
     }
@@ -306,13 +319,13 @@ async fn remove(session: &Session, remove: Remove) -> anyhow::Result<()> {
 
 async fn stop(session: &Session, stop: Stop) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
-    let order = StopOrder {
+    let request = StopOrder {
         message: stop.because,
         ..StopOrder::default()
     };
-    let path = format!("{POOLS}/{}/stop", stop.pool);
-    let answer: Value = client.post(&path, &order, None).await?;
-    session.out.answer(answer, |view: &PoolView, _| {
+    let path = format!("{ROUTE}/{}/stop", stop.pool);
+    let response: Value = client.post(&path, &request, None).await?;
+    session.out.print_response(response, |view: &PoolView, _| {
         format!("{} is stopped\n", view.id)
     })
 }

@@ -11,45 +11,45 @@ use crate::output::format::{clean, duration};
 use crate::output::{Renderer, Table, Tone, fault, print, toned};
 
 /// Timeout of a request. A slower service counts as down.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Response of a service, or the reason why there is none.
-type Answer = Result<Value, String>;
+type StatusResponse = Result<Value, String>;
 
 /// Prints the states. Returns success only if every service answers and is ready.
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     // This check makes a missing address one error instead of five.
     session.url(Service::ALL[0])?;
     let [jobs, rounds, containers, nodes, blocks] =
-        Service::ALL.map(|service| ask(&session, service));
-    let answers = tokio::join!(jobs, rounds, containers, nodes, blocks);
-    let answers: Vec<(Service, Answer)> = Service::ALL
+        Service::ALL.map(|service| read_status(&session, service));
+    let responses = tokio::join!(jobs, rounds, containers, nodes, blocks);
+    let responses: Vec<(Service, StatusResponse)> = Service::ALL
         .into_iter()
-        .zip(<[Answer; 5]>::from(answers))
+        .zip(<[StatusResponse; 5]>::from(responses))
         .collect();
-    let good = answers.iter().all(|(_, answer)| {
-        answer
+    let all_ready = responses.iter().all(|(_, response)| {
+        response
             .as_ref()
             .is_ok_and(|status| status.get("ready") == Some(&Value::Bool(true)))
     });
     if session.out.json {
-        session.out.json(&as_json(answers))?;
+        session.out.json(&as_json(responses))?;
     } else {
-        print(&table(&answers, &session.out.renderer()))?;
+        print(&table(&responses, &session.out.renderer()))?;
     }
-    Ok(if good {
+    Ok(if all_ready {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-async fn ask(session: &Session, service: Service) -> Answer {
-    let answer = async {
+async fn read_status(session: &Session, service: Service) -> StatusResponse {
+    let response = async {
         let client = session.client(service, Role::Reader)?;
-        anyhow::Ok(client.get_with_timeout("/v1/status", PATIENCE).await?)
+        anyhow::Ok(client.get_with_timeout("/v1/status", TIMEOUT).await?)
     };
-    answer.await.map_err(|error: anyhow::Error| {
+    response.await.map_err(|error: anyhow::Error| {
         fault::describe(&error)
             .lines()
             .next()
@@ -58,37 +58,37 @@ async fn ask(session: &Session, service: Service) -> Answer {
     })
 }
 
-fn as_json(answers: Vec<(Service, Answer)>) -> Value {
-    let all: Map<String, Value> = answers
+fn as_json(responses: Vec<(Service, StatusResponse)>) -> Value {
+    let all: Map<String, Value> = responses
         .into_iter()
-        .map(|(service, answer)| {
+        .map(|(service, response)| {
             (
                 service.name().to_owned(),
-                answer.unwrap_or_else(|error| json!({ "error": error })),
+                response.unwrap_or_else(|error| json!({ "error": error })),
             )
         })
         .collect();
     Value::Object(all)
 }
 
-fn table(answers: &[(Service, Answer)], renderer: &Renderer) -> String {
+fn table(responses: &[(Service, StatusResponse)], renderer: &Renderer) -> String {
     let header = [
         "service", "state", "up for", "version", "epoch", "revision", "follows", "notes",
     ];
     let mut table = Table::new(header).numbers(&[4, 5]);
-    for (service, answer) in answers {
-        let read = answer.clone().and_then(|status| {
+    for (service, response) in responses {
+        let parsed = response.clone().and_then(|status| {
             serde_json::from_value::<Status>(status).map_err(|error| error.to_string())
         });
-        let status = match read {
+        let status = match parsed {
             Ok(status) => status,
             Err(error) => {
                 let dash = || "-".into();
-                let away = toned("away", Tone::Bad);
+                let unreachable = toned("away", Tone::Bad);
                 let name = service.name().into();
                 table.row([
                     name,
-                    away,
+                    unreachable,
                     dash(),
                     dash(),
                     dash(),
@@ -112,19 +112,19 @@ fn table(answers: &[(Service, Answer)], renderer: &Renderer) -> String {
             (&status.version).into(),
             number(status.epoch).into(),
             number(status.revision).into(),
-            follows(&status).into(),
-            toned(notes(&status), Tone::Warning),
+            followers_text(&status).into(),
+            toned(notes_text(&status), Tone::Warning),
         ]);
     }
     table.text(renderer)
 }
 
-fn follows(status: &Status) -> String {
-    let followed = status.followers.iter().map(|follower| {
+fn followers_text(status: &Status) -> String {
+    let followers = status.followers.iter().map(|follower| {
         let stale = if follower.stale { "stale" } else { "ok" };
         format!("{} {stale}", follower.publication)
     });
-    let text = followed.collect::<Vec<_>>().join(", ");
+    let text = followers.collect::<Vec<_>>().join(", ");
     if text.is_empty() {
         "-".to_owned()
     } else {
@@ -132,7 +132,7 @@ fn follows(status: &Status) -> String {
     }
 }
 
-fn notes(status: &Status) -> String {
+fn notes_text(status: &Status) -> String {
     let faults = status.followers.iter().filter_map(|follower| {
         let fault = follower.fault.as_ref().filter(|_| follower.stale)?;
         Some(format!("{}: {fault}", follower.publication))
@@ -165,7 +165,7 @@ mod tests {
             "name": "blocklist", "version": "0.1.0", "uptime_ms": 900, "ready": false,
             "not_ready": ["on standby"], "leader": false, "insecure_modes": [], "followers": [],
         });
-        let answers = [
+        let responses = [
             (Service::RmScheduler, Ok(ready)),
             (Service::Blocklist, Ok(standby)),
             (Service::NodeStatus, Err("cannot reach it".to_owned())),
@@ -174,6 +174,6 @@ mod tests {
             colour: false,
             now: Timestamp::default(),
         };
-        insta::assert_snapshot!(table(&answers, &renderer));
+        insta::assert_snapshot!(table(&responses, &renderer));
     }
 }

@@ -9,17 +9,17 @@ use hayward_service::Client;
 use http::Method;
 use serde_json::Value;
 
-use crate::connection::pages::{self, Pages};
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{count, exit, size};
 use crate::output::{Cell, Facts, Renderer, Table, Tone, note, toned};
 
-const LIST: Pages = Pages {
+const PAGES: PageFields = PageFields {
     list: "items",
     next: "nextCursor",
 };
 
-/// IdArg of a list.
+/// Selects the applications of a list.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Listing {
     /// Applications of all users. Needs the operator's token.
@@ -30,7 +30,7 @@ pub struct Listing {
     pub in_state: Option<String>,
 }
 
-/// One of them.
+/// Selects one application.
 #[derive(Debug, Clone, clap::Args)]
 pub struct IdArg {
     /// The id it was added with.
@@ -53,18 +53,18 @@ pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let filter = listing.in_state.map(|state| format!("?state={state}"));
     let path = format!("/v1/applications{}", filter.unwrap_or_default());
-    let answer = pages::all(&client, &path, LIST).await?;
-    session.out.answer(answer, table)
+    let response = pages::read_all(&client, &path, PAGES).await?;
+    session.out.print_response(response, table)
 }
 
-pub async fn one(session: Session, arg: IdArg) -> anyhow::Result<()> {
+pub async fn show(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     if arg.remove {
         return remove(&client, &arg).await;
     }
     let path = format!("/v1/applications/{}", arg.id);
-    let answer: Value = client.get(&path).await?;
-    session.out.answer(answer, detail)
+    let response: Value = client.get(&path).await?;
+    session.out.print_response(response, detail)
 }
 
 async fn remove(client: &Client, arg: &IdArg) -> anyhow::Result<()> {
@@ -91,7 +91,7 @@ fn table(list: &ApplicationList, renderer: &Renderer) -> String {
         "why",
     ]);
     for item in &list.items {
-        let why = item.failure.as_ref().map(|it| it.message.clone());
+        let reason = item.failure.as_ref().map(|item| item.message.clone());
         let queue = match item.queue_name.as_str() {
             "" => "-",
             name => name,
@@ -100,19 +100,19 @@ fn table(list: &ApplicationList, renderer: &Renderer) -> String {
             item.id.as_str().into(),
             (&item.user).into(),
             queue.into(),
-            state(&item.state),
+            state_cell(&item.state),
             item.scheduling_state.as_deref().unwrap_or("-").into(),
             item.tasks.to_string().into(),
             item.placed.to_string().into(),
             item.placeholders.to_string().into(),
             renderer.age(item.created_at).into(),
-            toned(why.unwrap_or_default(), Tone::Faint),
+            toned(reason.unwrap_or_default(), Tone::Faint),
         ]);
     }
     table.text(renderer)
 }
 
-fn state(state: &str) -> Cell {
+fn state_cell(state: &str) -> Cell {
     let tone = match state {
         "Running" | "Completed" | "Bound" => Tone::Good,
         "Failed" | "Failing" | "Rejected" => Tone::Bad,
@@ -125,36 +125,36 @@ fn state(state: &str) -> Cell {
 /// Describes an application in full.
 pub fn detail(view: &ApplicationView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
-    facts.say("id", view.id.as_str());
-    facts.say("user", &view.user);
+    facts.add("id", view.id.as_str());
+    facts.add("user", &view.user);
     if !view.queue_name.is_empty() {
-        facts.say("queue", view.queue_name.as_str());
+        facts.add("queue", view.queue_name.as_str());
     }
     if let Some(pool) = &view.pool {
-        facts.say("pool", pool.as_str());
+        facts.add("pool", pool.as_str());
     }
-    facts.say("state", state(&view.state));
+    facts.add("state", state_cell(&view.state));
     if let Some(scheduling) = &view.scheduling_state {
-        facts.say("scheduling", state(scheduling));
+        facts.add("scheduling", state_cell(scheduling));
     }
     if let Some(failure) = &view.failure {
-        facts.say("failure", format!("{}: {}", failure.code, failure.message));
+        facts.add("failure", format!("{}: {}", failure.code, failure.message));
     }
-    facts.say("added", renderer.ago(view.created_at));
+    facts.add("added", renderer.ago(view.created_at));
     for (timer, at) in &view.timers {
         let ms = at.ms_since(renderer.now);
         let text = format!("{timer} in {}", crate::output::format::duration(ms));
-        facts.say("timer", text);
+        facts.add("timer", text);
     }
     let mut text = facts.text(renderer);
     if !view.task_groups.is_empty() {
-        text.push_str(&groups(&view.task_groups, renderer));
+        text.push_str(&group_table(&view.task_groups, renderer));
     }
     if !view.tasks.is_empty() {
-        text.push_str(&tasks(&view.tasks, renderer));
+        text.push_str(&task_table(&view.tasks, renderer));
     }
     if !view.placeholders.is_empty() {
-        text.push_str(&placeholders(view, renderer));
+        text.push_str(&placeholder_table(view, renderer));
     }
     for wait in &view.why {
         // Writing to a string never fails.
@@ -170,7 +170,7 @@ pub fn detail(view: &ApplicationView, renderer: &Renderer) -> String {
     text
 }
 
-fn groups(groups: &[GroupView], renderer: &Renderer) -> String {
+fn group_table(groups: &[GroupView], renderer: &Renderer) -> String {
     let mut table = Table::new([
         "group", "members", "each", "held", "waiting", "asked", "replaced", "given up",
     ]);
@@ -189,76 +189,82 @@ fn groups(groups: &[GroupView], renderer: &Renderer) -> String {
     format!("\n{}", table.text(renderer))
 }
 
-fn tasks(tasks: &[ApplicationTaskView], renderer: &Renderer) -> String {
+fn task_table(tasks: &[ApplicationTaskView], renderer: &Renderer) -> String {
     let mut table = Table::new(["task", "group", "state", "node", "end", "why"]);
     for task in tasks {
-        let why = task.failure.as_ref().map(|it| it.message.clone());
+        let reason = task.failure.as_ref().map(|item| item.message.clone());
         table.row([
             task.alias.as_str().into(),
             task.task_group_name.as_deref().unwrap_or("-").into(),
-            state(&task.state),
-            task.node.as_ref().map_or("-", |it| it.as_str()).into(),
+            state_cell(&task.state),
+            task.node.as_ref().map_or("-", |item| item.as_str()).into(),
             task.exit.as_ref().map_or("-".to_owned(), exit).into(),
-            toned(why.unwrap_or_default(), Tone::Faint),
+            toned(reason.unwrap_or_default(), Tone::Faint),
         ]);
     }
     format!("\n{}", table.text(renderer))
 }
 
-fn placeholders(view: &ApplicationView, renderer: &Renderer) -> String {
+fn placeholder_table(view: &ApplicationView, renderer: &Renderer) -> String {
     let mut table = Table::new(["placeholder", "group", "node", "for"]);
-    for it in &view.placeholders {
+    for item in &view.placeholders {
         table.row([
-            it.id.as_str().into(),
-            it.task_group_name.as_str().into(),
-            it.node.as_ref().map_or("waits", |it| it.as_str()).into(),
-            it.replaced_by.as_deref().unwrap_or("-").into(),
+            item.id.as_str().into(),
+            item.task_group_name.as_str().into(),
+            item.node
+                .as_ref()
+                .map_or("waits", |item| item.as_str())
+                .into(),
+            item.replaced_by.as_deref().unwrap_or("-").into(),
         ]);
     }
     format!("\n{}", table.text(renderer))
 }
 
-const OVER: [&str; 4] = ["Completed", "Failed", "Killed", "Rejected"];
+const FINAL_STATES: [&str; 4] = ["Completed", "Failed", "Killed", "Rejected"];
 
 /// Returns true for a final state of an application or of a task.
 pub fn is_final(state: &str) -> bool {
-    OVER.contains(&state)
+    FINAL_STATES.contains(&state)
 }
 
 /// Returns true if the application or all of its tasks have ended.
-pub fn is_over(view: &ApplicationView) -> bool {
-    let ended = |state: &String| is_final(state);
+pub fn has_ended(view: &ApplicationView) -> bool {
+    let is_final_state = |state: &String| is_final(state);
     let all: u64 = view.task_states.values().sum();
-    ended(&view.state) || (all > 0 && view.task_states.keys().all(ended))
+    is_final_state(&view.state) || (all > 0 && view.task_states.keys().all(is_final_state))
 }
 
 /// Returns true if every task ended with status 0.
-pub fn went_well(view: &ApplicationView) -> bool {
-    let well = |task: &ApplicationTaskView| {
+pub fn has_succeeded(view: &ApplicationView) -> bool {
+    let has_completed = |task: &ApplicationTaskView| {
         let code = task.exit.as_ref().and_then(|exit| exit.code);
         task.state == "Completed" && code == Some(0)
     };
-    view.failure.is_none() && view.tasks.iter().all(well)
+    view.failure.is_none() && view.tasks.iter().all(has_completed)
 }
 
 /// Describes the progress in one line.
-pub fn in_short(view: &ApplicationView) -> String {
+pub fn summary(view: &ApplicationView) -> String {
     let parts = view.task_states.iter();
     let parts: Vec<String> = parts
         .map(|(state, count)| format!("{count} {state}"))
         .collect();
-    let held: u32 = view.task_groups.iter().map(|it| it.held).sum();
-    let held = match held {
+    let held: u32 = view.task_groups.iter().map(|item| item.held).sum();
+    let held_text = match held {
         0 => String::new(),
         held => format!(", {} held", count(u64::from(held), "place")),
     };
-    let failure = view.failure.as_ref().map(|it| format!("; {}", it.message));
+    let failure = view
+        .failure
+        .as_ref()
+        .map(|item| format!("; {}", item.message));
     let first = view.why.first();
-    let why = failure.or_else(|| first.map(|it| format!("; {}: {}", it.of, it.detail)));
+    let reason = failure.or_else(|| first.map(|item| format!("; {}: {}", item.of, item.detail)));
     format!(
-        "{}: tasks {}{held}{}",
+        "{}: tasks {}{held_text}{}",
         view.state,
         parts.join(", "),
-        why.unwrap_or_default()
+        reason.unwrap_or_default()
     )
 }

@@ -5,7 +5,7 @@ use hayward_vocabulary::WorkId;
 
 use crate::commands::work;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::word;
+use crate::output::format::enum_text;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -19,9 +19,9 @@ pub struct Arguments {
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     for id in &arguments.ids {
-        let answer = work::cancel(&client, id).await?;
-        session.out.answer(answer, |view: &WorkView, _| {
-            format!("{} is {}\n", view.id, word(&view.state))
+        let response = work::cancel(&client, id).await?;
+        session.out.print_response(response, |view: &WorkView, _| {
+            format!("{} is {}\n", view.id, enum_text(&view.state))
         })?;
     }
     Ok(())

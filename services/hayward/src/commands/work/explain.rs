@@ -8,44 +8,46 @@ use hayward_vocabulary::counted;
 use serde_json::Value;
 
 use crate::commands::work::{IdArg, state_cell};
-use crate::connection::pages::route_of;
+use crate::connection::pages::route_of_work;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, word};
+use crate::output::format::{clean, enum_text};
 use crate::output::reasons;
 use crate::output::{Facts, Renderer, Tone, toned};
 
 /// Prefix of ids of pool workers (`wp_….N`), which only rm-scheduler knows.
-const WORKER: &str = "wp_";
+const WORKER_PREFIX: &str = "wp_";
 /// Prefix of ids of tasks of applications.
-const TASK: &str = "app_";
+const TASK_PREFIX: &str = "app_";
 
 pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let id = arg.id.as_str();
-    let is_part = [WORKER, TASK].iter().any(|prefix| id.starts_with(prefix));
+    let is_part = [WORKER_PREFIX, TASK_PREFIX]
+        .iter()
+        .any(|prefix| id.starts_with(prefix));
     if is_part && id.contains('.') {
         let client = session.client(Service::RmScheduler, Role::Reader)?;
-        let answer = client.get(&format!("/v1/verdicts/{id}")).await?;
+        let response = client.get(&format!("/v1/verdicts/{id}")).await?;
         return session
             .out
-            .answer(answer, |verdict: &VerdictEntry, renderer| {
+            .print_response(response, |verdict: &VerdictEntry, renderer| {
                 worker_text(verdict, renderer)
             });
     }
-    let route = route_of(&arg.id)?;
+    let route = route_of_work(&arg.id)?;
     let client = session.client(Service::JobConverter, Role::User)?;
-    let mut answer: Value = client.get(&format!("{route}/explain")).await?;
-    refresh(&session, &mut answer).await;
+    let mut response: Value = client.get(&format!("{route}/explain")).await?;
+    refresh(&session, &mut response).await;
     session
         .out
-        .answer(answer, |explanation: &Explanation, renderer| {
-            text(explanation, renderer)
+        .print_response(response, |explanation: &Explanation, renderer| {
+            render(explanation, renderer)
         })
 }
 
 /// Replaces the published numbers by those of the scheduler's newest round. If the scheduler does
 /// not answer, the published numbers stay.
-async fn refresh(session: &Session, answer: &mut Value) {
-    let Some(work) = answer.get("work").and_then(Value::as_str) else {
+async fn refresh(session: &Session, response: &mut Value) {
+    let Some(work) = response.get("work").and_then(Value::as_str) else {
         return;
     };
     let path = format!("/v1/verdicts/{work}");
@@ -55,14 +57,14 @@ async fn refresh(session: &Session, answer: &mut Value) {
     let Ok(newest) = client.get::<Value>(&path).await else {
         return;
     };
-    if newest.get("reason") != answer.get("reason") {
+    if newest.get("reason") != response.get("reason") {
         // The two responses come from different rounds. The published one is consistent in itself.
         return;
     }
     for field in ["detail", "numbers", "also", "unblock", "receipts"] {
         match newest.get(field) {
-            Some(value) => answer[field] = value.clone(),
-            None => drop(answer.as_object_mut().and_then(|all| all.remove(field))),
+            Some(value) => response[field] = value.clone(),
+            None => drop(response.as_object_mut().and_then(|all| all.remove(field))),
         }
     }
 }
@@ -73,27 +75,27 @@ fn worker_text(verdict: &VerdictEntry, renderer: &Renderer) -> String {
     let explanation = Explanation {
         id: verdict.work.clone(),
         state: WorkState::Unknown,
-        reason: word(&verdict.reason),
+        reason: enum_text(&verdict.reason),
         detail: verdict.detail.clone(),
         numbers: verdict.numbers.clone(),
-        also: verdict.also.iter().map(word).collect(),
+        also: verdict.also.iter().map(enum_text).collect(),
         unblock: verdict.unblock.clone(),
         receipts: verdict.receipts.clone(),
         others_lost: None,
         work: None,
         since: Some(verdict.since),
     };
-    text(&explanation, renderer)
+    render(&explanation, renderer)
 }
 
-pub fn text(explanation: &Explanation, renderer: &Renderer) -> String {
+pub fn render(explanation: &Explanation, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     if explanation.state != WorkState::Unknown {
-        facts.say("state", state_cell(explanation.state));
+        facts.add("state", state_cell(explanation.state));
     }
-    facts.say("reason", explanation.reason.replace('_', " "));
+    facts.add("reason", explanation.reason.replace('_', " "));
     if let Some(since) = explanation.since {
-        facts.say("since", format!("{since}, {}", renderer.ago(since)));
+        facts.add("since", format!("{since}, {}", renderer.ago(since)));
     }
     let mut text = facts.text(renderer);
     let _ = writeln!(text, "\n{}", clean(&explanation.detail));
@@ -117,8 +119,8 @@ pub fn text(explanation: &Explanation, renderer: &Renderer) -> String {
             );
         }
     }
-    let about = explanation.work.as_ref().unwrap_or(&explanation.id);
-    let preemptions = reasons::preemptions_of_work(&explanation.receipts, about);
+    let work = explanation.work.as_ref().unwrap_or(&explanation.id);
+    let preemptions = reasons::preemptions_of_work(&explanation.receipts, work);
     if !preemptions.is_empty() {
         let _ = write!(text, "\n{}\n", preemptions.join("\n"));
     }
@@ -139,10 +141,13 @@ pub fn text(explanation: &Explanation, renderer: &Renderer) -> String {
 fn unblock_text(explanation: &Explanation, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     if let Some(change) = &explanation.unblock {
-        facts.say("would help", toned(reasons::unblock(change), Tone::Good));
+        facts.add(
+            "would help",
+            toned(reasons::describe_unblock(change), Tone::Good),
+        );
     }
     if !explanation.also.is_empty() {
-        facts.say("blocks too", explanation.also.join(", ").replace('_', " "));
+        facts.add("blocks too", explanation.also.join(", ").replace('_', " "));
     }
     match facts.text(renderer) {
         text if text.is_empty() => text,
@@ -197,6 +202,6 @@ mod tests {
             colour: false,
             now: at.plus_ms(65_000),
         };
-        insta::assert_snapshot!(text(&explanation, &renderer));
+        insta::assert_snapshot!(render(&explanation, &renderer));
     }
 }

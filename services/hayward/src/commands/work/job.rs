@@ -10,21 +10,21 @@ use hayward_vocabulary::WorkKind;
 use crate::commands::work::tasks;
 use crate::commands::work::{self, IdArg};
 use crate::connection::{Role, Service, Session};
-use crate::output::{print, read};
+use crate::output::{parse_response, print};
 
 /// Maximum number of failed tasks in the output. `hayward tasks ID --failed` shows all of them.
-const FAILED: usize = 10;
+const MAX_FAILED_TASKS: usize = 10;
 
 pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let answer = work::fetch(&client, &arg.id).await?;
+    let response = work::fetch(&client, &arg.id).await?;
     if session.out.json {
-        return session.out.json(&answer);
+        return session.out.json(&response);
     }
-    let view: WorkView = read(answer)?;
+    let view: WorkView = parse_response(response)?;
     let renderer = session.out.renderer();
     let mut text = work::detail(&view, &renderer);
-    let failed = failed(&client, &view).await?;
+    let failed = failed_tasks(&client, &view).await?;
     if !failed.is_empty() {
         let _ = write!(text, "\n{}", tasks::table(&failed, &renderer));
     }
@@ -34,9 +34,9 @@ pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     print(&text)
 }
 
-async fn failed(client: &Client, view: &WorkView) -> anyhow::Result<Vec<TaskView>> {
-    let any = view.tasks.is_some_and(|tasks| tasks.failed > 0);
-    if view.kind != WorkKind::Job || !any {
+async fn failed_tasks(client: &Client, view: &WorkView) -> anyhow::Result<Vec<TaskView>> {
+    let has_failed_tasks = view.tasks.is_some_and(|tasks| tasks.failed > 0);
+    if view.kind != WorkKind::Job || !has_failed_tasks {
         return Ok(Vec::new());
     }
     let mut failed = Vec::new();
@@ -45,12 +45,12 @@ async fn failed(client: &Client, view: &WorkView) -> anyhow::Result<Vec<TaskView
         let page: TaskList = client.get(&path).await?;
         failed.extend(page.tasks.into_iter().filter(|task| !task.succeeded));
         match page.next_cursor {
-            Some(cursor) if failed.len() < FAILED => {
+            Some(cursor) if failed.len() < MAX_FAILED_TASKS => {
                 path = format!("/v1/jobs/{}/tasks?limit=1000&cursor={cursor}", view.id);
             }
             _ => break,
         }
     }
-    failed.truncate(FAILED);
+    failed.truncate(MAX_FAILED_TASKS);
     Ok(failed)
 }

@@ -4,5 +4,5 @@ use crate::commands::work::{self, Listing};
 use crate::connection::Session;
 
 pub async fn run(session: Session, listing: Listing) -> anyhow::Result<()> {
-    work::list(session, "jobs", &listing).await
+    work::print_list(session, "jobs", &listing).await
 }

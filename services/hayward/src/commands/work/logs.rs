@@ -43,15 +43,15 @@ pub struct Arguments {
     #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub tail: Option<u32>,
     /// Begin with what was written since then: an instant, or a time ago, as in 10m.
-    #[arg(long, value_name = "WHEN", value_parser = since)]
+    #[arg(long, value_name = "WHEN", value_parser = parse_since)]
     pub since: Option<Timestamp>,
 }
 
-fn since(text: &str) -> Result<Timestamp, String> {
+fn parse_since(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
         return Ok(at);
     }
-    let ago = amounts::duration_ms(text).map_err(|_| {
+    let ago = amounts::parse_duration_ms(text).map_err(|_| {
         format!("{text:?} is neither an instant, as 2026-11-21T10:42:00Z, nor a time ago, as 10m")
     })?;
     Ok(SystemClock.now().minus_ms(ago))
@@ -59,10 +59,11 @@ fn since(text: &str) -> Result<Timestamp, String> {
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let live = arguments.follow || arguments.tail.is_some() || arguments.since.is_some();
+    let reads_live_output =
+        arguments.follow || arguments.tail.is_some() || arguments.since.is_some();
     let source = match (prefix(&arguments.id), arguments.task.as_deref()) {
-        (Some("job"), task) if task.is_some() || !live => {
-            return job(&session, &client, &arguments, task).await;
+        (Some("job"), task) if task.is_some() || !reads_live_output => {
+            return print_task_output(&session, &client, &arguments, task).await;
         }
         (Some("svc"), Some(_)) => bail!("a service has no tasks"),
         (Some("wp"), Some(_)) => bail!("a worker pool has no tasks"),
@@ -70,8 +71,8 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         (Some("rsv"), _) => bail!("a reservation runs nothing, so it says nothing"),
         (Some("job" | "svc"), _) => Source::new(arguments.id.parse()?, EndCondition::Work),
         (Some("wp"), None) => Source::new(arguments.id.parse()?, EndCondition::Pool),
-        (Some("app"), None) => Source::new(arguments.id.parse()?, EndCondition::Ended),
-        (Some("alc"), None) => process(&session, arguments.id.parse()?).await?,
+        (Some("app"), None) => Source::new(arguments.id.parse()?, EndCondition::LastProcess),
+        (Some("alc"), None) => find_process(&session, arguments.id.parse()?).await?,
         (_, task) => Source::application(&client, &arguments.id, task).await?,
     };
     follow::run(&session, &client, &source, &arguments).await
@@ -85,15 +86,15 @@ fn prefix(id: &str) -> Option<&str> {
 }
 
 /// Selects one process of any kind of work.
-async fn process(session: &Session, id: AllocationId) -> anyhow::Result<Source> {
+async fn find_process(session: &Session, id: AllocationId) -> anyhow::Result<Source> {
     let containers = session.client(Service::ContainerManager, Role::User)?;
-    let found: ContainerEntry = containers.get(&format!("/v1/containers/{id}")).await?;
-    Ok(Source::process(found.work, id))
+    let entry: ContainerEntry = containers.get(&format!("/v1/containers/{id}")).await?;
+    Ok(Source::process(entry.work, id))
 }
 
 /// Prints the final output of all ended tasks, or of one task. `--follow` waits for the end of that
 /// task.
-async fn job(
+async fn print_task_output(
     session: &Session,
     client: &Client,
     arguments: &Arguments,
@@ -101,45 +102,45 @@ async fn job(
 ) -> anyhow::Result<()> {
     let id: &WorkId = &arguments.id.parse()?;
     if let Some(task) = task {
-        let whole = arguments.tail.is_none() && arguments.since.is_none();
+        let is_unfiltered = arguments.tail.is_none() && arguments.since.is_none();
         ensure!(
-            whole,
+            is_unfiltered,
             "a task of a job is told whole: leave out --tail and --since"
         );
         let number = task.parse();
         let task = number.with_context(|| format!("a job numbers its tasks: {task:?} is none"))?;
-        let mut found = outcome(client, id, task).await?;
-        while found.is_none() && arguments.follow {
+        let mut task_view = task_outcome(client, id, task).await?;
+        while task_view.is_none() && arguments.follow {
             let view: WorkView = client
                 .get_with_timeout(&format!("/v1/jobs/{id}?wait=1"), Duration::from_secs(30))
                 .await?;
-            found = outcome(client, id, task).await?;
+            task_view = task_outcome(client, id, task).await?;
             if view.state.is_final() {
                 break;
             }
         }
-        let found = found.with_context(|| format!("task {task} of {id} has not ended"))?;
+        let task_view = task_view.with_context(|| format!("task {task} of {id} has not ended"))?;
         return if session.out.json {
-            session.out.json(&json!(found))
+            session.out.json(&json!(task_view))
         } else {
-            print(&shown(&ending(&found)))
+            print(&clean_for_terminal(&final_output(&task_view)))
         };
     }
-    let answer = pages::all(client, &format!("/v1/jobs/{id}/tasks"), PAGES).await?;
-    session.out.answer(answer, |list: &TaskList, _| {
-        shown(&list.tasks.iter().map(ending).collect::<String>())
+    let response = pages::read_all(client, &format!("/v1/jobs/{id}/tasks"), PAGES).await?;
+    session.out.print_response(response, |list: &TaskList, _| {
+        clean_for_terminal(&list.tasks.iter().map(final_output).collect::<String>())
     })
 }
 
-async fn outcome(client: &Client, id: &WorkId, task: u64) -> anyhow::Result<Option<TaskView>> {
+async fn task_outcome(client: &Client, id: &WorkId, task: u64) -> anyhow::Result<Option<TaskView>> {
     let page: TaskList = client
         .get(&format!("/v1/jobs/{id}/tasks?limit=1&cursor={task}"))
         .await?;
-    Ok(page.tasks.into_iter().find(|found| found.task == task))
+    Ok(page.tasks.into_iter().find(|view| view.task == task))
 }
 
 /// Removes control characters from output for a terminal. A file or a pipe gets the original bytes.
-fn shown(text: &str) -> String {
+fn clean_for_terminal(text: &str) -> String {
     if std::io::stdout().is_terminal() {
         clean_lines(text)
     } else {
@@ -148,7 +149,7 @@ fn shown(text: &str) -> String {
 }
 
 /// Returns the final output of a task, with a line break at its end.
-fn ending(task: &TaskView) -> String {
+fn final_output(task: &TaskView) -> String {
     let output = &task.output;
     if output.is_empty() || output.ends_with('\n') {
         output.clone()
@@ -172,10 +173,10 @@ mod tests {
 
     #[test]
     fn since_is_a_timestamp_or_an_age() {
-        let at = since("2026-11-21T10:42:00Z").unwrap();
+        let at = parse_since("2026-11-21T10:42:00Z").unwrap();
         assert_eq!(at.to_string(), "2026-11-21T10:42:00.000Z");
-        let ago = SystemClock.now().ms_since(since("10m").unwrap());
+        let ago = SystemClock.now().ms_since(parse_since("10m").unwrap());
         assert!((600_000..660_000).contains(&ago), "{ago}");
-        assert!(since("yesterday").unwrap_err().contains("10m"));
+        assert!(parse_since("yesterday").unwrap_err().contains("10m"));
     }
 }

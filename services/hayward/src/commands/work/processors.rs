@@ -3,35 +3,35 @@
 use hayward_job_converter_api::processors::{Deployment, ProcessorView, RetriesSubmission};
 use hayward_vocabulary::Role;
 
-use crate::output::format::{duration, word};
+use crate::output::format::{duration, enum_text};
 use crate::output::{Facts, Renderer, Table};
 
-pub fn say(deployment: &Deployment, facts: &mut Facts) {
-    facts.say("deployment", &deployment.deployment);
-    facts.say("healthy", if deployment.healthy { "yes" } else { "no" });
+pub fn add_facts(deployment: &Deployment, facts: &mut Facts) {
+    facts.add("deployment", &deployment.deployment);
+    facts.add("healthy", if deployment.healthy { "yes" } else { "no" });
     if deployment.outdated > 0 {
-        let old = deployment.outdated;
-        facts.say("outdated", format!("{old} processes, to be replaced"));
+        let outdated = deployment.outdated;
+        facts.add("outdated", format!("{outdated} processes, to be replaced"));
     }
     if deployment.standbys > 0 {
-        let apart = match &deployment.fault_domain_label {
+        let placement = match &deployment.fault_domain_label {
             Some(label) => format!("where label {label} differs"),
             None => "never on its node".to_owned(),
         };
-        facts.say(
+        facts.add(
             "stand by",
-            format!("{} for each, {apart}", deployment.standbys),
+            format!("{} for each, {placement}", deployment.standbys),
         );
     }
     if deployment.host_affinity {
-        facts.say("starts again", "where it was last seen");
+        facts.add("starts again", "where it was last seen");
     }
     if let Some(retries) = &deployment.retries {
-        facts.say("retries", in_words(retries));
+        facts.add("retries", retries_text(retries));
     }
 }
 
-fn in_words(retries: &RetriesSubmission) -> String {
+fn retries_text(retries: &RetriesSubmission) -> String {
     let end = if retries.fail_service {
         "then it has failed"
     } else {
@@ -44,37 +44,43 @@ fn in_words(retries: &RetriesSubmission) -> String {
 }
 
 pub fn table(deployment: &Deployment, renderer: &Renderer) -> String {
-    let heads = ["processor", "role", "state", "node", "failures", "next"];
-    let mut table = Table::new(heads).numbers(&[4]);
-    for it in &deployment.processors {
-        let role = match &it.role {
+    let header = ["processor", "role", "state", "node", "failures", "next"];
+    let mut table = Table::new(header).numbers(&[4]);
+    for processor in &deployment.processors {
+        let role = match &processor.role {
             Role::Active => "active",
             Role::Standby { .. } => "standby",
         };
         table.row([
-            (&it.processor).into(),
+            (&processor.processor).into(),
             role.into(),
-            word(&it.state).into(),
-            it.host
+            enum_text(&processor.state).into(),
+            processor
+                .host
                 .as_ref()
                 .map(ToString::to_string)
                 .unwrap_or_default()
                 .into(),
-            it.failures
+            processor
+                .failures
                 .map_or(0, |failures| u64::from(failures.count))
                 .into(),
-            next(it).into(),
+            next_step(processor).into(),
         ]);
     }
     format!("\n{}", table.text(renderer))
 }
 
-fn next(it: &ProcessorView) -> String {
-    if let Some(standby) = it.failover.as_ref().and_then(|it| it.waits_for.as_ref()) {
+fn next_step(processor: &ProcessorView) -> String {
+    if let Some(standby) = processor
+        .failover
+        .as_ref()
+        .and_then(|processor| processor.waits_for.as_ref())
+    {
         return format!("fails over when {standby} has ended");
     }
-    match &it.wanted_host {
-        Some(host) if it.failover.is_some() => format!("fails over to {host}"),
+    match &processor.wanted_host {
+        Some(host) if processor.failover.is_some() => format!("fails over to {host}"),
         Some(host) => format!("wants {host}"),
         None => String::new(),
     }

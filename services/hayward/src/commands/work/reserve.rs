@@ -8,7 +8,7 @@ use hayward_vocabulary::{NodeName, Size};
 
 use crate::amounts;
 use crate::commands::work::cancel;
-use crate::commands::work::submit::{self, Then};
+use crate::commands::work::submit::{self, AfterSubmit};
 use crate::commands::work::{self, Listing};
 use crate::connection::Session;
 
@@ -21,19 +21,19 @@ pub struct Arguments {
     #[arg(long, value_name = "CLASS")]
     pub class: Option<String>,
     /// The least memory the machine must have, as 8G.
-    #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = amounts::parse_bytes)]
     pub memory: Option<u64>,
     /// The least cpus the machine must have.
-    #[arg(long, value_name = "CPUS", value_parser = amounts::cpu_milli)]
+    #[arg(long, value_name = "CPUS", value_parser = amounts::parse_cpu_milli)]
     pub cpu: Option<u64>,
     /// Only this node. May be repeated.
     #[arg(long = "machine", value_name = "NODE")]
     pub machines: Vec<NodeName>,
     /// A label, for people and programs. May be repeated.
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::pair)]
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
     pub labels: Vec<(String, String)>,
     #[command(flatten)]
-    pub then: Then,
+    pub after: AfterSubmit,
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -50,11 +50,11 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
         machines: arguments.machines,
         labels: arguments.labels.into_iter().collect(),
     };
-    submit::send(&session, "reservations", &reservation, &arguments.then).await
+    submit::send(&session, "reservations", &reservation, &arguments.after).await
 }
 
 pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
-    work::list(session, "reservations", &listing).await
+    work::print_list(session, "reservations", &listing).await
 }
 
 pub async fn release(session: Session, arg: cancel::Arguments) -> anyhow::Result<()> {

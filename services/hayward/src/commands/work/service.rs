@@ -12,10 +12,10 @@ use hayward_vocabulary::launch::Mount;
 
 use crate::commands::operate::moves;
 use crate::commands::work::cancel;
+use crate::commands::work::submit::common_flags::CommonFlags;
 use crate::commands::work::submit::deployment::Deployment;
 use crate::commands::work::submit::disruption::Disruption;
-use crate::commands::work::submit::needs::Needs;
-use crate::commands::work::submit::{self, DocumentKind, Then};
+use crate::commands::work::submit::{self, AfterSubmit, DocumentKind};
 use crate::commands::work::{self, IdArg, Listing};
 use crate::connection::{Role, Service, Session};
 
@@ -50,7 +50,7 @@ pub enum Command {
 #[derive(Debug, Clone, clap::Args)]
 pub struct Submit {
     #[command(flatten)]
-    pub needs: Needs,
+    pub common: CommonFlags,
     /// Instances to keep up. Default 1.
     #[arg(long, value_name = "N")]
     pub instances: Option<u32>,
@@ -61,7 +61,7 @@ pub struct Submit {
     #[command(flatten)]
     pub disruption: Disruption,
     #[command(flatten)]
-    pub then: Then,
+    pub after: AfterSubmit,
     /// The whole submission as YAML or JSON.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "queue", "pool", "priority", "memory", "cpu", "machines", "labels",
@@ -87,7 +87,7 @@ pub struct Image {
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
     /// System user, or user and group, inside the image, as 1000 or 1000:1000.
-    #[arg(long, value_name = "UID[:GID]", requires = "image", value_parser = ids)]
+    #[arg(long, value_name = "UID[:GID]", requires = "image", value_parser = parse_user_ids)]
     pub run_as: Option<(u32, Option<u32>)>,
     /// Do not let it write to the image's files.
     #[arg(long, requires = "image")]
@@ -95,7 +95,7 @@ pub struct Image {
     /// A directory of the node that it sees, as /srv/data:/data or /srv/data:/data:ro, where the
     /// policy of the pool lists it. May be repeated.
     #[arg(long = "mount", value_name = "SOURCE:TARGET[:ro]", requires = "image",
-        value_parser = mount)]
+        value_parser = parse_mount)]
     pub mounts: Vec<Mount>,
 }
 
@@ -114,7 +114,7 @@ impl Image {
     }
 }
 
-fn mount(text: &str) -> Result<Mount, String> {
+fn parse_mount(text: &str) -> Result<Mount, String> {
     let parts: Vec<&str> = text.split(':').collect();
     let (source, target, read_only) = match parts.as_slice() {
         [source, target] => (*source, *target, false),
@@ -128,22 +128,22 @@ fn mount(text: &str) -> Result<Mount, String> {
     })
 }
 
-fn ids(text: &str) -> Result<(u32, Option<u32>), String> {
-    let number = |text: &str| {
+fn parse_user_ids(text: &str) -> Result<(u32, Option<u32>), String> {
+    let parse_id = |text: &str| {
         text.parse()
             .map_err(|_| format!("{text:?} is no number of a user or group"))
     };
     match text.split_once(':') {
-        Some((uid, gid)) => Ok((number(uid)?, Some(number(gid)?))),
-        None => Ok((number(text)?, None)),
+        Some((uid, gid)) => Ok((parse_id(uid)?, Some(parse_id(gid)?))),
+        None => Ok((parse_id(text)?, None)),
     }
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let shown = arguments.id.map(|id| Command::Show(IdArg { id }));
-    match arguments.command.or(shown) {
-        Some(Command::Submit(service)) => return submit(&session, *service).await,
-        Some(Command::List(listing)) => work::list(session, "services", &listing).await?,
+    let show_command = arguments.id.map(|id| Command::Show(IdArg { id }));
+    match arguments.command.or(show_command) {
+        Some(Command::Submit(service)) => return submit_service(&session, *service).await,
+        Some(Command::List(listing)) => work::print_list(session, "services", &listing).await?,
         Some(Command::Show(arg)) => show(&session, &arg).await?,
         Some(Command::Scale(scale)) => return change::scale(&session, scale).await,
         Some(Command::Update(update)) => return change::update(&session, *update).await,
@@ -157,23 +157,25 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
 
 async fn show(session: &Session, arg: &IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let answer = work::fetch(&client, &arg.id).await?;
-    session.out.answer(answer, |view: &WorkView, renderer| {
-        work::detail(view, renderer)
-    })
+    let response = work::fetch(&client, &arg.id).await?;
+    session
+        .out
+        .print_response(response, |view: &WorkView, renderer| {
+            work::detail(view, renderer)
+        })
 }
 
-async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
+async fn submit_service(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
     if let Some(file) = &submit.file {
-        return submit::from_file(session, file, DocumentKind::Service, &submit.then).await;
+        return submit::submit_file(session, file, DocumentKind::Service, &submit.after).await;
     }
     let Submit {
-        needs,
+        common,
         instances,
         deployment,
         image,
         disruption,
-        then,
+        after,
         command,
         ..
     } = submit;
@@ -185,18 +187,18 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
         standbys: deployment.standbys,
         host_affinity: deployment.host_affinity,
         fault_domain_label: deployment.fault_domain,
-        environment: needs.program.environment.iter().cloned().collect(),
-        working_directory: needs.program.working_directory()?,
-        size: needs.size(),
-        name: needs.name,
-        class: needs.class,
-        queue: needs.queue,
-        pool: needs.pool,
-        priority: needs.priority,
-        machines: needs.machines,
-        labels: needs.labels.into_iter().collect(),
+        environment: common.program.environment.iter().cloned().collect(),
+        working_directory: common.program.working_directory()?,
+        size: common.size(),
+        name: common.name,
+        class: common.class,
+        queue: common.queue,
+        pool: common.pool,
+        priority: common.priority,
+        machines: common.machines,
+        labels: common.labels.into_iter().collect(),
         when_unreachable: disruption.when_unreachable,
         disruption_limit: disruption.disruption_limit,
     };
-    submit::send(session, "services", &service, &then).await
+    submit::send(session, "services", &service, &after).await
 }

@@ -1,11 +1,11 @@
 //! `hayward submit`: submits a job from flags, or any work from a file.
 
+pub mod common_flags;
 pub mod deployment;
 pub mod disruption;
 pub mod document;
 mod gang;
-mod lines;
-pub mod needs;
+mod tasks_from_lines;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -18,17 +18,17 @@ use serde::Serialize;
 
 use crate::commands::work::watch::{self, Until};
 use crate::connection::{Role, Service, Session};
-use crate::output::{note, print, read};
+use crate::output::{note, parse_response, print};
 
+use common_flags::CommonFlags;
 use disruption::Disruption;
-use document::{Document, Kind};
-pub use document::{typed, yaml};
-use needs::Needs;
+use document::Document;
+pub use document::{DocumentKind, parse_value, parse_yaml};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    pub needs: Needs,
+    pub common: CommonFlags,
     /// Number of tasks. `{task}` in the command is the number of the task.
     #[arg(long, value_name = "N", conflicts_with = "each")]
     pub count: Option<u64>,
@@ -48,7 +48,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub disruption: Disruption,
     #[command(flatten)]
-    pub then: Then,
+    pub after: AfterSubmit,
     /// The whole submission as YAML or JSON; `kind: service` or `kind: reservation` makes it one of
     /// those.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
@@ -76,7 +76,7 @@ pub struct Arguments {
 
 /// Actions after it is accepted.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct Then {
+pub struct AfterSubmit {
     /// Follow it; the exit status is 0 when it went well.
     #[arg(long)]
     pub wait: bool,
@@ -90,66 +90,65 @@ pub struct Then {
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.gang {
-        return gang::run(&session, file, &arguments.then).await;
+        return gang::run(&session, file, &arguments.after).await;
     }
     if let Some(file) = &arguments.file {
-        return from_file(&session, file, Kind::Job, &arguments.then).await;
+        return submit_file(&session, file, DocumentKind::Job, &arguments.after).await;
     }
-    let job = job(&arguments)?;
-    send(&session, "jobs", &job, &arguments.then).await
+    let job = job_submission(&arguments)?;
+    send(&session, "jobs", &job, &arguments.after).await
 }
 
-fn job(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
+fn job_submission(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
     let tasks = match (&arguments.each, arguments.count) {
-        (Some(file), _) => {
-            Tasks::Arguments(lines::vectors(&text_of(file)?).with_context(|| named(file))?)
-        }
+        (Some(file), _) => Tasks::Arguments(
+            tasks_from_lines::arguments_from_lines(&read_text(file)?)
+                .with_context(|| display_name(file))?,
+        ),
         (None, count) => Tasks::Count(count.unwrap_or(1)),
     };
-    let needs = &arguments.needs;
+    let common = &arguments.common;
     Ok(JobSubmission {
         container: None,
-        name: needs.name.clone(),
-        class: needs.class.clone(),
-        queue: needs.queue.clone(),
-        pool: needs.pool.clone(),
-        priority: needs.priority,
+        name: common.name.clone(),
+        class: common.class.clone(),
+        queue: common.queue.clone(),
+        pool: common.pool.clone(),
+        priority: common.priority,
         command: arguments.command.clone(),
         tasks,
-        environment: needs.program.environment.iter().cloned().collect(),
-        working_directory: needs.program.working_directory()?,
-        size: needs.size(),
+        environment: common.program.environment.iter().cloned().collect(),
+        working_directory: common.program.working_directory()?,
+        size: common.size(),
         max_processes: arguments.max_processes,
         threads: arguments.threads,
         max_attempts: arguments.max_attempts,
-        machines: needs.machines.clone(),
-        labels: needs.labels.iter().cloned().collect(),
+        machines: common.machines.clone(),
+        labels: common.labels.iter().cloned().collect(),
         when_unreachable: arguments.disruption.when_unreachable,
         disruption_limit: arguments.disruption.disruption_limit,
     })
 }
 
 /// Submits the content of a file. Its kind is `default` unless the file names one.
-pub async fn from_file(
+pub async fn submit_file(
     session: &Session,
     file: &Path,
-    default: Kind,
-    then: &Then,
+    default: DocumentKind,
+    after: &AfterSubmit,
 ) -> anyhow::Result<ExitCode> {
-    match &document(file, default)? {
-        Document::Job(job) => send(session, "jobs", job, then).await,
-        Document::Service(service) => send(session, "services", service, then).await,
+    match &read_document(file, default)? {
+        Document::Job(job) => send(session, "jobs", job, after).await,
+        Document::Service(service) => send(session, "services", service, after).await,
         Document::Reservation(reservation) => {
-            send(session, "reservations", reservation, then).await
+            send(session, "reservations", reservation, after).await
         }
     }
 }
 
-pub use document::Kind as DocumentKind;
-
 /// Reads a file. Its kind is `default` unless the file names one.
-pub fn document(file: &Path, default: Kind) -> anyhow::Result<Document> {
-    Document::read(&text_of(file)?, default).with_context(|| named(file))
+pub fn read_document(file: &Path, default: DocumentKind) -> anyhow::Result<Document> {
+    Document::read(&read_text(file)?, default).with_context(|| display_name(file))
 }
 
 /// Sends a submission to its route, prints its id, and waits if requested.
@@ -157,59 +156,59 @@ pub async fn send<T: Serialize>(
     session: &Session,
     route: &str,
     body: &T,
-    then: &Then,
+    after: &AfterSubmit,
 ) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let fresh = fresh_uuid().simple().to_string();
-    let key = then.idempotency_key.as_deref().unwrap_or(&fresh);
-    let answer: serde_json::Value = client
+    let new_key = fresh_uuid().simple().to_string();
+    let key = after.idempotency_key.as_deref().unwrap_or(&new_key);
+    let response: serde_json::Value = client
         .post(&format!("/v1/{route}"), body, Some(key))
         .await?;
-    let submitted: Submitted = read(answer.clone())?;
+    let submitted: Submitted = parse_response(response.clone())?;
     let id = &submitted.id;
     if session.out.json {
-        if !then.wait {
-            session.out.json(&answer)?;
+        if !after.wait {
+            session.out.json(&response)?;
         }
     } else {
         print(&format!("{id}\n"))?;
     }
-    if !then.wait {
-        if !then.quiet && !session.out.json {
+    if !after.wait {
+        if !after.quiet && !session.out.json {
             note(&format!("see it with: hayward watch {id}"));
         }
         return Ok(ExitCode::SUCCESS);
     }
     let until = if route == "jobs" {
-        Until::Over
+        Until::Ended
     } else {
         Until::Running
     };
     let view = watch::follow(&client, id, until).await?;
-    if then.quiet && !session.out.json {
-        return Ok(watch::verdict(&view));
+    if after.quiet && !session.out.json {
+        return Ok(watch::exit_code(&view));
     }
     watch::report_end(session, &client, &view).await
 }
 
 /// Reads a file, or standard input for `-`.
-pub fn text_of(file: &Path) -> anyhow::Result<String> {
+pub fn read_text(file: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
-    let read = if file == Path::new("-") {
+    let content = if file == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).map(|_| text)
     } else if file.is_dir() {
         bail!("{} is a directory", file.display());
     } else {
         std::fs::read_to_string(file)
     };
-    let read = read.with_context(|| format!("cannot read {}", named(file)))?;
+    let content = content.with_context(|| format!("cannot read {}", display_name(file)))?;
     // Some editors begin a file with a byte order mark.
-    Ok(read
+    Ok(content
         .strip_prefix('\u{feff}')
-        .map_or(read.clone(), str::to_owned))
+        .map_or(content.clone(), str::to_owned))
 }
 
-pub fn named(file: &Path) -> String {
+pub fn display_name(file: &Path) -> String {
     if file == Path::new("-") {
         "standard input".to_owned()
     } else {

@@ -3,14 +3,14 @@
 use hayward_job_converter_api::tasks::{TaskList, TaskView};
 use serde_json::Value;
 
-use crate::commands::work::shortened;
-use crate::connection::pages::{self, Pages};
+use crate::commands::work::shorten;
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::duration;
 use crate::output::{Renderer, Table, Tone, toned};
 
 /// Field names of a page of tasks.
-pub const PAGES: Pages = Pages {
+pub const PAGES: PageFields = PageFields {
     list: "tasks",
     next: "next_cursor",
 };
@@ -28,15 +28,17 @@ pub struct Arguments {
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let path = format!("/v1/jobs/{}/tasks", arguments.id);
-    let mut answer = pages::all(&client, &path, PAGES).await?;
+    let mut response = pages::read_all(&client, &path, PAGES).await?;
     if arguments.failed
-        && let Some(tasks) = answer.get_mut(PAGES.list).and_then(Value::as_array_mut)
+        && let Some(tasks) = response.get_mut(PAGES.list).and_then(Value::as_array_mut)
     {
         tasks.retain(|task| task.get("succeeded") == Some(&Value::Bool(false)));
     }
-    session.out.answer(answer, |list: &TaskList, renderer| {
-        table(&list.tasks, renderer)
-    })
+    session
+        .out
+        .print_response(response, |list: &TaskList, renderer| {
+            table(&list.tasks, renderer)
+        })
 }
 
 pub fn table(tasks: &[TaskView], renderer: &Renderer) -> String {
@@ -54,17 +56,17 @@ pub fn table(tasks: &[TaskView], renderer: &Renderer) -> String {
         let message = task.error.as_deref().or(last).unwrap_or_default();
         table.row([
             task.task.into(),
-            end(task),
+            end_cell(task),
             task.attempt.into(),
             duration(task.duration_us / 1000).into(),
             (&task.node).into(),
-            shortened(message, 60).into(),
+            shorten(message, 60).into(),
         ]);
     }
     table.text(renderer)
 }
 
-fn end(task: &TaskView) -> crate::output::Cell {
+fn end_cell(task: &TaskView) -> crate::output::Cell {
     let text = match (task.exit_code, task.signal) {
         _ if task.succeeded => return toned("ok", Tone::Good),
         (_, Some(signal)) => format!("signal {signal}"),

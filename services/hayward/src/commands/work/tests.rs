@@ -65,7 +65,7 @@ fn process(id: &str, state: &str, exit: Option<Exit>) -> ProcessView {
     }
 }
 
-fn waiting() -> WorkView {
+fn waiting_service() -> WorkView {
     WorkView {
         id: WorkId::new("svc_0193").unwrap(),
         kind: WorkKind::Service,
@@ -83,7 +83,7 @@ fn waiting() -> WorkView {
 
 #[test]
 fn a_table_of_work() {
-    insta::assert_snapshot!(table(&[job(), waiting()], "jobs", &renderer()));
+    insta::assert_snapshot!(table(&[job(), waiting_service()], "jobs", &renderer()));
     assert_eq!(table(&[], "services", &renderer()), "no services\n");
 }
 
@@ -100,9 +100,9 @@ fn everything_about_one_job() {
 
 #[test]
 fn colours_do_not_change_column_widths() {
-    let plain = table(&[job(), waiting()], "jobs", &renderer());
+    let plain = table(&[job(), waiting_service()], "jobs", &renderer());
     let coloured = table(
-        &[job(), waiting()],
+        &[job(), waiting_service()],
         "jobs",
         &Renderer {
             colour: true,
@@ -113,24 +113,26 @@ fn colours_do_not_change_column_widths() {
         coloured.contains("\u{1b}[32m"),
         "running is green: {coloured:?}"
     );
-    let mut bare = String::new();
-    let mut rest = coloured.as_str();
-    while let Some(start) = rest.find('\u{1b}') {
-        bare.push_str(&rest[..start]);
-        rest = rest[start..].split_once('m').map_or("", |(_, tail)| tail);
+    let mut without_colours = String::new();
+    let mut remaining = coloured.as_str();
+    while let Some(start) = remaining.find('\u{1b}') {
+        without_colours.push_str(&remaining[..start]);
+        remaining = remaining[start..]
+            .split_once('m')
+            .map_or("", |(_, tail)| tail);
     }
-    bare.push_str(rest);
-    let trimmed = |text: &str| {
+    without_colours.push_str(remaining);
+    let trimmed_lines = |text: &str| {
         text.lines()
             .map(str::trim_end)
             .map(String::from)
             .collect::<Vec<_>>()
     };
-    assert_eq!(trimmed(&bare), trimmed(&plain));
+    assert_eq!(trimmed_lines(&without_colours), trimmed_lines(&plain));
 }
 
 #[test]
 fn states_are_read_as_they_are_written() {
-    assert_eq!(state("Running"), Ok(WorkState::Running));
-    assert!(state("done").is_err() && state("unknown").is_err());
+    assert_eq!(parse_state("Running"), Ok(WorkState::Running));
+    assert!(parse_state("done").is_err() && parse_state("unknown").is_err());
 }

@@ -3,22 +3,24 @@
 use hayward_job_converter_api::Timeline;
 
 use crate::commands::work::IdArg;
-use crate::connection::pages::route_of;
+use crate::connection::pages::route_of_work;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::duration;
 use crate::output::{Renderer, Table};
 
 pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let answer = client
-        .get(&format!("{}/timeline", route_of(&arg.id)?))
+    let response = client
+        .get(&format!("{}/timeline", route_of_work(&arg.id)?))
         .await?;
-    session.out.answer(answer, |timeline: &Timeline, renderer| {
-        text(timeline, renderer)
-    })
+    session
+        .out
+        .print_response(response, |timeline: &Timeline, renderer| {
+            render(timeline, renderer)
+        })
 }
 
-pub fn text(timeline: &Timeline, renderer: &Renderer) -> String {
+pub fn render(timeline: &Timeline, renderer: &Renderer) -> String {
     let mut table = Table::new(["at", "after", "what happened"]).numbers(&[1]);
     let first = timeline.events.first().map(|event| event.at);
     for event in &timeline.events {

@@ -16,15 +16,15 @@ use hayward_vocabulary::WorkId;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::commands::work;
-use crate::connection::pages::route_of;
+use crate::connection::pages::route_of_work;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, count, duration, word};
+use crate::output::format::{clean, count, duration, enum_text};
 use crate::output::{Renderer, Tone, note, print};
 
 /// Time that a service may be down before the watcher gives up.
-const PATIENCE: Duration = Duration::from_mins(1);
+const OUTAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Interval between printed lines when there is no terminal.
-const LINE_EVERY: Duration = Duration::from_secs(2);
+const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The work to follow.
 #[derive(Debug, Clone, clap::Args)]
@@ -38,7 +38,7 @@ pub struct Arguments {
 /// Condition that ends the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    Over,
+    Ended,
     Running,
 }
 
@@ -48,7 +48,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
         return nodes::watch(&session).await;
     }
     let client = session.client(Service::JobConverter, Role::User)?;
-    let view = follow(&client, &arguments.what, Until::Over).await?;
+    let view = follow(&client, &arguments.what, Until::Ended).await?;
     report_end(&session, &client, &view).await
 }
 
@@ -61,14 +61,14 @@ pub async fn report_end(
     if session.out.json {
         session.out.json(&work::fetch(client, &view.id).await?)?;
     } else {
-        print(&end(view, &session.out.renderer()))?;
+        print(&end_text(view, &session.out.renderer()))?;
     }
-    Ok(verdict(view))
+    Ok(exit_code(view))
 }
 
-pub fn verdict(view: &WorkView) -> ExitCode {
-    let good = matches!(view.state, WorkState::Completed | WorkState::Running);
-    if good {
+pub fn exit_code(view: &WorkView) -> ExitCode {
+    let is_success = matches!(view.state, WorkState::Completed | WorkState::Running);
+    if is_success {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -76,10 +76,10 @@ pub fn verdict(view: &WorkView) -> ExitCode {
 }
 
 /// Describes the end in one line. For a failure it adds the command that shows more.
-pub fn end(view: &WorkView, renderer: &Renderer) -> String {
+pub fn end_text(view: &WorkView, renderer: &Renderer) -> String {
     let (state, tone) = match view.state {
-        WorkState::Completed | WorkState::Running => (word(&view.state), Tone::Good),
-        state => (word(&state), Tone::Bad),
+        WorkState::Completed | WorkState::Running => (enum_text(&view.state), Tone::Good),
+        state => (enum_text(&state), Tone::Bad),
     };
     let mut text = renderer.paint(&state, tone);
     if let Some(tasks) = view.tasks {
@@ -117,45 +117,45 @@ pub fn end(view: &WorkView, renderer: &Renderer) -> String {
 
 /// Draws until the condition holds or the work is over.
 pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Result<WorkView> {
-    let route = route_of(id)?;
-    let wish = if until == Until::Running {
+    let route = route_of_work(id)?;
+    let condition = if until == Until::Running {
         "running"
     } else {
         "final"
     };
-    let path = format!("{route}?wait=1&until={wish}");
-    let mut drawing = Drawing::new();
-    let mut last_answer = Instant::now();
+    let path = format!("{route}?wait=1&until={condition}");
+    let mut display = ProgressDisplay::new();
+    let mut last_response = Instant::now();
     loop {
         let view: WorkView = match client.get(&path).await {
             Ok(view) => view,
-            Err(error) if error.retryable() && last_answer.elapsed() < PATIENCE => {
-                drawing.trouble(&error);
+            Err(error) if error.retryable() && last_response.elapsed() < OUTAGE_TIMEOUT => {
+                display.show_error(&error);
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 continue;
             }
             Err(error) => {
-                drawing.end();
+                display.end();
                 return Err(error.into());
             }
         };
-        last_answer = Instant::now();
-        drawing.show(&view);
-        let enough = until == Until::Running && view.state == WorkState::Running;
-        if view.state.is_final() || enough {
-            drawing.end();
+        last_response = Instant::now();
+        display.show(&view);
+        let is_running = until == Until::Running && view.state == WorkState::Running;
+        if view.state.is_final() || is_running {
+            display.end();
             return Ok(view);
         }
     }
 }
 
 /// Display of the progress: a bar on a terminal, otherwise one line for each change.
-struct Drawing {
+struct ProgressDisplay {
     bar: ProgressBar,
     last_line: Option<(String, Instant)>,
 }
 
-impl Drawing {
+impl ProgressDisplay {
     fn new() -> Self {
         Self {
             bar: ProgressBar::no_length(),
@@ -164,26 +164,26 @@ impl Drawing {
     }
 
     fn show(&mut self, view: &WorkView) {
-        let text = line(view);
+        let text = progress_line(view);
         if self.bar.is_hidden() {
             return self.print_line(text);
         }
         if let Some(tasks) = view.tasks {
             if self.bar.length().is_none() {
                 self.bar
-                    .set_style(style("{wide_bar} {pos}/{len} {msg} {eta}"));
+                    .set_style(bar_style("{wide_bar} {pos}/{len} {msg} {eta}"));
                 self.bar.set_length(tasks.total);
             }
             self.bar.set_position(tasks.succeeded + tasks.failed);
-            self.bar.set_message(clean(&short(view)));
+            self.bar.set_message(clean(&short_state(view)));
         } else {
-            self.bar.set_style(style("{spinner} {msg} {elapsed}"));
+            self.bar.set_style(bar_style("{spinner} {msg} {elapsed}"));
             self.bar.set_message(text);
             self.bar.tick();
         }
     }
 
-    fn trouble(&mut self, error: &ClientError) {
+    fn show_error(&mut self, error: &ClientError) {
         if self.bar.is_hidden() {
             self.print_line(format!("{error}; trying on"));
         } else {
@@ -192,11 +192,11 @@ impl Drawing {
     }
 
     fn print_line(&mut self, text: String) {
-        let news = self
+        let is_due = self
             .last_line
             .as_ref()
-            .is_none_or(|(line, at)| *line != text && at.elapsed() >= LINE_EVERY);
-        if news {
+            .is_none_or(|(line, at)| *line != text && at.elapsed() >= LINE_INTERVAL);
+        if is_due {
             note(&text);
             self.last_line = Some((text, Instant::now()));
         }
@@ -207,26 +207,30 @@ impl Drawing {
     }
 }
 
-fn style(template: &str) -> ProgressStyle {
+fn bar_style(template: &str) -> ProgressStyle {
     // The default style replaces an invalid template.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// Describes the state, and the reason of a wait.
-fn short(view: &WorkView) -> String {
+fn short_state(view: &WorkView) -> String {
     match (&view.reason, view.state) {
         (Some(reason), WorkState::Waiting) => {
-            format!("waiting: {}", work::shortened(reason, 60))
+            format!("waiting: {}", work::shorten(reason, 60))
         }
-        _ => word(&view.state),
+        _ => enum_text(&view.state),
     }
 }
 
-fn line(view: &WorkView) -> String {
+fn progress_line(view: &WorkView) -> String {
     let tasks = view
         .tasks
         .map(|tasks| format!("{}/{} ", tasks.succeeded + tasks.failed, tasks.total));
-    clean(&format!("{}{}", tasks.unwrap_or_default(), short(view)))
+    clean(&format!(
+        "{}{}",
+        tasks.unwrap_or_default(),
+        short_state(view)
+    ))
 }
 
 #[cfg(test)]
@@ -269,20 +273,23 @@ mod tests {
             colour: false,
             now: at,
         };
-        let good = view(WorkState::Completed, 4, 0, None);
-        assert_eq!(end(&good, &renderer), "completed: 4 tasks in 3.2s\n");
-        assert_eq!(verdict(&good), ExitCode::SUCCESS);
+        let is_success = view(WorkState::Completed, 4, 0, None);
+        assert_eq!(
+            end_text(&is_success, &renderer),
+            "completed: 4 tasks in 3.2s\n"
+        );
+        assert_eq!(exit_code(&is_success), ExitCode::SUCCESS);
         let bad = view(WorkState::Failed, 3, 1, Some("1 of 4 tasks failed"));
         assert_eq!(
-            end(&bad, &renderer),
+            end_text(&bad, &renderer),
             "failed: 3 of 4 tasks succeeded in 3.2s; 1 of 4 tasks failed\n\
              Output of failed tasks: hayward tasks --failed job_1\n"
         );
-        assert_eq!(verdict(&bad), ExitCode::FAILURE);
+        assert_eq!(exit_code(&bad), ExitCode::FAILURE);
         let waiting = WorkView {
             ended_at: None,
             ..view(WorkState::Waiting, 0, 0, Some("no\u{1b}room"))
         };
-        assert_eq!(line(&waiting), "0/4 waiting: no\u{fffd}room");
+        assert_eq!(progress_line(&waiting), "0/4 waiting: no\u{fffd}room");
     }
 }

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 /// One user's part of the files.
-pub struct Share {
+pub struct UserFiles {
     pub user: &'static str,
     pub class: &'static str,
     pub files: Vec<PathBuf>,
 }
 
-impl Share {
+impl UserFiles {
     pub fn new(user: &'static str, class: &'static str, files: Vec<PathBuf>) -> Self {
         Self { user, class, files }
     }
@@ -22,7 +22,7 @@ impl Share {
 
 /// Returns the regular files below `dir`, sorted, without following links. The default is the
 /// repository of the current directory, without its history and build output.
-pub fn below(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
+pub fn list_files(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     let (root, skip): (PathBuf, &[&str]) = match dir {
         Some(dir) => (dir.to_owned(), &[]),
         None => (repository()?, &[".git", "target"]),
@@ -53,18 +53,19 @@ pub fn below(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Returns files that every account can read, because an agent of root runs work under an account
 /// without rights. Files that other accounts cannot read are copied into `folder`.
-pub fn readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub fn make_readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let by_root = std::fs::metadata(folder)?.uid() == 0;
-    let mut known = HashMap::new();
+    let is_root = std::fs::metadata(folder)?.uid() == 0;
+    let mut cache = HashMap::new();
     let mut all = Vec::with_capacity(files.len());
-    for (at, file) in files.into_iter().enumerate() {
-        let open = !by_root || others_may(&file, 0o4)? && passable(file.parent(), &mut known)?;
-        if open {
+    for (index, file) in files.into_iter().enumerate() {
+        let is_readable =
+            !is_root || others_have_right(&file, 0o4)? && can_pass(file.parent(), &mut cache)?;
+        if is_readable {
             all.push(file);
             continue;
         }
-        let copy = folder.join(at.to_string());
+        let copy = folder.join(index.to_string());
         std::fs::copy(&file, &copy).with_context(|| format!("cannot copy {}", file.display()))?;
         std::fs::set_permissions(&copy, Permissions::from_mode(0o644))?;
         all.push(copy);
@@ -72,40 +73,42 @@ pub fn readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<PathBu
     Ok(all)
 }
 
-fn passable(folder: Option<&Path>, known: &mut HashMap<PathBuf, bool>) -> anyhow::Result<bool> {
+fn can_pass(folder: Option<&Path>, cache: &mut HashMap<PathBuf, bool>) -> anyhow::Result<bool> {
     let Some(folder) = folder else {
         return Ok(true);
     };
-    if let Some(known) = known.get(folder) {
-        return Ok(*known);
+    if let Some(is_passable) = cache.get(folder) {
+        return Ok(*is_passable);
     }
-    let open = others_may(folder, 0o1)? && passable(folder.parent(), known)?;
-    known.insert(folder.to_owned(), open);
-    Ok(open)
+    let is_readable = others_have_right(folder, 0o1)? && can_pass(folder.parent(), cache)?;
+    cache.insert(folder.to_owned(), is_readable);
+    Ok(is_readable)
 }
 
-fn others_may(path: &Path, right: u32) -> anyhow::Result<bool> {
-    let about =
+fn others_have_right(path: &Path, right: u32) -> anyhow::Result<bool> {
+    let metadata =
         std::fs::metadata(path).with_context(|| format!("cannot see {}", path.display()))?;
-    Ok(about.mode() & right != 0)
+    Ok(metadata.mode() & right != 0)
 }
 
 /// Returns the nearest parent directory that is a repository, or the current directory if there is
 /// none.
 fn repository() -> anyhow::Result<PathBuf> {
-    let here = std::env::current_dir().context("there is no current directory")?;
-    let top = here.ancestors().find(|folder| folder.join(".git").exists());
-    Ok(top.map_or_else(|| here.clone(), Path::to_owned))
+    let current = std::env::current_dir().context("there is no current directory")?;
+    let root = current
+        .ancestors()
+        .find(|folder| folder.join(".git").exists());
+    Ok(root.map_or_else(|| current.clone(), Path::to_owned))
 }
 
 /// Divides the files between Ada and the other user. Ada gets two thirds, because her class has
 /// twice the weight. Both jobs end at about the same time.
-pub fn shares(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let part_of = |ben: bool| {
+pub fn divide(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let part_of = |for_ben: bool| {
         let part = files
             .iter()
             .enumerate()
-            .filter(|(at, _)| (at % 3 == 2) == ben);
+            .filter(|(index, _)| (index % 3 == 2) == for_ben);
         part.map(|(_, file)| file.clone()).collect()
     };
     (part_of(false), part_of(true))
@@ -113,9 +116,13 @@ pub fn shares(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
 
 /// Returns the pause for each task in milliseconds. With it, a dozen processes take about fifteen
 /// seconds.
-pub fn pace(files: usize) -> u64 {
+pub fn default_pause_ms(files: usize) -> u64 {
     const TOTAL_MS: u64 = 15_000;
     const PROCESSES: u64 = 12;
-    let pace = TOTAL_MS * PROCESSES / (files as u64).max(1);
-    if pace < 20 { 0 } else { pace.min(2_000) }
+    let pause_ms = TOTAL_MS * PROCESSES / (files as u64).max(1);
+    if pause_ms < 20 {
+        0
+    } else {
+        pause_ms.min(2_000)
+    }
 }

@@ -13,8 +13,8 @@ use tabled::settings::Style;
 use super::work::{DemoState, Owner, Work};
 
 /// Prints the tables. Returns true if all checks succeeded.
-pub async fn check_and_print(work: &Work, seen: &DemoState) -> anyhow::Result<bool> {
-    let mut sound = true;
+pub async fn check_and_print(work: &Work, state: &DemoState) -> anyhow::Result<bool> {
+    let mut all_correct = true;
     let mut table = Builder::new();
     table.push_record([
         "user",
@@ -26,21 +26,21 @@ pub async fn check_and_print(work: &Work, seen: &DemoState) -> anyhow::Result<bo
         "received/due",
         "digests",
     ]);
-    for (owner, job) in work.owners.iter().zip(&seen.jobs) {
-        let faults = check(owner).await?;
+    for (owner, job) in work.owners.iter().zip(&state.jobs) {
+        let faults = check_outcomes(owner).await?;
         for fault in &faults {
             println!("WRONG: {}: {fault}", owner.user);
         }
-        sound &= faults.is_empty();
-        let lasted = job.ended_at.map_or(0, |end| end.ms_since(job.submitted_at));
-        let (received, due) = ledger(seen, owner);
+        all_correct &= faults.is_empty();
+        let duration_ms = job.ended_at.map_or(0, |end| end.ms_since(job.submitted_at));
+        let (received, due) = sum_ledger(state, owner);
         table.push_record([
             owner.user.to_owned(),
             owner.class.to_owned(),
             owner.files.len().to_string(),
-            tenths(lasted),
-            format!("{} quantum-s", tenths(received)),
-            format!("{} quantum-s", tenths(due)),
+            format_seconds(duration_ms),
+            format!("{} quantum-s", format_seconds(received)),
+            format!("{} quantum-s", format_seconds(due)),
             (received * 100)
                 .checked_div(due)
                 .map_or_else(|| "–".to_owned(), |percent| format!("{percent} %")),
@@ -52,30 +52,26 @@ pub async fn check_and_print(work: &Work, seen: &DemoState) -> anyhow::Result<bo
         ]);
     }
     println!("\n{}", table.build().with(Style::rounded()));
-    if sound {
+    if all_correct {
         println!("Every digest matches, no task was lost, no outcome was recorded twice.");
     }
-    Ok(sound)
+    Ok(all_correct)
 }
 
-fn tenths(ms: u64) -> String {
+fn format_seconds(ms: u64) -> String {
     format!("{}.{}", ms / 1000, ms % 1000 / 100)
 }
 
-fn ledger(seen: &DemoState, owner: &Owner) -> (u64, u64) {
-    let lines = seen.shares.iter().flat_map(|shares| &shares.ledger);
-    lines
-        .filter(|line| line.user.as_str() == owner.user && line.class == owner.class)
-        .fold((0, 0), |(received, due), line| {
-            (
-                received + line.received_quantum_ms,
-                due + line.due_quantum_ms,
-            )
+fn sum_ledger(state: &DemoState, owner: &Owner) -> (u64, u64) {
+    let rows = state.shares.iter().flat_map(|shares| &shares.ledger);
+    rows.filter(|row| row.user.as_str() == owner.user && row.class == owner.class)
+        .fold((0, 0), |(received, due), row| {
+            (received + row.received_quantum_ms, due + row.due_quantum_ms)
         })
 }
 
 /// Returns the faults in the outcomes of one job.
-async fn check(owner: &Owner) -> anyhow::Result<Vec<String>> {
+async fn check_outcomes(owner: &Owner) -> anyhow::Result<Vec<String>> {
     let mut digests: BTreeMap<u64, String> = BTreeMap::new();
     let mut faults = Vec::new();
     let mut path = format!("/v1/jobs/{}/tasks?limit=1000", owner.job);
@@ -85,9 +81,9 @@ async fn check(owner: &Owner) -> anyhow::Result<Vec<String>> {
             if !task.succeeded {
                 faults.push(format!("task {} failed: {}", task.task, task.output.trim()));
             }
-            let word = task.output.split_whitespace().next().unwrap_or_default();
+            let digest = task.output.split_whitespace().next().unwrap_or_default();
             // `sha256sum` prints a backslash before the digest when the file name has one.
-            let digest = word.trim_start_matches('\\').to_owned();
+            let digest = digest.trim_start_matches('\\').to_owned();
             if digests.insert(task.task, digest).is_some() {
                 faults.push(format!("task {} has two outcomes", task.task));
             }

@@ -14,7 +14,7 @@ use hayward_service::Client;
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 use serde::Serialize;
 
-use super::files::Share;
+use super::files::UserFiles;
 use crate::commands::fleet::up::Up;
 use crate::prepare;
 
@@ -59,7 +59,7 @@ impl DemoState {
 }
 
 impl Work {
-    pub async fn submit(up: &Up, shares: &[Share], pace: u64) -> anyhow::Result<Self> {
+    pub async fn submit(up: &Up, shares: &[UserFiles], pace: u64) -> anyhow::Result<Self> {
         let jobs = &up.addresses.job_converter;
         let mut owners = Vec::new();
         for share in shares {
@@ -68,9 +68,9 @@ impl Work {
             owners.push((share, client));
         }
         let (_, ada) = owners.first().context("the demonstration has owners")?;
-        let reservation = submit(ada, "reservations", &reservation()).await?;
+        let reservation = submit(ada, "reservations", &reservation_submission()).await?;
         wait_until_running(ada, &format!("/v1/reservations/{reservation}")).await?;
-        let service = submit(ada, "services", &service()).await?;
+        let service = submit(ada, "services", &service_submission()).await?;
         let mut work = Self {
             owners: Vec::new(),
             service,
@@ -81,7 +81,7 @@ impl Work {
             if share.files.is_empty() {
                 continue;
             }
-            let job = submit(&client, "jobs", &job(share, pace)).await?;
+            let job = submit(&client, "jobs", &job_submission(share, pace)).await?;
             let files = share.files.clone();
             work.owners.push(Owner {
                 user: share.user,
@@ -106,18 +106,23 @@ impl Work {
     }
 
     /// Blocks and evacuates the busiest node without a reservation.
-    pub async fn block_a_node(&self, up: &Up) -> anyhow::Result<NodeName> {
+    pub async fn block_busiest_node(&self, up: &Up) -> anyhow::Result<NodeName> {
         let list: AllocationList = self.scheduler.get("/v1/allocations?limit=1000").await?;
         let reserved = list
             .allocations
             .iter()
-            .find(|a| a.kind == WorkKind::Reservation);
+            .find(|allocation| allocation.kind == WorkKind::Reservation);
         let reserved = reserved.map(|allocation| allocation.node.clone());
-        let busy = |node: &NodeName| list.allocations.iter().filter(|a| a.node == *node).count();
+        let allocation_count = |node: &NodeName| {
+            list.allocations
+                .iter()
+                .filter(|allocation| allocation.node == *node)
+                .count()
+        };
         let nodes = up.agents.iter().map(|agent| &agent.node);
         let node = nodes
             .filter(|node| Some(*node) != reserved.as_ref())
-            .max_by_key(|node| busy(node))
+            .max_by_key(|node| allocation_count(node))
             .context("every node is reserved")?;
         let item = BlockRequest {
             kind: BlockKind::Node,
@@ -137,7 +142,7 @@ impl Work {
     }
 
     /// Cancels work that would not end by itself.
-    pub async fn close(&self) -> anyhow::Result<()> {
+    pub async fn cancel_remaining(&self) -> anyhow::Result<()> {
         let owner = self
             .owners
             .first()
@@ -152,13 +157,13 @@ impl Work {
     }
 }
 
-async fn submit<T: Serialize>(client: &Client, what: &str, body: &T) -> anyhow::Result<WorkId> {
+async fn submit<T: Serialize>(client: &Client, resource: &str, body: &T) -> anyhow::Result<WorkId> {
     let key = hayward_service::runtime::clock::fresh_uuid().to_string();
-    let answer: Submitted = client
-        .post(&format!("/v1/{what}"), body, Some(&key))
+    let submitted: Submitted = client
+        .post(&format!("/v1/{resource}"), body, Some(&key))
         .await
-        .with_context(|| format!("cannot submit to {what}"))?;
-    Ok(answer.id)
+        .with_context(|| format!("cannot submit to {resource}"))?;
+    Ok(submitted.id)
 }
 
 async fn wait_until_running(client: &Client, path: &str) -> anyhow::Result<()> {
@@ -176,17 +181,17 @@ async fn wait_until_running(client: &Client, path: &str) -> anyhow::Result<()> {
     }
 }
 
-fn job(share: &Share, pace: u64) -> JobSubmission {
-    let hash = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+fn job_submission(share: &UserFiles, pace: u64) -> JobSubmission {
+    let to_strings = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
     // A pause needs a shell in the user's command. Hayward itself never starts a shell.
     let command = if pace == 0 {
-        hash(&["sha256sum", "--"])
+        to_strings(&["sha256sum", "--"])
     } else {
-        let rest = format!("{}.{:03}", pace / 1000, pace % 1000);
-        hash(&[
+        let pause = format!("{}.{:03}", pace / 1000, pace % 1000);
+        to_strings(&[
             "sh",
             "-c",
-            &format!("sleep {rest}; exec sha256sum -- \"$0\""),
+            &format!("sleep {pause}; exec sha256sum -- \"$0\""),
         ])
     };
     let argument = |file: &std::path::PathBuf| vec![file.to_string_lossy().into_owned()];
@@ -212,7 +217,7 @@ fn job(share: &Share, pace: u64) -> JobSubmission {
     }
 }
 
-fn service() -> ServiceSubmission {
+fn service_submission() -> ServiceSubmission {
     let script = "while :; do date; sleep 1; done";
     ServiceSubmission {
         queue: None,
@@ -237,7 +242,7 @@ fn service() -> ServiceSubmission {
     }
 }
 
-fn reservation() -> ReservationSubmission {
+fn reservation_submission() -> ReservationSubmission {
     ReservationSubmission {
         name: Some("a machine for ada".into()),
         class: None,

@@ -11,32 +11,32 @@ use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::Arguments;
-use super::facts::{Answer, Database, Facts, Pending, Schema};
-use crate::backup::database::{Admin, version};
-use crate::backup::history::histories;
-use crate::backup::manifest::newest;
+use super::facts::{Database, Fact, Facts, Pending, Schema};
+use crate::backup::database::{Admin, server_version};
+use crate::backup::history::read_histories;
+use crate::backup::manifest::find_newest;
 use crate::commands::operate::doctor::disk_space;
 use crate::connection::{Role, Service, Session};
 use crate::output::fault;
 use crate::prepare::{PUBLICATION, SERVICES};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-pub async fn all(session: &Session, arguments: &Arguments) -> Facts {
-    let at = SystemClock.now();
+pub async fn collect_facts(session: &Session, arguments: &Arguments) -> Facts {
+    let now = SystemClock.now();
     let state = session.state();
     let backups = arguments.backups.clone();
     let backups = backups.unwrap_or_else(|| state.join("backups"));
     let [jobs, rounds, containers, nodes, blocks] =
-        Service::ALL.map(|service| status(session, service));
+        Service::ALL.map(|service| read_status(session, service));
     let services = async { tokio::join!(jobs, rounds, containers, nodes, blocks) };
-    let (database, services) = tokio::join!(database(session, arguments), services);
+    let (database, services) = tokio::join!(read_database(session, arguments), services);
     Facts {
-        at,
+        now,
         database: database.map_err(|error| error_text(&error)),
         services: <[_; 5]>::from(services).into(),
         disk: disk_space(state),
-        backup: newest(&backups).map(|(_, manifest)| manifest.made_at),
+        backup: find_newest(&backups).map(|(_, manifest)| manifest.made_at),
         backup_hours: arguments.backup_hours,
     }
 }
@@ -46,18 +46,18 @@ fn error_text(error: &anyhow::Error) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-async fn status(session: &Session, service: Service) -> (&'static str, Answer<Status>) {
-    let answer = async {
+async fn read_status(session: &Session, service: Service) -> (&'static str, Fact<Status>) {
+    let response = async {
         let client = session.client(service, Role::Reader)?;
-        anyhow::Ok(client.get_with_timeout("/v1/status", PATIENCE).await?)
+        anyhow::Ok(client.get_with_timeout("/v1/status", TIMEOUT).await?)
     };
     (
         service.name(),
-        answer.await.map_err(|error| error_text(&error)),
+        response.await.map_err(|error| error_text(&error)),
     )
 }
 
-async fn database(session: &Session, arguments: &Arguments) -> anyhow::Result<Database> {
+async fn read_database(session: &Session, arguments: &Arguments) -> anyhow::Result<Database> {
     let admin = arguments.access.open(session.state()).await?;
     let found = read_facts(&admin).await;
     admin.close().await;
@@ -72,48 +72,48 @@ async fn read_facts(admin: &Admin) -> anyhow::Result<Database> {
                            (extract(epoch from clock_timestamp()) * 1000)::int8";
     let (read_only, clock): (bool, i64) = sqlx::query_as(query).fetch_one(&mut *connection).await?;
     let mut found = Database {
-        version: version(connection).await?,
+        version: server_version(connection).await?,
         read_only,
-        ahead_ms: ahead(clock, sent_at),
-        lacks: lacks(connection).await?,
+        ahead_ms: clock_offset_ms(clock, sent_at),
+        missing_permissions: missing_permissions(connection).await?,
         schemas: Vec::new(),
     };
-    let histories = histories(connection).await?;
+    let histories = read_histories(connection).await?;
     for (_, schema) in SERVICES {
-        let mut it = Schema {
+        let mut report = Schema {
             name: schema.name,
-            is_there: is_there(connection, schema.name).await?,
+            is_there: schema_exists(connection, schema.name).await?,
             ..Schema::default()
         };
-        it.went_back = histories
+        report.went_back = histories
             .get(schema.name)
             .and_then(|history| history.went_back.clone());
-        let shared = format!("_{}_migrations", PUBLICATION.name);
-        compare(connection, &mut it, &shared, PUBLICATION.migrator).await?;
-        compare(connection, &mut it, "_migrations", schema.migrator).await?;
-        found.schemas.push(it);
+        let table = format!("_{}_migrations", PUBLICATION.name);
+        compare_migrations(connection, &mut report, &table, PUBLICATION.migrator).await?;
+        compare_migrations(connection, &mut report, "_migrations", schema.migrator).await?;
+        found.schemas.push(report);
     }
     Ok(found)
 }
 
-fn ahead(clock_ms: i64, sent_at: Timestamp) -> i64 {
+fn clock_offset_ms(clock_ms: i64, sent_at: Timestamp) -> i64 {
     clock_ms - sent_at.unix_ms()
 }
 
-async fn is_there(connection: &mut PgConnection, schema: &str) -> Result<bool, sqlx::Error> {
+async fn schema_exists(connection: &mut PgConnection, schema: &str) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar("select to_regnamespace($1) is not null")
         .bind(schema)
         .fetch_one(connection)
         .await
 }
 
-/// One row of the query in [`lacks`]: may create roles, may create schemas, number of missing
-/// roles, number of missing schemas, schemas whose owner role excludes the administrator, schemas
-/// with another owner.
+/// One row of the query in [`missing_permissions`]: may create roles, may create schemas, number of
+/// missing roles, number of missing schemas, schemas whose owner role excludes the administrator,
+/// schemas with another owner.
 type Rights = (bool, bool, i64, i64, Vec<String>, Vec<String>);
 
 /// Returns the missing permissions that would make `hayward prepare` fail.
-async fn lacks(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
+async fn missing_permissions(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     let names: Vec<&str> = SERVICES.iter().map(|(_, schema)| schema.name).collect();
     let rights = "
         select (select rolsuper or rolcreaterole from pg_roles where rolname = current_user),
@@ -128,42 +128,49 @@ async fn lacks(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error
                (select coalesce(array_agg(nspname::text), '{}') from pg_namespace
                  where nspname = any($1)
                    and pg_get_userbyid(nspowner) <> nspname || '_owner')";
-    let (roles, schemas, no_role, no_schema, strangers, foreign): Rights = sqlx::query_as(rights)
+    let (
+        may_create_roles,
+        may_create_schemas,
+        missing_roles,
+        missing_schemas,
+        without_membership,
+        with_other_owner,
+    ): Rights = sqlx::query_as(rights)
         .bind(names)
         .fetch_one(connection)
         .await?;
-    let mut lacks = Vec::new();
-    if no_role > 0 && !roles {
-        lacks.push("may not create the roles that are missing".to_owned());
+    let mut missing_permissions = Vec::new();
+    if missing_roles > 0 && !may_create_roles {
+        missing_permissions.push("may not create the roles that are missing".to_owned());
     }
-    if no_schema > 0 && !schemas {
-        lacks.push("may not create the schemas that are missing".to_owned());
+    if missing_schemas > 0 && !may_create_schemas {
+        missing_permissions.push("may not create the schemas that are missing".to_owned());
     }
-    for name in strangers.iter().filter(|_| !roles) {
-        lacks.push(format!("is no member of {name}_owner"));
+    for name in without_membership.iter().filter(|_| !may_create_roles) {
+        missing_permissions.push(format!("is no member of {name}_owner"));
     }
-    for name in foreign {
-        lacks.push(format!(
+    for name in with_other_owner {
+        missing_permissions.push(format!(
             "finds the schema {name} in other hands than {name}_owner's"
         ));
     }
-    Ok(lacks)
+    Ok(missing_permissions)
 }
 
 /// Compares the applied migrations with those of this version.
-async fn compare(
+async fn compare_migrations(
     connection: &mut PgConnection,
     schema: &mut Schema,
     table: &str,
     migrator: &Migrator,
 ) -> Result<(), sqlx::Error> {
     let name = format!("{}.{table}", schema.name);
-    let there: bool = sqlx::query_scalar("select to_regclass($1) is not null")
+    let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
         .bind(&name)
         .fetch_one(&mut *connection)
         .await?;
     let mut applied: Vec<(i64, Vec<u8>, bool)> = Vec::new();
-    if there {
+    if exists {
         let rows = format!("select version, checksum, success from {name}");
         let rows = sqlx::query_as(AssertSqlSafe(rows));
         applied = rows.fetch_all(connection).await?;
@@ -177,7 +184,9 @@ async fn compare(
                 contractions: contractions(migration.sql.as_str()),
             }),
             Some((_, _, false)) => schema.broken.push(version),
-            Some((_, sum, true)) if **sum != *migration.checksum => schema.changed.push(version),
+            Some((_, checksum, true)) if **checksum != *migration.checksum => {
+                schema.changed.push(version);
+            }
             Some(_) => {}
         }
     }

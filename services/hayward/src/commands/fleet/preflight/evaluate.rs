@@ -7,7 +7,7 @@ use crate::commands::operate::doctor::{CLOCK_MS, is_low};
 use crate::output::format::{bytes, count, duration};
 
 /// Major version of the oldest supported Postgres server.
-const OLDEST: u32 = 15;
+const MIN_POSTGRES_VERSION: u32 = 15;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -21,35 +21,36 @@ pub enum Verdict {
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Check {
-    pub what: &'static str,
+    #[serde(rename = "what")]
+    pub name: &'static str,
     pub verdict: Verdict,
     pub found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
 }
 
-fn yes(what: &'static str, found: impl Into<String>) -> Check {
+fn yes(name: &'static str, found: impl Into<String>) -> Check {
     let found = found.into();
     Check {
-        what,
+        name,
         verdict: Verdict::Yes,
         found,
         action: None,
     }
 }
 
-fn warning(what: &'static str, found: impl Into<String>, action: &str) -> Check {
+fn warning(name: &'static str, found: impl Into<String>, action: &str) -> Check {
     Check {
         verdict: Verdict::Warning,
         action: Some(action.to_owned()),
-        ..yes(what, found)
+        ..yes(name, found)
     }
 }
 
-fn no(what: &'static str, found: impl Into<String>, action: &str) -> Check {
+fn no(name: &'static str, found: impl Into<String>, action: &str) -> Check {
     Check {
         verdict: Verdict::No,
-        ..warning(what, found, action)
+        ..warning(name, found, action)
     }
 }
 
@@ -70,26 +71,29 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
 
 fn check_database(database: &Database, facts: &Facts) -> Vec<Check> {
     let version = database.version;
-    let named = format!("Postgres {version}");
-    let server = if version < OLDEST {
+    let server_name = format!("Postgres {version}");
+    let server = if version < MIN_POSTGRES_VERSION {
         no(
             "database",
-            named,
-            &format!("upgrade it: {OLDEST} is the oldest that is tried"),
+            server_name,
+            &format!("upgrade it: {MIN_POSTGRES_VERSION} is the oldest that is tried"),
         )
     } else if database.read_only {
         no(
             "database",
-            format!("{named}, read-only"),
+            format!("{server_name}, read-only"),
             "name the primary, not a standby",
         )
     } else {
-        yes("database", named)
+        yes("database", server_name)
     };
-    let rights = if database.lacks.is_empty() {
+    let rights = if database.missing_permissions.is_empty() {
         yes("rights", "the administrator may do all that is needed")
     } else {
-        let found = format!("the administrator {}", database.lacks.join(", "));
+        let found = format!(
+            "the administrator {}",
+            database.missing_permissions.join(", ")
+        );
         no(
             "rights",
             found,
@@ -107,16 +111,16 @@ fn check_database(database: &Database, facts: &Facts) -> Vec<Check> {
 }
 
 fn check_history(database: &Database) -> Check {
-    let held = database.schemas.iter();
-    let held: Vec<String> = held
+    let affected = database.schemas.iter();
+    let affected: Vec<String> = affected
         .filter_map(|it| Some(format!("{}: {}", it.name, it.went_back.as_ref()?)))
         .collect();
-    if held.is_empty() {
+    if affected.is_empty() {
         return yes("history", "nobody has seen more than it holds");
     }
     no(
         "history",
-        format!("the database went back in time: {}", held.join("; ")),
+        format!("the database went back in time: {}", affected.join("; ")),
         "put a newer backup back (`hayward restore`), or accept what is lost \
          (`hayward restore --accept-loss`)",
     )
@@ -152,12 +156,12 @@ fn check_migrations(schemas: &[Schema]) -> Check {
                       so; then there is a way back by `hayward restore` only";
         return warning("tables", found, action);
     }
-    let there = schemas.iter().filter(|it| it.is_there);
-    let pending: usize = there.map(|it| it.pending.len()).sum();
+    let existing = schemas.iter().filter(|it| it.is_there);
+    let pending: usize = existing.map(|it| it.pending.len()).sum();
     let unknown: usize = schemas.iter().map(|it| it.unknown).sum();
     let absent = schemas.iter().filter(|it| !it.is_there).count();
     if unknown > 0 {
-        let found = format!("{} of a newer version", number(unknown, "migration"));
+        let found = format!("{} of a newer version", count_text(unknown, "migration"));
         let action = "this is a way back: nothing was taken away from the tables, and what the \
                       newer version added is left alone";
         return warning("tables", found, action);
@@ -166,10 +170,10 @@ fn check_migrations(schemas: &[Schema]) -> Check {
         "tables",
         match (pending, absent) {
             (0, 0) => "of this version".to_owned(),
-            (0, _) => format!("{} to make", number(absent, "schema")),
+            (0, _) => format!("{} to make", count_text(absent, "schema")),
             (_, _) => format!(
                 "{} to apply, and all only add",
-                number(pending, "migration")
+                count_text(pending, "migration")
             ),
         },
     )
@@ -183,14 +187,14 @@ fn contractions(schemas: &[Schema]) -> Vec<String> {
         .flat_map(|it| it.pending.iter().map(move |pending| (it.name, pending)))
         .filter(|(_, pending)| !pending.contractions.is_empty())
         .map(|(name, it)| {
-            let what = it.contractions.join(", ");
-            format!("{name} {} ({}): {what}", it.version, it.description)
+            let statements = it.contractions.join(", ");
+            format!("{name} {} ({}): {statements}", it.version, it.description)
         })
         .collect()
 }
 
-fn number(many: usize, one: &str) -> String {
-    count(u64::try_from(many).unwrap_or(u64::MAX), one)
+fn count_text(number: usize, noun: &str) -> String {
+    count(u64::try_from(number).unwrap_or(u64::MAX), noun)
 }
 
 /// Checks the age of the newest backup, because a change of tables needs a recent one.
@@ -198,7 +202,7 @@ fn check_backup(database: &Database, facts: &Facts) -> Check {
     let rows = database.schemas.iter().filter(|it| it.is_there);
     let changes = rows.clone().any(|it| !it.pending.is_empty());
     let hours = u64::from(facts.backup_hours);
-    let age = facts.backup.map(|made| facts.at.ms_since(made));
+    let age = facts.backup.map(|made| facts.now.ms_since(made));
     let found = match age {
         Some(age) => format!("the newest is {} old", duration(age)),
         None => "there is none".to_owned(),
@@ -215,14 +219,14 @@ fn check_backup(database: &Database, facts: &Facts) -> Check {
 }
 
 fn check_clock(ahead_ms: i64) -> Check {
-    let by = duration(ahead_ms.unsigned_abs());
+    let offset = duration(ahead_ms.unsigned_abs());
     if ahead_ms.abs() <= CLOCK_MS {
         return yes(
             "clock",
-            format!("that of the database is within {by} of this one"),
+            format!("that of the database is within {offset} of this one"),
         );
     }
-    let found = format!("that of the database is {by} off");
+    let found = format!("that of the database is {offset} off");
     warning(
         "clock",
         found,
@@ -238,21 +242,21 @@ fn check_versions(facts: &Facts) -> Check {
     let answered: Vec<(&str, &str)> = answered
         .filter_map(|(name, status)| Some((*name, status.as_ref().ok()?.version.as_str())))
         .collect();
-    let strangers: Vec<String> = answered
+    let incompatible: Vec<String> = answered
         .iter()
-        .filter(|(_, version)| !neighbours(ours, version))
+        .filter(|(_, version)| !are_compatible(ours, version))
         .map(|(name, version)| format!("{name} is {version}"))
         .collect();
-    if !strangers.is_empty() {
-        let found = format!("{} and this is {ours}", strangers.join(", "));
+    if !incompatible.is_empty() {
+        let found = format!("{} and this is {ours}", incompatible.join(", "));
         let action = "go by way of the versions between, one minor version at a time";
         return no("versions", found, action);
     }
-    let away = facts.services.len() - answered.len();
+    let unreachable = facts.services.len() - answered.len();
     let mut versions: Vec<&str> = answered.iter().map(|(_, version)| *version).collect();
     versions.sort_unstable();
     versions.dedup();
-    match (answered.len(), away) {
+    match (answered.len(), unreachable) {
         (0, _) => yes("versions", "no service runs"),
         (_, 0) => yes(
             "versions",
@@ -260,20 +264,22 @@ fn check_versions(facts: &Facts) -> Check {
         ),
         (_, _) => warning(
             "versions",
-            format!("{away} of 5 services do not answer"),
+            format!("{unreachable} of 5 services do not answer"),
             "see `hayward doctor`: an upgrade begins with a fleet that is well",
         ),
     }
 }
 
 /// Returns true for two versions with the same major version and at most one minor version apart.
-fn neighbours(one: &str, other: &str) -> bool {
+fn are_compatible(one: &str, other: &str) -> bool {
     let parts = |text: &str| -> Option<(u64, u64)> {
         let mut parts = text.split(['.', '-', '+']);
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     };
     match (parts(one), parts(other)) {
-        (Some((a, b)), Some((c, d))) => a == c && b.abs_diff(d) <= 1,
+        (Some((major, minor)), Some((other_major, other_minor))) => {
+            major == other_major && minor.abs_diff(other_minor) <= 1
+        }
         _ => false,
     }
 }

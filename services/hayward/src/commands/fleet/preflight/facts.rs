@@ -4,13 +4,13 @@ use hayward_service::health::Status;
 use hayward_vocabulary::Timestamp;
 
 /// A fact, or the reason why it could not be read.
-pub type Answer<T> = Result<T, String>;
+pub type Fact<T> = Result<T, String>;
 
 #[derive(Debug, Clone)]
 pub struct Facts {
-    pub at: Timestamp,
-    pub database: Answer<Database>,
-    pub services: Vec<(&'static str, Answer<Status>)>,
+    pub now: Timestamp,
+    pub database: Fact<Database>,
+    pub services: Vec<(&'static str, Fact<Status>)>,
     /// Free and total bytes of the disk of the state directory. `None` if unknown.
     pub disk: Option<(u64, u64)>,
     /// Time of the newest backup. `None` if there is no backup.
@@ -27,7 +27,7 @@ pub struct Database {
     /// Milliseconds that the clock of the server is ahead of this machine.
     pub ahead_ms: i64,
     /// Missing permissions of the administrator.
-    pub lacks: Vec<String>,
+    pub missing_permissions: Vec<String>,
     pub schemas: Vec<Schema>,
 }
 

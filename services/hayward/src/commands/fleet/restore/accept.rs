@@ -9,26 +9,30 @@ use anyhow::bail;
 use serde_json::json;
 use sqlx::Connection as _;
 
-use super::{Arguments, at_once};
+use super::{Arguments, execute_in_one_transaction};
 use crate::backup::database::Admin;
-use crate::backup::history::{History, Writers, begin_another, forgive, histories, writers};
+use crate::backup::history::{
+    History, Writers, allow_writes_statement, new_history_statements, read_histories, read_writers,
+};
 use crate::output::{Output, print};
 use crate::prepare::SERVICES;
 
 pub async fn run(out: Output, state: &Path, arguments: &Arguments) -> anyhow::Result<()> {
     let admin = arguments.access.open(state).await?;
-    let done = accept(&admin, arguments.dry_run).await;
+    let result = accept(&admin, arguments.dry_run).await;
     admin.close().await;
-    let before = done?;
+    let before = result?;
     if out.json {
         return out.json(&json!({ "done": !arguments.dry_run, "before": before }));
     }
     let mut text = String::new();
     for (schema, history) in &before {
-        let why = history.went_back.as_deref();
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        let reason = history.went_back.as_deref();
+        let reason = reason
+            .map(|reason| format!(": {reason}"))
+            .unwrap_or_default();
         // Writing to a string never fails.
-        let _ = writeln!(text, "{schema} at revision {}{why}", history.revision);
+        let _ = writeln!(text, "{schema} at revision {}{reason}", history.revision);
     }
     text.push_str(if arguments.dry_run {
         "would count from now on, as it is: nothing was changed\n"
@@ -41,22 +45,22 @@ pub async fn run(out: Output, state: &Path, arguments: &Arguments) -> anyhow::Re
 
 async fn accept(admin: &Admin, dry_run: bool) -> anyhow::Result<BTreeMap<String, History>> {
     let mut connection = admin.connect().await?;
-    let before = histories(&mut connection).await?;
+    let before = read_histories(&mut connection).await?;
     if before.len() < SERVICES.len() {
         bail!("it is not the database of a fleet: schemas are missing");
     }
-    if let Some(why) = refusal(&before, &writers(&mut connection).await?) {
-        bail!("nothing was changed: {why}");
+    if let Some(reason) = refusal(&before, &read_writers(&mut connection).await?) {
+        bail!("nothing was changed: {reason}");
     }
     if !dry_run {
         let statements: Vec<String> = SERVICES
             .iter()
             .flat_map(|(_, schema)| {
-                let another = begin_another(schema.name, 0).into_iter();
-                another.chain([forgive(schema.name)])
+                let statements = new_history_statements(schema.name, 0).into_iter();
+                statements.chain([allow_writes_statement(schema.name)])
             })
             .collect();
-        at_once(&mut connection, &statements).await?;
+        execute_in_one_transaction(&mut connection, &statements).await?;
     }
     connection.close().await?;
     Ok(before)
@@ -64,9 +68,9 @@ async fn accept(admin: &Admin, dry_run: bool) -> anyhow::Result<BTreeMap<String,
 
 /// Returns the reason to refuse. A fleet whose services write has no loss to accept.
 fn refusal(before: &BTreeMap<String, History>, writers: &Writers) -> Option<String> {
-    let held = before.values().any(|history| history.went_back.is_some());
-    let leads = writers.leases.iter().next();
-    let (schema, holder) = leads.filter(|_| !held)?;
+    let has_gone_back = before.values().any(|history| history.went_back.is_some());
+    let lease = writers.leases.iter().next();
+    let (schema, holder) = lease.filter(|_| !has_gone_back)?;
     Some(format!(
         "the database did not go back in time for anybody: {schema} is led by {holder} and writes"
     ))
@@ -87,14 +91,14 @@ mod tests {
             };
             BTreeMap::from([("blocklist".to_owned(), history)])
         };
-        let leads = Writers {
+        let writers = Writers {
             leases: BTreeMap::from([("node_status".to_owned(), "host".to_owned())]),
             connections: 3,
         };
-        assert!(refusal(&history(None), &leads).is_some());
+        assert!(refusal(&history(None), &writers).is_some());
         // Some services have noticed the loss and others have not. The operator's decision is
         // needed then.
-        assert_eq!(refusal(&history(Some("older")), &leads), None);
+        assert_eq!(refusal(&history(Some("older")), &writers), None);
         assert_eq!(refusal(&history(None), &Writers::default()), None);
     }
 }

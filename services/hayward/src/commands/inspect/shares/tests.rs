@@ -55,7 +55,7 @@ fn pool() -> PoolShare {
     }
 }
 
-fn group() -> PriorityShare {
+fn priority_group() -> PriorityShare {
     PriorityShare {
         tree: Some("default".into()),
         priority: 10,
@@ -105,7 +105,7 @@ fn a_tree_of_shares() {
         elsewhere: 0,
         divided: Vec::new(),
         outside: Vec::new(),
-        priorities: vec![group()],
+        priorities: vec![priority_group()],
         unclassed: Tally {
             held: 2,
             ..Tally::default()
@@ -130,7 +130,7 @@ fn a_tree_of_shares() {
         ledger_of_others: Vec::new(),
         budgets: Budgets::default(),
     };
-    insta::assert_snapshot!(text(
+    insta::assert_snapshot!(render(
         &shares,
         &Renderer {
             colour: false,
@@ -141,12 +141,12 @@ fn a_tree_of_shares() {
 
 #[test]
 fn preempted_quanta_are_shown_with_their_budget() {
-    assert_eq!(taken_back(&Budgets::default()), "");
+    assert_eq!(preempted_quanta(&Budgets::default()), "");
     let budgets: Budgets = serde_json::from_value(serde_json::json!({
         "pools": [{"pool": "idle", "spent": 0}, {"pool": "busy", "allowed": 40, "spent": 7}],
         "users": [{"tree": "busy", "user": "ada", "spent": 7}],
     }))
     .unwrap();
-    let line = "\ntaken back for others within the hour, in quanta: pool busy 7 of 40, ada 7\n";
-    assert_eq!(taken_back(&budgets), line);
+    let expected = "\ntaken back for others within the hour, in quanta: pool busy 7 of 40, ada 7\n";
+    assert_eq!(preempted_quanta(&budgets), expected);
 }

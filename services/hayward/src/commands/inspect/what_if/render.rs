@@ -4,41 +4,41 @@ use std::fmt::Write as _;
 
 use hayward_rm_scheduler_api::what_if::{Change, Forecast, Leaves};
 
-use crate::output::format::{clean, count, duration, word};
+use crate::output::format::{clean, count, duration, enum_text};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
-pub fn text(forecast: &Forecast, renderer: &Renderer) -> String {
+pub fn render_forecast(forecast: &Forecast, renderer: &Renderer) -> String {
     let mut text = heading(forecast, renderer);
     for (title, body) in [
-        ("would start", starts(forecast, renderer)),
-        ("would have to go", leaves(forecast, renderer)),
-        ("would wait", waits(forecast, renderer)),
+        ("would start", start_table(forecast, renderer)),
+        ("would have to go", leave_table(forecast, renderer)),
+        ("would wait", wait_table(forecast, renderer)),
         (
             "processes, where the end differs",
-            moves(forecast, renderer),
+            move_table(forecast, renderer),
         ),
-        ("quanta", shares(forecast, renderer)),
+        ("quanta", share_table(forecast, renderer)),
     ] {
         if let Some(body) = body {
             let _ = write!(text, "\n{}\n{body}", renderer.title(title));
         }
     }
-    for (list, lines) in &forecast.left_out {
-        let _ = writeln!(text, "{lines} more under {}", clean(list));
+    for (list, count) in &forecast.left_out {
+        let _ = writeln!(text, "{count} more under {}", clean(list));
     }
     text
 }
 
 fn heading(forecast: &Forecast, renderer: &Renderer) -> String {
     let rounds = count(forecast.rounds, "round");
-    let end = if forecast.settled {
+    let outcome = if forecast.settled {
         format!("nothing would change any more after {rounds}")
     } else {
         let warning =
             format!("after {rounds} it would still be changing: ask for more with --rounds");
         renderer.paint(&warning, Tone::Warning)
     };
-    let mut text = format!("reckoned from revision {}; {end}\n", forecast.revision);
+    let mut text = format!("reckoned from revision {}; {outcome}\n", forecast.revision);
     if let Some(silent) = &forecast.silent {
         let warning = format!(
             "{} is silent: until it is heard, nothing is taken back",
@@ -52,11 +52,11 @@ fn heading(forecast: &Forecast, renderer: &Renderer) -> String {
     text
 }
 
-fn some<const N: usize>(table: &Table<N>, renderer: &Renderer) -> Option<String> {
+fn non_empty<const N: usize>(table: &Table<N>, renderer: &Renderer) -> Option<String> {
     (!table.is_empty()).then(|| table.text(renderer))
 }
 
-fn starts(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
+fn start_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = ["round", "work", "user", "class", "node", "processes"];
     let mut table = Table::new(header).numbers(&[0, 5]);
     for start in &forecast.starts {
@@ -69,10 +69,10 @@ fn starts(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
             start.processes.into(),
         ]);
     }
-    some(&table, renderer)
+    non_empty(&table, renderer)
 }
 
-fn leaves(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
+fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = [
         "round",
         "work",
@@ -85,22 +85,25 @@ fn leaves(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     ];
     let mut table = Table::new(header).numbers(&[0, 4, 7]);
     let key = |leave: &Leaves| {
-        let place = (leave.round, leave.work.clone(), leave.node.clone());
+        let group = (leave.round, leave.work.clone(), leave.node.clone());
         (
-            place,
+            group,
             leave.reason,
             leave.beneficiary.clone(),
             leave.for_user.clone(),
         )
     };
-    let mut rest = &forecast.leaves[..];
-    while let Some(leave) = rest.first() {
-        let alike = rest.iter().take_while(|it| key(it) == key(leave)).count();
-        let lost = rest[..alike].iter().filter_map(|it| it.lost_ms);
+    let mut remaining = &forecast.leaves[..];
+    while let Some(leave) = remaining.first() {
+        let group_size = remaining
+            .iter()
+            .take_while(|it| key(it) == key(leave))
+            .count();
+        let lost = remaining[..group_size].iter().filter_map(|it| it.lost_ms);
         let lost = lost.fold(None, |sum: Option<u64>, ms| {
             Some(sum.unwrap_or(0).saturating_add(ms))
         });
-        let to = match (&leave.beneficiary, &leave.for_user) {
+        let beneficiary = match (&leave.beneficiary, &leave.for_user) {
             (Some(work), Some(user)) => format!("{work} of {user}"),
             (None, Some(user)) => user.to_string(),
             _ => "-".to_owned(),
@@ -110,17 +113,17 @@ fn leaves(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
             (&leave.work).into(),
             (&leave.user).into(),
             (&leave.node).into(),
-            alike.into(),
-            word(&leave.reason).into(),
-            to.into(),
+            group_size.into(),
+            enum_text(&leave.reason).into(),
+            beneficiary.into(),
             lost.map_or("-".to_owned(), duration).into(),
         ]);
-        rest = &rest[alike..];
+        remaining = &remaining[group_size..];
     }
-    some(&table, renderer)
+    non_empty(&table, renderer)
 }
 
-fn waits(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
+fn wait_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let mut table = Table::new(["work", "user", "reason", "detail"]);
     for wait in &forecast.waits {
         let tone = if wait.refused {
@@ -135,14 +138,14 @@ fn waits(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
         table.row([
             (&wait.work).into(),
             user.into(),
-            toned(word(&wait.reason), tone),
+            toned(enum_text(&wait.reason), tone),
             (&wait.detail).into(),
         ]);
     }
-    some(&table, renderer)
+    non_empty(&table, renderer)
 }
 
-fn moves(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
+fn move_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = ["work", "user", "class", "now", "anyway", "then"];
     let mut table = Table::new(header).numbers(&[3, 4, 5]);
     for it in &forecast.moves {
@@ -152,13 +155,13 @@ fn moves(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
             (&it.class).into(),
             it.now.into(),
             it.without.into(),
-            then(it.without, it.with),
+            changed_cell(it.without, it.with),
         ]);
     }
-    some(&table, renderer)
+    non_empty(&table, renderer)
 }
 
-fn shares(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
+fn share_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = [
         "class / user",
         "due anyway",
@@ -168,20 +171,20 @@ fn shares(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     ];
     let mut table = Table::new(header).numbers(&[1, 2, 3, 4]);
     let shares = &forecast.shares;
-    let nothing = Change::default();
-    row(&mut table, "all nodes".into(), shares.capacity, shares.held);
+    let unchanged = Change::default();
+    share_row(&mut table, "all nodes".into(), shares.capacity, shares.held);
     for class in &shares.classes {
-        if class.users.is_empty() && class.due == nothing && class.held == nothing {
+        if class.users.is_empty() && class.due == unchanged && class.held == unchanged {
             continue;
         }
-        row(
+        share_row(
             &mut table,
             toned(&class.class, Tone::Good),
             class.due,
             class.held,
         );
         for user in &class.users {
-            row(
+            share_row(
                 &mut table,
                 format!("  {}", user.user).into(),
                 user.due,
@@ -189,21 +192,21 @@ fn shares(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
             );
         }
     }
-    some(&table, renderer)
+    non_empty(&table, renderer)
 }
 
-fn row(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
+fn share_row(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
     table.row([
         name,
         due.without.into(),
-        then(due.without, due.with),
+        changed_cell(due.without, due.with),
         held.without.into(),
-        then(held.without, held.with),
+        changed_cell(held.without, held.with),
     ]);
 }
 
 /// Highlights a number that changes.
-fn then(without: u64, with: u64) -> Cell {
+fn changed_cell(without: u64, with: u64) -> Cell {
     match with.cmp(&without) {
         std::cmp::Ordering::Less => toned(with, Tone::Bad),
         std::cmp::Ordering::Equal => with.into(),
@@ -224,13 +227,13 @@ mod tests {
         }
     }
 
-    fn read(json: &str) -> Forecast {
+    fn parse_forecast(json: &str) -> Forecast {
         serde_json::from_str(json).unwrap()
     }
 
     #[test]
     fn a_forecast_lists_starts_waits_leaves_and_moves() {
-        let forecast = read(
+        let forecast = parse_forecast(
             r#"{"revision": 41, "at": "2026-11-21T10:42:00Z", "rounds": 4, "settled": true,
             "starts": [{"round": 2, "work": "job_b", "user": "ben", "class": "high",
                         "node": "n1", "processes": 2, "order": 4}],
@@ -250,17 +253,17 @@ mod tests {
                 "held": {"without": 0, "with": 0}, "users": []}]},
             "left_out": {"starts": 7}}"#,
         );
-        insta::assert_snapshot!(text(&forecast, &renderer()));
+        insta::assert_snapshot!(render_forecast(&forecast, &renderer()));
     }
 
     #[test]
     fn a_silent_service_and_unchanged_work_are_named() {
-        let forecast = read(
+        let forecast = parse_forecast(
             r#"{"revision": 41, "at": "2026-11-21T10:42:00Z", "rounds": 10, "settled": false,
             "silent": "node-status", "starts": [], "waits": [], "leaves": [], "moves": [],
             "shares": {"capacity": {"without": 8, "with": 8}, "held": {"without": 0, "with": 0},
                        "classes": []}}"#,
         );
-        insta::assert_snapshot!(text(&forecast, &renderer()));
+        insta::assert_snapshot!(render_forecast(&forecast, &renderer()));
     }
 }

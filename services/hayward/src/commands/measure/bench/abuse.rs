@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use super::environment::Environment;
 use super::process::Process;
-use super::real;
 use super::report::{Pair, Report};
+use super::to_f64;
 use crate::fleet::Ports;
 use abusive_clients::{AbuseRun, AbusiveClients};
-use normal_clients::{Took, Workload, percentile_99};
+use normal_clients::{Latencies, Workload, percentile_99};
 
 /// Number of rounds for each kind of abusive clients.
 const ROUNDS: usize = 3;
@@ -35,55 +35,55 @@ const LIMITS: [(&str, &str); 5] = [
 
 pub async fn measure(seconds: u64, report: &mut Report) -> anyhow::Result<()> {
     let environment = Environment::open(&[], "greedy").await?;
-    let span = Duration::from_secs(seconds.max(1));
+    let duration = Duration::from_secs(seconds.max(1));
     let result = async {
-        let workloads = normal_clients::alone(&environment)?;
+        let workloads = normal_clients::status_workload(&environment)?;
         let load = "an idle service";
-        on_a_service(&environment, load, workloads, span, report).await?;
-        let workloads = normal_clients::at_an_eighth(&environment)?;
+        measure_under_load(&environment, load, workloads, duration, report).await?;
+        let workloads = normal_clients::eighth_of_reference_load(&environment)?;
         let load = "an eighth of the reference load";
-        on_a_service(&environment, load, workloads, span, report).await
+        measure_under_load(&environment, load, workloads, duration, report).await
     };
     let result = result.await;
     environment.database.stop().await;
     result
 }
 
-async fn on_a_service(
+async fn measure_under_load(
     environment: &Environment,
     load: &'static str,
     workloads: Vec<Workload>,
-    span: Duration,
+    duration: Duration,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let url = environment.database.urls["node_status"].clone();
     let mut settings = vec![("HAYWARD_DATABASE_URL", url)];
     settings.extend(LIMITS.map(|(name, value)| (name, value.to_owned())));
     let port = Ports::free()?.first();
-    let bench = Bench {
+    let bench = AbuseBenchmark {
         process: Process::start("node-status", port, environment.keys.dir(), &settings).await?,
         load,
         workloads,
-        span,
+        duration,
     };
     let result = bench
-        .all(&environment.keys.token("user-greedy")?, report)
+        .run_all(&environment.keys.token("user-greedy")?, report)
         .await;
     bench.process.stop().await?;
     result
 }
 
-struct Bench {
+struct AbuseBenchmark {
     process: Process,
     load: &'static str,
     workloads: Vec<Workload>,
-    span: Duration,
+    duration: Duration,
 }
 
 /// Combined measurements of periods with the same kind of load.
 struct Measurement {
     /// Latencies by workload.
-    took: Vec<Took>,
+    latencies: Vec<Latencies>,
     /// CPU time of the service in milliseconds.
     cpu_ms: u64,
     /// Number of actions of the abusive clients.
@@ -93,47 +93,47 @@ struct Measurement {
 impl Measurement {
     fn empty(workloads: usize) -> Self {
         Self {
-            took: vec![Took::new(); workloads],
+            latencies: vec![Latencies::new(); workloads],
             cpu_ms: 0,
             actions: 0,
         }
     }
 
     fn add(&mut self, other: &Self) {
-        for (all, more) in self.took.iter_mut().zip(&other.took) {
-            all.extend(more);
+        for (latencies, more) in self.latencies.iter_mut().zip(&other.latencies) {
+            latencies.extend(more);
         }
         self.cpu_ms += other.cpu_ms;
         self.actions += other.actions;
     }
 
     /// Returns pairs of percentiles, for each workload and for all requests together. (G13)
-    fn p99s(&self, there: &Self) -> anyhow::Result<Vec<Pair>> {
-        let both = self.took.iter().zip(&there.took);
-        let each = both.map(|(here, there)| (here.clone(), there.clone()));
-        let all = (self.took.concat(), there.took.concat());
+    fn percentile_pairs(&self, baseline: &Self) -> anyhow::Result<Vec<Pair>> {
+        let both = self.latencies.iter().zip(&baseline.latencies);
+        let each = both.map(|(figure, baseline)| (figure.clone(), baseline.clone()));
+        let all = (self.latencies.concat(), baseline.latencies.concat());
         each.chain([all])
-            .map(|(mut here, mut there)| {
+            .map(|(mut figure, mut baseline)| {
                 Ok(Pair {
-                    figure: percentile_99(&mut here)?,
-                    baseline: percentile_99(&mut there)?,
+                    figure: percentile_99(&mut figure)?,
+                    baseline: percentile_99(&mut baseline)?,
                 })
             })
             .collect()
     }
 }
 
-impl Bench {
-    async fn all(&self, greedy: &str, report: &mut Report) -> anyhow::Result<()> {
+impl AbuseBenchmark {
+    async fn run_all(&self, greedy: &str, report: &mut Report) -> anyhow::Result<()> {
         let (address, workloads) = (self.process.address, self.workloads.clone());
-        let begun = tokio::task::spawn_blocking(move || {
+        let warm_up = tokio::task::spawn_blocking(move || {
             workloads
                 .iter()
-                .try_for_each(|workload| workload.begin(address))
+                .try_for_each(|workload| workload.warm_up(address))
         });
-        begun.await??;
+        warm_up.await??;
         self.normal_load().await?;
-        for abusers in AbusiveClients::all(greedy)? {
+        for abusers in AbusiveClients::all_kinds(greedy)? {
             self.during_abuse(abusers, report).await?;
         }
         Ok(())
@@ -146,29 +146,29 @@ impl Bench {
         abusers: AbusiveClients,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        let none = || Measurement::empty(self.workloads.len());
-        let (mut with, mut without) = (none(), none());
+        let empty = || Measurement::empty(self.workloads.len());
+        let (mut with_abuse, mut without_abuse) = (empty(), empty());
         let mut rounds = Vec::new();
         let mut before = self.normal_load().await?;
         for _ in 0..ROUNDS {
             let round = self.round(abusers.clone()).await?;
             let after = self.normal_load().await?;
-            let mut around = none();
-            around.add(&before);
-            around.add(&after);
-            rounds.push(round.p99s(&around)?);
-            with.add(&round);
-            without.add(&before);
+            let mut baseline = empty();
+            baseline.add(&before);
+            baseline.add(&after);
+            rounds.push(round.percentile_pairs(&baseline)?);
+            with_abuse.add(&round);
+            without_abuse.add(&before);
             before = after;
         }
-        let each = self.workloads.iter().map(|workload| workload.what);
+        let each = self.workloads.iter().map(|workload| workload.name);
         // A single workload needs no separate total.
         let all = (self.workloads.len() > 1).then_some("all they ask");
-        for (number, what) in each.chain(all).enumerate() {
-            let mut each: Vec<_> = rounds.iter().map(|round| round[number]).collect();
-            self.report_latency(what, &abusers, &mut each, report);
+        for (number, label) in each.chain(all).enumerate() {
+            let mut pairs: Vec<_> = rounds.iter().map(|round| round[number]).collect();
+            self.report_latency(label, &abusers, &mut pairs, report);
         }
-        self.report_cost(&with, &without, report);
+        self.report_cost(&with_abuse, &without_abuse, report);
         Ok(())
     }
 
@@ -182,28 +182,33 @@ impl Bench {
         report: &mut Report,
     ) {
         let ratio = |p99: &Pair| p99.figure / p99.baseline.max(0.001);
-        rounds.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
-        let [least, .., most] = rounds else {
+        rounds.sort_by(|left, right| ratio(left).total_cmp(&ratio(right)));
+        let [min, .., max] = rounds else {
             return;
         };
-        let spread = format!("alone; {:.1} to {:.1}", ratio(least), ratio(most));
-        let what = format!(
+        let spread = format!("alone; {:.1} to {:.1}", ratio(min), ratio(max));
+        let label = format!(
             "{}: p99 of {workload}, beside {}",
             self.load,
             abusers.name()
         );
-        report.times(&what, rounds[rounds.len() / 2], &spread);
+        report.add_times(&label, rounds[rounds.len() / 2], &spread);
     }
 
-    fn report_cost(&self, with: &Measurement, without: &Measurement, report: &mut Report) {
-        let seconds = self.span.as_secs() * ROUNDS as u64;
-        let more = with.cpu_ms.saturating_sub(without.cpu_ms);
-        let each = real(more) * 1_000.0 / real(with.actions.max(1));
+    fn report_cost(
+        &self,
+        with_abuse: &Measurement,
+        without_abuse: &Measurement,
+        report: &mut Report,
+    ) {
+        let seconds = self.duration.as_secs() * ROUNDS as u64;
+        let extra_cpu_ms = with_abuse.cpu_ms.saturating_sub(without_abuse.cpu_ms);
+        let us_per_action = to_f64(extra_cpu_ms) * 1_000.0 / to_f64(with_abuse.actions.max(1));
         let text = format!(
-            "{} /s, {each:.0} µs of the service each",
-            with.actions / seconds
+            "{} /s, {us_per_action:.0} µs of the service each",
+            with_abuse.actions / seconds
         );
-        report.figure("  what they did meanwhile", text);
+        report.add_figure("  what they did meanwhile", text);
     }
 
     async fn round(&self, abusers: AbusiveClients) -> anyhow::Result<Measurement> {
@@ -221,20 +226,20 @@ impl Bench {
 
     async fn normal_load(&self) -> anyhow::Result<Measurement> {
         let before = self.process.cpu_ms()?;
-        let span = self.span;
+        let duration = self.duration;
         let threads = self
             .workloads
             .iter()
             .cloned()
-            .map(|workload| tokio::task::spawn_blocking(move || workload.run(span)));
+            .map(|workload| tokio::task::spawn_blocking(move || workload.run(duration)));
         let threads: Vec<_> = threads.collect();
-        let mut took = Vec::new();
+        let mut latencies = Vec::new();
         for thread in threads {
-            took.push(thread.await??);
+            latencies.push(thread.await??);
         }
         let cpu_ms = self.process.cpu_ms()? - before;
         Ok(Measurement {
-            took,
+            latencies,
             cpu_ms,
             actions: 0,
         })

@@ -15,20 +15,20 @@ use hayward_vocabulary::{NodeName, Size};
 use tokio::task::JoinSet;
 
 use super::environment::Environment;
+use super::http_client::{Connection, build_request};
 use super::process::Process;
-use super::real;
 use super::report::{Pair, Report};
-use super::wire::{Connection, request};
+use super::to_f64;
 use crate::fleet::Ports;
 
 /// Milliseconds between two heartbeats of an agent.
 const PERIOD_MS: u64 = 5_000;
 /// Number of agents that return at the same time after node-status has given them up.
-const RETURNING: u64 = 1_000;
+const RETURNING_AGENTS: u64 = 1_000;
 /// Connections that send requests without a pause.
 const CLIENTS: usize = 32;
 /// Connections that are opened at the same time.
-const AT_A_TIME: usize = 64;
+const MAX_OPENING_CONNECTIONS: usize = 64;
 const TOKEN_MS: u64 = 3_600_000;
 
 type Requests = Arc<Vec<Vec<u8>>>;
@@ -39,27 +39,29 @@ pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::
         "--agents takes 1 to 100,000"
     );
     let environment = Environment::open(&[], "bench").await?;
-    let bench = Bench {
+    let bench = AgentBenchmark {
         issuer: environment.keys.issuer(Arc::new(SystemClock))?,
         url: environment.database.urls["node_status"].clone(),
         keys: environment.keys,
     };
     let result = async {
-        bench.steady_load(agents, seconds.min(8), report).await?;
-        bench.returning(report).await
+        bench
+            .measure_steady_load(agents, seconds.min(8), report)
+            .await?;
+        bench.measure_return(report).await
     };
     let result = result.await;
     environment.database.stop().await;
     result
 }
 
-struct Bench {
+struct AgentBenchmark {
     keys: Keys,
     issuer: Issuer,
     url: String,
 }
 
-impl Bench {
+impl AgentBenchmark {
     async fn start(&self, settings: &[(&str, String)]) -> anyhow::Result<Process> {
         let port = Ports::free()?.first();
         let mut all = vec![("HAYWARD_DATABASE_URL", self.url.clone())];
@@ -67,8 +69,8 @@ impl Bench {
         Process::start("node-status", port, self.keys.dir(), &all).await
     }
 
-    fn beats(&self, name: &str, count: u64) -> anyhow::Result<Requests> {
-        let one = |number: u64| {
+    fn heartbeats(&self, name: &str, count: u64) -> anyhow::Result<Requests> {
+        let heartbeat_request = |number: u64| {
             let node = NodeName::new(format!("{name}-{number}"))?;
             let scope = Scope::Agent(node.clone());
             let token = self
@@ -76,17 +78,21 @@ impl Bench {
                 .mint(&format!("agent-{node}"), &[scope], TOKEN_MS)?;
             let body = serde_json::to_string(&heartbeat(&node))?;
             let path = format!("/v1/nodes/{node}/heartbeat");
-            anyhow::Ok(request("PUT", &path, &token, &body))
+            anyhow::Ok(build_request("PUT", &path, &token, &body))
         };
-        Ok(Arc::new((0..count).map(one).collect::<Result<_, _>>()?))
+        Ok(Arc::new(
+            (0..count)
+                .map(heartbeat_request)
+                .collect::<Result<_, _>>()?,
+        ))
     }
 
-    fn operator(&self, process: &Process) -> anyhow::Result<Client> {
+    fn operator_client(&self, process: &Process) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path("operator"));
         Client::new(&[format!("http://{}", process.address)], token)
     }
 
-    async fn steady_load(
+    async fn measure_steady_load(
         &self,
         agents: u64,
         seconds: u64,
@@ -95,52 +101,56 @@ impl Bench {
         let process = self
             .start(&[("HAYWARD_HEARTBEAT_MS", PERIOD_MS.to_string())])
             .await?;
-        let operator = self.operator(&process)?;
-        let beats = self.beats("crowd", agents)?;
+        let operator_client = self.operator_client(&process)?;
+        let heartbeats = self.heartbeats("crowd", agents)?;
         // The connections are opened before the measurement starts. A long pause between
         // measurements would count as silence of the agents.
-        let connections = connected(process.address, beats.len()).await?;
-        let before = revision(&operator).await?;
-        let began = Instant::now();
-        let met = flat_out(process.address, &beats, Until::All).await?;
-        let commits = revision(&operator).await? - before;
-        let took = began.elapsed().as_millis();
-        report.figure(
+        let connections = open_connections(process.address, heartbeats.len()).await?;
+        let before = revision(&operator_client).await?;
+        let started = Instant::now();
+        let first_contact = send_unthrottled(process.address, &heartbeats, Until::All).await?;
+        let commits = revision(&operator_client).await? - before;
+        let elapsed_ms = started.elapsed().as_millis();
+        report.add_figure(
             &format!("{agents} agents met for the first time"),
-            format!("{took} ms, {commits} commits, p99 {}", met.p99()),
+            format!(
+                "{elapsed_ms} ms, {commits} commits, p99 {}",
+                first_contact.p99()
+            ),
         );
 
-        let (cpu, quiet) = (process.cpu_ms()?, revision(&operator).await?);
-        let began = Instant::now();
-        let steady = paced(connections, &beats, Duration::from_secs(seconds)).await?;
-        let elapsed_ms = u64::try_from(began.elapsed().as_millis())?;
-        let used = process.cpu_ms()? - cpu;
-        report.figure(
+        let (cpu_before, revision_before) = (process.cpu_ms()?, revision(&operator_client).await?);
+        let started = Instant::now();
+        let steady =
+            send_at_interval(connections, &heartbeats, Duration::from_secs(seconds)).await?;
+        let elapsed_ms = u64::try_from(started.elapsed().as_millis())?;
+        let cpu_ms = process.cpu_ms()? - cpu_before;
+        report.add_figure(
             &format!("{agents} agents, each every 5 s, nothing changed"),
             format!(
                 "{} /s, {} % of a core, {} MiB, p50 {}, p99 {}",
                 steady.count() * 1000 / elapsed_ms.max(1),
-                used * 100 / elapsed_ms.max(1),
+                cpu_ms * 100 / elapsed_ms.max(1),
                 process.resident_mib()?,
                 steady.p50(),
                 steady.p99()
             ),
         );
 
-        report_flat_rate(&process, &beats, seconds, report).await?;
-        let after = revision(&operator).await?;
+        report_flat_rate(&process, &heartbeats, seconds, report).await?;
+        let after = revision(&operator_client).await?;
         ensure!(
-            after == quiet,
+            after == revision_before,
             "heartbeats that change nothing made {} commits",
-            after - quiet
+            after - revision_before
         );
-        report.figure("commits for all of them", "0".to_owned());
+        report.add_figure("commits for all of them", "0".to_owned());
         process.stop().await
     }
 
     /// Measures the return of lost agents. Each agent is in its own pool, so that the limit on lost
     /// nodes of a pool does not apply.
-    async fn returning(&self, report: &mut Report) -> anyhow::Result<()> {
+    async fn measure_return(&self, report: &mut Report) -> anyhow::Result<()> {
         let settings = [
             ("HAYWARD_HEARTBEAT_MS", "300".to_owned()),
             ("HAYWARD_SUSPECT_MS", "1000".to_owned()),
@@ -148,33 +158,33 @@ impl Bench {
             ("HAYWARD_WARM_UP_MS", "2000".to_owned()),
         ];
         let process = self.start(&settings).await?;
-        let operator = self.operator(&process)?;
-        let beats = self.beats("late", RETURNING)?;
-        flat_out(process.address, &beats, Until::All).await?;
-        let patience = Instant::now();
-        while count(&operator, Health::Lost).await? < RETURNING {
+        let operator_client = self.operator_client(&process)?;
+        let heartbeats = self.heartbeats("late", RETURNING_AGENTS)?;
+        send_unthrottled(process.address, &heartbeats, Until::All).await?;
+        let waiting_since = Instant::now();
+        while count_agents(&operator_client, Health::Lost).await? < RETURNING_AGENTS {
             ensure!(
-                patience.elapsed() < Duration::from_secs(20),
+                waiting_since.elapsed() < Duration::from_secs(20),
                 "they are not given up"
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let connections = connected(process.address, beats.len()).await?;
-        let before = revision(&operator).await?;
-        let began = Instant::now();
-        let answers = at_once(connections, &beats).await?;
-        let took = began.elapsed().as_millis();
-        let healthy = count(&operator, Health::Healthy).await?;
+        let connections = open_connections(process.address, heartbeats.len()).await?;
+        let before = revision(&operator_client).await?;
+        let started = Instant::now();
+        let responses = send_simultaneously(connections, &heartbeats).await?;
+        let elapsed_ms = started.elapsed().as_millis();
+        let healthy = count_agents(&operator_client, Health::Healthy).await?;
         ensure!(
-            healthy == RETURNING,
-            "{healthy} of {RETURNING} are healthy again"
+            healthy == RETURNING_AGENTS,
+            "{healthy} of {RETURNING_AGENTS} are healthy again"
         );
-        let commits = revision(&operator).await? - before;
-        report.figure(
-            &format!("{RETURNING} nodes given up return at once"),
+        let commits = revision(&operator_client).await? - before;
+        report.add_figure(
+            &format!("{RETURNING_AGENTS} nodes given up return at once"),
             format!(
-                "all healthy in {took} ms, {commits} commits, p99 {}",
-                answers.p99()
+                "all healthy in {elapsed_ms} ms, {commits} commits, p99 {}",
+                responses.p99()
             ),
         );
         process.stop().await
@@ -184,28 +194,28 @@ impl Bench {
 /// Reports the rate of heartbeats sent without a pause, next to that of requests without work.
 async fn report_flat_rate(
     process: &Process,
-    beats: &Requests,
+    heartbeats: &Requests,
     seconds: u64,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let noop = request("GET", "/livez", "", "");
+    let noop = build_request("GET", "/livez", "", "");
     let noop = Arc::new(vec![noop]);
-    let half = Duration::from_secs(seconds.div_ceil(2));
-    let (bare, _) = flat_rate(process, &noop, half).await?;
-    let (rate, a_core) = flat_rate(process, beats, half).await?;
-    let what = "heartbeats, nothing changed, as fast as they go";
-    report.rates(
-        what,
+    let duration = Duration::from_secs(seconds.div_ceil(2));
+    let (noop_rate, _) = unthrottled_rate(process, &noop, duration).await?;
+    let (rate, rate_per_core) = unthrottled_rate(process, heartbeats, duration).await?;
+    let label = "heartbeats, nothing changed, as fast as they go";
+    report.add_rates(
+        label,
         Pair {
             figure: rate,
-            baseline: bare,
+            baseline: noop_rate,
         },
         "/s",
         "requests that do nothing",
     );
-    report.figure(
+    report.add_figure(
         "the same, for each core of the service",
-        format!("{a_core:.0} /s"),
+        format!("{rate_per_core:.0} /s"),
     );
     Ok(())
 }
@@ -241,25 +251,25 @@ pub fn heartbeat(node: &NodeName) -> Heartbeat {
     }
 }
 
-async fn revision(operator: &Client) -> anyhow::Result<u64> {
-    let list: NodeList = operator.get("/v1/nodes?limit=1").await?;
+async fn revision(operator_client: &Client) -> anyhow::Result<u64> {
+    let list: NodeList = operator_client.get("/v1/nodes?limit=1").await?;
     Ok(list.revision)
 }
 
 /// Returns the number of returning agents with this health.
-async fn count(operator: &Client, health: Health) -> anyhow::Result<u64> {
+async fn count_agents(operator_client: &Client, health: Health) -> anyhow::Result<u64> {
     // The names of these agents sort after those of the other agents.
     let cursor = hayward_service::Listing::new("/v1/nodes").cursor("late");
     let path = format!("/v1/nodes?limit=1000&cursor={cursor}");
-    let list: NodeList = operator.get(&path).await?;
-    let alike = list.nodes.iter().filter(|node| node.entry.health == health);
-    Ok(alike.count() as u64)
+    let list: NodeList = operator_client.get(&path).await?;
+    let matching = list.nodes.iter().filter(|node| node.entry.health == health);
+    Ok(matching.count() as u64)
 }
 
 /// Latencies of the responses in microseconds.
-struct Answers(Vec<u64>);
+struct Latencies(Vec<u64>);
 
-impl Answers {
+impl Latencies {
     fn from_unsorted(mut all: Vec<u64>) -> Self {
         all.sort_unstable();
         Self(all)
@@ -269,125 +279,141 @@ impl Answers {
         self.0.len() as u64
     }
 
-    fn at(&self, percent: usize) -> String {
-        let place = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
-        let micros = self.0.get(place).copied().unwrap_or(0);
+    fn percentile(&self, percent: usize) -> String {
+        let index = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
+        let micros = self.0.get(index).copied().unwrap_or(0);
         format!("{}.{} ms", micros / 1000, micros % 1000 / 100)
     }
 
     fn p50(&self) -> String {
-        self.at(50)
+        self.percentile(50)
     }
 
     fn p99(&self) -> String {
-        self.at(99)
+        self.percentile(99)
     }
 }
 
-async fn timed(connection: &mut Connection, request: &[u8]) -> anyhow::Result<u64> {
+async fn measure_request(connection: &mut Connection, request: &[u8]) -> anyhow::Result<u64> {
     let started = Instant::now();
-    connection.ask(request).await?;
+    connection.send(request).await?;
     Ok(u64::try_from(started.elapsed().as_micros())?)
 }
 
-async fn gathered(mut tasks: JoinSet<anyhow::Result<Vec<u64>>>) -> anyhow::Result<Answers> {
+async fn collect_latencies(
+    mut tasks: JoinSet<anyhow::Result<Vec<u64>>>,
+) -> anyhow::Result<Latencies> {
     let mut all = Vec::new();
     while let Some(done) = tasks.join_next().await {
         all.extend(done??);
     }
-    Ok(Answers::from_unsorted(all))
+    Ok(Latencies::from_unsorted(all))
 }
 
 enum Until {
     /// Ends after each request was sent once.
     All,
-    Then(Instant),
+    Deadline(Instant),
 }
 
 /// Sends requests without a pause, over a few connections.
-async fn flat_out(
+async fn send_unthrottled(
     address: SocketAddr,
     requests: &Requests,
-    until: Until,
-) -> anyhow::Result<Answers> {
-    let (next, end) = match until {
+    end_condition: Until,
+) -> anyhow::Result<Latencies> {
+    let (next, end) = match end_condition {
         Until::All => (Arc::new(AtomicU64::new(0)), None),
-        Until::Then(end) => (Arc::new(AtomicU64::new(0)), Some(end)),
+        Until::Deadline(end) => (Arc::new(AtomicU64::new(0)), Some(end)),
     };
     let mut tasks = JoinSet::new();
     for _ in 0..CLIENTS {
         let (requests, next) = (Arc::clone(requests), Arc::clone(&next));
         tasks.spawn(async move {
             let mut connection = Connection::open(address).await?;
-            let mut took = Vec::new();
+            let mut latencies = Vec::new();
             loop {
                 let number = usize::try_from(next.fetch_add(1, Ordering::Relaxed))?;
-                let over = end.map_or(number >= requests.len(), |end| Instant::now() >= end);
-                if over {
-                    return Ok(took);
+                let is_done = end.map_or(number >= requests.len(), |end| Instant::now() >= end);
+                if is_done {
+                    return Ok(latencies);
                 }
-                took.push(timed(&mut connection, &requests[number % requests.len()]).await?);
+                latencies.push(
+                    measure_request(&mut connection, &requests[number % requests.len()]).await?,
+                );
             }
         });
     }
-    gathered(tasks).await
+    collect_latencies(tasks).await
 }
 
 /// Returns the responses per second, and per CPU second of the service.
-async fn flat_rate(
+async fn unthrottled_rate(
     process: &Process,
     requests: &Requests,
-    span: Duration,
+    duration: Duration,
 ) -> anyhow::Result<(f64, f64)> {
-    let (cpu, began) = (process.cpu_ms()?, Instant::now());
-    let answers = flat_out(process.address, requests, Until::Then(began + span)).await?;
-    let count = real(answers.count());
-    let used = real((process.cpu_ms()? - cpu).max(1)) / 1000.0;
-    Ok((count / began.elapsed().as_secs_f64(), count / used))
+    let (cpu, started) = (process.cpu_ms()?, Instant::now());
+    let latencies = send_unthrottled(
+        process.address,
+        requests,
+        Until::Deadline(started + duration),
+    )
+    .await?;
+    let count = to_f64(latencies.count());
+    let used = to_f64((process.cpu_ms()? - cpu).max(1)) / 1000.0;
+    Ok((count / started.elapsed().as_secs_f64(), count / used))
 }
 
 /// Sends heartbeats at the pace of real agents. Each agent has a connection, and the agents are
 /// spread over the period.
-async fn paced(
+async fn send_at_interval(
     connections: Vec<Connection>,
     requests: &Requests,
-    span: Duration,
-) -> anyhow::Result<Answers> {
+    duration: Duration,
+) -> anyhow::Result<Latencies> {
     let agents = requests.len() as u64;
-    let (began, end) = (tokio::time::Instant::now(), Instant::now() + span);
+    let (started, end) = (tokio::time::Instant::now(), Instant::now() + duration);
     let mut tasks = JoinSet::new();
     for (number, mut connection) in connections.into_iter().enumerate() {
         let requests = Arc::clone(requests);
         let offset = Duration::from_millis(PERIOD_MS * number as u64 / agents.max(1));
         tasks.spawn(async move {
-            let mut took = Vec::new();
-            let mut due = began + offset;
+            let mut latencies = Vec::new();
+            let mut due = started + offset;
             while due.into_std() < end {
                 tokio::time::sleep_until(due).await;
-                took.push(timed(&mut connection, &requests[number]).await?);
+                latencies.push(measure_request(&mut connection, &requests[number]).await?);
                 due += Duration::from_millis(PERIOD_MS);
             }
-            Ok(took)
+            Ok(latencies)
         });
     }
-    gathered(tasks).await
+    collect_latencies(tasks).await
 }
 
 /// Sends all requests at the same instant, each on its own connection.
-async fn at_once(connections: Vec<Connection>, requests: &Requests) -> anyhow::Result<Answers> {
+async fn send_simultaneously(
+    connections: Vec<Connection>,
+    requests: &Requests,
+) -> anyhow::Result<Latencies> {
     let mut tasks = JoinSet::new();
     for (number, mut connection) in connections.into_iter().enumerate() {
         let requests = Arc::clone(requests);
-        tasks.spawn(async move { Ok(vec![timed(&mut connection, &requests[number]).await?]) });
+        tasks.spawn(async move {
+            Ok(vec![
+                measure_request(&mut connection, &requests[number]).await?,
+            ])
+        });
     }
-    gathered(tasks).await
+    collect_latencies(tasks).await
 }
 
-async fn connected(address: SocketAddr, count: usize) -> anyhow::Result<Vec<Connection>> {
+async fn open_connections(address: SocketAddr, count: usize) -> anyhow::Result<Vec<Connection>> {
     let mut connections = Vec::with_capacity(count);
     while connections.len() < count {
         let mut opening = JoinSet::new();
-        for _ in 0..AT_A_TIME.min(count - connections.len()) {
+        for _ in 0..MAX_OPENING_CONNECTIONS.min(count - connections.len()) {
             opening.spawn(Connection::open(address));
         }
         while let Some(connection) = opening.join_next().await {

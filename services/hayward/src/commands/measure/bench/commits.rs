@@ -9,11 +9,11 @@ use hayward_service::SystemClock;
 use sqlx::PgConnection;
 
 use super::fleet::BenchFleet;
-use super::real;
 use super::report::{Pair, Report};
+use super::to_f64;
 
 const CALLERS: u64 = 64;
-const NUMBERS: &str = "bench";
+const PUBLICATION: &str = "bench";
 
 /// Command that publishes a number of one caller.
 struct PublishNumber {
@@ -39,7 +39,12 @@ impl Ledger for Numbers {
     }
 
     fn apply(&mut self, command: PublishNumber, _: &Moment, batch: &mut Batch<()>) {
-        batch.publish(NUMBERS, "", &command.caller.to_string(), &command.number);
+        batch.publish(
+            PUBLICATION,
+            "",
+            &command.caller.to_string(),
+            &command.number,
+        );
         batch.answer(command.reply, ());
     }
 
@@ -57,9 +62,9 @@ impl Ledger for Numbers {
 }
 
 pub async fn measure(bench: &BenchFleet, seconds: u64, report: &mut Report) -> anyhow::Result<()> {
-    let grouped = rate(bench, 4096, seconds).await?;
-    let single = rate(bench, 1, seconds).await?;
-    report.rates(
+    let grouped = measure_rate(bench, 4096, seconds).await?;
+    let single = measure_rate(bench, 1, seconds).await?;
+    report.add_rates(
         "publishing commands, grouped",
         Pair {
             figure: grouped,
@@ -71,8 +76,8 @@ pub async fn measure(bench: &BenchFleet, seconds: u64, report: &mut Report) -> a
     Ok(())
 }
 
-async fn rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> anyhow::Result<f64> {
-    let pool = hayward_postgres::connect(&bench.scratch().await?, 3).await?;
+async fn measure_rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> anyhow::Result<f64> {
+    let pool = hayward_postgres::connect(&bench.create_scratch_database().await?, 3).await?;
     let lease = Duration::from_secs(10);
     let settings = committer::Settings {
         max_batch,
@@ -80,7 +85,7 @@ async fn rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> anyhow::Res
     };
     let clock = Arc::new(SystemClock);
     let (committer, handle) =
-        Committer::start::<Numbers>(settings, pool, &[NUMBERS], clock, Arc::new(()));
+        Committer::start::<Numbers>(settings, pool, &[PUBLICATION], clock, Arc::new(()));
     let mut terms = handle.publisher().terms();
     terms
         .wait_for(|_| handle.publisher().leading().is_ok())
@@ -89,28 +94,28 @@ async fn rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> anyhow::Res
     let started = Instant::now();
     let end = started + Duration::from_secs(seconds);
     let callers: Vec<_> = (0..CALLERS)
-        .map(|caller| tokio::spawn(call(handle.clone(), caller, end)))
+        .map(|caller| tokio::spawn(publish_repeatedly(handle.clone(), caller, end)))
         .collect();
-    let mut done = 0;
+    let mut commits = 0;
     for caller in callers {
-        done += caller.await?;
+        commits += caller.await?;
     }
-    let took = started.elapsed().as_secs_f64();
+    let elapsed_s = started.elapsed().as_secs_f64();
     committer.stop().await;
-    Ok(real(done) / took)
+    Ok(to_f64(commits) / elapsed_s)
 }
 
-async fn call(handle: Handle<PublishNumber>, caller: u64, end: Instant) -> u64 {
-    let mut done = 0;
+async fn publish_repeatedly(handle: Handle<PublishNumber>, caller: u64, end: Instant) -> u64 {
+    let mut commits = 0;
     while Instant::now() < end {
         let command = |reply| PublishNumber {
             caller,
-            number: done,
+            number: commits,
             reply,
         };
         if handle.ask(command).await.is_ok() {
-            done += 1;
+            commits += 1;
         }
     }
-    done
+    commits
 }

@@ -19,36 +19,36 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::fleet::BenchFleet;
-use super::real;
 use super::report::{Pair, Report};
-use crate::agents::Agents;
+use super::to_f64;
+use crate::agents::AgentLauncher;
 use crate::prepare;
 use crate::remote_endpoints::RemoteEndpoints;
 
 const SOCKET: &str = "/var/run/docker.sock";
 /// Bytes of memory of one container. The value is small, so that a node has space for many
 /// containers.
-const MEMORY: u64 = 16 << 20;
+const MEMORY_BYTES: u64 = 16 << 20;
 /// Number of processes that start one after the other, each on an idle node.
 const PROCESSES: usize = 100;
 const IMAGES: usize = 20;
 /// Number of processes that start at the same time.
 const MANY_PROCESSES: usize = 100;
 const MANY_IMAGES: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 pub async fn measure(image: &str, report: &mut Report) -> anyhow::Result<()> {
-    let engine = engine(image).await;
+    let engine = check_engine(image).await;
     let shutdown = Shutdown::new();
     let socket = engine.is_ok().then(|| Path::new(SOCKET).to_owned());
-    let mut bench = BenchFleet::with(1, socket, &shutdown).await?;
-    let result = all(&mut bench, engine.map(|()| image), report).await;
+    let mut bench = BenchFleet::start_with_engine(1, socket, &shutdown).await?;
+    let result = measure_all(&mut bench, engine.map(|()| image), report).await;
     bench.stop(&shutdown).await?;
     result
 }
 
 /// Checks whether the image can run on this machine. Returns the reason if it cannot.
-async fn engine(image: &str) -> Result<(), String> {
+async fn check_engine(image: &str) -> Result<(), String> {
     if !Path::new(SOCKET).exists() {
         return Err(format!("skipped: no container engine at {SOCKET}"));
     }
@@ -60,13 +60,13 @@ async fn engine(image: &str) -> Result<(), String> {
     }
 }
 
-async fn all(
+async fn measure_all(
     bench: &mut BenchFleet,
     image: Result<&str, String>,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     prepare::user_token(&bench.up.keys, "bench")?;
-    small_quanta(bench).await?;
+    set_small_quantum(bench).await?;
     let services = Services {
         jobs: bench
             .up
@@ -75,78 +75,84 @@ async fn all(
             .up
             .client(&bench.up.addresses.container_manager, "operator")?,
     };
-    let bare = bare_processes(PROCESSES).await?;
-    let took = services.one_by_one(PROCESSES, None).await?;
+    let bare_us = bare_processes(PROCESSES).await?;
+    let latencies = services.one_by_one(PROCESSES, None).await?;
     report_latency(
         report,
         "launch order → process running",
-        &took,
-        bare,
+        &latencies,
+        bare_us,
         "bare spawn",
     );
-    let many = services.at_once(MANY_PROCESSES, None).await?;
-    report.rates(
+    let started = services.start_all(MANY_PROCESSES, None).await?;
+    report.add_rates(
         &format!("{MANY_PROCESSES} processes started at once on one node"),
         Pair {
-            figure: many.rate,
-            baseline: 1000.0 * 1000.0 / bare,
+            figure: started.rate,
+            baseline: 1000.0 * 1000.0 / bare_us,
         },
         "/s",
         "bare spawns",
     );
-    readopted(bench, &services, image.is_ok(), report).await?;
-    services.end(&many.service, MANY_PROCESSES).await?;
+    measure_readoption(bench, &services, image.is_ok(), report).await?;
+    services.stop(&started.service, MANY_PROCESSES).await?;
     let image = match image {
         Ok(image) => image,
-        Err(why) => {
-            report.figure("launch order → container running, in an image", why);
+        Err(reason) => {
+            report.add_figure("launch order → container running, in an image", reason);
             return Ok(());
         }
     };
-    let bare = bare_images(image).await?;
-    let took = services.one_by_one(IMAGES, Some(image)).await?;
-    let what = "launch order → container running, in an image";
-    report_latency(report, what, &took, bare, "docker run --detach");
-    let many = services.at_once(MANY_IMAGES, Some(image)).await?;
-    report.rates(
+    let bare_us = bare_images(image).await?;
+    let latencies = services.one_by_one(IMAGES, Some(image)).await?;
+    let label = "launch order → container running, in an image";
+    report_latency(report, label, &latencies, bare_us, "docker run --detach");
+    let started = services.start_all(MANY_IMAGES, Some(image)).await?;
+    report.add_rates(
         &format!("{MANY_IMAGES} containers with an image started at once on one node"),
         Pair {
-            figure: many.rate,
-            baseline: 1000.0 * 1000.0 / bare,
+            figure: started.rate,
+            baseline: 1000.0 * 1000.0 / bare_us,
         },
         "/s",
         "docker run --detach, one by one",
     );
-    services.end(&many.service, MANY_IMAGES).await
+    services.stop(&started.service, MANY_IMAGES).await
 }
 
 /// Reports percentiles next to the mean of the baseline.
-fn report_latency(report: &mut Report, what: &str, took: &[u64], bare_us: f64, against: &str) {
-    let at = |percent: usize| {
-        let place = (took.len() * percent).div_ceil(100).saturating_sub(1);
-        real(took.get(place).copied().unwrap_or(0))
+fn report_latency(
+    report: &mut Report,
+    label: &str,
+    latencies: &[u64],
+    bare_us: f64,
+    baseline_name: &str,
+) {
+    let percentile_ms = |percent: usize| {
+        let index = (latencies.len() * percent).div_ceil(100).saturating_sub(1);
+        to_f64(latencies.get(index).copied().unwrap_or(0))
     };
     for percent in [50, 99] {
-        let what = format!("{what}, p{percent}");
-        report.times(
-            &what,
+        let label = format!("{label}, p{percent}");
+        report.add_times(
+            &label,
             Pair {
-                figure: at(percent),
+                figure: percentile_ms(percent),
                 baseline: bare_us / 1000.0,
             },
-            against,
+            baseline_name,
         );
     }
 }
 
 /// Sets a small quantum. A node on this machine has space for only twenty processes of the default
 /// quantum.
-async fn small_quanta(bench: &BenchFleet) -> anyhow::Result<()> {
+async fn set_small_quantum(bench: &BenchFleet) -> anyhow::Result<()> {
     let client = bench
         .up
         .client(&bench.up.addresses.rm_scheduler, "operator")?;
     let mut view: PolicyView = client.get("/v1/policy").await?;
-    view.policy.quantum = Quantum(Size::memory(MEMORY));
+    view.policy.quantum = Quantum(Size::memory(MEMORY_BYTES));
     let call = client
         .call(Method::PUT, "/v1/policy")
         .header(http::header::IF_MATCH, &format!("\"{}\"", view.generation));
@@ -159,136 +165,147 @@ struct Services {
     containers: Client,
 }
 
-struct Many {
+struct StartedService {
     service: String,
     rate: f64,
 }
 
 impl Services {
     async fn submit(&self, instances: usize, image: Option<&str>) -> anyhow::Result<String> {
-        let order = json!({
+        let submission = json!({
             "command": ["sleep", "1000"], "instances": instances,
-            "size": { "memory_bytes": MEMORY },
+            "size": { "memory_bytes": MEMORY_BYTES },
             "container": image.map(|image| json!({ "image": image })),
         });
         let key = clock::fresh_uuid().to_string();
-        let answer: Value = self.jobs.post("/v1/services", &order, Some(&key)).await?;
-        let id = answer["id"].as_str().context("no id of a service")?;
+        let response: Value = self
+            .jobs
+            .post("/v1/services", &submission, Some(&key))
+            .await?;
+        let id = response["id"].as_str().context("no id of a service")?;
         Ok(id.to_owned())
     }
 
     /// Polls until `count` containers of the service have this state, then returns all containers
     /// of the service.
-    async fn until(
+    async fn wait_for_containers(
         &self,
         service: &str,
         count: usize,
         state: ContainerState,
     ) -> anyhow::Result<Vec<ContainerView>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let list: ContainerList = self.containers.get("/v1/containers?limit=1000").await?;
-            let ours = |view: &ContainerView| view.entry.work.whole().as_str() == service;
-            let ours: Vec<_> = list.containers.into_iter().filter(ours).collect();
-            let there = ours.iter().filter(|view| view.entry.state == state);
-            if there.count() >= count {
-                return Ok(ours);
+            let is_of_service = |view: &ContainerView| view.entry.work.whole().as_str() == service;
+            let containers: Vec<_> = list.containers.into_iter().filter(is_of_service).collect();
+            let in_state = containers.iter().filter(|view| view.entry.state == state);
+            if in_state.count() >= count {
+                return Ok(containers);
             }
             if Instant::now() > deadline {
-                bail!("not {count} of {service} are {state:?} in time: {ours:?}");
+                bail!("not {count} of {service} are {state:?} in time: {containers:?}");
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    async fn end(&self, service: &str, count: usize) -> anyhow::Result<()> {
+    async fn stop(&self, service: &str, count: usize) -> anyhow::Result<()> {
         let _: Value = self.jobs.delete(&format!("/v1/services/{service}")).await?;
-        self.until(service, count, ContainerState::Ended).await?;
+        self.wait_for_containers(service, count, ContainerState::Ended)
+            .await?;
         Ok(())
     }
 
     /// Returns the milliseconds from each order to its start, sorted.
     async fn one_by_one(&self, count: usize, image: Option<&str>) -> anyhow::Result<Vec<u64>> {
-        let mut took = Vec::new();
+        let mut latencies = Vec::new();
         for _ in 0..count {
             let service = self.submit(1, image).await?;
-            let there = self.until(&service, 1, ContainerState::Running).await?;
-            let view = there.first().context("no container")?;
+            let containers = self
+                .wait_for_containers(&service, 1, ContainerState::Running)
+                .await?;
+            let view = containers.first().context("no container")?;
             let started = view.entry.started_at.context("it runs and never started")?;
-            took.push(started.ms_since(view.ordered_at));
-            self.end(&service, 1).await?;
+            latencies.push(started.ms_since(view.ordered_at));
+            self.stop(&service, 1).await?;
         }
-        took.sort_unstable();
-        Ok(took)
+        latencies.sort_unstable();
+        Ok(latencies)
     }
 
-    async fn at_once(&self, count: usize, image: Option<&str>) -> anyhow::Result<Many> {
+    async fn start_all(&self, count: usize, image: Option<&str>) -> anyhow::Result<StartedService> {
         let service = self.submit(count, image).await?;
-        let there = self.until(&service, count, ContainerState::Running).await?;
-        let first = there.iter().map(|view| view.ordered_at).min();
-        let last = there.iter().filter_map(|view| view.entry.started_at).max();
+        let containers = self
+            .wait_for_containers(&service, count, ContainerState::Running)
+            .await?;
+        let first = containers.iter().map(|view| view.ordered_at).min();
+        let last = containers
+            .iter()
+            .filter_map(|view| view.entry.started_at)
+            .max();
         let (first, last) = first.zip(last).context("nothing started")?;
-        let rate = real(count as u64) * 1000.0 / real(last.ms_since(first).max(1));
-        Ok(Many { service, rate })
+        let rate = to_f64(count as u64) * 1000.0 / to_f64(last.ms_since(first).max(1));
+        Ok(StartedService { service, rate })
     }
 
     /// Returns the running containers with their process ids.
-    async fn running(&self) -> anyhow::Result<Vec<(String, Option<u32>)>> {
+    async fn running_processes(&self) -> anyhow::Result<Vec<(String, Option<u32>)>> {
         let path = "/v1/containers?limit=1000&state=running";
         let list: ContainerList = self.containers.get(path).await?;
-        let named = |view: ContainerView| (view.entry.id.to_string(), view.pid);
-        Ok(list.containers.into_iter().map(named).collect())
+        let id_and_pid = |view: ContainerView| (view.entry.id.to_string(), view.pid);
+        Ok(list.containers.into_iter().map(id_and_pid).collect())
     }
 }
 
 /// Waits until the restarted agent reports all containers in a heartbeat.
-async fn readopted(
+async fn measure_readoption(
     bench: &mut BenchFleet,
     services: &Services,
     engine: bool,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let before = services.running().await?;
+    let before = services.running_processes().await?;
     let nodes = bench
         .up
         .client(&bench.up.addresses.node_status, "operator")?;
     let agent = bench.up.agents.pop().context("no agent")?;
     let node = agent.node.clone();
     let path = format!("/v1/nodes/{node}");
-    let began = Instant::now();
+    let started = Instant::now();
     agent.kill().await?;
-    let again = Agents {
+    let launcher = AgentLauncher {
         addresses: &bench.up.addresses,
         keys: &bench.up.keys,
         dir: &bench.up.state.dir().join("agents"),
         docker: engine.then(|| Path::new(SOCKET)),
         docker_mountable: &[],
-        elsewhere: &RemoteEndpoints::default(),
+        remote_endpoints: &RemoteEndpoints::default(),
         log: Stdio::null(),
     };
-    let reborn = SystemClock.now();
-    bench.up.agents.push(again.start(node, 1)?);
+    let restarted_at = SystemClock.now();
+    bench.up.agents.push(launcher.start(node, 1)?);
     loop {
         let view: NodeView = nodes.get(&path).await?;
         let heartbeat_at = SystemClock.now().minus_ms(view.heartbeat_age_ms);
-        let all = view.metrics.complete && view.metrics.containers >= before.len() as u64;
-        if heartbeat_at > reborn && all {
+        let all_reported = view.metrics.complete && view.metrics.containers >= before.len() as u64;
+        if heartbeat_at > restarted_at && all_reported {
             break;
         }
-        ensure!(began.elapsed() < PATIENCE, "not adopted in time: {view:?}");
+        ensure!(started.elapsed() < TIMEOUT, "not adopted in time: {view:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let took = began.elapsed().as_millis();
+    let elapsed_ms = started.elapsed().as_millis();
     ensure!(
-        services.running().await? == before,
+        services.running_processes().await? == before,
         "G4: what runs after the agent was killed is not what ran before"
     );
-    report.figure(
+    report.add_figure(
         &format!(
             "agent killed → all {} processes adopted again, none restarted",
             before.len()
         ),
-        format!("{took} ms"),
+        format!("{elapsed_ms} ms"),
     );
     Ok(())
 }
@@ -296,12 +313,12 @@ async fn readopted(
 /// Starts processes without Hayward. Returns the mean time of each in microseconds.
 async fn bare_processes(count: usize) -> anyhow::Result<f64> {
     let mut children = Vec::new();
-    let began = Instant::now();
+    let started = Instant::now();
     for _ in 0..count {
         let mut command = Command::new("sleep");
         children.push(command.arg("1000").kill_on_drop(true).spawn()?);
     }
-    let mean = real(u64::try_from(began.elapsed().as_micros())?) / real(count as u64);
+    let mean = to_f64(u64::try_from(started.elapsed().as_micros())?) / to_f64(count as u64);
     for mut child in children {
         child.kill().await?;
     }
@@ -309,8 +326,8 @@ async fn bare_processes(count: usize) -> anyhow::Result<f64> {
 }
 
 async fn bare_images(image: &str) -> anyhow::Result<f64> {
-    let mut made = Vec::new();
-    let began = Instant::now();
+    let mut ids = Vec::new();
+    let started = Instant::now();
     for _ in 0..10 {
         let run = [
             "run",
@@ -321,10 +338,10 @@ async fn bare_images(image: &str) -> anyhow::Result<f64> {
             "sleep",
             "1000",
         ];
-        made.push(docker(&run).await?);
+        ids.push(docker(&run).await?);
     }
-    let mean = real(u64::try_from(began.elapsed().as_micros())?) / 10.0;
-    for id in made {
+    let mean = to_f64(u64::try_from(started.elapsed().as_micros())?) / 10.0;
+    for id in ids {
         docker(&["rm", "--force", id.trim()]).await?;
     }
     Ok(mean)

@@ -21,7 +21,7 @@ impl Environment {
             .tempdir()?;
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(home.path(), mode)?;
-        let keys = prepare::keys(&home.path().join("keys"), nodes)?;
+        let keys = prepare::create_keys(&home.path().join("keys"), nodes)?;
         prepare::user_token(&keys, user)?;
         let database = Database::open(None, &home.path().join("pg"), &keys).await?;
         Ok(Self {

@@ -17,11 +17,11 @@ pub struct BenchFleet {
 
 impl BenchFleet {
     pub async fn start(agents: u32, shutdown: &Shutdown) -> anyhow::Result<Self> {
-        Self::with(agents, None, shutdown).await
+        Self::start_with_engine(agents, None, shutdown).await
     }
 
     /// Starts a fleet. `docker` is the engine socket that the agents may use.
-    pub async fn with(
+    pub async fn start_with_engine(
         agents: u32,
         docker: Option<PathBuf>,
         shutdown: &Shutdown,
@@ -40,7 +40,7 @@ impl BenchFleet {
             port: 0,
             agents,
             database_url: None,
-            elsewhere: RemoteEndpoints::default(),
+            remote_endpoints: RemoteEndpoints::default(),
             scrape_listen: None,
             unlimited: true,
         };
@@ -55,7 +55,7 @@ impl BenchFleet {
 
 impl BenchFleet {
     /// Creates a separate database with the publication tables only. Returns its URL.
-    pub async fn scratch(&self) -> anyhow::Result<String> {
+    pub async fn create_scratch_database(&self) -> anyhow::Result<String> {
         use hayward_postgres::{Schema, prepare, role_url};
         let url = self
             .up

@@ -11,7 +11,7 @@ use hayward_service::runtime::clock;
 use hayward_service::{Client, Clock as _, SystemClock};
 
 use super::fleet::BenchFleet;
-use super::load::noop;
+use super::load::noop_job;
 use super::report::Report;
 use crate::prepare;
 
@@ -25,21 +25,25 @@ pub async fn measure(bench: &BenchFleet, report: &mut Report) -> anyhow::Result<
     let mut started = Vec::new();
     let mut ended = Vec::new();
     for _ in 0..SAMPLES {
-        let (start_us, end_us) = one(&client).await?;
+        let (start_us, end_us) = measure_one(&client).await?;
         started.push(start_us);
         ended.push(end_us);
     }
-    let bare = bare().await?;
-    report.figure(
+    let bare_us = measure_bare_spawn().await?;
+    report.add_figure(
         "submit → process started, idle fleet",
-        format!("p50 {} p99 {}", ms(&mut started, 50), ms(&mut started, 99)),
+        format!(
+            "p50 {} p99 {}",
+            format_percentile(&mut started, 50),
+            format_percentile(&mut started, 99)
+        ),
     );
-    report.figure(
+    report.add_figure(
         "submit → outcome recorded, idle fleet",
         format!(
-            "p50 {} p99 {} (bare spawn and wait: {bare} µs)",
-            ms(&mut ended, 50),
-            ms(&mut ended, 99)
+            "p50 {} p99 {} (bare spawn and wait: {bare_us} µs)",
+            format_percentile(&mut ended, 50),
+            format_percentile(&mut ended, 99)
         ),
     );
     Ok(())
@@ -47,21 +51,21 @@ pub async fn measure(bench: &BenchFleet, report: &mut Report) -> anyhow::Result<
 
 /// Submits one process. Returns the microseconds until it ran, and until its outcome was durable
 /// and visible.
-async fn one(client: &Client) -> anyhow::Result<(u64, u64)> {
-    let mut job = noop(1);
+async fn measure_one(client: &Client) -> anyhow::Result<(u64, u64)> {
+    let mut job = noop_job(1);
     job.command = vec!["date".into(), "+%s%N".into()];
     let key = clock::fresh_uuid().to_string();
     let submitted_ns = now_ns()?;
     let started = Instant::now();
-    let answer: Submitted = client.post("/v1/jobs", &job, Some(&key)).await?;
-    let path = format!("/v1/jobs/{}", answer.id);
+    let submitted: Submitted = client.post("/v1/jobs", &job, Some(&key)).await?;
+    let path = format!("/v1/jobs/{}", submitted.id);
     let view: WorkView = client.get(&format!("{path}?wait=20&until=final")).await?;
     let end_us = u64::try_from(started.elapsed().as_micros())?;
     if !view.state.is_final() {
         bail!("the job did not end: {view:?}");
     }
     let tasks: TaskList = client.get(&format!("{path}/tasks")).await?;
-    let ran_ns: u128 = tasks
+    let started_ns: u128 = tasks
         .tasks
         .first()
         .context("no outcome")?
@@ -69,14 +73,14 @@ async fn one(client: &Client) -> anyhow::Result<(u64, u64)> {
         .trim()
         .parse()?;
     // The next submission must meet an idle fleet.
-    settle(client, &path).await?;
+    wait_until_idle(client, &path).await?;
     Ok((
-        u64::try_from(ran_ns.saturating_sub(submitted_ns) / 1000)?,
+        u64::try_from(started_ns.saturating_sub(submitted_ns) / 1000)?,
         end_us,
     ))
 }
 
-async fn settle(client: &Client, path: &str) -> anyhow::Result<()> {
+async fn wait_until_idle(client: &Client, path: &str) -> anyhow::Result<()> {
     for _ in 0..200 {
         let view: WorkView = client.get(path).await?;
         if view
@@ -97,7 +101,7 @@ fn now_ns() -> anyhow::Result<u128> {
     Ok(u128::try_from(SystemClock.now().unix_ms())? * 1_000_000 + 500_000)
 }
 
-async fn bare() -> anyhow::Result<u128> {
+async fn measure_bare_spawn() -> anyhow::Result<u128> {
     let started = Instant::now();
     for _ in 0..SAMPLES {
         tokio::process::Command::new("date")
@@ -108,9 +112,9 @@ async fn bare() -> anyhow::Result<u128> {
     Ok(started.elapsed().as_micros() / SAMPLES as u128)
 }
 
-fn ms(samples: &mut [u64], percent: usize) -> String {
+fn format_percentile(samples: &mut [u64], percent: usize) -> String {
     samples.sort_unstable();
-    let at = (samples.len() * percent).div_ceil(100).saturating_sub(1);
-    let us = samples.get(at).copied().unwrap_or(0);
+    let index = (samples.len() * percent).div_ceil(100).saturating_sub(1);
+    let us = samples.get(index).copied().unwrap_or(0);
     format!("{}.{} ms", us / 1000, us % 1000 / 100)
 }

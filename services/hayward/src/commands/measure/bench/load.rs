@@ -14,14 +14,14 @@ use hayward_service::runtime::clock;
 use hayward_vocabulary::{NodeName, Size};
 
 use super::fleet::BenchFleet;
-use super::real;
 use super::report::{Pair, Report};
+use super::to_f64;
 use crate::prepare;
 
 const CLIENTS: usize = 32;
-const BULK: usize = 1_000;
+const BULK_SIZE: usize = 1_000;
 
-pub fn noop(tasks: u64) -> JobSubmission {
+pub fn noop_job(tasks: u64) -> JobSubmission {
     JobSubmission {
         queue: None,
         pool: None,
@@ -44,31 +44,32 @@ pub fn noop(tasks: u64) -> JobSubmission {
     }
 }
 
-pub async fn submissions(
+pub async fn measure_submissions(
     bench: &BenchFleet,
     seconds: u64,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     prepare::user_token(&bench.up.keys, "bench")?;
     let url = &bench.up.addresses.job_converter;
-    let one = bench.up.client(url, "user-bench")?;
-    let alone = repeat(1, seconds, || submit(one.clone())).await?;
-    let many = repeat(CLIENTS, seconds, || submit(one.clone())).await?;
-    report.rates(
+    let client = bench.up.client(url, "user-bench")?;
+    let single_rate = measure_rate(1, seconds, || submit(client.clone())).await?;
+    let parallel_rate = measure_rate(CLIENTS, seconds, || submit(client.clone())).await?;
+    report.add_rates(
         "jobs submitted, 32 clients",
         Pair {
-            figure: many,
-            baseline: alone,
+            figure: parallel_rate,
+            baseline: single_rate,
         },
         "/s",
         "with one client",
     );
-    let bulk = repeat(2, seconds, || submit_bulk(one.clone())).await? * real(BULK as u64);
-    report.rates(
+    let bulk_rate =
+        measure_rate(2, seconds, || submit_bulk(client.clone())).await? * to_f64(BULK_SIZE as u64);
+    report.add_rates(
         "jobs submitted, bulks of 1,000",
         Pair {
-            figure: bulk,
-            baseline: many,
+            figure: bulk_rate,
+            baseline: parallel_rate,
         },
         "/s",
         "one per request",
@@ -78,24 +79,24 @@ pub async fn submissions(
 
 async fn submit(client: Client) -> anyhow::Result<()> {
     let key = clock::fresh_uuid().to_string();
-    let _: Submitted = client.post("/v1/jobs", &noop(1), Some(&key)).await?;
+    let _: Submitted = client.post("/v1/jobs", &noop_job(1), Some(&key)).await?;
     Ok(())
 }
 
 async fn submit_bulk(client: Client) -> anyhow::Result<()> {
     let key = clock::fresh_uuid().to_string();
     let body = BulkSubmission {
-        jobs: vec![noop(1); BULK],
+        jobs: vec![noop_job(1); BULK_SIZE],
     };
-    let answer: BulkSubmitted = client.post("/v1/jobs/bulk", &body, Some(&key)).await?;
+    let response: BulkSubmitted = client.post("/v1/jobs/bulk", &body, Some(&key)).await?;
     ensure!(
-        answer.results.iter().all(|result| result.id.is_some()),
+        response.results.iter().all(|result| result.id.is_some()),
         "a job was refused"
     );
     Ok(())
 }
 
-pub async fn heartbeats(
+pub async fn measure_heartbeats(
     bench: &BenchFleet,
     seconds: u64,
     report: &mut Report,
@@ -108,14 +109,14 @@ pub async fn heartbeats(
     let operator = bench
         .up
         .client(&bench.up.addresses.node_status, "operator")?;
-    let bare = repeat(CLIENTS, seconds, || livez(operator.clone())).await?;
-    beat(client.clone()).await?;
-    let beats = repeat(CLIENTS, seconds, || beat(client.clone())).await?;
-    report.rates(
+    let noop_rate = measure_rate(CLIENTS, seconds, || get_livez(operator.clone())).await?;
+    send_heartbeat(client.clone()).await?;
+    let heartbeat_rate = measure_rate(CLIENTS, seconds, || send_heartbeat(client.clone())).await?;
+    report.add_rates(
         "heartbeats, nothing changed",
         Pair {
-            figure: beats,
-            baseline: bare,
+            figure: heartbeat_rate,
+            baseline: noop_rate,
         },
         "/s",
         "requests that do nothing",
@@ -123,12 +124,12 @@ pub async fn heartbeats(
     Ok(())
 }
 
-async fn livez(client: Client) -> anyhow::Result<()> {
+async fn get_livez(client: Client) -> anyhow::Result<()> {
     let _: hayward_service::health::ProbeAnswer = client.get("/livez").await?;
     Ok(())
 }
 
-async fn beat(client: Client) -> anyhow::Result<()> {
+async fn send_heartbeat(client: Client) -> anyhow::Result<()> {
     let heartbeat = Heartbeat {
         boot_id: "bench".into(),
         agent_instance: "bench".into(),
@@ -150,7 +151,7 @@ async fn beat(client: Client) -> anyhow::Result<()> {
 }
 
 /// Repeats the call for this time. Returns the calls per second of `clients` together.
-async fn repeat<F>(clients: usize, seconds: u64, call: impl Fn() -> F) -> anyhow::Result<f64>
+async fn measure_rate<F>(clients: usize, seconds: u64, call: impl Fn() -> F) -> anyhow::Result<f64>
 where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
 {
@@ -160,13 +161,13 @@ where
     for _ in 0..clients {
         running.spawn(call());
     }
-    let mut done = 0_u64;
+    let mut calls = 0_u64;
     while let Some(finished) = running.join_next().await {
         finished??;
-        done += 1;
+        calls += 1;
         if Instant::now() < end {
             running.spawn(call());
         }
     }
-    Ok(real(done) / started.elapsed().as_secs_f64())
+    Ok(to_f64(calls) / started.elapsed().as_secs_f64())
 }

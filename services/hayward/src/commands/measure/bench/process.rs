@@ -11,8 +11,8 @@ use hayward_service::health::ProbeAnswer;
 use tokio::process::{Child, Command};
 
 /// Ticks per second in `/proc/PID/stat` on Linux.
-const TICKS: u64 = 100;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TICKS_PER_SECOND: u64 = 100;
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Settings of the rate limits, where 0 means no limit.
 const UNLIMITED: [&str; 5] = [
@@ -38,8 +38,9 @@ impl Process {
     ) -> anyhow::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let program = std::env::current_exe().context("cannot find this program")?;
-        let ours = |name: &str| name.starts_with("HAYWARD_") || name == "DATABASE_URL";
-        let inherited = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(ours));
+        let is_own_variable = |name: &str| name.starts_with("HAYWARD_") || name == "DATABASE_URL";
+        let inherited =
+            std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(is_own_variable));
         let child = Command::new(program)
             .args(["run", service])
             .env_clear()
@@ -56,19 +57,19 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {service}"))?;
         let mut process = Self { address, child };
-        process.ready(service).await?;
+        process.wait_until_ready(service).await?;
         Ok(process)
     }
 
-    async fn ready(&mut self, service: &str) -> anyhow::Result<()> {
+    async fn wait_until_ready(&mut self, service: &str) -> anyhow::Result<()> {
         let url = format!("http://{}", self.address);
         let client = Client::new(&[url], hayward_service::TokenSource::none())?;
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while client.get::<ProbeAnswer>("/readyz").await.is_err() {
             if let Some(status) = self.child.try_wait()? {
                 bail!("{service} ended: {status}");
             }
-            if tokio::time::Instant::now() > until {
+            if tokio::time::Instant::now() > deadline {
                 bail!("{service} was not ready in time");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -76,14 +77,14 @@ impl Process {
         Ok(())
     }
 
-    fn read(&self, file: &str) -> anyhow::Result<String> {
+    fn read_proc_file(&self, file: &str) -> anyhow::Result<String> {
         let pid = self.child.id().context("the service has ended")?;
         Ok(std::fs::read_to_string(format!("/proc/{pid}/{file}"))?)
     }
 
     /// Returns the CPU time in milliseconds since the start.
     pub fn cpu_ms(&self) -> anyhow::Result<u64> {
-        let stat = self.read("stat")?;
+        let stat = self.read_proc_file("stat")?;
         let fields = stat.rsplit(')').next().unwrap_or_default();
         let ticks: u64 = fields
             .split_ascii_whitespace()
@@ -91,12 +92,12 @@ impl Process {
             .take(2)
             .filter_map(|field| field.parse::<u64>().ok())
             .sum();
-        Ok(ticks * (1000 / TICKS))
+        Ok(ticks * (1000 / TICKS_PER_SECOND))
     }
 
     /// Returns the resident memory in MiB.
     pub fn resident_mib(&self) -> anyhow::Result<u64> {
-        let status = self.read("status")?;
+        let status = self.read_proc_file("status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.split_ascii_whitespace().next());
         let kib: u64 = kib.context("no VmRSS")?.parse()?;
@@ -109,7 +110,7 @@ impl Process {
             let pid = nix::unistd::Pid::from_raw(pid);
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
         }
-        if tokio::time::timeout(PATIENCE, self.child.wait())
+        if tokio::time::timeout(TIMEOUT, self.child.wait())
             .await
             .is_err()
         {

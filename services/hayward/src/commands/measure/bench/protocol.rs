@@ -14,13 +14,13 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::real;
 use super::report::{Pair, Report};
-use super::simulated_fleet::{SimulatedFleet, is_empty, running, until};
+use super::simulated_fleet::{SimulatedFleet, is_empty, start_times, wait_until};
+use super::to_f64;
 
 const NODES: u32 = 5_000;
 /// Bytes of memory of each node. The largest shapes need space for two tasks on each node.
-const MEMORY: u64 = 4 * GIB;
+const MEMORY_BYTES: u64 = 4 * GIB;
 const CLIENTS: usize = 32;
 /// Number of applications, and number of tasks of each.
 #[derive(Debug, Clone, Copy)]
@@ -45,53 +45,59 @@ const SHAPES: [Shape; 4] = [
     Shape::new(1_000, 10),
 ];
 /// Maximum number of tasks in one request.
-const AT_ONCE: usize = 1_000;
+const MAX_TASKS_PER_REQUEST: usize = 1_000;
 /// Number of requests that are larger than any node.
 const UNPLACEABLE: u64 = 10_000;
 
 pub async fn measure(report: &mut Report) -> anyhow::Result<()> {
-    let fleet = SimulatedFleet::start(NODES, MEMORY).await?;
-    let result = shapes(&fleet, report).await;
+    let fleet = SimulatedFleet::start(NODES, MEMORY_BYTES).await?;
+    let result = measure_shapes(&fleet, report).await;
     fleet.stop().await?;
     result
 }
 
-async fn shapes(fleet: &SimulatedFleet, report: &mut Report) -> anyhow::Result<()> {
-    let bench = Bench {
+async fn measure_shapes(fleet: &SimulatedFleet, report: &mut Report) -> anyhow::Result<()> {
+    let bench = ApplicationBenchmark {
         jobs: fleet.client(&fleet.addresses.job_converter, "user-bench")?,
         manager: fleet.client(&fleet.addresses.container_manager, "operator")?,
     };
     // Work of classes finds no node once the pool has queues, so the baseline comes first.
-    let plain = bench.service(SHAPES[0].tasks).await?;
-    divide(fleet).await?;
+    let service_rate = bench.measure_service(SHAPES[0].tasks).await?;
+    add_queues(fleet).await?;
     let in_bulk = |note| Variant {
         submission: Submission::InBulk,
         note,
     };
     for shape in SHAPES {
-        bench.shape(shape, in_bulk(""), plain, report).await?;
+        bench
+            .measure_shape(shape, in_bulk(""), service_rate, report)
+            .await?;
     }
     let one_by_one = Variant {
         submission: Submission::OneByOne,
         note: ", one request each",
     };
     for shape in [SHAPES[0], SHAPES[1]] {
-        bench.shape(shape, one_by_one, plain, report).await?;
+        bench
+            .measure_shape(shape, one_by_one, service_rate, report)
+            .await?;
     }
     let unplaceable = Shape::new(1, UNPLACEABLE);
     let submission = Submission::InBulk;
     bench
         .submit("aside", unplaceable, "1000Gi", submission)
         .await?;
-    let obstructed = in_bulk(", next to 10,000 unplaceable requests");
+    let next_to_unplaceable = in_bulk(", next to 10,000 unplaceable requests");
     for shape in SHAPES {
-        bench.shape(shape, obstructed, plain, report).await?;
+        bench
+            .measure_shape(shape, next_to_unplaceable, service_rate, report)
+            .await?;
     }
     Ok(())
 }
 
 /// Divides the nodes among two queues.
-async fn divide(fleet: &SimulatedFleet) -> anyhow::Result<()> {
+async fn add_queues(fleet: &SimulatedFleet) -> anyhow::Result<()> {
     let scheduler = fleet.client(&fleet.addresses.rm_scheduler, "operator")?;
     let view: PolicyView = scheduler.get("/v1/policy").await?;
     let mut policy = serde_json::to_value(view.policy)?;
@@ -119,45 +125,48 @@ struct Variant {
 }
 
 /// Splits tasks into requests of the maximum size.
-fn bulks(task: &TaskSubmission, tasks: u64) -> impl Iterator<Item = BulkTasks> {
-    let starts = (0..tasks).step_by(AT_ONCE);
+fn bulk_requests(task: &TaskSubmission, tasks: u64) -> impl Iterator<Item = BulkTasks> {
+    let starts = (0..tasks).step_by(MAX_TASKS_PER_REQUEST);
     starts.map(move |start| {
-        let numbers = start..tasks.min(start + AT_ONCE as u64);
-        let named = |number: u64| NamedTask {
+        let numbers = start..tasks.min(start + MAX_TASKS_PER_REQUEST as u64);
+        let named_task = |number: u64| NamedTask {
             id: number.to_string(),
             task: task.clone(),
         };
         BulkTasks {
-            tasks: numbers.map(named).collect(),
+            tasks: numbers.map(named_task).collect(),
         }
     })
 }
 
-struct Bench {
+struct ApplicationBenchmark {
     jobs: Client,
     manager: Client,
 }
 
-impl Bench {
+impl ApplicationBenchmark {
     /// Measures the containers per second of one service, from submission to the last start. It is
     /// the baseline of the application protocol.
-    async fn service(&self, instances: u64) -> anyhow::Result<f64> {
-        let order = json!({ "command": ["sleep", "1000"], "instances": instances });
+    async fn measure_service(&self, instances: u64) -> anyhow::Result<f64> {
+        let submission = json!({ "command": ["sleep", "1000"], "instances": instances });
         let key = clock::fresh_uuid().to_string();
-        let begun = SystemClock.now();
-        let made: Value = self.jobs.post("/v1/services", &order, Some(&key)).await?;
-        let rate = self.rate(instances, begun).await?;
-        let id = made["id"].as_str().unwrap_or_default();
+        let started_at = SystemClock.now();
+        let created: Value = self
+            .jobs
+            .post("/v1/services", &submission, Some(&key))
+            .await?;
+        let rate = self.measure_rate(instances, started_at).await?;
+        let id = created["id"].as_str().unwrap_or_default();
         let _: Value = self.jobs.delete(&format!("/v1/services/{id}")).await?;
-        self.empty().await?;
+        self.wait_until_empty().await?;
         Ok(rate)
     }
 
-    async fn shape(
+    async fn measure_shape(
         &self,
         shape: Shape,
         variant: Variant,
-        plain: f64,
+        service_rate: f64,
         report: &mut Report,
     ) -> anyhow::Result<()> {
         let Shape {
@@ -165,34 +174,34 @@ impl Bench {
             tasks,
         } = shape;
         let Variant { submission, note } = variant;
-        let name = format!("{applications}x{tasks}-{submission:?}");
-        let begun = SystemClock.now();
-        self.submit(&name, shape, "1Gi", submission).await?;
-        let submitted_ms = SystemClock.now().ms_since(begun);
-        let rate = self.rate(applications * tasks, begun).await?;
-        let what = format!("{applications} applications of {tasks} tasks{note}");
-        report.rates(
-            &what,
+        let name_prefix = format!("{applications}x{tasks}-{submission:?}");
+        let started_at = SystemClock.now();
+        self.submit(&name_prefix, shape, "1Gi", submission).await?;
+        let submitted_ms = SystemClock.now().ms_since(started_at);
+        let rate = self.measure_rate(applications * tasks, started_at).await?;
+        let label = format!("{applications} applications of {tasks} tasks{note}");
+        report.add_rates(
+            &label,
             Pair {
                 figure: rate,
-                baseline: plain,
+                baseline: service_rate,
             },
             "tasks/s",
             "as one service",
         );
-        let makespan_ms = real(applications * tasks) * 1000.0 / rate;
+        let makespan_ms = to_f64(applications * tasks) * 1000.0 / rate;
         let times = format!("{makespan_ms:.0} ms, all asked for after {submitted_ms} ms");
-        report.figure("its makespan", times);
-        self.remove(&name, applications).await?;
-        self.empty().await
+        report.add_figure("its makespan", times);
+        self.remove(&name_prefix, applications).await?;
+        self.wait_until_empty().await
     }
 
-    async fn rate(&self, tasks: u64, begun: Timestamp) -> anyhow::Result<f64> {
-        let (_, last) = until("all tasks run", async || {
-            running(&self.manager, tasks).await.ok().flatten()
+    async fn measure_rate(&self, tasks: u64, started_at: Timestamp) -> anyhow::Result<f64> {
+        let (_, last) = wait_until("all tasks run", async || {
+            start_times(&self.manager, tasks).await.ok().flatten()
         })
         .await?;
-        Ok(real(tasks) * 1000.0 / real(last.ms_since(begun).max(1)))
+        Ok(to_f64(tasks) * 1000.0 / to_f64(last.ms_since(started_at).max(1)))
     }
 
     async fn submit(
@@ -213,53 +222,53 @@ impl Bench {
                 "root.b"
             }
         };
-        let each = (0..applications).map(|app| {
+        let requests = (0..applications).map(|app| {
             let path = format!("/v1/applications/{name}-{app}");
             (Method::PUT, path, json!({ "queueName": queue(app) }))
         });
-        self.send_all(each).await?;
+        self.send_all(requests).await?;
         let task: TaskSubmission = serde_json::from_value(json!({
             "command": ["sleep", "1000"], "resources": { "memory": memory },
         }))?;
         match submission {
             // The owner of a scaled program sends one or a few requests for each application.
             Submission::InBulk => {
-                let each =
-                    (0..applications).flat_map(|app| bulks(&task, tasks).map(move |it| (app, it)));
+                let requests = (0..applications)
+                    .flat_map(|app| bulk_requests(&task, tasks).map(move |it| (app, it)));
                 let path = |app| format!("/v1/applications/{name}-{app}/tasks");
-                let each = each.map(|(app, bulk)| (Method::POST, path(app), bulk));
-                self.send_all(each).await
+                let requests = requests.map(|(app, bulk)| (Method::POST, path(app), bulk));
+                self.send_all(requests).await
             }
             // Independent clients submit one task of each application in turn.
             Submission::OneByOne => {
-                let each =
+                let requests =
                     (0..tasks).flat_map(|task| (0..applications).map(move |app| (app, task)));
                 let path = |(app, number)| format!("/v1/applications/{name}-{app}/tasks/{number}");
-                let each = each.map(|one| (Method::PUT, path(one), task.clone()));
-                self.send_all(each).await
+                let requests = requests.map(|one| (Method::PUT, path(one), task.clone()));
+                self.send_all(requests).await
             }
         }
     }
 
     async fn send_all<B: Serialize + Send + Sync + 'static>(
         &self,
-        each: impl Iterator<Item = (Method, String, B)>,
+        requests: impl Iterator<Item = (Method, String, B)>,
     ) -> anyhow::Result<()> {
-        let mut open = tokio::task::JoinSet::new();
-        for (method, path, body) in each {
-            if open.len() >= CLIENTS
-                && let Some(done) = open.join_next().await
+        let mut pending = tokio::task::JoinSet::new();
+        for (method, path, body) in requests {
+            if pending.len() >= CLIENTS
+                && let Some(done) = pending.join_next().await
             {
                 done??;
             }
             let client = self.jobs.clone();
-            open.spawn(async move {
+            pending.spawn(async move {
                 let key = clock::fresh_uuid().to_string();
                 let call = client.call(method, path).idempotency_key(&key);
                 call.body(&body).send::<IgnoredAny>().await.map(drop)
             });
         }
-        while let Some(done) = open.join_next().await {
+        while let Some(done) = pending.join_next().await {
             done??;
         }
         Ok(())
@@ -273,8 +282,8 @@ impl Bench {
         Ok(())
     }
 
-    async fn empty(&self) -> anyhow::Result<()> {
-        until("nothing runs", async || {
+    async fn wait_until_empty(&self) -> anyhow::Result<()> {
+        wait_until("nothing runs", async || {
             is_empty(&self.manager).await.ok()?.then_some(())
         })
         .await

@@ -11,49 +11,49 @@ pub struct Pair {
 }
 
 pub struct Report {
-    lines: Vec<[String; 4]>,
+    rows: Vec<[String; 4]>,
 }
 
 impl Report {
     pub fn new() -> Self {
-        Self { lines: Vec::new() }
+        Self { rows: Vec::new() }
     }
 
     /// Adds a rate or a time without a baseline.
-    pub fn figure(&mut self, what: &str, value: String) {
-        self.push(what, value, String::new(), String::new());
+    pub fn add_figure(&mut self, label: &str, value: String) {
+        self.push(label, value, String::new(), String::new());
     }
 
     /// Adds two rates of one run, and the ratio of the figure to the baseline.
-    pub fn rates(&mut self, what: &str, rates: Pair, unit: &str, against: &str) {
+    pub fn add_rates(&mut self, label: &str, rates: Pair, unit: &str, baseline_name: &str) {
         let Pair { figure, baseline } = rates;
         let ratio = if baseline > 0.0 {
             format!("{:.2}", figure / baseline)
         } else {
             "–".into()
         };
-        let text = format!("{baseline:.0} {unit} {against}");
-        self.push(what, format!("{figure:.0} {unit}"), text, ratio);
+        let text = format!("{baseline:.0} {unit} {baseline_name}");
+        self.push(label, format!("{figure:.0} {unit}"), text, ratio);
     }
 
     /// Adds two times of one run in milliseconds, and the ratio of the figure to the baseline.
-    pub fn times(&mut self, what: &str, times_ms: Pair, against: &str) {
+    pub fn add_times(&mut self, label: &str, times_ms: Pair, baseline_name: &str) {
         let Pair { figure, baseline } = times_ms;
-        let text = format!("{baseline:.1} ms {against}");
+        let text = format!("{baseline:.1} ms {baseline_name}");
         let ratio = format!("{:.1}", figure / baseline.max(0.001));
-        self.push(what, format!("{figure:.1} ms"), text, ratio);
+        self.push(label, format!("{figure:.1} ms"), text, ratio);
     }
 
-    fn push(&mut self, what: &str, value: String, baseline: String, ratio: String) {
-        println!("{what}: {value} {baseline}");
-        self.lines.push([what.to_owned(), value, baseline, ratio]);
+    fn push(&mut self, label: &str, value: String, baseline: String, ratio: String) {
+        println!("{label}: {value} {baseline}");
+        self.rows.push([label.to_owned(), value, baseline, ratio]);
     }
 
     pub fn print(&self) {
         let mut table = Builder::new();
         table.push_record(["measured", "Hayward", "baseline in the same run", "ratio"]);
-        for line in &self.lines {
-            table.push_record(line);
+        for row in &self.rows {
+            table.push_record(row);
         }
         let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
         println!("\n{cores} cores, one local Postgres with fsync on, everything on this machine");

@@ -15,10 +15,10 @@ use super::environment::Environment;
 use super::process::Process;
 use crate::fleet::{Addresses, Ports};
 
-const PATIENCE: Duration = Duration::from_mins(4);
+const TIMEOUT: Duration = Duration::from_mins(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Number of entries of one page.
-const PAGE: usize = 1_000;
+const PAGE_SIZE: usize = 1_000;
 
 pub struct SimulatedFleet {
     pub addresses: Addresses,
@@ -36,20 +36,20 @@ impl SimulatedFleet {
         let environment = Environment::open(&names, "bench").await?;
         let addresses = Ports::free()?.addresses();
         let mut services = Vec::new();
-        for (name, url) in addresses.named() {
+        for (name, url) in addresses.entries() {
             let role = name.replace('-', "_");
             let database = environment
                 .database
                 .urls
                 .get(&role)
                 .context("no database")?;
-            let mut settings = urls(&addresses);
+            let mut settings = url_settings(&addresses);
             settings.push(("HAYWARD_DATABASE_URL", database.clone()));
             let port = url.rsplit(':').next().unwrap_or_default().parse()?;
             let process = Process::start(name, port, environment.keys.dir(), &settings).await?;
             services.push((name, process));
         }
-        let agents = agents(&environment.keys, &addresses, nodes, memory_bytes)?;
+        let agents = start_agents(&environment.keys, &addresses, nodes, memory_bytes)?;
         let fleet = Self {
             addresses,
             services,
@@ -58,7 +58,7 @@ impl SimulatedFleet {
             agents,
         };
         let client = fleet.client(&fleet.addresses.node_status, "operator")?;
-        until("all nodes are healthy", async || {
+        wait_until("all nodes are healthy", async || {
             fleet.all_healthy(&client).await.ok()?.then_some(())
         })
         .await?;
@@ -86,11 +86,11 @@ impl SimulatedFleet {
     async fn all_healthy(&self, client: &Client) -> anyhow::Result<bool> {
         let (mut healthy, mut cursor) = (0, String::new());
         loop {
-            let path = format!("/v1/nodes?limit={PAGE}{cursor}");
+            let path = format!("/v1/nodes?limit={PAGE_SIZE}{cursor}");
             let list: NodeList = client.get(&path).await?;
-            let is_well = |health: Health| health == Health::Healthy;
+            let is_healthy = |health: Health| health == Health::Healthy;
             let nodes = list.nodes.iter();
-            healthy += nodes.filter(|node| is_well(node.entry.health)).count();
+            healthy += nodes.filter(|node| is_healthy(node.entry.health)).count();
             match list.next_cursor {
                 Some(next) => cursor = format!("&cursor={next}"),
                 None => return Ok(healthy >= self.nodes as usize),
@@ -99,7 +99,7 @@ impl SimulatedFleet {
     }
 }
 
-fn urls(addresses: &Addresses) -> Vec<(&'static str, String)> {
+fn url_settings(addresses: &Addresses) -> Vec<(&'static str, String)> {
     vec![
         ("HAYWARD_JOB_CONVERTER_URL", addresses.job_converter.clone()),
         ("HAYWARD_RM_SCHEDULER_URL", addresses.rm_scheduler.clone()),
@@ -112,15 +112,16 @@ fn urls(addresses: &Addresses) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn agents(
+fn start_agents(
     keys: &Keys,
     addresses: &Addresses,
     nodes: u32,
     memory_bytes: u64,
 ) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    let ours = |name: &str| name.starts_with("HAYWARD_") || name == "DATABASE_URL";
-    let inherited = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(ours));
+    let is_own_variable = |name: &str| name.starts_with("HAYWARD_") || name == "DATABASE_URL";
+    let inherited =
+        std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(is_own_variable));
     let mut command = Command::new(program);
     command
         .args(["node-agent", "agent"])
@@ -145,19 +146,19 @@ fn agents(
 
 /// Returns the times of the first order and of the last start, or `None` while fewer containers
 /// run.
-pub async fn running(
+pub async fn start_times(
     manager: &Client,
     containers: u64,
 ) -> anyhow::Result<Option<(Timestamp, Timestamp)>> {
     let (mut count, mut first, mut last) = (0, None, None);
     let mut cursor = String::new();
     loop {
-        let path = format!("/v1/containers?state=running&limit={PAGE}{cursor}");
+        let path = format!("/v1/containers?state=running&limit={PAGE_SIZE}{cursor}");
         let list: ContainerList = manager.get(&path).await?;
         for view in &list.containers {
             count += 1;
-            let least = first.map_or(view.ordered_at, |at: Timestamp| at.min(view.ordered_at));
-            first = Some(least);
+            let earliest = first.map_or(view.ordered_at, |at: Timestamp| at.min(view.ordered_at));
+            first = Some(earliest);
             last = last.max(view.entry.started_at);
         }
         match list.next {
@@ -180,13 +181,16 @@ pub async fn is_empty(manager: &Client) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-pub async fn until<T>(what: &str, probe: impl AsyncFn() -> Option<T>) -> anyhow::Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+pub async fn wait_until<T>(
+    condition: &str,
+    probe: impl AsyncFn() -> Option<T>,
+) -> anyhow::Result<T> {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = probe().await {
-            return Ok(found);
+        if let Some(value) = probe().await {
+            return Ok(value);
         }
-        ensure!(Instant::now() < deadline, "not in time: {what}");
+        ensure!(Instant::now() < deadline, "not in time: {condition}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

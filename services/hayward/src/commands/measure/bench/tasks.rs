@@ -10,9 +10,9 @@ use hayward_job_converter_api::submission::Submitted;
 use hayward_service::runtime::clock;
 
 use super::fleet::BenchFleet;
-use super::load::noop;
-use super::real;
+use super::load::noop_job;
 use super::report::{Pair, Report};
+use super::to_f64;
 use crate::prepare;
 
 const SLOTS: u64 = 2;
@@ -22,13 +22,13 @@ pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> any
     let client = bench
         .up
         .client(&bench.up.addresses.job_converter, "user-bench")?;
-    let before = bare(count / 4).await?;
-    let mut job = noop(count);
+    let before = measure_bare_spawn(count / 4).await?;
+    let mut job = noop_job(count);
     job.max_processes = Some(SLOTS);
     let started = Instant::now();
     let key = clock::fresh_uuid().to_string();
-    let answer: Submitted = client.post("/v1/jobs", &job, Some(&key)).await?;
-    let path = format!("/v1/jobs/{}?wait=25&until=final", answer.id);
+    let submitted: Submitted = client.post("/v1/jobs", &job, Some(&key)).await?;
+    let path = format!("/v1/jobs/{}?wait=25&until=final", submitted.id);
     let view = loop {
         let view: WorkView = client
             .get_with_timeout(&path, std::time::Duration::from_secs(40))
@@ -37,13 +37,13 @@ pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> any
             break view;
         }
     };
-    let rate = real(count) / started.elapsed().as_secs_f64();
+    let rate = to_f64(count) / started.elapsed().as_secs_f64();
     if view.tasks.is_none_or(|tasks| tasks.succeeded != count) {
         bail!("not every task succeeded: {view:?}");
     }
-    let after = bare(count / 4).await?;
+    let after = measure_bare_spawn(count / 4).await?;
     let baseline = f64::midpoint(before, after);
-    report.rates(
+    report.add_rates(
         "no-op tasks, two slots, durable",
         Pair {
             figure: rate,
@@ -57,13 +57,13 @@ pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> any
 
 /// Measures spawning the program on as many threads as there are slots. Returns processes per
 /// second.
-async fn bare(count: u64) -> anyhow::Result<f64> {
+async fn measure_bare_spawn(count: u64) -> anyhow::Result<f64> {
     let started = Instant::now();
-    let each = count / SLOTS;
+    let tasks_per_slot = count / SLOTS;
     let threads: Vec<_> = (0..SLOTS)
         .map(|_| {
             tokio::task::spawn_blocking(move || -> anyhow::Result<()> {
-                for _ in 0..each {
+                for _ in 0..tasks_per_slot {
                     Command::new("true")
                         .stdin(Stdio::null())
                         .stdout(Stdio::null())
@@ -76,5 +76,5 @@ async fn bare(count: u64) -> anyhow::Result<f64> {
     for thread in threads {
         thread.await??;
     }
-    Ok(real(each * SLOTS) / started.elapsed().as_secs_f64())
+    Ok(to_f64(tasks_per_slot * SLOTS) / started.elapsed().as_secs_f64())
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use hayward_simulation::packing::{
     Demand, Pod, Policy, Sites,
-    defrag::{Defragmented, defragment as empty_nodes, thin_out},
-    inflation::{Inflated, arrivals, inflate as offer, pods},
+    defrag::{Defragmented, defragment, thin_out},
+    inflation::{Inflated, arrivals, inflate, pods},
     planned::{Settings, inflate_planned},
 };
 use hayward_simulation::published::{self, DEFRAGMENTED};
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::output::{Cell, Output, Table, note, print};
 
-const LISTS: [&str; 5] = ["default", "cpu050", "gpushare40", "gpuspec10", "multigpu20"];
+const POD_LISTS: [&str; 5] = ["default", "cpu050", "gpushare40", "gpuspec10", "multigpu20"];
 /// Names of the policies. `None` is the planner of real fleets.
 const POLICIES: [(&str, Option<Policy>); 6] = [
     ("random", Some(Policy::Random)),
@@ -58,12 +58,12 @@ pub struct Defragmentation {
 /// Loads the nodes, and the pods of one list. The list is a name or a file.
 fn load(folder: &Path, list: &str) -> anyhow::Result<(Sites, Vec<Pod>)> {
     let folder = folder.join("openb");
-    let named = || folder.display().to_string();
+    let folder_name = || folder.display().to_string();
     let nodes = open(&folder.join("nodes.csv"))
         .and_then(read_nodes)
-        .with_context(named)?;
+        .with_context(folder_name)?;
     let sites = Sites::new(&nodes).context("more gpu models than can be told apart")?;
-    let file = if LISTS.contains(&list) {
+    let file = if POD_LISTS.contains(&list) {
         folder.join(format!("pods_{list}.csv.gz"))
     } else {
         PathBuf::from(list)
@@ -110,66 +110,66 @@ fn published_figures(row: &PackingRow) -> (Option<f64>, Option<f64>) {
     published::inflation(&row.list, row.kind.unwrap_or(Policy::Gradient))
 }
 
-pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
-    let by_name = |list: &&String| !Path::new(list).is_file();
-    let named: Vec<String> = inflation.list.iter().filter(by_name).cloned().collect();
-    check_names(&named, &LISTS, "list or file")?;
+pub fn run_inflation(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
+    let is_name = |list: &&String| !Path::new(list).is_file();
+    let names: Vec<String> = inflation.list.iter().filter(is_name).cloned().collect();
+    check_names(&names, &POD_LISTS, "list or file")?;
     check_names(&inflation.policy, &POLICIES.map(|(name, _)| name), "policy")?;
     let lists: Vec<String> = if inflation.list.is_empty() {
-        LISTS.map(str::to_owned).to_vec()
+        POD_LISTS.map(str::to_owned).to_vec()
     } else {
         inflation.list.clone()
     };
-    let mut lines = Vec::new();
+    let mut rows = Vec::new();
     for list in lists {
         let (sites, pods) = load(&inflation.folder, &list)?;
         let demand = Demand::from_pods(&pods);
         let seeds: Vec<u64> = (FIRST_SEED..)
             .take(usize::try_from(inflation.seeds)?)
             .collect();
-        let orders: Vec<Vec<Pod>> = seeds
+        let arrival_orders: Vec<Vec<Pod>> = seeds
             .iter()
             .map(|seed| arrivals(&pods, &sites, *seed))
             .collect();
-        let only = &inflation.policy;
-        let wanted = |name: &str| only.is_empty() || only.iter().any(|it| it == name);
-        for (policy, kind) in POLICIES.into_iter().filter(|(name, _)| wanted(name)) {
+        let selected = &inflation.policy;
+        let is_selected = |name: &str| selected.is_empty() || selected.iter().any(|it| it == name);
+        for (policy, kind) in POLICIES.into_iter().filter(|(name, _)| is_selected(name)) {
             let run = |(seed, order): (&u64, &Vec<Pod>)| match kind {
-                Some(kind) => offer(&mut sites.clone(), order, &demand, kind, *seed).0,
+                Some(kind) => inflate(&mut sites.clone(), order, &demand, kind, *seed).0,
                 None => inflate_planned(&mut sites.clone(), order, &Settings::default()).0,
             };
-            lines.push(PackingRow {
+            rows.push(PackingRow {
                 list: list.clone(),
                 policy,
                 kind,
-                seeds: seeds.iter().zip(&orders).map(run).collect(),
+                seeds: seeds.iter().zip(&arrival_orders).map(run).collect(),
             });
         }
         note(&format!("{list}: done"));
     }
     if out.json {
-        return out.json(&json!(lines.iter().map(as_json).collect::<Vec<_>>()));
+        return out.json(&json!(rows.iter().map(row_to_json).collect::<Vec<_>>()));
     }
-    print(&inflated(&lines, out))
+    print(&inflation_table(&rows, out))
 }
 
-fn as_json(line: &PackingRow) -> serde_json::Value {
-    let (published, here) = published_figures(line);
+fn row_to_json(row: &PackingRow) -> serde_json::Value {
+    let (published, written_down) = published_figures(row);
     json!({
-        "list": line.list,
-        "policy": line.policy,
-        "gpu_percent": line.mean(|seed| seed.gpu),
-        "gpu_percent_at_95": line.mean(|seed| seed.gpu_early),
-        "cpu_percent": line.mean(|seed| seed.cpu),
-        "memory_percent": line.mean(|seed| seed.memory),
-        "rejected_percent": line.mean(|seed| seed.rejected),
-        "gpu_percent_by_seed": line.seeds.iter().map(|s| percent(s.gpu)).collect::<Vec<_>>(),
+        "list": row.list,
+        "policy": row.policy,
+        "gpu_percent": row.mean(|seed| seed.gpu),
+        "gpu_percent_at_95": row.mean(|seed| seed.gpu_early),
+        "cpu_percent": row.mean(|seed| seed.cpu),
+        "memory_percent": row.mean(|seed| seed.memory),
+        "rejected_percent": row.mean(|seed| seed.rejected),
+        "gpu_percent_by_seed": row.seeds.iter().map(|s| percent(s.gpu)).collect::<Vec<_>>(),
         "published_gpu_percent": published,
-        "written_down_gpu_percent": here,
+        "written_down_gpu_percent": written_down,
     })
 }
 
-fn inflated(lines: &[PackingRow], out: Output) -> String {
+fn inflation_table(rows: &[PackingRow], out: Output) -> String {
     let header = [
         "list",
         "policy",
@@ -182,43 +182,49 @@ fn inflated(lines: &[PackingRow], out: Output) -> String {
         "rejected %",
     ];
     let mut table = Table::new(header).numbers(&[2, 3, 4, 5, 6, 7, 8]);
-    let known = |figure: Option<f64>| figure.map_or("-".into(), two);
-    for line in lines {
-        let (published, here) = published_figures(line);
+    let optional_cell = |figure: Option<f64>| figure.map_or("-".into(), two_decimals);
+    for row in rows {
+        let (published, written_down) = published_figures(row);
         table.row([
-            line.list.as_str().into(),
-            line.policy.into(),
-            two(line.mean(|seed| seed.gpu)),
-            known(published),
-            known(here),
-            two(line.mean(|seed| seed.gpu_early)),
-            two(line.mean(|seed| seed.cpu)),
-            two(line.mean(|seed| seed.memory)),
-            two(line.mean(|seed| seed.rejected)),
+            row.list.as_str().into(),
+            row.policy.into(),
+            two_decimals(row.mean(|seed| seed.gpu)),
+            optional_cell(published),
+            optional_cell(written_down),
+            two_decimals(row.mean(|seed| seed.gpu_early)),
+            two_decimals(row.mean(|seed| seed.cpu)),
+            two_decimals(row.mean(|seed| seed.memory)),
+            two_decimals(row.mean(|seed| seed.rejected)),
         ]);
     }
-    let head = "gpus given out after arrivals that ask for 130 % of them, mean over the seeds;\n\
+    let heading = "gpus given out after arrivals that ask for 130 % of them, mean over the seeds;\n\
                 beside gradient and planner (ours) stands FGD, the best that was published\n\n";
-    head.to_owned() + &table.text(&out.renderer())
+    heading.to_owned() + &table.text(&out.renderer())
 }
 
-fn two(figure: f64) -> Cell {
+fn two_decimals(figure: f64) -> Cell {
     format!("{figure:.2}").into()
 }
 
-pub fn defragment(out: Output, defragmentation: &Defragmentation) -> anyhow::Result<()> {
+pub fn run_defragmentation(out: Output, defragmentation: &Defragmentation) -> anyhow::Result<()> {
     let (sites, pods) = load(&defragmentation.folder, "default")?;
     let demand = Demand::from_pods(&pods);
     let mut rows = Vec::new();
     for seed in (FIRST_SEED..).take(DEFRAGMENTED[0].1.len()) {
-        let mut full = sites.clone();
-        let order = arrivals(&pods, &sites, seed);
-        let (_, placed) = offer(&mut full, &order, &demand, Policy::Gradient, seed);
-        let left = thin_out(&mut full, placed, seed);
+        let mut full_sites = sites.clone();
+        let arrivals_of_seed = arrivals(&pods, &sites, seed);
+        let (_, placed) = inflate(
+            &mut full_sites,
+            &arrivals_of_seed,
+            &demand,
+            Policy::Gradient,
+            seed,
+        );
+        let remaining_pods = thin_out(&mut full_sites, placed, seed);
         for (budget, won) in DEFRAGMENTED {
-            let result = empty_nodes(&mut full.clone(), &mut left.clone(), budget);
-            let place = usize::try_from(seed - FIRST_SEED)?;
-            rows.push((seed, budget, result, won[place]));
+            let result = defragment(&mut full_sites.clone(), &mut remaining_pods.clone(), budget);
+            let seed_index = usize::try_from(seed - FIRST_SEED)?;
+            rows.push((seed, budget, result, won[seed_index]));
         }
     }
     if out.json {
@@ -238,10 +244,10 @@ pub fn defragment(out: Output, defragmentation: &Defragmentation) -> anyhow::Res
         });
         return out.json(&json!(rows.collect::<Vec<_>>()));
     }
-    print(&defragmented(&rows, out))
+    print(&defragmentation_table(&rows, out))
 }
 
-fn defragmented(rows: &[(u64, u64, Defragmented, u64)], out: Output) -> String {
+fn defragmentation_table(rows: &[(u64, u64, Defragmented, u64)], out: Output) -> String {
     let header = [
         "seed",
         "budget",
@@ -260,7 +266,7 @@ fn defragmented(rows: &[(u64, u64, Defragmented, u64)], out: Output) -> String {
             seed.into(),
             format!("{budget} %").into(),
             result.survivors.into(),
-            two(percent(result.free)),
+            two_decimals(percent(result.free)),
             result.large.into(),
             result.whole_before.into(),
             result.whole_after.into(),
@@ -269,7 +275,7 @@ fn defragmented(rows: &[(u64, u64, Defragmented, u64)], out: Output) -> String {
             result.moved.into(),
         ]);
     }
-    let head = "large nodes whose gpus are all free again, after three pods in ten left, for\n\
+    let heading = "large nodes whose gpus are all free again, after three pods in ten left, for\n\
                 moves of at most so many percent of the pods that stayed\n\n";
-    head.to_owned() + &table.text(&out.renderer())
+    heading.to_owned() + &table.text(&out.renderer())
 }

@@ -10,7 +10,7 @@ use hayward_simulation::malleable::{self, Production};
 use hayward_simulation::measure::Results;
 use hayward_simulation::{Case, Node, Workload, Yardstick};
 
-use crate::commands::operate::policy::document::policy_of;
+use crate::commands::operate::policy::document::read_policy;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyArg {
@@ -55,15 +55,15 @@ impl PolicyArg {
             }
             Self::Named(yardstick) => Ok(yardstick.simulate(case, progress)?),
             Self::Document(file) => {
-                let named = || file.display().to_string();
-                let (policy, _) = policy_of(file)?;
-                planned(case, &policy, queue, progress).with_context(named)
+                let file_name = || file.display().to_string();
+                let (policy, _) = read_policy(file)?;
+                simulate_planner(case, &policy, queue, progress).with_context(file_name)
             }
         }
     }
 }
 
-fn planned(
+fn simulate_planner(
     case: &Case,
     policy: &Policy,
     queue: Option<&str>,

@@ -12,7 +12,7 @@ pub fn new(jobs: usize) -> ProgressBar {
     }
 }
 
-pub fn show(bar: &ProgressBar, done: usize) {
+pub fn update(bar: &ProgressBar, done: usize) {
     // Drawing for each job would be slower than the simulation of the job.
     if done.is_multiple_of(256) {
         bar.set_position(done as u64);

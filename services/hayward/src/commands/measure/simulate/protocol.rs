@@ -10,7 +10,7 @@ use hayward_simulation::yardstick::ALL;
 use hayward_simulation::{Node, Workload, Yardstick};
 use serde_json::json;
 
-use super::{packing, policy_arg::PolicyArg, timed};
+use super::{packing, policy_arg::PolicyArg, simulate_with_progress};
 use crate::output::{Output, Table, print};
 
 #[derive(Debug, Clone, clap::Subcommand)]
@@ -39,8 +39,8 @@ pub struct Batch {
 
 pub fn run(out: Output, protocol: &Protocol) -> anyhow::Result<()> {
     match protocol {
-        Protocol::A(inflation) => packing::inflate(out, inflation),
-        Protocol::B(defragmentation) => packing::defragment(out, defragmentation),
+        Protocol::A(inflation) => packing::run_inflation(out, inflation),
+        Protocol::B(defragmentation) => packing::run_defragmentation(out, defragmentation),
         Protocol::C(batch) => run_batch(out, batch),
     }
 }
@@ -75,12 +75,12 @@ fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
 fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
     let rows = published::batch();
     check_names(batch, &rows)?;
-    let mut lines = Vec::new();
+    let mut results = Vec::new();
     let mut loaded: Option<(&str, Workload, Vec<Node>)> = None;
     for row in rows {
-        let wanted = batch.trace.as_ref().is_none_or(|name| name == row.trace);
-        let chosen = chosen(&row, &batch.policy);
-        if !wanted || chosen.is_empty() {
+        let is_wanted = batch.trace.as_ref().is_none_or(|name| name == row.trace);
+        let policies = selected_policies(&row, &batch.policy);
+        if !is_wanted || policies.is_empty() {
             continue;
         }
         if loaded.as_ref().is_none_or(|(name, ..)| *name != row.trace) {
@@ -91,10 +91,10 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
             continue;
         };
         let nodes = &nodes[..row.nodes.min(nodes.len())];
-        for policy in chosen {
-            let results = timed(&policy.case(workload, nodes), &policy, None)?;
-            let summary = results.summary;
-            lines.push(BatchRow {
+        for policy in policies {
+            let outcome = simulate_with_progress(&policy.case(workload, nodes), &policy, None)?;
+            let summary = outcome.summary;
+            results.push(BatchRow {
                 policy: policy.to_string(),
                 row,
                 summary,
@@ -102,36 +102,39 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
         }
     }
     if out.json {
-        return out.json(&json!(lines.iter().map(as_json).collect::<Vec<_>>()));
+        return out.json(&json!(
+            results.iter().map(result_to_json).collect::<Vec<_>>()
+        ));
     }
-    print(&table(&lines, out))
+    print(&table(&results, out))
 }
 
 /// Returns the policies to run for a published row. The real planner is next to the fluid model,
 /// because it follows the idea of that model.
-fn chosen(row: &Row, only: &[String]) -> Vec<PolicyArg> {
+fn selected_policies(row: &Row, names: &[String]) -> Vec<PolicyArg> {
     let model = Yardstick::named(row.policy);
-    let both = model.into_iter().chain(model.and_then(Yardstick::planned));
-    both.filter(|it| only.is_empty() || only.contains(&it.to_string()))
+    let candidates = model.into_iter().chain(model.and_then(Yardstick::planned));
+    candidates
+        .filter(|it| names.is_empty() || names.contains(&it.to_string()))
         .map(PolicyArg::Named)
         .collect()
 }
 
 fn load(folder: &Path) -> anyhow::Result<(Workload, Vec<Node>)> {
     let jobs = folder.join("jobs.csv.gz");
-    let named = || folder.display().to_string();
-    let workload = open_jobs(&jobs, Bad::Refuse).with_context(named)?;
+    let folder_name = || folder.display().to_string();
+    let workload = open_jobs(&jobs, Bad::Refuse).with_context(folder_name)?;
     let nodes = open(&folder.join("nodes.csv")).and_then(read_nodes);
-    Ok((workload, nodes.with_context(named)?))
+    Ok((workload, nodes.with_context(folder_name)?))
 }
 
-fn as_json(line: &BatchRow) -> serde_json::Value {
-    let row = &line.row;
+fn result_to_json(result: &BatchRow) -> serde_json::Value {
+    let row = &result.row;
     json!({
         "trace": row.trace,
         "nodes": row.nodes,
-        "policy": line.policy,
-        "ours": line.summary,
+        "policy": result.policy,
+        "ours": result.summary,
         "written_down": {
             "for": row.policy,
             "wait_s": row.wait_s,
@@ -145,7 +148,7 @@ fn as_json(line: &BatchRow) -> serde_json::Value {
     })
 }
 
-fn table(lines: &[BatchRow], out: Output) -> String {
+fn table(results: &[BatchRow], out: Output) -> String {
     let mut table = Table::new([
         "trace",
         "nodes",
@@ -163,23 +166,25 @@ fn table(lines: &[BatchRow], out: Output) -> String {
         policy,
         row,
         summary,
-    } in lines
+    } in results
     {
-        let both = |ours: f64, theirs: Option<f64>, places: usize| {
-            let theirs = theirs.map_or("-".to_owned(), |theirs| format!("{theirs:.places$}"));
-            format!("{ours:.places$} ({theirs})").into()
+        let cell = |own: f64, published: Option<f64>, decimals: usize| {
+            let published = published.map_or("-".to_owned(), |published| {
+                format!("{published:.decimals$}")
+            });
+            format!("{own:.decimals$} ({published})").into()
         };
         table.row([
             row.trace.into(),
             row.nodes.into(),
             policy.into(),
-            both(summary.wait_s.mean, row.wait_s, 0),
-            both(summary.flow_s.mean, row.flow_s, 0),
-            both(summary.bounded_slowdown.mean, row.slowdown, 2),
-            both(summary.deviation, row.deviation, 4),
-            both(summary.jain, row.jain, 3),
-            both(summary.waste_percent, row.waste_percent, 3),
-            both(summary.evictions_per_job, row.evictions, 3),
+            cell(summary.wait_s.mean, row.wait_s, 0),
+            cell(summary.flow_s.mean, row.flow_s, 0),
+            cell(summary.bounded_slowdown.mean, row.slowdown, 2),
+            cell(summary.deviation, row.deviation, 4),
+            cell(summary.jain, row.jain, 3),
+            cell(summary.waste_percent, row.waste_percent, 3),
+            cell(summary.evictions_per_job, row.evictions, 3),
         ]);
     }
     let (flow, slowdown) = published::EASY_ON_KTH;

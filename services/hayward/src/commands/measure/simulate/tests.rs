@@ -10,10 +10,11 @@ fn fixture() -> tempfile::TempDir {
         "job_id,user,class,submit_s,runtime_s,limit_s,tasks,cpu_milli,memory_mib,gpu_count,\
          gpu_milli,gpu_model,pool,exclusive,wait_s,status\n",
     );
-    for at in 0..40 {
-        let (user, run, tasks) = (at % 4, 50 + at * 7 % 90, 1 + at % 5);
-        let submit = at * 11;
-        let line = format!("{at},u{user},c,{submit},{run},200,{tasks},1000,100,0,0,,,0,-1,");
+    for number in 0..40 {
+        let (user, runtime, tasks) = (number % 4, 50 + number * 7 % 90, 1 + number % 5);
+        let submit = number * 11;
+        let line =
+            format!("{number},u{user},c,{submit},{runtime},200,{tasks},1000,100,0,0,,,0,-1,");
         writeln!(jobs, "{line}").unwrap();
     }
     std::fs::write(folder.path().join("jobs.csv"), jobs).unwrap();
@@ -83,23 +84,23 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
 }
 
 /// Returns a trace whose jobs are divided among two queues. A third queue has no jobs.
-fn divided(folder: &Path) -> Trace {
+fn trace_with_queues(folder: &Path) -> Trace {
     let file = folder.join("queues.json");
-    let half = json!({ "submit_acl": "*", "preemption_delay_ms": 20_000,
+    let queue = json!({ "submit_acl": "*", "preemption_delay_ms": 20_000,
                        "resources": { "guaranteed": { "vcore": 4 } } });
     let policy = json!({
         "pools": { "default": { "queues": { "queues": {
-            "even": half, "odd": half, "closed": {} } } } },
+            "even": queue, "odd": queue, "closed": {} } } } },
         "classes": {},
     });
     std::fs::write(&file, policy.to_string()).unwrap();
     let jobs = folder.join("jobs.csv");
     let text = std::fs::read_to_string(&jobs).unwrap();
-    let queued = text.lines().enumerate().map(|(at, line)| match at {
+    let queued = text.lines().enumerate().map(|(number, line)| match number {
         0 => format!("{line},queue\n"),
         1 => format!("{line},root.closed\n"),
         2 => format!("{line},\n"),
-        _ if at % 2 == 0 => format!("{line},root.even\n"),
+        _ if number % 2 == 0 => format!("{line},root.even\n"),
         _ => format!("{line},odd\n"),
     });
     std::fs::write(&jobs, queued.collect::<String>()).unwrap();
@@ -109,7 +110,7 @@ fn divided(folder: &Path) -> Trace {
 #[test]
 fn a_policy_with_queues_shows_the_use_of_each_queue() {
     let folder = fixture();
-    let mut trace = divided(folder.path());
+    let mut trace = trace_with_queues(folder.path());
     trace.queue = Some("root.even".to_owned());
     let files = ["out.csv", "plots/queues.svg", "plots/shares.svg"];
     let mut runs = Vec::new();
@@ -121,23 +122,23 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
     assert_eq!(runs[0], runs[1], "equal inputs, equal bytes");
     let [csv, queues, _] = &runs[0];
     assert!(queues.contains(">root.even<") && queues.contains(">root.odd<"));
-    let ends = |end: &str| csv.lines().filter(|line| line.ends_with(end)).count();
+    let count_ending_with = |end: &str| csv.lines().filter(|line| line.ends_with(end)).count();
     let all = [
         ",queue,refused",
         ",root.even,",
         ",root.odd,",
         ",,not_authorised",
     ];
-    assert_eq!(all.map(ends), [1, 20, 19, 1]);
+    assert_eq!(all.map(count_ending_with), [1, 20, 19, 1]);
     let workload = open_jobs(&trace.file, Bad::Refuse).unwrap();
     let nodes = nodes_for(&trace, &workload).unwrap();
     let case = trace.policy.case(&workload, &nodes);
-    let simulated = |queue| trace.policy.simulate(&case, queue, &mut |_| {});
-    let books = simulated(Some("root.even")).unwrap();
-    let summary = text(
+    let simulate_queue = |queue| trace.policy.simulate(&case, queue, &mut |_| {});
+    let results = simulate_queue(Some("root.even")).unwrap();
+    let summary = render(
         &case,
         "queues.json",
-        &books.summary,
+        &results.summary,
         &Output::new(false).renderer(),
     );
     for words in [
@@ -148,8 +149,8 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
         assert!(summary.contains(words), "{words}: {summary}");
     }
     // Without the flag a job has no queue, because no rule of the policy selects one.
-    let books = simulated(None).unwrap();
-    assert_eq!(books.summary.refused["no_class"].jobs, 1);
+    let results = simulate_queue(None).unwrap();
+    assert_eq!(results.summary.refused["no_class"].jobs, 1);
 }
 
 #[test]

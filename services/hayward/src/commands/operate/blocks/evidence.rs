@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{count, duration, word};
+use crate::output::format::{count, duration, enum_text};
 use crate::output::{Facts, Renderer, Table, Tone, toned};
 
 pub async fn fetch(session: &Session, node: &NodeName) -> anyhow::Result<Value> {
@@ -18,27 +18,27 @@ pub async fn fetch(session: &Session, node: &NodeName) -> anyhow::Result<Value> 
         .await?)
 }
 
-/// Describes the state of a node, and at most `most` of the newest facts.
-pub fn text(evidence: &Evidence, most: usize, renderer: &Renderer) -> String {
+/// Describes the state of a node, and at most `max_facts` of the newest facts.
+pub fn render(evidence: &Evidence, max_facts: usize, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
-    facts.say("strategy", &evidence.strategy);
+    facts.add("strategy", &evidence.strategy);
     let state = match &evidence.item {
         None => toned("not blocked", Tone::Good),
         Some(view) if view.item.canary => {
-            let left = view.left_ms.map_or_else(String::new, duration);
-            toned(format!("on trial for {left}"), Tone::Warning)
+            let remaining = view.left_ms.map_or_else(String::new, duration);
+            toned(format!("on trial for {remaining}"), Tone::Warning)
         }
         Some(view) => {
-            let left = view.left_ms.map_or_else(|| "good".to_owned(), duration);
+            let remaining = view.left_ms.map_or_else(|| "good".to_owned(), duration);
             toned(
-                format!("blocked for {left}: {}", view.item.cause),
+                format!("blocked for {remaining}: {}", view.item.cause),
                 Tone::Bad,
             )
         }
     };
-    facts.say("state", state);
-    if let Some(why) = &evidence.withheld {
-        facts.say("held back", toned(why, Tone::Warning));
+    facts.add("state", state);
+    if let Some(reason) = &evidence.withheld {
+        facts.add("held back", toned(reason, Tone::Warning));
     }
     for score in &evidence.scores {
         let tone = if score.reached {
@@ -52,25 +52,25 @@ pub fn text(evidence: &Evidence, most: usize, renderer: &Renderer) -> String {
             "{}: {} of {} in {window}, {jobs}",
             score.rule, score.score, score.threshold
         );
-        facts.say("score", toned(score_text, tone));
+        facts.add("score", toned(score_text, tone));
     }
-    facts.say("cost", cost(&evidence.cost));
+    facts.add("cost", cost_text(&evidence.cost));
     for past in &evidence.past {
-        let (ago, lasted) = (renderer.ago(past.at), duration(past.duration_ms));
-        facts.say(
+        let (ago, duration_text) = (renderer.ago(past.at), duration(past.duration_ms));
+        facts.add(
             "before",
-            format!("blocked {ago} for {lasted} by {}", past.source),
+            format!("blocked {ago} for {duration_text} by {}", past.source),
         );
     }
     let mut text = facts.text(renderer);
     if !evidence.facts.is_empty() {
         text.push('\n');
-        text.push_str(&facts_text(evidence.facts.iter().take(most), renderer));
+        text.push_str(&facts_text(evidence.facts.iter().take(max_facts), renderer));
     }
     text
 }
 
-fn cost(cost: &Cost) -> String {
+fn cost_text(cost: &Cost) -> String {
     let lost = count(cost.attempts_lost, "attempt");
     let mut text = format!("{lost} and {} lost", duration(cost.lost_ms));
     if cost.quanta_withheld > 0 {
@@ -90,7 +90,7 @@ fn facts_text<'a>(facts: impl Iterator<Item = &'a EvidenceFact>, renderer: &Rend
         let work = fact.work.as_ref().map(ToString::to_string);
         table.row([
             renderer.age(fact.at).into(),
-            word(&fact.what).into(),
+            enum_text(&fact.what).into(),
             work.as_deref().unwrap_or("-").into(),
             fact.cause.as_deref().unwrap_or("-").into(),
             if fact.counted { "yes" } else { "no" }.into(),
@@ -172,6 +172,6 @@ mod tests {
                 counted: true,
             }],
         };
-        insta::assert_snapshot!(text(&evidence, 1, &renderer));
+        insta::assert_snapshot!(render(&evidence, 1, &renderer));
     }
 }

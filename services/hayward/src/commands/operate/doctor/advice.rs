@@ -47,15 +47,15 @@ pub fn for_rule(rule: &str) -> &'static str {
 }
 
 /// Returns the remedy for a service that does not answer.
-pub fn for_away(name: &str) -> String {
+pub fn for_unreachable(name: &str) -> String {
     format!(
         "start it again (`hayward run {name}`, `docker compose up -d {name}`, or `hayward up` for \
              all); nothing is lost while it is down, and {}",
-        meanwhile(name)
+        effect_of_outage(name)
     )
 }
 
-fn meanwhile(name: &str) -> &'static str {
+fn effect_of_outage(name: &str) -> &'static str {
     match name {
         "job-converter" => "what runs goes on, but nothing can be submitted and no task leased",
         "rm-scheduler" => "what runs goes on, but nothing new is placed and nothing taken back",

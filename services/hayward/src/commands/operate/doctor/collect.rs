@@ -17,35 +17,41 @@ use serde::de::DeserializeOwned;
 
 use super::evaluate::{is_low, publisher};
 use super::facts::{
-    Ailment, Answer, Blocked, Disk, Facts, Lag, NodeFacts, Replica, ServiceFacts, Unwell, Waiting,
+    Ailment, Blocked, Disk, Fact, Facts, Lag, NodeFacts, Replica, ServiceFacts, Unwell, Waiting,
 };
-use crate::connection::pages::{self, Pages};
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::bytes;
-use crate::output::{fault, read};
+use crate::output::{fault, parse_response};
 
 /// Timeout of a status request. A slower service counts as down.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a request for a list. Lists are long in a fleet of many thousands of nodes.
-const LISTS: Duration = Duration::from_secs(15);
+const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum number of the longest waits in the result.
-const WAITING: usize = 5;
+const MAX_WAITS: usize = 5;
 /// Maximum number of work items, the oldest first, that are searched for the longest waits.
-const EXAMINED: usize = 100;
-const NODES: Pages = Pages {
+const MAX_EXAMINED: usize = 100;
+const NODE_PAGES: PageFields = PageFields {
     list: "nodes",
     next: "next_cursor",
 };
 
-pub async fn all(session: &Session) -> Facts {
+pub async fn collect_facts(session: &Session) -> Facts {
     let at = SystemClock.now();
     let services = async {
         let [jobs, rounds, containers, nodes, blocks] =
-            Service::ALL.map(|service| one(session, service));
+            Service::ALL.map(|service| collect_service(session, service));
         let facts = tokio::join!(jobs, rounds, containers, nodes, blocks);
         Vec::from(<[ServiceFacts; 5]>::from(facts))
     };
-    let lists = async { tokio::join!(nodes(session), blocked(session), waiting(session, at)) };
+    let lists = async {
+        tokio::join!(
+            read_nodes(session),
+            read_blocked(session),
+            read_waiting(session, at)
+        )
+    };
     let (services, (nodes, blocked, waiting)) = tokio::join!(services, lists);
     Facts {
         at,
@@ -53,35 +59,35 @@ pub async fn all(session: &Session) -> Facts {
         nodes,
         blocked,
         waiting,
-        disk: disk(session),
+        disk: read_disk(session),
     }
 }
 
 /// Address of a replica, and the status that it reports.
-type ReplicaAnswer = (String, Answer<(Status, Option<i64>)>);
+type ReplicaStatus = (String, Fact<(Status, Option<i64>)>);
 
 /// Reads the status of each address, and the other facts from the leader.
-async fn one(session: &Session, service: Service) -> ServiceFacts {
+async fn collect_service(session: &Session, service: Service) -> ServiceFacts {
     let list = session.url(service).unwrap_or_default();
     let mut tasks = tokio::task::JoinSet::new();
-    for (at, url) in addresses(&list).into_iter().enumerate() {
+    for (index, url) in addresses(&list).into_iter().enumerate() {
         let client = session.client_at(&url, Role::Reader);
-        tasks.spawn(async move { (at, url, status(client).await) });
+        tasks.spawn(async move { (index, url, read_status(client).await) });
     }
-    let mut answers = tasks.join_all().await;
-    answers.sort_by_key(|(at, ..)| *at);
-    let answers = answers.into_iter().map(|(_, url, status)| (url, status));
-    let ((url, status), others) = chosen(answers.collect()).unwrap_or_else(|| {
-        let none = session.url(service).err();
-        let none = none.map_or_else(|| "it has no address".to_owned(), |it| first_line(&it));
-        ((list, Err(none)), Vec::new())
+    let mut responses = tasks.join_all().await;
+    responses.sort_by_key(|(index, ..)| *index);
+    let responses = responses.into_iter().map(|(_, url, status)| (url, status));
+    let ((url, status), others) = choose_replica(responses.collect()).unwrap_or_else(|| {
+        let error = session.url(service).err();
+        let error = error.map_or_else(|| "it has no address".to_owned(), |it| first_line(&it));
+        ((list, Err(error)), Vec::new())
     });
     let (status, clock_ahead_ms) = match status {
         Ok((status, ahead)) => (Ok(status), ahead),
         Err(error) => (Err(error), None),
     };
     let invariants = match &status {
-        Ok(_) => rules(session.client_at(&url, Role::Reader)).await,
+        Ok(_) => read_invariants(session.client_at(&url, Role::Reader)).await,
         Err(error) => Err(error.clone()),
     };
     let replicas = others.into_iter().map(|(url, status)| Replica {
@@ -109,52 +115,61 @@ fn addresses(list: &str) -> Vec<String> {
 
 /// Chooses the leader, otherwise a ready replica, otherwise one that answers, otherwise the first.
 /// Returns it and the other replicas.
-fn chosen(mut all: Vec<ReplicaAnswer>) -> Option<(ReplicaAnswer, Vec<ReplicaAnswer>)> {
-    let rank = |(_, answer): &ReplicaAnswer| match answer {
+fn choose_replica(mut all: Vec<ReplicaStatus>) -> Option<(ReplicaStatus, Vec<ReplicaStatus>)> {
+    let rank = |(_, response): &ReplicaStatus| match response {
         Ok((status, _)) => (true, status.leader && status.ready, status.ready),
         Err(_) => (false, false, false),
     };
-    let best = all.iter().map(rank).max()?;
-    let at = all.iter().position(|it| rank(it) == best)?;
-    let chosen = all.remove(at);
+    let best_rank = all.iter().map(rank).max()?;
+    let index = all.iter().position(|it| rank(it) == best_rank)?;
+    let chosen = all.remove(index);
     Some((chosen, all))
 }
 
 /// Reads the status of a service, and how many milliseconds its clock is ahead of this machine.
-async fn status(client: anyhow::Result<Client>) -> Answer<(Status, Option<i64>)> {
-    let answer = async {
+async fn read_status(client: anyhow::Result<Client>) -> Fact<(Status, Option<i64>)> {
+    let response = async {
         let client = client?;
         let (sent_at, started) = (SystemClock.now(), Instant::now());
-        let call = client.call(Method::GET, "/v1/status").timeout(PATIENCE);
-        let answer = call.answer::<Status>().await?;
+        let call = client
+            .call(Method::GET, "/v1/status")
+            .timeout(STATUS_TIMEOUT);
+        let response = call.answer::<Status>().await?;
         let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(0);
-        let date = answer.date();
-        Ok((answer.body, date.map(|date| ahead_ms(date, sent_at, took))))
+        let date = response.date();
+        Ok((
+            response.body,
+            date.map(|date| ahead_ms(date, sent_at, took)),
+        ))
     };
-    answer.await.map_err(|error| first_line(&error))
+    response.await.map_err(|error| first_line(&error))
 }
 
-async fn rules(client: anyhow::Result<Client>) -> Answer<Invariants> {
-    let answer = async {
+async fn read_invariants(client: anyhow::Result<Client>) -> Fact<Invariants> {
+    let response = async {
         let client = client?;
-        anyhow::Ok(client.get_with_timeout("/v1/invariants", PATIENCE).await?)
+        anyhow::Ok(
+            client
+                .get_with_timeout("/v1/invariants", STATUS_TIMEOUT)
+                .await?,
+        )
     };
-    answer.await.map_err(|error| first_line(&error))
+    response.await.map_err(|error| first_line(&error))
 }
 
 /// Returns the milliseconds that the clock of a service is ahead. The date header has whole
 /// seconds, so the middle of the second is used.
 fn ahead_ms(date: Timestamp, sent_at: Timestamp, took_ms: u64) -> i64 {
-    let here = sent_at.plus_ms(took_ms / 2);
-    date.plus_ms(500).unix_ms() - here.unix_ms()
+    let local_time = sent_at.plus_ms(took_ms / 2);
+    date.plus_ms(500).unix_ms() - local_time.unix_ms()
 }
 
-async fn get<T: DeserializeOwned>(session: &Session, service: Service, path: &str) -> Answer<T> {
-    let answer = async {
+async fn get<T: DeserializeOwned>(session: &Session, service: Service, path: &str) -> Fact<T> {
+    let response = async {
         let client = session.client(service, Role::Reader)?;
-        anyhow::Ok(client.get_with_timeout(path, PATIENCE).await?)
+        anyhow::Ok(client.get_with_timeout(path, STATUS_TIMEOUT).await?)
     };
-    answer.await.map_err(|error| first_line(&error))
+    response.await.map_err(|error| first_line(&error))
 }
 
 fn first_line(error: &anyhow::Error) -> String {
@@ -166,18 +181,18 @@ fn first_line(error: &anyhow::Error) -> String {
 fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
     let revision = |name: Option<&str>| {
         let mut services = services.iter();
-        let found = services.find(|it| Some(it.name) == name)?;
-        found.status.as_ref().ok()?.revision
+        let stats = services.find(|it| Some(it.name) == name)?;
+        stats.status.as_ref().ok()?.revision
     };
     let lags = |service: &ServiceFacts| {
         let followers = service.status.as_ref().map(|it| it.followers.as_slice());
         let followers = followers.unwrap_or_default().iter();
         let lag = |follower: &hayward_service::FollowerStatus| {
-            let read = follower.cursor.as_deref().and_then(Cursor::parse);
-            let there = revision(publisher(&follower.publication));
-            let behind = read.zip(there).map(|(read, there)| {
+            let cursor = follower.cursor.as_deref().and_then(Cursor::parse);
+            let published = revision(publisher(&follower.publication));
+            let behind = cursor.zip(published).map(|(cursor, published)| {
                 // The publisher may have answered before the follower read a newer revision.
-                there.saturating_sub(read.revision)
+                published.saturating_sub(cursor.revision)
             });
             Lag {
                 publication: follower.publication.clone(),
@@ -190,24 +205,25 @@ fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
         followers.map(lag).collect::<Vec<Lag>>()
     };
     let all: Vec<Vec<Lag>> = services.iter().map(lags).collect();
-    let with = services.into_iter().zip(all);
-    with.map(|(service, lags)| ServiceFacts { lags, ..service })
+    let pairs = services.into_iter().zip(all);
+    pairs
+        .map(|(service, lags)| ServiceFacts { lags, ..service })
         .collect()
 }
 
-async fn nodes(session: &Session) -> Answer<NodeFacts> {
-    let answer = async {
+async fn read_nodes(session: &Session) -> Fact<NodeFacts> {
+    let response = async {
         let client = session.client(Service::NodeStatus, Role::Reader)?;
-        let all = pages::all(&client, "/v1/nodes", NODES);
-        let mut all = tokio::time::timeout(LISTS, all).await??;
-        let list = all.get_mut(NODES.list).map(serde_json::Value::take);
-        read::<Vec<NodeView>>(list.unwrap_or_default())
+        let pages = pages::read_all(&client, "/v1/nodes", NODE_PAGES);
+        let mut all = tokio::time::timeout(LIST_TIMEOUT, pages).await??;
+        let list = all.get_mut(NODE_PAGES.list).map(serde_json::Value::take);
+        parse_response::<Vec<NodeView>>(list.unwrap_or_default())
     };
-    let nodes: Vec<NodeView> = answer.await.map_err(|error| first_line(&error))?;
-    Ok(counted(&nodes))
+    let nodes: Vec<NodeView> = response.await.map_err(|error| first_line(&error))?;
+    Ok(count_nodes(&nodes))
 }
 
-pub fn counted(nodes: &[NodeView]) -> NodeFacts {
+pub fn count_nodes(nodes: &[NodeView]) -> NodeFacts {
     let mut facts = NodeFacts::default();
     for node in nodes {
         let entry = &node.entry;
@@ -220,18 +236,18 @@ pub fn counted(nodes: &[NodeView]) -> NodeFacts {
         *count += 1;
         facts.off += u64::from(!entry.schedulable);
         facts.drains += u64::from(node.drain_state.is_some());
-        let mut unwell = |what, detail: String| {
+        let mut unwell = |ailment, detail: String| {
             facts.unwell.push(Unwell {
                 node: entry.node.to_string(),
-                what,
+                ailment,
                 detail,
             });
         };
         // If an operator has varied off this node, its absence is expected.
-        let known = !entry.schedulable || node.drain_state.is_some();
+        let is_expected = !entry.schedulable || node.drain_state.is_some();
         if node.rivals.is_empty() {
-            if let Some(what) = ailment.filter(|_| !known) {
-                unwell(what, entry.reason.clone());
+            if let Some(ailment) = ailment.filter(|_| !is_expected) {
+                unwell(ailment, entry.reason.clone());
             }
         } else {
             unwell(Ailment::Twins, node.rivals.join(", "));
@@ -250,7 +266,7 @@ pub fn counted(nodes: &[NodeView]) -> NodeFacts {
     facts
 }
 
-async fn blocked(session: &Session) -> Answer<Vec<Blocked>> {
+async fn read_blocked(session: &Session) -> Fact<Vec<Blocked>> {
     let all: BlockOverview = get(session, Service::Blocklist, "/v1/blocklist").await?;
     let nodes = all.nodes.into_iter().map(|view| Blocked {
         node: view.item.identifier,
@@ -263,9 +279,9 @@ async fn blocked(session: &Session) -> Answer<Vec<Blocked>> {
 
 /// Returns the longest waits. A wait begins with the submission, or with the current verdict if
 /// that is later.
-async fn waiting(session: &Session, now: Timestamp) -> Answer<Vec<Waiting>> {
+async fn read_waiting(session: &Session, now: Timestamp) -> Fact<Vec<Waiting>> {
     let list = |route: &str| {
-        let path = format!("/v1/{route}?state=waiting&limit={EXAMINED}");
+        let path = format!("/v1/{route}?state=waiting&limit={MAX_EXAMINED}");
         async move { get::<WorkList>(session, Service::JobConverter, &path).await }
     };
     let (jobs, services, reservations) =
@@ -276,27 +292,27 @@ async fn waiting(session: &Session, now: Timestamp) -> Answer<Vec<Waiting>> {
     // newest, and ends when enough waits exceed the next age.
     all.sort_by_key(|view| view.submitted_at);
     let mut longest = Vec::new();
-    for view in all.into_iter().take(EXAMINED) {
-        if is_enough(&longest, view.submitted_at) {
+    for view in all.into_iter().take(MAX_EXAMINED) {
+        if is_complete(&longest, view.submitted_at) {
             break;
         }
         let since = verdict_since(session, &view).await;
         longest.push(waiting_entry(view, since, now));
         longest.sort_by_key(|it| it.since);
-        longest.truncate(WAITING);
+        longest.truncate(MAX_WAITS);
     }
     Ok(longest)
 }
 
 /// Returns true if work submitted at this time or later cannot wait longer than any of these.
-fn is_enough(longest: &[Waiting], submitted_at: Timestamp) -> bool {
-    let last = longest.get(WAITING - 1);
+fn is_complete(longest: &[Waiting], submitted_at: Timestamp) -> bool {
+    let last = longest.get(MAX_WAITS - 1);
     last.is_some_and(|last| last.since <= submitted_at)
 }
 
 /// Returns the time since which the current verdict holds. Returns `None` without a verdict.
 async fn verdict_since(session: &Session, view: &WorkView) -> Option<Timestamp> {
-    let path = format!("{}/explain", pages::route_of(&view.id).ok()?);
+    let path = format!("{}/explain", pages::route_of_work(&view.id).ok()?);
     let explained = get::<Explanation>(session, Service::JobConverter, &path).await;
     explained.ok()?.since
 }
@@ -312,7 +328,7 @@ fn waiting_entry(view: WorkView, verdict: Option<Timestamp>, now: Timestamp) -> 
     }
 }
 
-fn disk(session: &Session) -> Option<Disk> {
+fn read_disk(session: &Session) -> Option<Disk> {
     let (free_bytes, total_bytes) = disk_space(session.state())?;
     Some(Disk {
         free_bytes,
@@ -323,10 +339,10 @@ fn disk(session: &Session) -> Option<Disk> {
 /// Returns the free and total bytes of the disk of a directory. Returns `None` if the directory is
 /// missing.
 pub fn disk_space(dir: &Path) -> Option<(u64, u64)> {
-    let found = nix::sys::statvfs::statvfs(dir).ok()?;
-    let block = found.fragment_size();
-    let free = block.saturating_mul(found.blocks_available());
-    Some((free, block.saturating_mul(found.blocks())))
+    let stats = nix::sys::statvfs::statvfs(dir).ok()?;
+    let block = stats.fragment_size();
+    let free = block.saturating_mul(stats.blocks_available());
+    Some((free, block.saturating_mul(stats.blocks())))
 }
 
 #[cfg(test)]
@@ -350,7 +366,7 @@ mod tests {
     #[test]
     fn nodes_are_counted_and_unwell_nodes_are_named() {
         let low = json!({"disk_total_bytes": 100_u64 << 30, "disk_free_bytes": 1_u64 << 30});
-        let facts = counted(&[
+        let facts = count_nodes(&[
             node("n1", &json!({})),
             node("n2", &json!({"health": "suspect"})),
             node("n3", &json!({"health": "lost", "schedulable": false})),
@@ -360,7 +376,7 @@ mod tests {
         ]);
         assert_eq!((facts.healthy, facts.suspect, facts.lost), (3, 1, 1));
         assert_eq!((facts.quiesced, facts.off, facts.drains), (1, 1, 1));
-        let named = facts.unwell.iter().map(|it| (it.node.as_str(), it.what));
+        let named = facts.unwell.iter().map(|it| (it.node.as_str(), it.ailment));
         let expected = [
             ("n2", Ailment::Suspect),
             ("n4", Ailment::Twins),
@@ -374,7 +390,7 @@ mod tests {
         );
     }
 
-    fn answers(url: &str, leader: bool) -> ReplicaAnswer {
+    fn replica_status(url: &str, leader: bool) -> ReplicaStatus {
         let status = json!({
             "name": "blocklist", "version": "0.1.0", "uptime_ms": 1, "ready": leader,
             "not_ready": [], "leader": leader, "followers": [], "insecure_modes": [],
@@ -388,18 +404,22 @@ mod tests {
     #[test]
     fn the_leader_of_all_addresses_is_reported() {
         assert_eq!(addresses(" http://a, ,http://b"), ["http://a", "http://b"]);
-        let away = |url: &str| (url.to_owned(), Err("refused".to_owned()));
-        let urls = |all: Vec<ReplicaAnswer>| {
-            let (first, others) = chosen(all).unwrap();
+        let unreachable = |url: &str| (url.to_owned(), Err("refused".to_owned()));
+        let urls = |all: Vec<ReplicaStatus>| {
+            let (first, others) = choose_replica(all).unwrap();
             let others: Vec<String> = others.into_iter().map(|it| it.0).collect();
             (first.0, others.join(" "))
         };
-        let all = vec![away("a"), answers("b", false), answers("c", true)];
+        let all = vec![
+            unreachable("a"),
+            replica_status("b", false),
+            replica_status("c", true),
+        ];
         assert_eq!(urls(all), ("c".to_owned(), "a b".to_owned()));
-        let none_leads = vec![away("a"), answers("b", false)];
+        let none_leads = vec![unreachable("a"), replica_status("b", false)];
         assert_eq!(urls(none_leads), ("b".to_owned(), "a".to_owned()));
-        assert_eq!(urls(vec![away("a"), away("b")]).0, "a");
-        assert!(chosen(Vec::new()).is_none());
+        assert_eq!(urls(vec![unreachable("a"), unreachable("b")]).0, "a");
+        assert!(choose_replica(Vec::new()).is_none());
     }
 
     #[test]
@@ -413,9 +433,9 @@ mod tests {
             reason: None,
         };
         let five: Vec<Waiting> = [1, 2, 3, 4, 50].map(waits).into();
-        assert!(!is_enough(&five, at(49)), "it may have waited for longer");
-        assert!(is_enough(&five, at(50)));
-        assert!(!is_enough(&five[..4], at(99)), "there is room for it");
+        assert!(!is_complete(&five, at(49)), "it may have waited for longer");
+        assert!(is_complete(&five, at(50)));
+        assert!(!is_complete(&five[..4], at(99)), "there is room for it");
     }
 
     #[test]

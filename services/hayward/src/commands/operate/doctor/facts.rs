@@ -6,20 +6,20 @@ use hayward_vocabulary::Timestamp;
 use serde::Serialize;
 
 /// A fact, or the reason why it could not be read.
-pub type Answer<T> = Result<T, String>;
+pub type Fact<T> = Result<T, String>;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
     pub at: Timestamp,
     /// Services in the order of their ports.
     pub services: Vec<ServiceFacts>,
-    #[serde(serialize_with = "serialize_answer")]
-    pub nodes: Answer<NodeFacts>,
-    #[serde(serialize_with = "serialize_answer")]
-    pub blocked: Answer<Vec<Blocked>>,
+    #[serde(serialize_with = "serialize_fact")]
+    pub nodes: Fact<NodeFacts>,
+    #[serde(serialize_with = "serialize_fact")]
+    pub blocked: Fact<Vec<Blocked>>,
     /// Work with the longest waits, the longest wait first.
-    #[serde(serialize_with = "serialize_answer")]
-    pub waiting: Answer<Vec<Waiting>>,
+    #[serde(serialize_with = "serialize_fact")]
+    pub waiting: Fact<Vec<Waiting>>,
     /// Disk of the state directory on this machine. `None` if the directory is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
@@ -31,12 +31,12 @@ pub struct ServiceFacts {
     /// Address of the replica that the other fields describe.
     pub url: String,
     /// Status of the leader, or of a replica that answers when there is no leader.
-    #[serde(serialize_with = "serialize_answer")]
-    pub status: Answer<Status>,
+    #[serde(serialize_with = "serialize_fact")]
+    pub status: Fact<Status>,
     /// The other replicas in the list of addresses.
     pub replicas: Vec<Replica>,
-    #[serde(serialize_with = "serialize_answer")]
-    pub invariants: Answer<Invariants>,
+    #[serde(serialize_with = "serialize_fact")]
+    pub invariants: Fact<Invariants>,
     /// Milliseconds that the clock of the service is ahead of this machine, accurate to a second.
     /// The value is for display only. `None` if unknown. (R4)
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,8 +49,8 @@ pub struct ServiceFacts {
 #[derive(Debug, Clone, Serialize)]
 pub struct Replica {
     pub url: String,
-    #[serde(serialize_with = "serialize_answer")]
-    pub status: Answer<Status>,
+    #[serde(serialize_with = "serialize_fact")]
+    pub status: Fact<Status>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -91,7 +91,8 @@ impl NodeFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unwell {
     pub node: String,
-    pub what: Ailment,
+    #[serde(rename = "what")]
+    pub ailment: Ailment,
     /// Detail from the service, or measured numbers.
     pub detail: String,
 }
@@ -135,12 +136,12 @@ pub struct Disk {
     pub total_bytes: u64,
 }
 
-fn serialize_answer<T: Serialize, S: serde::Serializer>(
-    answer: &Answer<T>,
+fn serialize_fact<T: Serialize, S: serde::Serializer>(
+    fact: &Fact<T>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    match answer {
-        Ok(answer) => answer.serialize(serializer),
+    match fact {
+        Ok(fact) => fact.serialize(serializer),
         Err(error) => serde_json::json!({ "error": error }).serialize(serializer),
     }
 }

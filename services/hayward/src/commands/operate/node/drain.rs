@@ -25,7 +25,7 @@ pub struct Arguments {
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     /// After so long, as 30m, move what is left without regard to its disruption limits.
-    #[arg(long, value_name = "DURATION", value_parser = amounts::duration_ms)]
+    #[arg(long, value_name = "DURATION", value_parser = amounts::parse_duration_ms)]
     pub deadline: Option<u64>,
     /// Begin even where too little of the pool would be left.
     #[arg(long)]
@@ -55,13 +55,13 @@ pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> 
     if arguments.cancel {
         let client = session.client(Service::NodeStatus, Role::Operator)?;
         let cancel = client.call(Method::DELETE, &path).if_match_any();
-        let answer: Value = cancel.send().await?;
-        return show(session, answer);
+        let response: Value = cancel.send().await?;
+        return show(session, response);
     }
-    let answer: Value = if let Some(request) = wish(&arguments) {
+    let response: Value = if let Some(request) = drain_request(&arguments) {
         let client = session.client(Service::NodeStatus, Role::Operator)?;
-        let put = client.call(Method::PUT, &path).body(&request);
-        put.if_match_any().send().await?
+        let call = client.call(Method::PUT, &path).body(&request);
+        call.if_match_any().send().await?
     } else {
         let client = session.client(Service::NodeStatus, Role::Reader)?;
         client.get(&path).await?
@@ -69,11 +69,11 @@ pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> 
     if arguments.wait {
         return progress::watch(session, &path).await;
     }
-    show(session, answer)
+    show(session, response)
 }
 
 /// Returns the requested change. Returns `None` without flags.
-fn wish(arguments: &Arguments) -> Option<DrainRequest> {
+fn drain_request(arguments: &Arguments) -> Option<DrainRequest> {
     let paused = match (arguments.pause, arguments.resume) {
         (true, _) => Some(true),
         (_, true) => Some(false),
@@ -90,8 +90,10 @@ fn wish(arguments: &Arguments) -> Option<DrainRequest> {
     (request != DrainRequest::default()).then_some(request)
 }
 
-fn show(session: &Session, answer: Value) -> anyhow::Result<()> {
-    session.out.answer(answer, |view: &DrainView, renderer| {
-        progress::text(view, renderer)
-    })
+fn show(session: &Session, response: Value) -> anyhow::Result<()> {
+    session
+        .out
+        .print_response(response, |view: &DrainView, renderer| {
+            progress::render(view, renderer)
+        })
 }

@@ -10,50 +10,56 @@ use serde_json::Value;
 use crate::commands::inspect::containers;
 use crate::commands::operate::blocks::evidence;
 use crate::commands::operate::nodes;
-use crate::connection::pages::{self, Pages};
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{bytes, clean, count, duration, size, thousandths, word};
-use crate::output::{Facts, Renderer, Table, Tone, print, read, toned};
+use crate::output::format::{bytes, clean, count, duration, enum_text, size, thousandths};
+use crate::output::{Facts, Renderer, Table, Tone, parse_response, print, toned};
 
 /// Maximum number of history entries in the output.
-const CHANGES: usize = 10;
+const MAX_CHANGES: usize = 10;
 /// Maximum number of facts in the output. The newest facts are shown.
-const FACTS: usize = 5;
-const CONTAINERS: Pages = Pages {
+const MAX_FACTS: usize = 5;
+const CONTAINER_PAGES: PageFields = PageFields {
     list: "containers",
     next: "next_cursor",
 };
 
 pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
     let client = session.client(Service::NodeStatus, Role::Reader)?;
-    let answer: Value = client.get(&format!("/v1/nodes/{node}")).await?;
+    let response: Value = client.get(&format!("/v1/nodes/{node}")).await?;
     if session.out.json {
-        return session.out.json(&answer);
+        return session.out.json(&response);
     }
-    let view: NodeView = read(answer)?;
+    let view: NodeView = parse_response(response)?;
     let history: NodeHistory = client
-        .get(&format!("/v1/nodes/{node}/history?limit={CHANGES}"))
+        .get(&format!("/v1/nodes/{node}/history?limit={MAX_CHANGES}"))
         .await?;
     let renderer = session.out.renderer();
-    let mut text = facts(&view, &renderer);
+    let mut text = facts_text(&view, &renderer);
     text += &section(
         "what became of it",
-        &changes(&history, &renderer),
+        &history_table(&history, &renderer),
         &renderer,
     );
-    let against = against(session, node, &renderer).await;
-    text += &section("what speaks against it", &against, &renderer);
-    text += &section("what runs there", &running(session, node).await, &renderer);
+    let evidence_text = evidence_text(session, node, &renderer).await;
+    text += &section("what speaks against it", &evidence_text, &renderer);
+    text += &section(
+        "what runs there",
+        &containers_text(session, node).await,
+        &renderer,
+    );
     print(&text)
 }
 
 /// Describes the evidence against the node. The text is empty without evidence, or if blocklist
 /// does not answer.
-async fn against(session: &Session, node: &NodeName, renderer: &Renderer) -> String {
-    let answer = evidence::fetch(session, node).await;
-    let found: Option<Evidence> = answer.ok().and_then(|answer| read(answer).ok());
-    let against = found.filter(|it| it.item.is_some() || !it.facts.is_empty());
-    against.map_or_else(String::new, |it| evidence::text(&it, FACTS, renderer))
+async fn evidence_text(session: &Session, node: &NodeName, renderer: &Renderer) -> String {
+    let response = evidence::fetch(session, node).await;
+    let evidence: Option<Evidence> = response
+        .ok()
+        .and_then(|response| parse_response(response).ok());
+    let evidence_text = evidence.filter(|it| it.item.is_some() || !it.facts.is_empty());
+    evidence_text.map_or_else(String::new, |it| evidence::render(&it, MAX_FACTS, renderer))
 }
 
 fn section(title: &str, body: &str, renderer: &Renderer) -> String {
@@ -63,50 +69,50 @@ fn section(title: &str, body: &str, renderer: &Renderer) -> String {
     format!("\n{}\n{body}", renderer.title(title))
 }
 
-fn facts(view: &NodeView, renderer: &Renderer) -> String {
+fn facts_text(view: &NodeView, renderer: &Renderer) -> String {
     let (entry, metrics) = (&view.entry, &view.metrics);
     let mut facts = Facts::default();
-    facts.say("node", &entry.node);
-    facts.say("state", nodes::state(view));
-    facts.say("why", &entry.reason);
-    facts.say(
+    facts.add("node", &entry.node);
+    facts.add("state", nodes::state_cell(view));
+    facts.add("why", &entry.reason);
+    facts.add(
         "since",
         format!("{}, {}", entry.since, renderer.ago(entry.since)),
     );
     if let Some(next) = &view.next {
         let after = next.after_ms.map(|ms| format!("in {}: ", duration(ms)));
-        facts.say(
+        facts.add(
             "next",
             format!("{}{}", after.unwrap_or_default(), next.what),
         );
     }
     for instance in &view.rivals {
-        facts.say("agent instance", toned(instance, Tone::Warning));
+        facts.add("agent instance", toned(instance, Tone::Warning));
     }
-    facts.say("pool", pool(view));
-    if let Some(held) = &view.lease {
-        facts.say("lease", lease(held));
+    facts.add("pool", pool_text(view));
+    if let Some(lease) = &view.lease {
+        facts.add("lease", lease_text(lease));
     }
-    facts.say("offers", size(&entry.capacity));
+    facts.add("offers", size(&entry.capacity));
     if let Some(claimed) = &view.claimed {
         let claims = format!("{}: more than it was enrolled for", size(claimed));
-        facts.say("claims", toned(claims, Tone::Warning));
+        facts.add("claims", toned(claims, Tone::Warning));
     }
     add_load(&mut facts, metrics);
-    facts.say("containers", metrics.containers);
+    facts.add("containers", metrics.containers);
     let missed = count(view.missed, "heartbeat");
-    facts.say(
+    facts.add(
         "heard",
         format!("{} ago, {missed} missed", duration(view.heartbeat_age_ms)),
     );
     if view.flaps > 0 {
         let times = count(view.flaps, "time");
-        facts.say("flaps", format!("fell silent {times} in 15 min"));
+        facts.add("flaps", format!("fell silent {times} in 15 min"));
     }
-    facts.say("runtimes", entry.runtimes.join(", "));
-    facts.say("agent", &view.version);
+    facts.add("runtimes", entry.runtimes.join(", "));
+    facts.add("agent", &view.version);
     for (name, value) in &entry.labels {
-        facts.say("label", format!("{name}={value}"));
+        facts.add("label", format!("{name}={value}"));
     }
     facts.text(renderer)
 }
@@ -116,38 +122,38 @@ fn add_load(facts: &mut Facts, metrics: &Metrics) {
     if metrics.memory_total_bytes > 0 {
         let free = |free: u64, total: u64| format!("{} free of {}", bytes(free), bytes(total));
         let available = metrics.memory_available_bytes;
-        facts.say("memory", free(available, metrics.memory_total_bytes));
+        facts.add("memory", free(available, metrics.memory_total_bytes));
         if metrics.swap_total_bytes > 0 {
-            facts.say(
+            facts.add(
                 "swap",
                 free(metrics.swap_free_bytes, metrics.swap_total_bytes),
             );
         }
-        facts.say(
+        facts.add(
             "disk",
             free(metrics.disk_free_bytes, metrics.disk_total_bytes),
         );
-        facts.say("load", thousandths(metrics.load_centi * 10));
+        facts.add("load", thousandths(metrics.load_centi * 10));
     }
     if let Some(pressure) = &metrics.pressure {
         let percent = |centi: u64| format!("{} %", centi / 100);
         let [cpu, memory, io] =
             [pressure.cpu_centi, pressure.memory_centi, pressure.io_centi].map(percent);
         let waits = format!("for cpu {cpu}, memory {memory}, disk {io} of the last 10 s");
-        facts.say("waits", waits);
+        facts.add("waits", waits);
     }
 }
 
-fn pool(view: &NodeView) -> String {
-    let named = &view.entry.pool;
+fn pool_text(view: &NodeView) -> String {
+    let agent_pool = &view.entry.pool;
     match &view.counted_in {
-        Some(pool) => format!("{pool}, where the policy puts it; it names {named}"),
-        None => named.clone(),
+        Some(pool) => format!("{pool}, where the policy puts it; it names {agent_pool}"),
+        None => agent_pool.clone(),
     }
 }
 
 /// Describes what the node's lease will do if the node stays silent. (W7)
-fn lease(lease: &LeaseView) -> String {
+fn lease_text(lease: &LeaseView) -> String {
     let work = match lease.ends_after_ms {
         0 => "no exclusive work runs there".to_owned(),
         ms => format!("exclusive work may run there for {}", duration(ms)),
@@ -160,12 +166,12 @@ fn lease(lease: &LeaseView) -> String {
     format!("if it is heard no more: {work}, {successor}")
 }
 
-fn changes(history: &NodeHistory, renderer: &Renderer) -> String {
+fn history_table(history: &NodeHistory, renderer: &Renderer) -> String {
     let mut table = Table::new(["when", "health", "takes work", "by", "what and why"]);
     for change in &history.changes {
         table.row([
             renderer.ago(change.at).into(),
-            word(&change.health).into(),
+            enum_text(&change.health).into(),
             if change.schedulable { "on" } else { "off" }.into(),
             change.by.as_deref().unwrap_or("-").into(),
             (&change.reason).into(),
@@ -178,11 +184,12 @@ fn changes(history: &NodeHistory, renderer: &Renderer) -> String {
     }
 }
 
-async fn running(session: &Session, node: &NodeName) -> String {
+async fn containers_text(session: &Session, node: &NodeName) -> String {
     let request = async {
         let client = session.client(Service::ContainerManager, Role::Reader)?;
         let path = format!("/v1/containers?node={node}");
-        let list: ContainerList = read(pages::all(&client, &path, CONTAINERS).await?)?;
+        let list: ContainerList =
+            parse_response(pages::read_all(&client, &path, CONTAINER_PAGES).await?)?;
         anyhow::Ok(list)
     };
     match request.await {

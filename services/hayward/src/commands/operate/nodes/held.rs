@@ -5,21 +5,23 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
 
-use crate::connection::pages::{self, Pages};
+use crate::connection::pages::{self, PageFields};
 use crate::connection::{Role, Service, Session};
 use crate::output::{Cell, Renderer, Table, Tone, toned};
 
-pub(super) const PAGES: Pages = Pages {
+pub(super) const NODE_PAGES: PageFields = PageFields {
     list: "nodes",
     next: "next_cursor",
 };
 
 pub async fn run(session: Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let answer = pages::all(&client, "/v1/occupancy", PAGES).await?;
-    session.out.answer(answer, |all: &Occupancy, renderer| {
-        table(&all.nodes, renderer)
-    })
+    let response = pages::read_all(&client, "/v1/occupancy", NODE_PAGES).await?;
+    session
+        .out
+        .print_response(response, |all: &Occupancy, renderer| {
+            table(&all.nodes, renderer)
+        })
 }
 
 pub fn table(nodes: &[NodeOccupancy], renderer: &Renderer) -> String {
@@ -33,21 +35,21 @@ pub fn table(nodes: &[NodeOccupancy], renderer: &Renderer) -> String {
     for node in nodes {
         table.row([
             (&node.node).into(),
-            state(node),
+            state_cell(node),
             (&node.pool).into(),
             node.order.into(),
             node.held.into(),
             node.fixed.into(),
             node.vacating.into(),
             node.free.into(),
-            holders(node).into(),
+            holders_text(node).into(),
         ]);
     }
     table.text(renderer)
 }
 
 /// Returns the first reason that keeps the node from taking work.
-fn state(node: &NodeOccupancy) -> Cell {
+fn state_cell(node: &NodeOccupancy) -> Cell {
     match node {
         _ if !node.responsive => toned("lost", Tone::Bad),
         _ if !node.online => toned("off", Tone::Warning),
@@ -71,23 +73,23 @@ pub(super) struct NodeWork<'a> {
 pub(super) fn work_on_node(node: &NodeOccupancy) -> Vec<NodeWork<'_>> {
     let mut all: BTreeMap<&WorkId, NodeWork> = BTreeMap::new();
     for share in &node.shares {
-        let one = all.entry(&share.work).or_insert(NodeWork {
+        let entry = all.entry(&share.work).or_insert(NodeWork {
             work: &share.work,
             kind: share.kind,
             user: &share.user,
             processes: 0,
             quanta: 0,
         });
-        one.processes += 1;
-        one.quanta += share.order;
+        entry.processes += 1;
+        entry.quanta += share.order;
     }
     let mut all: Vec<NodeWork> = all.into_values().collect();
-    all.sort_by_key(|one| std::cmp::Reverse(one.quanta));
+    all.sort_by_key(|entry| std::cmp::Reverse(entry.quanta));
     all
 }
 
 /// Lists the work with its users, number of processes and quanta.
-fn holders(node: &NodeOccupancy) -> String {
+fn holders_text(node: &NodeOccupancy) -> String {
     let describe = |it: &NodeWork| match it.processes {
         1 => format!("{} of {} ({})", it.work, it.user, it.quanta),
         many => format!("{many} × {} of {} ({})", it.work, it.user, it.quanta),

@@ -12,16 +12,16 @@ use clap::ValueEnum;
 use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
 use hayward_vocabulary::{UserName, WorkKind};
 
-use super::held::{PAGES, work_on_node};
+use super::held::{NODE_PAGES, work_on_node};
 use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
 use crate::output::note;
 
 /// Pixels of the side of a node of 1 GiB.
-const SIDE: f64 = 24.0;
+const SIDE_OF_GIB: f64 = 24.0;
 const GAP: f64 = 14.0;
-const WIDTH: f64 = 1_200.0;
-const HEAD: f64 = 40.0;
+const PICTURE_WIDTH: f64 = 1_200.0;
+const HEADER_HEIGHT: f64 = 40.0;
 const GIB: f64 = 1_073_741_824.0;
 
 /// Order of the nodes.
@@ -35,10 +35,10 @@ pub enum Sort {
 
 pub async fn run(session: Session, file: &Path, sort: Sort) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let answer = pages::all(&client, "/v1/occupancy", PAGES).await?;
-    let all: Occupancy = serde_json::from_value(answer)?;
-    let drawn = svg(all.nodes, sort, &session.url(Service::JobConverter)?);
-    std::fs::write(file, drawn).with_context(|| file.display().to_string())?;
+    let response = pages::read_all(&client, "/v1/occupancy", NODE_PAGES).await?;
+    let all: Occupancy = serde_json::from_value(response)?;
+    let shapes = svg(all.nodes, sort, &session.url(Service::JobConverter)?);
+    std::fs::write(file, shapes).with_context(|| file.display().to_string())?;
     note(&format!("{} shows the nodes", file.display()));
     Ok(())
 }
@@ -49,22 +49,22 @@ fn svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
         Sort::Size => (b.capacity.memory_bytes, &a.node).cmp(&(a.capacity.memory_bytes, &b.node)),
         Sort::Name => a.node.cmp(&b.node),
     });
-    let (mut x, mut y, mut row) = (GAP, HEAD, 0.0_f64);
-    let mut drawn = String::new();
+    let (mut x, mut y, mut row_height) = (GAP, HEADER_HEIGHT, 0.0_f64);
+    let mut shapes = String::new();
     for node in &nodes {
-        let side = SIDE * gib(node.capacity.memory_bytes).sqrt().max(0.5);
-        if x + side > WIDTH && x > GAP {
-            (x, y, row) = (GAP, y + row + GAP, 0.0);
+        let side = SIDE_OF_GIB * gib(node.capacity.memory_bytes).sqrt().max(0.5);
+        if x + side > PICTURE_WIDTH && x > GAP {
+            (x, y, row_height) = (GAP, y + row_height + GAP, 0.0);
         }
-        square(&mut drawn, node, &Square { x, y, side }, jobs);
-        (x, row) = (x + side + GAP, row.max(side));
+        draw_node(&mut shapes, node, &Square { x, y, side }, jobs);
+        (x, row_height) = (x + side + GAP, row_height.max(side));
     }
-    let height = y + row + GAP;
+    let height = y + row_height + GAP;
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.1}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {PICTURE_WIDTH} {height:.1}\" \
          font-family=\"sans-serif\" font-size=\"14\">\n{PATTERNS}\
-         <text x=\"{GAP}\" y=\"24\">{}</text>\n{drawn}</svg>\n",
-        head(&nodes)
+         <text x=\"{GAP}\" y=\"24\">{}</text>\n{shapes}</svg>\n",
+        header_text(&nodes)
     )
 }
 
@@ -76,14 +76,14 @@ const PATTERNS: &str = "<defs>\
 <path d=\"M0 0H6M0 0V6\" stroke=\"#000\" stroke-width=\"1\"/></pattern></defs>\n";
 
 /// Returns the header with the total memory, and the part of each kind of work.
-fn head(nodes: &[NodeOccupancy]) -> String {
+fn header_text(nodes: &[NodeOccupancy]) -> String {
     let total: f64 = nodes.iter().map(|it| gib(it.capacity.memory_bytes)).sum();
     let total_of = |kind: WorkKind| -> f64 {
-        let each = |node: &NodeOccupancy| {
+        let quanta_gib = |node: &NodeOccupancy| {
             let shares = node.shares.iter().filter(|share| share.kind == kind);
-            real(shares.map(|share| share.order).sum()) * quantum_gib(node)
+            to_f64(shares.map(|share| share.order).sum()) * quantum_gib(node)
         };
-        nodes.iter().map(each).sum()
+        nodes.iter().map(quanta_gib).sum()
     };
     let (jobs, services) = (total_of(WorkKind::Job), total_of(WorkKind::Service));
     let reservations = total_of(WorkKind::Reservation);
@@ -102,38 +102,38 @@ struct Square {
     side: f64,
 }
 
-fn square(drawn: &mut String, node: &NodeOccupancy, square: &Square, jobs: &str) {
+fn draw_node(shapes: &mut String, node: &NodeOccupancy, square: &Square, jobs: &str) {
     let Square { x, y, side } = *square;
-    let physical = gib(node.capacity.memory_bytes);
-    let name = escaped(node.node.as_str());
+    let memory_gib = gib(node.capacity.memory_bytes);
+    let name = escape(node.node.as_str());
     // Writing to a string never fails.
     let _ = writeln!(
-        drawn,
-        "<g><title>{name}: {physical:.1} GiB</title>\
+        shapes,
+        "<g><title>{name}: {memory_gib:.1} GiB</title>\
          <rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{side:.1}\" height=\"{side:.1}\"/></g>"
     );
-    let whole = real(node.order.max(node.held).max(1));
+    let total_quanta = to_f64(node.order.max(node.held).max(1));
     let mut top = y;
     for band in work_on_node(node) {
-        let height = side * real(band.quanta) / whole;
-        let place =
+        let height = side * to_f64(band.quanta) / total_quanta;
+        let bounds =
             format!("x=\"{x:.1}\" y=\"{top:.1}\" width=\"{side:.1}\" height=\"{height:.1}\"");
         let pattern = match band.kind {
             WorkKind::Job => None,
             WorkKind::Service => Some("service"),
             WorkKind::Reservation => Some("reservation"),
         };
-        let over = pattern.map_or_else(String::new, |id| {
-            format!("<rect {place} fill=\"url(#{id})\"/>")
+        let overlay = pattern.map_or_else(String::new, |id| {
+            format!("<rect {bounds} fill=\"url(#{id})\"/>")
         });
         let _ = writeln!(
-            drawn,
+            shapes,
             "<a href=\"{jobs}/v1/{}/{}\"><title>{} of {}: {} processes, {} quanta</title>\
-             <rect {place} fill=\"hsl({},60%,60%)\"/>{over}</a>",
-            resource(band.kind),
+             <rect {bounds} fill=\"hsl({},60%,60%)\"/>{overlay}</a>",
+            route_segment(band.kind),
             band.work,
             band.work,
-            escaped(band.user.as_str()),
+            escape(band.user.as_str()),
             band.processes,
             band.quanta,
             hue(band.user),
@@ -142,7 +142,7 @@ fn square(drawn: &mut String, node: &NodeOccupancy, square: &Square, jobs: &str)
     }
 }
 
-fn resource(kind: WorkKind) -> &'static str {
+fn route_segment(kind: WorkKind) -> &'static str {
     match kind {
         WorkKind::Job => "jobs",
         WorkKind::Service => "services",
@@ -164,18 +164,18 @@ fn quantum_gib(node: &NodeOccupancy) -> f64 {
 }
 
 fn gib(bytes: u64) -> f64 {
-    real(bytes) / GIB
+    to_f64(bytes) / GIB
 }
 
 #[expect(
     clippy::cast_precision_loss,
     reason = "a picture is a few hundred pixels wide"
 )]
-fn real(amount: u64) -> f64 {
+fn to_f64(amount: u64) -> f64 {
     amount as f64
 }
 
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('"', "&quot;")
@@ -236,31 +236,32 @@ mod tests {
     // The area of a square is memory, and the height of a band is its part of the quanta. (R-15.5)
     #[test]
     fn a_picture_has_squares_by_memory_and_bands_by_quanta() {
-        let busy = vec![
+        let work = vec![
             share("job_a", WorkKind::Job, "ann", 1),
             share("svc_s", WorkKind::Service, "bob", 6),
             share("job_a", WorkKind::Job, "ann", 1),
         ];
         let mut lost = node("n3", 9, Vec::new());
         lost.up = false;
-        let nodes = vec![node("n1", 4, Vec::new()), node("n2", 16, busy), lost];
-        let drawn = svg(nodes, Sort::Size, "http://jobs");
-        let head = "2 nodes, 20 GiB: jobs 2, services 6, reservations 0, unoccupied 12";
-        assert!(drawn.contains(head), "{drawn}");
+        let nodes = vec![node("n1", 4, Vec::new()), node("n2", 16, work), lost];
+        let shapes = svg(nodes, Sort::Size, "http://jobs");
+        let header = "2 nodes, 20 GiB: jobs 2, services 6, reservations 0, unoccupied 12";
+        assert!(shapes.contains(header), "{shapes}");
         // The larger node comes first and is twice as wide. The largest band is on top, and a job
         // has one band.
-        let at = |text: &str| {
-            drawn
+        let position_of = |text: &str| {
+            shapes
                 .find(text)
-                .unwrap_or_else(|| panic!("{text} in {drawn}"))
+                .unwrap_or_else(|| panic!("{text} in {shapes}"))
         };
-        assert!(at("n2: 16.0 GiB") < at("n1: 4.0 GiB"));
-        assert!(at("width=\"96.0\"") < at("width=\"48.0\""));
+        assert!(position_of("n2: 16.0 GiB") < position_of("n1: 4.0 GiB"));
+        assert!(position_of("width=\"96.0\"") < position_of("width=\"48.0\""));
         assert!(
-            at("svc_s of bob: 1 processes, 6 quanta") < at("job_a of ann: 2 processes, 2 quanta")
+            position_of("svc_s of bob: 1 processes, 6 quanta")
+                < position_of("job_a of ann: 2 processes, 2 quanta")
         );
-        assert!(drawn.contains("href=\"http://jobs/v1/jobs/job_a\""));
-        assert!(drawn.contains("height=\"36.0\" fill=\"url(#service)\""));
-        assert!(!drawn.contains("n3"));
+        assert!(shapes.contains("href=\"http://jobs/v1/jobs/job_a\""));
+        assert!(shapes.contains("height=\"36.0\" fill=\"url(#service)\""));
+        assert!(!shapes.contains("n3"));
     }
 }

@@ -4,20 +4,20 @@
 use hayward_blocklist_api::BlockEntry;
 use hayward_node_status_api::NodeView;
 
-use super::{Fleet, state};
+use super::{Fleet, state_cell};
 use crate::output::format::{bytes, count, duration};
 use crate::output::{Cell, Renderer, Table, Tone, bars, toned};
 
 /// Characters of a bar.
-const WIDTH: u64 = 5;
+const BAR_WIDTH: u64 = 5;
 /// Characters of a line, which fit a terminal of usual width.
-const LINE: usize = 100;
+const LINE_WIDTH: usize = 100;
 /// Minimum width of the last column, which fills the rest of the line.
-const LEAST_WHY: usize = 20;
+const MIN_REASON_WIDTH: usize = 20;
 /// Percentage from which a resource counts as full.
 const FULL_PERCENT: u64 = 90;
 
-pub fn text(fleet: &Fleet, renderer: &Renderer) -> String {
+pub fn render(fleet: &Fleet, renderer: &Renderer) -> String {
     if fleet.nodes.is_empty() {
         return "no nodes\n".to_owned();
     }
@@ -26,11 +26,13 @@ pub fn text(fleet: &Fleet, renderer: &Renderer) -> String {
         colour: false,
         ..*renderer
     };
-    let bare = rows(fleet, &plain, 0);
-    let wide = bare.lines().map(|line| line.chars().count()).max();
-    let width = LINE.saturating_sub(wide.unwrap_or(0)).max(LEAST_WHY);
+    let plain_text = rows(fleet, &plain, 0);
+    let widest = plain_text.lines().map(|line| line.chars().count()).max();
+    let width = LINE_WIDTH
+        .saturating_sub(widest.unwrap_or(0))
+        .max(MIN_REASON_WIDTH);
     let mut text = rows(fleet, renderer, width);
-    for service in &fleet.silent {
+    for service in &fleet.unavailable {
         let warning = format!("{service} does not answer: what it would say is left out\n");
         text += &renderer.paint(&warning, Tone::Warning);
     }
@@ -45,21 +47,21 @@ fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
     for view in &fleet.nodes {
         let block = fleet.block_of(view);
         // A width of zero measures the line without its last column.
-        let why = if width == 0 {
+        let reason = if width == 0 {
             "".into()
         } else {
-            why(view, block, renderer, width)
+            reason_cell(view, block, renderer, width)
         };
         table.row([
             (&view.entry.node).into(),
-            pool(fleet, view),
-            block.map_or_else(|| state(view), |block| blocked(view, block)),
-            held(fleet, view),
-            memory(view),
-            load(view),
+            pool_cell(fleet, view),
+            block.map_or_else(|| state_cell(view), |block| blocked_cell(view, block)),
+            held_cell(fleet, view),
+            memory_cell(view),
+            load_cell(view),
             view.metrics.containers.into(),
             renderer.age(view.entry.since).into(),
-            why,
+            reason,
         ]);
     }
     table.text(renderer)
@@ -67,15 +69,15 @@ fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
 
 /// Returns the node pool by the policy. If rm-scheduler has none, returns the name from the agent
 /// in parentheses.
-fn pool(fleet: &Fleet, view: &NodeView) -> Cell {
-    match fleet.held_on(view) {
+fn pool_cell(fleet: &Fleet, view: &NodeView) -> Cell {
+    match fleet.occupancy_of(view) {
         Some(held) => (&held.pool).into(),
         None => toned(format!("({})", view.entry.pool), Tone::Faint),
     }
 }
 
-fn held(fleet: &Fleet, view: &NodeView) -> Cell {
-    fleet.held_on(view).map_or_else(
+fn held_cell(fleet: &Fleet, view: &NodeView) -> Cell {
+    fleet.occupancy_of(view).map_or_else(
         || "-".into(),
         |node| {
             let all = node.order + node.over;
@@ -92,47 +94,52 @@ fn held(fleet: &Fleet, view: &NodeView) -> Cell {
     )
 }
 
-fn memory(view: &NodeView) -> Cell {
+fn memory_cell(view: &NodeView) -> Cell {
     let metrics = &view.metrics;
     let total = metrics.memory_total_bytes;
-    used(total.saturating_sub(metrics.memory_available_bytes), total)
+    usage_cell(total.saturating_sub(metrics.memory_available_bytes), total)
 }
 
 /// Returns the load of the last minute in percent of the CPUs. Above 100 %, processes wait for a
 /// CPU.
-fn load(view: &NodeView) -> Cell {
+fn load_cell(view: &NodeView) -> Cell {
     let cpus_centi = view.entry.capacity.cpu_milli / 10;
     if view.metrics.memory_total_bytes == 0 {
         return "-".into();
     }
-    used(view.metrics.load_centi, cpus_centi)
+    usage_cell(view.metrics.load_centi, cpus_centi)
 }
 
-fn used(amount: u64, total: u64) -> Cell {
+fn usage_cell(amount: u64, total: u64) -> Cell {
     if total == 0 {
         return "-".into();
     }
     let percent = amount.saturating_mul(100) / total;
     let text = format!("{} {percent}%", bar(amount, total));
-    let full = percent >= FULL_PERCENT;
-    toned(text, if full { Tone::Warning } else { Tone::Plain })
+    let is_full = percent >= FULL_PERCENT;
+    toned(text, if is_full { Tone::Warning } else { Tone::Plain })
 }
 
 /// Draws the used part full and the free part dotted.
 fn bar(amount: u64, total: u64) -> String {
-    bars::share(amount.min(total), total, total, WIDTH)
+    bars::draw_share(amount.min(total), total, total, BAR_WIDTH)
 }
 
-fn blocked(view: &NodeView, block: &BlockEntry) -> Cell {
+fn blocked_cell(view: &NodeView, block: &BlockEntry) -> Cell {
     // An unreachable node is a more severe state than a blocked one.
-    match state(view) {
-        lost if lost.says("lost") => lost,
+    match state_cell(view) {
+        lost if lost.has_text("lost") => lost,
         _ if block.canary => toned("on trial", Tone::Warning),
         _ => toned("blocked", Tone::Bad),
     }
 }
 
-fn why(view: &NodeView, block: Option<&BlockEntry>, renderer: &Renderer, width: usize) -> Cell {
+fn reason_cell(
+    view: &NodeView,
+    block: Option<&BlockEntry>,
+    renderer: &Renderer,
+    width: usize,
+) -> Cell {
     let mut reasons = Vec::new();
     if let Some(block) = block {
         let left = block.end.map(|end| duration(end.ms_since(renderer.now)));
@@ -140,7 +147,7 @@ fn why(view: &NodeView, block: Option<&BlockEntry>, renderer: &Renderer, width: 
         reasons.push(format!("{left}: {}", block.cause));
     }
     if !view.entry.takes_work() || view.flaps > 2 {
-        reasons.push(beyond_state(&view.entry.reason));
+        reasons.push(without_state_prefix(&view.entry.reason));
     }
     if let Some(claimed) = &view.claimed {
         let claimed = bytes(claimed.memory_bytes);
@@ -149,11 +156,11 @@ fn why(view: &NodeView, block: Option<&BlockEntry>, renderer: &Renderer, width: 
     if view.missed > 0 && view.entry.takes_work() {
         reasons.push(format!("{} missed", count(view.missed, "heartbeat")));
     }
-    toned(shortened(&reasons.join("; "), width), Tone::Faint)
+    toned(shorten(&reasons.join("; "), width), Tone::Faint)
 }
 
 /// Removes from the reason what the state column already shows.
-fn beyond_state(reason: &str) -> String {
+fn without_state_prefix(reason: &str) -> String {
     const PREFIXES: [&str; 5] = [
         "the node asks for no new work: ",
         "being drained by ",
@@ -167,7 +174,7 @@ fn beyond_state(reason: &str) -> String {
     rest.unwrap_or(reason).to_owned()
 }
 
-fn shortened(text: &str, width: usize) -> String {
+fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -227,7 +234,7 @@ mod tests {
         }
     }
 
-    fn held(name: &str, held: u64) -> NodeOccupancy {
+    fn occupancy(name: &str, held: u64) -> NodeOccupancy {
         NodeOccupancy {
             node: NodeName::new(name).unwrap(),
             pool: "batch".into(),
@@ -289,15 +296,19 @@ mod tests {
                 node("node-6", Health::Healthy, true, "heartbeats arrive"),
                 node("node-7", Health::Healthy, true, "heartbeats arrive"),
             ],
-            held: vec![held("node-1", 8), held("node-2", 0), held("node-4", 3)],
+            occupancy: vec![
+                occupancy("node-1", 8),
+                occupancy("node-2", 0),
+                occupancy("node-4", 3),
+            ],
             blocks: vec![block("node-6", false), block("node-7", true)],
-            silent: vec!["blocklist"],
+            unavailable: vec!["blocklist"],
         };
         let renderer = Renderer {
             colour: false,
             now: AT.plus_ms(7_500_000),
         };
-        let table = text(&fleet, &renderer);
+        let table = render(&fleet, &renderer);
         for line in table.lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }

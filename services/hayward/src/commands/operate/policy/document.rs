@@ -9,33 +9,33 @@ use hayward_service::http::problem::{FieldFault, Problem};
 use hayward_service::{ClientError, Code};
 use serde::Serialize;
 
-use crate::commands::work::submit::{named, text_of, yaml};
+use crate::commands::work::submit::{display_name, parse_yaml, read_text};
 
 /// Reads a policy, and its generation if the text has one.
-pub fn policy_of(file: &Path) -> anyhow::Result<(Policy, Option<u64>)> {
-    let text = text_of(file)?;
-    policy_in(&text).with_context(|| named(file))
+pub fn read_policy(file: &Path) -> anyhow::Result<(Policy, Option<u64>)> {
+    let text = read_text(file)?;
+    parse_policy(&text).with_context(|| display_name(file))
 }
 
 /// Parses a policy. JSON is also YAML, but is parsed as JSON where possible, because the errors of
 /// that parser name better lines.
-pub fn policy_in(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
+pub fn parse_policy(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
     let document: Document = if text.trim_start().starts_with('{') {
         serde_json::from_str(text)
             .or_else(|error| yaml_serde::from_str(text).map_err(|_| error))
             .context("this is neither JSON nor YAML")?
     } else {
-        yaml(text)?
+        parse_yaml(text)?
     };
     let (document, generation) = document.unwrapped();
-    let policy = read(document).map_err(|faults| refused(&faults))?;
+    let policy = read(document).map_err(|faults| validation_error(&faults))?;
     Ok((policy, generation))
 }
 
 /// Makes an error with the text that a service would give.
-fn refused(faults: &[Fault]) -> ClientError {
+fn validation_error(faults: &[Fault]) -> ClientError {
     let detail = format!("the policy has {} fault(s)", faults.len());
-    listed(
+    error_with_faults(
         detail,
         faults
             .iter()
@@ -44,9 +44,14 @@ fn refused(faults: &[Fault]) -> ClientError {
 }
 
 /// Makes an error with one line for each fault.
-pub fn listed(detail: String, faults: impl Iterator<Item = (String, String)>) -> ClientError {
+pub fn error_with_faults(
+    detail: String,
+    faults: impl Iterator<Item = (String, String)>,
+) -> ClientError {
     let empty = Problem::new(Code::Invalid, detail);
-    ClientError::Problem(faults.fold(empty, |problem, (at, detail)| problem.at(at, detail)))
+    ClientError::Problem(faults.fold(empty, |problem, (pointer, detail)| {
+        problem.at(pointer, detail)
+    }))
 }
 
 /// Returns the faults in an error.
@@ -66,8 +71,8 @@ pub fn faults_in(error: &anyhow::Error) -> Vec<FieldFault> {
 }
 
 /// Returns the value as YAML, with fields in their documented order.
-pub fn written<T: Serialize>(what: &T) -> anyhow::Result<String> {
-    yaml_serde::to_string(what).context("cannot write this as YAML")
+pub fn to_yaml<T: Serialize>(value: &T) -> anyhow::Result<String> {
+    yaml_serde::to_string(value).context("cannot write this as YAML")
 }
 
 #[cfg(test)]
@@ -82,17 +87,20 @@ mod tests {
             generation: 3,
             policy: Policy::default(),
         };
-        let shown = written(&view).unwrap();
-        assert_eq!(policy_in(&shown).unwrap(), (view.policy.clone(), Some(3)));
+        let shown = to_yaml(&view).unwrap();
+        assert_eq!(
+            parse_policy(&shown).unwrap(),
+            (view.policy.clone(), Some(3))
+        );
         let alone = serde_json::to_string(&view.policy).unwrap();
-        assert_eq!(policy_in(&alone).unwrap(), (view.policy, None));
+        assert_eq!(parse_policy(&alone).unwrap(), (view.policy, None));
     }
 
     #[test]
     fn all_wrong_fields_are_named_with_their_paths() {
         let text = "pools: {default: {}}\nclasses:\n  high:\n    policy: FAIR_SHARE\n    \
                     priorty: 1\n    pool: default\n    default: true\n  low: {wieght: 3}\n";
-        let error = policy_in(text).unwrap_err();
+        let error = parse_policy(text).unwrap_err();
         let found = faults_in(&error);
         let pointers: Vec<&str> = found.iter().map(|fault| fault.pointer.as_str()).collect();
         assert_eq!(
@@ -114,7 +122,7 @@ mod tests {
     #[test]
     fn a_syntax_error_is_reported_with_its_line() {
         for text in ["pools: [", "{\"pools\": {},\n \"classes\": {\"a\": ]}}"] {
-            let error = policy_in(text).unwrap_err();
+            let error = parse_policy(text).unwrap_err();
             let found = faults_in(&error);
             assert!(found[0].detail.contains("line"), "{found:?}");
         }

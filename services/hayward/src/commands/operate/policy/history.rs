@@ -15,30 +15,30 @@ pub struct Arguments {
     #[arg(value_name = "NUMBER")]
     pub generation: Option<u64>,
     /// The newest so many.
-    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = limit())]
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = limit_parser())]
     pub limit: u64,
 }
 
-fn limit() -> clap::builder::RangedU64ValueParser {
+fn limit_parser() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..=1000)
 }
 
 pub async fn run(session: &Session, arguments: &Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     if let Some(generation) = arguments.generation {
-        let answer = client.get(&format!("{ROUTE}/history/{generation}")).await?;
-        return session.out.answer(answer, one);
+        let response = client.get(&format!("{ROUTE}/history/{generation}")).await?;
+        return session.out.print_response(response, version_text);
     }
     let path = format!("{ROUTE}/history?limit={}", arguments.limit);
-    let answer = client.get(&path).await?;
+    let response = client.get(&path).await?;
     session
         .out
-        .answer(answer, |history: &PolicyHistory, renderer| {
+        .print_response(response, |history: &PolicyHistory, renderer| {
             table(&history.versions, renderer)
         })
 }
 
-fn one(version: &PolicyVersion, renderer: &Renderer) -> String {
+fn version_text(version: &PolicyVersion, renderer: &Renderer) -> String {
     let mut text = format!(
         "policy {}, by {}, {}\n",
         version.generation,

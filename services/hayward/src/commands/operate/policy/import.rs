@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use hayward_rm_scheduler_policy::import::{Input, Source, import};
 use serde_json::json;
 
-use super::document::{listed, written};
-use crate::commands::work::submit::text_of;
+use super::document::{error_with_faults, to_yaml};
+use crate::commands::work::submit::read_text;
 use crate::connection::Session;
 use crate::output::{note, print};
 
@@ -27,15 +27,15 @@ pub struct Arguments {
     pub properties: Option<PathBuf>,
 }
 
-struct Text {
+struct SourceFile {
     name: String,
     text: String,
 }
 
-impl Text {
+impl SourceFile {
     fn read(file: &Path) -> anyhow::Result<Self> {
         let name = file.display().to_string();
-        let text = text_of(file)?;
+        let text = read_text(file)?;
         Ok(Self { name, text })
     }
 
@@ -48,15 +48,19 @@ impl Text {
 }
 
 pub fn run(session: &Session, files: &Arguments) -> anyhow::Result<()> {
-    let classes = Text::read(&files.classes)?;
-    let users = files.users.as_deref().map(Text::read).transpose()?;
-    let properties = files.properties.as_deref().map(Text::read).transpose()?;
+    let classes = SourceFile::read(&files.classes)?;
+    let users = files.users.as_deref().map(SourceFile::read).transpose()?;
+    let properties = files
+        .properties
+        .as_deref()
+        .map(SourceFile::read)
+        .transpose()?;
     let class_folder = files.classes.parent().unwrap_or(Path::new("."));
     let folder = files.nodes_dir.as_deref().unwrap_or(class_folder);
     let input = Input {
         classes: classes.source(),
-        users: users.as_ref().map(Text::source),
-        properties: properties.as_ref().map(Text::source),
+        users: users.as_ref().map(SourceFile::source),
+        properties: properties.as_ref().map(SourceFile::source),
         node_file: &|name| std::fs::read_to_string(folder.join(name)).ok(),
     };
     let imported = import(input)
@@ -68,7 +72,7 @@ pub fn run(session: &Session, files: &Arguments) -> anyhow::Result<()> {
                     .unwrap_or_default();
                 (format!("{}{line}", fault.file), fault.detail)
             });
-            listed("the files cannot be imported".to_owned(), lines)
+            error_with_faults("the files cannot be imported".to_owned(), lines)
         })
         .with_context(|| classes.name.clone())?;
     if session.out.json {
@@ -80,5 +84,5 @@ pub fn run(session: &Session, files: &Arguments) -> anyhow::Result<()> {
     for line in &imported.notes {
         note(line);
     }
-    print(&written(&imported.policy)?)
+    print(&to_yaml(&imported.policy)?)
 }

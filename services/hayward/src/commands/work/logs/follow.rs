@@ -18,22 +18,22 @@ use serde_json::Value;
 
 use super::Arguments;
 use crate::commands::work::apps;
-use crate::connection::pages::route_of;
+use crate::connection::pages::route_of_work;
 use crate::connection::{Role, Service, Session};
-use crate::output::{format, note, print, read};
+use crate::output::{format, note, parse_response, print};
 
 /// Seconds of a long poll. If the last process ended long before its work, a long poll also delays
 /// noticing the end of the work.
-const WAIT: u64 = 5;
+const LONG_POLL_SECONDS: u64 = 5;
 /// Seconds to wait for final output after the end of the work. Output and the end arrive
 /// independently.
-const LAST_OUTPUT: u64 = 1;
+const FINAL_POLL_SECONDS: u64 = 1;
 /// Seconds between checks for the end of the work, while none of its processes run.
 const POLL_SECONDS: u64 = 1;
-const ANSWER: Duration = Duration::from_secs(30);
-/// Maximum number of empty responses after the end of the work. A process of a lost node ends only
-/// when the node is given up.
-const PATIENCE: u32 = 5;
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of polls without output after the end of the work. A process of a lost node ends
+/// only when the node is given up.
+const MAX_IDLE: u32 = 5;
 
 /// The followed work.
 pub struct Source {
@@ -42,7 +42,7 @@ pub struct Source {
     only: Option<AllocationId>,
     /// Display names of tasks.
     names: BTreeMap<WorkId, String>,
-    over: EndCondition,
+    end_condition: EndCondition,
 }
 
 /// Source that decides when the work has ended.
@@ -52,16 +52,16 @@ pub enum EndCondition {
     /// Id of an application, and a task. With a task, only the end of that task counts.
     Application(String, Option<String>),
     /// End of the last process of the work.
-    Ended,
+    LastProcess,
 }
 
 impl Source {
-    pub fn new(work: WorkId, over: EndCondition) -> Self {
+    pub fn new(work: WorkId, end_condition: EndCondition) -> Self {
         Self {
             work,
             only: None,
             names: BTreeMap::new(),
-            over,
+            end_condition,
         }
     }
 
@@ -69,18 +69,18 @@ impl Source {
     pub fn process(work: WorkId, id: AllocationId) -> Self {
         Self {
             only: Some(id),
-            ..Self::new(work, EndCondition::Ended)
+            ..Self::new(work, EndCondition::LastProcess)
         }
     }
 
     /// Follows an application, or one task of it.
     pub async fn application(jobs: &Client, id: &str, task: Option<&str>) -> anyhow::Result<Self> {
         let path = format!("/v1/applications/{id}");
-        let over =
+        let end_condition =
             |task: Option<&str>| EndCondition::Application(id.to_owned(), task.map(str::to_owned));
         if let Some(task) = task {
-            let known: TaskAccepted = jobs.get(&format!("{path}/tasks/{task}")).await?;
-            return Ok(Self::new(known.task.work, over(Some(task))));
+            let accepted: TaskAccepted = jobs.get(&format!("{path}/tasks/{task}")).await?;
+            return Ok(Self::new(accepted.task.work, end_condition(Some(task))));
         }
         let view: ApplicationView = jobs.get(&path).await?;
         let tasks = view.tasks.iter().map(|it| (it.work.clone(), it.id.clone()));
@@ -90,12 +90,12 @@ impl Source {
         let part = part.with_context(|| format!("application {id} has no tasks yet"))?;
         Ok(Self {
             names: names.clone(),
-            ..Self::new(part.whole(), over(None))
+            ..Self::new(part.whole(), end_condition(None))
         })
     }
 
     /// Removes the output of other processes.
-    fn narrow(&self, logs: &mut WorkLogs) {
+    fn filter(&self, logs: &mut WorkLogs) {
         if let Some(only) = &self.only {
             logs.pieces.retain(|it| it.container == *only);
             logs.ended.retain(|it| it.id == *only);
@@ -105,7 +105,9 @@ impl Source {
     /// Returns true if all processes in the response have ended.
     fn has_ended(&self, logs: &WorkLogs) -> bool {
         let ended = !logs.ended.is_empty();
-        matches!(self.over, EndCondition::Ended) && ended && (self.only.is_some() || logs.live == 0)
+        matches!(self.end_condition, EndCondition::LastProcess)
+            && ended
+            && (self.only.is_some() || logs.live == 0)
     }
 }
 
@@ -118,54 +120,54 @@ pub async fn run(
     let containers = session.client(Service::ContainerManager, Role::User)?;
     // This request also fails for unknown work.
     let mut over = is_over(session, jobs, source).await?;
-    let mut path = first(arguments, &source.work);
-    let (mut wait, mut quiet, mut unknown, mut was_live) = (0, 0, 0, false);
-    let mut lines = Lines {
+    let mut path = first_path(arguments, &source.work);
+    let (mut wait, mut idle, mut unknown, mut was_live) = (0, 0, 0, false);
+    let mut lines = OutputLines {
         names: source.names.clone(),
-        ..Lines::default()
+        ..OutputLines::default()
     };
     loop {
         let query = format!("{path}wait={wait}");
         let Some(mut logs) = read_logs(&containers, &query, arguments.follow).await? else {
             continue;
         };
-        let has_news = !(logs.pieces.is_empty() && logs.ended.is_empty());
-        source.narrow(&mut logs);
+        let has_output = !(logs.pieces.is_empty() && logs.ended.is_empty());
+        source.filter(&mut logs);
         over = over || source.has_ended(&logs);
         if session.out.json {
             session.out.json(&serde_json::to_value(&logs)?)?;
         } else {
-            print(&super::shown(&lines.take(&logs)))?;
+            print(&super::clean_for_terminal(&lines.format(&logs)))?;
         }
         path = format!("/v1/logs/{}?cursor={}&", source.work, logs.cursor);
-        quiet = if has_news { 0 } else { quiet + 1 };
-        if !has_news && (!arguments.follow || (over && (logs.live == 0 || quiet > PATIENCE))) {
+        idle = if has_output { 0 } else { idle + 1 };
+        if !has_output && (!arguments.follow || (over && (logs.live == 0 || idle > MAX_IDLE))) {
             break;
         }
         if !arguments.follow {
             continue;
         }
-        if !has_news || logs.live == 0 {
+        if !has_output || logs.live == 0 {
             over = over || is_over(session, jobs, source).await?;
         }
-        was_live = was_live || has_news || logs.live > 0;
+        was_live = was_live || has_output || logs.live > 0;
         unknown += 1;
         if over || was_live || is_known(session, source).await? {
             unknown = 0;
         }
         anyhow::ensure!(
-            unknown <= PATIENCE,
+            unknown <= MAX_IDLE,
             "nobody knows {}: nothing runs for it, nothing waits, and nothing it wrote is kept",
             source.work
         );
         wait = match (over, logs.live) {
-            (true, _) => LAST_OUTPUT,
+            (true, _) => FINAL_POLL_SECONDS,
             (false, 0) => POLL_SECONDS,
-            (false, _) => WAIT,
+            (false, _) => LONG_POLL_SECONDS,
         };
     }
     if !session.out.json {
-        print(&super::shown(&lines.rest()))?;
+        print(&super::clean_for_terminal(&lines.finish_all()))?;
     }
     Ok(())
 }
@@ -176,8 +178,11 @@ async fn read_logs(
     query: &str,
     follow: bool,
 ) -> anyhow::Result<Option<WorkLogs>> {
-    match containers.get_with_timeout::<Value>(query, ANSWER).await {
-        Ok(answer) => Ok(Some(read(answer)?)),
+    match containers
+        .get_with_timeout::<Value>(query, RESPONSE_TIMEOUT)
+        .await
+    {
+        Ok(response) => Ok(Some(parse_response(response)?)),
         Err(fault) if follow && fault.retryable() => {
             tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(None)
@@ -186,7 +191,7 @@ async fn read_logs(
     }
 }
 
-fn first(arguments: &Arguments, work: &WorkId) -> String {
+fn first_path(arguments: &Arguments, work: &WorkId) -> String {
     let tail = arguments.tail.map(|lines| format!("tail={lines}&"));
     let since = arguments.since.map(|at| format!("since={at}&"));
     let parts = [tail, since].map(Option::unwrap_or_default).concat();
@@ -196,7 +201,9 @@ fn first(arguments: &Arguments, work: &WorkId) -> String {
 /// Returns true if the scheduler knows the work. Known work without processes may still start some.
 async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
     // An application as a whole has no verdict of its own.
-    if !matches!(source.over, EndCondition::Ended) || source.work == source.work.whole() {
+    if !matches!(source.end_condition, EndCondition::LastProcess)
+        || source.work == source.work.whole()
+    {
         return Ok(true);
     }
     let rounds = session.client(Service::RmScheduler, Role::User)?;
@@ -208,8 +215,8 @@ async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
 
 /// Returns true if the work is over. For workers of a pool, the state of the worker pool decides.
 async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::Result<bool> {
-    let over = match &source.over {
-        EndCondition::Ended => Ok(false),
+    let over = match &source.end_condition {
+        EndCondition::LastProcess => Ok(false),
         EndCondition::Pool => {
             let pools = session.client(Service::RmScheduler, Role::Operator)?;
             let path = format!("/v1/pools/{}", source.work.whole());
@@ -217,12 +224,12 @@ async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::R
             pool.map(|pool| pool.status == PoolStatus::Stopped)
         }
         EndCondition::Work => {
-            let view = jobs.get::<WorkView>(&route_of(&source.work)?).await;
+            let view = jobs.get::<WorkView>(&route_of_work(&source.work)?).await;
             view.map(|view| view.state.is_final())
         }
         EndCondition::Application(id, None) => {
             let view = jobs.get(&format!("/v1/applications/{id}")).await;
-            view.map(|view| apps::is_over(&view))
+            view.map(|view| apps::has_ended(&view))
         }
         EndCondition::Application(id, Some(task)) => {
             let path = format!("/v1/applications/{id}/tasks/{task}");
@@ -239,7 +246,7 @@ async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::R
 
 /// Output by process, split into lines that are never mixed.
 #[derive(Default)]
-struct Lines {
+struct OutputLines {
     names: BTreeMap<WorkId, String>,
     processes: BTreeMap<AllocationId, Process>,
 }
@@ -247,19 +254,19 @@ struct Lines {
 struct Process {
     label: String,
     /// Last line of the output, as long as its line break is missing.
-    begun: String,
+    partial_line: String,
 }
 
-impl Lines {
+impl OutputLines {
     /// Returns the complete lines. With several processes, each line begins with the label of its
     /// process.
-    fn take(&mut self, logs: &WorkLogs) -> String {
+    fn format(&mut self, logs: &WorkLogs) -> String {
         let mut text = String::new();
         for piece in &logs.pieces {
-            self.piece(piece, &mut text);
+            self.add_piece(piece, &mut text);
         }
         for entry in &logs.ended {
-            self.ended(entry, &mut text);
+            self.add_end(entry, &mut text);
         }
         if logs.left_out > 0 && self.processes.len() <= logs.pieces.len() {
             note(&format!(
@@ -270,15 +277,15 @@ impl Lines {
         text
     }
 
-    fn piece(&mut self, piece: &WorkPiece, text: &mut String) {
+    fn add_piece(&mut self, piece: &WorkPiece, text: &mut String) {
         let label = self.label(&piece.work, &piece.container, &piece.node);
-        let fresh = || Process {
+        let new_process = || Process {
             label,
-            begun: String::new(),
+            partial_line: String::new(),
         };
         self.processes
             .entry(piece.container.clone())
-            .or_insert_with(fresh);
+            .or_insert_with(new_process);
         if piece.missed_bytes > 0 {
             self.finish(&piece.container, text);
             let lost = format::count(piece.missed_bytes, "byte");
@@ -289,19 +296,19 @@ impl Lines {
             return;
         };
         for part in piece.text.split_inclusive('\n') {
-            process.begun.push_str(part);
+            process.partial_line.push_str(part);
             if part.ends_with('\n') {
                 process.print_to(several, text);
             }
         }
     }
 
-    fn ended(&mut self, entry: &ContainerEntry, text: &mut String) {
+    fn add_end(&mut self, entry: &ContainerEntry, text: &mut String) {
         self.finish(&entry.id, text);
         if let Some(exit) = &entry.exit {
-            let how = format::clean(&format::exit(exit));
+            let exit_text = format::clean(&format::exit(exit));
             let label = self.label(&entry.work, &entry.id, &entry.node);
-            note(&format!("{label}: {how}"));
+            note(&format!("{label}: {exit_text}"));
         }
     }
 
@@ -309,9 +316,9 @@ impl Lines {
     fn finish(&mut self, id: &AllocationId, text: &mut String) {
         let several = self.processes.len() > 1;
         if let Some(process) = self.processes.get_mut(id)
-            && !process.begun.is_empty()
+            && !process.partial_line.is_empty()
         {
-            process.begun.push('\n');
+            process.partial_line.push('\n');
             process.print_to(several, text);
         }
     }
@@ -323,7 +330,7 @@ impl Lines {
         }
     }
 
-    fn rest(&mut self) -> String {
+    fn finish_all(&mut self) -> String {
         let mut text = String::new();
         let ids: Vec<AllocationId> = self.processes.keys().cloned().collect();
         for id in ids {
@@ -339,8 +346,8 @@ impl Process {
             text.push_str(&self.label);
             text.push_str(" | ");
         }
-        text.push_str(&self.begun);
-        self.begun.clear();
+        text.push_str(&self.partial_line);
+        self.partial_line.clear();
     }
 }
 
@@ -370,7 +377,7 @@ mod tests {
         }
     }
 
-    fn answer(pieces: Vec<WorkPiece>) -> WorkLogs {
+    fn logs_with(pieces: Vec<WorkPiece>) -> WorkLogs {
         WorkLogs {
             pieces,
             ended: Vec::new(),
@@ -382,16 +389,16 @@ mod tests {
 
     #[test]
     fn tasks_of_an_application_are_labelled_by_their_names() {
-        let mut lines = Lines::default();
+        let mut lines = OutputLines::default();
         let names = [("app_1.0", "worker-0"), ("app_1.1", "worker-1")];
-        let named = |(work, name): (&str, &str)| (work.parse().unwrap(), name.to_owned());
-        lines.names = names.map(named).into();
-        let both = answer(vec![
+        let work_and_name = |(work, name): (&str, &str)| (work.parse().unwrap(), name.to_owned());
+        lines.names = names.map(work_and_name).into();
+        let both = logs_with(vec![
             piece("alc_1", "app_1.0", "one\n"),
             piece("alc_2", "app_1.1", "two\n"),
             piece("alc_3", "app_1.2", "three\n"),
         ]);
-        let printed = lines.take(&both);
+        let printed = lines.format(&both);
         let expected = "one\nworker-1 on n1 | two\n2 on n1 | three\n";
         assert_eq!(printed, expected);
     }
@@ -399,26 +406,26 @@ mod tests {
     #[test]
     fn one_process_of_a_work_is_followed_alone() {
         let source = Source::process("svc_1".parse().unwrap(), "alc_2".parse().unwrap());
-        let mut logs = answer(vec![
+        let mut logs = logs_with(vec![
             piece("alc_1", "svc_1.0", "one\n"),
             piece("alc_2", "svc_1.1", "two\n"),
         ]);
-        source.narrow(&mut logs);
-        assert_eq!(Lines::default().take(&logs), "two\n");
+        source.filter(&mut logs);
+        assert_eq!(OutputLines::default().format(&logs), "two\n");
         assert!(!source.has_ended(&logs), "it lives");
     }
 
     #[test]
     fn lines_of_several_processes_never_mix_and_have_labels() {
-        let mut lines = Lines::default();
-        let alone = answer(vec![piece("alc_1", "svc_1.0", "one\ntw")]);
-        assert_eq!(lines.take(&alone), "one\n");
-        let both = answer(vec![
+        let mut lines = OutputLines::default();
+        let alone = logs_with(vec![piece("alc_1", "svc_1.0", "one\ntw")]);
+        assert_eq!(lines.format(&alone), "one\n");
+        let both = logs_with(vec![
             piece("alc_2", "svc_1.1", "other\n"),
             piece("alc_1", "svc_1.0", "o\nthr"),
         ]);
-        assert_eq!(lines.take(&both), "1 on n1 | other\n0 on n1 | two\n");
-        assert_eq!(lines.rest(), "0 on n1 | thr\n");
-        assert_eq!(lines.rest(), "");
+        assert_eq!(lines.format(&both), "1 on n1 | other\n0 on n1 | two\n");
+        assert_eq!(lines.finish_all(), "0 on n1 | thr\n");
+        assert_eq!(lines.finish_all(), "");
     }
 }

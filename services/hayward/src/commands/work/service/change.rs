@@ -16,10 +16,10 @@ use http::header::{ETAG, IF_MATCH};
 
 use super::Image;
 use crate::commands::work;
+use crate::commands::work::submit::common_flags::CommonFlags;
 use crate::commands::work::submit::deployment::Deployment;
 use crate::commands::work::submit::disruption::Disruption;
-use crate::commands::work::submit::needs::Needs;
-use crate::commands::work::submit::{DocumentKind, document, named};
+use crate::commands::work::submit::{DocumentKind, display_name, document, read_document};
 use crate::connection::{Role, Service, Session};
 use crate::output::note;
 
@@ -35,7 +35,7 @@ pub struct Scale {
     #[arg(value_name = "N")]
     pub instances: u32,
     #[command(flatten)]
-    pub then: Then,
+    pub after: AfterChange,
 }
 
 /// Fields that are not given stay as they are. Another program, image, size or environment replaces
@@ -46,7 +46,7 @@ pub struct Update {
     #[arg(value_name = "ID")]
     pub id: WorkId,
     #[command(flatten)]
-    pub needs: Needs,
+    pub common: CommonFlags,
     /// Instances to keep up.
     #[arg(long, value_name = "N")]
     pub instances: Option<u32>,
@@ -57,7 +57,7 @@ pub struct Update {
     #[command(flatten)]
     pub disruption: Disruption,
     #[command(flatten)]
-    pub then: Then,
+    pub after: AfterChange,
     /// The whole of it as YAML or JSON; what it does not say is the default again.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "instances",
@@ -72,7 +72,7 @@ pub struct Update {
 }
 
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct Then {
+pub struct AfterChange {
     /// Follow it until every process is as it should be now.
     #[arg(long)]
     pub wait: bool,
@@ -80,20 +80,20 @@ pub struct Then {
 
 pub async fn scale(session: &Session, scale: Scale) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let (mut service, from) = current_submission(&client, &scale.id).await?;
+    let (mut service, etag) = current_submission(&client, &scale.id).await?;
     service.instances = Some(scale.instances);
-    change(session, &scale.id, &service, &from, &scale.then).await
+    put_submission(session, &scale.id, &service, &etag, &scale.after).await
 }
 
 pub async fn update(session: &Session, update: Update) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let (service, from) = current_submission(&client, &update.id).await?;
-    let (id, then) = (update.id.clone(), update.then.clone());
+    let (service, etag) = current_submission(&client, &update.id).await?;
+    let (id, after) = (update.id.clone(), update.after.clone());
     let service = match &update.file {
         Some(file) => from_file(file)?,
-        None => changed(service, update)?,
+        None => with_flags(service, update)?,
     };
-    change(session, &id, &service, &from, &then).await
+    put_submission(session, &id, &service, &etag, &after).await
 }
 
 /// Reads the current submission, and the entity tag for its change.
@@ -102,22 +102,25 @@ async fn current_submission(
     id: &WorkId,
 ) -> anyhow::Result<(ServiceSubmission, String)> {
     let path = format!("/v1/services/{id}/submission");
-    let answer = client.call(Method::GET, path).answer().await?;
-    let etag = answer.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
+    let response = client.call(Method::GET, path).answer().await?;
+    let etag = response
+        .headers
+        .get(ETAG)
+        .and_then(|etag| etag.to_str().ok());
     let etag = etag.context("the answer says no generation")?;
-    Ok((answer.body, etag.to_owned()))
+    Ok((response.body, etag.to_owned()))
 }
 
 fn from_file(file: &Path) -> anyhow::Result<ServiceSubmission> {
-    match document(file, DocumentKind::Service)? {
+    match read_document(file, DocumentKind::Service)? {
         document::Document::Service(service) => Ok(service),
-        _ => bail!("{} is not about a service", named(file)),
+        _ => bail!("{} is not about a service", display_name(file)),
     }
 }
 
-fn changed(mut service: ServiceSubmission, update: Update) -> anyhow::Result<ServiceSubmission> {
+fn with_flags(mut service: ServiceSubmission, update: Update) -> anyhow::Result<ServiceSubmission> {
     let Update {
-        needs,
+        common,
         instances,
         deployment,
         image,
@@ -125,32 +128,32 @@ fn changed(mut service: ServiceSubmission, update: Update) -> anyhow::Result<Ser
         command,
         ..
     } = update;
-    service.working_directory = needs
+    service.working_directory = common
         .program
         .working_directory()?
         .or(service.working_directory);
-    service.environment.extend(needs.program.environment);
-    service.labels.extend(needs.labels);
-    if needs.memory.is_some() || needs.cpu.is_some() {
+    service.environment.extend(common.program.environment);
+    service.labels.extend(common.labels);
+    if common.memory.is_some() || common.cpu.is_some() {
         let before = service
             .size
             .unwrap_or_else(|| Size::memory(hayward_vocabulary::resources::GIB));
         service.size = Some(Size {
-            memory_bytes: needs.memory.unwrap_or(before.memory_bytes),
-            cpu_milli: needs.cpu.unwrap_or(before.cpu_milli),
+            memory_bytes: common.memory.unwrap_or(before.memory_bytes),
+            cpu_milli: common.cpu.unwrap_or(before.cpu_milli),
             ..before
         });
     }
-    if !needs.machines.is_empty() {
-        service.machines = needs.machines;
+    if !common.machines.is_empty() {
+        service.machines = common.machines;
     }
     if !command.is_empty() {
         service.command = command;
     }
-    service.container = merged_container(image.container(), service.container);
+    service.container = merge_containers(image.container(), service.container);
     service.retries = deployment.retries().or(service.retries);
-    service.name = needs.name.or(service.name);
-    service.class = needs.class.or(service.class);
+    service.name = common.name.or(service.name);
+    service.class = common.class.or(service.class);
     service.instances = instances.or(service.instances);
     service.standbys = deployment.standbys.or(service.standbys);
     service.host_affinity = deployment.host_affinity.or(service.host_affinity);
@@ -162,7 +165,7 @@ fn changed(mut service: ServiceSubmission, update: Update) -> anyhow::Result<Ser
 
 /// Merges two descriptions of a container. The user of the container is not part of the image name,
 /// and stays unless a new one is given.
-fn merged_container(
+fn merge_containers(
     new: Option<ContainerSubmission>,
     before: Option<ContainerSubmission>,
 ) -> Option<ContainerSubmission> {
@@ -187,24 +190,24 @@ fn merged_container(
     })
 }
 
-async fn change(
+async fn put_submission(
     session: &Session,
     id: &WorkId,
     service: &ServiceSubmission,
-    from: &str,
-    then: &Then,
+    etag: &str,
+    after: &AfterChange,
 ) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let call = client
         .call(Method::PUT, format!("/v1/services/{id}"))
-        .header(IF_MATCH, from)
+        .header(IF_MATCH, etag)
         .body(service);
-    let answer: serde_json::Value = call.send().await?;
+    let response: serde_json::Value = call.send().await?;
     session
         .out
-        .answer(answer, |it: &ServiceChanged, _| result_text(it))?;
-    if then.wait {
-        follow(&client, id).await?;
+        .print_response(response, |it: &ServiceChanged, _| result_text(it))?;
+    if after.wait {
+        wait_for_deployment(&client, id).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -222,16 +225,16 @@ fn result_text(changed: &ServiceChanged) -> String {
 }
 
 /// Polls until every processor runs the current version.
-async fn follow(client: &Client, id: &WorkId) -> anyhow::Result<()> {
-    let mut last = String::new();
+async fn wait_for_deployment(client: &Client, id: &WorkId) -> anyhow::Result<()> {
+    let mut last_step = String::new();
     loop {
-        let view = work::view(client, id).await?;
+        let view = work::fetch_view(client, id).await?;
         let Some(deployment) = &view.deployment else {
             bail!("{id} is no service");
         };
         if view.state.is_final() {
-            let why = view.reason.unwrap_or_default();
-            bail!("{id} is over: {why}");
+            let reason = view.reason.unwrap_or_default();
+            bail!("{id} is over: {reason}");
         }
         if deployment.outdated == 0 && deployment.healthy {
             note(&format!("{id} is as it should be"));
@@ -240,9 +243,9 @@ async fn follow(client: &Client, id: &WorkId) -> anyhow::Result<()> {
         let step = view
             .reason
             .unwrap_or_else(|| "its processes are starting".to_owned());
-        if step != last {
+        if step != last_step {
             note(&step);
-            last = step;
+            last_step = step;
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -261,36 +264,36 @@ mod tests {
         update: Update,
     }
 
-    fn after(words: &[&str]) -> ServiceSubmission {
+    fn submission_after(words: &[&str]) -> ServiceSubmission {
         let before = json!({
             "name": "echo", "command": ["/bin/echo", "a"], "instances": 3,
             "environment": { "A": "1", "B": "2" }, "size": { "memory_bytes": 7, "cpu_milli": 9 },
             "container": { "image": "echo:1", "uid": 2000, "gid": 2001 },
         });
-        let line = ["update", "svc_1"].into_iter().chain(words.iter().copied());
-        let update = UpdateCommand::try_parse_from(line).unwrap().update;
-        changed(serde_json::from_value(before).unwrap(), update).unwrap()
+        let arguments = ["update", "svc_1"].into_iter().chain(words.iter().copied());
+        let update = UpdateCommand::try_parse_from(arguments).unwrap().update;
+        with_flags(serde_json::from_value(before).unwrap(), update).unwrap()
     }
 
     #[test]
     fn unspecified_fields_stay() {
-        let same = after(&[]);
+        let same = submission_after(&[]);
         assert_eq!(
             (same.instances, same.name.as_deref()),
             (Some(3), Some("echo"))
         );
-        let image = after(&["--image", "echo:2"]).container.unwrap();
+        let image = submission_after(&["--image", "echo:2"]).container.unwrap();
         assert_eq!(
             (image.image.as_str(), image.uid, image.gid),
             ("echo:2", Some(2000), Some(2001))
         );
-        let other = after(&["--image", "echo:2", "--run-as", "3000"])
+        let other = submission_after(&["--image", "echo:2", "--run-as", "3000"])
             .container
             .unwrap();
         assert_eq!((other.uid, other.gid), (Some(3000), None));
-        let size = after(&["--memory", "1K"]).size.unwrap();
+        let size = submission_after(&["--memory", "1K"]).size.unwrap();
         assert_eq!((size.memory_bytes, size.cpu_milli), (1024, 9));
-        let more = after(&["--env", "B=3", "--env", "C=4", "--", "/bin/cat", "-n"]);
+        let more = submission_after(&["--env", "B=3", "--env", "C=4", "--", "/bin/cat", "-n"]);
         assert_eq!(more.command, ["/bin/cat", "-n"]);
         let variables: Vec<_> = more.environment.values().map(String::as_str).collect();
         assert_eq!(variables, ["1", "3", "4"]);

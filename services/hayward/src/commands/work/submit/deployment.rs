@@ -28,27 +28,27 @@ pub struct Deployment {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub retries: Option<i32>,
     /// A failure this long after the one before is the first again. Default 5m.
-    #[arg(long, value_name = "TIME", requires = "retries", value_parser = time)]
+    #[arg(long, value_name = "TIME", requires = "retries", value_parser = parse_duration)]
     pub retry_window: Option<u64>,
     /// The last retry waits so long where it goes to a certain node. Default 6m.
-    #[arg(long, value_name = "TIME", requires = "retries", value_parser = time)]
+    #[arg(long, value_name = "TIME", requires = "retries", value_parser = parse_duration)]
     pub last_retry_delay: Option<u64>,
     /// Go on without a process that has no retry left, unhealthy.
     #[arg(long, requires = "retries")]
     pub go_on_without: bool,
 }
 
-fn time(text: &str) -> Result<u64, String> {
-    amounts::duration_ms(text).map_err(|error| error.to_string())
+fn parse_duration(text: &str) -> Result<u64, String> {
+    amounts::parse_duration_ms(text).map_err(|error| error.to_string())
 }
 
 impl Deployment {
     pub fn retries(&self) -> Option<RetriesSubmission> {
-        let usual = RetriesSubmission::default();
+        let defaults = RetriesSubmission::default();
         Some(RetriesSubmission {
             count: self.retries?,
-            window_ms: self.retry_window.unwrap_or(usual.window_ms),
-            last_delay_ms: self.last_retry_delay.unwrap_or(usual.last_delay_ms),
+            window_ms: self.retry_window.unwrap_or(defaults.window_ms),
+            last_delay_ms: self.last_retry_delay.unwrap_or(defaults.last_delay_ms),
             fail_service: !self.go_on_without,
         })
     }

@@ -10,7 +10,7 @@ use crate::amounts;
 pub struct Disruption {
     /// When its node cannot be reached: replace, wait, replace-after=10m, or exclusive (never two
     /// at once). Default: replace.
-    #[arg(long, value_name = "WHAT", value_parser = choice)]
+    #[arg(long, value_name = "WHAT", value_parser = parse_choice)]
     pub when_unreachable: Option<UnreachableChoice>,
     /// Most of its processes that drains may take off at one time, by default any number; and that
     /// a new deployment of a service may, by default one.
@@ -18,7 +18,7 @@ pub struct Disruption {
     pub disruption_limit: Option<u64>,
 }
 
-fn choice(text: &str) -> Result<UnreachableChoice, String> {
+fn parse_choice(text: &str) -> Result<UnreachableChoice, String> {
     let fault =
         |why: &dyn Display| format!("{why}; write replace, wait, exclusive or replace-after=10m");
     let word = match text {
@@ -29,7 +29,8 @@ fn choice(text: &str) -> Result<UnreachableChoice, String> {
             let Some(after) = other.strip_prefix("replace-after=") else {
                 return Err(fault(&format_args!("{other:?} is not known")));
             };
-            let replace_after_ms = amounts::duration_ms(after).map_err(|error| fault(&error))?;
+            let replace_after_ms =
+                amounts::parse_duration_ms(after).map_err(|error| fault(&error))?;
             return Ok(UnreachableChoice::After(ReplaceAfter { replace_after_ms }));
         }
     };
@@ -53,7 +54,7 @@ mod tests {
                 WhenUnreachable::ReplaceAfter { ms: 600_000 },
             ),
         ] {
-            assert_eq!(choice(text).unwrap().meaning(), expected, "{text}");
+            assert_eq!(parse_choice(text).unwrap().meaning(), expected, "{text}");
         }
         for bad in [
             "",
@@ -63,7 +64,7 @@ mod tests {
             "replace-after=x",
         ] {
             assert!(
-                choice(bad).unwrap_err().contains("replace-after=10m"),
+                parse_choice(bad).unwrap_err().contains("replace-after=10m"),
                 "{bad}"
             );
         }

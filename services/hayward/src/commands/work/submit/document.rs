@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DocumentKind {
     Job,
     Service,
     Reservation,
@@ -26,34 +26,34 @@ pub enum Document {
 
 impl Document {
     /// Parses YAML, which includes JSON. The kind is `default` unless the text names one.
-    pub fn read(text: &str, default: Kind) -> anyhow::Result<Self> {
-        let mut value: Value = yaml(text)?;
+    pub fn read(text: &str, default: DocumentKind) -> anyhow::Result<Self> {
+        let mut value: Value = parse_yaml(text)?;
         let Some(fields) = value.as_object_mut() else {
             bail!("a submission has fields, as in `command: [\"echo\", \"hello\"]`");
         };
         let kind = match fields.remove("kind") {
             None => default,
-            Some(Value::String(word)) if word == "job" => Kind::Job,
-            Some(Value::String(word)) if word == "service" => Kind::Service,
-            Some(Value::String(word)) if word == "reservation" => Kind::Reservation,
+            Some(Value::String(word)) if word == "job" => DocumentKind::Job,
+            Some(Value::String(word)) if word == "service" => DocumentKind::Service,
+            Some(Value::String(word)) if word == "reservation" => DocumentKind::Reservation,
             Some(other) => bail!("kind: {other} is not job, service or reservation"),
         };
         Ok(match kind {
-            Kind::Job => Self::Job(typed(value)?),
-            Kind::Service => Self::Service(typed(value)?),
-            Kind::Reservation => Self::Reservation(typed(value)?),
+            DocumentKind::Job => Self::Job(parse_value(value)?),
+            DocumentKind::Service => Self::Service(parse_value(value)?),
+            DocumentKind::Reservation => Self::Reservation(parse_value(value)?),
         })
     }
 }
 
 /// Parses YAML and refuses duplicate keys, because one of their values would be lost silently.
-pub fn yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+pub fn parse_yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     let _unique: yaml_serde::Value = yaml_serde::from_str(text).context("invalid YAML")?;
     yaml_serde::from_str(text).context("invalid YAML")
 }
 
 /// Converts a document to a type, or reports the place that does not fit.
-pub fn typed<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
+pub fn parse_value<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.into_inner();
@@ -73,13 +73,16 @@ mod tests {
 
     #[test]
     fn yaml_and_json_give_the_same_document() {
-        let yaml = "name: hash\ncommand: [sha256sum, --]\ntasks:\n  arguments: [[a], [b]]\n\
+        let yaml_text = "name: hash\ncommand: [sha256sum, --]\ntasks:\n  arguments: [[a], [b]]\n\
                     size:\n  memory_bytes: 1024\n";
-        let json = r#"{"name": "hash", "command": ["sha256sum", "--"], "kind": "job",
+        let json_text = r#"{"name": "hash", "command": ["sha256sum", "--"], "kind": "job",
             "tasks": {"arguments": [["a"], ["b"]]}, "size": {"memory_bytes": 1024}}"#;
-        let read = Document::read(yaml, Kind::Job).unwrap();
-        assert_eq!(read, Document::read(json, Kind::Service).unwrap());
-        let Document::Job(job) = read else {
+        let parsed = Document::read(yaml_text, DocumentKind::Job).unwrap();
+        assert_eq!(
+            parsed,
+            Document::read(json_text, DocumentKind::Service).unwrap()
+        );
+        let Document::Job(job) = parsed else {
             panic!("a job")
         };
         assert_eq!(
@@ -92,12 +95,12 @@ mod tests {
     fn the_kind_decides_the_known_fields() {
         let service = "kind: service\ncommand: [sleep, '9']\ninstances: 3\n";
         assert!(matches!(
-            Document::read(service, Kind::Job),
+            Document::read(service, DocumentKind::Job),
             Ok(Document::Service(_))
         ));
-        let reservation = Document::read("kind: reservation\n", Kind::Job);
+        let reservation = Document::read("kind: reservation\n", DocumentKind::Job);
         assert!(matches!(reservation, Ok(Document::Reservation(_))));
-        let fault = Document::read("kind: batch\n", Kind::Job)
+        let fault = Document::read("kind: batch\n", DocumentKind::Job)
             .unwrap_err()
             .to_string();
         assert_eq!(fault, "kind: \"batch\" is not job, service or reservation");
@@ -106,13 +109,17 @@ mod tests {
     #[test]
     fn a_key_given_twice_is_refused() {
         let text = "command: [a]\nmax_processes: 3\nmax_processes: 4\n";
-        let fault = format!("{:#}", Document::read(text, Kind::Job).unwrap_err());
+        let fault = format!("{:#}", Document::read(text, DocumentKind::Job).unwrap_err());
         assert!(fault.contains("max_processes"), "{fault}");
     }
 
     #[test]
     fn unknown_and_wrong_fields_are_named_with_their_place() {
-        let fault = |text: &str| Document::read(text, Kind::Job).unwrap_err().to_string();
+        let fault = |text: &str| {
+            Document::read(text, DocumentKind::Job)
+                .unwrap_err()
+                .to_string()
+        };
         assert!(fault("command: [a]\nmax_procesess: 3\n").contains("max_procesess"));
         let inside = fault("command: [a]\nsize:\n  memory: 3\n");
         assert!(

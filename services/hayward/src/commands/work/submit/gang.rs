@@ -18,17 +18,17 @@ use hayward_service::runtime::clock::fresh_uuid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Then, named, text_of, typed, yaml};
+use super::{AfterSubmit, display_name, parse_value, parse_yaml, read_text};
 use crate::commands::work::apps;
 use crate::connection::{Role, Service, Session};
-use crate::output::{note, print, read};
+use crate::output::{note, parse_response, print};
 
 /// Placeholder for the number of a task in its group.
-const NUMBER: &str = "{task}";
+const TASK_PLACEHOLDER: &str = "{task}";
 /// Maximum number of tasks in one request.
-const AT_ONCE: usize = 1_000;
+const MAX_TASKS_PER_REQUEST: usize = 1_000;
 /// Interval between polls.
-const PAUSE: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -68,8 +68,8 @@ struct Group {
 }
 
 impl Gang {
-    fn read(text: &str) -> anyhow::Result<Self> {
-        typed(yaml(text)?)
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        parse_value(parse_yaml(text)?)
     }
 
     fn application(&self) -> ApplicationSubmission {
@@ -108,7 +108,9 @@ impl Group {
         let number = number.to_string();
         let command = self.command.iter();
         TaskSubmission {
-            command: command.map(|word| word.replace(NUMBER, &number)).collect(),
+            command: command
+                .map(|word| word.replace(TASK_PLACEHOLDER, &number))
+                .collect(),
             environment: self.environment.clone(),
             working_directory: self.working_directory.clone(),
             task_group_name: Some(self.name.clone()),
@@ -118,14 +120,14 @@ impl Group {
     }
 }
 
-pub async fn run(session: &Session, file: &Path, then: &Then) -> anyhow::Result<ExitCode> {
-    let gang = Gang::read(&text_of(file)?).with_context(|| named(file))?;
+pub async fn run(session: &Session, file: &Path, after: &AfterSubmit) -> anyhow::Result<ExitCode> {
+    let gang = Gang::parse(&read_text(file)?).with_context(|| display_name(file))?;
     let client = session.client(Service::JobConverter, Role::User)?;
-    let fresh = || fresh_uuid().simple().to_string();
-    let id = gang.id.clone().unwrap_or_else(fresh);
+    let new_id = || fresh_uuid().simple().to_string();
+    let id = gang.id.clone().unwrap_or_else(new_id);
     let path = format!("/v1/applications/{id}");
     let view: ApplicationView = client.put(&path, &gang.application()).await?;
-    add(&client, &id, gang.tasks().collect()).await?;
+    add_tasks(&client, &id, gang.tasks().collect()).await?;
     if !view.ignored_fields.is_empty() {
         let fields = view.ignored_fields.join(", ");
         note(&format!("it is there already, with another {fields}"));
@@ -133,18 +135,18 @@ pub async fn run(session: &Session, file: &Path, then: &Then) -> anyhow::Result<
     if !session.out.json {
         print(&format!("{id}\n"))?;
     }
-    if then.wait {
-        return wait(session, &client, &id, then).await;
+    if after.wait {
+        return wait_for_end(session, &client, &id, after).await;
     }
-    if then.quiet && !session.out.json {
+    if after.quiet && !session.out.json {
         return Ok(ExitCode::SUCCESS);
     }
-    let answer = heard(&client, &path).await?;
-    let view: ApplicationView = read(answer.clone())?;
+    let response = wait_for_decision(&client, &path).await?;
+    let view: ApplicationView = parse_response(response.clone())?;
     if session.out.json {
-        session.out.json(&answer)?;
+        session.out.json(&response)?;
     } else {
-        note(&apps::in_short(&view));
+        note(&apps::summary(&view));
         note(&format!("see it with: hayward app {id}"));
     }
     Ok(if view.failure.is_some() {
@@ -156,31 +158,31 @@ pub async fn run(session: &Session, file: &Path, then: &Then) -> anyhow::Result<
 
 /// Waits for the decision about the application: accepted, refused, or the reason of its wait.
 /// After a timeout it returns the current state.
-async fn heard(client: &Client, path: &str) -> anyhow::Result<Value> {
-    const PATIENCE: Duration = Duration::from_secs(10);
-    let since = Instant::now();
+async fn wait_for_decision(client: &Client, path: &str) -> anyhow::Result<Value> {
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    let started = Instant::now();
     loop {
-        let answer: Value = client.get(path).await?;
-        let view: ApplicationView = read(answer.clone())?;
-        if is_answered(&view) || since.elapsed() >= PATIENCE {
-            return Ok(answer);
+        let response: Value = client.get(path).await?;
+        let view: ApplicationView = parse_response(response.clone())?;
+        if is_decided(&view) || started.elapsed() >= TIMEOUT {
+            return Ok(response);
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Returns true if the application is refused, runs, or waits with a verdict.
-fn is_answered(view: &ApplicationView) -> bool {
-    let goes_on = view.task_states.keys().any(|state| state != "New");
-    let judged = view.why.iter().any(WaitView::is_considered);
-    view.failure.is_some() || goes_on || judged
+fn is_decided(view: &ApplicationView) -> bool {
+    let has_started = view.task_states.keys().any(|state| state != "New");
+    let has_verdict = view.why.iter().any(WaitView::is_considered);
+    view.failure.is_some() || has_started || has_verdict
 }
 
 /// Adds tasks. Existing tasks stay unchanged, so a file may be sent twice.
-async fn add(client: &Client, id: &str, tasks: Vec<NamedTask>) -> anyhow::Result<()> {
+async fn add_tasks(client: &Client, id: &str, tasks: Vec<NamedTask>) -> anyhow::Result<()> {
     let path = format!("/v1/applications/{id}/tasks?atomic=true");
-    for some in tasks.chunks(AT_ONCE) {
-        let tasks = some.to_vec();
+    for chunk in tasks.chunks(MAX_TASKS_PER_REQUEST) {
+        let tasks = chunk.to_vec();
         let key = fresh_uuid().to_string();
         let bulk = BulkTasks { tasks };
         let _: BulkTasksAdded = client.post(&path, &bulk, Some(&key)).await?;
@@ -188,32 +190,32 @@ async fn add(client: &Client, id: &str, tasks: Vec<NamedTask>) -> anyhow::Result
     Ok(())
 }
 
-async fn wait(
+async fn wait_for_end(
     session: &Session,
     client: &Client,
     id: &str,
-    then: &Then,
+    after: &AfterSubmit,
 ) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/applications/{id}");
     let mut last_line = String::new();
-    let answer = loop {
-        let answer: Value = client.get(&path).await?;
-        let view: ApplicationView = read(answer.clone())?;
-        if apps::is_over(&view) {
-            break answer;
+    let response = loop {
+        let response: Value = client.get(&path).await?;
+        let view: ApplicationView = parse_response(response.clone())?;
+        if apps::has_ended(&view) {
+            break response;
         }
-        let now = apps::in_short(&view);
-        if now != last_line && !then.quiet {
-            note(&now);
-            last_line = now;
+        let current_line = apps::summary(&view);
+        if current_line != last_line && !after.quiet {
+            note(&current_line);
+            last_line = current_line;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     };
-    let view: ApplicationView = read(answer.clone())?;
-    if session.out.json || !then.quiet {
-        session.out.answer(answer, apps::detail)?;
+    let view: ApplicationView = parse_response(response.clone())?;
+    if session.out.json || !after.quiet {
+        session.out.print_response(response, apps::detail)?;
     }
-    Ok(if apps::went_well(&view) {
+    Ok(if apps::has_succeeded(&view) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -242,11 +244,11 @@ groups:
 
     #[test]
     fn a_file_has_an_application_and_its_tasks() {
-        let gang = Gang::read(FILE).unwrap();
+        let gang = Gang::parse(FILE).unwrap();
         let application = gang.application();
         assert_eq!(application.queue_name, "root.science");
         assert_eq!(application.pool.as_deref(), Some("batch"));
-        let unnamed = Gang::read(&FILE.replace("pool: batch\n", "")).unwrap();
+        let unnamed = Gang::parse(&FILE.replace("pool: batch\n", "")).unwrap();
         assert_eq!(unnamed.application().pool, None);
         assert_eq!(application.task_groups[0]["minResource"]["cpu"], "500m");
         let tasks: Vec<NamedTask> = gang.tasks().collect();
@@ -258,24 +260,25 @@ groups:
     }
 
     #[test]
-    fn a_missing_verdict_is_no_answer() {
+    fn an_application_without_a_verdict_is_undecided() {
         let view = |reason: &str| -> ApplicationView {
-            let why = json!({ "of": "worker", "work": "a.worker", "reason": reason, "detail": "" });
-            typed(json!({
+            let wait_reason =
+                json!({ "of": "worker", "work": "a.worker", "reason": reason, "detail": "" });
+            parse_value(json!({
                 "id": "a", "user": "ada", "queueName": "root", "priority": 0, "tags": {},
                 "createdAt": "2026-01-01T00:00:00Z", "state": "Accepted", "taskGroups": [],
                 "tasks": [], "taskStates": { "New": 2 }, "placeholders": [], "stateLog": [],
-                "why": [why],
+                "why": [wait_reason],
             }))
             .unwrap()
         };
-        assert!(!is_answered(&view("not_yet_considered")));
-        assert!(is_answered(&view("insufficient_resources")));
+        assert!(!is_decided(&view("not_yet_considered")));
+        assert!(is_decided(&view("insufficient_resources")));
     }
 
     #[test]
     fn a_misspelled_field_is_named() {
-        let fault = |text: &str| Gang::read(text).unwrap_err().to_string();
+        let fault = |text: &str| Gang::parse(text).unwrap_err().to_string();
         assert!(fault(&FILE.replace("minMember: 2", "minMembers: 2")).contains("minMembers"));
         assert!(fault("id: x\n").contains("groups"));
     }

@@ -5,49 +5,49 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::commands::operate::nodes::{Fleet, text};
+use crate::commands::operate::nodes::{Fleet, render};
 use crate::connection::Session;
 use crate::output::{Renderer, Tone, print};
 
-const PAUSE: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that node-status may be down before the watcher gives up.
-const PATIENCE: Duration = Duration::from_mins(1);
+const OUTAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Moves the cursor to the upper left corner and clears the screen below.
-const FROM_THE_TOP: &str = "\u{1b}[H\u{1b}[J";
+const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[J";
 
 pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
-    let screen = std::io::stdout().is_terminal();
-    let (mut last_answer, mut shown) = (Instant::now(), String::new());
+    let is_terminal = std::io::stdout().is_terminal();
+    let (mut last_response, mut last_table) = (Instant::now(), String::new());
     loop {
         let renderer = session.out.renderer();
         let table = match Fleet::read(session).await {
             Ok(fleet) => {
-                last_answer = Instant::now();
-                text(&fleet, &renderer)
+                last_response = Instant::now();
+                render(&fleet, &renderer)
             }
-            Err(error) if last_answer.elapsed() >= PATIENCE => return Err(error),
-            Err(error) => trouble(&shown, &error, &renderer),
+            Err(error) if last_response.elapsed() >= OUTAGE_TIMEOUT => return Err(error),
+            Err(error) => with_error(&last_table, &error, &renderer),
         };
-        if screen {
-            print(&format!("{FROM_THE_TOP}{table}"))?;
-        } else if table != shown {
+        if is_terminal {
+            print(&format!("{CLEAR_SCREEN}{table}"))?;
+        } else if table != last_table {
             print(&format!("{table}\n"))?;
         }
-        shown = table;
+        last_table = table;
         tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep(REFRESH_INTERVAL) => {}
             _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
         }
     }
 }
 
 /// Returns the last table, with the error below it.
-fn trouble(shown: &str, error: &anyhow::Error, renderer: &Renderer) -> String {
-    let mark = "\nas it was before: ";
-    let before = shown.split(mark).next().unwrap_or_default();
+fn with_error(last_table: &str, error: &anyhow::Error, renderer: &Renderer) -> String {
+    let separator = "\nas it was before: ";
+    let table = last_table.split(separator).next().unwrap_or_default();
     let warning = format!("{error:#}; trying on");
     format!(
-        "{before}{mark}{}\n",
+        "{table}{separator}{}\n",
         renderer.paint(&warning, Tone::Warning)
     )
 }
@@ -65,11 +65,11 @@ mod tests {
             now: Timestamp::from_unix_ms(1),
         };
         let error = anyhow::anyhow!("connection refused");
-        let first = trouble("node-1\n", &error, &renderer);
+        let first = with_error("node-1\n", &error, &renderer);
         assert_eq!(
             first,
             "node-1\n\nas it was before: connection refused; trying on\n"
         );
-        assert_eq!(trouble(&first, &error, &renderer), first);
+        assert_eq!(with_error(&first, &error, &renderer), first);
     }
 }

@@ -10,7 +10,7 @@ use super::*;
 type Case = (&'static str, fn(&mut Facts));
 
 fn facts() -> Facts {
-    let at = Timestamp::from_unix_ms(1_000_000_000);
+    let now = Timestamp::from_unix_ms(1_000_000_000);
     let status = json!({
         "name": "x", "version": env!("CARGO_PKG_VERSION"), "uptime_ms": 1, "ready": true,
         "not_ready": [], "leader": true, "insecure_modes": [], "followers": [],
@@ -22,7 +22,7 @@ fn facts() -> Facts {
         ..Schema::default()
     };
     Facts {
-        at,
+        now,
         database: Ok(Database {
             version: 16,
             schemas: vec![schema],
@@ -30,7 +30,7 @@ fn facts() -> Facts {
         }),
         services: vec![("blocklist", Ok(status))],
         disk: Some((50 << 30, 100 << 30)),
-        backup: Some(at.minus_ms(3_600_000)),
+        backup: Some(now.minus_ms(3_600_000)),
         backup_hours: 24,
     }
 }
@@ -46,7 +46,7 @@ fn verdicts_by_check(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
     obstacles
         .map(|check| {
             assert!(check.action.is_some(), "{check:?}");
-            (check.what, check.verdict)
+            (check.name, check.verdict)
         })
         .collect()
 }
@@ -61,18 +61,20 @@ fn pending(contractions: &[&str]) -> Pending {
 
 // All checks are yes. (W17)
 #[test]
-fn healthy_facts_give_a_yes() {
+fn healthy_facts_allow_the_upgrade() {
     assert_eq!(verdicts_by_check(&facts()), BTreeMap::new());
 }
 
 // Each case has exactly one check with a no. (W17)
 #[test]
-fn each_obstacle_gives_a_no() {
+fn each_obstacle_refuses_the_upgrade() {
     let cases: [Case; 11] = [
         ("database", |it| it.database = Err("away".to_owned())),
         ("database", |it| database(it).version = 12),
         ("database", |it| database(it).read_only = true),
-        ("rights", |it| database(it).lacks = vec!["lacks".to_owned()]),
+        ("rights", |it| {
+            database(it).missing_permissions = vec!["lacks".to_owned()];
+        }),
         ("history", |it| {
             database(it).schemas[0].went_back = Some("older".to_owned());
         }),
@@ -83,7 +85,7 @@ fn each_obstacle_gives_a_no() {
             database(it).schemas[0].pending.push(pending(&[]));
         }),
         ("backup", |it| {
-            it.backup = Some(it.at.minus_ms(25 * 3_600_000));
+            it.backup = Some(it.now.minus_ms(25 * 3_600_000));
             database(it).schemas[0].pending.push(pending(&[]));
         }),
         ("versions", |it| {
@@ -91,20 +93,20 @@ fn each_obstacle_gives_a_no() {
         }),
         ("disk", |it| it.disk = Some((1 << 20, 100 << 30))),
     ];
-    for (what, change) in cases {
+    for (name, change) in cases {
         let mut facts = facts();
         change(&mut facts);
         assert_eq!(
             verdicts_by_check(&facts),
-            BTreeMap::from([(what, Verdict::No)]),
-            "{what}"
+            BTreeMap::from([(name, Verdict::No)]),
+            "{name}"
         );
     }
 }
 
 // Each case has exactly one check with a warning. (W17)
 #[test]
-fn each_warning_is_reported_without_a_no() {
+fn each_warning_is_reported_and_allows_the_upgrade() {
     let cases: [Case; 5] = [
         ("tables", |it| {
             database(it).schemas[0]
@@ -118,19 +120,19 @@ fn each_warning_is_reported_without_a_no() {
             it.services.push(("node-status", Err("away".to_owned())));
         }),
     ];
-    for (what, change) in cases {
+    for (name, change) in cases {
         let mut facts = facts();
         change(&mut facts);
         assert_eq!(
             verdicts_by_check(&facts),
-            BTreeMap::from([(what, Verdict::Warning)]),
-            "{what}"
+            BTreeMap::from([(name, Verdict::Warning)]),
+            "{name}"
         );
     }
 }
 
 #[test]
-fn an_empty_database_has_no_obstacle() {
+fn an_empty_database_allows_the_upgrade() {
     let mut facts = facts();
     facts.backup = None;
     facts.services[0].1 = Err("away".to_owned());
@@ -142,14 +144,14 @@ fn an_empty_database_has_no_obstacle() {
 
 // Neighbouring versions can run side by side during an upgrade. (A15)
 #[test]
-fn versions_at_most_one_minor_apart_are_neighbours() {
-    for (other, near) in [
+fn versions_at_most_one_minor_apart_are_compatible() {
+    for (other, compatible) in [
         ("0.1.0", true),
         ("0.2.9", true),
         ("0.3.0", false),
         ("1.1.0", false),
     ] {
-        assert_eq!(neighbours("0.1.3", other), near, "{other}");
+        assert_eq!(are_compatible("0.1.3", other), compatible, "{other}");
     }
-    assert!(!neighbours("0.1.0", "unknown"));
+    assert!(!are_compatible("0.1.0", "unknown"));
 }

@@ -13,14 +13,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-const IDLE: usize = 10_000;
-const SLOW: usize = 300;
-const GREEDY: usize = 16;
-const MANY: usize = 100;
+const MAX_IDLE_CONNECTIONS: usize = 10_000;
+const SLOW_CLIENTS: usize = 300;
+const GREEDY_CONNECTIONS: usize = 16;
+const FLOOD_CONNECTIONS: usize = 100;
 /// Placeholder in a forged token. A number replaces it, so that every forged token is different.
-const NUMBER: &str = "0123456789AB";
+const NUMBER_PLACEHOLDER: &str = "0123456789AB";
 /// Pause between two bytes of a slow client.
-const DRIP: Duration = Duration::from_millis(100);
+const BYTE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Shared state of the abusive clients: the end signal and the number of their actions.
 #[derive(Clone, Default)]
@@ -28,17 +28,17 @@ pub struct AbuseRun(Arc<RunState>);
 
 #[derive(Default)]
 struct RunState {
-    over: AtomicBool,
+    has_ended: AtomicBool,
     actions: AtomicU64,
 }
 
 impl AbuseRun {
     pub fn end(&self) {
-        self.0.over.store(true, Ordering::Relaxed);
+        self.0.has_ended.store(true, Ordering::Relaxed);
     }
 
-    fn is_over(&self) -> bool {
-        self.0.over.load(Ordering::Relaxed)
+    fn has_ended(&self) -> bool {
+        self.0.has_ended.load(Ordering::Relaxed)
     }
 
     /// Counts an action. Returns the number before it.
@@ -50,9 +50,9 @@ impl AbuseRun {
         self.0.actions.load(Ordering::Relaxed)
     }
 
-    async fn until_over(&self) {
-        let mut tick = tokio::time::interval(DRIP);
-        while !self.is_over() {
+    async fn wait_for_end(&self) {
+        let mut tick = tokio::time::interval(BYTE_INTERVAL);
+        while !self.has_ended() {
             tick.tick().await;
         }
     }
@@ -71,32 +71,40 @@ pub enum AbusiveClients {
 
 impl AbusiveClients {
     /// Returns all kinds of abusive clients. The greedy ones use this token.
-    pub fn all(greedy: &str) -> anyhow::Result<[Self; 5]> {
-        let list = greed("GET /v1/nodes", "", greedy);
-        let order = greed("POST /v1/enrolments", "idempotency-key: k\r\n", greedy);
-        let forged = greed("GET /v1/nodes", "", &forged()?);
+    pub fn all_kinds(greedy: &str) -> anyhow::Result<[Self; 5]> {
+        let list_request = build_request("GET /v1/nodes", "", greedy);
+        let enrolment = build_request("POST /v1/enrolments", "idempotency-key: k\r\n", greedy);
+        let forged_request = build_request("GET /v1/nodes", "", &forge_token()?);
         Ok([
-            Self::Idle(possible()?),
+            Self::Idle(max_idle_connections()?),
             Self::Slow(greedy.to_owned()),
-            Self::Flood("a flood", list, GREEDY),
-            Self::Flood("a flood of orders that are refused", order, MANY),
-            Self::Flood("a flood of forged tokens", forged, MANY),
+            Self::Flood("a flood", list_request, GREEDY_CONNECTIONS),
+            Self::Flood(
+                "a flood of orders that are refused",
+                enrolment,
+                FLOOD_CONNECTIONS,
+            ),
+            Self::Flood(
+                "a flood of forged tokens",
+                forged_request,
+                FLOOD_CONNECTIONS,
+            ),
         ])
     }
 
     pub fn name(&self) -> String {
         match self {
             Self::Idle(count) => format!("{count} idle connections"),
-            Self::Slow(_) => format!("{SLOW} slow heads, bodies and readers"),
-            Self::Flood(what, _, connections) => format!("{what}, over {connections} connections"),
+            Self::Slow(_) => format!("{SLOW_CLIENTS} slow heads, bodies and readers"),
+            Self::Flood(name, _, connections) => format!("{name}, over {connections} connections"),
         }
     }
 
     async fn run(self, address: SocketAddr, run: AbuseRun) -> anyhow::Result<()> {
         match self {
-            Self::Idle(count) => wait_idly(address, count, run).await,
-            Self::Slow(token) => drip(address, token, run).await,
-            Self::Flood(_, ask, connections) => flood(address, ask, connections, run).await,
+            Self::Idle(count) => hold_idle_connections(address, count, run).await,
+            Self::Slow(token) => send_slowly(address, token, run).await,
+            Self::Flood(_, request, connections) => flood(address, request, connections, run).await,
         }
     }
 
@@ -110,14 +118,14 @@ impl AbusiveClients {
             .enable_all()
             .build()?;
         Ok(std::thread::spawn(move || {
-            let this = nix::unistd::gettid().to_string();
-            let lowered = std::process::Command::new("chrt")
-                .args(["--idle", "--pid", "0", &this])
+            let thread_id = nix::unistd::gettid().to_string();
+            let status = std::process::Command::new("chrt")
+                .args(["--idle", "--pid", "0", &thread_id])
                 .stdout(std::process::Stdio::null())
                 .status()
                 .context("cannot run `chrt`")?;
             ensure!(
-                lowered.success(),
+                status.success(),
                 "cannot lower the priority of abusive clients"
             );
             runtime.block_on(self.run(address, run))
@@ -126,64 +134,68 @@ impl AbusiveClients {
 }
 
 /// Returns a greedy request that opens a new connection each time.
-fn greed(what: &str, more: &str, token: &str) -> String {
+fn build_request(request_line: &str, extra_headers: &str, token: &str) -> String {
     format!(
-        "{what} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{more}\
+        "{request_line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{extra_headers}\
          content-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
     )
 }
 
 /// Returns a well-formed token with an invalid signature.
-fn forged() -> anyhow::Result<String> {
+fn forge_token() -> anyhow::Result<String> {
     let dir = tempfile::tempdir()?;
     let issuer = Keys::create(dir.path())?.issuer(Arc::new(SystemClock))?;
     let token = issuer.mint("mallory", &[Scope::Operator], 3_600_000)?;
     let (signed, signature) = token.rsplit_once('.').context("a token has three parts")?;
-    let rest = signature
-        .get(NUMBER.len()..)
+    let signature_end = signature
+        .get(NUMBER_PLACEHOLDER.len()..)
         .context("a signature is long")?;
-    Ok(format!("{signed}.{NUMBER}{rest}"))
+    Ok(format!("{signed}.{NUMBER_PLACEHOLDER}{signature_end}"))
 }
 
 /// Raises the limit of open files. Returns the number of idle connections that the limit permits,
 /// less a reserve.
-fn possible() -> anyhow::Result<usize> {
+fn max_idle_connections() -> anyhow::Result<usize> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     let hard = usize::try_from(hard).unwrap_or(usize::MAX);
-    Ok(IDLE.min(hard.saturating_sub(500)))
+    Ok(MAX_IDLE_CONNECTIONS.min(hard.saturating_sub(500)))
 }
 
-async fn wait_idly(address: SocketAddr, count: usize, run: AbuseRun) -> anyhow::Result<()> {
+async fn hold_idle_connections(
+    address: SocketAddr,
+    count: usize,
+    run: AbuseRun,
+) -> anyhow::Result<()> {
     let mut idle = Vec::with_capacity(count);
-    while idle.len() < count && !run.is_over() {
+    while idle.len() < count && !run.has_ended() {
         idle.push(TcpStream::connect(address).await?);
         run.count_action();
     }
-    run.until_over().await;
+    run.wait_for_end().await;
     Ok(())
 }
 
 /// Sends slowly. A third of the clients send an endless head, a third send an endless body, and a
 /// third never read their responses. A closed connection is opened again.
-async fn drip(address: SocketAddr, token: String, run: AbuseRun) -> anyhow::Result<()> {
-    let known = format!("host: x\r\nauthorization: Bearer {token}\r\n");
-    let begin = [
+async fn send_slowly(address: SocketAddr, token: String, run: AbuseRun) -> anyhow::Result<()> {
+    let headers = format!("host: x\r\nauthorization: Bearer {token}\r\n");
+    let prefixes = [
         "GET /v1/nodes HTTP/1.1\r\n".to_owned(),
         format!(
-            "POST /v1/enrolments HTTP/1.1\r\n{known}idempotency-key: k\r\n\
+            "POST /v1/enrolments HTTP/1.1\r\n{headers}idempotency-key: k\r\n\
              content-type: application/json\r\ncontent-length: 100000\r\n\r\n"
         ),
-        format!("GET /v1/openapi.json HTTP/1.1\r\n{known}\r\n").repeat(50),
+        format!("GET /v1/openapi.json HTTP/1.1\r\n{headers}\r\n").repeat(50),
     ];
-    let begin = Arc::new(begin);
+    let prefixes = Arc::new(prefixes);
     let mut clients = JoinSet::new();
-    for number in 0..SLOW {
-        let (begin, run) = (Arc::clone(&begin), run.clone());
+    for number in 0..SLOW_CLIENTS {
+        let (prefixes, run) = (Arc::clone(&prefixes), run.clone());
         clients.spawn(async move {
-            while !run.is_over() {
-                let _ = drip_once(address, &begin, number % 3, &run).await;
-                tokio::time::sleep(DRIP).await;
+            while !run.has_ended() {
+                let _ = send_slowly_once(address, &prefixes, number % 3, &run).await;
+                tokio::time::sleep(BYTE_INTERVAL).await;
             }
         });
     }
@@ -191,16 +203,16 @@ async fn drip(address: SocketAddr, token: String, run: AbuseRun) -> anyhow::Resu
     Ok(())
 }
 
-async fn drip_once(
+async fn send_slowly_once(
     address: SocketAddr,
-    begin: &[String; 3],
+    prefixes: &[String; 3],
     kind: usize,
     run: &AbuseRun,
 ) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(begin[kind].as_bytes()).await?;
-    let mut tick = tokio::time::interval(DRIP);
-    while !run.is_over() {
+    stream.write_all(prefixes[kind].as_bytes()).await?;
+    let mut tick = tokio::time::interval(BYTE_INTERVAL);
+    while !run.has_ended() {
         tick.tick().await;
         if kind != 2 {
             stream.write_all(b"x").await?;
@@ -213,21 +225,22 @@ async fn drip_once(
 /// Sends each request on a new connection, as fast as the service answers or refuses.
 async fn flood(
     address: SocketAddr,
-    ask: String,
+    request: String,
     connections: usize,
     run: AbuseRun,
 ) -> anyhow::Result<()> {
-    let ask = Arc::new(ask);
+    let request = Arc::new(request);
     let mut clients = JoinSet::new();
     for _ in 0..connections {
-        let (ask, run) = (Arc::clone(&ask), run.clone());
+        let (request, run) = (Arc::clone(&request), run.clone());
         clients.spawn(async move {
-            while !run.is_over() {
+            while !run.has_ended() {
                 let Ok(mut stream) = TcpStream::connect(address).await else {
                     continue;
                 };
-                let ask = ask.replace(NUMBER, &format!("{:012}", run.count_action()));
-                let _ = stream.write_all(ask.as_bytes()).await;
+                let request =
+                    request.replace(NUMBER_PLACEHOLDER, &format!("{:012}", run.count_action()));
+                let _ = stream.write_all(request.as_bytes()).await;
                 let _ = stream.read_to_end(&mut Vec::new()).await;
             }
         });

@@ -13,46 +13,46 @@ use tokio::sync::Mutex;
 
 use super::super::agents::heartbeat;
 use super::super::environment::Environment;
-use super::super::wire::{Blocking, request};
+use super::super::http_client::{BlockingConnection, build_request};
 
 /// Number of nodes. They are an eighth of the reference load, like the rate of writes: the
 /// reference load has 500 writes a second.
 const NODES: usize = 125;
-const WRITES_EACH: Duration = Duration::from_millis(16);
+const WRITE_INTERVAL: Duration = Duration::from_millis(16);
 const READERS: usize = 5;
-const READS_EACH: Duration = Duration::from_millis(10);
-const PAGES_EACH: Duration = Duration::from_millis(20);
+const READ_INTERVAL: Duration = Duration::from_millis(10);
+const PAGE_INTERVAL: Duration = Duration::from_millis(20);
 const TOKEN_MS: u64 = 3_600_000;
 
 /// A request that clients repeat in turn, at a constant rate.
 #[derive(Clone)]
 pub struct Workload {
-    pub what: &'static str,
-    pace: Duration,
+    pub name: &'static str,
+    interval: Duration,
     /// Requests of each client, in the order in which it sends them.
-    callers: Arc<Vec<Vec<Vec<u8>>>>,
+    clients: Arc<Vec<Vec<Vec<u8>>>>,
     /// A lasting connection for each client, because a client with a valid token is exempt from the
     /// limits for unknown addresses. (S27)
-    connections: Arc<Mutex<Vec<Blocking>>>,
+    connections: Arc<Mutex<Vec<BlockingConnection>>>,
 }
 
 /// Latency of each request.
-pub type Took = Vec<Duration>;
+pub type Latencies = Vec<Duration>;
 
 /// Returns the workloads for a service without other load.
-pub fn alone(environment: &Environment) -> anyhow::Result<Vec<Workload>> {
-    let ask = request(
+pub fn status_workload(environment: &Environment) -> anyhow::Result<Vec<Workload>> {
+    let request = build_request(
         "GET",
         "/v1/status",
         &environment.keys.token("operator")?,
         "",
     );
-    let pace = Duration::from_millis(5);
-    Ok(vec![Workload::new("status", pace, vec![vec![ask]])])
+    let interval = Duration::from_millis(5);
+    Ok(vec![Workload::new("status", interval, vec![vec![request]])])
 }
 
 /// Returns workloads with an eighth of the reference load: reads and writes of nodes. (G10)
-pub fn at_an_eighth(environment: &Environment) -> anyhow::Result<Vec<Workload>> {
+pub fn eighth_of_reference_load(environment: &Environment) -> anyhow::Result<Vec<Workload>> {
     let issuer = environment.keys.issuer(Arc::new(SystemClock))?;
     let nodes: Vec<_> = (0..NODES)
         .map(|number| NodeName::new(format!("node-{number}")))
@@ -63,50 +63,50 @@ pub fn at_an_eighth(environment: &Environment) -> anyhow::Result<Vec<Workload>> 
     };
     let readers: Vec<_> = (0..READERS).map(reader).collect::<Result<_, _>>()?;
     let reads = |token: &String| {
-        let read = |node| request("GET", &format!("/v1/nodes/{node}"), token, "");
+        let read = |node| build_request("GET", &format!("/v1/nodes/{node}"), token, "");
         nodes.iter().map(read).collect()
     };
-    let pages = |token: &String| vec![request("GET", "/v1/nodes?limit=100", token, "")];
-    let writes = nodes.iter().map(|node| reports(&issuer, node));
+    let pages = |token: &String| vec![build_request("GET", "/v1/nodes?limit=100", token, "")];
+    let writes = nodes.iter().map(|node| heartbeat_requests(&issuer, node));
     Ok(vec![
         // The write workload is first, so that the other workloads find nodes to read.
-        Workload::new("write", WRITES_EACH, writes.collect::<Result<_, _>>()?),
-        Workload::new("read", READS_EACH, readers.iter().map(reads).collect()),
-        Workload::new("page", PAGES_EACH, readers.iter().map(pages).collect()),
+        Workload::new("write", WRITE_INTERVAL, writes.collect::<Result<_, _>>()?),
+        Workload::new("read", READ_INTERVAL, readers.iter().map(reads).collect()),
+        Workload::new("page", PAGE_INTERVAL, readers.iter().map(pages).collect()),
     ])
 }
 
 /// Returns reports of the agent of a node, each with a change.
-fn reports(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Vec<u8>>> {
+fn heartbeat_requests(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Vec<u8>>> {
     let scope = Scope::Agent(node.clone());
     let token = issuer.mint(&format!("agent-{node}"), &[scope], TOKEN_MS)?;
     let path = format!("/v1/nodes/{node}/heartbeat");
     let report = |zone: &str| {
-        let mut beat = heartbeat(node);
-        let labels = &mut beat.inventory.labels;
+        let mut body = heartbeat(node);
+        let labels = &mut body.inventory.labels;
         labels.insert("zone".to_owned(), zone.to_owned());
-        let body = serde_json::to_string(&beat)?;
-        anyhow::Ok(request("PUT", &path, &token, &body))
+        let body = serde_json::to_string(&body)?;
+        anyhow::Ok(build_request("PUT", &path, &token, &body))
     };
     ["a", "b"].into_iter().map(report).collect()
 }
 
 impl Workload {
-    fn new(what: &'static str, pace: Duration, callers: Vec<Vec<Vec<u8>>>) -> Self {
+    fn new(name: &'static str, interval: Duration, clients: Vec<Vec<Vec<u8>>>) -> Self {
         Self {
-            what,
-            pace,
-            callers: Arc::new(callers),
+            name,
+            interval,
+            clients: Arc::new(clients),
             connections: Arc::default(),
         }
     }
 
     /// Sends every request once, so that data exists before the measurement.
-    pub fn begin(&self, address: SocketAddr) -> anyhow::Result<()> {
-        for asks in self.callers.iter() {
-            let mut connection = Blocking::open(address)?;
-            for ask in asks {
-                connection.ask(ask)?;
+    pub fn warm_up(&self, address: SocketAddr) -> anyhow::Result<()> {
+        for requests in self.clients.iter() {
+            let mut connection = BlockingConnection::open(address)?;
+            for request in requests {
+                connection.send(request)?;
             }
             self.connections.blocking_lock().push(connection);
         }
@@ -115,28 +115,28 @@ impl Workload {
 
     /// Measures latencies for this time. A latency counts from the due time, because a late
     /// response delays the next request.
-    pub fn run(&self, span: Duration) -> anyhow::Result<Took> {
+    pub fn run(&self, duration: Duration) -> anyhow::Result<Latencies> {
         let mut connections = self.connections.blocking_lock();
-        let mut took = Vec::new();
+        let mut latencies = Vec::new();
         let mut due = Instant::now();
-        let end = due + span;
+        let end = due + duration;
         while due < end {
-            let number = took.len();
+            let number = latencies.len();
             let client = number % connections.len();
-            let asks = &self.callers[client];
-            let ask = &asks[number / connections.len() % asks.len()];
+            let requests = &self.clients[client];
+            let request = &requests[number / connections.len() % requests.len()];
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            connections[client].ask(ask)?;
-            took.push(due.elapsed());
-            due += self.pace;
+            connections[client].send(request)?;
+            latencies.push(due.elapsed());
+            due += self.interval;
         }
-        Ok(took)
+        Ok(latencies)
     }
 }
 
 /// Returns the 99th percentile in milliseconds.
-pub fn percentile_99(took: &mut Took) -> anyhow::Result<f64> {
-    took.sort_unstable();
-    let at = took.get(took.len() * 99 / 100);
-    Ok(at.context("nothing was asked")?.as_secs_f64() * 1_000.0)
+pub fn percentile_99(latencies: &mut Latencies) -> anyhow::Result<f64> {
+    latencies.sort_unstable();
+    let latency = latencies.get(latencies.len() * 99 / 100);
+    Ok(latency.context("nothing was asked")?.as_secs_f64() * 1_000.0)
 }

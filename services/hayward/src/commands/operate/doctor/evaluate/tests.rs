@@ -67,7 +67,7 @@ fn service(name: &'static str) -> ServiceFacts {
     }
 }
 
-fn well() -> Facts {
+fn healthy_facts() -> Facts {
     let names = [
         "job-converter",
         "rm-scheduler",
@@ -93,18 +93,18 @@ fn well() -> Facts {
     }
 }
 
-fn unwell(what: Ailment) -> Facts {
-    let mut facts = well();
+fn facts_with_ailment(ailment: Ailment) -> Facts {
+    let mut facts = healthy_facts();
     facts.nodes.as_mut().unwrap().unwell.push(Unwell {
         node: "n1".to_owned(),
-        what,
+        ailment,
         detail: "it says so".to_owned(),
     });
     facts
 }
 
-fn waits(ms: u64) -> Facts {
-    let mut facts = well();
+fn facts_with_wait(ms: u64) -> Facts {
+    let mut facts = healthy_facts();
     facts.waiting = Ok(vec![Waiting {
         work: "job_1".to_owned(),
         user: "ann".to_owned(),
@@ -115,46 +115,49 @@ fn waits(ms: u64) -> Facts {
     facts
 }
 
-fn changed(change: impl FnOnce(&mut Facts)) -> Facts {
-    let mut facts = well();
+fn facts_with(change: impl FnOnce(&mut Facts)) -> Facts {
+    let mut facts = healthy_facts();
     change(&mut facts);
     facts
 }
 
-fn replica(facts: &mut Facts, status: Result<Status, String>) {
+fn add_replica(facts: &mut Facts, status: Result<Status, String>) {
     let url = "http://127.0.0.1:2".to_owned();
-    first(facts).replicas.push(Replica { url, status });
+    first_service(facts).replicas.push(Replica { url, status });
 }
 
 /// Returns a fleet with an unchecked rule. The service with that rule has this uptime. (I2)
-fn unseen(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
-    changed(|it| {
-        first(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
-        let rule = &mut first(it).invariants.as_mut().unwrap().rules[0];
+fn facts_with_unchecked_rule(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
+    facts_with(|it| {
+        first_service(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
+        let rule = &mut first_service(it).invariants.as_mut().unwrap().rules[0];
         rule.result = RuleResult::NotChecked;
         rule.checked_at = Timestamp::from_unix_ms(500_000);
         change(rule);
     })
 }
 
-fn first(facts: &mut Facts) -> &mut ServiceFacts {
+fn first_service(facts: &mut Facts) -> &mut ServiceFacts {
     &mut facts.services[0]
 }
 
-fn gone() -> String {
+fn connection_refused() -> String {
     "connection refused".to_owned()
 }
 
 /// Compares kind and subject of each finding, and checks that it has a text and a remedy.
 fn assert_findings(case: &str, facts: &Facts, expected: &[(Kind, &str)]) {
-    let found = needs(facts);
-    let short: Vec<(Kind, &str)> = found
+    let found = findings(facts);
+    let kinds_and_subjects: Vec<(Kind, &str)> = found
         .iter()
-        .map(|need| (need.kind, need.subject.as_str()))
+        .map(|finding| (finding.kind, finding.subject.as_str()))
         .collect();
-    assert_eq!(short, expected, "{case}: {found:#?}");
-    for need in found {
-        assert!(!need.what.is_empty() && !need.action.is_empty(), "{case}");
+    assert_eq!(kinds_and_subjects, expected, "{case}: {found:#?}");
+    for finding in found {
+        assert!(
+            !finding.description.is_empty() && !finding.action.is_empty(),
+            "{case}"
+        );
     }
 }
 
@@ -163,7 +166,7 @@ fn assert_none_found(case: &str, facts: &Facts) {
 }
 
 /// Puts all services into the state in which they wait for a decision of the operator.
-fn went_back_everywhere(facts: &mut Facts) {
+fn set_went_back_everywhere(facts: &mut Facts) {
     for service in &mut facts.services {
         let status = service.status.as_mut().unwrap();
         (status.ready, status.leader) = (false, false);
@@ -174,11 +177,15 @@ fn went_back_everywhere(facts: &mut Facts) {
 
 #[test]
 fn a_service_that_is_down_or_not_ready_is_one_finding() {
-    assert_none_found("well", &well());
-    let down = changed(|it| first(it).status = Err(gone()));
-    assert_findings("one is down", &down, &[(Kind::Away, "job-converter")]);
-    let not_ready = changed(|it| {
-        let service = first(it);
+    assert_none_found("well", &healthy_facts());
+    let down = facts_with(|it| first_service(it).status = Err(connection_refused()));
+    assert_findings(
+        "one is down",
+        &down,
+        &[(Kind::Unreachable, "job-converter")],
+    );
+    let not_ready = facts_with(|it| {
+        let service = first_service(it);
         service.invariants = Err("does not lead".to_owned());
         let status = service.status.as_mut().unwrap();
         status.ready = false;
@@ -186,14 +193,14 @@ fn a_service_that_is_down_or_not_ready_is_one_finding() {
     });
     let expected = [(Kind::NotReady, "job-converter")];
     assert_findings("not ready, and so without rules", &not_ready, &expected);
-    let with_standby = changed(|it| {
+    let with_standby = facts_with(|it| {
         let mut standby = status("job-converter");
         (standby.ready, standby.leader) = (false, false);
-        replica(it, Ok(standby));
+        add_replica(it, Ok(standby));
     });
     assert_none_found("a standby next to the leader", &with_standby);
-    let dead_standby = changed(|it| replica(it, Err(gone())));
-    let expected = [(Kind::Away, "job-converter")];
+    let dead_standby = facts_with(|it| add_replica(it, Err(connection_refused())));
+    let expected = [(Kind::Unreachable, "job-converter")];
     assert_findings("a dead standby", &dead_standby, &expected);
 }
 
@@ -201,10 +208,10 @@ fn a_service_that_is_down_or_not_ready_is_one_finding() {
 #[test]
 fn a_database_that_went_back_is_one_finding_of_the_fleet() {
     let expected = [(Kind::WentBack, "database")];
-    let running = changed(went_back_everywhere);
+    let running = facts_with(set_went_back_everywhere);
     assert_findings("while the services ran", &running, &expected);
-    let started = changed(|it| {
-        went_back_everywhere(it);
+    let started = facts_with(|it| {
+        set_went_back_everywhere(it);
         it.nodes = Ok(NodeFacts::default());
         for lag in it.services.iter_mut().flat_map(|it| &mut it.lags) {
             (lag.stale, lag.silent_ms) = (true, None);
@@ -215,46 +222,51 @@ fn a_database_that_went_back_is_one_finding_of_the_fleet() {
 
 #[test]
 fn a_rule_is_a_finding_when_it_is_broken_or_unchecked_for_long() {
-    let unchecked = [(Kind::Unseen, "I2")];
-    assert_none_found("at the start", &unseen(120_000, |_| ()));
-    assert_findings("never checked", &unseen(120_001, |_| ()), &unchecked);
+    let unchecked = [(Kind::Unchecked, "I2")];
+    assert_none_found("at the start", &facts_with_unchecked_rule(120_000, |_| ()));
+    assert_findings(
+        "never checked",
+        &facts_with_unchecked_rule(120_001, |_| ()),
+        &unchecked,
+    );
     let checked_at = |ms| {
         let at = Some(Timestamp::from_unix_ms(ms));
-        unseen(900_000, |it| it.last_good_at = at)
+        facts_with_unchecked_rule(900_000, |it| it.last_good_at = at)
     };
     assert_none_found("checked lately", &checked_at(380_000));
     assert_findings("checked long ago", &checked_at(379_999), &unchecked);
-    let off = unseen(900_000, |it| it.why = Some(BLOCKLIST_OFF.to_owned()));
+    let off = facts_with_unchecked_rule(900_000, |it| it.why = Some(BLOCKLIST_OFF.to_owned()));
     assert_none_found("a blocklist that is switched off", &off);
-    let newer = unseen(1, |it| it.result = RuleResult::Unknown);
+    let newer = facts_with_unchecked_rule(1, |it| it.result = RuleResult::Unknown);
     assert_findings("a result of a later version", &newer, &unchecked);
-    let broken = changed(|it| {
-        let rules = &mut first(it).invariants.as_mut().unwrap().rules;
+    let broken = facts_with(|it| {
+        let rules = &mut first_service(it).invariants.as_mut().unwrap().rules;
         rules[0].result = RuleResult::Violated;
         rules[0].violations = 12;
         rules[0].evidence = vec![Evidence::new("n1", "5 of 4 quanta")];
     });
     assert_findings("a broken rule", &broken, &[(Kind::Invariant, "I2")]);
-    let forbidden = changed(|it| first(it).invariants = Err("forbidden".to_owned()));
-    let expected = [(Kind::Unseen, "job-converter")];
+    let forbidden = facts_with(|it| first_service(it).invariants = Err("forbidden".to_owned()));
+    let expected = [(Kind::Unchecked, "job-converter")];
     assert_findings("rules that may not be read", &forbidden, &expected);
 }
 
 #[test]
 fn silent_publishers_versions_clocks_and_insecure_modes_are_findings() {
     let silent = [(Kind::Follower, "job-converter")];
-    let stale = changed(|it| first(it).lags[0].stale = true);
+    let stale = facts_with(|it| first_service(it).lags[0].stale = true);
     assert_findings("a stale follower", &stale, &silent);
-    let late = changed(|it| first(it).lags[0].silent_ms = Some(25_001));
+    let late = facts_with(|it| first_service(it).lags[0].silent_ms = Some(25_001));
     assert_findings("a silent publisher", &late, &silent);
-    let versions = changed(|it| first(it).status.as_mut().unwrap().version = "0.2.0".to_owned());
+    let versions =
+        facts_with(|it| first_service(it).status.as_mut().unwrap().version = "0.2.0".to_owned());
     assert_findings("two versions", &versions, &[(Kind::Versions, "versions")]);
-    let ahead = |ms| changed(|it| first(it).clock_ahead_ms = Some(ms));
+    let ahead = |ms| facts_with(|it| first_service(it).clock_ahead_ms = Some(ms));
     let expected = [(Kind::Clock, "job-converter")];
     assert_findings("a clock that is off", &ahead(-5_001), &expected);
     assert_none_found("a clock that is not off enough", &ahead(5_000));
-    let insecure = changed(|it| {
-        let status = first(it).status.as_mut().unwrap();
+    let insecure = facts_with(|it| {
+        let status = first_service(it).status.as_mut().unwrap();
         status.insecure_modes.push("plain http".to_owned());
     });
     let expected = [(Kind::Insecure, "insecure modes")];
@@ -263,7 +275,7 @@ fn silent_publishers_versions_clocks_and_insecure_modes_are_findings() {
 
 #[test]
 fn nodes_waits_and_disks_are_findings() {
-    let none = changed(|it| it.nodes = Ok(NodeFacts::default()));
+    let none = facts_with(|it| it.nodes = Ok(NodeFacts::default()));
     assert_findings("no nodes", &none, &[(Kind::Node, "nodes")]);
     for ailment in [
         Ailment::Lost,
@@ -272,16 +284,20 @@ fn nodes_waits_and_disks_are_findings() {
         Ailment::DrainFailed,
     ] {
         let case = format!("{ailment:?}");
-        assert_findings(&case, &unwell(ailment), &[(Kind::Node, "n1")]);
+        assert_findings(&case, &facts_with_ailment(ailment), &[(Kind::Node, "n1")]);
     }
-    assert_none_found("work that waits a day", &waits(LONG_MS));
+    assert_none_found("work that waits a day", &facts_with_wait(LONG_WAIT_MS));
     let expected = [(Kind::Waiting, "job_1")];
-    assert_findings("work that waits longer", &waits(LONG_MS + 1), &expected);
-    let full = changed(|it| it.disk.as_mut().unwrap().free_bytes = 1 << 30);
+    assert_findings(
+        "work that waits longer",
+        &facts_with_wait(LONG_WAIT_MS + 1),
+        &expected,
+    );
+    let full = facts_with(|it| it.disk.as_mut().unwrap().free_bytes = 1 << 30);
     let expected = [(Kind::Disk, "state directory")];
     assert_findings("a disk here", &full, &expected);
-    assert_none_found("no disk here", &changed(|it| it.disk = None));
-    let blocked = changed(|it| {
+    assert_none_found("no disk here", &facts_with(|it| it.disk = None));
+    let blocked = facts_with(|it| {
         it.blocked = Ok(vec![Blocked {
             node: "n1".to_owned(),
             cause: "disk".to_owned(),
@@ -294,24 +310,27 @@ fn nodes_waits_and_disks_are_findings() {
 
 #[test]
 fn an_unreadable_list_is_a_finding_unless_its_service_is_down() {
-    let forbidden = changed(|it| it.nodes = Err("forbidden".to_owned()));
-    let expected = [(Kind::Unseen, "node-status")];
+    let forbidden = facts_with(|it| it.nodes = Err("forbidden".to_owned()));
+    let expected = [(Kind::Unchecked, "node-status")];
     assert_findings("of a service that answers", &forbidden, &expected);
-    let down = changed(|it| {
-        it.services[3].status = Err(gone());
-        it.nodes = Err(gone());
+    let down = facts_with(|it| {
+        it.services[3].status = Err(connection_refused());
+        it.nodes = Err(connection_refused());
     });
-    let expected = [(Kind::Away, "node-status")];
+    let expected = [(Kind::Unreachable, "node-status")];
     assert_findings("of a service that is down", &down, &expected);
 }
 
 #[test]
 fn the_gravest_finding_is_first() {
-    let both = changed(|it| {
-        first(it).clock_ahead_ms = Some(60_000);
-        it.services[1].status = Err(gone());
+    let both = facts_with(|it| {
+        first_service(it).clock_ahead_ms = Some(60_000);
+        it.services[1].status = Err(connection_refused());
     });
-    let expected = [(Kind::Away, "rm-scheduler"), (Kind::Clock, "job-converter")];
+    let expected = [
+        (Kind::Unreachable, "rm-scheduler"),
+        (Kind::Clock, "job-converter"),
+    ];
     assert_findings("both", &both, &expected);
 }
 
@@ -339,7 +358,7 @@ fn the_page_has_services_findings_and_remedies() {
         colour: false,
         now: Timestamp::default(),
     };
-    let page = render::page(&well(), &[], &renderer);
+    let page = render::render(&healthy_facts(), &[], &renderer);
     assert!(page.starts_with("the fleet is well\n"), "{page}");
     for part in [
         "rm-scheduler       leads  0.1.0",
@@ -356,23 +375,23 @@ fn the_page_has_services_findings_and_remedies() {
         "{page}"
     );
 
-    let facts = changed(|it| first(it).status = Err("connection refused".to_owned()));
-    let page = render::page(&facts, &needs(&facts), &renderer);
+    let facts = facts_with(|it| first_service(it).status = Err("connection refused".to_owned()));
+    let page = render::render(&facts, &findings(&facts), &renderer);
     assert!(page.starts_with("1 thing needs you\n\n 1. job-converter does not answer"));
     assert!(
         page.contains("    do: start it again (`hayward run job-converter`"),
         "{page}"
     );
 
-    let many = changed(|it| {
+    let many = facts_with(|it| {
         let unwell = &mut it.nodes.as_mut().unwrap().unwell;
-        unwell.extend((0..25).map(|at| Unwell {
-            node: format!("n{at}"),
-            what: Ailment::Lost,
+        unwell.extend((0..25).map(|number| Unwell {
+            node: format!("n{number}"),
+            ailment: Ailment::Lost,
             detail: "silent".to_owned(),
         }));
     });
-    let page = render::page(&many, &needs(&many), &renderer);
+    let page = render::render(&many, &findings(&many), &renderer);
     assert!(page.starts_with("1 thing needs you"), "{page}");
     let nodes = "25 nodes, of each: is lost; n0, n1, n2, n3, n4, …";
     assert!(page.contains(nodes), "{page}");

@@ -7,22 +7,24 @@ use hayward_vocabulary::NodeName;
 use serde_json::Value;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, count, duration, word};
+use crate::output::format::{clean, count, duration, enum_text};
 use crate::output::{Renderer, Table, Tone, toned};
 
 pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
-    let ask = WhatIf {
+    let question = WhatIf {
         drain: vec![node.clone()],
         ..WhatIf::default()
     };
-    let answer: Value = client.post("/v1/what-if", &ask, None).await?;
-    session.out.answer(answer, |forecast: &Forecast, renderer| {
-        text(node, forecast, renderer)
-    })
+    let response: Value = client.post("/v1/what-if", &question, None).await?;
+    session
+        .out
+        .print_response(response, |forecast: &Forecast, renderer| {
+            render(node, forecast, renderer)
+        })
 }
 
-fn text(node: &NodeName, forecast: &Forecast, renderer: &Renderer) -> String {
+fn render(node: &NodeName, forecast: &Forecast, renderer: &Renderer) -> String {
     let mut text = String::new();
     if let Some(silent) = &forecast.silent {
         let warning = format!(
@@ -43,19 +45,19 @@ fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
     if *total == 0 {
         return format!("nothing stands on {node}: it would be empty at once\n");
     }
-    let stand = count(*total, "allocation");
-    let mut text = format!("{stand} on {node}\n");
-    let moves = moving(&drain.moves, renderer);
+    let allocations = count(*total, "allocation");
+    let mut text = format!("{allocations} on {node}\n");
+    let moves = moves_table(&drain.moves, renderer);
     if !moves.is_empty() {
         let _ = write!(text, "\n{moves}");
     }
     let mut stays = Table::new(["stays", "of", "why", "detail"]);
-    for it in &drain.stays {
+    for allocation in &drain.stays {
         stays.row([
-            toned(&it.work, Tone::Bad),
-            (&it.user).into(),
-            word(&it.why).into(),
-            (&it.detail).into(),
+            toned(&allocation.work, Tone::Bad),
+            (&allocation.user).into(),
+            enum_text(&allocation.why).into(),
+            (&allocation.detail).into(),
         ]);
     }
     if !stays.is_empty() {
@@ -71,14 +73,14 @@ fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
     }
     if let Some(ms) = drain.estimate_ms {
         let _ = writeln!(text, "takes up to {}", duration(ms));
-    } else if let Some(why) = &drain.no_estimate {
-        let _ = writeln!(text, "how long it takes cannot be said: {}", clean(why));
+    } else if let Some(reason) = &drain.no_estimate {
+        let _ = writeln!(text, "how long it takes cannot be said: {}", clean(reason));
     }
     text
 }
 
 /// Lists the moves. Processes with the same result share a line.
-fn moving(moves: &[DrainMove], renderer: &Renderer) -> String {
+fn moves_table(moves: &[DrainMove], renderer: &Renderer) -> String {
     let header = [
         "moves",
         "of",
@@ -89,26 +91,28 @@ fn moving(moves: &[DrainMove], renderer: &Renderer) -> String {
         "time to end",
     ];
     let mut table = Table::new(header).numbers(&[2, 3, 5, 6]);
-    let alike = |one: &DrainMove, other: &DrainMove| {
-        (&one.work, one.order, &one.to, one.why_not)
-            == (&other.work, other.order, &other.to, other.why_not)
+    let have_equal_result = |left: &DrainMove, right: &DrainMove| {
+        (&left.work, left.order, &left.to, left.why_not)
+            == (&right.work, right.order, &right.to, right.why_not)
     };
-    for group in moves.chunk_by(alike) {
-        let it = &group[0];
-        let to = match (&it.to, &it.why_not) {
+    for group in moves.chunk_by(have_equal_result) {
+        let first_move = &group[0];
+        let destination = match (&first_move.to, &first_move.why_not) {
             (Some(node), _) => node.as_str().into(),
-            (None, Some(why)) => toned(format!("no room ({})", word(why)), Tone::Warning),
+            (None, Some(reason)) => {
+                toned(format!("no room ({})", enum_text(reason)), Tone::Warning)
+            }
             (None, None) => "is not started again".into(),
         };
-        let limit = it.disruption_limit.map(|limit| limit.to_string());
+        let limit = first_move.disruption_limit.map(|limit| limit.to_string());
         table.row([
-            (&it.work).into(),
-            (&it.user).into(),
+            (&first_move.work).into(),
+            (&first_move.user).into(),
             group.len().into(),
-            it.order.into(),
-            to,
+            first_move.order.into(),
+            destination,
             limit.as_deref().unwrap_or("all").into(),
-            duration(it.stop_grace_ms).into(),
+            duration(first_move.stop_grace_ms).into(),
         ]);
     }
     if table.is_empty() {

@@ -7,58 +7,58 @@ use hayward_node_status_api::drain::{DrainBlocker, DrainState, DrainView};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::connection::{Role, Service, Session};
-use crate::output::format::{clean, duration, word};
+use crate::output::format::{clean, duration, enum_text};
 use crate::output::{Facts, Renderer, Table, Tone, note, print, toned};
 
 /// Poll interval.
-const PAUSE: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time that a service may be down before the watcher gives up.
-const PATIENCE: Duration = Duration::from_mins(1);
+const OUTAGE_TIMEOUT: Duration = Duration::from_mins(1);
 
-pub fn text(view: &DrainView, renderer: &Renderer) -> String {
+pub fn render(view: &DrainView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     let tone = match view.state {
         DrainState::Drained => Tone::Good,
         DrainState::Failed => Tone::Bad,
         _ => Tone::Warning,
     };
-    facts.say("node", &view.node);
-    facts.say("drain", toned(word(&view.state), tone));
-    facts.say("why", &view.why);
-    facts.say("since", renderer.ago(view.state_since));
+    facts.add("node", &view.node);
+    facts.add("drain", toned(enum_text(&view.state), tone));
+    facts.add("why", &view.why);
+    facts.add("since", renderer.ago(view.state_since));
     if let Some(next) = &view.next {
         let after = next.after_ms.map(|ms| format!("in {}: ", duration(ms)));
-        facts.say(
+        facts.add(
             "next",
             format!("{}{}", after.unwrap_or_default(), next.what),
         );
     }
     let number = view.order.number;
-    let begun = renderer.ago(view.order.since);
-    facts.say(
+    let started = renderer.ago(view.order.since);
+    facts.add(
         "order",
-        format!("{number}, by {} {begun}: {}", view.by, view.order.reason),
+        format!("{number}, by {} {started}: {}", view.by, view.order.reason),
     );
     if let Some(deadline) = view.order.deadline {
-        facts.say("deadline", deadline);
+        facts.add("deadline", deadline);
     }
     if let Some(moves) = &view.moves {
         let summary = format!(
             "{} of {} moved, {} without a successor, {} still there",
             moves.moved, moves.total, moves.failed, moves.remaining
         );
-        facts.say("work", summary);
+        facts.add("work", summary);
     }
     let containers = view.containers.map(|count| count.to_string());
     let containers = containers.unwrap_or_else(|| "not told yet".to_owned());
-    facts.say("containers", containers);
+    facts.add("containers", containers);
     let mut text = facts.text(renderer);
     let blockers = view.moves.as_ref().map(|moves| &moves.blockers[..]);
-    text += &blocking(blockers.unwrap_or_default(), renderer);
+    text += &blockers_table(blockers.unwrap_or_default(), renderer);
     text
 }
 
-fn blocking(blockers: &[DrainBlocker], renderer: &Renderer) -> String {
+fn blockers_table(blockers: &[DrainBlocker], renderer: &Renderer) -> String {
     if blockers.is_empty() {
         return String::new();
     }
@@ -78,18 +78,19 @@ fn blocking(blockers: &[DrainBlocker], renderer: &Renderer) -> String {
 pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
     let client = session.client(Service::NodeStatus, Role::Reader)?;
     let bar = ProgressBar::no_length();
-    let (mut last_answer, mut last_line) = (Instant::now(), String::new());
+    let (mut last_response, mut last_line) = (Instant::now(), String::new());
     let view = loop {
         match client.get::<DrainView>(path).await {
             Ok(view) => {
-                last_answer = Instant::now();
+                last_response = Instant::now();
                 draw(&bar, &mut last_line, &view);
-                let goes_on = matches!(view.state, DrainState::Draining | DrainState::Paused);
-                if !goes_on {
+                let is_in_progress =
+                    matches!(view.state, DrainState::Draining | DrainState::Paused);
+                if !is_in_progress {
                     break view;
                 }
             }
-            Err(error) if error.retryable() && last_answer.elapsed() < PATIENCE => {
+            Err(error) if error.retryable() && last_response.elapsed() < OUTAGE_TIMEOUT => {
                 bar.set_message(format!("{error}; trying on"));
             }
             Err(error) => {
@@ -97,13 +98,13 @@ pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
                 return Err(error.into());
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     };
     bar.finish_and_clear();
     if session.out.json {
         session.out.json(&serde_json::to_value(&view)?)?;
     } else {
-        print(&text(&view, &session.out.renderer()))?;
+        print(&render(&view, &session.out.renderer()))?;
     }
     if view.state != DrainState::Drained {
         bail!("{} is not drained: {}", view.node, clean(&view.why));
@@ -113,7 +114,7 @@ pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
 
 /// Draws a bar on a terminal. Without a terminal it prints one line for each change.
 fn draw(bar: &ProgressBar, last_line: &mut String, view: &DrainView) {
-    let line = clean(&format!("{}: {}", word(&view.state), view.why));
+    let line = clean(&format!("{}: {}", enum_text(&view.state), view.why));
     if bar.is_hidden() {
         if *last_line != line {
             note(&line);
@@ -181,6 +182,6 @@ mod tests {
             colour: false,
             now: at.plus_ms(90_000),
         };
-        insta::assert_snapshot!(text(&view, &renderer));
+        insta::assert_snapshot!(render(&view, &renderer));
     }
 }

@@ -27,7 +27,7 @@ impl Connection {
     }
 
     /// Sends a prepared request. Returns the response. A status other than 200 is an error.
-    pub async fn ask(&mut self, request: &[u8]) -> anyhow::Result<&[u8]> {
+    pub async fn send(&mut self, request: &[u8]) -> anyhow::Result<&[u8]> {
         self.stream.write_all(request).await?;
         let mut length = 0;
         let mut status = String::new();
@@ -56,11 +56,11 @@ impl Connection {
 }
 
 /// A client like [`Connection`] for a separate thread, with blocking reads.
-pub struct Blocking {
+pub struct BlockingConnection {
     stream: std::io::BufReader<std::net::TcpStream>,
 }
 
-impl Blocking {
+impl BlockingConnection {
     pub fn open(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -70,7 +70,7 @@ impl Blocking {
     }
 
     /// Sends a prepared request. A status other than 200 is an error.
-    pub fn ask(&mut self, request: &[u8]) -> anyhow::Result<()> {
+    pub fn send(&mut self, request: &[u8]) -> anyhow::Result<()> {
         self.stream.get_mut().write_all(request)?;
         let (mut status, mut length) = (String::new(), 0);
         self.stream.read_line(&mut status)?;
@@ -97,7 +97,7 @@ impl Blocking {
 }
 
 /// Returns a request with a body, as bytes.
-pub fn request(method: &str, path: &str, token: &str, body: &str) -> Vec<u8> {
+pub fn build_request(method: &str, path: &str, token: &str, body: &str) -> Vec<u8> {
     format!(
         "{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",

@@ -10,7 +10,7 @@ use hayward_vocabulary::NodeName;
 use http::Method;
 use serde_json::Value;
 
-use super::{Vary, varied};
+use super::{Vary, set_schedulable};
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::clean;
@@ -19,11 +19,13 @@ pub async fn run(session: &Session, vary: Vary) -> anyhow::Result<()> {
     let node = vary.node.clone();
     let client = session.client(Service::NodeStatus, Role::Operator)?;
     let drained = end_drain(&client, &node).await?;
-    let answer = varied(session, vary, true).await?;
-    let block = block(session, &node).await;
-    session.out.answer(answer, |entry: &NodeEntry, _| {
-        text(entry, drained, block.as_ref())
-    })
+    let response = set_schedulable(session, vary, true).await?;
+    let block = read_block(session, &node).await;
+    session
+        .out
+        .print_response(response, |entry: &NodeEntry, _| {
+            render(entry, drained, block.as_ref())
+        })
 }
 
 /// Ends the drain. Returns false if there was none.
@@ -32,26 +34,26 @@ async fn end_drain(client: &Client, node: &NodeName) -> anyhow::Result<bool> {
     let cancel = client.call(Method::DELETE, path).if_match_any();
     match cancel.send::<Value>().await {
         Ok(_) => Ok(true),
-        Err(error) if is_none(&error) => Ok(false),
+        Err(error) if is_not_found(&error) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-fn is_none(error: &ClientError) -> bool {
+fn is_not_found(error: &ClientError) -> bool {
     error
         .problem()
         .is_some_and(|problem| problem.code == Code::NotFound)
 }
 
 /// Returns the block of the node. Returns `None` without a block, or if blocklist does not answer.
-async fn block(session: &Session, node: &NodeName) -> Option<BlockView> {
+async fn read_block(session: &Session, node: &NodeName) -> Option<BlockView> {
     let client = session.client(Service::Blocklist, Role::Reader).ok()?;
     let view: BlockView = client.get(&format!("{ROUTE}/nodes/{node}")).await.ok()?;
     // A node on trial takes one allocation at a time, so its block does not keep all work away.
     (!view.item.canary).then_some(view)
 }
 
-fn text(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String {
+fn render(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String {
     let node = &entry.node;
     let ended = if drained {
         ", and its drain is ended"
@@ -64,10 +66,10 @@ fn text(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String {
     }
     if let Some(block) = block {
         let cause = clean(&block.item.cause);
-        let helps = format!("`hayward unblock {node}` takes that off");
+        let remedy = format!("`hayward unblock {node}` takes that off");
         let _ = writeln!(
             text,
-            "it takes no work yet: it is blocked: {cause}; {helps}"
+            "it takes no work yet: it is blocked: {cause}; {remedy}"
         );
     }
     text
@@ -94,18 +96,18 @@ mod tests {
             "start": "2026-01-01T00:00:00.000Z", "sources": [], "removal_no": 0,
         }))
         .unwrap();
-        let well = entry("healthy");
-        assert_eq!(text(&well, false, None), "n1 is on\n");
+        let healthy = entry("healthy");
+        assert_eq!(render(&healthy, false, None), "n1 is on\n");
         assert_eq!(
-            text(&well, true, None),
+            render(&healthy, true, None),
             "n1 is on, and its drain is ended\n"
         );
-        let blocked = text(&well, false, Some(&block));
+        let blocked = render(&healthy, false, Some(&block));
         assert!(
             blocked.contains("it is blocked: hot; `hayward unblock n1`"),
             "{blocked}"
         );
-        let silent = text(&entry("suspect"), false, None);
+        let silent = render(&entry("suspect"), false, None);
         assert!(
             silent.contains("takes no work yet: no heartbeat for 15 s"),
             "{silent}"

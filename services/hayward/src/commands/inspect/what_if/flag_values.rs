@@ -1,4 +1,4 @@
-//! Parses descriptions of work and nodes, one term each: `user=ada,memory=4G,processes=20` and
+//! Parses the values of flags that describe work or nodes: `user=ada,memory=4G,processes=20` and
 //! `4x64G,pool=fast`.
 
 use anyhow::{Context as _, anyhow, bail};
@@ -7,7 +7,7 @@ use hayward_vocabulary::{Size, WorkKind};
 
 use crate::amounts;
 
-pub fn submission(text: &str) -> anyhow::Result<Submission> {
+pub fn parse_submission(text: &str) -> anyhow::Result<Submission> {
     let mut work = Submission {
         name: None,
         kind: WorkKind::Job,
@@ -22,27 +22,27 @@ pub fn submission(text: &str) -> anyhow::Result<Submission> {
         threads: None,
         machines: Vec::new(),
     };
-    for (name, value) in pairs(text)? {
-        let number = || {
+    for (name, value) in parse_pairs(text)? {
+        let parse_number = || {
             value
                 .parse()
                 .with_context(|| format!("{name}: {value:?} is no number"))
         };
         match name {
             "name" => work.name = Some(value.parse()?),
-            "kind" => work.kind = kind(value)?,
+            "kind" => work.kind = parse_kind(value)?,
             "user" => work.user = Some(value.parse()?),
             "class" => work.class = Some(value.to_owned()),
             "queue" => work.queue = Some(value.to_owned()),
             "pool" => work.pool = Some(value.to_owned()),
-            "processes" => work.processes = Some(number()?),
-            "tasks" => work.tasks = Some(number()?),
-            "task" => work.task_ms = Some(amounts::duration_ms(value)?),
-            "threads" => work.threads = Some(u32::try_from(number()?)?),
+            "processes" => work.processes = Some(parse_number()?),
+            "tasks" => work.tasks = Some(parse_number()?),
+            "task" => work.task_ms = Some(amounts::parse_duration_ms(value)?),
+            "threads" => work.threads = Some(u32::try_from(parse_number()?)?),
             "machine" => work.machines.push(value.parse()?),
             _ => {
                 let size = work.size.get_or_insert_with(Size::default);
-                dimension(size, name, value)?;
+                set_dimension(size, name, value)?;
             }
         }
     }
@@ -56,8 +56,8 @@ pub fn submission(text: &str) -> anyhow::Result<Submission> {
     Ok(work)
 }
 
-pub fn nodes(text: &str) -> anyhow::Result<NewNodes> {
-    let (first, rest) = text.split_once(',').unwrap_or((text, ""));
+pub fn parse_nodes(text: &str) -> anyhow::Result<NewNodes> {
+    let (first, options) = text.split_once(',').unwrap_or((text, ""));
     let (count, memory) = match first.split_once('x') {
         Some((count, memory)) => {
             let count = count.parse();
@@ -72,42 +72,42 @@ pub fn nodes(text: &str) -> anyhow::Result<NewNodes> {
         name: None,
         count,
         pool: None,
-        size: Size::memory(amounts::bytes(memory)?),
+        size: Size::memory(amounts::parse_bytes(memory)?),
     };
-    for (name, value) in pairs(rest)? {
+    for (name, value) in parse_pairs(options)? {
         match name {
             "name" => nodes.name = Some(value.parse()?),
             "pool" => nodes.pool = Some(value.to_owned()),
-            _ => dimension(&mut nodes.size, name, value)?,
+            _ => set_dimension(&mut nodes.size, name, value)?,
         }
     }
     Ok(nodes)
 }
 
-fn pairs(text: &str) -> anyhow::Result<Vec<(&str, &str)>> {
+fn parse_pairs(text: &str) -> anyhow::Result<Vec<(&str, &str)>> {
     let parts = text.split(',').filter(|part| !part.is_empty());
-    let pair = |part: &'_ str| anyhow!("{part:?} is not NAME=VALUE");
+    let not_a_pair = |part: &'_ str| anyhow!("{part:?} is not NAME=VALUE");
     parts
-        .map(|part| part.split_once('=').ok_or_else(|| pair(part)))
+        .map(|part| part.split_once('=').ok_or_else(|| not_a_pair(part)))
         .collect()
 }
 
-fn dimension(size: &mut Size, name: &str, value: &str) -> anyhow::Result<()> {
+fn set_dimension(size: &mut Size, name: &str, value: &str) -> anyhow::Result<()> {
     match name {
-        "memory" => size.memory_bytes = amounts::bytes(value)?,
-        "cpu" => size.cpu_milli = amounts::cpu_milli(value)?,
-        "gpu" => size.gpu_milli = amounts::cpu_milli(value)?,
+        "memory" => size.memory_bytes = amounts::parse_bytes(value)?,
+        "cpu" => size.cpu_milli = amounts::parse_cpu_milli(value)?,
+        "gpu" => size.gpu_milli = amounts::parse_cpu_milli(value)?,
         _ => bail!("{name:?} is nothing that can be said here"),
     }
     Ok(())
 }
 
-fn kind(word: &str) -> anyhow::Result<WorkKind> {
-    Ok(match word {
+fn parse_kind(text: &str) -> anyhow::Result<WorkKind> {
+    Ok(match text {
         "job" => WorkKind::Job,
         "service" => WorkKind::Service,
         "reservation" => WorkKind::Reservation,
-        _ => bail!("{word:?} is not job, service or reservation"),
+        _ => bail!("{text:?} is not job, service or reservation"),
     })
 }
 
@@ -118,14 +118,15 @@ mod tests {
     const GIB: u64 = hayward_vocabulary::resources::GIB;
 
     #[test]
-    fn work_is_read_from_one_term() {
-        let work = submission("user=ada,class=high,memory=4GiB,cpu=1.5,processes=20,task=90s");
+    fn work_is_parsed_from_one_flag() {
+        let work =
+            parse_submission("user=ada,class=high,memory=4GiB,cpu=1.5,processes=20,task=90s");
         let work = work.unwrap();
         assert_eq!(work.user.unwrap().as_str(), "ada");
         let size = work.size.unwrap();
         assert_eq!((size.memory_bytes, size.cpu_milli), (4 * GIB, 1_500));
         assert_eq!((work.processes, work.task_ms), (Some(20), Some(90_000)));
-        let service = submission("kind=service,gpu=250m,machine=n1,machine=n2").unwrap();
+        let service = parse_submission("kind=service,gpu=250m,machine=n1,machine=n2").unwrap();
         assert_eq!(
             (service.kind, service.machines.len()),
             (WorkKind::Service, 2)
@@ -138,22 +139,22 @@ mod tests {
             "processes=many",
             "memory=lots",
         ] {
-            assert!(submission(bad).is_err(), "{bad}");
+            assert!(parse_submission(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn nodes_are_read_from_one_term() {
-        let four = nodes("4x64GiB,cpu=16,pool=fast").unwrap();
+    fn nodes_are_parsed_from_one_flag() {
+        let four = parse_nodes("4x64GiB,cpu=16,pool=fast").unwrap();
         assert_eq!(
             (four.count, four.size.memory_bytes, four.size.cpu_milli),
             (4, 64 * GIB, 16_000)
         );
         assert_eq!(four.pool.as_deref(), Some("fast"));
-        let one = nodes("8G,name=big").unwrap();
+        let one = parse_nodes("8G,name=big").unwrap();
         assert_eq!((one.count, one.name.unwrap().as_str()), (1, "big"));
         for bad in ["", "fourx8G", "4x", "4x8G,disk=1"] {
-            assert!(nodes(bad).is_err(), "{bad}");
+            assert!(parse_nodes(bad).is_err(), "{bad}");
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
 };
 
-use super::history::{History, begin_another};
+use super::history::{History, new_history_statements};
 use super::tool::{Tool, first_lines};
 use crate::prepare::SERVICES;
 
@@ -42,67 +42,67 @@ impl Tools {
     ///
     /// # Errors
     /// When a program is older than the server.
-    pub fn fit(&self, server: u32) -> anyhow::Result<()> {
-        self.pg_restore.fits(server)?;
-        self.psql.fits(server)
+    pub fn check_versions(&self, server: u32) -> anyhow::Result<()> {
+        self.pg_restore.check_version(server)?;
+        self.psql.check_version(server)
     }
 
     /// Checks that the dump is complete.
     ///
     /// # Errors
     /// When the dump cannot be read, or is not from a fleet.
-    pub async fn check(&self, dump: &Path) -> anyhow::Result<()> {
-        check(&self.pg_restore, dump).await
+    pub async fn check_dump(&self, dump: &Path) -> anyhow::Result<()> {
+        check_dump(&self.pg_restore, dump).await
     }
 
-    pub async fn put_back(&self, dump: &Path, into: Target<'_>) -> anyhow::Result<()> {
-        let mut read = self.pg_restore.command();
+    pub async fn restore(&self, dump: &Path, target: Target<'_>) -> anyhow::Result<()> {
+        let mut reader = self.pg_restore.command();
         // Hayward creates the schemas itself, because the administrator need not own the database.
         for (_, schema) in SERVICES {
-            read.arg(format!("--schema={}", schema.name));
+            reader.arg(format!("--schema={}", schema.name));
         }
-        read.arg("--file=-").arg(dump);
-        read.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut write = self.psql.on(into.url);
-        write.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]);
-        write.stdin(Stdio::piped()).stdout(Stdio::null());
-        write.stderr(Stdio::piped());
-        let mut read = read.spawn().context("cannot run pg_restore")?;
-        let mut write = write.spawn().context("cannot run psql")?;
-        let rows = read.stdout.take().context("pg_restore has no output")?;
-        let mut errors = read.stderr.take().context("pg_restore has no errors")?;
+        reader.arg("--file=-").arg(dump);
+        reader.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut writer = self.psql.command_for(target.url);
+        writer.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]);
+        writer.stdin(Stdio::piped()).stdout(Stdio::null());
+        writer.stderr(Stdio::piped());
+        let mut reader = reader.spawn().context("cannot run pg_restore")?;
+        let mut writer = writer.spawn().context("cannot run psql")?;
+        let rows = reader.stdout.take().context("pg_restore has no output")?;
+        let mut errors = reader.stderr.take().context("pg_restore has no errors")?;
         let mut rows = BufReader::new(rows);
-        let mut input = write.stdin.take().context("psql takes no input")?;
-        let fed = async {
+        let mut input = writer.stdin.take().context("psql takes no input")?;
+        let feed = async {
             input.write_all(prologue().as_bytes()).await?;
-            let head = head(&mut rows, into.settings).await?;
+            let head = read_head(&mut rows, target.settings).await?;
             input.write_all(&head).await?;
             tokio::io::copy(&mut rows, &mut input).await?;
-            let mut complaint = Vec::new();
-            errors.read_to_end(&mut complaint).await?;
-            let whole = read.wait().await?.success();
-            if whole {
-                input.write_all(epilogue(into.before).as_bytes()).await?;
+            let mut error_output = Vec::new();
+            errors.read_to_end(&mut error_output).await?;
+            let succeeded = reader.wait().await?.success();
+            if succeeded {
+                input.write_all(epilogue(target.before).as_bytes()).await?;
                 input.shutdown().await?;
             }
             // The final statement is missing, so psql ends with an open transaction. The server
             // rolls it back.
             drop(input);
-            anyhow::Ok((whole, complaint))
+            anyhow::Ok((succeeded, error_output))
         };
-        let (fed, written) = tokio::join!(fed, write.wait_with_output());
-        let written = written.context("psql did not end")?;
-        if !written.status.success() {
+        let (feed, output) = tokio::join!(feed, writer.wait_with_output());
+        let output = output.context("psql did not end")?;
+        if !output.status.success() {
             bail!(
                 "the database refused it and is as it was: {}",
-                first_lines(&written.stderr)
+                first_lines(&output.stderr)
             );
         }
-        let (whole, complaint) = fed.context("the dump could not be fed to psql")?;
-        if !whole {
+        let (succeeded, error_output) = feed.context("the dump could not be fed to psql")?;
+        if !succeeded {
             bail!(
                 "the dump cannot be read, and the database is as it was: {}",
-                first_lines(&complaint)
+                first_lines(&error_output)
             );
         }
         Ok(())
@@ -112,7 +112,7 @@ impl Tools {
 /// Reads the head of a `pg_restore` script, without settings that the server does not know. For
 /// example, a newer client sets `transaction_timeout`, which a server before 17 refuses. The head
 /// ends at the first line that is neither a setting nor a comment.
-async fn head(
+async fn read_head(
     rows: &mut (impl AsyncBufRead + Unpin),
     settings: &BTreeSet<String>,
 ) -> std::io::Result<Vec<u8>> {
@@ -125,9 +125,9 @@ async fn head(
             script.extend_from_slice(&line);
         }
         // Newer versions use `\restrict` to keep a script from calling programs.
-        let of_head = ["SET ", "--", "\\restrict ", "SELECT pg_catalog.set_config("];
-        let goes_on = text.trim().is_empty() || of_head.iter().any(|it| text.starts_with(it));
-        if !goes_on {
+        let head_prefixes = ["SET ", "--", "\\restrict ", "SELECT pg_catalog.set_config("];
+        let is_head = text.trim().is_empty() || head_prefixes.iter().any(|it| text.starts_with(it));
+        if !is_head {
             break;
         }
         line.clear();
@@ -136,7 +136,7 @@ async fn head(
 }
 
 /// Checks that a dump is complete and has the rows of all five services.
-pub async fn check(pg_restore: &Tool, dump: &Path) -> anyhow::Result<()> {
+pub async fn check_dump(pg_restore: &Tool, dump: &Path) -> anyhow::Result<()> {
     let mut list = pg_restore.command();
     list.arg("--list").arg(dump);
     let list = pg_restore.run(list).await;
@@ -166,7 +166,7 @@ fn epilogue(before: &BTreeMap<String, History>) -> String {
     let mut text = "\n".to_owned();
     for (_, schema) in SERVICES {
         let epoch = before.get(schema.name).map_or(0, |history| history.epoch);
-        for statement in begin_another(schema.name, epoch) {
+        for statement in new_history_statements(schema.name, epoch) {
             let _ = writeln!(text, "{statement};");
         }
     }
@@ -185,12 +185,12 @@ mod tests {
             SELECT pg_catalog.set_config('search_path', '', false);\n\
             CREATE TABLE a.t (text text);\n";
         let rows = "COPY a.t (text) FROM stdin;\nSET transaction_timeout = 0;\n\\.\n";
-        let both = format!("{script}{rows}");
-        let mut read = both.as_bytes();
+        let full_script = format!("{script}{rows}");
+        let mut reader = full_script.as_bytes();
         let settings = BTreeSet::from(["statement_timeout".to_owned()]);
-        let filtered = head(&mut read, &settings).await.unwrap();
-        let wanted = script.replace("SET transaction_timeout = 0;\n", "");
-        assert_eq!(String::from_utf8(filtered).unwrap(), wanted);
-        assert_eq!(read, rows.as_bytes());
+        let filtered = read_head(&mut reader, &settings).await.unwrap();
+        let expected = script.replace("SET transaction_timeout = 0;\n", "");
+        assert_eq!(String::from_utf8(filtered).unwrap(), expected);
+        assert_eq!(reader, rows.as_bytes());
     }
 }

@@ -9,16 +9,16 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use super::work::{DemoState, Work};
 
 /// Interval between printed lines when there is no terminal.
-const LINE_EVERY: Duration = Duration::from_secs(2);
+const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-pub struct Show {
+pub struct LiveView {
     screen: MultiProgress,
     bars: Vec<(&'static str, ProgressBar)>,
     plain: bool,
     last_line_at: Option<Instant>,
 }
 
-impl Show {
+impl LiveView {
     pub fn new(work: &Work) -> Self {
         let screen = MultiProgress::new();
         let style = ProgressStyle::with_template("{prefix:>4} {wide_bar} {pos:>6}/{len} {msg}")
@@ -39,15 +39,15 @@ impl Show {
         }
     }
 
-    pub fn draw(&mut self, state: &DemoState) {
+    pub fn update(&mut self, state: &DemoState) {
         for ((user, bar), job) in self.bars.iter().zip(&state.jobs) {
             let tasks = job.tasks.unwrap_or_default();
             bar.set_position(tasks.succeeded + tasks.failed);
-            bar.set_message(holding(state.shares.as_ref(), user));
+            bar.set_message(holding_text(state.shares.as_ref(), user));
         }
         let due = self
             .last_line_at
-            .is_none_or(|at| at.elapsed() >= LINE_EVERY);
+            .is_none_or(|time| time.elapsed() >= LINE_INTERVAL);
         if self.plain && due {
             self.last_line_at = Some(Instant::now());
             let lines = self.bars.iter().map(|(user, bar)| {
@@ -71,7 +71,7 @@ impl Show {
         }
     }
 
-    pub fn end(&self) {
+    pub fn finish(&self) {
         for (_, bar) in &self.bars {
             bar.finish();
         }
@@ -79,14 +79,14 @@ impl Show {
 }
 
 /// Counts fair-share work only, because reservations and services do not depend on weights.
-fn holding(shares: Option<&Shares>, user: &str) -> String {
-    let theirs = |share: &&UserShare| share.user.as_str() == user;
-    let fair = shares
+fn holding_text(shares: Option<&Shares>, user: &str) -> String {
+    let is_of_user = |share: &&UserShare| share.user.as_str() == user;
+    let fair_classes = shares
         .into_iter()
         .flat_map(|shares| &shares.classes)
         .filter(|class| class.class != "service" && class.class != "reserve");
-    let (held, due) = fair
-        .flat_map(|class| class.users.iter().filter(theirs))
+    let (held, due) = fair_classes
+        .flat_map(|class| class.users.iter().filter(is_of_user))
         .fold((0, 0), |(held, due), share| {
             (held + share.tally.held, due + share.given)
         });

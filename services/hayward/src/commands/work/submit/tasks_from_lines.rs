@@ -3,26 +3,26 @@
 use anyhow::bail;
 
 /// Maximum number of lines in a job. The service refuses more.
-const MOST: usize = 100_000;
+const MAX_LINES: usize = 100_000;
 
 /// Returns one argument vector for each line, with the line as its single argument. Blank lines are
 /// allowed at the end only, so that task numbers equal line numbers.
-pub fn vectors(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
+pub fn arguments_from_lines(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     if lines.is_empty() {
         bail!("there is no line in it, so there would be no task");
     }
-    if let Some(at) = lines.iter().position(|line| line.trim().is_empty()) {
+    if let Some(index) = lines.iter().position(|line| line.trim().is_empty()) {
         bail!(
             "line {} is blank, and tasks are numbered as lines are: remove it, or write what the \
              task gets",
-            at + 1
+            index + 1
         );
     }
-    if lines.len() > MOST {
+    if lines.len() > MAX_LINES {
         bail!(
-            "it has {} lines, and a job may have {MOST}: split it, as with `split -l {MOST}`, or \
-             use --count and let each task find its line by its number",
+            "it has {} lines, and a job may have {MAX_LINES}: split it, as with `split -l {MAX_LINES}`, \
+             or use --count and let each task find its line by its number",
             lines.len()
         );
     }
@@ -31,24 +31,26 @@ pub fn vectors(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
 
 #[cfg(test)]
 mod tests {
-    use super::vectors;
+    use super::arguments_from_lines;
 
     #[test]
     fn a_line_is_one_argument() {
-        let read = vectors("a b\nc\r\n{task} \"d\"\n\n").unwrap();
-        assert_eq!(read, [vec!["a b"], vec!["c"], vec!["{task} \"d\""]]);
-        assert!(vectors(" \n\n").is_err());
+        let arguments = arguments_from_lines("a b\nc\r\n{task} \"d\"\n\n").unwrap();
+        assert_eq!(arguments, [vec!["a b"], vec!["c"], vec!["{task} \"d\""]]);
+        assert!(arguments_from_lines(" \n\n").is_err());
     }
 
     #[test]
     fn a_blank_line_between_others_is_refused_with_its_number() {
-        let fault = vectors("a\n \nb\n").unwrap_err().to_string();
+        let fault = arguments_from_lines("a\n \nb\n").unwrap_err().to_string();
         assert!(fault.starts_with("line 2 is blank"), "{fault}");
     }
 
     #[test]
     fn more_lines_than_a_job_may_have_are_refused_with_a_way_out() {
-        let fault = vectors(&"x\n".repeat(100_001)).unwrap_err().to_string();
+        let fault = arguments_from_lines(&"x\n".repeat(100_001))
+            .unwrap_err()
+            .to_string();
         assert!(
             fault.contains("100001 lines") && fault.contains("split -l"),
             "{fault}"

@@ -8,24 +8,24 @@ use crate::output::format::clean;
 use crate::output::{Renderer, Table};
 
 /// Maximum number of lines of each list in the output.
-const SHOWN: usize = 20;
+const MAX_LINES: usize = 20;
 
-pub fn answer(answer: &PolicyAnswer, dry: bool, renderer: &Renderer) -> String {
+pub fn render(response: &PolicyAnswer, dry_run: bool, renderer: &Renderer) -> String {
     let mut text = String::new();
-    let generation = answer.view.generation;
-    if answer.changes.is_empty() {
+    let generation = response.view.generation;
+    if response.changes.is_empty() {
         text.push_str("it says what the policy in force says\n");
     } else {
-        lines(&mut text, "changes", answer.changes.iter().cloned());
+        push_list(&mut text, "changes", response.changes.iter().cloned());
     }
-    if !answer.notes.is_empty() {
-        lines(&mut text, "notes", answer.notes.iter().cloned());
+    if !response.notes.is_empty() {
+        push_list(&mut text, "notes", response.notes.iter().cloned());
     }
-    if let Some(moves) = &answer.moves {
-        moved(&mut text, moves, renderer);
+    if let Some(moves) = &response.moves {
+        push_moves(&mut text, moves, renderer);
     }
     // Writing to a string never fails.
-    let _ = if dry {
+    let _ = if dry_run {
         let from = generation.saturating_sub(1);
         writeln!(
             text,
@@ -37,18 +37,18 @@ pub fn answer(answer: &PolicyAnswer, dry: bool, renderer: &Renderer) -> String {
     text
 }
 
-fn lines(text: &mut String, title: &str, all: impl ExactSizeIterator<Item = String>) {
-    let over = all.len().saturating_sub(SHOWN);
+fn push_list(text: &mut String, title: &str, all: impl ExactSizeIterator<Item = String>) {
+    let omitted = all.len().saturating_sub(MAX_LINES);
     let _ = writeln!(text, "{title}:");
-    for line in all.take(SHOWN) {
+    for line in all.take(MAX_LINES) {
         let _ = writeln!(text, "  {}", clean(&line));
     }
-    if over > 0 {
-        let _ = writeln!(text, "  and {over} more (--json has them)");
+    if omitted > 0 {
+        let _ = writeln!(text, "  and {omitted} more (--json has them)");
     }
 }
 
-fn moved(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
+fn push_moves(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
     if moves.is_still() {
         let _ = writeln!(text, "nothing would move");
         return;
@@ -56,40 +56,40 @@ fn moved(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
     if !moves.nodes.is_empty() {
         let shifts = moves.nodes.iter();
         let rows = shifts.map(|it| format!("{}: {} to {}", it.node, it.before, it.after));
-        lines(text, "nodes that change pool", rows);
+        push_list(text, "nodes that change pool", rows);
     }
     if !moves.work.is_empty() {
         let rows = moves
             .work
             .iter()
             .map(|it| format!("{} of {}: {}", it.work, it.user, it.why));
-        lines(text, "work whose class changes", rows);
+        push_list(text, "work whose class changes", rows);
     }
-    dues(text, moves, renderer);
+    push_entitlements(text, moves, renderer);
     for (title, shifts) in [
         ("would start", &moves.started),
         ("would be taken back", &moves.preempted),
     ] {
         if !shifts.is_empty() {
-            lines(text, title, shifts.iter().map(processes));
+            push_list(text, title, shifts.iter().map(shift_text));
         }
     }
 }
 
-fn processes(shift: &ProcessShift) -> String {
-    let word = if shift.processes == 1 {
+fn shift_text(shift: &ProcessShift) -> String {
+    let noun = if shift.processes == 1 {
         "process"
     } else {
         "processes"
     };
     format!(
-        "{} {word} of {}, {}",
+        "{} {noun} of {}, {}",
         shift.processes, shift.work, shift.user
     )
 }
 
 /// Lists the entitlement before and after, one line for each class and user with a difference.
-fn dues(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
+fn push_entitlements(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
     if moves.classes.is_empty() && moves.users.is_empty() {
         return;
     }

@@ -8,7 +8,7 @@ use hayward_vocabulary::{NodeName, Size};
 use crate::amounts;
 
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct Needs {
+pub struct CommonFlags {
     /// A name for people.
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
@@ -25,33 +25,33 @@ pub struct Needs {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub priority: Option<i32>,
     /// Memory of one process, as 512M or 2G. Default 1G.
-    #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = amounts::parse_bytes)]
     pub memory: Option<u64>,
     /// Cpus of one process, as 1.5 or 250m.
-    #[arg(long, value_name = "CPUS", value_parser = amounts::cpu_milli)]
+    #[arg(long, value_name = "CPUS", value_parser = amounts::parse_cpu_milli)]
     pub cpu: Option<u64>,
     /// Only this node. May be repeated.
     #[arg(long = "machine", value_name = "NODE")]
     pub machines: Vec<NodeName>,
     /// A label, for people and programs. May be repeated.
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::pair)]
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
     pub labels: Vec<(String, String)>,
     #[command(flatten)]
-    pub program: Surroundings,
+    pub program: ProgramEnvironment,
 }
 
 /// Environment and working directory of a program.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct Surroundings {
+pub struct ProgramEnvironment {
     /// A variable of the program's environment. May be repeated.
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = amounts::pair)]
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = amounts::parse_pair)]
     pub environment: Vec<(String, String)>,
     /// Its working directory on the node. Default: a directory of its own.
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 }
 
-impl Needs {
+impl CommonFlags {
     /// Returns the requested size. Returns `None` without flags, and the service then uses its
     /// default.
     pub fn size(&self) -> Option<Size> {
@@ -67,7 +67,7 @@ impl Needs {
     }
 }
 
-impl Surroundings {
+impl ProgramEnvironment {
     /// Returns an absolute path, because the node does not know the directory of this command.
     pub fn working_directory(&self) -> anyhow::Result<Option<String>> {
         let Some(dir) = &self.cwd else {

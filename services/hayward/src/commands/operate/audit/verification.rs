@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// Chains of all services with pages.
 #[derive(Debug, Default, Serialize)]
-pub struct Walk {
+pub struct Verification {
     pub chains: Vec<Chain>,
 }
 
@@ -22,27 +22,27 @@ pub struct Chain {
     /// Number of the first invalid record. `None` if all records are valid.
     pub first_broken: Option<u64>,
     #[serde(skip)]
-    at: Link,
+    position: Link,
 }
 
-impl Walk {
+impl Verification {
     /// Adds a page. Pages of one service must come in order.
-    pub fn take(&mut self, page: &AuditPage) {
-        let known = self.chains.iter().position(|it| it.service == page.service);
-        let place = known.unwrap_or_else(|| {
+    pub fn add_page(&mut self, page: &AuditPage) {
+        let index = self.chains.iter().position(|it| it.service == page.service);
+        let index = index.unwrap_or_else(|| {
             self.chains.push(Chain::from(page));
             self.chains.len() - 1
         });
-        if let Some(chain) = self.chains.get_mut(place)
+        if let Some(chain) = self.chains.get_mut(index)
             && chain.broken.is_none()
-            && let Err(broken) = chain.follow(page)
+            && let Err(broken) = chain.verify_page(page)
         {
             chain.first_broken = Some(broken.record());
             chain.broken = Some(broken.to_string());
         }
     }
 
-    pub fn whole(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.chains.iter().all(|chain| chain.broken.is_none())
     }
 }
@@ -56,29 +56,29 @@ impl Chain {
             last: page.after.number,
             broken: None,
             first_broken: None,
-            at: page.after,
+            position: page.after,
         }
     }
 
-    fn follow(&mut self, page: &AuditPage) -> Result<(), Break> {
-        if page.after != self.at {
+    fn verify_page(&mut self, page: &AuditPage) -> Result<(), Break> {
+        if page.after != self.position {
             return Err(match page.after.number {
-                same if same == self.at.number => Break::Altered(same),
+                same if same == self.position.number => Break::Altered(same),
                 other => Break::Gap {
-                    after: self.at.number,
+                    after: self.position.number,
                     found: other + 1,
                 },
             });
         }
         for record in &page.records {
-            self.at.follow(record)?;
+            self.position.follow(record)?;
             self.records += 1;
             self.refused += u64::from(record.outcome == AuditOutcome::Refused);
             self.last = record.number;
         }
         match page.next_cursor {
             Some(_) => Ok(()),
-            None => self.at.ends_at(page.revision),
+            None => self.position.ends_at(page.revision),
         }
     }
 }
