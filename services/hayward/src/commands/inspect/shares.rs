@@ -143,7 +143,7 @@ fn unused_reasons(pool: &PoolShare) -> String {
         (pool.idle.kept, "kept by a rule"),
         (pool.idle.split, "too small a piece for who asks"),
         (pool.idle.capped, "free because of caps"),
-        (pool.idle.unasked, "nobody asks for"),
+        (pool.idle.unasked, "without demand"),
     ])
 }
 

@@ -188,7 +188,7 @@ impl AbuseBenchmark {
         };
         let spread = format!("alone; {:.1} to {:.1}", ratio(min), ratio(max));
         let label = format!(
-            "{}: p99 of {workload}, beside {}",
+            "{}: p99 of {workload}, compared with {}",
             self.load,
             abusers.name()
         );

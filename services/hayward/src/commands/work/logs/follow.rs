@@ -82,7 +82,8 @@ impl Source {
             let accepted: TaskAccepted = jobs.get(&format!("{path}/tasks/{task}")).await?;
             return Ok(Self::new(accepted.task.work, end_condition(Some(task))));
         }
-        let view: ApplicationView = jobs.get(&path).await?;
+        let view: Result<ApplicationView, ClientError> = jobs.get(&path).await;
+        let view = view.map_err(|error| with_unknown_work(error, id))?;
         let tasks = view.tasks.iter().map(|it| (it.work.clone(), it.id.clone()));
         let names: BTreeMap<WorkId, String> = tasks.collect();
         let groups = view.task_groups.iter().map(|it| &it.work);
@@ -108,6 +109,15 @@ impl Source {
         matches!(self.end_condition, EndCondition::LastProcess)
             && ended
             && (self.only.is_some() || logs.live == 0)
+    }
+}
+
+/// Replaces the error for an id that no application has by one about unknown work, because the user
+/// may have meant any kind of work. Other errors stay.
+fn with_unknown_work(error: ClientError, id: &str) -> anyhow::Error {
+    match error.problem() {
+        Some(problem) if problem.code == Code::NotFound => anyhow::anyhow!("unknown work {id}"),
+        _ => error.into(),
     }
 }
 
