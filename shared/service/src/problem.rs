@@ -91,7 +91,7 @@ impl Problem {
     pub fn not_found(what: impl fmt::Display) -> Self {
         Self::new(
             Code::NotFound,
-            format!("{what} is not there, or not yours to see"),
+            format!("{what} was not found, or you may not see it"),
         )
     }
 
