@@ -24,13 +24,13 @@ pub struct Settings {
     pub round_max_ms: u64,
     /// Milliseconds of silence after which a neighbour is stale and a round revokes nothing.
     pub stale_ms: u64,
-    /// Most rounds whose inputs are kept for a replay; 0 keeps none.
+    /// Most rounds whose inputs are recorded for a replay; 0 records none.
     pub inputs_rounds: u64,
-    /// Most bytes of kept inputs in the database. A quarter of it has to hold a snapshot with its
-    /// plan, which takes about a tenth of their size as JSON.
+    /// Most bytes of recorded inputs in the database. A quarter of it has to hold a snapshot with
+    /// its plan, which takes about a tenth of their size as JSON.
     pub inputs_bytes: u64,
-    /// Most nodes, requests and allocations of a kept snapshot. Writing a whole snapshot delays a
-    /// commit by about a second for each 300,000 of them.
+    /// Most nodes, requests and allocations of a recorded snapshot. Writing a whole snapshot delays
+    /// a commit by about a second for each 300,000 of them.
     pub inputs_entries: u64,
     /// Milliseconds for which facts about nodes and attempts are published. Followers read each
     /// once; the time is for followers that are unavailable.
