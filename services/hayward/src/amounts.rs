@@ -16,7 +16,7 @@ pub enum BadAmount {
 
 /// Parses bytes. `K`, `M`, `G` and `T` are powers of 1024. `i` and `B` may follow them.
 pub fn parse_bytes(text: &str) -> Result<u64, BadAmount> {
-    let bad = || BadAmount::Size(text.to_owned());
+    let invalid = || BadAmount::Size(text.to_owned());
     let (number, unit) = split_unit(text);
     let unit = unit.to_ascii_uppercase();
     let letter = unit.strip_suffix('B').unwrap_or(&unit);
@@ -30,34 +30,34 @@ pub fn parse_bytes(text: &str) -> Result<u64, BadAmount> {
         "M" => 1 << 20,
         "G" => 1 << 30,
         "T" => 1 << 40,
-        _ => return Err(bad()),
+        _ => return Err(invalid()),
     };
     // The result is rounded down to whole bytes.
     multiply(number, factor)
         .filter(|_| factor > 1 || !number.contains('.'))
-        .ok_or_else(bad)
+        .ok_or_else(invalid)
 }
 
 /// Parses a number of CPUs. Returns thousandths of a CPU.
 pub fn parse_cpu_milli(text: &str) -> Result<u64, BadAmount> {
-    let bad = || BadAmount::Cpu(text.to_owned());
+    let invalid = || BadAmount::Cpu(text.to_owned());
     match split_unit(text) {
-        (number, "") => multiply(number, 1000).ok_or_else(bad),
-        (number, "m") if !number.contains('.') => multiply(number, 1).ok_or_else(bad),
-        _ => Err(bad()),
+        (number, "") => multiply(number, 1000).ok_or_else(invalid),
+        (number, "m") if !number.contains('.') => multiply(number, 1).ok_or_else(invalid),
+        _ => Err(invalid()),
     }
 }
 
 /// Parses a duration. Returns milliseconds. A number without a unit is refused, because its unit
 /// cannot be guessed.
 pub fn parse_duration_ms(text: &str) -> Result<u64, BadAmount> {
-    let bad = || BadAmount::Duration(text.to_owned());
+    let invalid = || BadAmount::Duration(text.to_owned());
     let mut rest = text.trim();
     let mut total: u64 = 0;
     while !rest.is_empty() {
         let digits = rest
             .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(bad)?;
+            .ok_or_else(invalid)?;
         let (number, tail) = rest.split_at(digits);
         let letters = tail
             .find(|c: char| !c.is_ascii_alphabetic())
@@ -69,14 +69,14 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, BadAmount> {
             "m" | "min" => 60_000,
             "h" => 3_600_000,
             "d" => 86_400_000,
-            _ => return Err(bad()),
+            _ => return Err(invalid()),
         };
-        let part = multiply(number, factor).ok_or_else(bad)?;
-        total = total.checked_add(part).ok_or_else(bad)?;
+        let part = multiply(number, factor).ok_or_else(invalid)?;
+        total = total.checked_add(part).ok_or_else(invalid)?;
         rest = tail;
     }
     if text.trim().is_empty() {
-        Err(bad())
+        Err(invalid())
     } else {
         Ok(total)
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_thousandths() {
+    fn cpus_are_parsed_to_thousandths() {
         assert_eq!(parse_cpu_milli("1.5"), Ok(1500));
         assert_eq!(parse_cpu_milli("2"), Ok(2000));
         assert_eq!(parse_cpu_milli("250m"), Ok(250));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_need_a_unit() {
+    fn a_duration_without_a_unit_is_refused() {
         for (text, expected) in [
             ("500ms", 500),
             ("10m", 600_000),

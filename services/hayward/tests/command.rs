@@ -42,7 +42,7 @@ fn help_names_the_commands_and_hides_those_for_machines() {
 }
 
 #[test]
-fn a_link_selects_the_program_by_its_name() {
+fn the_name_of_a_link_selects_the_program() {
     let dir = tempfile::tempdir().unwrap();
     for (name, setting) in [
         ("rm-scheduler", "--round-min-ms"),
@@ -240,7 +240,7 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
 }
 
 #[test]
-fn varying_off_reports_that_services_stay() {
+fn the_help_of_node_off_states_that_services_stay() {
     let dir = tempfile::tempdir().unwrap();
     let help = text(&hayward(&["node", "off", "--help"], dir.path()).stdout);
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");

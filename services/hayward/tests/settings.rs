@@ -65,10 +65,14 @@ fn assert_current(relative: &str, generated: &str) {
 fn wrong_default(setting: &Setting) -> Option<String> {
     let (_, stated) = setting.meaning.split_once("Default ")?;
     let end = stated.find([':', ';', '.', ' ']).unwrap_or(stated.len());
-    let (number, more) = stated.split_at(end);
+    let (number, after_number) = stated.split_at(end);
     let number = number.trim_end_matches(',').replace(',', "");
     let number: u64 = number.parse().ok()?;
-    let factor = if more.starts_with(" MiB") { 1 << 20 } else { 1 };
+    let factor = if after_number.starts_with(" MiB") {
+        1 << 20
+    } else {
+        1
+    };
     let stated = (number * factor).to_string();
     (stated != setting.default && setting.default != "none").then(|| {
         format!(
@@ -103,15 +107,15 @@ fn every_setting_has_a_description_with_unit_and_default() {
 }
 
 /// Collects the source files of programs, without their tests.
-fn collect_sources(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect_sources(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if path.is_dir() && name != "tests" && name != "target" {
-            collect_sources(&path, found);
+            collect_sources(&path, files);
         } else if name.ends_with(".rs") && name != "tests.rs" {
-            found.push(path);
+            files.push(path);
         }
     }
 }
@@ -135,12 +139,12 @@ fn variables(text: &str, before: &str, after: &[char]) -> Vec<String> {
 /// Returns variables that are no settings: those of the command line, those that programs read
 /// themselves or pass to work, and those of the compose file.
 fn other_variables() -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let mut variables_found = BTreeSet::new();
     let mut commands = vec![Cli::command()];
     while let Some(command) = commands.pop() {
         let names = command.get_arguments().filter_map(clap::Arg::get_env);
         let names = names.map(|name| name.to_string_lossy().into_owned());
-        found.extend(names.filter(|name| name.starts_with("HAYWARD_")));
+        variables_found.extend(names.filter(|name| name.starts_with("HAYWARD_")));
         commands.extend(command.get_subcommands().cloned());
     }
     let mut files = Vec::new();
@@ -149,15 +153,15 @@ fn other_variables() -> BTreeSet<String> {
     }
     let read = |path: &Path| std::fs::read_to_string(path).expect("a text");
     for file in files {
-        found.extend(variables(&read(&file), "\"", &['"']));
+        variables_found.extend(variables(&read(&file), "\"", &['"']));
     }
     let compose = read(&root().join("docker-compose.yml"));
-    found.extend(variables(&compose, "${", &['}', ':', '-']));
-    found
+    variables_found.extend(variables(&compose, "${", &['}', ':', '-']));
+    variables_found
 }
 
 #[test]
-fn the_names_that_every_program_knows_follow_from_the_definitions() {
+fn names_of_settings_and_variables_follow_from_the_definitions() {
     let all = settings();
     let mut lines: BTreeSet<String> = all
         .iter()
@@ -215,13 +219,13 @@ fn one_environment_serves_all_programs() {
         ("OTEL_SERVICE_NAME".to_owned(), "fleet".to_owned()),
     ];
     for (program, setting) in settings() {
-        let own = program.to_uppercase().replace('-', "_");
-        let own = setting
+        let specific = program.to_uppercase().replace('-', "_");
+        let specific = setting
             .variable()
-            .replacen("HAYWARD", &format!("HAYWARD_{own}"), 1);
+            .replacen("HAYWARD", &format!("HAYWARD_{specific}"), 1);
         if setting.default != "none" {
             environment.push((setting.variable(), setting.default.clone()));
-            environment.push((own, setting.default));
+            environment.push((specific, setting.default));
         }
     }
     for program in Program::value_variants() {

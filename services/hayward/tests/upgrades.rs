@@ -30,10 +30,10 @@ struct Query {
 #[test]
 fn migrations_remove_nothing() {
     let shared = PUBLICATION.migrator.iter().map(|it| (PUBLICATION.name, it));
-    let own = SERVICES
+    let own_migrations = SERVICES
         .iter()
         .flat_map(|(_, schema)| schema.migrator.iter().map(|it| (schema.name, it)));
-    for (owner, migration) in shared.chain(own) {
+    for (owner, migration) in shared.chain(own_migrations) {
         let allowed = CONTRACTIONS
             .iter()
             .any(|(name, version, _)| (*name, *version) == (owner, migration.version));
@@ -175,10 +175,10 @@ async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
         name: PUBLICATION.name,
         migrator: &shared,
     }];
-    let own = SERVICES.map(|(_, schema)| without_last_migration(schema.migrator));
+    let own_migrations = SERVICES.map(|(_, schema)| without_last_migration(schema.migrator));
     let old: Vec<Schema<'_>> = SERVICES
         .iter()
-        .zip(&own)
+        .zip(&own_migrations)
         .map(|((_, schema), migrator)| Schema {
             name: schema.name,
             migrator,

@@ -68,8 +68,8 @@ impl AdminAccess {
 
     /// Finds the database like [`find`](Self::find). Fails if there is none.
     pub async fn open(&self, state: &Path) -> anyhow::Result<Admin> {
-        let found = self.find(state).await?;
-        found.with_context(|| {
+        let admin = self.find(state).await?;
+        admin.with_context(|| {
             format!(
                 "there is no private Postgres in {}: say which state directory with --state, or \
                  which database with --admin-url",

@@ -155,11 +155,11 @@ fn digest(file: &Path) -> anyhow::Result<(u64, String)> {
 mod tests {
     use super::*;
 
-    fn create_backup(dir: &Path, at: i64) -> PathBuf {
-        let dir = dir.join(at.to_string());
+    fn create_backup(dir: &Path, unix_ms: i64) -> PathBuf {
+        let dir = dir.join(unix_ms.to_string());
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join(DUMP), "rows").unwrap();
-        let made_at = Timestamp::from_unix_ms(at);
+        let made_at = Timestamp::from_unix_ms(unix_ms);
         let manifest = Manifest::for_dump(&dir.join(DUMP), made_at, 15, false, BTreeMap::new());
         manifest.unwrap().write(&dir).unwrap();
         dir

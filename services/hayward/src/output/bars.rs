@@ -1,10 +1,10 @@
 //! Draws bars of block characters, for shares.
 
-/// Draws `held` and `due` on a scale of `whole`, with `width` characters. The amount held within
+/// Draws `held` and `due` on a scale of `total`, with `width` characters. The amount held within
 /// `due` is full. The amount held beyond `due` is shaded. The amount due but not held is dotted.
-pub fn draw_share(held: u64, due: u64, whole: u64, width: u64) -> String {
+pub fn draw_share(held: u64, due: u64, total: u64, width: u64) -> String {
     let width_of = |amount: u64| {
-        let scaled = u128::from(amount) * u128::from(width) / u128::from(whole.max(1));
+        let scaled = u128::from(amount) * u128::from(width) / u128::from(total.max(1));
         // A small amount gets at least one character.
         let scaled = u64::try_from(scaled).unwrap_or(width).min(width);
         if amount > 0 { scaled.max(1) } else { 0 }
@@ -26,7 +26,7 @@ mod tests {
     use super::draw_share;
 
     #[test]
-    fn a_bar_distinguishes_over_from_under() {
+    fn a_bar_distinguishes_overuse_from_unused_share() {
         assert_eq!(draw_share(4, 4, 8, 8), "████");
         assert_eq!(draw_share(6, 4, 8, 8), "████▒▒");
         assert_eq!(draw_share(2, 4, 8, 8), "██░░");

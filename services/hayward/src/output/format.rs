@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_name_what_differs_from_success() {
+    fn the_text_of_an_exit_names_cause_and_status() {
         let mut end = Exit::of(ExitCause::UserError, "it stopped");
         end.code = Some(3);
         assert_eq!(exit(&end), "user error, status 3: it stopped");

@@ -59,8 +59,11 @@ pub(super) struct Issued {
 
 /// Returns the subject names of a program: its name, this machine, and others.
 pub(super) fn subject_names(name: &str, others: &[String]) -> Vec<String> {
-    let own = [name, "localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    own.into_iter().chain(others.iter().cloned()).collect()
+    let own_names = [name, "localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    own_names
+        .into_iter()
+        .chain(others.iter().cloned())
+        .collect()
 }
 
 /// Makes the authority when it is missing, and signs a certificate.

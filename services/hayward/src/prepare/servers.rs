@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_has_its_own_host_name() {
+    fn a_server_argument_is_a_host_name_with_an_optional_directory() {
         let server: Server = "postgres=/x/y".parse().unwrap();
         assert_eq!(server.name, "postgres");
         assert_eq!(server.copy_dir.as_deref(), Some(Path::new("/x/y")));

@@ -94,9 +94,9 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
             };
             let telemetry = telemetry::init($service::NAME, &settings.frame)?;
             let running = $service::start(settings, Shutdown::on_signals()?).await?;
-            let ended = running.stopped().await;
+            let result = running.stopped().await;
             tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
-            ended
+            result
         }};
     }
     match arguments.service {
@@ -144,20 +144,20 @@ pub fn all_settings() -> anyhow::Result<BTreeMap<Setting, Vec<&'static str>>> {
 /// Runs `hayward config explain [SETTING]...`.
 fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
     let all = all_settings()?;
-    let wanted = arguments.settings.iter().map(|text| {
+    let names = arguments.settings.iter().map(|text| {
         let name = text.replace('-', "_");
         let name = name.strip_prefix("HAYWARD_").unwrap_or(&name);
         name.to_ascii_lowercase()
     });
-    let wanted: Vec<String> = wanted.collect();
-    for name in &wanted {
+    let names: Vec<String> = names.collect();
+    for name in &names {
         let known = all.keys().any(|setting| setting.name == *name);
         anyhow::ensure!(known, "no program has a setting `{name}`");
     }
     let program = arguments.program.map(program_name);
     let selected: Vec<_> = all
         .iter()
-        .filter(|(setting, _)| wanted.is_empty() || wanted.contains(&setting.name))
+        .filter(|(setting, _)| names.is_empty() || names.contains(&setting.name))
         .filter(|(_, programs)| program.is_none_or(|it| programs.contains(&it)))
         .collect();
     if out.json {
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_runs_the_service_of_its_name() {
+    fn the_name_of_a_link_selects_the_service() {
         for name in Program::value_variants() {
             let link = format!("/usr/local/bin/hayward-{}", program_name(*name));
             assert_eq!(program_of_link(OsStr::new(&link)), Some(*name));

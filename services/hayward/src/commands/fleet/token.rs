@@ -94,13 +94,13 @@ fn execute(keys: &Keys, action: Action, out: Output) -> anyhow::Result<()> {
                 table(all, renderer)
             })?;
         }
-        Action::Revoke(named) => {
-            revoke(keys, &clock, &named.name)?;
-            println!("{} is refused from now on", named.name);
+        Action::Revoke(token) => {
+            revoke(keys, &clock, &token.name)?;
+            println!("{} is refused from now on", token.name);
         }
-        Action::Rotate(named) => {
-            rotate(keys, &clock, &named.name)?;
-            println!("{}", keys.token_path(&named.name).display());
+        Action::Rotate(token) => {
+            rotate(keys, &clock, &token.name)?;
+            println!("{}", keys.token_path(&token.name).display());
         }
     }
     Ok(())

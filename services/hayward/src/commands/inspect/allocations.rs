@@ -88,10 +88,10 @@ pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
     ];
     let mut table = Table::new(header).numbers(&[5]);
     for view in allocations {
-        let leaving = view.vacate.as_ref();
-        let leaving = leaving
+        let leaving_text = view.vacate.as_ref();
+        let leaving_text = leaving_text
             .map(|vacate| format!("leaves: {}, {}", enum_text(&vacate.reason), vacate.detail));
-        let ended = view.exit.as_ref().map(exit);
+        let end_text = view.exit.as_ref().map(exit);
         table.row([
             (&view.id).into(),
             (&view.work).into(),
@@ -102,7 +102,7 @@ pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
             size(&view.size).into(),
             state_cell(view.state),
             renderer.age(view.granted_at).into(),
-            toned(ended.or(leaving).unwrap_or_default(), Tone::Faint),
+            toned(end_text.or(leaving_text).unwrap_or_default(), Tone::Faint),
         ]);
     }
     table.text(renderer)

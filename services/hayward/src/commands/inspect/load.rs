@@ -57,8 +57,8 @@ fn pool_table(pools: &[PoolLoad], renderer: &Renderer) -> String {
 
 /// Returns the free space by node size, the largest first: `3 × 8, 1 × 2`.
 fn free_pieces(orders: &[NodesOfOrder]) -> String {
-    let free_pieces = orders.iter().rev().filter(|size| size.order > 0);
-    let free_pieces = free_pieces.map(|size| (size.free + size.partly, size.order));
+    let free_pieces = orders.iter().rev().filter(|nodes| nodes.order > 0);
+    let free_pieces = free_pieces.map(|nodes| (nodes.free + nodes.partly, nodes.order));
     let nonempty = free_pieces.filter(|(count, _)| *count > 0);
     let terms: Vec<String> = nonempty
         .map(|(count, order)| format!("{count} × {order}"))
@@ -82,7 +82,7 @@ fn class_table(classes: &[ClassLoad], renderer: &Renderer) -> String {
     ];
     let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7, 8, 9, 10]);
     for class in classes {
-        for (index, size) in class.orders.iter().enumerate() {
+        for (index, processes) in class.orders.iter().enumerate() {
             let is_first = index == 0;
             let in_first_row = |text: String| if is_first { text } else { String::new() };
             table.row([
@@ -91,12 +91,12 @@ fn class_table(classes: &[ClassLoad], renderer: &Renderer) -> String {
                 in_first_row(class.pool.clone()).into(),
                 in_first_row(class.work.to_string()).into(),
                 in_first_row(class.waiting.to_string()).into(),
-                size.order.into(),
-                size.wanted.into(),
-                size.requested.into(),
-                size.counted.into(),
-                size.awarded.into(),
-                size.leaving.into(),
+                processes.order.into(),
+                processes.wanted.into(),
+                processes.requested.into(),
+                processes.counted.into(),
+                processes.awarded.into(),
+                processes.leaving.into(),
             ]);
         }
     }

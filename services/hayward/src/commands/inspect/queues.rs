@@ -86,29 +86,33 @@ fn queue_table(pool: &PoolQueues, renderer: &Renderer) -> String {
     ];
     let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7, 8]);
     let root = pool.queues.iter().find(|it| it.queue == "root");
-    let whole = root.map(|root| root.max.clone()).unwrap_or_default();
+    let capacity = root.map(|root| root.max.clone()).unwrap_or_default();
     let resources = resources_shown(pool);
     for queue in &pool.queues {
         for (index, resource) in resources.iter().enumerate() {
             let amount_in = |counts: &Counts| counts.get(*resource).copied();
             let used = amount_in(&queue.used);
             let pending = amount_in(&queue.pending).unwrap_or(0);
-            let all = amount_in(&whole).unwrap_or(0);
-            let shown = |counts: &Counts| {
+            let all = amount_in(&capacity).unwrap_or(0);
+            let limit_text = |counts: &Counts| {
                 amount_in(counts).map_or(String::new(), |it| amount_text(resource, it))
             };
             let in_first_row = |text: String| if index == 0 { text } else { String::new() };
-            let over = amount_in(&queue.max).is_some_and(|max| used.unwrap_or(0) > max);
+            let exceeds_max = amount_in(&queue.max).is_some_and(|max| used.unwrap_or(0) > max);
             table.row([
                 in_first_row(indented_name(&queue.queue)).into(),
                 (*resource).into(),
                 usage_bar(queue, resource, all).into(),
                 toned(
                     amount_text(resource, used.unwrap_or(0)),
-                    if over { Tone::Warning } else { Tone::Plain },
+                    if exceeds_max {
+                        Tone::Warning
+                    } else {
+                        Tone::Plain
+                    },
                 ),
-                shown(&queue.guaranteed).into(),
-                shown(&queue.max).into(),
+                limit_text(&queue.guaranteed).into(),
+                limit_text(&queue.max).into(),
                 toned(
                     amount_text(resource, pending),
                     if pending > 0 {
@@ -128,20 +132,22 @@ fn queue_table(pool: &PoolQueues, renderer: &Renderer) -> String {
 /// Returns the resource types to show: memory, and every type with a guarantee or a limit.
 fn resources_shown(pool: &PoolQueues) -> BTreeSet<&str> {
     let children = pool.queues.iter().filter(|it| it.queue != "root");
-    let named = children.flat_map(|it| it.guaranteed.keys().chain(it.max.keys()));
-    let named = named.map(String::as_str);
-    named.chain(["memory"]).collect()
+    let resources = children.flat_map(|it| it.guaranteed.keys().chain(it.max.keys()));
+    let resources = resources.map(String::as_str);
+    resources.chain(["memory"]).collect()
 }
 
-fn usage_bar(queue: &QueueEntry, resource: &str, whole: u64) -> String {
+fn usage_bar(queue: &QueueEntry, resource: &str, capacity: u64) -> String {
     let amount_in = |counts: &Counts| counts.get(resource).copied().unwrap_or(0);
     let (used, guaranteed) = (amount_in(&queue.used), amount_in(&queue.guaranteed));
     // The bar of a queue without a guarantee shows no use beyond a guarantee.
     let due = if guaranteed > 0 { guaranteed } else { used };
-    let mut bar = bars::draw_share(used, due, whole, BAR_WIDTH);
-    let max = queue.max.get(resource).copied().unwrap_or(whole);
+    let mut bar = bars::draw_share(used, due, capacity, BAR_WIDTH);
+    let max = queue.max.get(resource).copied().unwrap_or(capacity);
     let drawn = bar.chars().count();
-    let full = bars::draw_share(max, max, whole, BAR_WIDTH).chars().count();
+    let full = bars::draw_share(max, max, capacity, BAR_WIDTH)
+        .chars()
+        .count();
     bar.extend(std::iter::repeat_n('·', full.saturating_sub(drawn)));
     bar
 }
@@ -157,8 +163,8 @@ fn amount_text(resource: &str, amount: u64) -> String {
 /// Returns the last part of the path, indented by its depth.
 fn indented_name(path: &str) -> String {
     let depth = path.matches('.').count();
-    let own = path.rsplit('.').next().unwrap_or(path);
-    let text = format!("{}{own}", "  ".repeat(depth));
+    let last_part = path.rsplit('.').next().unwrap_or(path);
+    let text = format!("{}{last_part}", "  ".repeat(depth));
     match text.char_indices().nth(NAME_WIDTH - 1) {
         Some((end, _)) if text.chars().count() > NAME_WIDTH => format!("{}…", &text[..end]),
         _ => text,
@@ -194,7 +200,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn a_name_becomes_a_query() {
+    fn a_pool_name_is_escaped_in_the_query() {
         assert_eq!(pool_query("batch-1"), "?pool=batch-1");
         assert_eq!(pool_query("a b&c"), "?pool=a%20b%26c");
     }
@@ -223,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_with_bars() {
+    fn queues_are_shown_as_a_tree_with_usage_bars() {
         let at = Timestamp::from_unix_ms(1_795_257_720_000);
         let mut draining = queue("root.gone-and-with-a-very-long-name", 1, 0, 0);
         draining.state = QueueState::Draining;

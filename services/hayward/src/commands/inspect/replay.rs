@@ -52,9 +52,9 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
 }
 
 /// Loads the saved round. Returns its text and its name in the output.
-async fn load_round(session: &Session, what: &str) -> anyhow::Result<(String, String)> {
-    let Ok(round) = what.parse::<u64>() else {
-        let file = PathBuf::from(what);
+async fn load_round(session: &Session, round_or_file: &str) -> anyhow::Result<(String, String)> {
+    let Ok(round) = round_or_file.parse::<u64>() else {
+        let file = PathBuf::from(round_or_file);
         return Ok((display_name(&file), read_text(&file)?));
     };
     let client = session.client(Service::RmScheduler, Role::Operator)?;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_and_what_differs() {
+    fn a_replay_summary_lists_the_differences() {
         let replayed = Replayed {
             round: 7,
             equal: false,

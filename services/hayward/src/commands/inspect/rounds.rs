@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_and_one_round() {
+    fn rounds_are_listed_and_one_round_is_detailed() {
         let at = Timestamp::from_unix_ms(1_795_257_720_000);
         let round = RoundView {
             round: 7,

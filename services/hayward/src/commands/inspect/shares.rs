@@ -54,7 +54,7 @@ pub fn render(shares: &Shares, renderer: &Renderer) -> String {
         let _ = write!(text, "\n{}", priority_table(&shares.priorities, renderer));
         let _ = write!(text, "\n{}", share_table(shares, renderer));
     }
-    for (held, what) in [
+    for (held, label) in [
         (shares.elsewhere, "on nodes that are gone"),
         (
             shares.unclassed.held,
@@ -62,7 +62,7 @@ pub fn render(shares: &Shares, renderer: &Renderer) -> String {
         ),
     ] {
         if held > 0 {
-            let _ = writeln!(text, "\nand {held} held {what}");
+            let _ = writeln!(text, "\nand {held} held {label}");
         }
     }
     if !shares.ledger.is_empty() {
@@ -125,7 +125,7 @@ fn preempted_quanta(budgets: &Budgets) -> String {
 fn parts(parts: &[(u64, &str)]) -> String {
     let nonzero = parts.iter().filter(|(quanta, _)| *quanta > 0);
     let nonzero: Vec<String> = nonzero
-        .map(|(quanta, what)| format!("{quanta} {what}"))
+        .map(|(quanta, label)| format!("{quanta} {label}"))
         .collect();
     nonzero.join(", ")
 }
@@ -183,13 +183,13 @@ fn priority_table(groups: &[PriorityShare], renderer: &Renderer) -> String {
 fn share_table(shares: &Shares, renderer: &Renderer) -> String {
     let header = ["class / user / work", "due", "held", "held of due", ""];
     let mut table = Table::new(header).numbers(&[1, 2]);
-    let whole = shares.capacity.max(shares.held);
+    let scale = shares.capacity.max(shares.held);
     for class in shares.classes.iter().filter(|class| has_demand(class)) {
         let name = toned(class_label(class), Tone::Good);
         table.row(share_row(
             name,
             &class.tally,
-            whole,
+            scale,
             share_notes(&class.tally, class.left),
         ));
         for user in &class.users {
@@ -197,12 +197,12 @@ fn share_table(shares: &Shares, renderer: &Renderer) -> String {
             table.row(share_row(
                 name,
                 &user.tally,
-                whole,
+                scale,
                 share_notes(&user.tally, user.left),
             ));
             for work in &user.work {
                 let name = format!("    {}", work.work).into();
-                table.row(share_row(name, &work.tally, whole, process_text(work)));
+                table.row(share_row(name, &work.tally, scale, process_text(work)));
             }
         }
         if let Some(others) = &class.others {
@@ -211,7 +211,7 @@ fn share_table(shares: &Shares, renderer: &Renderer) -> String {
                 users => format!("  {users} other users"),
             };
             let note = share_notes(&others.tally, others.left);
-            table.row(share_row(name.into(), &others.tally, whole, note));
+            table.row(share_row(name.into(), &others.tally, scale, note));
         }
     }
     table.text(renderer)
@@ -221,12 +221,12 @@ fn has_demand(class: &ClassShare) -> bool {
     !class.users.is_empty() || class.others.is_some()
 }
 
-fn share_row(name: Cell, tally: &Tally, whole: u64, note: String) -> [Cell; 5] {
+fn share_row(name: Cell, tally: &Tally, scale: u64, note: String) -> [Cell; 5] {
     [
         name,
         tally.due.into(),
         tally.held.into(),
-        bars::draw_share(tally.held, tally.due, whole, BAR_WIDTH).into(),
+        bars::draw_share(tally.held, tally.due, scale, BAR_WIDTH).into(),
         toned(note, Tone::Faint),
     ]
 }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_has_the_values_of_its_flags() {
+    fn a_block_request_has_the_values_of_its_flags() {
         let block = Block {
             target: BlockTarget {
                 identifier: "n1".into(),

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_blocks() {
+    fn blocks_are_listed_in_a_table() {
         let mut emptied = view("node-1", BlockAction::Evacuate, Some(at().plus_ms(600_000)));
         emptied.in_force = Some(InForce {
             revision: 812,

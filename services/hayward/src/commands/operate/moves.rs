@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_one_line() {
+    fn a_placement_step_is_printed_on_one_line() {
         let view = json!({
             "uuid": "u", "deployment_id": "d", "processor_id": "svc_1.0", "destination_host": "n2",
             "timestamp": "2026-11-22T00:00:00Z", "status_code": "FAILED",

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_of_services() {
+    fn services_are_listed_in_a_table() {
         let ready = json!({
             "name": "rm-scheduler", "version": "0.1.0", "uptime_ms": 192_000, "ready": true,
             "not_ready": [], "leader": true, "epoch": 3, "revision": 1204, "insecure_modes": [],

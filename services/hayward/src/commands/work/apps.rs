@@ -91,7 +91,7 @@ fn table(list: &ApplicationList, renderer: &Renderer) -> String {
         "why",
     ]);
     for item in &list.items {
-        let reason = item.failure.as_ref().map(|item| item.message.clone());
+        let reason = item.failure.as_ref().map(|failure| failure.message.clone());
         let queue = match item.queue_name.as_str() {
             "" => "-",
             name => name,
@@ -192,12 +192,12 @@ fn group_table(groups: &[GroupView], renderer: &Renderer) -> String {
 fn task_table(tasks: &[ApplicationTaskView], renderer: &Renderer) -> String {
     let mut table = Table::new(["task", "group", "state", "node", "end", "why"]);
     for task in tasks {
-        let reason = task.failure.as_ref().map(|item| item.message.clone());
+        let reason = task.failure.as_ref().map(|failure| failure.message.clone());
         table.row([
             task.alias.as_str().into(),
             task.task_group_name.as_deref().unwrap_or("-").into(),
             state_cell(&task.state),
-            task.node.as_ref().map_or("-", |item| item.as_str()).into(),
+            task.node.as_ref().map_or("-", |node| node.as_str()).into(),
             task.exit.as_ref().map_or("-".to_owned(), exit).into(),
             toned(reason.unwrap_or_default(), Tone::Faint),
         ]);
@@ -207,15 +207,16 @@ fn task_table(tasks: &[ApplicationTaskView], renderer: &Renderer) -> String {
 
 fn placeholder_table(view: &ApplicationView, renderer: &Renderer) -> String {
     let mut table = Table::new(["placeholder", "group", "node", "for"]);
-    for item in &view.placeholders {
+    for placeholder in &view.placeholders {
         table.row([
-            item.id.as_str().into(),
-            item.task_group_name.as_str().into(),
-            item.node
+            placeholder.id.as_str().into(),
+            placeholder.task_group_name.as_str().into(),
+            placeholder
+                .node
                 .as_ref()
-                .map_or("waits", |item| item.as_str())
+                .map_or("waits", |node| node.as_str())
                 .into(),
-            item.replaced_by.as_deref().unwrap_or("-").into(),
+            placeholder.replaced_by.as_deref().unwrap_or("-").into(),
         ]);
     }
     format!("\n{}", table.text(renderer))
@@ -250,7 +251,7 @@ pub fn summary(view: &ApplicationView) -> String {
     let parts: Vec<String> = parts
         .map(|(state, count)| format!("{count} {state}"))
         .collect();
-    let held: u32 = view.task_groups.iter().map(|item| item.held).sum();
+    let held: u32 = view.task_groups.iter().map(|group| group.held).sum();
     let held_text = match held {
         0 => String::new(),
         held => format!(", {} held", count(u64::from(held), "place")),
@@ -258,9 +259,9 @@ pub fn summary(view: &ApplicationView) -> String {
     let failure = view
         .failure
         .as_ref()
-        .map(|item| format!("; {}", item.message));
+        .map(|failure| format!("; {}", failure.message));
     let first = view.why.first();
-    let reason = failure.or_else(|| first.map(|item| format!("; {}: {}", item.of, item.detail)));
+    let reason = failure.or_else(|| first.map(|wait| format!("; {}: {}", wait.of, wait.detail)));
     format!(
         "{}: tasks {}{held_text}{}",
         view.state,

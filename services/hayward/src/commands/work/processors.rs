@@ -75,7 +75,7 @@ fn next_step(processor: &ProcessorView) -> String {
     if let Some(standby) = processor
         .failover
         .as_ref()
-        .and_then(|processor| processor.waits_for.as_ref())
+        .and_then(|failover| failover.waits_for.as_ref())
     {
         return format!("fails over when {standby} has ended");
     }

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_of_tasks() {
+    fn tasks_are_listed_in_a_table() {
         let task = |number, exit_code, output: &str| TaskView {
             task: number,
             attempt: 1,

@@ -82,13 +82,13 @@ fn waiting_service() -> WorkView {
 }
 
 #[test]
-fn a_table_of_work() {
+fn work_is_listed_in_a_table() {
     insta::assert_snapshot!(table(&[job(), waiting_service()], "jobs", &renderer()));
     assert_eq!(table(&[], "services", &renderer()), "no services\n");
 }
 
 #[test]
-fn everything_about_one_job() {
+fn the_detail_of_a_job_has_all_its_facts() {
     let ended = WorkView {
         state: WorkState::Failed,
         ended_at: Some(AT.plus_ms(61_000)),

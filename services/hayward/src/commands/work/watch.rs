@@ -83,7 +83,7 @@ pub fn end_text(view: &WorkView, renderer: &Renderer) -> String {
     };
     let mut text = renderer.paint(&state, tone);
     if let Some(tasks) = view.tasks {
-        let ended = if tasks.succeeded == tasks.total {
+        let tasks_text = if tasks.succeeded == tasks.total {
             format!(": {}", count(tasks.total, "task"))
         } else {
             format!(
@@ -92,7 +92,7 @@ pub fn end_text(view: &WorkView, renderer: &Renderer) -> String {
                 count(tasks.total, "task")
             )
         };
-        text.push_str(&ended);
+        text.push_str(&tasks_text);
     }
     if let Some(ended_at) = view.ended_at {
         let _ = write!(
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_has_count_duration_and_the_next_command() {
+    fn the_end_text_has_count_duration_and_the_next_command() {
         let at = Timestamp::from_unix_ms(1_795_257_720_000);
         let view = |state, succeeded, failed, reason: Option<&str>| WorkView {
             id: WorkId::new("job_1").unwrap(),

@@ -59,9 +59,9 @@ async fn read_status(session: &Session, service: Service) -> (&'static str, Fact
 
 async fn read_database(session: &Session, arguments: &Arguments) -> anyhow::Result<Database> {
     let admin = arguments.access.open(session.state()).await?;
-    let found = read_facts(&admin).await;
+    let database = read_facts(&admin).await;
     admin.close().await;
-    found
+    database
 }
 
 async fn read_facts(admin: &Admin) -> anyhow::Result<Database> {
@@ -71,7 +71,7 @@ async fn read_facts(admin: &Admin) -> anyhow::Result<Database> {
     let query = "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool,
                            (extract(epoch from clock_timestamp()) * 1000)::int8";
     let (read_only, clock): (bool, i64) = sqlx::query_as(query).fetch_one(&mut *connection).await?;
-    let mut found = Database {
+    let mut database = Database {
         version: server_version(connection).await?,
         read_only,
         ahead_ms: clock_offset_ms(clock, sent_at),
@@ -91,9 +91,9 @@ async fn read_facts(admin: &Admin) -> anyhow::Result<Database> {
         let table = format!("_{}_migrations", PUBLICATION.name);
         compare_migrations(connection, &mut report, &table, PUBLICATION.migrator).await?;
         compare_migrations(connection, &mut report, "_migrations", schema.migrator).await?;
-        found.schemas.push(report);
+        database.schemas.push(report);
     }
-    Ok(found)
+    Ok(database)
 }
 
 fn clock_offset_ms(clock_ms: i64, sent_at: Timestamp) -> i64 {

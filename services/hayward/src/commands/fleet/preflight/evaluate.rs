@@ -29,7 +29,7 @@ pub struct Check {
     pub action: Option<String>,
 }
 
-fn yes(name: &'static str, found: impl Into<String>) -> Check {
+fn passed_check(name: &'static str, found: impl Into<String>) -> Check {
     let found = found.into();
     Check {
         name,
@@ -39,18 +39,18 @@ fn yes(name: &'static str, found: impl Into<String>) -> Check {
     }
 }
 
-fn warning(name: &'static str, found: impl Into<String>, action: &str) -> Check {
+fn warning_check(name: &'static str, found: impl Into<String>, action: &str) -> Check {
     Check {
         verdict: Verdict::Warning,
         action: Some(action.to_owned()),
-        ..yes(name, found)
+        ..passed_check(name, found)
     }
 }
 
-fn no(name: &'static str, found: impl Into<String>, action: &str) -> Check {
+fn failed_check(name: &'static str, found: impl Into<String>, action: &str) -> Check {
     Check {
         verdict: Verdict::No,
-        ..warning(name, found, action)
+        ..warning_check(name, found, action)
     }
 }
 
@@ -58,7 +58,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = Vec::new();
     match &facts.database {
         Ok(database) => checks.extend(check_database(database, facts)),
-        Err(error) => checks.push(no(
+        Err(error) => checks.push(failed_check(
             "database",
             error,
             "see that Postgres is up, and that the address names its administrator",
@@ -73,28 +73,28 @@ fn check_database(database: &Database, facts: &Facts) -> Vec<Check> {
     let version = database.version;
     let server_name = format!("Postgres {version}");
     let server = if version < MIN_POSTGRES_VERSION {
-        no(
+        failed_check(
             "database",
             server_name,
             &format!("upgrade it: {MIN_POSTGRES_VERSION} is the oldest that is tried"),
         )
     } else if database.read_only {
-        no(
+        failed_check(
             "database",
             format!("{server_name}, read-only"),
             "name the primary, not a standby",
         )
     } else {
-        yes("database", server_name)
+        passed_check("database", server_name)
     };
     let rights = if database.missing_permissions.is_empty() {
-        yes("rights", "the administrator may do all that is needed")
+        passed_check("rights", "the administrator may do all that is needed")
     } else {
         let found = format!(
             "the administrator {}",
             database.missing_permissions.join(", ")
         );
-        no(
+        failed_check(
             "rights",
             found,
             "grant it, or name another administrator with --admin-url",
@@ -116,9 +116,9 @@ fn check_history(database: &Database) -> Check {
         .filter_map(|it| Some(format!("{}: {}", it.name, it.went_back.as_ref()?)))
         .collect();
     if affected.is_empty() {
-        return yes("history", "nobody has seen more than it holds");
+        return passed_check("history", "nobody has seen more than it holds");
     }
-    no(
+    failed_check(
         "history",
         format!("the database went back in time: {}", affected.join("; ")),
         "put a newer backup back (`hayward restore`), or accept what is lost \
@@ -141,20 +141,20 @@ fn check_migrations(schemas: &[Schema]) -> Check {
     if !broken.is_empty() {
         let found = format!("begun and not ended: {}", broken.join("; "));
         let action = "finish it by hand as the owner of the schema, or restore a backup";
-        return no("tables", found, action);
+        return failed_check("tables", found, action);
     }
     let changed = all(|it| &it.changed);
     if !changed.is_empty() {
         let found = format!("other than those of this version: {}", changed.join("; "));
         let action = "this database is of another line of versions: use the program it belongs to";
-        return no("tables", found, action);
+        return failed_check("tables", found, action);
     }
     let contractions = contractions(schemas);
     if !contractions.is_empty() {
         let found = format!("there is no way back from {}", contractions.join("; "));
         let action = "every service must be of the version before this one, or newer, and stay \
                       so; then there is a way back by `hayward restore` only";
-        return warning("tables", found, action);
+        return warning_check("tables", found, action);
     }
     let existing = schemas.iter().filter(|it| it.is_there);
     let pending: usize = existing.map(|it| it.pending.len()).sum();
@@ -164,9 +164,9 @@ fn check_migrations(schemas: &[Schema]) -> Check {
         let found = format!("{} of a newer version", count_text(unknown, "migration"));
         let action = "this is a way back: nothing was taken away from the tables, and what the \
                       newer version added is left alone";
-        return warning("tables", found, action);
+        return warning_check("tables", found, action);
     }
-    yes(
+    passed_check(
         "tables",
         match (pending, absent) {
             (0, 0) => "of this version".to_owned(),
@@ -207,27 +207,29 @@ fn check_backup(database: &Database, facts: &Facts) -> Check {
         Some(age) => format!("the newest is {} old", duration(age)),
         None => "there is none".to_owned(),
     };
-    let fresh = age.is_some_and(|age| age <= hours * 3_600_000);
+    let is_recent = age.is_some_and(|age| age <= hours * 3_600_000);
     let action = "`hayward backup`; where backups are kept elsewhere, name the folder with \
                   --backups";
-    match (fresh, changes) {
-        (true, _) => yes("backup", found),
-        (false, true) => no("backup", found, action),
-        (false, false) if rows.count() == 0 => yes("backup", "there is nothing to save yet"),
-        (false, false) => warning("backup", found, action),
+    match (is_recent, changes) {
+        (true, _) => passed_check("backup", found),
+        (false, true) => failed_check("backup", found, action),
+        (false, false) if rows.count() == 0 => {
+            passed_check("backup", "there is nothing to save yet")
+        }
+        (false, false) => warning_check("backup", found, action),
     }
 }
 
 fn check_clock(ahead_ms: i64) -> Check {
     let offset = duration(ahead_ms.unsigned_abs());
     if ahead_ms.abs() <= CLOCK_MS {
-        return yes(
+        return passed_check(
             "clock",
             format!("that of the database is within {offset} of this one"),
         );
     }
     let found = format!("that of the database is {offset} off");
-    warning(
+    warning_check(
         "clock",
         found,
         "let both machines keep time (chrony, systemd-timesyncd)",
@@ -250,19 +252,19 @@ fn check_versions(facts: &Facts) -> Check {
     if !incompatible.is_empty() {
         let found = format!("{} and this is {ours}", incompatible.join(", "));
         let action = "go by way of the versions between, one minor version at a time";
-        return no("versions", found, action);
+        return failed_check("versions", found, action);
     }
     let unreachable = facts.services.len() - answered.len();
     let mut versions: Vec<&str> = answered.iter().map(|(_, version)| *version).collect();
     versions.sort_unstable();
     versions.dedup();
     match (answered.len(), unreachable) {
-        (0, _) => yes("versions", "no service runs"),
-        (_, 0) => yes(
+        (0, _) => passed_check("versions", "no service runs"),
+        (_, 0) => passed_check(
             "versions",
             format!("{} run, and talk to {ours}", versions.join(", ")),
         ),
-        (_, _) => warning(
+        (_, _) => warning_check(
             "versions",
             format!("{unreachable} of 5 services do not answer"),
             "see `hayward doctor`: an upgrade begins with a fleet that is well",
@@ -271,12 +273,12 @@ fn check_versions(facts: &Facts) -> Check {
 }
 
 /// Returns true for two versions with the same major version and at most one minor version apart.
-fn are_compatible(one: &str, other: &str) -> bool {
+fn are_compatible(left: &str, right: &str) -> bool {
     let parts = |text: &str| -> Option<(u64, u64)> {
         let mut parts = text.split(['.', '-', '+']);
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     };
-    match (parts(one), parts(other)) {
+    match (parts(left), parts(right)) {
         (Some((major, minor)), Some((other_major, other_minor))) => {
             major == other_major && minor.abs_diff(other_minor) <= 1
         }
@@ -286,7 +288,7 @@ fn are_compatible(one: &str, other: &str) -> bool {
 
 fn check_disk(facts: &Facts) -> Check {
     let Some((free, total)) = facts.disk else {
-        return warning(
+        return warning_check(
             "disk",
             "there is no state directory here",
             "look at the disk of the database yourself",
@@ -294,13 +296,13 @@ fn check_disk(facts: &Facts) -> Check {
     };
     let found = format!("{} of {} left", bytes(free), bytes(total));
     if is_low(free, total) {
-        return no(
+        return failed_check(
             "disk",
             found,
             "make room: a database without any stops the fleet",
         );
     }
-    yes("disk", found)
+    passed_check("disk", found)
 }
 
 #[cfg(test)]

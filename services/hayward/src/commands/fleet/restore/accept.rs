@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fleet_that_writes_is_refused() {
+    fn accepting_a_loss_is_refused_while_services_write() {
         let history = |went_back: Option<&str>| {
             let history = History {
                 lineage: "a".to_owned(),

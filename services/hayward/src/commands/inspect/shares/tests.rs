@@ -85,7 +85,7 @@ fn class(name: &str, users: Vec<UserShare>) -> ClassShare {
 }
 
 #[test]
-fn a_tree_of_shares() {
+fn shares_are_listed_by_class_user_and_work() {
     let at = Timestamp::from_unix_ms(1_795_257_720_000);
     let ada = UserName::new("ada").unwrap();
     let user = |due, held, work| UserShare {

@@ -39,10 +39,10 @@ fn heading(forecast: &Forecast, renderer: &Renderer) -> String {
         renderer.paint(&warning, Tone::Warning)
     };
     let mut text = format!("reckoned from revision {}; {outcome}\n", forecast.revision);
-    if let Some(silent) = &forecast.silent {
+    if let Some(service) = &forecast.silent {
         let warning = format!(
             "{} is silent: until it is heard, nothing is taken back",
-            clean(silent)
+            clean(service)
         );
         let _ = writeln!(text, "{}", renderer.paint(&warning, Tone::Warning));
     }
@@ -148,14 +148,14 @@ fn wait_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
 fn move_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = ["work", "user", "class", "now", "anyway", "then"];
     let mut table = Table::new(header).numbers(&[3, 4, 5]);
-    for it in &forecast.moves {
+    for entry in &forecast.moves {
         table.row([
-            (&it.work).into(),
-            (&it.user).into(),
-            (&it.class).into(),
-            it.now.into(),
-            it.without.into(),
-            changed_cell(it.without, it.with),
+            (&entry.work).into(),
+            (&entry.user).into(),
+            (&entry.class).into(),
+            entry.now.into(),
+            entry.without.into(),
+            changed_cell(entry.without, entry.with),
         ]);
     }
     non_empty(&table, renderer)

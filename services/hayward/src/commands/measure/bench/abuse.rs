@@ -100,8 +100,8 @@ impl Measurement {
     }
 
     fn add(&mut self, other: &Self) {
-        for (latencies, more) in self.latencies.iter_mut().zip(&other.latencies) {
-            latencies.extend(more);
+        for (latencies, added) in self.latencies.iter_mut().zip(&other.latencies) {
+            latencies.extend(added);
         }
         self.cpu_ms += other.cpu_ms;
         self.actions += other.actions;
@@ -109,10 +109,11 @@ impl Measurement {
 
     /// Returns pairs of percentiles, for each workload and for all requests together. (G13)
     fn percentile_pairs(&self, baseline: &Self) -> anyhow::Result<Vec<Pair>> {
-        let both = self.latencies.iter().zip(&baseline.latencies);
-        let each = both.map(|(figure, baseline)| (figure.clone(), baseline.clone()));
+        let pairs = self.latencies.iter().zip(&baseline.latencies);
+        let clones = pairs.map(|(figure, baseline)| (figure.clone(), baseline.clone()));
         let all = (self.latencies.concat(), baseline.latencies.concat());
-        each.chain([all])
+        clones
+            .chain([all])
             .map(|(mut figure, mut baseline)| {
                 Ok(Pair {
                     figure: percentile_99(&mut figure)?,
@@ -216,8 +217,8 @@ impl AbuseBenchmark {
         let clients = abusers.spawn(self.process.address, run.clone())?;
         let latencies = self.normal_load().await;
         run.end();
-        let ended = tokio::task::spawn_blocking(move || clients.join()).await?;
-        ended.map_err(|_| anyhow::anyhow!("the abusive clients panicked"))??;
+        let outcome = tokio::task::spawn_blocking(move || clients.join()).await?;
+        outcome.map_err(|_| anyhow::anyhow!("the abusive clients panicked"))??;
         Ok(Measurement {
             actions: run.actions(),
             ..latencies?

@@ -304,8 +304,8 @@ async fn collect_latencies(
     mut tasks: JoinSet<anyhow::Result<Vec<u64>>>,
 ) -> anyhow::Result<Latencies> {
     let mut all = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        all.extend(done??);
+    while let Some(result) = tasks.join_next().await {
+        all.extend(result??);
     }
     Ok(Latencies::from_unsorted(all))
 }

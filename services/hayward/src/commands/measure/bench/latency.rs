@@ -22,28 +22,28 @@ pub async fn measure(bench: &BenchFleet, report: &mut Report) -> anyhow::Result<
     let client = bench
         .up
         .client(&bench.up.addresses.job_converter, "user-bench")?;
-    let mut started = Vec::new();
-    let mut ended = Vec::new();
+    let mut started_us = Vec::new();
+    let mut ended_us = Vec::new();
     for _ in 0..SAMPLES {
         let (start_us, end_us) = measure_one(&client).await?;
-        started.push(start_us);
-        ended.push(end_us);
+        started_us.push(start_us);
+        ended_us.push(end_us);
     }
     let bare_us = measure_bare_spawn().await?;
     report.add_figure(
         "submit → process started, idle fleet",
         format!(
             "p50 {} p99 {}",
-            format_percentile(&mut started, 50),
-            format_percentile(&mut started, 99)
+            format_percentile(&mut started_us, 50),
+            format_percentile(&mut started_us, 99)
         ),
     );
     report.add_figure(
         "submit → outcome recorded, idle fleet",
         format!(
             "p50 {} p99 {} (bare spawn and wait: {bare_us} µs)",
-            format_percentile(&mut ended, 50),
-            format_percentile(&mut ended, 99)
+            format_percentile(&mut ended_us, 50),
+            format_percentile(&mut ended_us, 99)
         ),
     );
     Ok(())

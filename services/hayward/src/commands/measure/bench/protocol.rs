@@ -244,7 +244,7 @@ impl ApplicationBenchmark {
                 let requests =
                     (0..tasks).flat_map(|task| (0..applications).map(move |app| (app, task)));
                 let path = |(app, number)| format!("/v1/applications/{name}-{app}/tasks/{number}");
-                let requests = requests.map(|one| (Method::PUT, path(one), task.clone()));
+                let requests = requests.map(|ids| (Method::PUT, path(ids), task.clone()));
                 self.send_all(requests).await
             }
         }
@@ -257,9 +257,9 @@ impl ApplicationBenchmark {
         let mut pending = tokio::task::JoinSet::new();
         for (method, path, body) in requests {
             if pending.len() >= CLIENTS
-                && let Some(done) = pending.join_next().await
+                && let Some(result) = pending.join_next().await
             {
-                done??;
+                result??;
             }
             let client = self.jobs.clone();
             pending.spawn(async move {
@@ -268,8 +268,8 @@ impl ApplicationBenchmark {
                 call.body(&body).send::<IgnoredAny>().await.map(drop)
             });
         }
-        while let Some(done) = pending.join_next().await {
-            done??;
+        while let Some(result) = pending.join_next().await {
+            result??;
         }
         Ok(())
     }

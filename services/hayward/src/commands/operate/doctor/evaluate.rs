@@ -176,7 +176,7 @@ fn silent_replicas(service: &ServiceFacts) -> Vec<Finding> {
 /// Returns true if a rule is unchecked for longer than the start of a service takes.
 fn is_unchecked(rule: &RuleStatus, uptime_ms: u64) -> bool {
     let is_switched_off = rule.why.as_deref() == Some(BLOCKLIST_OFF);
-    let is_recent = |good| rule.checked_at.ms_since(good) <= STARTUP_MS;
+    let is_recent = |last_good_at| rule.checked_at.ms_since(last_good_at) <= STARTUP_MS;
     let is_recent_start = uptime_ms <= STARTUP_MS || rule.last_good_at.is_some_and(is_recent);
     match rule.result {
         RuleResult::NotChecked => !is_switched_off && !is_recent_start,

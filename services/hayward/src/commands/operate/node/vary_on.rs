@@ -55,12 +55,12 @@ async fn read_block(session: &Session, node: &NodeName) -> Option<BlockView> {
 
 fn render(entry: &NodeEntry, drained: bool, block: Option<&BlockView>) -> String {
     let node = &entry.node;
-    let ended = if drained {
+    let drain_text = if drained {
         ", and its drain is ended"
     } else {
         ""
     };
-    let mut text = format!("{node} is on{ended}\n");
+    let mut text = format!("{node} is on{drain_text}\n");
     if entry.health != Health::Healthy {
         let _ = writeln!(text, "it takes no work yet: {}", clean(&entry.reason));
     }

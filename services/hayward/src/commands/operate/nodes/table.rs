@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_nodes() {
+    fn nodes_are_listed_in_a_table() {
         let mut draining = node(
             "node-5",
             Health::Healthy,

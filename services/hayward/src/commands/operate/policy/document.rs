@@ -101,8 +101,8 @@ mod tests {
         let text = "pools: {default: {}}\nclasses:\n  high:\n    policy: FAIR_SHARE\n    \
                     priorty: 1\n    pool: default\n    default: true\n  low: {wieght: 3}\n";
         let error = parse_policy(text).unwrap_err();
-        let found = faults_in(&error);
-        let pointers: Vec<&str> = found.iter().map(|fault| fault.pointer.as_str()).collect();
+        let faults = faults_in(&error);
+        let pointers: Vec<&str> = faults.iter().map(|fault| fault.pointer.as_str()).collect();
         assert_eq!(
             pointers,
             [
@@ -123,8 +123,8 @@ mod tests {
     fn a_syntax_error_is_reported_with_its_line() {
         for text in ["pools: [", "{\"pools\": {},\n \"classes\": {\"a\": ]}}"] {
             let error = parse_policy(text).unwrap_err();
-            let found = faults_in(&error);
-            assert!(found[0].detail.contains("line"), "{found:?}");
+            let faults = faults_in(&error);
+            assert!(faults[0].detail.contains("line"), "{faults:?}");
         }
     }
 }

@@ -105,9 +105,9 @@ impl Source {
 
     /// Returns true if all processes in the response have ended.
     fn has_ended(&self, logs: &WorkLogs) -> bool {
-        let ended = !logs.ended.is_empty();
+        let has_ended_process = !logs.ended.is_empty();
         matches!(self.end_condition, EndCondition::LastProcess)
-            && ended
+            && has_ended_process
             && (self.only.is_some() || logs.live == 0)
     }
 }
@@ -129,7 +129,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let containers = session.client(Service::ContainerManager, Role::User)?;
     // This request also fails for unknown work.
-    let mut over = is_over(session, jobs, source).await?;
+    let mut ended = is_over(session, jobs, source).await?;
     let mut path = first_path(arguments, &source.work);
     let (mut wait, mut idle, mut unknown, mut was_live) = (0, 0, 0, false);
     let mut lines = OutputLines {
@@ -143,7 +143,7 @@ pub async fn run(
         };
         let has_output = !(logs.pieces.is_empty() && logs.ended.is_empty());
         source.filter(&mut logs);
-        over = over || source.has_ended(&logs);
+        ended = ended || source.has_ended(&logs);
         if session.out.json {
             session.out.json(&serde_json::to_value(&logs)?)?;
         } else {
@@ -151,18 +151,18 @@ pub async fn run(
         }
         path = format!("/v1/logs/{}?cursor={}&", source.work, logs.cursor);
         idle = if has_output { 0 } else { idle + 1 };
-        if !has_output && (!arguments.follow || (over && (logs.live == 0 || idle > MAX_IDLE))) {
+        if !has_output && (!arguments.follow || (ended && (logs.live == 0 || idle > MAX_IDLE))) {
             break;
         }
         if !arguments.follow {
             continue;
         }
         if !has_output || logs.live == 0 {
-            over = over || is_over(session, jobs, source).await?;
+            ended = ended || is_over(session, jobs, source).await?;
         }
         was_live = was_live || has_output || logs.live > 0;
         unknown += 1;
-        if over || was_live || is_known(session, source).await? {
+        if ended || was_live || is_known(session, source).await? {
             unknown = 0;
         }
         anyhow::ensure!(
@@ -170,7 +170,7 @@ pub async fn run(
             "nobody knows {}: nothing runs for it, nothing waits, and nothing it wrote is kept",
             source.work
         );
-        wait = match (over, logs.live) {
+        wait = match (ended, logs.live) {
             (true, _) => FINAL_POLL_SECONDS,
             (false, 0) => POLL_SECONDS,
             (false, _) => LONG_POLL_SECONDS,
@@ -225,7 +225,7 @@ async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
 
 /// Returns true if the work is over. For workers of a pool, the state of the worker pool decides.
 async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::Result<bool> {
-    let over = match &source.end_condition {
+    let ended = match &source.end_condition {
         EndCondition::LastProcess => Ok(false),
         EndCondition::Pool => {
             let pools = session.client(Service::RmScheduler, Role::Operator)?;
@@ -247,8 +247,8 @@ async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::R
             task.map(|it| apps::is_final(&it.task.state))
         }
     };
-    match over {
-        Ok(over) => Ok(over),
+    match ended {
+        Ok(ended) => Ok(ended),
         Err(fault) if fault.retryable() => Ok(false),
         Err(fault) => Err(fault.into()),
     }
@@ -301,14 +301,14 @@ impl OutputLines {
             let lost = format::count(piece.missed_bytes, "byte");
             note(&format!("{}: {lost} not kept", piece.container));
         }
-        let several = self.processes.len() > 1;
+        let has_several = self.processes.len() > 1;
         let Some(process) = self.processes.get_mut(&piece.container) else {
             return;
         };
         for part in piece.text.split_inclusive('\n') {
             process.partial_line.push_str(part);
             if part.ends_with('\n') {
-                process.print_to(several, text);
+                process.print_to(has_several, text);
             }
         }
     }
@@ -324,12 +324,12 @@ impl OutputLines {
 
     /// Completes the last line of a process, and adds it to the text.
     fn finish(&mut self, id: &AllocationId, text: &mut String) {
-        let several = self.processes.len() > 1;
+        let has_several = self.processes.len() > 1;
         if let Some(process) = self.processes.get_mut(id)
             && !process.partial_line.is_empty()
         {
             process.partial_line.push('\n');
-            process.print_to(several, text);
+            process.print_to(has_several, text);
         }
     }
 
@@ -351,8 +351,8 @@ impl OutputLines {
 }
 
 impl Process {
-    fn print_to(&mut self, several: bool, text: &mut String) {
-        if several {
+    fn print_to(&mut self, has_several: bool, text: &mut String) {
+        if has_several {
             text.push_str(&self.label);
             text.push_str(" | ");
         }
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_of_a_work_is_followed_alone() {
+    fn only_the_selected_process_is_followed() {
         let source = Source::process("svc_1".parse().unwrap(), "alc_2".parse().unwrap());
         let mut logs = logs_with(vec![
             piece("alc_1", "svc_1.0", "one\n"),

@@ -19,18 +19,19 @@ pub struct Disruption {
 }
 
 fn parse_choice(text: &str) -> Result<UnreachableChoice, String> {
-    let fault =
-        |why: &dyn Display| format!("{why}; write replace, wait, exclusive or replace-after=10m");
+    let error_text = |reason: &dyn Display| {
+        format!("{reason}; write replace, wait, exclusive or replace-after=10m")
+    };
     let word = match text {
         "replace" => UnreachableWord::Replace,
         "wait" => UnreachableWord::Wait,
         "exclusive" => UnreachableWord::Exclusive,
         other => {
             let Some(after) = other.strip_prefix("replace-after=") else {
-                return Err(fault(&format_args!("{other:?} is not known")));
+                return Err(error_text(&format_args!("{other:?} is not known")));
             };
             let replace_after_ms =
-                amounts::parse_duration_ms(after).map_err(|error| fault(&error))?;
+                amounts::parse_duration_ms(after).map_err(|error| error_text(&error))?;
             return Ok(UnreachableChoice::After(ReplaceAfter { replace_after_ms }));
         }
     };

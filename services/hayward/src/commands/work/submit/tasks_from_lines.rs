@@ -34,7 +34,7 @@ mod tests {
     use super::arguments_from_lines;
 
     #[test]
-    fn a_line_is_one_argument() {
+    fn each_line_becomes_the_argument_of_one_task() {
         let arguments = arguments_from_lines("a b\nc\r\n{task} \"d\"\n\n").unwrap();
         assert_eq!(arguments, [vec!["a b"], vec!["c"], vec!["{task} \"d\""]]);
         assert!(arguments_from_lines(" \n\n").is_err());
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn more_lines_than_a_job_may_have_are_refused_with_a_way_out() {
+    fn more_lines_than_a_job_may_have_are_refused_with_a_remedy() {
         let fault = arguments_from_lines(&"x\n".repeat(100_001))
             .unwrap_err()
             .to_string();

@@ -322,7 +322,7 @@ fn an_unreadable_list_is_a_finding_unless_its_service_is_down() {
 }
 
 #[test]
-fn the_gravest_finding_is_first() {
+fn the_most_severe_finding_is_first() {
     let both = facts_with(|it| {
         first_service(it).clock_ahead_ms = Some(60_000);
         it.services[1].status = Err(connection_refused());
@@ -335,7 +335,7 @@ fn the_gravest_finding_is_first() {
 }
 
 #[test]
-fn every_rule_has_advice_of_its_own() {
+fn every_rule_has_its_own_advice() {
     let unknown = advice::for_rule("I99");
     for id in [
         "I2", "I5", "I10", "I13", "I14", "I16", "I20", "I21", "I24", "I25",
@@ -345,7 +345,7 @@ fn every_rule_has_advice_of_its_own() {
 }
 
 #[test]
-fn a_disk_is_low_by_part_and_by_amount() {
+fn a_disk_is_low_below_a_fraction_and_an_amount_of_free_space() {
     assert!(!is_low(0, 0), "nothing is known");
     assert!(is_low(4 << 30, 100 << 30));
     assert!(!is_low(6 << 30, 100 << 30));

@@ -26,10 +26,10 @@ pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
 
 fn render(node: &NodeName, forecast: &Forecast, renderer: &Renderer) -> String {
     let mut text = String::new();
-    if let Some(silent) = &forecast.silent {
+    if let Some(service) = &forecast.silent {
         let warning = format!(
             "{} is silent: until it is heard, nothing moves",
-            clean(silent)
+            clean(service)
         );
         text += &(renderer.paint(&warning, Tone::Warning) + "\n");
     }

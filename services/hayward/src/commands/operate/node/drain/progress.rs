@@ -63,12 +63,12 @@ fn blockers_table(blockers: &[DrainBlocker], renderer: &Renderer) -> String {
         return String::new();
     }
     let mut table = Table::new(["stays", "of", "why", "detail"]);
-    for it in blockers {
+    for blocker in blockers {
         table.row([
-            (&it.work).into(),
-            (&it.user).into(),
-            it.why.replace('_', " ").into(),
-            (&it.detail).into(),
+            (&blocker.work).into(),
+            (&blocker.user).into(),
+            blocker.why.replace('_', " ").into(),
+            (&blocker.detail).into(),
         ]);
     }
     format!("\n{}", table.text(renderer))
