@@ -99,7 +99,7 @@ pub fn table(items: &[WorkView], route: &str, renderer: &Renderer) -> String {
         "id", "name", "user", "class", "state", "tasks", "on", "age", "why",
     ]);
     for view in items {
-        table.row([
+        table.push_row([
             (&view.id).into(),
             shorten(&view.name, 24).into(),
             (&view.user).into(),
@@ -114,7 +114,7 @@ pub fn table(items: &[WorkView], route: &str, renderer: &Renderer) -> String {
             ),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn tasks_text(view: &WorkView) -> String {
@@ -194,7 +194,7 @@ pub fn detail(view: &WorkView, renderer: &Renderer) -> String {
     }
     let deployment = view.deployment.as_ref().filter(|_| !view.state.is_final());
     let processors_text = deployment.map(|it| processors::table(it, renderer));
-    facts.text(renderer) + &processors_text.unwrap_or_default() + &process_table(view, renderer)
+    facts.render(renderer) + &processors_text.unwrap_or_default() + &process_table(view, renderer)
 }
 
 /// Describes the action when the node of the work is unreachable. Returns `None` for the default.
@@ -218,10 +218,10 @@ fn process_table(view: &WorkView, renderer: &Renderer) -> String {
     } else {
         "process"
     };
-    let mut table = Table::new([noun, "node", "attempt", "state", "end"]).numbers(&[2]);
+    let mut table = Table::new([noun, "node", "attempt", "state", "end"]).align_right(&[2]);
     for process in &view.processes {
         let end = process.exit.as_ref().map(exit).unwrap_or_default();
-        table.row([
+        table.push_row([
             (&process.allocation).into(),
             (&process.node).into(),
             process.incarnation.into(),
@@ -229,7 +229,7 @@ fn process_table(view: &WorkView, renderer: &Renderer) -> String {
             end.into(),
         ]);
     }
-    format!("\n{}", table.text(renderer))
+    format!("\n{}", table.render(renderer))
 }
 
 /// Reads the view of one piece of work, as JSON.

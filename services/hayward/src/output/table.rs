@@ -65,7 +65,7 @@ pub fn toned(text: impl std::fmt::Display, tone: Tone) -> Cell {
 pub struct Table<const N: usize> {
     header: [&'static str; N],
     rows: Vec<[Cell; N]>,
-    numbers: Vec<usize>,
+    right_aligned: Vec<usize>,
 }
 
 impl<const N: usize> Table<N> {
@@ -73,18 +73,18 @@ impl<const N: usize> Table<N> {
         Self {
             header,
             rows: Vec::new(),
-            numbers: Vec::new(),
+            right_aligned: Vec::new(),
         }
     }
 
     /// Aligns these columns to the right, so that their units are below each other.
     #[must_use]
-    pub fn numbers(mut self, columns: &[usize]) -> Self {
-        self.numbers = columns.to_vec();
+    pub fn align_right(mut self, columns: &[usize]) -> Self {
+        self.right_aligned = columns.to_vec();
         self
     }
 
-    pub fn row(&mut self, cells: [Cell; N]) {
+    pub fn push_row(&mut self, cells: [Cell; N]) {
         self.rows.push(cells);
     }
 
@@ -93,7 +93,7 @@ impl<const N: usize> Table<N> {
     }
 
     /// Returns the table as text. It ends with a line break, and lines have no trailing blanks.
-    pub fn text(&self, renderer: &Renderer) -> String {
+    pub fn render(&self, renderer: &Renderer) -> String {
         let mut builder = Builder::default();
         builder.push_record(self.header);
         for row in &self.rows {
@@ -101,7 +101,7 @@ impl<const N: usize> Table<N> {
         }
         let mut table = builder.build();
         table.with(Style::blank()).with(Padding::new(0, 1, 0, 0));
-        for column in &self.numbers {
+        for column in &self.right_aligned {
             table.modify(Columns::one(*column), Alignment::right());
         }
         if renderer.colour {
@@ -130,7 +130,7 @@ impl Facts {
         self.0.push((name, value.into()));
     }
 
-    pub fn text(&self, renderer: &Renderer) -> String {
+    pub fn render(&self, renderer: &Renderer) -> String {
         let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let lines = self.0.iter().map(|(name, cell)| {
             let value = renderer.paint(&cell.text, cell.tone);

@@ -15,7 +15,7 @@ use hayward_service::{Shutdown, telemetry};
 use self::files::UserFiles;
 use self::live_view::LiveView;
 use self::work::Work;
-use crate::commands::fleet::up::{self, Up};
+use crate::commands::fleet::up::{self, LocalFleet};
 use crate::fleet::Ports;
 use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
@@ -48,7 +48,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     )?;
     let files = files::make_readable(files, &home.path().join("files"))?;
     println!("Starting Postgres, five services and three node agents …");
-    let fleet = up::Arguments {
+    let options = up::Arguments {
         docker: None,
         docker_mountable: Vec::new(),
         port: 0,
@@ -60,20 +60,20 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     // The services stop after the agents, also after Ctrl-C.
     let services_shutdown = Shutdown::new();
-    let up = tokio::select! {
-        up = Up::start(state, Ports::free()?, &fleet, &services_shutdown) => up?,
+    let fleet = tokio::select! {
+        fleet = LocalFleet::start(state, Ports::free()?, &options, &services_shutdown) => fleet?,
         () = shutdown.wait() => {
             services_shutdown.begin();
             bail!("stopped while starting");
         }
     };
     let outcome = tokio::select! {
-        outcome = run_demo(&up, &files, arguments.pace) => outcome,
+        outcome = run_demo(&fleet, &files, arguments.pace) => outcome,
         () = shutdown.wait() => {
             Err(anyhow::anyhow!("stopped before the end; nothing is left running"))
         }
     };
-    let stopped = up.stop(&services_shutdown).await;
+    let stopped = fleet.stop(&services_shutdown).await;
     let succeeded = outcome?;
     stopped.context("the fleet did not stop in order")?;
     Ok(if succeeded {
@@ -84,27 +84,31 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs the demonstration on a running fleet. Returns true if all checks succeeded.
-async fn run_demo(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<bool> {
-    let pace = pace.unwrap_or_else(|| files::default_pause_ms(files.len()));
+async fn run_demo(
+    fleet: &LocalFleet,
+    files: &[PathBuf],
+    pause_ms: Option<u64>,
+) -> anyhow::Result<bool> {
+    let pause_ms = pause_ms.unwrap_or_else(|| files::default_pause_ms(files.len()));
     let (ada, ben) = files::divide(files);
     println!(
         "{} files: {} for ada (class high, weight 200), {} for ben (class normal, weight 100){}",
         files.len(),
         ada.len(),
         ben.len(),
-        if pace > 0 {
-            format!("; each task rests {pace} ms first")
+        if pause_ms > 0 {
+            format!("; each task rests {pause_ms} ms first")
         } else {
             String::new()
         },
     );
     let work = Work::submit(
-        up,
+        fleet,
         &[
             UserFiles::new("ada", "high", ada),
             UserFiles::new("ben", "normal", ben),
         ],
-        pace,
+        pause_ms,
     )
     .await?;
     let mut live_view = LiveView::new(&work);
@@ -117,7 +121,7 @@ async fn run_demo(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Resu
         }
         if !blocked && state.finished() * 2 >= state.total() {
             blocked = true;
-            let node = work.block_busiest_node(up).await?;
+            let node = work.block_busiest_node(fleet).await?;
             live_view.print_line(&format!(
                 "half way: {node} is blocked and emptied; its work starts elsewhere"
             ));

@@ -56,7 +56,7 @@ fn render(checks: &[Check], may_upgrade: bool, renderer: &Renderer) -> String {
             Verdict::Warning => toned("look", Tone::Warning),
             Verdict::No => toned("no", Tone::Bad),
         };
-        table.row([check.name.into(), mark, (&check.found).into()]);
+        table.push_row([check.name.into(), mark, (&check.found).into()]);
     }
     let decision = if may_upgrade {
         format!("yes: hayward {version} may take over here")
@@ -64,7 +64,7 @@ fn render(checks: &[Check], may_upgrade: bool, renderer: &Renderer) -> String {
         format!("no: hayward {version} is not to be started here before this is mended")
     };
     let actions = checks.iter().filter_map(|check| check.action.as_ref());
-    let mut report = format!("{decision}\n\n{}", table.text(renderer));
+    let mut report = format!("{decision}\n\n{}", table.render(renderer));
     for action in actions {
         // Writing to a string never fails.
         let _ = writeln!(report, "do: {action}");

@@ -84,7 +84,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
             "after": after,
         }));
     }
-    print(&plan.text(&out.renderer(), arguments.dry_run))
+    print(&plan.render(&out.renderer(), arguments.dry_run))
 }
 
 type Histories = BTreeMap<String, History>;

@@ -156,7 +156,7 @@ fn token_entry(keys: &Keys, verifier: &Verifier, name: String) -> TokenEntry {
 fn table(all: &[TokenEntry], renderer: &Renderer) -> String {
     let mut table = Table::new(["token", "names", "may", "good until", ""]);
     for entry in all {
-        table.row([
+        table.push_row([
             entry.name.clone().into(),
             entry.subject.clone().unwrap_or_default().into(),
             entry.scopes.join(", ").into(),
@@ -167,7 +167,7 @@ fn table(all: &[TokenEntry], renderer: &Renderer) -> String {
             entry.refused.clone().unwrap_or_default().into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn revoke(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()> {

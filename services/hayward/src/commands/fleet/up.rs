@@ -75,7 +75,7 @@ fn parse_directory(text: &str) -> Result<String, String> {
 
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     // The services stop after the agents, so that they receive the agents' final reports. See
-    // `Up::stop`.
+    // `LocalFleet::stop`.
     let (signals, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
     let settings = ServerSettings {
         scrape_listen: arguments.scrape_listen,
@@ -84,16 +84,16 @@ pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<E
     let _telemetry = telemetry::init("up", &settings)?;
     let state = State::open(dir.unwrap_or_else(state::default_dir))?;
     let ports = Ports::from(arguments.port);
-    let mut up = Up::start(state, ports, &arguments, &shutdown).await?;
-    println!("{}", greeting(&up));
-    let keys = up.keys.clone();
+    let mut local_fleet = LocalFleet::start(state, ports, &arguments, &shutdown).await?;
+    println!("{}", greeting(&local_fleet));
+    let keys = local_fleet.keys.clone();
     tokio::select! {
         () = signals.wait() => {}
         () = renew_tokens(&keys) => {}
-        () = up.restart_ended_agents(&arguments) => {}
+        () = local_fleet.restart_ended_agents(&arguments) => {}
     }
     println!("\nstopping; running work is ended");
-    up.stop(&shutdown).await?;
+    local_fleet.stop(&shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -117,8 +117,8 @@ pub fn server_settings(remote_endpoints: &RemoteEndpoints) -> ServerSettings {
     }
 }
 
-/// A fleet with its database and agents.
-pub struct Up {
+/// A fleet in this process, with its database and agents.
+pub struct LocalFleet {
     pub state: State,
     pub keys: Keys,
     pub addresses: Addresses,
@@ -127,7 +127,7 @@ pub struct Up {
     fleet: Fleet,
 }
 
-impl Up {
+impl LocalFleet {
     pub async fn start(
         state: State,
         ports: Ports,
@@ -168,7 +168,7 @@ impl Up {
             }
         };
         let addresses = fleet.addresses.clone();
-        let mut up = Self {
+        let mut local_fleet = Self {
             state,
             keys,
             addresses,
@@ -176,12 +176,12 @@ impl Up {
             agents: Vec::new(),
             fleet,
         };
-        if let Err(error) = up.start_agents(nodes, arguments).await {
-            up.stop(shutdown).await?;
+        if let Err(error) = local_fleet.start_agents(nodes, arguments).await {
+            local_fleet.stop(shutdown).await?;
             return Err(error);
         }
-        up.state.write_fleet(&up.addresses)?;
-        Ok(up)
+        local_fleet.state.write_fleet(&local_fleet.addresses)?;
+        Ok(local_fleet)
     }
 
     async fn start_agents(
@@ -332,18 +332,22 @@ impl Restarts {
     }
 }
 
-fn greeting(up: &Up) -> String {
-    let nodes: Vec<&str> = up.agents.iter().map(|agent| agent.node.as_str()).collect();
+fn greeting(local_fleet: &LocalFleet) -> String {
+    let nodes: Vec<&str> = local_fleet
+        .agents
+        .iter()
+        .map(|agent| agent.node.as_str())
+        .collect();
     let mut text = format!(
         "Hayward is up: {}, agents {}.\n\n",
-        up.database.describe(),
+        local_fleet.database.describe(),
         nodes.join(", ")
     );
-    for (name, url) in up.addresses.entries() {
+    for (name, url) in local_fleet.addresses.entries() {
         let _ = writeln!(text, "  {name:<18} {url}   docs: {url}/docs");
     }
-    let state = up.state.dir().display();
-    let jobs = &up.addresses.job_converter;
+    let state = local_fleet.state.dir().display();
+    let jobs = &local_fleet.addresses.job_converter;
     let _ = write!(
         text,
         "

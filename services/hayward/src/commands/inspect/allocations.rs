@@ -86,13 +86,13 @@ pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
         "age",
         "",
     ];
-    let mut table = Table::new(header).numbers(&[5]);
+    let mut table = Table::new(header).align_right(&[5]);
     for view in allocations {
         let leaving_text = view.vacate.as_ref();
         let leaving_text = leaving_text
             .map(|vacate| format!("leaves: {}, {}", enum_text(&vacate.reason), vacate.detail));
         let end_text = view.exit.as_ref().map(exit);
-        table.row([
+        table.push_row([
             (&view.id).into(),
             (&view.work).into(),
             (&view.user).into(),
@@ -105,7 +105,7 @@ pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
             toned(end_text.or(leaving_text).unwrap_or_default(), Tone::Faint),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn state_cell(state: AllocationState) -> Cell {

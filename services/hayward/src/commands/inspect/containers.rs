@@ -59,10 +59,10 @@ pub fn table(containers: &[ContainerView], renderer: &Renderer) -> String {
         "age",
         "end",
     ];
-    let mut table = Table::new(header).numbers(&[4, 6]);
+    let mut table = Table::new(header).align_right(&[4, 6]);
     for view in containers {
         let entry = &view.entry;
-        table.row([
+        table.push_row([
             (&entry.id).into(),
             (&entry.work).into(),
             (&view.user).into(),
@@ -74,7 +74,7 @@ pub fn table(containers: &[ContainerView], renderer: &Renderer) -> String {
             toned(end_text(entry), Tone::Faint),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 /// Returns how the container ended. Before its end, returns the detail that its node reports.

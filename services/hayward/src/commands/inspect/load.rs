@@ -34,10 +34,10 @@ fn pool_table(pools: &[PoolLoad], renderer: &Renderer) -> String {
         "had",
         "free pieces",
     ];
-    let mut table = Table::new(header).numbers(&[1, 2, 3, 4, 5, 6, 7]);
+    let mut table = Table::new(header).align_right(&[1, 2, 3, 4, 5, 6, 7]);
     for pool in pools {
         let short = pool.requested > pool.usable;
-        table.row([
+        table.push_row([
             (&pool.pool).into(),
             pool.nodes.into(),
             pool.up.into(),
@@ -52,7 +52,7 @@ fn pool_table(pools: &[PoolLoad], renderer: &Renderer) -> String {
             toned(free_pieces(&pool.orders), Tone::Faint),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 /// Returns the free space by node size, the largest first: `3 × 8, 1 × 2`.
@@ -80,12 +80,12 @@ fn class_table(classes: &[ClassLoad], renderer: &Renderer) -> String {
         "has",
         "leaving",
     ];
-    let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7, 8, 9, 10]);
+    let mut table = Table::new(header).align_right(&[3, 4, 5, 6, 7, 8, 9, 10]);
     for class in classes {
         for (index, processes) in class.orders.iter().enumerate() {
             let is_first = index == 0;
             let in_first_row = |text: String| if is_first { text } else { String::new() };
-            table.row([
+            table.push_row([
                 in_first_row(class.class.clone()).into(),
                 in_first_row(enum_text(&class.policy)).into(),
                 in_first_row(class.pool.clone()).into(),
@@ -103,7 +103,7 @@ fn class_table(classes: &[ClassLoad], renderer: &Renderer) -> String {
     if table.is_empty() {
         return "nobody asks for anything\n".to_owned();
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 #[cfg(test)]

@@ -38,13 +38,13 @@ pub fn render(planners: &Planners, renderer: &Renderer) -> String {
             PlannerKind::Unknown => enum_text(&pool.kind),
         };
         let url = pool.outside.as_ref().map(|it| clean(&it.url));
-        table.row([
+        table.push_row([
             (&pool.pool).into(),
             planner.into(),
             url.unwrap_or_default().into(),
         ]);
     }
-    text.push_str(&table.text(renderer));
+    text.push_str(&table.render(renderer));
     for PoolPlanning { pool, outside, .. } in &planners.pools {
         if let Some(planner) = outside {
             let _ = write!(text, "\npool {pool}: {}", planner_state(planner, renderer));
@@ -107,7 +107,7 @@ fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
     }
     let mut table = Table::new(["step", "of", "on", "refused", "because"]);
     for step in response.refused.iter().take(MAX_STEPS) {
-        table.row([
+        table.push_row([
             clean(&step.at).into(),
             clean(&step.what).into(),
             clean(step.node.as_deref().unwrap_or_default()).into(),
@@ -115,7 +115,7 @@ fn response_text(response: &PlannerAnswer, renderer: &Renderer) -> String {
             clean(&step.detail).into(),
         ]);
     }
-    text.push_str(&table.text(renderer));
+    text.push_str(&table.render(renderer));
     let omitted = response
         .refusals
         .saturating_sub(response.refused.len().min(MAX_STEPS) as u64);

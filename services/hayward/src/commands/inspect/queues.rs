@@ -84,7 +84,7 @@ fn queue_table(pool: &PoolQueues, renderer: &Renderer) -> String {
         "runs",
         "waits",
     ];
-    let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7, 8]);
+    let mut table = Table::new(header).align_right(&[3, 4, 5, 6, 7, 8]);
     let root = pool.queues.iter().find(|it| it.queue == "root");
     let capacity = root.map(|root| root.max.clone()).unwrap_or_default();
     let resources = resources_shown(pool);
@@ -99,7 +99,7 @@ fn queue_table(pool: &PoolQueues, renderer: &Renderer) -> String {
             };
             let in_first_row = |text: String| if index == 0 { text } else { String::new() };
             let exceeds_max = amount_in(&queue.max).is_some_and(|max| used.unwrap_or(0) > max);
-            table.row([
+            table.push_row([
                 in_first_row(indented_name(&queue.queue)).into(),
                 (*resource).into(),
                 usage_bar(queue, resource, all).into(),
@@ -126,7 +126,7 @@ fn queue_table(pool: &PoolQueues, renderer: &Renderer) -> String {
             ]);
         }
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 /// Returns the resource types to show: memory, and every type with a guarantee or a limit.

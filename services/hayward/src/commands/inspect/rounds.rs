@@ -56,10 +56,10 @@ pub fn table(rounds: &[RoundView], renderer: &Renderer) -> String {
         "waiting",
         "refused",
     ];
-    let mut table = Table::new(header).numbers(&[0, 2, 3, 4, 5, 6]);
+    let mut table = Table::new(header).align_right(&[0, 2, 3, 4, 5, 6]);
     for round in rounds {
         let refused = round.refused.len();
-        table.row([
+        table.push_row([
             round.round.into(),
             renderer.age(round.at).into(),
             planning_time(round.planning_us).into(),
@@ -69,7 +69,7 @@ pub fn table(rounds: &[RoundView], renderer: &Renderer) -> String {
             toned(refused, if refused > 0 { Tone::Bad } else { Tone::Plain }),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn planning_time(us: u64) -> String {
@@ -106,13 +106,13 @@ fn round_text(round: &RoundView, renderer: &Renderer) -> String {
     if !round.waiting.is_empty() {
         let mut table = Table::new(["work", "waits for", "detail"]);
         for verdict in &round.waiting {
-            table.row([
+            table.push_row([
                 (&verdict.work).into(),
                 enum_text(&verdict.reason).into(),
                 (&verdict.detail).into(),
             ]);
         }
-        let _ = write!(text, "\n{}", table.text(renderer));
+        let _ = write!(text, "\n{}", table.render(renderer));
     }
     text
 }

@@ -82,13 +82,13 @@ fn pool_table(pools: &[PoolShare], renderer: &Renderer) -> String {
         "free",
         "closed or free because",
     ];
-    let mut table = Table::new(header).numbers(&[1, 2, 3, 4, 5]);
+    let mut table = Table::new(header).align_right(&[1, 2, 3, 4, 5]);
     for pool in pools {
         let mut name = pool.pool.clone();
         if pool.tree != pool.pool {
             let _ = write!(name, " in {}", pool.tree);
         }
-        table.row([
+        table.push_row([
             name.into(),
             pool.total.into(),
             (pool.total - pool.usable).into(),
@@ -98,7 +98,7 @@ fn pool_table(pools: &[PoolShare], renderer: &Renderer) -> String {
             toned(unused_reasons(pool), Tone::Faint),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 /// Returns the quanta preempted within the last hour by pool and user, with the budgets. (B5)
@@ -157,12 +157,12 @@ fn priority_table(groups: &[PriorityShare], renderer: &Renderer) -> String {
         "held",
         "classes",
     ];
-    let mut table = Table::new(header).numbers(&[0, 2, 3, 4, 5]);
+    let mut table = Table::new(header).align_right(&[0, 2, 3, 4, 5]);
     for group in groups {
         let Some(group_turn) = group.turn else {
             continue;
         };
-        table.row([
+        table.push_row([
             group.priority.into(),
             group.tree.as_deref().unwrap_or("-").into(),
             group_turn.available.into(),
@@ -177,16 +177,16 @@ fn priority_table(groups: &[PriorityShare], renderer: &Renderer) -> String {
             .into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn share_table(shares: &Shares, renderer: &Renderer) -> String {
     let header = ["class / user / work", "due", "held", "held of due", ""];
-    let mut table = Table::new(header).numbers(&[1, 2]);
+    let mut table = Table::new(header).align_right(&[1, 2]);
     let scale = shares.capacity.max(shares.held);
     for class in shares.classes.iter().filter(|class| has_demand(class)) {
         let name = toned(class_label(class), Tone::Good);
-        table.row(share_row(
+        table.push_row(share_row(
             name,
             &class.tally,
             scale,
@@ -194,7 +194,7 @@ fn share_table(shares: &Shares, renderer: &Renderer) -> String {
         ));
         for user in &class.users {
             let name = format!("  {}", user.user).into();
-            table.row(share_row(
+            table.push_row(share_row(
                 name,
                 &user.tally,
                 scale,
@@ -202,7 +202,7 @@ fn share_table(shares: &Shares, renderer: &Renderer) -> String {
             ));
             for work in &user.work {
                 let name = format!("    {}", work.work).into();
-                table.row(share_row(name, &work.tally, scale, process_text(work)));
+                table.push_row(share_row(name, &work.tally, scale, process_text(work)));
             }
         }
         if let Some(others) = &class.others {
@@ -211,10 +211,10 @@ fn share_table(shares: &Shares, renderer: &Renderer) -> String {
                 users => format!("  {users} other users"),
             };
             let note = share_notes(&others.tally, others.left);
-            table.row(share_row(name.into(), &others.tally, scale, note));
+            table.push_row(share_row(name.into(), &others.tally, scale, note));
         }
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn has_demand(class: &ClassShare) -> bool {
@@ -284,11 +284,11 @@ fn limit_text(work: &WorkShare) -> Option<String> {
 
 fn ledger_table(rows: &[LedgerLine], renderer: &Renderer) -> String {
     let header = ["user", "class", "due", "received", "received/due"];
-    let mut table = Table::new(header).numbers(&[2, 3, 4]);
+    let mut table = Table::new(header).align_right(&[2, 3, 4]);
     for entry in rows {
         let (due, received) = (entry.due_quantum_ms, entry.received_quantum_ms);
         let percent = u128::from(received) * 100 / u128::from(due.max(1));
-        table.row([
+        table.push_row([
             (&entry.user).into(),
             (&entry.class).into(),
             duration(due).into(),
@@ -301,7 +301,7 @@ fn ledger_table(rows: &[LedgerLine], renderer: &Renderer) -> String {
             .into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 #[cfg(test)]

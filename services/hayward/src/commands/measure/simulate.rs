@@ -222,7 +222,7 @@ fn render(case: &Case, policy: &str, summary: &Summary, renderer: &Renderer) -> 
         format!("{:.3}", summary.evictions_per_job),
     );
     add_queues(&mut facts, summary);
-    facts.text(renderer)
+    facts.render(renderer)
 }
 
 fn add_queues(facts: &mut Facts, summary: &Summary) {

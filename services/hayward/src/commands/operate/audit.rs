@@ -141,9 +141,9 @@ pub fn render(verification: &Verification, renderer: &Renderer) -> String {
         return "no audit records\n".to_owned();
     }
     let header = ["service", "records", "refused", "last", "chain"];
-    let mut table = Table::new(header).numbers(&[1, 2, 3]);
+    let mut table = Table::new(header).align_right(&[1, 2, 3]);
     for chain in &verification.chains {
-        table.row([
+        table.push_row([
             (&chain.service).into(),
             chain.records.into(),
             chain.refused.into(),
@@ -154,7 +154,7 @@ pub fn render(verification: &Verification, renderer: &Renderer) -> String {
             },
         ]);
     }
-    let mut text = table.text(renderer);
+    let mut text = table.render(renderer);
     for chain in &verification.chains {
         if let Some(broken) = &chain.broken {
             let _ = write!(text, "\n{}: {broken}\n", chain.service);

@@ -169,7 +169,7 @@ fn table(all: &BlockOverview, renderer: &Renderer) -> String {
         let job = item.job.as_ref().map(ToString::to_string);
         let in_force = view.in_force.as_ref();
         let sources: Vec<&str> = item.sources.iter().map(String::as_str).collect();
-        table.row([
+        table.push_row([
             enum_text(&item.kind).into(),
             (&item.identifier).into(),
             job.as_deref().unwrap_or("all").into(),
@@ -187,7 +187,7 @@ fn table(all: &BlockOverview, renderer: &Renderer) -> String {
             (&item.cause).into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn effect_cell(view: &BlockView) -> Cell {

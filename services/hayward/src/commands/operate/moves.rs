@@ -228,7 +228,7 @@ fn overview_text(overview: &PlacementOverview, renderer: &Renderer) -> String {
     let mut table = Table::new(["process", "state", "node", "container", "in flight"]);
     for entry in &overview.processors.processors {
         let text = |value: Option<String>| Cell::from(value.unwrap_or_else(|| "-".to_owned()));
-        table.row([
+        table.push_row([
             Cell::from(entry.id.to_string()),
             Cell::from(enum_text(&entry.state).to_lowercase()),
             text(entry.host.as_ref().map(ToString::to_string)),
@@ -236,7 +236,7 @@ fn overview_text(overview: &PlacementOverview, renderer: &Renderer) -> String {
             text(entry.in_flight.clone()),
         ]);
     }
-    let mut text = table.text(renderer);
+    let mut text = table.render(renderer);
     let mut table = Table::new(["process", "to", "status", "said", "changed"]);
     for entry in &overview.placements.placements {
         let tone = match entry.status_code {
@@ -247,7 +247,7 @@ fn overview_text(overview: &PlacementOverview, renderer: &Renderer) -> String {
         let status = enum_text(&entry.status_code)
             .to_lowercase()
             .replace('_', " ");
-        table.row([
+        table.push_row([
             Cell::from(entry.processor_id.to_string()),
             Cell::from(entry.destination_host.clone()),
             toned(status, tone),
@@ -257,7 +257,7 @@ fn overview_text(overview: &PlacementOverview, renderer: &Renderer) -> String {
     }
     if !table.is_empty() {
         text.push('\n');
-        text.push_str(&table.text(renderer));
+        text.push_str(&table.render(renderer));
     }
     text
 }

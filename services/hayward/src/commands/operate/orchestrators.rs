@@ -107,9 +107,9 @@ fn table(all: &[OrchestratorView], renderer: &Renderer) -> String {
     let header = [
         "name", "map", "age", "waiting", "held", "over", "refused", "shares", "leaving", "",
     ];
-    let mut table = Table::new(header).numbers(&[1, 3, 4, 5, 6, 7, 8]);
+    let mut table = Table::new(header).align_right(&[1, 3, 4, 5, 6, 7, 8]);
     for it in all {
-        table.row([
+        table.push_row([
             (&it.name).into(),
             it.sequence.unwrap_or(0).into(),
             it.age_ms.map(duration).unwrap_or_default().into(),
@@ -122,7 +122,7 @@ fn table(all: &[OrchestratorView], renderer: &Renderer) -> String {
             it.note.clone().unwrap_or_default().into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 async fn show(session: &Session, name: &UserName) -> anyhow::Result<()> {

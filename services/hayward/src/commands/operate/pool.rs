@@ -215,9 +215,9 @@ fn table(pools: &[PoolView], renderer: &Renderer) -> String {
         "owner",
         "",
     ];
-    let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7]);
+    let mut table = Table::new(header).align_right(&[3, 4, 5, 6, 7]);
     for pool in pools {
-        table.row([
+        table.push_row([
             (&pool.id).into(),
             pool.job_id.as_str().into(),
             (&pool.user).into(),
@@ -230,7 +230,7 @@ fn table(pools: &[PoolView], renderer: &Renderer) -> String {
             state_text(pool).into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn owner_text(pool: &PoolView) -> String {

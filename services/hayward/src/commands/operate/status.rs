@@ -75,7 +75,7 @@ fn table(responses: &[(Service, StatusResponse)], renderer: &Renderer) -> String
     let header = [
         "service", "state", "up for", "version", "epoch", "revision", "follows", "notes",
     ];
-    let mut table = Table::new(header).numbers(&[4, 5]);
+    let mut table = Table::new(header).align_right(&[4, 5]);
     for (service, response) in responses {
         let parsed = response.clone().and_then(|status| {
             serde_json::from_value::<Status>(status).map_err(|error| error.to_string())
@@ -86,7 +86,7 @@ fn table(responses: &[(Service, StatusResponse)], renderer: &Renderer) -> String
                 let dash = || "-".into();
                 let unreachable = toned("away", Tone::Bad);
                 let name = service.name().into();
-                table.row([
+                table.push_row([
                     name,
                     unreachable,
                     dash(),
@@ -105,7 +105,7 @@ fn table(responses: &[(Service, StatusResponse)], renderer: &Renderer) -> String
             (true, false) => ("ready", Tone::Good),
             (false, _) => ("not ready", Tone::Bad),
         };
-        table.row([
+        table.push_row([
             service.name().into(),
             toned(state, tone),
             duration(status.uptime_ms).into(),
@@ -116,7 +116,7 @@ fn table(responses: &[(Service, StatusResponse)], renderer: &Renderer) -> String
             toned(notes_text(&status), Tone::Warning),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn followers_text(status: &Status) -> String {

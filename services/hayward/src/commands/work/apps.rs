@@ -96,7 +96,7 @@ fn table(list: &ApplicationList, renderer: &Renderer) -> String {
             "" => "-",
             name => name,
         };
-        table.row([
+        table.push_row([
             item.id.as_str().into(),
             (&item.user).into(),
             queue.into(),
@@ -109,7 +109,7 @@ fn table(list: &ApplicationList, renderer: &Renderer) -> String {
             toned(reason.unwrap_or_default(), Tone::Faint),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn state_cell(state: &str) -> Cell {
@@ -146,7 +146,7 @@ pub fn detail(view: &ApplicationView, renderer: &Renderer) -> String {
         let text = format!("{timer} in {}", crate::output::format::duration(ms));
         facts.add("timer", text);
     }
-    let mut text = facts.text(renderer);
+    let mut text = facts.render(renderer);
     if !view.task_groups.is_empty() {
         text.push_str(&group_table(&view.task_groups, renderer));
     }
@@ -175,7 +175,7 @@ fn group_table(groups: &[GroupView], renderer: &Renderer) -> String {
         "group", "members", "each", "held", "waiting", "asked", "replaced", "given up",
     ]);
     for group in groups {
-        table.row([
+        table.push_row([
             group.name.as_str().into(),
             group.min_member.to_string().into(),
             size(&group.min_resource).into(),
@@ -186,14 +186,14 @@ fn group_table(groups: &[GroupView], renderer: &Renderer) -> String {
             group.timedout.to_string().into(),
         ]);
     }
-    format!("\n{}", table.text(renderer))
+    format!("\n{}", table.render(renderer))
 }
 
 fn task_table(tasks: &[ApplicationTaskView], renderer: &Renderer) -> String {
     let mut table = Table::new(["task", "group", "state", "node", "end", "why"]);
     for task in tasks {
         let reason = task.failure.as_ref().map(|failure| failure.message.clone());
-        table.row([
+        table.push_row([
             task.alias.as_str().into(),
             task.task_group_name.as_deref().unwrap_or("-").into(),
             state_cell(&task.state),
@@ -202,13 +202,13 @@ fn task_table(tasks: &[ApplicationTaskView], renderer: &Renderer) -> String {
             toned(reason.unwrap_or_default(), Tone::Faint),
         ]);
     }
-    format!("\n{}", table.text(renderer))
+    format!("\n{}", table.render(renderer))
 }
 
 fn placeholder_table(view: &ApplicationView, renderer: &Renderer) -> String {
     let mut table = Table::new(["placeholder", "group", "node", "for"]);
     for placeholder in &view.placeholders {
-        table.row([
+        table.push_row([
             placeholder.id.as_str().into(),
             placeholder.task_group_name.as_str().into(),
             placeholder
@@ -219,7 +219,7 @@ fn placeholder_table(view: &ApplicationView, renderer: &Renderer) -> String {
             placeholder.replaced_by.as_deref().unwrap_or("-").into(),
         ]);
     }
-    format!("\n{}", table.text(renderer))
+    format!("\n{}", table.render(renderer))
 }
 
 const FINAL_STATES: [&str; 4] = ["Completed", "Failed", "Killed", "Rejected"];

@@ -97,7 +97,7 @@ pub fn render(explanation: &Explanation, renderer: &Renderer) -> String {
     if let Some(since) = explanation.since {
         facts.add("since", format!("{since}, {}", renderer.ago(since)));
     }
-    let mut text = facts.text(renderer);
+    let mut text = facts.render(renderer);
     let _ = writeln!(text, "\n{}", clean(&explanation.detail));
     text.push_str(&unblock_text(explanation, renderer));
     // The sentence about a quota has the amounts already, each in the unit of its type.
@@ -149,7 +149,7 @@ fn unblock_text(explanation: &Explanation, renderer: &Renderer) -> String {
     if !explanation.also.is_empty() {
         facts.add("blocks too", explanation.also.join(", ").replace('_', " "));
     }
-    match facts.text(renderer) {
+    match facts.render(renderer) {
         text if text.is_empty() => text,
         text => format!("\n{text}"),
     }

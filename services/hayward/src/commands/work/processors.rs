@@ -45,13 +45,13 @@ fn retries_text(retries: &RetriesSubmission) -> String {
 
 pub fn table(deployment: &Deployment, renderer: &Renderer) -> String {
     let header = ["processor", "role", "state", "node", "failures", "next"];
-    let mut table = Table::new(header).numbers(&[4]);
+    let mut table = Table::new(header).align_right(&[4]);
     for processor in &deployment.processors {
         let role = match &processor.role {
             Role::Active => "active",
             Role::Standby { .. } => "standby",
         };
-        table.row([
+        table.push_row([
             (&processor.processor).into(),
             role.into(),
             enum_text(&processor.state).into(),
@@ -68,7 +68,7 @@ pub fn table(deployment: &Deployment, renderer: &Renderer) -> String {
             next_step(processor).into(),
         ]);
     }
-    format!("\n{}", table.text(renderer))
+    format!("\n{}", table.render(renderer))
 }
 
 fn next_step(processor: &ProcessorView) -> String {

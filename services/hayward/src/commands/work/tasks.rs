@@ -46,7 +46,7 @@ pub fn table(tasks: &[TaskView], renderer: &Renderer) -> String {
         return "no task has ended\n".to_owned();
     }
     let header = ["task", "end", "attempt", "took", "node", "last output"];
-    let mut table = Table::new(header).numbers(&[0, 2]);
+    let mut table = Table::new(header).align_right(&[0, 2]);
     for task in tasks {
         let last = task
             .output
@@ -54,7 +54,7 @@ pub fn table(tasks: &[TaskView], renderer: &Renderer) -> String {
             .rev()
             .find(|line| !line.trim().is_empty());
         let message = task.error.as_deref().or(last).unwrap_or_default();
-        table.row([
+        table.push_row([
             task.task.into(),
             end_cell(task),
             task.attempt.into(),
@@ -63,7 +63,7 @@ pub fn table(tasks: &[TaskView], renderer: &Renderer) -> String {
             shorten(message, 60).into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 fn end_cell(task: &TaskView) -> crate::output::Cell {

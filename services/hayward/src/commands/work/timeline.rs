@@ -21,15 +21,15 @@ pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
 }
 
 pub fn render(timeline: &Timeline, renderer: &Renderer) -> String {
-    let mut table = Table::new(["at", "after", "what happened"]).numbers(&[1]);
+    let mut table = Table::new(["at", "after", "what happened"]).align_right(&[1]);
     let first = timeline.events.first().map(|event| event.at);
     for event in &timeline.events {
         let after = first.map_or(0, |first| event.at.ms_since(first));
-        table.row([
+        table.push_row([
             event.at.into(),
             duration(after).into(),
             (&event.event).into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }

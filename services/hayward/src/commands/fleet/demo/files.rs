@@ -77,12 +77,12 @@ fn can_pass(folder: Option<&Path>, cache: &mut HashMap<PathBuf, bool>) -> anyhow
     let Some(folder) = folder else {
         return Ok(true);
     };
-    if let Some(is_passable) = cache.get(folder) {
-        return Ok(*is_passable);
+    if let Some(passes) = cache.get(folder) {
+        return Ok(*passes);
     }
-    let is_readable = others_have_right(folder, 0o1)? && can_pass(folder.parent(), cache)?;
-    cache.insert(folder.to_owned(), is_readable);
-    Ok(is_readable)
+    let passes = others_have_right(folder, 0o1)? && can_pass(folder.parent(), cache)?;
+    cache.insert(folder.to_owned(), passes);
+    Ok(passes)
 }
 
 fn others_have_right(path: &Path, right: u32) -> anyhow::Result<bool> {
@@ -104,14 +104,14 @@ fn repository() -> anyhow::Result<PathBuf> {
 /// Divides the files between Ada and the other user. Ada gets two thirds, because her class has
 /// twice the weight. Both jobs end at about the same time.
 pub fn divide(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let part_of = |for_ben: bool| {
+    let files_of = |for_ben: bool| {
         let part = files
             .iter()
             .enumerate()
             .filter(|(index, _)| (index % 3 == 2) == for_ben);
         part.map(|(_, file)| file.clone()).collect()
     };
-    (part_of(false), part_of(true))
+    (files_of(false), files_of(true))
 }
 
 /// Returns the pause for each task in milliseconds. With it, a dozen processes take about fifteen

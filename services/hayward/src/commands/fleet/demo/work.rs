@@ -15,7 +15,7 @@ use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 use serde::Serialize;
 
 use super::files::UserFiles;
-use crate::commands::fleet::up::Up;
+use crate::commands::fleet::up::LocalFleet;
 use crate::prepare;
 
 /// Milliseconds until the block of the node ends.
@@ -59,13 +59,17 @@ impl DemoState {
 }
 
 impl Work {
-    pub async fn submit(up: &Up, shares: &[UserFiles], pace: u64) -> anyhow::Result<Self> {
-        let jobs = &up.addresses.job_converter;
+    pub async fn submit(
+        fleet: &LocalFleet,
+        user_files: &[UserFiles],
+        pause_ms: u64,
+    ) -> anyhow::Result<Self> {
+        let jobs = &fleet.addresses.job_converter;
         let mut owners = Vec::new();
-        for share in shares {
-            prepare::user_token(&up.keys, share.user)?;
-            let client = up.client(jobs, &format!("user-{}", share.user))?;
-            owners.push((share, client));
+        for part in user_files {
+            prepare::user_token(&fleet.keys, part.user)?;
+            let client = fleet.client(jobs, &format!("user-{}", part.user))?;
+            owners.push((part, client));
         }
         let (_, ada) = owners.first().context("the demonstration has owners")?;
         let reservation = submit(ada, "reservations", &reservation_submission()).await?;
@@ -75,17 +79,17 @@ impl Work {
             owners: Vec::new(),
             service,
             reservation,
-            scheduler: up.client(&up.addresses.rm_scheduler, "operator")?,
+            scheduler: fleet.client(&fleet.addresses.rm_scheduler, "operator")?,
         };
-        for (share, client) in owners {
-            if share.files.is_empty() {
+        for (part, client) in owners {
+            if part.files.is_empty() {
                 continue;
             }
-            let job = submit(&client, "jobs", &job_submission(share, pace)).await?;
-            let files = share.files.clone();
+            let job = submit(&client, "jobs", &job_submission(part, pause_ms)).await?;
+            let files = part.files.clone();
             work.owners.push(Owner {
-                user: share.user,
-                class: share.class,
+                user: part.user,
+                class: part.class,
                 files,
                 job,
                 client,
@@ -94,7 +98,7 @@ impl Work {
         Ok(work)
     }
 
-    /// Waits briefly for a change of the first unfinished job, then reads the state of all work.
+    /// Waits briefly, then reads the state of all work.
     pub async fn read_state(&self) -> anyhow::Result<DemoState> {
         tokio::time::sleep(Duration::from_millis(150)).await;
         let mut jobs = Vec::new();
@@ -106,7 +110,7 @@ impl Work {
     }
 
     /// Blocks and evacuates the busiest node without a reservation.
-    pub async fn block_busiest_node(&self, up: &Up) -> anyhow::Result<NodeName> {
+    pub async fn block_busiest_node(&self, fleet: &LocalFleet) -> anyhow::Result<NodeName> {
         let list: AllocationList = self.scheduler.get("/v1/allocations?limit=1000").await?;
         let reserved = list
             .allocations
@@ -119,7 +123,7 @@ impl Work {
                 .filter(|allocation| allocation.node == *node)
                 .count()
         };
-        let nodes = up.agents.iter().map(|agent| &agent.node);
+        let nodes = fleet.agents.iter().map(|agent| &agent.node);
         let node = nodes
             .filter(|node| Some(*node) != reserved.as_ref())
             .max_by_key(|node| allocation_count(node))
@@ -136,7 +140,7 @@ impl Work {
             scope: None,
             evacuation: None,
         };
-        let blocklist = up.client(&up.addresses.blocklist, "operator")?;
+        let blocklist = fleet.client(&fleet.addresses.blocklist, "operator")?;
         let _: BlockAnswer = blocklist.put("/v1/blocklist/items", &item).await?;
         Ok(node.clone())
     }
@@ -181,13 +185,13 @@ async fn wait_until_running(client: &Client, path: &str) -> anyhow::Result<()> {
     }
 }
 
-fn job_submission(share: &UserFiles, pace: u64) -> JobSubmission {
+fn job_submission(part: &UserFiles, pause_ms: u64) -> JobSubmission {
     let to_strings = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
     // A pause needs a shell in the user's command. Hayward itself never starts a shell.
-    let command = if pace == 0 {
+    let command = if pause_ms == 0 {
         to_strings(&["sha256sum", "--"])
     } else {
-        let pause = format!("{}.{:03}", pace / 1000, pace % 1000);
+        let pause = format!("{}.{:03}", pause_ms / 1000, pause_ms % 1000);
         to_strings(&[
             "sh",
             "-c",
@@ -200,10 +204,10 @@ fn job_submission(share: &UserFiles, pace: u64) -> JobSubmission {
         pool: None,
         priority: None,
         container: None,
-        name: Some(format!("hash for {}", share.user)),
-        class: Some(share.class.into()),
+        name: Some(format!("hash for {}", part.user)),
+        class: Some(part.class.into()),
         command,
-        tasks: Tasks::Arguments(share.files.iter().map(argument).collect()),
+        tasks: Tasks::Arguments(part.files.iter().map(argument).collect()),
         environment: std::collections::BTreeMap::new(),
         working_directory: None,
         size: None,

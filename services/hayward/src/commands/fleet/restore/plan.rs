@@ -13,9 +13,9 @@ pub struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    pub fn text(&self, renderer: &Renderer, dry_run: bool) -> String {
+    pub fn render(&self, renderer: &Renderer, dry_run: bool) -> String {
         let header = ["service", "holds", "gets", "loses"];
-        let mut table = Table::new(header).numbers(&[1, 2, 3]);
+        let mut table = Table::new(header).align_right(&[1, 2, 3]);
         let manifest = self.saved.manifest.as_ref();
         for (service, schema) in SERVICES {
             let current = self.before.get(schema.name);
@@ -24,7 +24,7 @@ impl Plan<'_> {
                 Some(history) => history.revision.to_string(),
                 None => "-".to_owned(),
             };
-            table.row([
+            table.push_row([
                 service.into(),
                 number(current).into(),
                 number(backup).into(),
@@ -53,7 +53,7 @@ impl Plan<'_> {
         let dump = self.saved.dump.display();
         format!(
             "{dump} ({origin}) {result}\n\n{}\n{next_step}",
-            table.text(renderer)
+            table.render(renderer)
         )
     }
 }

@@ -53,14 +53,14 @@ fn heading(forecast: &Forecast, renderer: &Renderer) -> String {
 }
 
 fn non_empty<const N: usize>(table: &Table<N>, renderer: &Renderer) -> Option<String> {
-    (!table.is_empty()).then(|| table.text(renderer))
+    (!table.is_empty()).then(|| table.render(renderer))
 }
 
 fn start_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = ["round", "work", "user", "class", "node", "processes"];
-    let mut table = Table::new(header).numbers(&[0, 5]);
+    let mut table = Table::new(header).align_right(&[0, 5]);
     for start in &forecast.starts {
-        table.row([
+        table.push_row([
             start.round.into(),
             (&start.work).into(),
             (&start.user).into(),
@@ -83,7 +83,7 @@ fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
         "for",
         "lost",
     ];
-    let mut table = Table::new(header).numbers(&[0, 4, 7]);
+    let mut table = Table::new(header).align_right(&[0, 4, 7]);
     let key = |leave: &Leaves| {
         let group = (leave.round, leave.work.clone(), leave.node.clone());
         (
@@ -108,7 +108,7 @@ fn leave_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
             (None, Some(user)) => user.to_string(),
             _ => "-".to_owned(),
         };
-        table.row([
+        table.push_row([
             leave.round.into(),
             (&leave.work).into(),
             (&leave.user).into(),
@@ -135,7 +135,7 @@ fn wait_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
             .user
             .as_ref()
             .map_or("-".to_owned(), ToString::to_string);
-        table.row([
+        table.push_row([
             (&wait.work).into(),
             user.into(),
             toned(enum_text(&wait.reason), tone),
@@ -147,9 +147,9 @@ fn wait_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
 
 fn move_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = ["work", "user", "class", "now", "anyway", "then"];
-    let mut table = Table::new(header).numbers(&[3, 4, 5]);
+    let mut table = Table::new(header).align_right(&[3, 4, 5]);
     for entry in &forecast.moves {
-        table.row([
+        table.push_row([
             (&entry.work).into(),
             (&entry.user).into(),
             (&entry.class).into(),
@@ -169,7 +169,7 @@ fn share_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
         "held anyway",
         "held then",
     ];
-    let mut table = Table::new(header).numbers(&[1, 2, 3, 4]);
+    let mut table = Table::new(header).align_right(&[1, 2, 3, 4]);
     let shares = &forecast.shares;
     let unchanged = Change::default();
     share_row(&mut table, "all nodes".into(), shares.capacity, shares.held);
@@ -196,7 +196,7 @@ fn share_table(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
 }
 
 fn share_row(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
-    table.row([
+    table.push_row([
         name,
         due.without.into(),
         changed_cell(due.without, due.with),

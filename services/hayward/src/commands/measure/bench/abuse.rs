@@ -125,7 +125,7 @@ impl Measurement {
 }
 
 impl AbuseBenchmark {
-    async fn run_all(&self, greedy: &str, report: &mut Report) -> anyhow::Result<()> {
+    async fn run_all(&self, greedy_token: &str, report: &mut Report) -> anyhow::Result<()> {
         let (address, workloads) = (self.process.address, self.workloads.clone());
         let warm_up = tokio::task::spawn_blocking(move || {
             workloads
@@ -133,16 +133,16 @@ impl AbuseBenchmark {
                 .try_for_each(|workload| workload.warm_up(address))
         });
         warm_up.await??;
-        self.normal_load().await?;
-        for abusers in AbusiveClients::all_kinds(greedy)? {
-            self.during_abuse(abusers, report).await?;
+        self.measure_normal_load().await?;
+        for abusers in AbusiveClients::all_kinds(greedy_token)? {
+            self.measure_abuse(abusers, report).await?;
         }
         Ok(())
     }
 
     /// Measures rounds of abuse. Each round has one period with abuse between two without, and
     /// neighbouring rounds share a period.
-    async fn during_abuse(
+    async fn measure_abuse(
         &self,
         abusers: AbusiveClients,
         report: &mut Report,
@@ -150,10 +150,10 @@ impl AbuseBenchmark {
         let empty = || Measurement::empty(self.workloads.len());
         let (mut with_abuse, mut without_abuse) = (empty(), empty());
         let mut rounds = Vec::new();
-        let mut before = self.normal_load().await?;
+        let mut before = self.measure_normal_load().await?;
         for _ in 0..ROUNDS {
-            let round = self.round(abusers.clone()).await?;
-            let after = self.normal_load().await?;
+            let round = self.measure_round(abusers.clone()).await?;
+            let after = self.measure_normal_load().await?;
             let mut baseline = empty();
             baseline.add(&before);
             baseline.add(&after);
@@ -212,10 +212,10 @@ impl AbuseBenchmark {
         report.add_figure("  what they did meanwhile", text);
     }
 
-    async fn round(&self, abusers: AbusiveClients) -> anyhow::Result<Measurement> {
+    async fn measure_round(&self, abusers: AbusiveClients) -> anyhow::Result<Measurement> {
         let run = AbuseRun::default();
         let clients = abusers.spawn(self.process.address, run.clone())?;
-        let latencies = self.normal_load().await;
+        let latencies = self.measure_normal_load().await;
         run.end();
         let outcome = tokio::task::spawn_blocking(move || clients.join()).await?;
         outcome.map_err(|_| anyhow::anyhow!("the abusive clients panicked"))??;
@@ -225,7 +225,7 @@ impl AbuseBenchmark {
         })
     }
 
-    async fn normal_load(&self) -> anyhow::Result<Measurement> {
+    async fn measure_normal_load(&self) -> anyhow::Result<Measurement> {
         let before = self.process.cpu_ms()?;
         let duration = self.duration;
         let threads = self

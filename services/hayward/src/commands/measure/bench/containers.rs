@@ -65,15 +65,15 @@ async fn measure_all(
     image: Result<&str, String>,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    prepare::user_token(&bench.up.keys, "bench")?;
+    prepare::user_token(&bench.fleet.keys, "bench")?;
     set_small_quantum(bench).await?;
     let services = Services {
         jobs: bench
-            .up
-            .client(&bench.up.addresses.job_converter, "user-bench")?,
+            .fleet
+            .client(&bench.fleet.addresses.job_converter, "user-bench")?,
         containers: bench
-            .up
-            .client(&bench.up.addresses.container_manager, "operator")?,
+            .fleet
+            .client(&bench.fleet.addresses.container_manager, "operator")?,
     };
     let bare_us = bare_processes(PROCESSES).await?;
     let latencies = services.one_by_one(PROCESSES, None).await?;
@@ -149,8 +149,8 @@ fn report_latency(
 /// quantum.
 async fn set_small_quantum(bench: &BenchFleet) -> anyhow::Result<()> {
     let client = bench
-        .up
-        .client(&bench.up.addresses.rm_scheduler, "operator")?;
+        .fleet
+        .client(&bench.fleet.addresses.rm_scheduler, "operator")?;
     let mut view: PolicyView = client.get("/v1/policy").await?;
     view.policy.quantum = Quantum(Size::memory(MEMORY_BYTES));
     let call = client
@@ -267,24 +267,24 @@ async fn measure_readoption(
 ) -> anyhow::Result<()> {
     let before = services.running_processes().await?;
     let nodes = bench
-        .up
-        .client(&bench.up.addresses.node_status, "operator")?;
-    let agent = bench.up.agents.pop().context("no agent")?;
+        .fleet
+        .client(&bench.fleet.addresses.node_status, "operator")?;
+    let agent = bench.fleet.agents.pop().context("no agent")?;
     let node = agent.node.clone();
     let path = format!("/v1/nodes/{node}");
     let started = Instant::now();
     agent.kill().await?;
     let launcher = AgentLauncher {
-        addresses: &bench.up.addresses,
-        keys: &bench.up.keys,
-        dir: &bench.up.state.dir().join("agents"),
+        addresses: &bench.fleet.addresses,
+        keys: &bench.fleet.keys,
+        dir: &bench.fleet.state.dir().join("agents"),
         docker: engine.then(|| Path::new(SOCKET)),
         docker_mountable: &[],
         remote_endpoints: &RemoteEndpoints::default(),
         log: Stdio::null(),
     };
     let restarted_at = SystemClock.now();
-    bench.up.agents.push(launcher.start(node, 1)?);
+    bench.fleet.agents.push(launcher.start(node, 1)?);
     loop {
         let view: NodeView = nodes.get(&path).await?;
         let heartbeat_at = SystemClock.now().minus_ms(view.heartbeat_age_ms);

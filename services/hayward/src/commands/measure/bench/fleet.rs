@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use hayward_service::Shutdown;
 
-use crate::commands::fleet::up::{self, Up};
+use crate::commands::fleet::up::{self, LocalFleet};
 use crate::fleet::Ports;
 use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 
 pub struct BenchFleet {
-    pub up: Up,
+    pub fleet: LocalFleet,
     /// Temporary folder, which is removed with its content at the end.
     _home: tempfile::TempDir,
 }
@@ -44,12 +44,12 @@ impl BenchFleet {
             scrape_listen: None,
             unlimited: true,
         };
-        let up = Up::start(state, Ports::free()?, &arguments, shutdown).await?;
-        Ok(Self { up, _home: home })
+        let fleet = LocalFleet::start(state, Ports::free()?, &arguments, shutdown).await?;
+        Ok(Self { fleet, _home: home })
     }
 
     pub async fn stop(self, shutdown: &Shutdown) -> anyhow::Result<()> {
-        self.up.stop(shutdown).await
+        self.fleet.stop(shutdown).await
     }
 }
 
@@ -58,7 +58,7 @@ impl BenchFleet {
     pub async fn create_scratch_database(&self) -> anyhow::Result<String> {
         use hayward_postgres::{Schema, prepare, role_url};
         let url = self
-            .up
+            .fleet
             .database
             .urls
             .values()

@@ -18,10 +18,10 @@ use crate::prepare;
 const SAMPLES: usize = 100;
 
 pub async fn measure(bench: &BenchFleet, report: &mut Report) -> anyhow::Result<()> {
-    prepare::user_token(&bench.up.keys, "bench")?;
+    prepare::user_token(&bench.fleet.keys, "bench")?;
     let client = bench
-        .up
-        .client(&bench.up.addresses.job_converter, "user-bench")?;
+        .fleet
+        .client(&bench.fleet.addresses.job_converter, "user-bench")?;
     let mut started_us = Vec::new();
     let mut ended_us = Vec::new();
     for _ in 0..SAMPLES {

@@ -49,9 +49,9 @@ pub async fn measure_submissions(
     seconds: u64,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    prepare::user_token(&bench.up.keys, "bench")?;
-    let url = &bench.up.addresses.job_converter;
-    let client = bench.up.client(url, "user-bench")?;
+    prepare::user_token(&bench.fleet.keys, "bench")?;
+    let url = &bench.fleet.addresses.job_converter;
+    let client = bench.fleet.client(url, "user-bench")?;
     let single_rate = measure_rate(1, seconds, || submit(client.clone())).await?;
     let parallel_rate = measure_rate(CLIENTS, seconds, || submit(client.clone())).await?;
     report.add_rates(
@@ -102,13 +102,13 @@ pub async fn measure_heartbeats(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let node = NodeName::new("bench-1")?;
-    prepare::agent_token(&bench.up.keys, &node)?;
+    prepare::agent_token(&bench.fleet.keys, &node)?;
     let client = bench
-        .up
-        .client(&bench.up.addresses.node_status, "agent-bench-1")?;
+        .fleet
+        .client(&bench.fleet.addresses.node_status, "agent-bench-1")?;
     let operator = bench
-        .up
-        .client(&bench.up.addresses.node_status, "operator")?;
+        .fleet
+        .client(&bench.fleet.addresses.node_status, "operator")?;
     let noop_rate = measure_rate(CLIENTS, seconds, || get_livez(operator.clone())).await?;
     send_heartbeat(client.clone()).await?;
     let heartbeat_rate = measure_rate(CLIENTS, seconds, || send_heartbeat(client.clone())).await?;

@@ -18,10 +18,10 @@ use crate::prepare;
 const SLOTS: u64 = 2;
 
 pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> anyhow::Result<()> {
-    prepare::user_token(&bench.up.keys, "bench")?;
+    prepare::user_token(&bench.fleet.keys, "bench")?;
     let client = bench
-        .up
-        .client(&bench.up.addresses.job_converter, "user-bench")?;
+        .fleet
+        .client(&bench.fleet.addresses.job_converter, "user-bench")?;
     let before = measure_bare_spawn(count / 4).await?;
     let mut job = noop_job(count);
     job.max_processes = Some(SLOTS);

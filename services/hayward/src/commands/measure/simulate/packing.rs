@@ -181,11 +181,11 @@ fn inflation_table(rows: &[PackingRow], out: Output) -> String {
         "memory %",
         "rejected %",
     ];
-    let mut table = Table::new(header).numbers(&[2, 3, 4, 5, 6, 7, 8]);
+    let mut table = Table::new(header).align_right(&[2, 3, 4, 5, 6, 7, 8]);
     let optional_cell = |figure: Option<f64>| figure.map_or("-".into(), two_decimals);
     for row in rows {
         let (published, written_down) = published_figures(row);
-        table.row([
+        table.push_row([
             row.list.as_str().into(),
             row.policy.into(),
             two_decimals(row.mean(|seed| seed.gpu)),
@@ -199,7 +199,7 @@ fn inflation_table(rows: &[PackingRow], out: Output) -> String {
     }
     let heading = "gpus given out after arrivals that ask for 130 % of them, mean over the seeds;\n\
                 beside gradient and planner (ours) stands FGD, the best that was published\n\n";
-    heading.to_owned() + &table.text(&out.renderer())
+    heading.to_owned() + &table.render(&out.renderer())
 }
 
 fn two_decimals(figure: f64) -> Cell {
@@ -260,9 +260,9 @@ fn defragmentation_table(rows: &[(u64, u64, Defragmented, u64)], out: Output) ->
         "written down",
         "moved",
     ];
-    let mut table = Table::new(header).numbers(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    let mut table = Table::new(header).align_right(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     for (seed, budget, result, won) in rows {
-        table.row([
+        table.push_row([
             seed.into(),
             format!("{budget} %").into(),
             result.survivors.into(),
@@ -277,5 +277,5 @@ fn defragmentation_table(rows: &[(u64, u64, Defragmented, u64)], out: Output) ->
     }
     let heading = "large nodes whose gpus are all free again, after three pods in ten left, for\n\
                 moves of at most so many percent of the pods that stayed\n\n";
-    heading.to_owned() + &table.text(&out.renderer())
+    heading.to_owned() + &table.render(&out.renderer())
 }

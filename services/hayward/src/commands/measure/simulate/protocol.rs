@@ -161,7 +161,7 @@ fn table(results: &[BatchRow], out: Output) -> String {
         "waste %",
         "evictions",
     ])
-    .numbers(&[1, 3, 4, 5, 6, 7, 8, 9]);
+    .align_right(&[1, 3, 4, 5, 6, 7, 8, 9]);
     for BatchRow {
         policy,
         row,
@@ -174,7 +174,7 @@ fn table(results: &[BatchRow], out: Output) -> String {
             });
             format!("{own:.decimals$} ({published})").into()
         };
-        table.row([
+        table.push_row([
             row.trace.into(),
             row.nodes.into(),
             policy.into(),
@@ -192,6 +192,6 @@ fn table(results: &[BatchRow], out: Output) -> String {
         "ours (written down); `even` and `even-weighted` are the planner of real fleets, beside\n\
          the fluid model\n\
          published by others for easy on kth1996: flow {flow} s, bounded slowdown {slowdown}\n\n{}",
-        table.text(&out.renderer())
+        table.render(&out.renderer())
     )
 }

@@ -62,7 +62,7 @@ pub fn render(evidence: &Evidence, max_facts: usize, renderer: &Renderer) -> Str
             format!("blocked {ago} for {duration_text} by {}", past.source),
         );
     }
-    let mut text = facts.text(renderer);
+    let mut text = facts.render(renderer);
     if !evidence.facts.is_empty() {
         text.push('\n');
         text.push_str(&facts_text(evidence.facts.iter().take(max_facts), renderer));
@@ -88,7 +88,7 @@ fn facts_text<'a>(facts: impl Iterator<Item = &'a EvidenceFact>, renderer: &Rend
     let mut table = Table::new(["when", "what", "work", "cause", "counts"]);
     for fact in facts {
         let work = fact.work.as_ref().map(ToString::to_string);
-        table.row([
+        table.push_row([
             renderer.age(fact.at).into(),
             enum_text(&fact.what).into(),
             work.as_deref().unwrap_or("-").into(),
@@ -96,7 +96,7 @@ fn facts_text<'a>(facts: impl Iterator<Item = &'a EvidenceFact>, renderer: &Rend
             if fact.counted { "yes" } else { "no" }.into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 #[cfg(test)]

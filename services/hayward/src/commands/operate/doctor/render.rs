@@ -79,13 +79,13 @@ fn service_table(all: &[ServiceFacts], renderer: &Renderer) -> String {
     let header = [
         "service", "state", "version", "schema", "epoch", "revision", "clock", "behind",
     ];
-    let mut table = Table::new(header).numbers(&[3, 4, 5, 6]);
+    let mut table = Table::new(header).align_right(&[3, 4, 5, 6]);
     for service in all {
         let Ok(status) = &service.status else {
             let dash = || "-".into();
             let unreachable = toned("away", Tone::Bad);
             let name = service.name.into();
-            table.row([
+            table.push_row([
                 name,
                 unreachable,
                 dash(),
@@ -104,7 +104,7 @@ fn service_table(all: &[ServiceFacts], renderer: &Renderer) -> String {
         };
         let number_text =
             |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        table.row([
+        table.push_row([
             service.name.into(),
             toned(state, tone),
             (&status.version).into(),
@@ -115,7 +115,7 @@ fn service_table(all: &[ServiceFacts], renderer: &Renderer) -> String {
             lag_text(service).into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 /// Formats a clock difference. A difference below the precision of the date header is shown as

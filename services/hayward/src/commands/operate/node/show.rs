@@ -114,7 +114,7 @@ fn facts_text(view: &NodeView, renderer: &Renderer) -> String {
     for (name, value) in &entry.labels {
         facts.add("label", format!("{name}={value}"));
     }
-    facts.text(renderer)
+    facts.render(renderer)
 }
 
 /// Adds memory, disk, load and pressure.
@@ -169,7 +169,7 @@ fn lease_text(lease: &LeaseView) -> String {
 fn history_table(history: &NodeHistory, renderer: &Renderer) -> String {
     let mut table = Table::new(["when", "health", "takes work", "by", "what and why"]);
     for change in &history.changes {
-        table.row([
+        table.push_row([
             renderer.ago(change.at).into(),
             enum_text(&change.health).into(),
             if change.schedulable { "on" } else { "off" }.into(),
@@ -180,7 +180,7 @@ fn history_table(history: &NodeHistory, renderer: &Renderer) -> String {
     if table.is_empty() {
         String::new()
     } else {
-        table.text(renderer)
+        table.render(renderer)
     }
 }
 

@@ -31,9 +31,9 @@ pub fn table(nodes: &[NodeOccupancy], renderer: &Renderer) -> String {
     let header = [
         "node", "state", "pool", "quanta", "held", "fixed", "leaving", "free", "by",
     ];
-    let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7]);
+    let mut table = Table::new(header).align_right(&[3, 4, 5, 6, 7]);
     for node in nodes {
-        table.row([
+        table.push_row([
             (&node.node).into(),
             state_cell(node),
             (&node.pool).into(),
@@ -45,7 +45,7 @@ pub fn table(nodes: &[NodeOccupancy], renderer: &Renderer) -> String {
             holders_text(node).into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 /// Returns the first reason that keeps the node from taking work.

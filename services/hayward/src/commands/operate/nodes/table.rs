@@ -43,7 +43,7 @@ fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
     let header = [
         "node", "pool", "state", "held", "memory", "load", "runs", "for", "why",
     ];
-    let mut table = Table::new(header).numbers(&[6]);
+    let mut table = Table::new(header).align_right(&[6]);
     for view in &fleet.nodes {
         let block = fleet.block_of(view);
         // A width of zero measures the line without its last column.
@@ -52,7 +52,7 @@ fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
         } else {
             reason_cell(view, block, renderer, width)
         };
-        table.row([
+        table.push_row([
             (&view.entry.node).into(),
             pool_cell(fleet, view),
             block.map_or_else(|| state_cell(view), |block| blocked_cell(view, block)),
@@ -64,7 +64,7 @@ fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
             reason,
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }
 
 /// Returns the node pool by the policy. If rm-scheduler has none, returns the name from the agent

@@ -93,9 +93,9 @@ fn push_entitlements(text: &mut String, moves: &PolicyMoves, renderer: &Renderer
     if moves.classes.is_empty() && moves.users.is_empty() {
         return;
     }
-    let mut table = Table::new(["due, in quanta", "user", "before", "after"]).numbers(&[2, 3]);
+    let mut table = Table::new(["due, in quanta", "user", "before", "after"]).align_right(&[2, 3]);
     for shift in &moves.classes {
-        table.row([
+        table.push_row([
             (&shift.class).into(),
             "".into(),
             shift.due_before.into(),
@@ -103,12 +103,12 @@ fn push_entitlements(text: &mut String, moves: &PolicyMoves, renderer: &Renderer
         ]);
     }
     for shift in &moves.users {
-        table.row([
+        table.push_row([
             (&shift.class).into(),
             (&shift.user).into(),
             shift.due_before.into(),
             shift.due_after.into(),
         ]);
     }
-    text.push_str(&table.text(renderer));
+    text.push_str(&table.render(renderer));
 }

@@ -61,9 +61,10 @@ fn table(versions: &[PolicyVersion], renderer: &Renderer) -> String {
     if versions.is_empty() {
         return "nobody has changed the policy yet\n".to_owned();
     }
-    let mut table = Table::new(["number", "age", "by", "changes", "the first"]).numbers(&[0, 3]);
+    let mut table =
+        Table::new(["number", "age", "by", "changes", "the first"]).align_right(&[0, 3]);
     for version in versions {
-        table.row([
+        table.push_row([
             version.generation.into(),
             renderer.age(version.changed_at).into(),
             clean(&version.changed_by).into(),
@@ -76,5 +77,5 @@ fn table(versions: &[PolicyVersion], renderer: &Renderer) -> String {
                 .into(),
         ]);
     }
-    table.text(renderer)
+    table.render(renderer)
 }

@@ -71,13 +71,17 @@ pub enum AbusiveClients {
 
 impl AbusiveClients {
     /// Returns all kinds of abusive clients. The greedy ones use this token.
-    pub fn all_kinds(greedy: &str) -> anyhow::Result<[Self; 5]> {
-        let list_request = build_request("GET /v1/nodes", "", greedy);
-        let enrolment = build_request("POST /v1/enrolments", "idempotency-key: k\r\n", greedy);
+    pub fn all_kinds(greedy_token: &str) -> anyhow::Result<[Self; 5]> {
+        let list_request = build_request("GET /v1/nodes", "", greedy_token);
+        let enrolment = build_request(
+            "POST /v1/enrolments",
+            "idempotency-key: k\r\n",
+            greedy_token,
+        );
         let forged_request = build_request("GET /v1/nodes", "", &forge_token()?);
         Ok([
             Self::Idle(max_idle_connections()?),
-            Self::Slow(greedy.to_owned()),
+            Self::Slow(greedy_token.to_owned()),
             Self::Flood("a flood", list_request, GREEDY_CONNECTIONS),
             Self::Flood(
                 "a flood of orders that are refused",

@@ -53,7 +53,7 @@ fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
     }
     let mut stays = Table::new(["stays", "of", "why", "detail"]);
     for allocation in &drain.stays {
-        stays.row([
+        stays.push_row([
             toned(&allocation.work, Tone::Bad),
             (&allocation.user).into(),
             enum_text(&allocation.why).into(),
@@ -61,7 +61,7 @@ fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
         ]);
     }
     if !stays.is_empty() {
-        let _ = write!(text, "\n{}", stays.text(renderer));
+        let _ = write!(text, "\n{}", stays.render(renderer));
     }
     text += "\n";
     if drain.without_room > 0 {
@@ -90,7 +90,7 @@ fn moves_table(moves: &[DrainMove], renderer: &Renderer) -> String {
         "at a time",
         "time to end",
     ];
-    let mut table = Table::new(header).numbers(&[2, 3, 5, 6]);
+    let mut table = Table::new(header).align_right(&[2, 3, 5, 6]);
     let have_equal_result = |left: &DrainMove, right: &DrainMove| {
         (&left.work, left.order, &left.to, left.why_not)
             == (&right.work, right.order, &right.to, right.why_not)
@@ -105,7 +105,7 @@ fn moves_table(moves: &[DrainMove], renderer: &Renderer) -> String {
             (None, None) => "is not started again".into(),
         };
         let limit = first_move.disruption_limit.map(|limit| limit.to_string());
-        table.row([
+        table.push_row([
             (&first_move.work).into(),
             (&first_move.user).into(),
             group.len().into(),
@@ -118,6 +118,6 @@ fn moves_table(moves: &[DrainMove], renderer: &Renderer) -> String {
     if table.is_empty() {
         String::new()
     } else {
-        table.text(renderer)
+        table.render(renderer)
     }
 }

@@ -52,7 +52,7 @@ pub fn render(view: &DrainView, renderer: &Renderer) -> String {
     let containers = view.containers.map(|count| count.to_string());
     let containers = containers.unwrap_or_else(|| "not told yet".to_owned());
     facts.add("containers", containers);
-    let mut text = facts.text(renderer);
+    let mut text = facts.render(renderer);
     let blockers = view.moves.as_ref().map(|moves| &moves.blockers[..]);
     text += &blockers_table(blockers.unwrap_or_default(), renderer);
     text
@@ -64,14 +64,14 @@ fn blockers_table(blockers: &[DrainBlocker], renderer: &Renderer) -> String {
     }
     let mut table = Table::new(["stays", "of", "why", "detail"]);
     for blocker in blockers {
-        table.row([
+        table.push_row([
             (&blocker.work).into(),
             (&blocker.user).into(),
             blocker.why.replace('_', " ").into(),
             (&blocker.detail).into(),
         ]);
     }
-    format!("\n{}", table.text(renderer))
+    format!("\n{}", table.render(renderer))
 }
 
 /// Draws until the drain is over, then prints how it ended. Returns success if the node is empty.
