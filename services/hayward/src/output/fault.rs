@@ -15,7 +15,7 @@ pub fn describe(error: &anyhow::Error) -> String {
             Some(ClientError::Problem(problem)) => return describe_problem(&context, problem),
             Some(ClientError::Unreachable { url, source }) => {
                 context.push(format!("cannot reach {url}"));
-                context.push(innermost(source));
+                context.push(root_cause(source));
                 return join_parts(&context)
                     + "\nIs the fleet running? `hayward status` asks every service.";
             }
@@ -54,7 +54,7 @@ fn describe_problem(context: &[String], problem: &Problem) -> String {
 
 /// Returns the last error of the chain. Earlier errors repeat each other, and the last one has the
 /// system's message.
-fn innermost(error: &dyn std::error::Error) -> String {
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;

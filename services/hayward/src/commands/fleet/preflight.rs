@@ -31,7 +31,7 @@ pub struct Arguments {
 /// Prints the decision. Returns success if the upgrade may start.
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
     let facts = Box::pin(collect::collect_facts(&session, &arguments)).await;
-    let checks = evaluate::checks(&facts);
+    let checks = evaluate::evaluate_checks(&facts);
     let may_upgrade = checks.iter().all(|check| check.verdict != Verdict::No);
     if session.out.json {
         session

@@ -102,7 +102,7 @@ impl Restore<'_> {
     /// Without a server only a dry run is possible.
     async fn run(&self, admin: Option<&Admin>) -> anyhow::Result<(Histories, Option<Histories>)> {
         let before = if let Some(admin) = admin {
-            self.before(admin).await?
+            self.histories_before(admin).await?
         } else {
             hayward_postgres::binaries()?;
             Histories::new()
@@ -121,7 +121,7 @@ impl Restore<'_> {
     }
 
     /// Reads the current histories. They are empty if the database does not exist.
-    async fn before(&self, admin: &Admin) -> anyhow::Result<Histories> {
+    async fn histories_before(&self, admin: &Admin) -> anyhow::Result<Histories> {
         let Some(mut connection) = admin.connect_if_there().await? else {
             return Ok(Histories::new());
         };

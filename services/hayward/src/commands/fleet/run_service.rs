@@ -187,7 +187,7 @@ fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
                 return Ok(());
             };
             let frame: fn(&$type) -> Option<&ServerSettings> = $frame;
-            missing(frame(&settings))
+            missing_required(frame(&settings))
         }};
     }
     let missing = match arguments.service {
@@ -216,7 +216,7 @@ fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// Returns the required settings that are missing.
-fn missing(frame: Option<&ServerSettings>) -> Vec<&'static str> {
+fn missing_required(frame: Option<&ServerSettings>) -> Vec<&'static str> {
     let Some(frame) = frame else {
         return Vec::new();
     };

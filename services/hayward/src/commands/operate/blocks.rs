@@ -220,14 +220,14 @@ mod tests {
 
     use super::*;
 
-    fn at() -> Timestamp {
+    fn start_time() -> Timestamp {
         Timestamp::from_unix_ms(1_795_257_720_000)
     }
 
     fn renderer() -> Renderer {
         Renderer {
             colour: false,
-            now: at().plus_ms(30_000),
+            now: start_time().plus_ms(30_000),
         }
     }
 
@@ -238,7 +238,7 @@ mod tests {
                 identifier: identifier.into(),
                 action,
                 cause: "ECC errors".into(),
-                start: at(),
+                start: start_time(),
                 end,
                 sources: ["manual:ada".to_owned()].into(),
                 removal_no: 0,
@@ -256,10 +256,14 @@ mod tests {
 
     #[test]
     fn blocks_are_listed_in_a_table() {
-        let mut emptied = view("node-1", BlockAction::Evacuate, Some(at().plus_ms(600_000)));
+        let mut emptied = view(
+            "node-1",
+            BlockAction::Evacuate,
+            Some(start_time().plus_ms(600_000)),
+        );
         emptied.in_force = Some(InForce {
             revision: 812,
-            since: at(),
+            since: start_time(),
         });
         emptied.progress = Some(EvacuationProgress {
             total: 5,
@@ -268,7 +272,11 @@ mod tests {
             remaining: 2,
             ..EvacuationProgress::default()
         });
-        let mut on_trial = view("node-2", BlockAction::Mark, Some(at().plus_ms(90_000)));
+        let mut on_trial = view(
+            "node-2",
+            BlockAction::Mark,
+            Some(start_time().plus_ms(90_000)),
+        );
         on_trial.item.canary = true;
         on_trial.item.cause = "on trial after: disk_full".into();
         on_trial.item.sources = ["strategy:cause-class".to_owned()].into();
@@ -297,7 +305,7 @@ mod tests {
             name: "flapping".into(),
             parameters: parsed,
             by: Some("ada".into()),
-            at: Some(at()),
+            at: Some(start_time()),
             revision: 3,
         };
         let line = strategy_text(&view, &renderer());

@@ -54,7 +54,7 @@ fn failed_check(name: &'static str, found: impl Into<String>, action: &str) -> C
     }
 }
 
-pub fn checks(facts: &Facts) -> Vec<Check> {
+pub fn evaluate_checks(facts: &Facts) -> Vec<Check> {
     let mut checks = Vec::new();
     match &facts.database {
         Ok(database) => checks.extend(check_database(database, facts)),
@@ -149,7 +149,7 @@ fn check_migrations(schemas: &[Schema]) -> Check {
         let action = "this database is of another line of versions: use the program it belongs to";
         return failed_check("tables", found, action);
     }
-    let contractions = contractions(schemas);
+    let contractions = pending_contractions(schemas);
     if !contractions.is_empty() {
         let found = format!("there is no way back from {}", contractions.join("; "));
         let action = "every service must be of the version before this one, or newer, and stay \
@@ -180,7 +180,7 @@ fn check_migrations(schemas: &[Schema]) -> Check {
 }
 
 /// Returns the pending migrations of existing schemas that remove or narrow something.
-fn contractions(schemas: &[Schema]) -> Vec<String> {
+fn pending_contractions(schemas: &[Schema]) -> Vec<String> {
     schemas
         .iter()
         .filter(|it| it.is_there)

@@ -321,7 +321,7 @@ fn node_findings(facts: &Facts) -> Vec<Finding> {
     if services.any(|it| it.name == "node-status" && waits_for_operator(it)) {
         return Vec::new();
     }
-    if nodes.all() == 0 {
+    if nodes.total() == 0 {
         let description = "there are no nodes: nothing can run";
         let action = "let one in: `hayward enrol NODE`";
         return vec![finding(Kind::Node, "nodes", description, action)];

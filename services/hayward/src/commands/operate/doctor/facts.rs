@@ -83,7 +83,7 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
-    pub fn all(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.healthy + self.quiesced + self.suspect + self.lost
     }
 }

@@ -41,7 +41,7 @@ fn database(facts: &mut Facts) -> &mut Database {
 
 /// Returns the checks with a verdict other than yes.
 fn verdicts_by_check(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
-    let checks = checks(facts);
+    let checks = evaluate_checks(facts);
     let obstacles = checks.iter().filter(|check| check.verdict != Verdict::Yes);
     obstacles
         .map(|check| {
