@@ -20,7 +20,7 @@ use crate::model::AllocationRecord;
 use crate::store::Rows;
 use crate::translate;
 use crate::working_set::Ledger;
-use crate::working_set::orchestrator_shares;
+use crate::working_set::orchestrator_allocations;
 
 impl Ledger {
     pub(crate) fn absorb_nodes(
@@ -29,7 +29,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let first = !self.followed.nodes().heard();
+        let is_first_update = !self.followed.nodes().heard();
         let changes = self.followed.absorb_nodes(update, moment.monotonic_ms);
         batch.followed(
             hayward_node_status_api::NODES,
@@ -39,7 +39,7 @@ impl Ledger {
         for change in changes {
             match change {
                 Change::Set { key, before } => {
-                    self.node_changed(&key, before.as_ref(), moment, batch);
+                    self.apply_node_change(&key, before.as_ref(), moment, batch);
                 }
                 Change::Removed { key, before } => {
                     self.snapshot.remove_node(&before.node);
@@ -50,12 +50,12 @@ impl Ledger {
                 }
             }
         }
-        if first {
+        if is_first_update {
             self.publish_machines(batch);
         }
     }
 
-    fn node_changed(
+    fn apply_node_change(
         &mut self,
         key: &str,
         before: Option<&NodeEntry>,
@@ -80,11 +80,11 @@ impl Ledger {
         let Some(entry) = self.followed.nodes().get(name) else {
             return;
         };
-        let item = self
+        let block = self
             .followed
             .blocks()
             .get(&BlockKind::Node.key(entry.node.as_str()));
-        let trial = item.and_then(|item| translate::trial(item, self.snapshot.now));
+        let trial = block.and_then(|block| translate::trial_number(block, self.snapshot.now));
         self.nodes_on_trial.set(&entry.node, trial);
         let node = self.planner_node(entry, &self.snapshot, self.policy.rules());
         if self.snapshot.nodes.get(&entry.node) != Some(&node) {
@@ -94,12 +94,12 @@ impl Ledger {
     }
 
     /// Returns the block in force that covers all work on a node.
-    fn item_on(&self, node: &NodeName, now: Timestamp) -> Option<&BlockEntry> {
-        let item = self
+    fn block_on_node(&self, node: &NodeName, now: Timestamp) -> Option<&BlockEntry> {
+        let block = self
             .followed
             .blocks()
             .get(&BlockKind::Node.key(node.as_str()));
-        item.filter(|item| translate::counts(item, now))
+        block.filter(|block| translate::is_effective(block, now))
     }
 
     /// Converts a node to the input of the planner.
@@ -109,10 +109,10 @@ impl Ledger {
         snapshot: &Snapshot,
         rules: &Rules,
     ) -> snapshot::Node {
-        let item = self.item_on(&entry.node, snapshot.now);
-        let mut node = translate::node(entry, item, rules);
+        let block = self.block_on_node(&entry.node, snapshot.now);
+        let mut node = translate::node(entry, block, rules);
         if self.unreachable.is_awaited(&entry.node) {
-            node = translate::waited_for(node);
+            node = translate::close_awaited_node(node);
         }
         if self.nodes_on_trial.trial_of(&entry.node).is_some() {
             node.capacity = self.offered_capacity(&entry.node, &node, snapshot);
@@ -137,13 +137,14 @@ impl Ledger {
                 Change::Set { key, before } => (key, before),
                 Change::Removed { key, before } => (key, Some(before)),
             };
-            let item = self.followed.blocks().get(&key);
-            let counted = |item: &BlockEntry| translate::counts(item, moment.now);
+            let block = self.followed.blocks().get(&key);
+            let is_effective = |block: &BlockEntry| translate::is_effective(block, moment.now);
             // The end of a block was already absorbed when the block ended.
-            let was_in_force = before.as_ref().is_some_and(counted);
-            self.timing.request_round_if(item.is_some() || was_in_force);
-            let end = item.and_then(|item| item.end);
-            let end_before = before.as_ref().and_then(|item| item.end);
+            let was_in_force = before.as_ref().is_some_and(is_effective);
+            self.timing
+                .request_round_if(block.is_some() || was_in_force);
+            let end = block.and_then(|block| block.end);
+            let end_before = before.as_ref().and_then(|block| block.end);
             self.followed.set_block_end(&key, end_before, end);
             self.refresh_blocked(&key);
         }
@@ -167,13 +168,13 @@ impl Ledger {
     /// Updates which nodes one job or service has to avoid.
     fn refresh_avoided(&mut self, key: &str, node: NodeName, job: &WorkId) {
         let now = self.snapshot.now;
-        let item = self.followed.blocks().get(key);
-        let avoids = item.is_some_and(|item| item.is_in_force(now) && !item.canary);
+        let block = self.followed.blocks().get(key);
+        let avoids = block.is_some_and(|block| block.is_in_force(now) && !block.canary);
         let changed = self.followed.set_avoided(job, node, avoids);
         if changed {
             let works = self.snapshot.demand.keys();
-            let its = |work: &&WorkId| *work == job || work.whole() == *job;
-            for work in works.filter(its).cloned().collect::<Vec<_>>() {
+            let belongs_to_job = |work: &&WorkId| *work == job || work.whole() == *job;
+            for work in works.filter(belongs_to_job).cloned().collect::<Vec<_>>() {
                 self.refresh_demand(work.as_str());
             }
             self.timing.request_round();
@@ -183,17 +184,23 @@ impl Ledger {
     /// Updates a piece of work in the snapshot from its entry.
     pub(crate) fn refresh_demand(&mut self, work: &str) {
         if let Some(entry) = self.followed.demand().get(work) {
-            let mut demand = translate::demand(entry, self.followed.avoids(&entry.work));
+            let mut demand = translate::demand(entry, self.followed.avoided_nodes(&entry.work));
             demand.max_processes = self.part_limit(entry);
-            if self.awaits_follow_up(entry) || self.second_places.suspends_demand_of(&entry.work) {
+            if self.awaits_follow_up(entry)
+                || self.successor_requests.suspends_demand_of(&entry.work)
+            {
                 demand.max_processes = 0;
-            } else if self.second_places.revives(&entry.work) {
+            } else if self.successor_requests.is_revived(&entry.work) {
                 demand.max_processes = demand.max_processes.max(1);
             }
             if entry.part.as_ref().is_some_and(|it| it.replaces.is_some()) {
-                self.second_places.replacing.insert(entry.work.clone());
+                self.successor_requests
+                    .replacement_tasks
+                    .insert(entry.work.clone());
             } else {
-                self.second_places.replacing.remove(&entry.work);
+                self.successor_requests
+                    .replacement_tasks
+                    .remove(&entry.work);
             }
             if self.snapshot.demand.get(&entry.work) != Some(&demand) {
                 self.snapshot.set_demand(entry.work.clone(), demand);
@@ -205,17 +212,18 @@ impl Ledger {
     /// whether and where another process follows.
     fn awaits_follow_up(&self, entry: &DemandEntry) -> bool {
         let mut known = self.allocations.of_work(&entry.work);
-        let stays = |held: &AllocationRecord| held.entry.holds() && held.entry.vacate.is_none();
-        let unsettled = |held: &AllocationRecord| {
-            !held.entry.holds() && !entry.settled.contains(&held.entry.id)
+        let stays =
+            |record: &AllocationRecord| record.entry.holds() && record.entry.vacate.is_none();
+        let unsettled = |record: &AllocationRecord| {
+            !record.entry.holds() && !entry.settled.contains(&record.entry.id)
         };
         let awaits = match entry.processor {
             Some(_) => known.clone().any(unsettled),
             None => {
-                orchestrator_shares::runs_once(entry)
-                    && known
-                        .clone()
-                        .any(|held| unsettled(held) && orchestrator_shares::ended_itself(held))
+                orchestrator_allocations::runs_once(entry)
+                    && known.clone().any(|record| {
+                        unsettled(record) && orchestrator_allocations::ended_itself(record)
+                    })
             }
         };
         awaits && !known.any(stays)
@@ -227,7 +235,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let first = !self.followed.demand().heard();
+        let is_first_update = !self.followed.demand().heard();
         let changes = self.followed.absorb_demand(update, moment.monotonic_ms);
         batch.followed(
             hayward_job_converter_api::DEMAND,
@@ -257,15 +265,15 @@ impl Ledger {
             }
         }
         self.publish_processors(batch);
-        if first {
+        if is_first_update {
             // Drops work that was withdrawn while no instance led, and ended allocations that
             // nothing refers to.
-            let gone = |work: &&WorkId| {
+            let is_withdrawn = |work: &&WorkId| {
                 self.followed.demand().get(work.as_str()).is_none()
                     && !self.worker_pools.wants(work)
             };
-            let remembered = self.allocations.works().chain(self.verdicts.works());
-            let works: BTreeSet<WorkId> = remembered.filter(gone).cloned().collect();
+            let known_works = self.allocations.works().chain(self.verdicts.works());
+            let works: BTreeSet<WorkId> = known_works.filter(is_withdrawn).cloned().collect();
             for work in works {
                 self.end_leaving_allocations(&work, moment, batch);
                 self.withdraw_work(&work, batch);
@@ -276,7 +284,7 @@ impl Ledger {
 
     pub(crate) fn withdraw_work(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
         self.snapshot.remove_demand(work);
-        self.second_places.replacing.remove(work);
+        self.successor_requests.replacement_tasks.remove(work);
         self.withdraw_verdict(work, batch);
         let ids = self.allocations.ids_of_work(work);
         for id in ids {
@@ -300,7 +308,7 @@ impl Ledger {
             match change {
                 Change::Set { key, .. } => {
                     if let Some(container) = self.followed.containers().get(&key).cloned() {
-                        self.container_changed(&container, moment, batch);
+                        self.apply_container_change(&container, moment, batch);
                         self.update_orphan(&container.id);
                     }
                 }
@@ -310,13 +318,13 @@ impl Ledger {
         }
     }
 
-    fn container_changed(
+    fn apply_container_change(
         &mut self,
         container: &ContainerEntry,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some(held) = self.allocations.get(&container.id) else {
+        let Some(record) = self.allocations.get(&container.id) else {
             return;
         };
         // The end is final: a late report of an earlier state changes nothing (I6).
@@ -324,47 +332,48 @@ impl Ledger {
             tracing::warn!(container = %container.id, "a container state of a later version");
             return;
         };
-        if !held.entry.holds() {
+        if !record.entry.holds() {
             return;
         }
         // While the node is lost and awaited, only the end of the process counts.
-        let awaited = self.unreachable.is_waiting(&held.entry.node, &container.id);
+        let node = &record.entry.node;
+        let awaited = self.unreachable.is_waiting(node, &container.id);
         let state = match reported {
             AllocationState::Ended => reported,
             _ if awaited => AllocationState::Unreachable,
             _ => reported,
         };
-        if held.entry.state == state {
+        if record.entry.state == state {
             return;
         }
-        let mut held = held.clone();
+        let mut record = record.clone();
         if state == AllocationState::Ended {
-            self.record_end(&held, container.exit.as_ref(), moment, batch);
-            metrics::count_end(&self.snapshot, &held, container.exit.as_ref(), batch);
-            self.mark_moved(&mut held, moment);
+            self.record_end(&record, container.exit.as_ref(), moment, batch);
+            metrics::count_end(&self.snapshot, &record, container.exit.as_ref(), batch);
+            self.mark_moved(&mut record, moment);
         }
-        held.entry.state = state;
-        held.entry.exit.clone_from(&container.exit);
-        let id = held.entry.id.clone();
+        record.entry.state = state;
+        record.entry.exit.clone_from(&container.exit);
+        let id = record.entry.id.clone();
         if state == AllocationState::Running {
-            held.entry.running_since.get_or_insert(moment.now);
-            let demand = self.followed.demand().get(held.entry.work.as_str());
-            metrics::count_start(&self.snapshot, demand, &held, moment);
-            self.answer_receipts(&held.entry, moment, batch);
-            self.start_success_timer(&held, moment.monotonic_ms);
+            record.entry.running_since.get_or_insert(moment.now);
+            let demand = self.followed.demand().get(record.entry.work.as_str());
+            metrics::count_start(&self.snapshot, demand, &record, moment);
+            self.fulfil_receipts(&record.entry, moment, batch);
+            self.start_success_timer(&record, moment.monotonic_ms);
             // This may be the successor that an evacuation waits for.
             self.timing
-                .request_round_if(self.evacuations.concern(&held.entry.work));
+                .request_round_if(self.evacuations.may_have_successor(&record.entry.work));
         }
-        let work = held.entry.work.clone();
-        self.set_allocation(held, batch);
+        let work = record.entry.work.clone();
+        self.set_allocation(record, batch);
         let demand = self.followed.demand().get(work.as_str());
-        let noticed = |demand: &DemandEntry| {
+        let depends_on_end = |demand: &DemandEntry| {
             demand.processor.is_some()
                 || demand.part.is_some()
-                || orchestrator_shares::runs_once(demand)
+                || orchestrator_allocations::runs_once(demand)
         };
-        if state == AllocationState::Ended && demand.is_some_and(noticed) {
+        if state == AllocationState::Ended && demand.is_some_and(depends_on_end) {
             self.refresh_demand(work.as_str());
         }
         self.remove_if_settled(&id, batch);

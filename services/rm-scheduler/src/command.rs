@@ -1,4 +1,4 @@
-//! Commands to the working set, and their answers.
+//! Commands to the working set, and their responses.
 
 mod pools;
 
@@ -42,15 +42,15 @@ pub enum Command {
     /// A copy of the fleet, and the time that copying took. `None` until all neighbours have
     /// answered.
     CopyFleet(
-        Option<Box<PolicyQuestion>>,
+        Option<Box<PolicyPreview>>,
         Reply<Option<(FleetCopy, Duration)>>,
     ),
     /// The processes on the given nodes.
     ProcessesOn(BTreeSet<NodeName>, Reply<Vec<ProcessOnNode>>),
     /// The queues of one pool, or of all pools. `None` until all neighbours have answered.
     Queues(Option<String>, Reply<Option<Queues>>),
-    /// The outcome of a question to an external planner.
-    PlannerAnswered(Box<PlannerOutcome>, Reply<()>),
+    /// The outcome of a request to an external planner.
+    ApplyPlannerOutcome(Box<PlannerOutcome>, Reply<()>),
     /// The planner of each pool. `None` until all neighbours have answered.
     Planners(Reply<Option<api::planners::Planners>>),
     /// Results of the invariant checks.
@@ -70,9 +70,9 @@ pub struct SetPolicy {
     pub drop_classes: bool,
 }
 
-/// A policy to preview.
+/// A policy whose effect is previewed.
 #[derive(Debug, Clone)]
-pub struct PolicyQuestion {
+pub struct PolicyPreview {
     pub policy: Policy,
     /// True if classes with work in them may be removed.
     pub drop_classes: bool,
@@ -80,7 +80,7 @@ pub struct PolicyQuestion {
 
 /// The fleet as it would be under another policy.
 #[derive(Debug, Clone)]
-pub struct FleetUnderPolicy {
+pub struct PreviewedFleet {
     pub snapshot: Snapshot,
     pub rules: Arc<Rules>,
 }
@@ -89,11 +89,11 @@ pub struct FleetUnderPolicy {
 #[derive(Debug, Clone)]
 pub struct FleetCopy {
     pub snapshot: Arc<Snapshot>,
-    /// Rules that put nodes into pools.
+    /// Rules that assign nodes to pools.
     pub rules: Arc<Rules>,
-    /// Fleet under the policy of the question, or the faults of that policy. `None` if the question
-    /// has no policy.
-    pub under: Option<Result<FleetUnderPolicy, Vec<Fault>>>,
+    /// Fleet as it would be under the previewed policy, or the faults of that policy. `None` if no
+    /// policy is previewed.
+    pub preview: Option<Result<PreviewedFleet, Vec<Fault>>>,
     /// Neighbour that has been silent for too long. `None` if there is none.
     pub silent: Option<&'static str>,
     /// Work that is bound to one node while that node can be used.
@@ -114,7 +114,7 @@ impl FleetCopy {
         Self {
             snapshot: Arc::new(snapshot.clone()),
             rules,
-            under: None,
+            preview: None,
             silent: None,
             pinned: Arc::default(),
         }
@@ -142,9 +142,9 @@ pub struct ProcessOnNode {
     pub kind: WorkKind,
     pub user: UserName,
     pub node: NodeName,
-    pub order: u64,
+    pub quanta: u64,
     /// Reason of an earlier order to leave. `None` if there was no such order.
-    pub leaving: Option<String>,
+    pub leave_reason: Option<String>,
     pub unreachable: bool,
     pub disruption_limit: Option<u64>,
     pub stop_grace_ms: u64,
@@ -152,7 +152,7 @@ pub struct ProcessOnNode {
     pub start_ms: Option<u64>,
 }
 
-/// Outcome of a question to an external planner.
+/// Outcome of a request to an external planner.
 pub struct PlannerOutcome {
     pub pool: String,
     pub revision: u64,

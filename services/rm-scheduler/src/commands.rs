@@ -17,7 +17,7 @@ use crate::working_set::Ledger;
 const MAX_CHANGES: usize = 100;
 
 /// Returns how a command supports a dry run.
-pub(crate) fn dry_run(command: &Command) -> DryRunSupport<Ledger> {
+pub(crate) fn dry_run_support(command: &Command) -> DryRunSupport<Ledger> {
     match command {
         Command::SetPolicy(..) | Command::CopyFleet(..) | Command::WorkerPools(_) => {
             DryRunSupport::InPlace
@@ -29,9 +29,10 @@ pub(crate) fn dry_run(command: &Command) -> DryRunSupport<Ledger> {
 impl Ledger {
     /// Returns the classes that work asks for or holds quanta in.
     pub(crate) fn classes_in_use(&self) -> BTreeSet<String> {
-        let held = self.snapshot.allocations.values();
+        let allocations = self.snapshot.allocations.values();
         let demanded = self.snapshot.demand.values();
-        held.map(|allocation| &allocation.class)
+        allocations
+            .map(|allocation| &allocation.class)
             .chain(demanded.filter_map(|demand| demand.class.as_ref()))
             // Work of an unknown class is already refused, so it does not block the policy.
             .filter(|class| self.policy.view().policy.classes.contains_key(*class))
@@ -61,11 +62,11 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<PolicyAnswer, Refusal> {
-        let now = self.policy.view().generation;
-        if change.from_generation != now {
+        let current = self.policy.view().generation;
+        if change.from_generation != current {
             return Err(Refusal::Stale {
-                given: change.from_generation,
-                now,
+                requested: change.from_generation,
+                current,
             });
         }
         let in_use = self.in_use(change.drop_classes);
@@ -74,42 +75,42 @@ impl Ledger {
             .document
             .without(faults)
             .map_err(Refusal::BadPolicy)?;
-        let answer = PolicyAnswer {
+        let response = PolicyAnswer {
             changes: differences(&self.policy.view().policy, &document),
             notes: notes(&document),
             moves: None,
             view: PolicyView {
-                generation: now + 1,
+                generation: current + 1,
                 policy: document,
             },
         };
         if change.dry_run {
-            return Ok(answer);
+            return Ok(response);
         }
         batch.rows.policy = Some(NewPolicy {
-            generation: answer.view.generation,
-            document: answer.view.policy.clone(),
+            generation: response.view.generation,
+            document: response.view.policy.clone(),
             changed_by: change.changed_by,
             changed_at_ms: moment.now.unix_ms(),
-            changes: shortened(answer.changes.clone()),
+            changes: shorten(response.changes.clone()),
         });
-        self.set_policy(answer.view.clone());
-        batch.publish(policy::POLICY, "", "policy", &answer.view);
+        self.set_policy(response.view.clone());
+        batch.publish(policy::POLICY, "", "policy", &response.view);
         // This goes into the transaction of the policy. Otherwise a crash would lose draining
         // queues.
         self.write_carried(moment, batch);
         self.publish_machines(batch);
-        let (context, shown) = (self.context.clone(), answer.view.clone());
-        batch.once_committed(move |_| context.view.write().policy = shown);
-        Ok(answer)
+        let (context, new_view) = (self.context.clone(), response.view.clone());
+        batch.once_committed(move |_| context.view.write().policy = new_view);
+        Ok(response)
     }
 }
 
-fn shortened(mut changes: Vec<String>) -> Vec<String> {
-    let over = changes.len().saturating_sub(MAX_CHANGES);
-    if over > 0 {
+fn shorten(mut changes: Vec<String>) -> Vec<String> {
+    let excess = changes.len().saturating_sub(MAX_CHANGES);
+    if excess > 0 {
         changes.truncate(MAX_CHANGES);
-        changes.push(format!("and {over} more"));
+        changes.push(format!("and {excess} more"));
     }
     changes
 }

@@ -59,15 +59,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn facts(&self) -> FactLimits {
-        let number = |setting| usize::try_from(setting).unwrap_or(usize::MAX);
+    pub(crate) fn fact_limits(&self) -> FactLimits {
+        let to_usize = |setting| usize::try_from(setting).unwrap_or(usize::MAX);
         FactLimits {
-            most: number(self.facts_most),
-            a_node: number(self.facts_a_node),
+            max_total: to_usize(self.facts_most),
+            max_per_node: to_usize(self.facts_a_node),
         }
     }
 
-    pub(crate) fn inputs(&self) -> InputLimits {
+    pub(crate) fn input_limits(&self) -> InputLimits {
         InputLimits {
             rounds: self.inputs_rounds,
             bytes: self.inputs_bytes,
@@ -79,8 +79,8 @@ impl Settings {
 /// Limits of published facts.
 #[derive(Debug, Clone, Copy)]
 pub struct FactLimits {
-    pub most: usize,
-    pub a_node: usize,
+    pub max_total: usize,
+    pub max_per_node: usize,
 }
 
 /// Limits of recorded inputs.

@@ -1,6 +1,6 @@
 //! State shared by handlers, the committer and background tasks.
 
-mod planner_questions;
+mod planner_requests;
 mod pool_events;
 pub mod snapshot_reads;
 pub mod view;
@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use crate::config::Settings;
 
-pub use planner_questions::{Question, Questions};
+pub use planner_requests::{OutgoingRequest, PlannerRequestSender};
 pub use pool_events::PoolEventSignal;
 use snapshot_reads::SnapshotReads;
 use view::SharedView;
@@ -19,5 +19,5 @@ pub struct Context {
     pub view: RwLock<SharedView>,
     pub snapshot_reads: SnapshotReads,
     pub pool_events: PoolEventSignal,
-    pub questions: Questions,
+    pub planner_requests: PlannerRequestSender,
 }

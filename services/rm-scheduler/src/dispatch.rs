@@ -11,10 +11,10 @@ use hayward_service::metrics::Reading;
 use hayward_service::runtime::block_in_place::block_in_place;
 use sqlx::PgConnection;
 
-use crate::command::{Command, FleetCopy, PolicyQuestion};
+use crate::command::{Command, FleetCopy, PolicyPreview};
 use crate::commands;
 use crate::context::Context;
-use crate::context::snapshot_reads::timed;
+use crate::context::snapshot_reads::run_timed;
 use crate::external_planners;
 use crate::metrics;
 use crate::queries::{load, node_contents, queues};
@@ -28,11 +28,11 @@ use crate::working_set::evacuations::Evacuations;
 use crate::working_set::external_planners::ExternalPlanners;
 use crate::working_set::followed::FollowedInputs;
 use crate::working_set::machine_facts::MachineFacts;
-use crate::working_set::on_trial::NodesOnTrial;
+use crate::working_set::nodes_on_trial::NodesOnTrial;
 use crate::working_set::planning::Planning;
+use crate::working_set::preemption_spending;
 use crate::working_set::receipts::Receipts;
-use crate::working_set::second_places::SecondPlaces;
-use crate::working_set::spending;
+use crate::working_set::successor_requests::SuccessorRequests;
 use crate::working_set::successor_search::SuccessorSearch;
 use crate::working_set::timing::Timing;
 use crate::working_set::unreachable::UnreachableWork;
@@ -45,19 +45,19 @@ impl Ledger {
     /// Returns demand and supply of the newest round. Returns `None` before the first round.
     fn load_of_newest_round(&self) -> Option<Load> {
         let view = self.context.view.read();
-        let counted = view.counted.as_ref()?;
-        Some(load::load(&self.snapshot, counted))
+        let newest = view.newest_round.as_ref()?;
+        Some(load::compute_load(&self.snapshot, newest))
     }
 
     /// Returns a copy of the fleet. Returns `None` until all neighbours have answered.
-    fn copy_once_complete(
+    fn copy_fleet_if_complete(
         &mut self,
-        question: Option<&PolicyQuestion>,
+        preview: Option<&PolicyPreview>,
         moment: &Moment,
     ) -> Option<(FleetCopy, Duration)> {
         self.followed.all_answered().then(|| {
             self.snapshot.set_now(moment.now);
-            block_in_place(|| timed(|| self.copy_fleet(question)))
+            block_in_place(|| run_timed(|| self.copy_fleet(preview)))
         })
     }
 }
@@ -75,8 +75,10 @@ impl hayward_publication::Ledger for Ledger {
         let policy = store::policies::newest(&mut *tx).await?.unwrap_or_default();
         let rounds = store::rounds::load(&mut *tx).await?;
         let receipts = store::receipts::load(&mut *tx).await?;
-        let pools = store::pools::load(&mut *tx, worker_pools::rules(&context.settings)).await?;
-        let (carried, hour) = spending::restore(store::carried::load(&mut *tx).await?);
+        let pools =
+            store::pools::load(&mut *tx, worker_pools::pool_rules(&context.settings)).await?;
+        let (carried, preempted_last_hour) =
+            preemption_spending::split_rows(store::carried::load(&mut *tx).await?);
         let verdict_of = |entry: &VerdictEntry| entry.work.clone();
         let verdicts = store::entries::load(&mut *tx, VERDICTS, verdict_of).await?;
         let allocations = store::allocations::load(&mut *tx).await?;
@@ -87,20 +89,20 @@ impl hayward_publication::Ledger for Ledger {
             followed: FollowedInputs::default(),
             allocations: Allocations::new(allocations, incarnations),
             snapshot: TrackedSnapshot::new(translate::empty_snapshot()),
-            planning: Planning::new(Recorder::new(context.settings.inputs())),
+            planning: Planning::new(Recorder::new(context.settings.input_limits())),
             timing: Timing::new(rounds.last().map_or(0, |round| round.round)),
             carry_over: CarryOver::new(carried, moment.monotonic_ms),
             usage: Usage::new(store::usage::load(&mut *tx).await?, moment.monotonic_ms),
-            preempted_last_hour: hour,
+            preempted_last_hour,
             verdicts: PublishedVerdicts::new(verdicts),
             receipts: Receipts::new(&receipts),
             machine_facts: MachineFacts::load(&mut *tx, moment).await?,
             evacuations: Evacuations::load(&mut *tx).await?,
             successors: SuccessorSearch::default(),
-            second_places: SecondPlaces::load(&mut *tx).await?,
+            successor_requests: SuccessorRequests::load(&mut *tx).await?,
             unreachable: UnreachableWork::default(),
             nodes_on_trial: NodesOnTrial::default(),
-            worker_pools: WorkerPools::loaded(pools),
+            worker_pools: WorkerPools::new(pools),
             external_planners: ExternalPlanners::default(),
             invariant_memory: monitor::Memory::default(),
         };
@@ -141,17 +143,17 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::Load(reply) => batch.answer(reply, self.load_of_newest_round()),
-            Command::NodeContents(wanted, reply) => {
+            Command::NodeContents(filter, reply) => {
                 let allocations = self.allocations.by_id();
-                let page = node_contents::page(&self.snapshot, allocations, &wanted);
+                let page = node_contents::page(&self.snapshot, allocations, &filter);
                 batch.answer(reply, page);
             }
             Command::SetPolicy(change, reply) => {
-                let answer = self.change_policy(*change, moment, batch);
-                batch.answer(reply, answer);
+                let response = self.change_policy(*change, moment, batch);
+                batch.answer(reply, response);
             }
             Command::CopyFleet(policy, reply) => {
-                let copy = self.copy_once_complete(policy.as_deref(), moment);
+                let copy = self.copy_fleet_if_complete(policy.as_deref(), moment);
                 batch.answer(reply, copy);
             }
             Command::ProcessesOn(nodes, reply) => {
@@ -159,17 +161,18 @@ impl hayward_publication::Ledger for Ledger {
             }
             Command::Queues(pool, reply) => {
                 self.snapshot.set_now(moment.now);
-                let show = || block_in_place(|| queues::queues(&self.snapshot, pool.as_deref()));
-                let queues = self.followed.all_answered().then(show);
+                let list =
+                    || block_in_place(|| queues::list_queues(&self.snapshot, pool.as_deref()));
+                let queues = self.followed.all_answered().then(list);
                 batch.answer(reply, queues);
             }
-            Command::PlannerAnswered(answered, reply) => {
-                self.apply_planner_outcome(*answered, moment);
+            Command::ApplyPlannerOutcome(outcome, reply) => {
+                self.apply_planner_outcome(*outcome, moment);
                 batch.answer(reply, ());
             }
             Command::Planners(reply) => {
-                let show = || external_planners::shown(self, moment);
-                batch.answer(reply, self.followed.all_answered().then(show));
+                let list = || external_planners::list_planners(self, moment);
+                batch.answer(reply, self.followed.all_answered().then(list));
             }
             Command::Invariants(reply) => {
                 batch.answer(reply, block_in_place(|| self.check_invariants(moment)));
@@ -179,7 +182,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
-        commands::dry_run(command)
+        commands::dry_run_support(command)
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
@@ -195,7 +198,7 @@ impl hayward_publication::Ledger for Ledger {
             snapshot: &self.snapshot,
             demand: self.followed.demand(),
             policy: &self.policy.view().policy,
-            newest: view.counted.as_ref(),
+            newest: view.newest_round.as_ref(),
             silence_ms: self.followed.longest_silence_ms(moment.monotonic_ms),
             now: moment.now,
         })

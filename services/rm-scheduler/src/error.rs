@@ -13,8 +13,10 @@ pub enum Refusal {
     /// All faults of a policy document at once.
     #[error("the policy has {} fault(s); nothing was changed", .0.len())]
     BadPolicy(Vec<Fault>),
-    #[error("the policy is at generation {now}, not {given}; read it again and repeat your change")]
-    Stale { given: u64, now: u64 },
+    #[error(
+        "the policy is at generation {current}, not {requested}; read it again and repeat your change"
+    )]
+    Stale { requested: u64, current: u64 },
 }
 
 impl From<Refusal> for Problem {

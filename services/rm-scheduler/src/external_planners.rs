@@ -1,10 +1,10 @@
-//! External planners: when each one gets a question, and how its answer is applied.
+//! External planners: when each one gets a request, and how its response is applied.
 //!
-//! A round never waits for an answer. After its commit it sends a question about the work that
-//! lacks processes in the pool. The answer goes into the snapshot. The next round takes those steps
-//! of the answer that are still valid. Rounds therefore stay pure, and they can be replayed without
-//! the external planner. A pool has one open question at a time. After failures the interval
-//! between questions grows.
+//! A round never waits for a response. After its commit it sends a request about the work that
+//! lacks processes in the pool. The response goes into the snapshot. The next round takes those
+//! steps of the response that are still valid. Rounds therefore stay pure, and they can be replayed
+//! without the external planner. A pool has one open request at a time. After failures the interval
+//! between requests grows.
 
 mod client;
 mod view;
@@ -23,72 +23,76 @@ use hayward_vocabulary::WorkId;
 use crate::command::PlannerOutcome;
 use crate::store::Rows;
 use crate::working_set::Ledger;
-use crate::working_set::external_planners::{LastAnswer, PAUSE_MS, back_off_ms};
+use crate::working_set::external_planners::{LastResponse, PAUSE_MS, back_off_ms};
 
 pub use client::start;
-pub use view::planners as shown;
+pub use view::list_planners;
 
 /// Returns the text before the first colon. The external planner writes the text after it. That
 /// text may differ each time, and it would change the verdict of all waiting work.
-fn plain(why: &str) -> &str {
-    why.split_once(": ").map_or(why, |(plain, _)| plain)
+fn without_planner_text(why: &str) -> &str {
+    why.split_once(": ").map_or(why, |(text, _)| text)
 }
 
 impl Ledger {
     /// Returns true once when a round for an external planner is due.
     pub(crate) fn planners_are_due(&mut self, now_ms: u64) -> bool {
-        let mut due = self.external_planners.words.are_due(now_ms);
-        for known in self.external_planners.by_pool.values_mut() {
-            if known.due_ms.is_some_and(|at| at <= now_ms) {
-                known.due_ms = None;
+        let mut due = self.external_planners.text_changes.take_due(now_ms);
+        for state in self.external_planners.by_pool.values_mut() {
+            if state.due_ms.is_some_and(|at| at <= now_ms) {
+                state.due_ms = None;
                 due = true;
             }
         }
         due
     }
 
-    /// Applies the answer of an external planner, or its failure.
-    pub(crate) fn apply_planner_outcome(&mut self, answered: PlannerOutcome, moment: &Moment) {
+    /// Applies the response of an external planner, or its failure.
+    pub(crate) fn apply_planner_outcome(
+        &mut self,
+        planner_outcome: PlannerOutcome,
+        moment: &Moment,
+    ) {
         let PlannerOutcome {
             pool,
             revision,
             took_ms,
             outcome,
-        } = answered;
-        let Some(known) = self.external_planners.by_pool.get_mut(&pool) else {
+        } = planner_outcome;
+        let Some(state) = self.external_planners.by_pool.get_mut(&pool) else {
             return;
         };
-        // The question has expired, or its pool now has another planner.
-        if known.on_its_way.is_none_or(|(open, _)| open != revision) {
+        // The request has expired, or its pool now has another planner.
+        if state.open_request.is_none_or(|(open, _)| open != revision) {
             return;
         }
-        known.on_its_way = None;
-        known.due_ms = None;
+        state.open_request = None;
+        state.due_ms = None;
         let mut outside = self.snapshot.outside.get(&pool).cloned();
         let outside = outside.get_or_insert_default();
         match outcome {
             Ok(answer) => {
-                known.failures = 0;
-                known.retry_ms = 0;
-                known.last = Some(LastAnswer {
+                state.failures = 0;
+                state.retry_ms = 0;
+                state.last_response = Some(LastResponse {
                     at: moment.now,
                     took_ms,
                     revision,
-                    taken: None,
+                    effect: None,
                 });
                 outside.answer = Some(answer);
                 outside.silence = None;
                 self.timing.request_round();
             }
             Err(why) => {
-                known.failures = known.failures.saturating_add(1);
-                known.retry_ms = moment.monotonic_ms + back_off_ms(known.failures);
-                known.due_ms = Some(known.retry_ms);
-                known.failed = Some((moment.now, why.clone()));
-                if known.failures == 1 {
+                state.failures = state.failures.saturating_add(1);
+                state.retry_ms = moment.monotonic_ms + back_off_ms(state.failures);
+                state.due_ms = Some(state.retry_ms);
+                state.last_failure = Some((moment.now, why.clone()));
+                if state.failures == 1 {
                     tracing::warn!(pool, why, "the external planner did not answer");
                 }
-                let why = plain(&why).to_owned();
+                let why = without_planner_text(&why).to_owned();
                 self.timing
                     .request_round_if(outside.silence.as_ref() != Some(&why));
                 outside.silence = Some(why);
@@ -98,8 +102,8 @@ impl Ledger {
         self.snapshot.set_outside(&pool, outside);
     }
 
-    /// Stores the results of answers, and sends questions. The snapshot is still that of the round,
-    /// so the questions also contain the wanted successors.
+    /// Stores the results of responses, and sends requests. The snapshot is still that of the
+    /// round, so the requests also contain the wanted successors.
     pub(crate) fn update_external_planners(
         &mut self,
         plan: &mut Plan,
@@ -109,45 +113,45 @@ impl Ledger {
         if self.external_planners.by_pool.is_empty() {
             return;
         }
-        self.external_planners.answered = plan.outside.keys().cloned().collect();
+        self.external_planners.pools_with_response = plan.outside.keys().cloned().collect();
         let trees = Trees::new(&self.snapshot);
-        let busy = self.pools_changed_by(plan, &trees);
+        let changed_pools = self.pools_changed_by(plan, &trees);
         self.store_results(std::mem::take(&mut plan.outside));
-        self.drop_stale_answers(&trees);
+        self.drop_stale_notes(&trees);
         // Without all neighbours it is unknown what a pool lacks.
         if self.timing.stale_neighbour().is_some() {
             return;
         }
         let (now_ms, round) = (moment.monotonic_ms, self.timing.round());
-        let mut questions = Vec::new();
-        for (pool, known) in &mut self.external_planners.by_pool {
-            if let Some((_, until)) = known.on_its_way.filter(|(_, until)| now_ms < *until) {
-                known.due_ms = Some(until);
+        let mut requests = Vec::new();
+        for (pool, state) in &mut self.external_planners.by_pool {
+            if let Some((_, until)) = state.open_request.filter(|(_, until)| now_ms < *until) {
+                state.due_ms = Some(until);
                 continue;
             }
-            if busy.contains(pool) {
-                // The next question has to include the decisions of this round.
-                known.due_ms = Some(now_ms + PAUSE_MS);
+            if changed_pools.contains(pool) {
+                // The next request has to include the decisions of this round.
+                state.due_ms = Some(now_ms + PAUSE_MS);
                 continue;
             }
             let snapshot = &*self.snapshot;
-            let lacks = || has_missing_work(snapshot, &trees, pool);
-            let ask = || PlannerRequest::new(snapshot, &trees, pool, round);
-            questions.extend(known.question(now_ms, lacks, ask));
+            let is_missing = || has_missing_work(snapshot, &trees, pool);
+            let build_request = || PlannerRequest::new(snapshot, &trees, pool, round);
+            requests.extend(state.next_request(now_ms, is_missing, build_request));
         }
-        if questions.is_empty() {
+        if requests.is_empty() {
             return;
         }
         let context = self.context.clone();
         batch.once_committed(move |_| {
-            for question in questions {
-                context.questions.send(question);
+            for request in requests {
+                context.planner_requests.send(request);
             }
         });
     }
 
     /// Returns true if an external planner plans the pool of this work and this round used no
-    /// answer for it.
+    /// response for it.
     pub(crate) fn awaits_external_planner(&self, work: &WorkId) -> bool {
         if self.external_planners.by_pool.is_empty() {
             return false;
@@ -156,7 +160,7 @@ impl Ledger {
         let demand = snapshot.demand.get(work);
         let trees = Trees::new(snapshot);
         let pool = demand.and_then(|demand| trees.of_work(snapshot, demand));
-        pool.is_some_and(|pool| !self.external_planners.answered.contains(pool))
+        pool.is_some_and(|pool| !self.external_planners.pools_with_response.contains(pool))
     }
 
     /// Returns the pools that a plan changes.
@@ -167,55 +171,55 @@ impl Ledger {
             trees.of_pool(&class.pool)
         });
         let leaving = plan.vacates.iter().filter_map(|order| {
-            let held = snapshot.allocations.get(&order.allocation)?;
-            trees.of_held(snapshot, held)
+            let allocation = snapshot.allocations.get(&order.allocation)?;
+            trees.of_held(snapshot, allocation)
         });
         pools.extend(granted.chain(leaving).map(str::to_owned));
         pools
     }
 
-    /// Drops the notes of answers about work that no longer lacks anything.
-    fn drop_stale_answers(&mut self, trees: &Trees) {
+    /// Drops the notes of responses about work that no longer lacks anything.
+    fn drop_stale_notes(&mut self, trees: &Trees) {
         let snapshot = &*self.snapshot;
-        let shorter = snapshot.outside.iter().filter_map(|(pool, known)| {
-            let last = known.heard.as_ref()?;
-            let some = !last.notes.is_empty() || !last.refused.is_empty();
-            let left = some.then(|| relevant_notes(snapshot, trees, pool, last))?;
-            let known = || Outside {
-                heard: Some(left.clone()),
-                ..known.clone()
+        let updates = snapshot.outside.iter().filter_map(|(pool, state)| {
+            let last = state.heard.as_ref()?;
+            let has_notes = !last.notes.is_empty() || !last.refused.is_empty();
+            let relevant = has_notes.then(|| relevant_notes(snapshot, trees, pool, last))?;
+            let state = || Outside {
+                heard: Some(relevant.clone()),
+                ..state.clone()
             };
-            (left != *last).then(|| (pool.clone(), known()))
+            (relevant != *last).then(|| (pool.clone(), state()))
         });
-        for (pool, known) in shorter.collect::<Vec<_>>() {
-            self.snapshot.set_outside(&pool, known);
+        for (pool, state) in updates.collect::<Vec<_>>() {
+            self.snapshot.set_outside(&pool, state);
         }
     }
 
-    /// Stores the result of each answer, and removes the answer, because it is used once.
-    fn store_results(&mut self, mut taken: BTreeMap<String, Taken>) {
-        let answered: Vec<String> = {
+    /// Stores the effect of each response, and removes the response, because it is used once.
+    fn store_results(&mut self, mut effects: BTreeMap<String, Taken>) {
+        let pools_with_response: Vec<String> = {
             let pools = self.snapshot.outside.iter();
-            let answered = pools.filter(|(_, it)| it.answer.is_some());
-            answered.map(|(pool, _)| pool.clone()).collect()
+            let with_response = pools.filter(|(_, it)| it.answer.is_some());
+            with_response.map(|(pool, _)| pool.clone()).collect()
         };
-        for pool in answered {
+        for pool in pools_with_response {
             let mut outside = self.snapshot.outside.get(&pool).cloned();
             let outside = outside.get_or_insert_default();
             outside.answer = None;
-            let known = self.external_planners.by_pool.get_mut(&pool);
-            if let (Some(known), Some(taken)) = (known, taken.remove(&pool)) {
-                outside.heard = Some(taken.heard.clone());
-                if taken.refusals > 0 {
+            let state = self.external_planners.by_pool.get_mut(&pool);
+            if let (Some(state), Some(effect)) = (state, effects.remove(&pool)) {
+                outside.heard = Some(effect.heard.clone());
+                if effect.refusals > 0 {
                     tracing::warn!(
                         pool,
-                        refusals = taken.refusals,
-                        first = taken.refused.first().map(|it| it.detail.as_str()),
+                        refusals = effect.refusals,
+                        first = effect.refused.first().map(|it| it.detail.as_str()),
                         "steps of the external planner were refused"
                     );
                 }
-                if let Some(last) = &mut known.last {
-                    last.taken = Some((self.timing.round(), taken));
+                if let Some(last) = &mut state.last_response {
+                    last.effect = Some((self.timing.round(), effect));
                 }
             }
             let outside = std::mem::take(outside);
@@ -229,8 +233,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_do_not_quote_the_bytes_of_a_bad_answer() {
-        let read =
+    fn a_verdict_does_not_quote_an_invalid_response() {
+        let parse =
             |body: &str| hayward_rm_scheduler_external_planner::parse_response(body.as_bytes(), 7);
         for (bodies, text) in [
             (["<1>", r#"{"12:00": 1}"#], "its response cannot be parsed"),
@@ -247,9 +251,9 @@ mod tests {
             ),
         ] {
             for body in bodies {
-                let why = read(body).unwrap_err();
-                assert_eq!(plain(&why), text, "{why}");
-                assert_ne!(why, text, "the operator is told more");
+                let why = parse(body).unwrap_err();
+                assert_eq!(without_planner_text(&why), text, "{why}");
+                assert_ne!(why, text, "the operator gets more text");
             }
         }
     }

@@ -3,7 +3,6 @@
 mod admission;
 mod allocations;
 mod feed;
-mod inputs;
 mod load;
 mod planners;
 mod policy;
@@ -11,6 +10,7 @@ mod policy_history;
 mod pools;
 mod publications;
 mod queues;
+mod round_inputs;
 mod rounds;
 mod shares;
 mod verdicts;
@@ -68,7 +68,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(rounds::list_rounds))
         .routes(routes!(rounds::show_round))
         .routes(routes!(verdicts::show_verdict))
-        .routes(routes!(inputs::show_round_inputs))
+        .routes(routes!(round_inputs::show_round_inputs))
         .routes(routes!(publications::follow_allocations))
         .routes(routes!(publications::follow_verdicts))
         .routes(routes!(publications::follow_failures))

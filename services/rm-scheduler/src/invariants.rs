@@ -18,17 +18,17 @@ impl Ledger {
         let view = context.view.read();
         let mut findings = self.check_allocations();
         findings.push(timed_finding(|| {
-            let wanted = |work: &WorkId| self.snapshot.demand.contains_key(work);
-            let awaited = |it: &Receipt| self.unreachable.is_waiting(&it.node, &it.allocation);
+            let is_wanted = |work: &WorkId| self.snapshot.demand.contains_key(work);
+            let is_awaited = |it: &Receipt| self.unreachable.is_waiting(&it.node, &it.allocation);
             let receipts = view.receipts.values();
-            monitor::preemption_is_justified(receipts, wanted, awaited, moment.now)
+            monitor::preemption_is_justified(receipts, is_wanted, is_awaited, moment.now)
         }));
         let memory = &mut self.invariant_memory;
         let (snapshot, now_ms) = (&*self.snapshot, moment.monotonic_ms);
-        let ever = &self.allocations;
-        let granted = |work: &WorkId| ever.last_incarnation(work).unwrap_or(0);
+        let allocations = &self.allocations;
+        let grant_count = |work: &WorkId| allocations.last_incarnation(work).unwrap_or(0);
         findings.push(timed_finding(|| {
-            monitor::gangs_are_whole(snapshot, granted, memory, now_ms)
+            monitor::gangs_are_whole(snapshot, grant_count, memory, now_ms)
         }));
         findings.extend(self.check_reasons(&view, moment));
         Findings {
@@ -60,13 +60,18 @@ impl Ledger {
 
     fn accounts_balance(&self) -> Finding {
         let mut live = Book::new("the allocations");
-        for held in self.allocations.values().filter(|it| it.entry.holds()) {
-            let entry = &held.entry;
+        for record in self.allocations.values().filter(|it| it.entry.holds()) {
+            let entry = &record.entry;
             live.add(&entry.user, &entry.class, &entry.node, entry.order);
         }
         let mut planned = Book::new("the snapshot of the planner");
-        for held in self.snapshot.allocations.values() {
-            planned.add(&held.user, &held.class, &held.node, held.order);
+        for allocation in self.snapshot.allocations.values() {
+            planned.add(
+                &allocation.user,
+                &allocation.class,
+                &allocation.node,
+                allocation.order,
+            );
         }
         let mut indexed = Book::new("the index by node");
         for (node, record) in self.allocations.by_node() {
@@ -80,20 +85,20 @@ impl Ledger {
     /// use.
     fn check_reasons(&mut self, view: &SharedView, moment: &Moment) -> Vec<TimedFinding> {
         let rules = [monitor::EXPLAINED, monitor::CONSERVING];
-        let unknown = |why: &str| {
+        let all_unchecked = |why: &str| {
             let finding = |rule| timed_finding(|| Finding::not_checked(rule, why));
             rules.map(finding).into()
         };
-        let Some(counted) = &view.counted else {
-            return unknown("no round has been taken in this term");
+        let Some(newest) = &view.newest_round else {
+            return all_unchecked("no round has been taken in this term");
         };
         if let Some(silent) = self.timing.stale_neighbour() {
-            return unknown(&format!("{silent} is silent, and nothing is taken back"));
+            return all_unchecked(&format!("{silent} is silent, and nothing is taken back"));
         }
-        let question = Asked {
+        let input = Asked {
             snapshot: &self.snapshot,
-            verdicts: &counted.verdicts,
-            unplanned: self.snapshot.awaits_planning(),
+            verdicts: &newest.verdicts,
+            unplanned: self.snapshot.unplanned(),
             settled: !self.timing.needs_round(),
             sequence: self.snapshot.sequence(),
             round: self.timing.round(),
@@ -101,8 +106,8 @@ impl Ledger {
         };
         let memory = &mut self.invariant_memory;
         vec![
-            timed_finding(|| monitor::explanations_are_true(&question)),
-            timed_finding(|| monitor::work_conserving(&question, memory)),
+            timed_finding(|| monitor::explanations_are_true(&input)),
+            timed_finding(|| monitor::work_conserving(&input, memory)),
         ]
     }
 }

@@ -45,7 +45,7 @@ use parking_lot::RwLock;
 use command::Command;
 pub use config::Settings;
 use context::{
-    Context, PoolEventSignal, Questions, snapshot_reads::SnapshotReads, view::SharedView,
+    Context, PlannerRequestSender, PoolEventSignal, snapshot_reads::SnapshotReads, view::SharedView,
 };
 use http::Api;
 use working_set::Ledger;
@@ -85,13 +85,13 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
     let issuer = Arc::new(opened.keys.issuer(Arc::clone(&opened.clock))?);
     let view = RwLock::new(SharedView::default());
-    let (questions, open_questions) = Questions::new();
+    let (request_sender, planner_requests) = PlannerRequestSender::new();
     let context = Arc::new(Context {
         settings: settings.clone(),
         view,
         snapshot_reads: SnapshotReads::default(),
         pool_events: PoolEventSignal::default(),
-        questions,
+        planner_requests: request_sender,
     });
     let service = opened.start_committer::<Ledger>(Arc::clone(&context));
 
@@ -104,7 +104,11 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     service.follow(&blocklist, "blocks", Command::Blocks);
     service.follow(&container_manager, "containers", Command::Containers);
     service.follow(&container_manager, "requests", Command::Requests);
-    external_planners::start(service.handle.clone(), open_questions, service.background());
+    external_planners::start(
+        service.handle.clone(),
+        planner_requests,
+        service.background(),
+    );
 
     let api = Api {
         handle: service.handle.clone(),

@@ -1,4 +1,4 @@
-//! Metrics of rm-scheduler. Events are counted as they happen. Gauges are computed from the working
+//! Metrics of rm-scheduler. Events are newest as they happen. Gauges are computed from the working
 //! set at intervals (T6).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,9 +28,9 @@ use crate::round_trace;
 use crate::store::Rows;
 
 /// Most users with a series of their own; all others share one series (T3).
-const USERS: usize = 50;
+const MAX_USERS: usize = 50;
 /// Name of the series of all other users.
-const OTHER: &str = "other";
+const OTHER_USERS: &str = "other";
 /// Attribute value for an unknown class or pool.
 const UNKNOWN: &str = "unknown";
 
@@ -51,12 +51,12 @@ fn pool_of(snapshot: &Snapshot, node: &NodeName) -> String {
     node.map_or_else(|| UNKNOWN.to_owned(), |node| node.pool.clone())
 }
 
-pub(crate) fn refused(violation: &Violation) {
+pub(crate) fn count_refusal(violation: &Violation) {
     let cause = wire_name(&violation.fault);
     catalogue::ROUND_REFUSALS.add(1, &[catalogue::REFUSAL.is(cause)]);
 }
 
-pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
+pub(crate) fn count_grant(snapshot: &Snapshot, grant: &plan::Grant) {
     let attributes = [
         catalogue::CLASS.is(grant.class.to_string()),
         catalogue::POOL.is(pool_of(snapshot, &grant.node)),
@@ -65,7 +65,11 @@ pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
 }
 
 /// Returns the trace span of an allocation.
-pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) -> SpanBuilder {
+pub(crate) fn allocation_span(
+    id: &AllocationId,
+    work: &WorkId,
+    grant: &plan::Grant,
+) -> SpanBuilder {
     SpanBuilder::new(NAME, "allocation")
         .with_attribute("hayward.allocation.id", id.to_string())
         .with_attribute("hayward.work.id", work.to_string())
@@ -87,16 +91,16 @@ pub(crate) struct PreemptionPairs {
 
 impl PreemptionPairs {
     /// Most pairs that are remembered.
-    const MOST: usize = 4_096;
+    const MAX_PAIRS: usize = 4_096;
 
     pub fn new<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Self {
         catalogue::PREEMPTION_PING_PONG.add(0, &[]);
         catalogue::PREEMPTION_LOST.add(0, &[]);
-        let mut gave_way = Self::default();
+        let mut pairs = Self::default();
         for receipt in receipts {
-            gave_way.remember(receipt);
+            pairs.remember(receipt);
         }
-        gave_way
+        pairs
     }
 
     fn remember(&mut self, receipt: &Receipt) {
@@ -105,27 +109,29 @@ impl PreemptionPairs {
             let at = receipt.at.unix_ms();
             self.newest.push_back((at, pair.0, pair.1));
         }
-        while self.newest.len() > Self::MOST {
+        while self.newest.len() > Self::MAX_PAIRS {
             self.newest.pop_front();
         }
     }
 
     /// Counts the work lost by a preemption. Also counts the preemption if the beneficiary was
     /// preempted for the same work within the last hour.
-    pub fn note(&mut self, receipt: &Receipt) {
+    pub fn count(&mut self, receipt: &Receipt) {
         let lost = receipt.order.saturating_mul(receipt.lost_ms) / 1_000;
         catalogue::PREEMPTION_LOST.add(lost, &[]);
-        if self.returns(receipt) {
+        if self.is_reversal(receipt) {
             catalogue::PREEMPTION_PING_PONG.add(1, &[]);
         }
         self.remember(receipt);
     }
 
-    fn returns(&self, receipt: &Receipt) -> bool {
+    fn is_reversal(&self, receipt: &Receipt) -> bool {
         let since = receipt.at.unix_ms().saturating_sub(HOUR_MS);
         let mut newest = self.newest.iter().rev();
-        newest.any(|(at, gave, took)| {
-            *at >= since && *took == receipt.work && Some(gave) == receipt.beneficiary.as_ref()
+        newest.any(|(at, preempted, beneficiary)| {
+            *at >= since
+                && *beneficiary == receipt.work
+                && Some(preempted) == receipt.beneficiary.as_ref()
         })
     }
 }
@@ -176,13 +182,13 @@ pub(crate) fn count_end(
 }
 
 /// Ends the trace of an allocation when the batch is committed (T5).
-pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mut Batch<Rows>) {
-    let Some(life) = round_trace::life(held) else {
+pub(crate) fn end_trace_of(record: &AllocationRecord, cause: ExitCause, batch: &mut Batch<Rows>) {
+    let Some(trace_parent) = round_trace::allocation_trace_parent(record) else {
         return;
     };
-    let entry = &held.entry;
+    let entry = &record.entry;
     let part = |name| {
-        let part = SpanBuilder::new(NAME, name).with_parent(&life);
+        let part = SpanBuilder::new(NAME, name).with_parent(&trace_parent);
         part.with_attribute("hayward.allocation.id", entry.id.to_string())
     };
     if entry.launch.is_none() {
@@ -214,18 +220,18 @@ pub(crate) struct GaugeInputs<'a> {
 }
 
 pub(crate) fn readings(inputs: &GaugeInputs<'_>) -> Vec<Reading> {
-    let mut readings = pools(inputs.snapshot);
+    let mut readings = pool_readings(inputs.snapshot);
     let silence = inputs.silence_ms.map(seconds);
     readings.extend(silence.map(|age| catalogue::ROUND_SNAPSHOT_AGE.reading(age, Vec::new())));
     if let Some(newest) = inputs.newest {
-        waiting(inputs, newest, &mut readings);
-        fairness(newest, &mut readings);
-        budgets(newest, &mut readings);
+        add_waiting(inputs, newest, &mut readings);
+        add_fairness(newest, &mut readings);
+        add_budgets(newest, &mut readings);
     }
     readings
 }
 
-fn pools(snapshot: &Snapshot) -> Vec<Reading> {
+fn pool_readings(snapshot: &Snapshot) -> Vec<Reading> {
     let mut spaces: BTreeMap<&NodeName, NodeSpace> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
         if node.is_schedulable() {
@@ -234,7 +240,7 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
     }
     for allocation in snapshot.allocations.values() {
         if let Some(space) = spaces.get_mut(&allocation.node) {
-            space.hold(allocation);
+            space.add(allocation);
         }
     }
     // Usable and free amount, and the largest free amount on one node.
@@ -244,23 +250,23 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
     }
     for (name, space) in spaces {
         let pool = snapshot.nodes.get(name).map(|node| node.pool.as_str());
-        let (usable, free, hole) = sums.entry(pool.unwrap_or(UNKNOWN)).or_default();
-        *usable += space.order;
+        let (usable, free, largest_free) = sums.entry(pool.unwrap_or(UNKNOWN)).or_default();
+        *usable += space.capacity;
         *free += space.free();
-        *hole = (*hole).max(space.free());
+        *largest_free = (*largest_free).max(space.free());
     }
     let mut readings = Vec::new();
-    for (pool, (usable, free, hole)) in sums {
+    for (pool, (usable, free, largest_free)) in sums {
         let pool = || vec![catalogue::POOL.is(pool.to_owned())];
         readings.push(catalogue::POOL_USABLE.count_reading(usable, pool()));
         readings.push(catalogue::POOL_FREE.count_reading(free, pool()));
-        readings.push(catalogue::POOL_LARGEST_HOLE.count_reading(hole, pool()));
-        let apart = if free == 0 {
+        readings.push(catalogue::POOL_LARGEST_HOLE.count_reading(largest_free, pool()));
+        let fragmentation = if free == 0 {
             0.0
         } else {
-            seconds(free - hole) / seconds(free)
+            seconds(free - largest_free) / seconds(free)
         };
-        readings.push(catalogue::POOL_FRAGMENTATION.reading(apart, pool()));
+        readings.push(catalogue::POOL_FRAGMENTATION.reading(fragmentation, pool()));
     }
     readings
 }
@@ -268,7 +274,7 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
 type ClassAndPool = (String, String);
 
 /// Returns the class and the pool in which a piece of work waits.
-fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> ClassAndPool {
+fn class_and_pool(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> ClassAndPool {
     let class = verdict.class.as_deref().unwrap_or(UNKNOWN);
     let queued = snapshot.demand.get(work).and_then(|it| it.queued.as_ref());
     let pool = match queued {
@@ -279,38 +285,38 @@ fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> ClassAndPool 
     (class.to_owned(), pool.to_owned())
 }
 
-fn waiting(inputs: &GaugeInputs<'_>, counted: &NewestRound, readings: &mut Vec<Reading>) {
+fn add_waiting(inputs: &GaugeInputs<'_>, newest: &NewestRound, readings: &mut Vec<Reading>) {
     let snapshot = inputs.snapshot;
-    let mut slots: BTreeMap<(String, ClassAndPool), (u64, u64)> = BTreeMap::new();
+    let mut waiting_work: BTreeMap<(String, ClassAndPool), (u64, u64)> = BTreeMap::new();
     let mut oldest: BTreeMap<ClassAndPool, u64> = BTreeMap::new();
     for (name, class) in &snapshot.classes {
         oldest.insert((name.clone(), class.pool.clone()), 0);
     }
-    for (work, verdict) in &counted.verdicts {
+    for (work, verdict) in &newest.verdicts {
         let numbers = &verdict.numbers;
-        let lacks = numbers
+        let missing = numbers
             .wanted_processes
             .saturating_sub(numbers.current_processes);
-        if lacks == 0 {
+        if missing == 0 {
             continue;
         }
-        let place = place(snapshot, work, verdict);
+        let class_and_pool = class_and_pool(snapshot, work, verdict);
         let demand = inputs.demand.get(work.as_str());
         if let (0, false, Some(demand)) = (numbers.current_processes, verdict.refused, demand) {
             let age = inputs.now.ms_since(demand.submitted_at);
-            let oldest = oldest.entry(place.clone()).or_default();
+            let oldest = oldest.entry(class_and_pool.clone()).or_default();
             *oldest = (*oldest).max(age);
         }
         let reason = wire_name(&verdict.reason);
-        let (processes, quanta) = slots.entry((reason, place)).or_default();
-        *processes += lacks;
-        *quanta += lacks.saturating_mul(numbers.order);
+        let (processes, quanta) = waiting_work.entry((reason, class_and_pool)).or_default();
+        *processes += missing;
+        *quanta += missing.saturating_mul(numbers.order);
     }
-    let at =
+    let attributes_of =
         |(class, pool): ClassAndPool| vec![catalogue::CLASS.is(class), catalogue::POOL.is(pool)];
-    for ((reason, place), (processes, quanta)) in slots {
+    for ((reason, class_and_pool), (processes, quanta)) in waiting_work {
         let mut attributes = vec![catalogue::REASON.is(reason)];
-        attributes.extend(at(place));
+        attributes.extend(attributes_of(class_and_pool));
         readings.push(catalogue::WAITING_SLOTS.count_reading(processes, attributes.clone()));
         readings.push(catalogue::WAITING_QUANTA.count_reading(quanta, attributes));
     }
@@ -321,40 +327,47 @@ fn waiting(inputs: &GaugeInputs<'_>, counted: &NewestRound, readings: &mut Vec<R
             catalogue::WAITING_TARGET.count_reading(target_s, vec![catalogue::CLASS.is(class)]),
         );
     }
-    for (place, age) in oldest {
-        readings.push(catalogue::WAITING_OLDEST.reading(seconds(age), at(place)));
+    for (class_and_pool, age) in oldest {
+        readings
+            .push(catalogue::WAITING_OLDEST.reading(seconds(age), attributes_of(class_and_pool)));
     }
 }
 
 #[derive(Default, Clone, Copy)]
-struct Fair {
+struct FairnessSum {
     entitled: u64,
     wanted: u64,
     received: u64,
 }
 
-fn fairness(counted: &NewestRound, readings: &mut Vec<Reading>) {
+fn add_fairness(newest: &NewestRound, readings: &mut Vec<Reading>) {
     let mut wanted: BTreeMap<&UserName, u64> = BTreeMap::new();
-    let wants = |user: &plan::UserShare| -> u64 {
+    let wanted_quanta = |user: &plan::UserShare| -> u64 {
         let work = user.work.values();
         work.map(|work| work.wanted.saturating_mul(work.order))
             .sum()
     };
-    for class in counted.shares.classes.values() {
+    for class in newest.shares.classes.values() {
         for (user, share) in &class.users {
-            *wanted.entry(user).or_default() += wants(share);
+            *wanted.entry(user).or_default() += wanted_quanta(share);
         }
     }
     let mut users: Vec<(&UserName, u64)> = wanted.into_iter().collect();
     users.sort_by_key(|(user, wanted)| (std::cmp::Reverse(*wanted), *user));
-    let named: BTreeSet<&UserName> = users.iter().take(USERS).map(|(user, _)| *user).collect();
-    let mut sums: BTreeMap<(&str, &str), Fair> = BTreeMap::new();
-    for (class, share) in &counted.shares.classes {
+    let listed_users: BTreeSet<&UserName> = users
+        .iter()
+        .take(MAX_USERS)
+        .map(|(user, _)| *user)
+        .collect();
+    let mut sums: BTreeMap<(&str, &str), FairnessSum> = BTreeMap::new();
+    for (class, share) in &newest.shares.classes {
         for (user, share) in &share.users {
-            let name = named.get(user).map_or(OTHER, |user| user.as_str());
+            let name = listed_users
+                .get(user)
+                .map_or(OTHER_USERS, |user| user.as_str());
             let sum = sums.entry((name, class)).or_default();
             sum.entitled += share.tally.due;
-            sum.wanted += wants(share);
+            sum.wanted += wanted_quanta(share);
             sum.received += share.tally.held;
         }
     }
@@ -368,20 +381,21 @@ fn fairness(counted: &NewestRound, readings: &mut Vec<Reading>) {
         readings.push(catalogue::FAIRNESS_ENTITLED.count_reading(sum.entitled, attributes()));
         readings.push(catalogue::FAIRNESS_WANTED.count_reading(sum.wanted, attributes()));
         readings.push(catalogue::FAIRNESS_RECEIVED.count_reading(sum.received, attributes()));
-        let more = catalogue::FAIRNESS_ERROR.count_reading(sum.received, attributes());
-        let due = catalogue::FAIRNESS_ERROR.count_reading(sum.entitled, attributes());
-        readings.push(catalogue::FAIRNESS_ERROR.reading(more.value - due.value, attributes()));
+        let received = catalogue::FAIRNESS_ERROR.count_reading(sum.received, attributes());
+        let entitled = catalogue::FAIRNESS_ERROR.count_reading(sum.entitled, attributes());
+        readings
+            .push(catalogue::FAIRNESS_ERROR.reading(received.value - entitled.value, attributes()));
     }
 }
 
-fn budgets(counted: &NewestRound, readings: &mut Vec<Reading>) {
-    for budget in &counted.budgets.pools {
+fn add_budgets(newest: &NewestRound, readings: &mut Vec<Reading>) {
+    for budget in &newest.budgets.pools {
         let Some(allowed) = budget.allowed else {
             continue;
         };
         let pool = || vec![catalogue::POOL.is(budget.pool.clone())];
-        let left = allowed.saturating_sub(budget.spent);
-        readings.push(catalogue::PREEMPTION_BUDGET_LEFT.count_reading(left, pool()));
+        let remaining = allowed.saturating_sub(budget.spent);
+        readings.push(catalogue::PREEMPTION_BUDGET_LEFT.count_reading(remaining, pool()));
         readings.push(catalogue::PREEMPTION_BUDGET_ALLOWED.count_reading(allowed, pool()));
     }
 }
@@ -411,13 +425,13 @@ mod tests {
     }
 
     #[test]
-    fn a_preemption_in_the_opposite_direction_is_recognised() {
-        let mut gave_way = PreemptionPairs::default();
-        gave_way.note(&receipt("job_a", "job_b", 0));
-        assert!(!gave_way.returns(&receipt("job_a", "job_b", 1)));
-        assert!(!gave_way.returns(&receipt("job_b", "job_c", 1)));
-        assert!(gave_way.returns(&receipt("job_b", "job_a", 1)));
-        assert!(!gave_way.returns(&receipt("job_b", "job_a", HOUR_MS + 1)));
+    fn a_preemption_in_the_opposite_direction_is_a_reversal() {
+        let mut pairs = PreemptionPairs::default();
+        pairs.count(&receipt("job_a", "job_b", 0));
+        assert!(!pairs.is_reversal(&receipt("job_a", "job_b", 1)));
+        assert!(!pairs.is_reversal(&receipt("job_b", "job_c", 1)));
+        assert!(pairs.is_reversal(&receipt("job_b", "job_a", 1)));
+        assert!(!pairs.is_reversal(&receipt("job_b", "job_a", HOUR_MS + 1)));
     }
 
     /// Attribute values of metrics come from closed lists (T3).

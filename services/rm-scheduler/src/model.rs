@@ -26,7 +26,7 @@ pub struct AllocationRecord {
     pub trial: Option<u64>,
     /// Trace parent of an allocation without a launch; other allocations carry it in the launch
     /// (T5).
-    pub within: Option<String>,
+    pub trace_parent: Option<String>,
 }
 
 #[derive(Debug)]

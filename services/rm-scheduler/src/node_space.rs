@@ -6,7 +6,7 @@ use hayward_vocabulary::Quantum;
 /// Capacity and use of one node, in quanta of its tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeSpace {
-    pub order: u64,
+    pub capacity: u64,
     pub held: u64,
     pub fixed: u64,
     pub vacating: u64,
@@ -15,14 +15,14 @@ pub struct NodeSpace {
 
 impl NodeSpace {
     pub fn new(snapshot: &Snapshot, node: Option<&Node>) -> Self {
-        let quantum = |node: &Node| quantum(snapshot, &node.pool).node_order(&node.capacity);
+        let capacity = |node: &Node| quantum(snapshot, &node.pool).node_order(&node.capacity);
         Self {
-            order: node.map_or(0, quantum),
+            capacity: node.map_or(0, capacity),
             ..Self::default()
         }
     }
 
-    pub fn hold(&mut self, allocation: &Allocation) {
+    pub fn add(&mut self, allocation: &Allocation) {
         self.held += allocation.order;
         self.processes += 1;
         if allocation.fixed {
@@ -34,20 +34,23 @@ impl NodeSpace {
     }
 
     pub fn free(&self) -> u64 {
-        self.order.saturating_sub(self.held)
+        self.capacity.saturating_sub(self.held)
     }
 }
 
 /// Returns the pool and its ancestors. It also terminates for a cycle, although no policy in force
 /// has one.
-pub fn upwards<'a>(snapshot: &'a Snapshot, pool: &'a str) -> impl Iterator<Item = &'a str> {
-    let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
-    std::iter::successors(Some(pool), above).take(snapshot.pools.len().max(1))
+pub fn pool_and_ancestors<'a>(
+    snapshot: &'a Snapshot,
+    pool: &'a str,
+) -> impl Iterator<Item = &'a str> {
+    let parent = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
+    std::iter::successors(Some(pool), parent).take(snapshot.pools.len().max(1))
 }
 
 /// Returns the topmost ancestor of a pool, or the pool itself.
 pub fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
-    upwards(snapshot, pool).last().unwrap_or(pool)
+    pool_and_ancestors(snapshot, pool).last().unwrap_or(pool)
 }
 
 /// Returns true if queues divide the tree of this pool.
@@ -57,7 +60,7 @@ pub fn is_divided(snapshot: &Snapshot, pool: &str) -> bool {
 
 /// Returns the quantum of the tree of a pool.
 pub fn quantum<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
-    let top = upwards(snapshot, pool).last();
+    let top = pool_and_ancestors(snapshot, pool).last();
     let own = top.and_then(|top| snapshot.pools.get(top)?.quantum.as_ref());
     own.unwrap_or(&snapshot.quantum)
 }

@@ -27,12 +27,12 @@ pub struct InUse {
 
 pub fn faults(policy: &Policy, in_use: &InUse) -> Vec<Fault> {
     let mut faults = hayward_rm_scheduler_policy::faults(policy);
-    let serves = |name: &String| {
+    let is_served = |name: &String| {
         let class = policy.classes.get(name);
         class.is_some_and(|class| !class.is_abstract)
     };
     let classes = in_use.classes.iter();
-    faults.extend(classes.filter(|name| !serves(name)).map(|name| {
+    faults.extend(classes.filter(|name| !is_served(name)).map(|name| {
         Fault {
             pointer: pointer(&["classes", name]),
             detail:
@@ -41,30 +41,30 @@ pub fn faults(policy: &Policy, in_use: &InUse) -> Vec<Fault> {
                     .to_owned(),
         }
     }));
-    queues(policy, in_use, &mut faults);
+    add_queue_faults(policy, in_use, &mut faults);
     faults
 }
 
 /// Finds faults of the queues. Removing a queue is allowed, because it drains. A change is refused
 /// only if it is impossible while work is in the queue.
-fn queues(policy: &Policy, in_use: &InUse, faults: &mut Vec<Fault>) {
-    let configured = Rules::new(policy).queues;
+fn add_queue_faults(policy: &Policy, in_use: &InUse, faults: &mut Vec<Fault>) {
+    let new_queues = Rules::new(policy).queues;
     for (pool, (old, used)) in &in_use.queues {
-        let at = pointer(&["pools", pool, "queues"]);
-        let written = policy.pools.get(pool).and_then(|pool| pool.queues.as_ref());
-        match configured.get(pool) {
+        let queues_pointer = pointer(&["pools", pool, "queues"]);
+        let configured_queues = policy.pools.get(pool).and_then(|pool| pool.queues.as_ref());
+        match new_queues.get(pool) {
             Some(new) => {
-                let now = Timestamp::default();
-                let found = reload(old, new, used, now).err().unwrap_or_default();
+                let no_time = Timestamp::default();
+                let found = reload(old, new, used, no_time).err().unwrap_or_default();
                 faults.extend(found.into_iter().map(|fault| Fault {
-                    pointer: format!("{at}{}", fault.pointer),
+                    pointer: format!("{queues_pointer}{}", fault.pointer),
                     detail: fault.detail,
                 }));
             }
-            None if written.is_none() && !used.is_empty() && !in_use.may_drop => {
+            None if configured_queues.is_none() && !used.is_empty() && !in_use.may_drop => {
                 let names: Vec<&str> = used.iter().take(8).map(String::as_str).collect();
                 faults.push(Fault {
-                    pointer: at,
+                    pointer: queues_pointer,
                     detail: format!(
                         "are in use ({}): end their work first, or ask with drop_classes=true, \
                          which ends it",

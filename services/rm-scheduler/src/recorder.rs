@@ -29,9 +29,9 @@ use crate::tracked_snapshot::{Delta, TrackedSnapshot};
 pub use plan_diff::{PlanDiff, WorkChanges};
 
 /// Most rounds of one chain. Reading the last round reads all of them.
-const CHAIN: u64 = 64;
+const MAX_CHAIN_ROUNDS: u64 = 64;
 /// A chain takes at most 1/N of the bytes, where N is this number. Dropping a chain leaves others.
-const CHAIN_TAKES_ONE_IN: u64 = 4;
+const CHAIN_BYTES_DIVISOR: u64 = 4;
 
 /// Decides for each round whether its inputs are recorded.
 pub struct Recorder {
@@ -40,21 +40,21 @@ pub struct Recorder {
     chain: Option<u64>,
     /// Changes since the newest recorded round of the chain.
     changes: WorkChanges,
-    /// Size of the chain. Its lengths are known only after a round has been encoded.
-    length: Arc<Mutex<Length>>,
+    /// Size of the chain. The bytes of a round are known only after it has been encoded.
+    chain_size: Arc<Mutex<ChainSize>>,
     /// Number of rounds to skip before another chain is tried.
-    rest: u64,
+    rounds_to_skip: u64,
 }
 
 #[derive(Debug, Default)]
-struct Length {
+struct ChainSize {
     rounds: u64,
     first_bytes: u64,
     later_bytes: u64,
     /// True if one of its rounds could not be stored. No later round can be stored either.
     broken: bool,
     /// True if its first round could not be stored. The next chain would fail too.
-    hopeless: bool,
+    first_round_failed: bool,
 }
 
 /// One round that is to be encoded and written.
@@ -64,8 +64,8 @@ pub struct Unwritten {
     /// Number of the first round of its chain.
     pub base: u64,
     pub limits: InputLimits,
-    words: RoundDocument,
-    length: Arc<Mutex<Length>>,
+    document: RoundDocument,
+    chain_size: Arc<Mutex<ChainSize>>,
 }
 
 /// One round, encoded.
@@ -88,8 +88,8 @@ impl Recorder {
             limits,
             chain: None,
             changes: WorkChanges::default(),
-            length: Arc::default(),
-            rest: 0,
+            chain_size: Arc::default(),
+            rounds_to_skip: 0,
         }
     }
 
@@ -104,8 +104,8 @@ impl Recorder {
 
     /// Returns true while the chain may go on and its changes stay below the limit of a snapshot.
     fn chain_continues(&self) -> bool {
-        let changes = self.changes.pieces_of_work() as u64;
-        self.chain.is_some() && changes <= self.limits.entries && !self.length.lock().ended()
+        let changes = self.changes.changed_work_count() as u64;
+        self.chain.is_some() && changes <= self.limits.entries && !self.chain_size.lock().is_full()
     }
 
     fn end_chain(&mut self) {
@@ -124,8 +124,8 @@ impl Recorder {
             snapshot.mark_all_changed();
             return Err(why);
         }
-        let ended = self.chain.is_none() || self.length.lock().ended();
-        Ok(snapshot.written(ended))
+        let starts_chain = self.chain.is_none() || self.chain_size.lock().is_full();
+        Ok(snapshot.take_unrecorded(starts_chain))
     }
 
     fn reason_to_skip(&mut self, snapshot: &Snapshot) -> Option<String> {
@@ -133,79 +133,79 @@ impl Recorder {
             return Some("inputs_rounds is 0".to_owned());
         }
         let entries = snapshot.nodes.len() + snapshot.demand.len() + snapshot.allocations.len();
-        let most = self.limits.entries;
-        if entries as u64 > most {
+        let max_entries = self.limits.entries;
+        if entries as u64 > max_entries {
             let detail =
-                format!("the snapshot has {entries} entries; inputs_entries allows {most}");
+                format!("the snapshot has {entries} entries; inputs_entries allows {max_entries}");
             return Some(detail);
         }
-        if std::mem::take(&mut self.length.lock().hopeless) {
-            self.rest = CHAIN;
+        if std::mem::take(&mut self.chain_size.lock().first_round_failed) {
+            self.rounds_to_skip = MAX_CHAIN_ROUNDS;
         }
-        self.rest = self.rest.checked_sub(1)?;
+        self.rounds_to_skip = self.rounds_to_skip.checked_sub(1)?;
         Some("an earlier round was too large to keep; it is tried again later".to_owned())
     }
 
-    /// Records a round that changed something. `rest` is the plan as [`PlanDiff::rest_of`] returned
-    /// it. `all` returns verdicts and shares of all work, for the first round of a chain.
+    /// Records a round that changed something. `plan` is the plan as [`PlanDiff::without_work`]
+    /// returned it. `all` returns verdicts and shares of all work, for the first round of a chain.
     pub fn record(
         &mut self,
         round: u64,
         snapshot: Delta,
-        rest: Plan,
+        plan: Plan,
         all: impl FnOnce() -> WorkChanges,
     ) -> Unwritten {
-        let known = self.chain.filter(|_| !snapshot.is_whole());
+        let continued = self.chain.filter(|_| !snapshot.is_whole());
         let changes = std::mem::take(&mut self.changes);
-        let (base, changes) = match known {
+        let (base, changes) = match continued {
             Some(base) => (base, changes),
             None => (round, all()),
         };
-        if known.is_none() {
-            self.length = Arc::default();
+        if continued.is_none() {
+            self.chain_size = Arc::default();
         }
         self.chain = Some(base);
         Unwritten {
             round,
             base,
             limits: self.limits,
-            words: RoundDocument {
+            document: RoundDocument {
                 snapshot,
-                plan: PlanDiff::new(rest, changes),
+                plan: PlanDiff::new(plan, changes),
             },
-            length: self.length.clone(),
+            chain_size: self.chain_size.clone(),
         }
     }
 }
 
-impl Length {
-    fn ended(&self) -> bool {
-        self.broken || self.rounds >= CHAIN || self.later_bytes > self.first_bytes
+impl ChainSize {
+    fn is_full(&self) -> bool {
+        self.broken || self.rounds >= MAX_CHAIN_ROUNDS || self.later_bytes > self.first_bytes
     }
 
-    fn give_up(&mut self, begins: bool) {
+    fn give_up(&mut self, is_first_round: bool) {
         self.broken = true;
-        self.hopeless = begins;
+        self.first_round_failed = is_first_round;
     }
 }
 
 impl Unwritten {
-    pub fn begins(&self) -> bool {
+    pub fn is_first_of_chain(&self) -> bool {
         self.round == self.base
     }
 
     /// Returns a function that gives up the chain. It is called if encoding takes too long.
-    pub fn giving_up(&self) -> impl FnOnce() + Send + 'static {
-        let (length, begins) = (self.length.clone(), self.begins());
-        move || length.lock().give_up(begins)
+    pub fn chain_canceller(&self) -> impl FnOnce() + Send + 'static {
+        let (chain_size, is_first) = (self.chain_size.clone(), self.is_first_of_chain());
+        move || chain_size.lock().give_up(is_first)
     }
 
     /// Returns how many rounds and bytes earlier chains may take.
-    pub fn limits_of_others(&self) -> (u64, u64) {
+    pub fn limits_of_earlier_chains(&self) -> (u64, u64) {
         let InputLimits { rounds, bytes, .. } = self.limits;
         (
-            rounds.saturating_sub(CHAIN),
-            bytes - bytes / CHAIN_TAKES_ONE_IN,
+            rounds.saturating_sub(MAX_CHAIN_ROUNDS),
+            bytes - bytes / CHAIN_BYTES_DIVISOR,
         )
     }
 
@@ -215,19 +215,19 @@ impl Unwritten {
     ///
     /// Fails if a type of this crate cannot be written as JSON, which is a defect.
     pub fn encode(self) -> Result<Encoded, serde_json::Error> {
-        let begins = self.begins();
-        let body = deflate(&serde_json::to_vec(&self.words)?);
+        let is_first = self.is_first_of_chain();
+        let body = deflate(&serde_json::to_vec(&self.document)?);
         let bytes = body.len() as u64;
-        let mut length = self.length.lock();
-        length.rounds += 1;
-        if begins {
-            length.first_bytes = bytes;
+        let mut chain_size = self.chain_size.lock();
+        chain_size.rounds += 1;
+        if is_first {
+            chain_size.first_bytes = bytes;
         } else {
-            length.later_bytes += bytes;
+            chain_size.later_bytes += bytes;
         }
-        let most = self.limits.bytes / CHAIN_TAKES_ONE_IN;
-        if length.first_bytes + length.later_bytes > most {
-            length.give_up(begins);
+        let most = self.limits.bytes / CHAIN_BYTES_DIVISOR;
+        if chain_size.first_bytes + chain_size.later_bytes > most {
+            chain_size.give_up(is_first);
             tracing::warn!(
                 round = self.round,
                 bytes,
@@ -237,16 +237,16 @@ impl Unwritten {
         }
         Ok(Encoded {
             // The chain may have been given up in the meantime.
-            body: (!length.broken).then_some(body),
+            body: (!chain_size.broken).then_some(body),
             bytes,
         })
     }
 }
 
-fn deflate(words: &[u8]) -> Vec<u8> {
+fn deflate(json: &[u8]) -> Vec<u8> {
     let mut deflated = DeflateEncoder::new(Vec::new(), Compression::fast());
     // Writing to a vector cannot fail.
-    let _ = deflated.write_all(words);
+    let _ = deflated.write_all(json);
     deflated.finish().unwrap_or_default()
 }
 
@@ -256,7 +256,7 @@ pub enum Unreadable {
     #[error("the recorded bytes are damaged")]
     Bytes(#[from] std::io::Error),
     #[error("the recorded round is of another version")]
-    Words(#[from] serde_json::Error),
+    Json(#[from] serde_json::Error),
 }
 
 /// Returns snapshot and plan of the last round of a chain, from all its bodies in order.
@@ -270,11 +270,11 @@ pub fn decode<B: AsRef<[u8]>>(
     let mut snapshot = Snapshot::empty();
     let mut plan = Plan::default();
     for body in chain {
-        let mut words = Vec::new();
-        DeflateDecoder::new(body.as_ref()).read_to_end(&mut words)?;
-        let words: RoundDocument = serde_json::from_slice(&words)?;
-        words.snapshot.apply(&mut snapshot);
-        words.plan.apply(&mut plan);
+        let mut json = Vec::new();
+        DeflateDecoder::new(body.as_ref()).read_to_end(&mut json)?;
+        let document: RoundDocument = serde_json::from_slice(&json)?;
+        document.snapshot.apply(&mut snapshot);
+        document.plan.apply(&mut plan);
     }
     Ok((snapshot, plan))
 }

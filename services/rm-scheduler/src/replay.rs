@@ -42,7 +42,7 @@ impl Inputs {
 
 /// The document of [`Inputs`], with snapshot and plan as raw JSON.
 #[derive(Deserialize)]
-struct Written<'a> {
+struct RawInputs<'a> {
     format: String,
     round: u64,
     #[serde(borrow)]
@@ -94,14 +94,14 @@ impl Replay {
     ///
     /// Fails if the text is not a recorded round that this version can read.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
-        let written: Written = serde_json::from_str(text).map_err(Unreadable::Document)?;
-        if written.format != FORMAT {
-            return Err(Unreadable::Format(written.format));
+        let raw: RawInputs = serde_json::from_str(text).map_err(Unreadable::Document)?;
+        if raw.format != FORMAT {
+            return Err(Unreadable::Format(raw.format));
         }
         Ok(Self {
-            round: written.round,
-            snapshot: serde_json::from_str(written.snapshot.get()).map_err(Unreadable::Snapshot)?,
-            plan: written.plan.get().to_owned(),
+            round: raw.round,
+            snapshot: serde_json::from_str(raw.snapshot.get()).map_err(Unreadable::Snapshot)?,
+            plan: raw.plan.get().to_owned(),
         })
     }
 
@@ -122,7 +122,7 @@ impl Replay {
         } else {
             let read = |text| serde_json::from_str::<Value>(text).map_err(Unreadable::Plan);
             let mut found = Vec::new();
-            differ("", &read(&self.plan)?, &read(&text)?, &mut found);
+            collect_differences("", &read(&self.plan)?, &read(&text)?, &mut found);
             found
         };
         let mut verdicts: BTreeMap<String, u64> = BTreeMap::new();
@@ -144,7 +144,7 @@ impl Replay {
 }
 
 /// Collects the differences of two documents, with JSON pointers.
-fn differ(at: &str, recorded: &Value, now: &Value, found: &mut Vec<String>) {
+fn collect_differences(pointer: &str, recorded: &Value, now: &Value, found: &mut Vec<String>) {
     if recorded == now || found.len() >= MAX_DIFFERENCES {
         return;
     }
@@ -152,43 +152,46 @@ fn differ(at: &str, recorded: &Value, now: &Value, found: &mut Vec<String>) {
         (Value::Object(recorded), Value::Object(now)) => {
             let names: std::collections::BTreeSet<_> = recorded.keys().chain(now.keys()).collect();
             for name in names {
-                let place = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
-                each(&place, (recorded.get(name), now.get(name)), found);
+                let child = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+                compare_entry(&child, (recorded.get(name), now.get(name)), found);
             }
         }
         (Value::Array(recorded), Value::Array(now)) => {
             for number in 0..recorded.len().max(now.len()) {
-                each(
-                    &format!("{at}/{number}"),
+                compare_entry(
+                    &format!("{pointer}/{number}"),
                     (recorded.get(number), now.get(number)),
                     found,
                 );
             }
         }
         _ => found.push(format!(
-            "{at}: recorded {}, now {}",
-            short(recorded),
-            short(now)
+            "{pointer}: recorded {}, now {}",
+            shorten(recorded),
+            shorten(now)
         )),
     }
 }
 
-fn each(at: &str, sides: (Option<&Value>, Option<&Value>), found: &mut Vec<String>) {
+fn compare_entry(pointer: &str, sides: (Option<&Value>, Option<&Value>), found: &mut Vec<String>) {
     match sides {
-        (Some(recorded), Some(now)) => differ(at, recorded, now, found),
+        (Some(recorded), Some(now)) => collect_differences(pointer, recorded, now, found),
         _ if found.len() >= MAX_DIFFERENCES => {}
         (Some(recorded), None) => {
-            found.push(format!("{at}: recorded {}, now absent", short(recorded)));
+            found.push(format!(
+                "{pointer}: recorded {}, now absent",
+                shorten(recorded)
+            ));
         }
-        (None, Some(now)) => found.push(format!("{at}: not recorded, now {}", short(now))),
+        (None, Some(now)) => found.push(format!("{pointer}: not recorded, now {}", shorten(now))),
         (None, None) => {}
     }
 }
 
-fn short(value: &Value) -> String {
-    const MOST: usize = 120;
+fn shorten(value: &Value) -> String {
+    const MAX_CHARS: usize = 120;
     let text = value.to_string();
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }

@@ -1,7 +1,7 @@
 //! One round: bring the snapshot up to date, plan, check, carry out.
 //!
 //! A change requests a round. Rounds are at least `round_min_ms` apart. A plan depends on the
-//! snapshot alone, so without a change no plan is made. Time is then charged once in
+//! snapshot alone, so without a change no plan is outcome. Time is then charged once in
 //! `round_max_ms`. Queues are an exception, because their delays end with time. Work that waits in
 //! them is planned for once in `round_max_ms`. A round that changes something requests the next
 //! one, so jobs grow by doubling.
@@ -9,8 +9,8 @@
 //! Each plan is checked by code that is independent of the planner. Refused parts are dropped and
 //! reported, and never carried out.
 
-mod before;
 mod carry_out;
+mod departures;
 mod marks;
 mod reserve_successors;
 
@@ -30,8 +30,8 @@ use crate::store::Rows;
 use crate::working_set::planning::RecordedInputs;
 use crate::working_set::{JOB_CONVERTER, Ledger, worker_pools};
 
-/// Rounds take at most 1/N of the time, where N is this number, however large the fleet is.
-const ROUNDS_TAKE_ONE_IN: u64 = 5;
+/// Rounds start at least this number times the cost of the last round apart, up to `round_max_ms`.
+const ROUND_INTERVAL_FACTOR: u64 = 5;
 
 /// The results of a round other than its plan.
 pub(crate) struct RoundOutcome {
@@ -40,8 +40,8 @@ pub(crate) struct RoundOutcome {
     /// Recorded inputs, or the reason why they are not recorded.
     inputs: RecordedInputs,
     /// Orders to leave that were given before planning.
-    taken_off: Vec<LeaveOrder>,
-    watch: RoundTimer,
+    leave_orders: Vec<LeaveOrder>,
+    timer: RoundTimer,
 }
 
 impl Ledger {
@@ -54,15 +54,15 @@ impl Ledger {
         self.update_machine_facts(moment, batch);
         self.check_deadlines(moment);
         self.check_neighbours(moment.monotonic_ms);
-        let (least, most) = (self.pause_ms(), self.context.settings.round_max_ms);
-        let since = self.timing.since_last_round_ms(moment.monotonic_ms);
-        let due = if self.timing.needs_round() {
-            least
+        let (min_ms, max_ms) = (self.pause_ms(), self.context.settings.round_max_ms);
+        let elapsed_ms = self.timing.since_last_round_ms(moment.monotonic_ms);
+        let interval_ms = if self.timing.needs_round() {
+            min_ms
         } else {
-            most
+            max_ms
         };
-        if since < due {
-            return self.wake(due - since, moment);
+        if elapsed_ms < interval_ms {
+            return self.next_wake(interval_ms - elapsed_ms, moment);
         }
         self.timing.set_last_round(moment.monotonic_ms);
         self.charge_usage(moment, batch);
@@ -72,42 +72,42 @@ impl Ledger {
                 self.write_carried(moment, batch);
             }
             self.update_view_time(moment, batch);
-            return self.wake(most, moment);
+            return self.next_wake(max_ms, moment);
         }
-        self.take_round(moment, batch);
-        self.wake(
+        self.execute_round(moment, batch);
+        self.next_wake(
             if self.timing.needs_round() {
                 self.pause_ms()
             } else {
-                most
+                max_ms
             },
             moment,
         )
     }
 
-    fn take_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn execute_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let round = self.timing.begin_round();
         self.snapshot.set_round(round);
         let started = Instant::now();
-        let mut watch = RoundTimer::begin();
+        let mut timer = RoundTimer::begin();
         block_in_place(|| {
-            let mut taken_off = self.mark_departures(moment, batch);
-            taken_off.extend(self.exchange_placeholders(moment, batch));
+            let mut leave_orders = self.order_departures(moment, batch);
+            leave_orders.extend(self.exchange_placeholders(moment, batch));
             self.publish_marks(batch);
             self.refresh_nodes_on_trial();
             self.refresh_requests();
-            self.show_seekers_as_leaving();
+            self.mark_waiting_as_leaving();
             self.remove_drained_queues();
             self.publish_closed_nodes(moment.now, batch);
             self.timing.clear_request();
-            watch.mark("prepare");
-            let (mut decided, mut made) = self.plan(watch);
+            timer.mark("prepare");
+            let (mut decided, mut outcome) = self.plan(timer);
             self.update_external_planners(&mut decided.plan, moment, batch);
-            let placed = self.vacate_with_successors(&mut decided.plan, moment, batch);
-            made.watch.mark("check");
-            made.taken_off = taken_off;
-            made.taken_off.extend(placed);
-            self.carry_out(decided, moment, batch, made);
+            let with_successors = self.vacate_with_successors(&mut decided.plan, moment, batch);
+            outcome.timer.mark("check");
+            outcome.leave_orders = leave_orders;
+            outcome.leave_orders.extend(with_successors);
+            self.carry_out(decided, moment, batch, outcome);
             self.publish_evacuations(batch);
         });
         let cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -118,24 +118,26 @@ impl Ledger {
     /// While planning takes long, most of the time still goes to absorbing changes.
     fn pause_ms(&self) -> u64 {
         let settings = &self.context.settings;
-        let rest = self.timing.cost_ms().saturating_mul(ROUNDS_TAKE_ONE_IN);
-        settings.round_min_ms.max(rest.min(settings.round_max_ms))
+        let pause_ms = self.timing.cost_ms().saturating_mul(ROUND_INTERVAL_FACTOR);
+        settings
+            .round_min_ms
+            .max(pause_ms.min(settings.round_max_ms))
     }
 
-    fn plan(&mut self, mut watch: RoundTimer) -> (Decided, RoundOutcome) {
+    fn plan(&mut self, mut timer: RoundTimer) -> (Decided, RoundOutcome) {
         let started = Instant::now();
-        let (mut decided, inputs) = self.planning.decide(&mut self.snapshot, &mut watch);
+        let (mut decided, inputs) = self.planning.decide(&mut self.snapshot, &mut timer);
         let plan = &mut decided.plan;
-        let planned = Members::new(&self.snapshot, &plan.grants);
+        let members = Members::new(&self.snapshot, &plan.grants);
         if self.timing.stale_neighbour().is_some() {
-            self.revoke_nothing(plan);
+            self.drop_vacates(plan);
         }
-        let refused = self.drop_faults(plan);
+        let refused = self.drop_refused_parts(plan);
         self.limit_nodes_on_trial(&mut decided.plan);
-        // Dropped grants are planned again.
+        // Dropped grants are planned again in the next round.
         let grants = &mut decided.plan.grants;
         self.timing
-            .request_round_if(planned.drop_torn(&self.snapshot, grants));
+            .request_round_if(members.drop_torn(&self.snapshot, grants));
         self.timing
             .request_round_if(gangs::cut(&self.snapshot, grants, MAX_CONCURRENT));
         let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -145,15 +147,17 @@ impl Ledger {
                 planning_us,
                 refused,
                 inputs,
-                taken_off: Vec::new(),
-                watch,
+                leave_orders: Vec::new(),
+                timer,
             },
         )
     }
 
     /// Records that a neighbour became silent or answers again. Both change what a round may do.
     fn check_neighbours(&mut self, now_ms: u64) {
-        let silent = self.followed.stale(now_ms, self.context.settings.stale_ms);
+        let silent = self
+            .followed
+            .find_stale(now_ms, self.context.settings.stale_ms);
         if silent == self.timing.stale_neighbour() {
             return;
         }
@@ -173,26 +177,26 @@ impl Ledger {
 
     /// Removes vacates from the plan while a neighbour is silent. Only allocations of withdrawn
     /// work still leave, because the withdrawal is known and not assumed.
-    fn revoke_nothing(&self, plan: &mut Plan) {
-        let gone = |work: &WorkId| {
-            let known =
-                self.timing.stale_neighbour() != Some(JOB_CONVERTER) || worker_pools::owns(work);
-            known && !self.snapshot.demand.contains_key(work)
+    fn drop_vacates(&self, plan: &mut Plan) {
+        let is_withdrawn = |work: &WorkId| {
+            let is_known = self.timing.stale_neighbour() != Some(JOB_CONVERTER)
+                || worker_pools::is_pool_work(work);
+            is_known && !self.snapshot.demand.contains_key(work)
         };
         let mut spared: BTreeSet<WorkId> = BTreeSet::new();
         plan.vacates.retain(|vacate| {
-            let Some(held) = self.allocations.get(&vacate.allocation) else {
+            let Some(record) = self.allocations.get(&vacate.allocation) else {
                 return false;
             };
-            let goes = gone(&held.entry.work);
-            if !goes {
-                spared.insert(held.entry.work.clone());
+            let leaves = is_withdrawn(&record.entry.work);
+            if !leaves {
+                spared.insert(record.entry.work.clone());
             }
-            goes
+            leaves
         });
         // A successor would run in addition to the process that stays.
         plan.grants.retain(|grant| !spared.contains(&grant.work));
-        // The plan is not carried out as made, so its carry-over is dropped too.
+        // The plan is not carried out as outcome, so its carry-over is dropped too.
         plan.carried.clone_from(&self.snapshot.carried);
         let silent = self.timing.stale_neighbour().unwrap_or_default();
         for verdict in plan.verdicts.values_mut() {
@@ -205,15 +209,15 @@ impl Ledger {
 
     /// Returns how long to sleep before the next round. The time is shorter if a block, a grace
     /// period or another wait ends before.
-    fn wake(&self, ms: u64, moment: &Moment) -> Wake {
+    fn next_wake(&self, ms: u64, moment: &Moment) -> Wake {
         let until = |end: &Timestamp| end.ms_since(moment.now);
         let block = self.followed.next_block_end().as_ref().map(until);
         let deadline = self.evacuations.deadlines.first().map(until);
         let budget = self.preempted_last_hour.ends().as_ref().map(until);
-        let left = |due: u64| due.saturating_sub(moment.monotonic_ms);
-        let lost = self.lost_work_due_ms().map(left);
-        let proof = self.machine_facts.due_ms().map(left);
-        let planner = self.external_planners.due_ms().map(left);
+        let remaining = |due: u64| due.saturating_sub(moment.monotonic_ms);
+        let lost = self.lost_work_due_ms().map(remaining);
+        let proof = self.machine_facts.due_ms().map(remaining);
+        let planner = self.external_planners.due_ms().map(remaining);
         let first = [block, deadline, budget, lost, proof, planner]
             .into_iter()
             .flatten()
@@ -252,10 +256,10 @@ impl Ledger {
     }
 
     /// Drops what the check refuses. Returns the refused parts as text.
-    fn drop_faults(&self, plan: &mut Plan) -> Vec<String> {
-        let (sound, violations) = self.planning.check(&self.snapshot, std::mem::take(plan));
-        *plan = sound;
-        violations.iter().for_each(metrics::refused);
+    fn drop_refused_parts(&self, plan: &mut Plan) -> Vec<String> {
+        let (accepted, violations) = self.planning.check(&self.snapshot, std::mem::take(plan));
+        *plan = accepted;
+        violations.iter().for_each(metrics::count_refusal);
         let refused: Vec<String> = violations.iter().map(ToString::to_string).collect();
         if !refused.is_empty() {
             tracing::error!(round = self.timing.round(), violations = ?refused, "parts of a plan \

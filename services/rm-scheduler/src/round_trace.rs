@@ -14,43 +14,43 @@ use hayward_service::telemetry::traces_enabled;
 use hayward_service::trace::{self, MAX_LINKS, OpenSpan, SpanBuilder, TraceParent};
 
 /// Most spans of one round. A round with many trees has many parts.
-const MAX_PARTS: usize = 64;
+const MAX_PART_SPANS: usize = 64;
 
 /// Name, begin and end of a part, measured from the begin of the round.
 type Part = (&'static str, Duration, Duration);
 
 /// Timer that measures each phase of a round.
 pub(crate) struct RoundTimer {
-    at: SystemTime,
-    began: Instant,
-    last: Duration,
+    started_at: SystemTime,
+    started: Instant,
+    last_mark: Duration,
     parts: Vec<Part>,
-    rest: Vec<Part>,
+    unlisted_parts: Vec<Part>,
 }
 
 impl RoundTimer {
     pub fn begin() -> Self {
         Self {
-            at: trace::now(),
-            began: Instant::now(),
-            last: Duration::ZERO,
+            started_at: trace::now(),
+            started: Instant::now(),
+            last_mark: Duration::ZERO,
             parts: Vec::new(),
-            rest: Vec::new(),
+            unlisted_parts: Vec::new(),
         }
     }
 
     /// Ends a phase. It began at the last mark.
     pub fn mark(&mut self, phase: &'static str) {
-        let now = self.began.elapsed();
-        let from = std::mem::replace(&mut self.last, now);
+        let now = self.started.elapsed();
+        let from = std::mem::replace(&mut self.last_mark, now);
         if let Some((last, _, to)) = self.parts.last_mut()
             && *last == phase
         {
             *to = now;
-        } else if self.parts.len() < MAX_PARTS {
+        } else if self.parts.len() < MAX_PART_SPANS {
             self.parts.push((phase, from, now));
         } else {
-            self.rest.push((phase, from, now));
+            self.unlisted_parts.push((phase, from, now));
         }
     }
 
@@ -67,16 +67,16 @@ impl RoundTimer {
     /// Records the total duration of each phase.
     pub fn finish(mut self) {
         self.mark("carry_out");
-        let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last)];
-        for (phase, from, to) in self.parts.iter().chain(&self.rest) {
-            let took = to.saturating_sub(*from);
+        let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last_mark)];
+        for (phase, from, to) in self.parts.iter().chain(&self.unlisted_parts) {
+            let duration = to.saturating_sub(*from);
             match sums.iter_mut().find(|(known, _)| known == phase) {
-                Some((_, sum)) => *sum += took,
-                None => sums.push((phase, took)),
+                Some((_, sum)) => *sum += duration,
+                None => sums.push((phase, duration)),
             }
         }
-        for (phase, took) in sums {
-            ROUND_DURATION.record_duration(took, &[PHASE.is(phase)]);
+        for (phase, duration) in sums {
+            ROUND_DURATION.record_duration(duration, &[PHASE.is(phase)]);
         }
     }
 
@@ -90,19 +90,19 @@ impl RoundTimer {
         if !traces_enabled() || plan.is_empty() {
             return None;
         }
-        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let to_i64 = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let root = SpanBuilder::new(NAME, "round")
-            .starting_at(self.at)
+            .starting_at(self.started_at)
             .with_attribute("hayward.round.number", i64::try_from(round).unwrap_or(0))
-            .with_attribute("hayward.round.grants", count(plan.grants.len()))
-            .with_attribute("hayward.round.vacates", count(plan.vacates.len()));
-        let root = linked(root, submissions).start();
-        let place = root.trace_parent()?;
+            .with_attribute("hayward.round.grants", to_i64(plan.grants.len()))
+            .with_attribute("hayward.round.vacates", to_i64(plan.vacates.len()));
+        let root = add_links(root, submissions).start();
+        let parent = root.trace_parent()?;
         for (phase, from, to) in &self.parts {
-            let part = SpanBuilder::new(NAME, phase).starting_at(self.at + *from);
-            part.with_parent(&place).end_at(self.at + *to);
+            let part = SpanBuilder::new(NAME, phase).starting_at(self.started_at + *from);
+            part.with_parent(&parent).end_at(self.started_at + *to);
         }
-        Some(RoundTrace::below(root, &place))
+        Some(RoundTrace::new(root, &parent))
     }
 }
 
@@ -118,29 +118,29 @@ pub(crate) fn exchange_trace<'a>(
     let root = SpanBuilder::new(NAME, "exchange")
         .with_attribute("hayward.round.number", i64::try_from(round).unwrap_or(0))
         .with_attribute("hayward.round.grants", i64::try_from(count).unwrap_or(0));
-    let root = linked(root, submissions).start();
-    let place = root.trace_parent()?;
-    Some(RoundTrace::below(root, &place))
+    let root = add_links(root, submissions).start();
+    let parent = root.trace_parent()?;
+    Some(RoundTrace::new(root, &parent))
 }
 
 /// Adds one link for each submission.
-fn linked<'a>(mut root: SpanBuilder, submissions: impl Iterator<Item = &'a str>) -> SpanBuilder {
-    let places = submissions.filter_map(TraceParent::parse).take(MAX_LINKS);
+fn add_links<'a>(mut root: SpanBuilder, submissions: impl Iterator<Item = &'a str>) -> SpanBuilder {
+    let parents = submissions.filter_map(TraceParent::parse).take(MAX_LINKS);
     let mut linked: Vec<TraceParent> = Vec::new();
-    for place in places {
-        if !linked.contains(&place) {
-            linked.push(place.clone());
-            root = root.link(place);
+    for parent in parents {
+        if !linked.contains(&parent) {
+            linked.push(parent.clone());
+            root = root.link(parent);
         }
     }
     root
 }
 
 /// Returns the trace span of an allocation, if it has one.
-pub(crate) fn life(held: &AllocationRecord) -> Option<TraceParent> {
-    let launch = held.entry.launch.as_ref();
-    let within = launch.map_or(&held.within, |launch| &launch.within);
-    TraceParent::parse(within.as_deref()?)
+pub(crate) fn allocation_trace_parent(record: &AllocationRecord) -> Option<TraceParent> {
+    let launch = record.entry.launch.as_ref();
+    let trace_parent = launch.map_or(&record.trace_parent, |launch| &launch.within);
+    TraceParent::parse(trace_parent.as_deref()?)
 }
 
 /// The trace of a round that is being committed. If it is dropped before the commit, it is marked
@@ -154,9 +154,9 @@ pub(crate) struct RoundTrace {
 
 impl RoundTrace {
     /// Starts the span of the commit now, because committed entries contain its id.
-    fn below(root: OpenSpan, place: &TraceParent) -> Self {
+    fn new(root: OpenSpan, parent: &TraceParent) -> Self {
         Self {
-            commit: SpanBuilder::new(NAME, "commit").with_parent(place).start(),
+            commit: SpanBuilder::new(NAME, "commit").with_parent(parent).start(),
             root,
             allocations: Vec::new(),
             committed: false,
@@ -164,22 +164,22 @@ impl RoundTrace {
     }
 
     /// Starts the span of an allocation, and returns it.
-    pub fn grant(
+    pub fn start_allocation_span(
         &mut self,
-        described: SpanBuilder,
+        span: SpanBuilder,
         submitted: Option<&str>,
     ) -> Option<TraceParent> {
-        let mut life = described.with_parent(&self.commit.trace_parent()?);
+        let mut span = span.with_parent(&self.commit.trace_parent()?);
         if let Some(submitted) = submitted.and_then(TraceParent::parse) {
-            life = life.link(submitted);
+            span = span.link(submitted);
         }
-        let life = life.start();
-        let place = life.trace_parent();
-        self.allocations.push(life);
-        place
+        let span = span.start();
+        let trace_parent = span.trace_parent();
+        self.allocations.push(span);
+        trace_parent
     }
 
-    pub fn committed(mut self, revision: u64) {
+    pub fn mark_committed(mut self, revision: u64) {
         self.committed = true;
         let revision = i64::try_from(revision).unwrap_or(0);
         self.commit.set_attribute("hayward.revision", revision);
@@ -191,8 +191,8 @@ impl Drop for RoundTrace {
         if !self.committed {
             self.commit.failed("it was not committed");
             self.root.failed("it was not committed");
-            for life in &mut self.allocations {
-                life.failed("its round was not committed");
+            for span in &mut self.allocations {
+                span.failed("its round was not committed");
             }
         }
     }
@@ -204,20 +204,20 @@ mod tests {
 
     #[test]
     fn adjacent_parts_of_one_phase_are_merged() {
-        let mut watch = RoundTimer::begin();
-        watch.mark("prepare");
+        let mut timer = RoundTimer::begin();
+        timer.mark("prepare");
         for _ in 0..2 {
-            watch.planning_phase_ended(Phase::Absorb);
-            watch.planning_phase_ended(Phase::Open);
+            timer.planning_phase_ended(Phase::Absorb);
+            timer.planning_phase_ended(Phase::Open);
         }
-        watch.planning_phase_ended(Phase::Place);
-        let names: Vec<&str> = watch.parts.iter().map(|(name, ..)| *name).collect();
+        timer.planning_phase_ended(Phase::Place);
+        let names: Vec<&str> = timer.parts.iter().map(|(name, ..)| *name).collect();
         assert_eq!(names, ["prepare", "snapshot", "what_of"]);
-        assert!(watch.parts.windows(2).all(|pair| pair[0].2 == pair[1].1));
-        for _ in 0..MAX_PARTS {
-            watch.planning_phase_ended(Phase::Count);
-            watch.planning_phase_ended(Phase::Mend);
+        assert!(timer.parts.windows(2).all(|pair| pair[0].2 == pair[1].1));
+        for _ in 0..MAX_PART_SPANS {
+            timer.planning_phase_ended(Phase::Count);
+            timer.planning_phase_ended(Phase::Mend);
         }
-        assert_eq!(watch.parts.len(), MAX_PARTS);
+        assert_eq!(timer.parts.len(), MAX_PART_SPANS);
     }
 }

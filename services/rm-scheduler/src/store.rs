@@ -25,9 +25,9 @@ use crate::recorder::Unwritten;
 #[derive(Debug, Default)]
 pub struct Rows {
     pub allocations: BTreeMap<AllocationId, AllocationRecord>,
-    pub buried: BTreeSet<AllocationId>,
+    pub removed_allocations: BTreeSet<AllocationId>,
     pub incarnations: BTreeMap<WorkId, u64>,
-    pub forgotten_work: BTreeSet<WorkId>,
+    pub removed_incarnations: BTreeSet<WorkId>,
     pub policy: Option<NewPolicy>,
     pub rounds: Vec<RoundView>,
     /// Receipts by number.
@@ -36,7 +36,7 @@ pub struct Rows {
     pub usage: Vec<LedgerLine>,
     pub carried: CarriedRows,
     /// Rows of `carried` to delete.
-    pub forgotten: Vec<CarriedKey>,
+    pub removed_carried: Vec<CarriedKey>,
     /// Evacuations by key. `None` deletes the row.
     pub clearings: BTreeMap<String, Option<Evacuation>>,
     pub pools: pools::PoolRows,
@@ -45,11 +45,11 @@ pub struct Rows {
 impl Rows {
     /// Returns how many rows are to be written.
     pub fn weight(&self) -> usize {
-        let all = [
+        let counts = [
             self.allocations.len(),
-            self.buried.len(),
+            self.removed_allocations.len(),
             self.incarnations.len(),
-            self.forgotten_work.len(),
+            self.removed_incarnations.len(),
             self.policy
                 .as_ref()
                 .map_or(0, |it| usize::try_from(it.generation).unwrap_or(1)),
@@ -58,19 +58,19 @@ impl Rows {
             usize::from(self.inputs.is_some()),
             self.usage.len(),
             self.carried.len(),
-            self.forgotten.len(),
+            self.removed_carried.len(),
             self.clearings.len(),
             self.pools.weight(),
         ];
-        all.into_iter().sum()
+        counts.into_iter().sum()
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
         let inputs = self.inputs.map(inputs::Encoding::start);
         allocations::upsert(tx, &self.allocations).await?;
-        allocations::delete(tx, &self.buried).await?;
+        allocations::delete(tx, &self.removed_allocations).await?;
         allocations::upsert_incarnations(tx, &self.incarnations).await?;
-        allocations::delete_incarnations(tx, &self.forgotten_work).await?;
+        allocations::delete_incarnations(tx, &self.removed_incarnations).await?;
         if let Some(policy) = self.policy {
             policies::insert(tx, &policy).await?;
         }
@@ -81,7 +81,7 @@ impl Rows {
         }
         usage::upsert(tx, &self.usage).await?;
         carried::upsert(tx, &self.carried).await?;
-        carried::delete(tx, &self.forgotten).await?;
+        carried::delete(tx, &self.removed_carried).await?;
         clearings::write(tx, &self.clearings).await?;
         self.pools.write(tx).await
     }
@@ -89,11 +89,11 @@ impl Rows {
 
 /// Writes a value as JSON. Types of this crate always serialize. A failure is a defect, and it is
 /// reported as a database error so that the batch is refused as a whole.
-fn json<T: serde::Serialize>(value: &T) -> Result<String, sqlx::Error> {
+fn to_json<T: serde::Serialize>(value: &T) -> Result<String, sqlx::Error> {
     serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
 }
 
-fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
+fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 

@@ -29,7 +29,7 @@ pub struct TrackedSnapshot {
 #[derive(Debug, Default)]
 struct ChangedKeys {
     /// True if all entries and all other fields count as changed.
-    whole: bool,
+    everything: bool,
     nodes: BTreeSet<NodeName>,
     demand: BTreeSet<WorkId>,
     allocations: BTreeSet<AllocationId>,
@@ -42,25 +42,25 @@ impl ChangedKeys {
     /// recorded costs nothing.
     fn everything() -> Self {
         Self {
-            whole: true,
+            everything: true,
             ..Self::default()
         }
     }
 
-    fn node(&mut self, name: &NodeName) {
-        if !self.whole {
+    fn record_node(&mut self, name: &NodeName) {
+        if !self.everything {
             self.nodes.insert(name.clone());
         }
     }
 
-    fn work(&mut self, work: &WorkId) {
-        if !self.whole {
+    fn record_work(&mut self, work: &WorkId) {
+        if !self.everything {
             self.demand.insert(work.clone());
         }
     }
 
-    fn allocation(&mut self, id: &AllocationId) {
-        if !self.whole {
+    fn record_allocation(&mut self, id: &AllocationId) {
+        if !self.everything {
             self.allocations.insert(id.clone());
         }
     }
@@ -113,7 +113,7 @@ impl TrackedSnapshot {
     }
 
     /// Returns the changes since the last round without taking them.
-    pub fn awaits_planning(&self) -> &SnapshotDelta {
+    pub fn unplanned(&self) -> &SnapshotDelta {
         &self.unplanned
     }
 
@@ -122,7 +122,7 @@ impl TrackedSnapshot {
     }
 
     /// Takes the changes since the last call.
-    pub fn unplanned(&mut self) -> SnapshotDelta {
+    pub fn take_unplanned(&mut self) -> SnapshotDelta {
         self.sequence.planned();
         std::mem::take(&mut self.unplanned)
     }
@@ -144,7 +144,7 @@ impl TrackedSnapshot {
     }
 
     /// Sets the queues of a pool that has queues. Other changes of queues need
-    /// [`TrackedSnapshot::rework`].
+    /// [`TrackedSnapshot::replace_all`].
     pub fn set_queues(&mut self, pool: &str, queues: Queues) {
         if let Some(known) = self.snapshot.queues.get_mut(pool) {
             *known = queues;
@@ -161,7 +161,7 @@ impl TrackedSnapshot {
     }
 
     pub fn set_node(&mut self, name: NodeName, node: Node) {
-        self.changed.node(&name);
+        self.changed.record_node(&name);
         self.unplanned.nodes.insert(name.clone());
         let before = self.snapshot.nodes.get(&name);
         self.sequence.node(&name, before, &node);
@@ -169,7 +169,7 @@ impl TrackedSnapshot {
     }
 
     pub fn remove_node(&mut self, name: &NodeName) {
-        self.changed.node(name);
+        self.changed.record_node(name);
         self.unplanned.nodes.insert(name.clone());
         self.sequence.node_gone(name);
         self.snapshot.nodes.remove(name);
@@ -177,32 +177,32 @@ impl TrackedSnapshot {
 
     /// Records a change of work for the next round. A round that reads everything needs no single
     /// changes.
-    fn record_work(&mut self, work: &WorkId, demand: Option<&Demand>) {
+    fn record_unplanned_work(&mut self, work: &WorkId, demand: Option<&Demand>) {
         if !self.unplanned.everything {
             self.unplanned.work.insert(work.clone(), demand.cloned());
         }
     }
 
     pub fn set_demand(&mut self, work: WorkId, demand: Demand) {
-        self.changed.work(&work);
-        self.record_work(&work, Some(&demand));
+        self.changed.record_work(&work);
+        self.record_unplanned_work(&work, Some(&demand));
         self.snapshot.demand.insert(work, demand);
     }
 
     pub fn remove_demand(&mut self, work: &WorkId) {
-        self.changed.work(work);
-        self.record_work(work, None);
+        self.changed.record_work(work);
+        self.record_unplanned_work(work, None);
         self.snapshot.demand.remove(work);
     }
 
     /// Sets or removes an allocation, and returns the previous one. The change may be temporary;
-    /// [`TrackedSnapshot::stamp`] makes it final.
+    /// [`TrackedSnapshot::expose_to_checks`] makes it final.
     pub fn set_allocation(
         &mut self,
         id: &AllocationId,
         allocation: Option<Allocation>,
     ) -> Option<Allocation> {
-        self.changed.allocation(id);
+        self.changed.record_allocation(id);
         if !self.unplanned.everything {
             let copy = allocation.clone();
             self.unplanned.allocations.insert(id.clone(), copy);
@@ -214,7 +214,7 @@ impl TrackedSnapshot {
     }
 
     /// Makes the present state of an allocation visible to the invariant checks.
-    pub fn stamp(&mut self, id: &AllocationId, node: &NodeName) {
+    pub fn expose_to_checks(&mut self, id: &AllocationId, node: &NodeName) {
         let holds = self.snapshot.allocations.contains_key(id);
         self.sequence.allocation(id, holds);
         self.sequence.stirs(node);
@@ -222,7 +222,7 @@ impl TrackedSnapshot {
 
     /// Applies a rare change that may touch anything, such as another policy. The next round is
     /// recorded as a whole.
-    pub fn rework(&mut self, change: impl FnOnce(&mut Snapshot)) {
+    pub fn replace_all(&mut self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.snapshot);
         self.sequence.anew(&self.snapshot);
         self.unplanned = SnapshotDelta::everything();
@@ -235,10 +235,10 @@ impl TrackedSnapshot {
     }
 
     /// Takes the changes to record, or everything if `whole` is true. They count as recorded,
-    /// unless [`TrackedSnapshot::not_written`] returns them.
-    pub fn written(&mut self, whole: bool) -> Delta {
+    /// unless [`TrackedSnapshot::restore_unrecorded`] returns them.
+    pub fn take_unrecorded(&mut self, whole: bool) -> Delta {
         let changed = std::mem::take(&mut self.changed);
-        if whole || changed.whole {
+        if whole || changed.everything {
             return Delta::Whole(Box::new(self.snapshot.clone()));
         }
         Delta::Since(Box::new(ChangedEntries {
@@ -248,17 +248,17 @@ impl TrackedSnapshot {
             taken_back: self.snapshot.taken_back.clone(),
             queues: changed.queues.then(|| self.snapshot.queues.clone()),
             outside: changed.outside.then(|| self.snapshot.outside.clone()),
-            nodes: entries(changed.nodes, &self.snapshot.nodes),
-            demand: entries(changed.demand, &self.snapshot.demand),
-            allocations: entries(changed.allocations, &self.snapshot.allocations),
+            nodes: changed_entries(changed.nodes, &self.snapshot.nodes),
+            demand: changed_entries(changed.demand, &self.snapshot.demand),
+            allocations: changed_entries(changed.allocations, &self.snapshot.allocations),
         }))
     }
 
     /// Takes back changes that were not recorded after all.
-    pub fn not_written(&mut self, delta: Delta) {
+    pub fn restore_unrecorded(&mut self, delta: Delta) {
         match delta {
             Delta::Whole(_) => self.mark_all_changed(),
-            Delta::Since(since) if !self.changed.whole => {
+            Delta::Since(since) if !self.changed.everything => {
                 self.changed.queues |= since.queues.is_some();
                 self.changed.outside |= since.outside.is_some();
                 self.changed.nodes.extend(since.nodes.into_keys());
@@ -271,7 +271,10 @@ impl TrackedSnapshot {
     }
 }
 
-fn entries<K: Ord, V: Clone>(changed: BTreeSet<K>, all: &BTreeMap<K, V>) -> BTreeMap<K, Option<V>> {
+fn changed_entries<K: Ord, V: Clone>(
+    changed: BTreeSet<K>,
+    all: &BTreeMap<K, V>,
+) -> BTreeMap<K, Option<V>> {
     let entry = |key: K| {
         let value = all.get(&key).cloned();
         (key, value)

@@ -32,40 +32,40 @@ fn identity(entry: &NodeEntry) -> Identity<'_> {
 }
 
 /// Returns the pool in which the policy puts a node.
-pub fn pool(entry: &NodeEntry, rules: &Rules) -> String {
-    let named = rules.pool_of(identity(entry));
-    named.unwrap_or(&entry.pool).to_owned()
+pub fn pool_of(entry: &NodeEntry, rules: &Rules) -> String {
+    let pool = rules.pool_of(identity(entry));
+    pool.unwrap_or(&entry.pool).to_owned()
 }
 
-/// Returns true while a block counts. It counts until its end. A trial begins after the block and
-/// counts until the entry is withdrawn.
-pub fn counts(item: &BlockEntry, now: Timestamp) -> bool {
-    item.canary || item.is_in_force(now)
+/// Returns true while a block has an effect. A block has an effect until its end. A trial begins
+/// after the block and has an effect until the entry is withdrawn.
+pub fn is_effective(block: &BlockEntry, now: Timestamp) -> bool {
+    block.canary || block.is_in_force(now)
 }
 
 /// Returns the number of the trial of a node. A block of a strategy ends here at its end time.
 /// Until blocklist reports what follows, the trial counts as begun. Otherwise the node would be
 /// filled before the trial begins (W6).
-pub fn trial(item: &BlockEntry, now: Timestamp) -> Option<u64> {
-    let judged = item.automatic && item.sources.iter().any(|it| it.starts_with("strategy:"));
-    if item.canary {
-        Some(item.removal_no)
+pub fn trial_number(block: &BlockEntry, now: Timestamp) -> Option<u64> {
+    let by_strategy = block.automatic && block.sources.iter().any(|it| it.starts_with("strategy:"));
+    if block.canary {
+        Some(block.removal_no)
     } else {
         // The end of a block counts as a removal, which gets the next number.
-        (judged && !item.is_in_force(now)).then_some(item.removal_no + 1)
+        (by_strategy && !block.is_in_force(now)).then_some(block.removal_no + 1)
     }
 }
 
-/// Converts a node. `item` is the block in force on it.
-pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snapshot::Node {
-    let pool = pool(entry, rules);
+/// Converts a node. `block` is the block in force on it.
+pub fn node(entry: &NodeEntry, block: Option<&BlockEntry>, rules: &Rules) -> snapshot::Node {
+    let pool = pool_of(entry, rules);
     snapshot::Node {
         capacity: rules.offer(&pool, &entry.capacity),
         pool,
         takes_work: entry.health == Health::Healthy,
         lost: entry.health == Health::Lost,
         offline: !entry.schedulable,
-        block: item.and_then(block).or_else(|| drained(entry)),
+        block: block.and_then(planner_block).or_else(|| drain_block(entry)),
         labels: entry.labels.clone(),
     }
 }
@@ -73,18 +73,18 @@ pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snap
 /// Converts a block. The planner vacates a node that is evacuated immediately. For a graceful
 /// evacuation the planner only sees a closed node, because the orders to leave are given outside
 /// the plan. A node on trial is open.
-fn block(item: &BlockEntry) -> Option<snapshot::Block> {
-    let effect = match (item.action, item.evacuation) {
+fn planner_block(block: &BlockEntry) -> Option<snapshot::Block> {
+    let effect = match (block.action, block.evacuation) {
         (BlockAction::Evacuate, EvacuationPolicy::Immediate) => snapshot::BlockEffect::Evacuate,
         _ => snapshot::BlockEffect::Mark,
     };
-    (!item.canary).then(|| snapshot::Block {
+    (!block.canary).then(|| snapshot::Block {
         effect,
-        reason: item.cause.clone(),
+        reason: block.cause.clone(),
     })
 }
 
-fn drained(entry: &NodeEntry) -> Option<snapshot::Block> {
+fn drain_block(entry: &NodeEntry) -> Option<snapshot::Block> {
     let drain = entry.drain.as_ref()?;
     Some(snapshot::Block {
         effect: snapshot::BlockEffect::Mark,
@@ -94,8 +94,8 @@ fn drained(entry: &NodeEntry) -> Option<snapshot::Block> {
 
 /// Closes a lost node with work that waits for it, so that the planner leaves this work on it.
 /// Other work on the node is given up outside the plan.
-pub fn waited_for(node: snapshot::Node) -> snapshot::Node {
-    let closed = |block| snapshot::Block {
+pub fn close_awaited_node(node: snapshot::Node) -> snapshot::Node {
+    let close = |block| snapshot::Block {
         effect: snapshot::BlockEffect::Mark,
         ..block
     };
@@ -103,7 +103,7 @@ pub fn waited_for(node: snapshot::Node) -> snapshot::Node {
         takes_work: false,
         lost: false,
         offline: false,
-        block: node.block.map(closed),
+        block: node.block.map(close),
         ..node
     }
 }
@@ -136,8 +136,8 @@ pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Dema
     }
 }
 
-pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
-    let entry = &held.entry;
+pub fn allocation(record: &AllocationRecord) -> snapshot::Allocation {
+    let entry = &record.entry;
     // An unreachable process that has run is assumed to run still.
     let unreachable = entry.state == AllocationState::Unreachable;
     let running =
@@ -150,7 +150,7 @@ pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
         node: entry.node.clone(),
         order: entry.order,
         size: entry.size.clone(),
-        fixed: held.fixed,
+        fixed: record.fixed,
         granted_at: entry.granted_at,
         running,
         // A process counts as starting from its grant on. The time until its node starts it is part
@@ -160,8 +160,8 @@ pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
         running_since: running.then(|| entry.running_since.unwrap_or(entry.granted_at)),
         investment_ms: None,
         item_ms: None,
-        gpus: held.gpus.clone(),
-        group: held.group.clone(),
+        gpus: record.gpus.clone(),
+        group: record.group.clone(),
         leaving: entry.vacate.is_some(),
         purged: entry.vacate.as_ref().is_some_and(|vacate| vacate.purge),
     }

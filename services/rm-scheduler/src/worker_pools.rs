@@ -1,13 +1,13 @@
 //! Changes of worker pools. Each worker pool has a pure [`Pool`], its description, its events, and
 //! the works that it requests from the planner.
 //!
-//! Commands ([`commands`]), changes of its allocations and time ([`events_and_time`]) change a
-//! pool. After each change, the works that it wants are added to the snapshot ([`demand`]). The
+//! Commands ([`commands`]), changes of its allocations, and time ([`round_updates`]) change a pool.
+//! After each change, the works that it wants are added to the snapshot ([`demand`]). The
 //! changed rows go into the same batch.
 
 mod commands;
 mod demand;
-mod events_and_time;
+mod round_updates;
 mod view;
 
 use hayward_publication::{Batch, Moment};
@@ -48,42 +48,45 @@ impl Ledger {
             .worker_pools
             .by_id
             .get_mut(id)
-            .ok_or(PoolRefusal::Absent)?;
+            .ok_or(PoolRefusal::NotFound)?;
         let before = record.pool.clone();
         if batch.is_dry_run() {
             return Ok(act(&mut before.clone(), now(moment))?);
         }
-        let done = act(&mut record.pool, now(moment))?;
+        let result = act(&mut record.pool, now(moment))?;
         if record.pool.stopped.is_some() {
-            record.about.stopped_at.get_or_insert(moment.now);
+            record.description.stopped_at.get_or_insert(moment.now);
         }
         record.next_tick_ms = record.pool.next_tick_ms();
-        for news in record.pool.take_events() {
-            let event = event(news, moment.now);
-            batch.rows.pools.event(id, &event);
+        for owner_event in record.pool.take_events() {
+            let event = to_pool_event(owner_event, moment.now);
+            batch.rows.pools.insert_event(id, &event);
             record.events.push_back(event);
             let context = self.context.clone();
             batch.once_committed(move |_| context.pool_events.notify());
         }
-        let over = record.events.len().saturating_sub(MAX_EVENTS);
-        record.events.drain(..over);
-        batch.rows.pools.note(&record.about, &before, &record.pool);
+        let excess = record.events.len().saturating_sub(MAX_EVENTS);
+        record.events.drain(..excess);
+        batch
+            .rows
+            .pools
+            .insert_changes(&record.description, &before, &record.pool);
         self.update_pool_demand(id, batch);
-        Ok(done)
+        Ok(result)
     }
 }
 
-fn event(news: OwnerEvent, at: Timestamp) -> PoolEvent {
+fn to_pool_event(event: OwnerEvent, at: Timestamp) -> PoolEvent {
     PoolEvent {
-        seq: news.seq,
-        kind: match news.kind {
+        seq: event.seq,
+        kind: match event.kind {
             OwnerEventKind::ResourceRemoved => EventKind::ResourceRemoved,
             OwnerEventKind::ReconnectRequested => EventKind::ReconnectRequested,
             OwnerEventKind::PoolFailed => EventKind::PoolFailed,
             OwnerEventKind::Info => EventKind::Info,
         },
-        worker_id: news.worker,
-        text: news.text,
+        worker_id: event.worker,
+        text: event.text,
         at,
     }
 }

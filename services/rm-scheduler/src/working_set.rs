@@ -15,14 +15,14 @@ mod fleet_copy;
 pub mod followed;
 pub mod gang_exchange;
 pub mod machine_facts;
-pub mod on_trial;
-pub mod orchestrator_shares;
+pub mod nodes_on_trial;
+pub mod orchestrator_allocations;
 pub(crate) mod planning;
+pub mod preemption_spending;
 mod processes_on_nodes;
 mod queues;
 pub mod receipts;
-pub mod second_places;
-pub mod spending;
+pub mod successor_requests;
 pub mod successor_search;
 pub mod timing;
 pub mod unreachable;
@@ -51,10 +51,10 @@ use evacuations::Evacuations;
 use external_planners::ExternalPlanners;
 use followed::FollowedInputs;
 use machine_facts::MachineFacts;
-use on_trial::NodesOnTrial;
+use nodes_on_trial::NodesOnTrial;
 use planning::Planning;
 use receipts::Receipts;
-use second_places::SecondPlaces;
+use successor_requests::SuccessorRequests;
 use successor_search::SuccessorSearch;
 use timing::Timing;
 use unreachable::UnreachableWork;
@@ -83,7 +83,7 @@ pub struct Ledger {
     pub(crate) machine_facts: MachineFacts,
     pub(crate) evacuations: Evacuations,
     pub(crate) successors: SuccessorSearch,
-    pub(crate) second_places: SecondPlaces,
+    pub(crate) successor_requests: SuccessorRequests,
     pub(crate) unreachable: UnreachableWork,
     pub(crate) nodes_on_trial: NodesOnTrial,
     pub(crate) worker_pools: WorkerPools,
@@ -117,7 +117,7 @@ impl Ledger {
         let holds = record.entry.holds();
         let now = holds.then(|| self.planner_allocation(&record));
         let before = self.snapshot.set_allocation(&id, now.clone());
-        self.snapshot.stamp(&id, &record.entry.node);
+        self.snapshot.expose_to_checks(&id, &record.entry.node);
         self.evacuations.update_marked(&record.entry);
         // A start only changes the order of preemption, so it does not request a round.
         let without_start = |allocation: Option<Allocation>| {
@@ -145,7 +145,7 @@ impl Ledger {
             let allocation = self.planner_allocation(&record);
             let entry = &record.entry;
             self.snapshot.set_allocation(&entry.id, Some(allocation));
-            self.snapshot.stamp(&entry.id, &entry.node);
+            self.snapshot.expose_to_checks(&entry.id, &entry.node);
         }
     }
 
@@ -166,7 +166,7 @@ impl Ledger {
         self.update_orphan(id);
         batch.withdraw(ALLOCATIONS, "", id.as_str());
         batch.rows.allocations.remove(id);
-        batch.rows.buried.insert(id.clone());
+        batch.rows.removed_allocations.insert(id.clone());
         self.forget_work_if_gone(&work, batch);
     }
 
@@ -178,14 +178,14 @@ impl Ledger {
         }
         if self.allocations.forget_incarnation(work) {
             batch.rows.incarnations.remove(work);
-            batch.rows.forgotten_work.insert(work.clone());
+            batch.rows.removed_incarnations.insert(work.clone());
         }
     }
 
     pub(crate) fn next_incarnation(&mut self, work: &WorkId, batch: &mut Batch<Rows>) -> u64 {
         let next = self.allocations.next_incarnation(work);
         batch.rows.incarnations.insert(work.clone(), next);
-        batch.rows.forgotten_work.remove(work);
+        batch.rows.removed_incarnations.remove(work);
         next
     }
 
@@ -197,10 +197,10 @@ impl Ledger {
 
     pub(crate) fn set_policy(&mut self, view: PolicyView) {
         let rules = Arc::new(Rules::new(&view.policy));
-        let changed = self.snapshot_under(&rules);
+        let changed = self.snapshot_with_rules(&rules);
         self.policy.rules = rules;
-        self.snapshot.rework(|snapshot| *snapshot = changed);
-        self.follow_planners();
+        self.snapshot.replace_all(|snapshot| *snapshot = changed);
+        self.apply_planner_policy();
         self.policy.view = view;
         self.timing.request_round();
     }

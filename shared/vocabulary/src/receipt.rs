@@ -42,7 +42,8 @@ impl Receipt {
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Outcome {
     /// It was freed for no particular work, so no start is awaited.
-    Nobody,
+    #[serde(rename = "nobody")]
+    NoBeneficiary,
     /// The beneficiary does not run there yet.
     Open,
     /// A process of the beneficiary started in it.

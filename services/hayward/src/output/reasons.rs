@@ -210,8 +210,8 @@ mod tests {
             node: NodeName::new("n1").unwrap(),
             order: 1,
             lost_ms: 1_600,
-            beneficiary: (outcome != Outcome::Nobody).then(|| WorkId::new("job_b").unwrap()),
-            for_user: (outcome != Outcome::Nobody).then(|| UserName::new("bob").unwrap()),
+            beneficiary: (outcome != Outcome::NoBeneficiary).then(|| WorkId::new("job_b").unwrap()),
+            for_user: (outcome != Outcome::NoBeneficiary).then(|| UserName::new("bob").unwrap()),
             outcome,
         }
     }
@@ -266,7 +266,7 @@ mod tests {
         };
         let lines = preemptions_in_round(&[
             receipt("job_a", 1, lapsed),
-            receipt("job_c", 2, Outcome::Nobody),
+            receipt("job_c", 2, Outcome::NoBeneficiary),
             receipt("job_d", 3, started_after(90)),
         ]);
         assert_eq!(

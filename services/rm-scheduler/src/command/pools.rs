@@ -1,4 +1,4 @@
-//! Commands to worker pools, and their answers.
+//! Commands to worker pools, and their responses.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub enum PoolCommand {
     ReadEvents {
         pool: WorkId,
         /// Owner that identifies itself. `None` for other readers.
-        from: Option<Caller>,
+        caller: Option<Caller>,
         /// Number of the last event that the caller has read.
         after: u64,
         reply: PoolReply<EventList>,
@@ -43,7 +43,7 @@ pub enum PoolCommand {
 /// The pool of a change, and its caller.
 pub struct PoolCall {
     pub pool: WorkId,
-    pub from: Caller,
+    pub caller: Caller,
 }
 
 /// A change by the owner or an operator.
@@ -59,7 +59,7 @@ pub enum PoolChange {
 
 /// Request of `POST /v1/pools`.
 pub struct CreatePool {
-    pub about: PoolDescription,
+    pub description: PoolDescription,
     pub mode: Mode,
     pub initial_size: u64,
     pub max_failed: Option<i64>,

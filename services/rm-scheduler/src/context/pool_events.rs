@@ -13,7 +13,7 @@ impl Default for PoolEventSignal {
 }
 
 impl PoolEventSignal {
-    pub fn listen(&self) -> watch::Receiver<()> {
+    pub fn subscribe(&self) -> watch::Receiver<()> {
         self.0.subscribe()
     }
 

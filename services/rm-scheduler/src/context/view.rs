@@ -13,7 +13,7 @@ use hayward_vocabulary::{Receipt, Timestamp, WorkId};
 pub struct SharedView {
     pub policy: PolicyView,
     /// Shares and verdicts of the newest round. `None` before the first round.
-    pub counted: Option<NewestRound>,
+    pub newest_round: Option<NewestRound>,
     /// The newest rounds. The newest is last.
     pub rounds: VecDeque<RoundView>,
     /// Receipts by number, in the order of preemptions. Readers get them with their round.
@@ -25,8 +25,8 @@ impl SharedView {
     pub fn newest_rounds(&self, limit: usize) -> Vec<RoundView> {
         let mut receipts: BTreeMap<u64, Vec<Receipt>> = BTreeMap::new();
         for receipt in self.receipts.values() {
-            let of_round = receipts.entry(receipt.round).or_default();
-            of_round.push(receipt.clone());
+            let round_receipts = receipts.entry(receipt.round).or_default();
+            round_receipts.push(receipt.clone());
         }
         let newest = self.rounds.iter().rev().take(limit);
         newest
@@ -67,23 +67,23 @@ pub struct RoundChanges {
     pub shares: Option<plan::ShareDelta>,
     pub verdicts: Verdicts,
     /// Work that no longer has a verdict.
-    pub gone: Vec<WorkId>,
+    pub removed_work: Vec<WorkId>,
 }
 
 impl RoundChanges {
-    /// Applies the changes to `counted`. `all` contains all shares if the planner read the whole
+    /// Applies the changes to `newest`. `all` contains all shares if the planner read the whole
     /// snapshot.
-    pub fn apply(self, all: Option<plan::Shares>, counted: &mut NewestRound) {
+    pub fn apply(self, all: Option<plan::Shares>, newest: &mut NewestRound) {
         match self.shares {
-            Some(news) => counted.shares.absorb(news),
-            None => counted.verdicts.clear(),
+            Some(delta) => newest.shares.absorb(delta),
+            None => newest.verdicts.clear(),
         }
         if let Some(all) = all {
-            counted.shares = all;
+            newest.shares = all;
         }
-        for work in &self.gone {
-            counted.verdicts.remove(work);
+        for work in &self.removed_work {
+            newest.verdicts.remove(work);
         }
-        counted.verdicts.extend(self.verdicts);
+        newest.verdicts.extend(self.verdicts);
     }
 }

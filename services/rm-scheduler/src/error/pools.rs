@@ -8,15 +8,17 @@ use hayward_service::http::problem::{Code, Problem};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolRefusal {
     #[error("the pool")]
-    Absent,
+    NotFound,
     #[error("this Idempotency-Key was used before with another request")]
-    OtherRequest,
+    KeyReused,
     #[error("there are {0} pools already; stop some that are not needed")]
     TooMany(usize),
-    #[error("the policy has no class {named:?}")]
-    NoClass { named: String, known: Vec<String> },
-    #[error("events after {after} are not kept, only {oldest} to {newest}: connect again")]
-    EventsGone {
+    #[error("the policy has no class {class:?}")]
+    NoClass { class: String, known: Vec<String> },
+    #[error(
+        "events after {after} have expired, only {oldest} to {newest} are stored: connect again"
+    )]
+    EventsExpired {
         after: u64,
         oldest: u64,
         newest: u64,
@@ -33,10 +35,10 @@ impl From<Infallible> for PoolRefusal {
 
 impl From<PoolRefusal> for Problem {
     fn from(refusal: PoolRefusal) -> Self {
-        use commands::Refusal as Fence;
+        use commands::Refusal as FenceRefusal;
         let code = match &refusal {
-            PoolRefusal::Absent => return Self::not_found("the pool"),
-            PoolRefusal::Fenced(Fence::UnknownWorker(id)) => {
+            PoolRefusal::NotFound => return Self::not_found("the pool"),
+            PoolRefusal::Fenced(FenceRefusal::UnknownWorker(id)) => {
                 return Self::not_found(format!("worker {id} of the pool"));
             }
             PoolRefusal::NoClass { known, .. } => {
@@ -44,13 +46,15 @@ impl From<PoolRefusal> for Problem {
                 let problem = Self::new(Code::Invalid, refusal.to_string());
                 return problem.at("/class", detail);
             }
-            PoolRefusal::OtherRequest => Code::IdempotencyMismatch,
+            PoolRefusal::KeyReused => Code::IdempotencyMismatch,
             PoolRefusal::TooMany(_) => Code::Conflict,
-            PoolRefusal::EventsGone { .. } | PoolRefusal::Fenced(Fence::Stopped) => Code::Gone,
-            PoolRefusal::Fenced(Fence::StaleEpoch { .. }) => Code::StaleEpoch,
-            PoolRefusal::Fenced(Fence::NotConnected) => Code::NotConnected,
-            PoolRefusal::Fenced(Fence::StaleConnection { .. }) => Code::StaleConnection,
-            PoolRefusal::Fenced(Fence::OtherVersion { .. }) => Code::PreconditionFailed,
+            PoolRefusal::EventsExpired { .. } | PoolRefusal::Fenced(FenceRefusal::Stopped) => {
+                Code::Gone
+            }
+            PoolRefusal::Fenced(FenceRefusal::StaleEpoch { .. }) => Code::StaleEpoch,
+            PoolRefusal::Fenced(FenceRefusal::NotConnected) => Code::NotConnected,
+            PoolRefusal::Fenced(FenceRefusal::StaleConnection { .. }) => Code::StaleConnection,
+            PoolRefusal::Fenced(FenceRefusal::OtherVersion { .. }) => Code::PreconditionFailed,
         };
         Self::new(code, refusal.to_string())
     }

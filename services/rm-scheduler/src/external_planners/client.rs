@@ -1,4 +1,4 @@
-//! Sends questions to external planners and returns their answers.
+//! Sends requests to external planners and returns their responses.
 //!
 //! Addresses come from the policy, which only operators change. Redirects and proxies are not
 //! followed, and no secret is sent. Time and size are limited (S22).
@@ -17,29 +17,29 @@ use reqwest::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 
 use crate::command::{Command, PlannerOutcome};
-use crate::context::Question;
+use crate::context::OutgoingRequest;
 
-/// Most bytes of one question, enough for the largest fleets.
-const MAX_QUESTION_BYTES: usize = 256 << 20;
+/// Most bytes of one request, enough for the largest fleets.
+const MAX_REQUEST_BYTES: usize = 256 << 20;
 /// Most characters of an error text.
-const WORDS: usize = 200;
+const MAX_ERROR_CHARS: usize = 200;
 
-/// Sends questions until the shutdown.
+/// Sends requests until the shutdown.
 pub fn start(
     handle: Handle<Command>,
-    mut questions: mpsc::Receiver<Question>,
+    mut requests: mpsc::Receiver<OutgoingRequest>,
     shutdown: Shutdown,
 ) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let mut clients = Clients::default();
         loop {
-            let question = tokio::select! {
+            let outgoing = tokio::select! {
                 () = shutdown.wait() => return,
-                question = questions.recv() => question,
+                outgoing = requests.recv() => outgoing,
             };
-            let Some(question) = question else { return };
-            let client = clients.client_for(&question.planner.url);
-            tokio::spawn(carry(client, question, handle.clone()));
+            let Some(outgoing) = outgoing else { return };
+            let client = clients.client_for(&outgoing.planner.url);
+            tokio::spawn(send_and_report(client, outgoing, handle.clone()));
         }
     })
 }
@@ -73,61 +73,61 @@ impl Clients {
             .pool_max_idle_per_host(1)
             .user_agent(concat!("hayward/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| format!("no client can be made: {}", cause(&error)))?;
+            .map_err(|error| format!("no client can be made: {}", innermost_cause(&error)))?;
         Ok(cached.insert(client).clone())
     }
 }
 
-async fn carry(
+async fn send_and_report(
     client: Result<reqwest::Client, String>,
-    question: Question,
+    outgoing: OutgoingRequest,
     handle: Handle<Command>,
 ) {
-    let Question { planner, ask } = question;
-    let began = Instant::now();
+    let OutgoingRequest { planner, request } = outgoing;
+    let started = Instant::now();
     let outcome = match client {
-        Ok(client) => within(&client, &planner, &ask).await,
+        Ok(client) => send_with_timeout(&client, &planner, &request).await,
         Err(why) => Err(why),
     };
-    let answered = PlannerOutcome {
-        pool: ask.pool.clone(),
-        revision: ask.revision,
-        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    let planner_outcome = PlannerOutcome {
+        pool: request.pool.clone(),
+        revision: request.revision,
+        took_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         outcome,
     };
-    // A process that no longer leads drops the answer.
-    let sent = handle.ask(|reply| Command::PlannerAnswered(Box::new(answered), reply));
+    // A process that no longer leads drops the response.
+    let sent = handle.ask(|reply| Command::ApplyPlannerOutcome(Box::new(planner_outcome), reply));
     if let Err(problem) = sent.await {
         tracing::debug!(?problem, "an answer of an external planner came too late");
     }
 }
 
-async fn within(
+async fn send_with_timeout(
     client: &reqwest::Client,
     planner: &PoolPlanner,
-    ask: &Arc<PlannerRequest>,
+    request: &Arc<PlannerRequest>,
 ) -> Result<Answer, String> {
-    let patience = Duration::from_millis(planner.timeout_ms);
-    let answer = tokio::time::timeout(patience, post(client, &planner.url, ask)).await;
-    answer.unwrap_or_else(|_| Err(format!("no answer within {} ms", planner.timeout_ms)))
+    let timeout = Duration::from_millis(planner.timeout_ms);
+    let response = tokio::time::timeout(timeout, post(client, &planner.url, request)).await;
+    response.unwrap_or_else(|_| Err(format!("no answer within {} ms", planner.timeout_ms)))
 }
 
 async fn post(
     client: &reqwest::Client,
     url: &str,
-    ask: &Arc<PlannerRequest>,
+    request: &Arc<PlannerRequest>,
 ) -> Result<Answer, String> {
     let unreachable = |error: reqwest::Error| {
-        let why = format!("unreachable: {}", cause(&error));
-        clip(&why, WORDS)
+        let why = format!("unreachable: {}", innermost_cause(&error));
+        clip(&why, MAX_ERROR_CHARS)
     };
-    // The question about a large pool takes many megabytes, so another thread writes it.
-    let question = ask.clone();
-    let written = on_blocking_thread(move || write(&question, MAX_QUESTION_BYTES)).await?;
+    // The request for a large pool takes many megabytes, so another thread serializes it.
+    let body = request.clone();
+    let body = on_blocking_thread(move || serialize(&body, MAX_REQUEST_BYTES)).await?;
     let mut response = client
         .post(url)
         .header(CONTENT_TYPE, "application/json")
-        .body(written)
+        .body(body)
         .send()
         .await
         .map_err(unreachable)?;
@@ -141,8 +141,8 @@ async fn post(
         return Err(format!("it answers {status}"));
     }
     let too_large = || format!("its answer has more than {MAX_BYTES} bytes");
-    let sent = response.content_length();
-    if sent.is_some_and(|bytes| bytes > MAX_BYTES as u64) {
+    let content_length = response.content_length();
+    if content_length.is_some_and(|bytes| bytes > MAX_BYTES as u64) {
         return Err(too_large());
     }
     let mut body = Vec::new();
@@ -152,7 +152,7 @@ async fn post(
         }
         body.extend_from_slice(&part);
     }
-    let revision = ask.revision;
+    let revision = request.revision;
     on_blocking_thread(move || parse_response(&body, revision)).await
 }
 
@@ -160,30 +160,30 @@ async fn post(
 async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err("reading or writing it was given up".to_owned()))
+    let result = tokio::task::spawn_blocking(work).await;
+    result.unwrap_or_else(|_| Err("reading or writing it was given up".to_owned()))
 }
 
-/// Returns the question as JSON, or an error if it exceeds `most` bytes.
-fn write(ask: &PlannerRequest, most: usize) -> Result<Vec<u8>, String> {
-    let mut limited = Limited {
+/// Returns the request as JSON, or an error if it exceeds `max_bytes`.
+fn serialize(request: &PlannerRequest, max_bytes: usize) -> Result<Vec<u8>, String> {
+    let mut limited = LimitedBuffer {
         bytes: Vec::new(),
-        most,
+        max_bytes,
     };
-    let written = serde_json::to_writer(&mut limited, ask);
-    let why = |_| format!("the question is too large: it has more than {most} bytes");
+    let written = serde_json::to_writer(&mut limited, request);
+    let why = |_| format!("the question is too large: it has more than {max_bytes} bytes");
     written.map_err(why)?;
     Ok(limited.bytes)
 }
 
-struct Limited {
+struct LimitedBuffer {
     bytes: Vec<u8>,
-    most: usize,
+    max_bytes: usize,
 }
 
-impl Write for Limited {
+impl Write for LimitedBuffer {
     fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
-        if self.bytes.len() + part.len() > self.most {
+        if self.bytes.len() + part.len() > self.max_bytes {
             return Err(std::io::ErrorKind::FileTooLarge.into());
         }
         self.bytes.extend_from_slice(part);
@@ -196,23 +196,23 @@ impl Write for Limited {
 }
 
 /// Returns the text of the innermost error, which is the most specific.
-fn cause(error: &dyn std::error::Error) -> String {
-    let path = std::iter::successors(Some(error), |error| error.source());
-    path.last().map(ToString::to_string).unwrap_or_default()
+fn innermost_cause(error: &dyn std::error::Error) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.last().map(ToString::to_string).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::working_set::external_planners::tests::question;
+    use crate::working_set::external_planners::tests::planner_request;
 
     #[test]
-    fn a_question_above_the_limit_is_not_sent() {
-        let ask = question();
-        let written = write(&ask, MAX_QUESTION_BYTES).unwrap();
-        assert_eq!(written, serde_json::to_vec(&ask).unwrap());
-        assert_eq!(write(&ask, written.len()).unwrap(), written);
-        let sent = write(&ask, written.len() - 1).unwrap_err();
-        assert!(sent.starts_with("the question is too large: it has more than"));
+    fn a_request_above_the_size_limit_is_not_sent() {
+        let request = planner_request();
+        let written = serialize(&request, MAX_REQUEST_BYTES).unwrap();
+        assert_eq!(written, serde_json::to_vec(&request).unwrap());
+        assert_eq!(serialize(&request, written.len()).unwrap(), written);
+        let error = serialize(&request, written.len() - 1).unwrap_err();
+        assert!(error.starts_with("the question is too large: it has more than"));
     }
 }

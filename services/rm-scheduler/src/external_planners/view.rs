@@ -8,15 +8,15 @@ use hayward_rm_scheduler_api::planners::{
 use hayward_rm_scheduler_domain::plan::outside::{Refusal, Refused};
 
 use crate::working_set::Ledger;
-use crate::working_set::external_planners::{LastAnswer, PlannerState};
+use crate::working_set::external_planners::{LastResponse, PlannerState};
 
 /// Returns one entry for each pool without parent.
-pub fn planners(ledger: &Ledger, moment: &Moment) -> Planners {
+pub fn list_planners(ledger: &Ledger, moment: &Moment) -> Planners {
     let snapshot = &*ledger.snapshot;
-    let tops = snapshot.pools.iter().filter(|(_, it)| it.parent.is_none());
-    let pools = tops.map(|(pool, _)| {
-        let known = ledger.external_planners.by_pool.get(pool);
-        let kind = if known.is_some() {
+    let roots = snapshot.pools.iter().filter(|(_, it)| it.parent.is_none());
+    let pools = roots.map(|(pool, _)| {
+        let state = ledger.external_planners.by_pool.get(pool);
+        let kind = if state.is_some() {
             PlannerKind::Http
         } else if snapshot.queues.contains_key(pool) {
             PlannerKind::Capacity
@@ -26,7 +26,7 @@ pub fn planners(ledger: &Ledger, moment: &Moment) -> Planners {
         PoolPlanning {
             pool: pool.clone(),
             kind,
-            outside: known.map(|known| outside(known, moment)),
+            outside: state.map(|state| external_planner(state, moment)),
         }
     });
     Planners {
@@ -36,54 +36,57 @@ pub fn planners(ledger: &Ledger, moment: &Moment) -> Planners {
     }
 }
 
-fn outside(known: &PlannerState, moment: &Moment) -> OutsidePlanner {
-    let later = |at: u64| moment.now.plus_ms(at.saturating_sub(moment.monotonic_ms));
-    let asking = known.on_its_way.is_some();
+fn external_planner(state: &PlannerState, moment: &Moment) -> OutsidePlanner {
+    let wall_time = |at: u64| moment.now.plus_ms(at.saturating_sub(moment.monotonic_ms));
+    let asking = state.open_request.is_some();
     OutsidePlanner {
-        url: known.planner.url.clone(),
-        timeout_ms: known.planner.timeout_ms,
+        url: state.planner.url.clone(),
+        timeout_ms: state.planner.timeout_ms,
         asking,
-        failures: known.failures,
-        last_failure: known.failed.as_ref().map(|(at, detail)| PlannerFailure {
-            at: *at,
-            detail: detail.clone(),
-        }),
-        next_attempt_at: known.due_ms.filter(|_| !asking).map(later),
-        last_answer: known.last.as_ref().map(answer),
+        failures: state.failures,
+        last_failure: state
+            .last_failure
+            .as_ref()
+            .map(|(at, detail)| PlannerFailure {
+                at: *at,
+                detail: detail.clone(),
+            }),
+        next_attempt_at: state.due_ms.filter(|_| !asking).map(wall_time),
+        last_answer: state.last_response.as_ref().map(planner_answer),
     }
 }
 
-fn answer(last: &LastAnswer) -> PlannerAnswer {
-    let taken = last.taken.as_ref();
+fn planner_answer(last: &LastResponse) -> PlannerAnswer {
+    let effect = last.effect.as_ref();
     let count = |amount: fn(&hayward_rm_scheduler_domain::plan::outside::Taken) -> u64| {
-        taken.map_or(0, |(_, taken)| amount(taken))
+        effect.map_or(0, |(_, effect)| amount(effect))
     };
     PlannerAnswer {
         at: last.at,
         took_ms: last.took_ms,
         revision: last.revision,
-        used_in: taken.map(|(round, _)| *round),
+        used_in: effect.map(|(round, _)| *round),
         granted: count(|it| it.granted),
         vacated: count(|it| it.vacated),
         refusals: count(|it| it.refusals),
-        refused: taken.map_or_else(Vec::new, |(_, taken)| {
-            taken.refused.iter().map(refused).collect()
+        refused: effect.map_or_else(Vec::new, |(_, effect)| {
+            effect.refused.iter().map(refused_step).collect()
         }),
     }
 }
 
-fn refused(step: &Refused) -> RefusedStep {
+fn refused_step(step: &Refused) -> RefusedStep {
     RefusedStep {
         at: step.at.clone(),
         what: step.what.clone(),
         node: step.node.clone(),
-        reason: reason(step.reason),
+        reason: step_refusal(step.reason),
         detail: step.detail.clone(),
     }
 }
 
-fn reason(reason: Refusal) -> StepRefusal {
-    match reason {
+fn step_refusal(refusal: Refusal) -> StepRefusal {
+    match refusal {
         Refusal::UnknownWork => StepRefusal::UnknownWork,
         Refusal::NotItsOwn => StepRefusal::NotItsOwn,
         Refusal::NotAuthorised => StepRefusal::NotAuthorised,

@@ -31,7 +31,7 @@ pub struct Filter {
     cursor: Option<String>,
 }
 
-/// Entries read for one request. A page may end early with a cursor.
+/// Most entries read for one request. A page may end early with a cursor.
 const MAX_EXAMINED: usize = 5_000;
 
 impl Filter {
@@ -45,13 +45,14 @@ impl Filter {
         pagination::limit(self.limit, pagination::DEFAULT_LIMIT)
     }
 
-    fn lets_through(&self, entry: &AllocationEntry) -> bool {
+    fn matches(&self, entry: &AllocationEntry) -> bool {
         self.node.as_ref().is_none_or(|node| *node == entry.node)
             && self.work.as_ref().is_none_or(|work| *work == entry.work)
     }
 }
 
-/// Users see their own allocations. Those of others do not exist for them (S12).
+/// Returns true for the own allocations of a user, and for all if the caller is an operator or a
+/// viewer (S12).
 fn may_see(caller: &Caller, entry: &AllocationEntry) -> bool {
     let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
     all || entry.user.as_str() == caller.name
@@ -78,8 +79,8 @@ pub async fn list_allocations(
     let (entries, revision) =
         api.publisher()
             .page::<AllocationEntry>(ALLOCATIONS, "", after, MAX_EXAMINED + 1);
-    let through = |entry: &AllocationEntry| may_see(&caller, entry) && filter.lets_through(entry);
-    let (allocations, last) = page(&entries, limit, through);
+    let is_listed = |entry: &AllocationEntry| may_see(&caller, entry) && filter.matches(entry);
+    let (allocations, last) = page(&entries, limit, is_listed);
     Ok(Json(AllocationList {
         allocations,
         revision,
@@ -87,20 +88,20 @@ pub async fn list_allocations(
     }))
 }
 
-/// Entries of the page, and the last key that was read if there are more.
+/// Returns the entries of the page, and the last key that was read if there are more.
 fn page(
     entries: &[(String, AllocationEntry)],
     limit: usize,
-    through: impl Fn(&AllocationEntry) -> bool,
+    is_listed: impl Fn(&AllocationEntry) -> bool,
 ) -> (Vec<AllocationView>, Option<&str>) {
     let mut found = Vec::new();
     let mut last = None;
-    for (looked_at, (key, entry)) in entries.iter().enumerate() {
-        let is_through = through(entry);
-        if looked_at == MAX_EXAMINED || (is_through && found.len() == limit) {
+    for (index, (key, entry)) in entries.iter().enumerate() {
+        let is_listed = is_listed(entry);
+        if index == MAX_EXAMINED || (is_listed && found.len() == limit) {
             return (found, last);
         }
-        if is_through {
+        if is_listed {
             found.push(AllocationView::from(entry));
         }
         last = Some(key.as_str());

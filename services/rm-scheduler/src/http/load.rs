@@ -39,7 +39,7 @@ impl Nodes {
             .with("pool", &self.pool)
     }
 
-    fn wanted(self) -> Result<NodeFilter, Problem> {
+    fn into_filter(self) -> Result<NodeFilter, Problem> {
         let limit = pagination::limit(self.limit, pagination::DEFAULT_LIMIT)?;
         let after = self.cursor.as_deref();
         let after = after.map(|cursor| self.listing().key(cursor)).transpose()?;
@@ -80,9 +80,9 @@ pub async fn list_occupancy(
     Query(nodes): Query<Nodes>,
 ) -> Result<Json<Occupancy>, Problem> {
     let listing = nodes.listing();
-    let wanted = nodes.wanted()?;
-    let ask = |reply| Command::NodeContents(Box::new(wanted), reply);
-    let Committed { value, revision } = api.handle.read(ask).await?;
+    let filter = nodes.into_filter()?;
+    let command = |reply| Command::NodeContents(Box::new(filter), reply);
+    let Committed { value, revision } = api.handle.read(command).await?;
     let mut page = Occupancy { revision, ..value };
     page.next_cursor = page.next_cursor.map(|last| listing.cursor(last));
     Ok(Json(page))

@@ -14,9 +14,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Api;
-use crate::command::{Command, FleetUnderPolicy, PolicyQuestion, SetPolicy};
-use crate::context::snapshot_reads::within_time;
-use crate::queries::policy_impact::moves;
+use crate::command::{Command, PolicyPreview, PreviewedFleet, SetPolicy};
+use crate::context::snapshot_reads::forecast_limit;
+use crate::queries::policy_impact::policy_moves;
 use crate::queries::what_if::DEFAULT_ROUNDS;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
@@ -103,34 +103,38 @@ pub async fn set_policy(
         drop_classes: change.drop_classes,
     };
     let (dry_run, drop_classes) = (change.dry_run, change.drop_classes);
-    let answer = api
+    let committed = api
         .handle
         .ask(|reply| Command::SetPolicy(Box::new(change), reply))
         .await?;
-    let mut now = answer.value?;
+    let mut response = committed.value?;
     if dry_run {
-        now.moves = policy_moves(&api, &now.view.policy, drop_classes).await?;
+        response.moves = preview_moves(&api, &response.view.policy, drop_classes).await?;
     }
-    let etag = (header::ETAG, format!("\"{}\"", now.view.generation));
-    Ok(([etag, (REVISION, answer.revision.to_string())], Json(now)))
+    let etag = (header::ETAG, format!("\"{}\"", response.view.generation));
+    Ok((
+        [etag, (REVISION, committed.revision.to_string())],
+        Json(response),
+    ))
 }
 
-/// Moves under the policy, planned on a copy of the fleet. None before the fleet is known.
-async fn policy_moves(
+/// Returns what would move under the policy, planned on a copy of the fleet. Returns `None` before
+/// the fleet is known.
+async fn preview_moves(
     api: &Api,
     policy: &Policy,
     drop_classes: bool,
 ) -> Result<Option<PolicyMoves>, Problem> {
-    let place = api.context.snapshot_reads.slot().await?;
+    let slot = api.context.snapshot_reads.acquire_slot().await?;
     let policy = policy.clone();
-    let question = PolicyQuestion {
+    let preview = PolicyPreview {
         policy,
         drop_classes,
     };
     let copy = match api
         .context
         .snapshot_reads
-        .read(&api.handle, Some(question))
+        .read(&api.handle, Some(preview))
         .await
     {
         Ok((copy, _)) => copy,
@@ -138,26 +142,26 @@ async fn policy_moves(
         Err(problem) => return Err(problem),
     };
     // Faults of the policy were reported before.
-    let Some(Ok(FleetUnderPolicy {
+    let Some(Ok(PreviewedFleet {
         snapshot: after, ..
-    })) = copy.under
+    })) = copy.preview
     else {
         return Ok(None);
     };
-    let computed = tokio::task::spawn_blocking(move || {
-        let _place = place;
+    let computation = tokio::task::spawn_blocking(move || {
+        let _slot = slot;
         let before = copy.snapshot;
-        let mut go_on = within_time(DEFAULT_ROUNDS);
-        let seen = compare(
+        let mut may_continue = forecast_limit(DEFAULT_ROUNDS);
+        let forecast = compare(
             &ByPool,
             &before,
             after.clone(),
             &BTreeMap::new(),
-            &mut go_on,
+            &mut may_continue,
         );
-        moves(&before, &after, &seen)
+        policy_moves(&before, &after, &forecast)
     });
-    computed.await.map(Some).map_err(Problem::internal)
+    computation.await.map(Some).map_err(Problem::internal)
 }
 
 fn if_match(headers: &HeaderMap) -> Result<u64, Problem> {

@@ -44,7 +44,7 @@ pub async fn list_policies(
     let revision = api.publisher().revision();
     let mut versions = policies::history(&api.pool, before, limit + 1)
         .await
-        .map_err(away)?;
+        .map_err(unavailable)?;
     let more = versions.len() > limit;
     versions.truncate(limit);
     let last = versions.last().filter(|_| more);
@@ -75,12 +75,12 @@ pub async fn show_policy_version(
     api.publisher().rows_readable()?;
     let found = policies::version(&api.pool, generation)
         .await
-        .map_err(away)?;
+        .map_err(unavailable)?;
     found
         .map(Json)
         .ok_or_else(|| Problem::not_found(format!("policy {generation}")))
 }
 
-fn away(error: sqlx::Error) -> Problem {
+fn unavailable(error: sqlx::Error) -> Problem {
     Problem::unavailable("the database is unavailable", error)
 }

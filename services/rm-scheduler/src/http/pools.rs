@@ -3,9 +3,9 @@
 mod credentials;
 mod events;
 mod idle;
-mod orders;
 mod owner;
 mod sender;
+mod validation;
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 hayward_service::refusals! {
     OwnerOnly = 403, "for the owner only";
     OwnerAndOperators = 403, "for the owner and operators";
-    Anothers = 403, "of another owner";
+    OtherOwner = 403, "of another owner";
     NoPool = 404, "no such pool";
     NotBound = 409, "stale_epoch, not_connected or stale_connection";
     PoolStopped = 410, "the pool is stopped";
@@ -64,41 +64,42 @@ pub fn routes() -> OpenApiRouter<Api> {
 }
 
 /// Sends a command, and waits until its result is durable.
-async fn ask<T: Send + 'static>(
+async fn send_command<T: Send + 'static>(
     api: &Api,
     command: impl FnOnce(PoolReply<T>) -> PoolCommand,
 ) -> Result<Committed<T>, Problem> {
     let command = |reply| Command::WorkerPools(Box::new(command(reply)));
-    sure(api.handle.ask(command).await?)
+    flatten(api.handle.ask(command).await?)
 }
 
 /// Sends a change by the owner or an operator.
-async fn change<T: Send + 'static>(
+async fn send_change<T: Send + 'static>(
     api: &Api,
     call: PoolCall,
     change: impl FnOnce(PoolReply<T>) -> PoolChange,
 ) -> Result<T, Problem> {
     let command = |reply| PoolCommand::Change(call, change(reply));
-    Ok(ask(api, command).await?.value)
+    Ok(send_command(api, command).await?.value)
 }
 
-/// Reads from the ledger (R9).
+/// Reads from the working set (R9).
 async fn read<T: Send + 'static>(
     api: &Api,
     command: impl FnOnce(PoolReply<T>) -> PoolCommand,
 ) -> Result<Committed<T>, Problem> {
     let command = |reply| Command::WorkerPools(Box::new(command(reply)));
-    sure(api.handle.read(command).await?)
+    flatten(api.handle.read(command).await?)
 }
 
-fn sure<T>(answer: Committed<Result<T, PoolRefusal>>) -> Result<Committed<T>, Problem> {
+fn flatten<T>(committed: Committed<Result<T, PoolRefusal>>) -> Result<Committed<T>, Problem> {
     Ok(Committed {
-        value: answer.value?,
-        revision: answer.revision,
+        value: committed.value?,
+        revision: committed.revision,
     })
 }
 
-/// Operators and viewers see all pools, an owner its own one.
+/// Refuses a caller that may not see the pool. Operators and viewers see all pools, an owner its
+/// own.
 fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
     let owner = Scope::Owner(pool.to_string());
     caller.require(&[Scope::Operator, Scope::Viewer, owner])
@@ -130,30 +131,34 @@ pub async fn create_pool(
     caller: Caller,
     key: Key,
     Query(DryRun { dry_run }): Query<DryRun>,
-    Json(order): Json<PoolOrder>,
+    Json(request): Json<PoolOrder>,
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
-    let made_by = digest(&Method::POST, &caller.name, key.as_str().as_bytes());
-    let made_from = digest_of(&Method::POST, ROUTE, &order)?;
-    let create = orders::create(order, &caller, made_by, made_from)?;
-    let created = ask(&api, |reply| PoolCommand::Create(Box::new(create), reply)).await?;
+    let key_digest = digest(&Method::POST, &caller.name, key.as_str().as_bytes());
+    let request_digest = digest_of(&Method::POST, ROUTE, &request)?;
+    let create = validation::create(request, &caller, key_digest, request_digest)?;
+    let created = send_command(&api, |reply| PoolCommand::Create(Box::new(create), reply)).await?;
     if dry_run {
         return Ok((StatusCode::OK, Json(created.value.pool)).into_response());
     }
-    answer(&api.issuer, created.value, created.revision)
+    created_response(&api.issuer, created.value, created.revision)
 }
 
-fn answer(issuer: &Arc<Issuer>, created: CreatedPool, revision: u64) -> Result<Response, Problem> {
+fn created_response(
+    issuer: &Arc<Issuer>,
+    created: CreatedPool,
+    revision: u64,
+) -> Result<Response, Problem> {
     let CreatedPool { pool, replayed } = created;
     let token = credentials::token(issuer, &pool.id)?;
-    let place = format!("{ROUTE}/{}", pool.id);
-    let texts = [
-        (header::LOCATION, place),
+    let location = format!("{ROUTE}/{}", pool.id);
+    let headers = [
+        (header::LOCATION, location),
         (header::ETAG, format!("\"{}\"", pool.version)),
         (REVISION, revision.to_string()),
     ];
     let body = Json(PoolCreated { pool, token });
-    let mut response = (StatusCode::CREATED, texts, body).into_response();
+    let mut response = (StatusCode::CREATED, headers, body).into_response();
     if replayed {
         let headers = response.headers_mut();
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
@@ -194,7 +199,7 @@ pub async fn list_pools(
     responses(
         (status = 200, description = "as it is now", body = PoolView,
             headers(("ETag" = String, description = "the version of its size"))),
-        Anothers, NoPool,
+        OtherOwner, NoPool,
     ),
 )]
 pub async fn show_pool(
@@ -224,7 +229,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Page and list of the cursor.
+    /// Returns the page, and the listing that its cursor belongs to.
     fn page_and_listing(self, pool: &WorkId) -> (PageQuery, Listing) {
         let Self {
             state,
@@ -232,8 +237,8 @@ impl Filter {
             cursor,
         } = self;
         let state = state.map(|state| format!("{state:?}"));
-        let list = Listing::new("/v1/pools/{pool}/workers").with("pool", &Some(pool));
-        (PageQuery { limit, cursor }, list.with("state", &state))
+        let listing = Listing::new("/v1/pools/{pool}/workers").with("pool", &Some(pool));
+        (PageQuery { limit, cursor }, listing.with("state", &state))
     }
 }
 
@@ -243,7 +248,7 @@ impl Filter {
     params(("pool" = WorkId, Path, description = "id of the pool"), Filter),
     responses(
         (status = 200, description = "a page, in order of id", body = WorkerList),
-        Anothers, NoPool,
+        OtherOwner, NoPool,
     ),
 )]
 pub async fn list_pool_workers(
@@ -253,18 +258,18 @@ pub async fn list_pool_workers(
     Query(filter): Query<Filter>,
 ) -> Result<Json<WorkerList>, Problem> {
     may_see(&caller, &pool)?;
-    let wanted = filter.state;
-    if wanted == Some(WorkerState::Unknown) {
-        return Err(orders::no_such_state());
+    let state = filter.state;
+    if state == Some(WorkerState::Unknown) {
+        return Err(validation::unknown_state());
     }
-    let (page, list) = filter.page_and_listing(&pool);
-    let found = read(&api, |reply| PoolCommand::ListWorkers(pool, reply)).await?;
-    let mut all = found.value;
-    all.retain(|worker| wanted.is_none_or(|state| worker.state == state));
-    let (workers, next_cursor) = page.page(&list, all, |worker| worker.id.to_string())?;
+    let (page, listing) = filter.page_and_listing(&pool);
+    let workers = read(&api, |reply| PoolCommand::ListWorkers(pool, reply)).await?;
+    let mut all = workers.value;
+    all.retain(|worker| state.is_none_or(|state| worker.state == state));
+    let (page_workers, next_cursor) = page.page(&listing, all, |worker| worker.id.to_string())?;
     Ok(Json(WorkerList {
-        workers,
+        workers: page_workers,
         next_cursor,
-        revision: found.revision,
+        revision: workers.revision,
     }))
 }

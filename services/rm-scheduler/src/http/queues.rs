@@ -36,21 +36,21 @@ pub struct Pool {
 pub async fn list_queues(
     State(api): State<Api>,
     caller: Caller,
-    Query(wanted): Query<Pool>,
+    Query(query): Query<Pool>,
 ) -> Result<Json<Queues>, Problem> {
-    let pool = wanted.pool.clone();
-    let ask = |reply| Command::Queues(pool, reply);
-    let found = api.handle.read(ask).await?.value.ok_or_else(no_round)?;
-    match wanted.pool.filter(|_| found.pools.is_empty()) {
+    let pool = query.pool.clone();
+    let command = |reply| Command::Queues(pool, reply);
+    let queues = api.handle.read(command).await?.value.ok_or_else(no_round)?;
+    match query.pool.filter(|_| queues.pools.is_empty()) {
         Some(pool) => {
             let detail = format!("no pool {pool:?} with queues; name a pool without parent");
             Err(Problem::new(Code::NotFound, detail))
         }
-        None if caller.sees_all_users() => Ok(Json(found)),
+        None if caller.sees_all_users() => Ok(Json(queues)),
         None => {
             let knows = |user: &str| caller.may_see_user(user);
             let groups = caller.groups.names();
-            Ok(Json(redaction::queues(found, knows, groups)))
+            Ok(Json(redaction::redact_queues(queues, knows, groups)))
         }
     }
 }

@@ -24,30 +24,31 @@ use crate::queries::{redaction, shares};
 pub async fn show_shares(State(api): State<Api>, caller: Caller) -> Result<Json<Shares>, Problem> {
     api.publisher().readable()?;
     let view = api.context.view.read();
-    let counted = view.counted.as_ref();
-    let shares = counted.map(|it| shares::shares(it, elsewhere(&view.policy.policy)));
+    let newest = view.newest_round.as_ref();
+    let shares =
+        newest.map(|it| shares::to_response(it, pools_without_shares(&view.policy.policy)));
     let shares = shares.ok_or_else(no_round)?;
     drop(view);
-    Ok(Json(redaction::shares(shares, |user| {
+    Ok(Json(redaction::redact_shares(shares, |user| {
         caller.may_see_user(user.as_str())
     })))
 }
 
-/// Pools with queues or with an external planner, and all their children.
-fn elsewhere(policy: &Policy) -> shares::OtherPools {
-    let top = |name: &str| {
-        let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
-        let path = std::iter::successors(Some(name), above).take(policy.pools.len());
-        path.last().and_then(|top| policy.pools.get(top))
+/// Returns the pools with queues or with an external planner, and all their children.
+fn pools_without_shares(policy: &Policy) -> shares::PoolsWithoutShares {
+    let root_of = |name: &str| {
+        let parent = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
+        let path = std::iter::successors(Some(name), parent).take(policy.pools.len());
+        path.last().and_then(|root| policy.pools.get(root))
     };
-    let named = |condition: fn(&Pool) -> bool| -> BTreeSet<String> {
+    let names_where = |condition: fn(&Pool) -> bool| -> BTreeSet<String> {
         let names = policy.pools.keys();
-        let names = names.filter(|name| top(name).is_some_and(condition));
+        let names = names.filter(|name| root_of(name).is_some_and(condition));
         names.cloned().collect()
     };
-    shares::OtherPools {
-        divided: named(|top| top.queues.is_some()),
-        outside: named(|top| top.planner.is_some() && top.queues.is_none()),
+    shares::PoolsWithoutShares {
+        divided: names_where(|root| root.queues.is_some()),
+        outside: names_where(|root| root.planner.is_some() && root.queues.is_none()),
     }
 }
 

@@ -28,7 +28,7 @@ pub async fn show_verdict(
     let earlier: Option<VerdictEntry> = api.publisher().get(VERDICTS, "", work.as_str());
     let earlier = earlier.ok_or_else(|| Problem::not_found(format!("a verdict on {work}")))?;
     let view = api.context.view.read();
-    let verdicts = view.counted.as_ref().map(|counted| &counted.verdicts);
+    let verdicts = view.newest_round.as_ref().map(|round| &round.verdicts);
     let Some(newest) = verdicts.and_then(|verdicts| verdicts.get(&work)) else {
         return Ok(Json(earlier));
     };

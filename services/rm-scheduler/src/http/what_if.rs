@@ -9,11 +9,11 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
-use crate::command::{Command, FleetCopy, PolicyQuestion, ProcessOnNode};
-use crate::context::snapshot_reads::within_time;
+use crate::command::{Command, FleetCopy, PolicyPreview, ProcessOnNode};
+use crate::context::snapshot_reads::forecast_limit;
 use crate::policy::Fault;
-use crate::queries::drain_preview::drains;
-use crate::queries::what_if::{Requester, answer, not_theirs, question};
+use crate::queries::drain_preview::preview_drains;
+use crate::queries::what_if::{Requester, forbidden_fields, forecast_input, to_response};
 
 /// Forecasts what would happen. The planner runs round after round on a copy of the fleet; nothing
 /// is changed. Operators and viewers may ask anything, submitters about their own work.
@@ -33,71 +33,71 @@ use crate::queries::what_if::{Requester, answer, not_theirs, question};
 pub async fn forecast_changes(
     State(api): State<Api>,
     caller: Caller,
-    Json(ask): Json<WhatIf>,
+    Json(query): Json<WhatIf>,
 ) -> Result<Json<Forecast>, Problem> {
-    let requester = requester(&caller)?;
-    let not_theirs = not_theirs(&ask, &requester);
-    refused(
+    let requester = requester_of(&caller)?;
+    let faults = forbidden_fields(&query, &requester);
+    refuse_if_any(
         Code::Forbidden,
         "parts of this question are not permitted",
-        not_theirs,
+        faults,
     )?;
-    let place = api.context.snapshot_reads.slot().await?;
-    let policy_question = ask.policy.clone().map(|policy| PolicyQuestion {
+    let slot = api.context.snapshot_reads.acquire_slot().await?;
+    let preview = query.policy.clone().map(|policy| PolicyPreview {
         policy,
         drop_classes: false,
     });
     let (copy, revision) = api
         .context
         .snapshot_reads
-        .read(&api.handle, policy_question)
+        .read(&api.handle, preview)
         .await?;
-    let processes = drained_processes(&api, &ask).await?;
-    let computed = tokio::task::spawn_blocking(move || {
-        let _place = place;
-        forecast(&ask, &requester, &copy, &processes)
+    let processes = drained_processes(&api, &query).await?;
+    let computation = tokio::task::spawn_blocking(move || {
+        let _slot = slot;
+        forecast(&query, &requester, &copy, &processes)
     });
-    let mut forecast = computed.await.map_err(Problem::internal)??;
+    let mut forecast = computation.await.map_err(Problem::internal)??;
     forecast.revision = revision;
     Ok(Json(forecast))
 }
 
-/// Processes on the nodes to drain. They are read after the copy of the fleet, so a process that
-/// came in between has no destination.
-async fn drained_processes(api: &Api, ask: &WhatIf) -> Result<Vec<ProcessOnNode>, Problem> {
-    if ask.drain.is_empty() {
+/// Returns the processes on the nodes to drain. They are read after the copy of the fleet, so a
+/// process that came in between has no destination.
+async fn drained_processes(api: &Api, query: &WhatIf) -> Result<Vec<ProcessOnNode>, Problem> {
+    if query.drain.is_empty() {
         return Ok(Vec::new());
     }
-    let nodes = ask.drain.iter().cloned().collect();
-    let policy_question = |reply| Command::ProcessesOn(nodes, reply);
-    Ok(api.handle.ask(policy_question).await?.value)
+    let nodes = query.drain.iter().cloned().collect();
+    let command = |reply| Command::ProcessesOn(nodes, reply);
+    Ok(api.handle.ask(command).await?.value)
 }
 
 fn forecast(
-    ask: &WhatIf,
+    query: &WhatIf,
     requester: &Requester,
     copy: &FleetCopy,
     processes: &[ProcessOnNode],
 ) -> Result<Forecast, Problem> {
-    let question = question(ask, requester, copy)
+    let input = forecast_input(query, requester, copy)
         .map_err(|faults| problem(Code::Invalid, "invalid question", faults))?;
-    let mut go_on = within_time(question.rounds);
-    let seen = compare(
+    let mut may_continue = forecast_limit(input.rounds);
+    let forecast = compare(
         &ByPool,
         &copy.snapshot,
-        question.changed,
-        &question.task_ms,
-        &mut go_on,
+        input.changed,
+        &input.task_ms,
+        &mut may_continue,
     );
     Ok(Forecast {
         at: copy.snapshot.now,
         silent: copy.silent.map(str::to_owned),
-        drains: drains(&ask.drain, processes, &seen),
-        ..answer(&seen, requester)
+        drains: preview_drains(&query.drain, processes, &forecast),
+        ..to_response(&forecast, requester)
     })
 }
 
-fn requester(caller: &Caller) -> Result<Requester, Problem> {
+fn requester_of(caller: &Caller) -> Result<Requester, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
     Ok(Requester {
         user: UserName::new(caller.name.as_str()).ok(),
@@ -107,7 +107,7 @@ fn requester(caller: &Caller) -> Result<Requester, Problem> {
     })
 }
 
-fn refused(code: Code, detail: &str, faults: Vec<Fault>) -> Result<(), Problem> {
+fn refuse_if_any(code: Code, detail: &str, faults: Vec<Fault>) -> Result<(), Problem> {
     if faults.is_empty() {
         return Ok(());
     }

@@ -20,7 +20,8 @@ pub enum CarriedRow {
     },
     Upgrade {
         work: WorkId,
-        order: u64,
+        #[serde(rename = "order")]
+        quanta: u64,
     },
     Ended {
         work: WorkId,
@@ -47,7 +48,8 @@ pub enum CarriedRow {
     /// Carry-over of the planner of queues, for one pool.
     Queues {
         pool: String,
-        kept: Box<CarriedQueueState>,
+        #[serde(rename = "kept")]
+        state: Box<CarriedQueueState>,
     },
     /// Recent preemptions by an external planner in its pool.
     Moved {
@@ -102,10 +104,12 @@ impl CarriedRow {
 
     /// Returns true if this row, written earlier, is still correct. Accounts grow with time, so the
     /// growth since then is added first.
-    pub fn is_still_true(&self, now: &Self) -> bool {
-        match (self.account(), now.account()) {
-            (Some((then, account)), Some((at, grown))) => account.after(at.ms_since(then)) == grown,
-            _ => self == now,
+    pub fn is_still_valid(&self, current: &Self) -> bool {
+        match (self.account(), current.account()) {
+            (Some((written_at, account)), Some((at, grown))) => {
+                account.after(at.ms_since(written_at)) == grown
+            }
+            _ => self == current,
         }
     }
 }

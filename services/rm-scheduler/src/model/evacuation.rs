@@ -23,14 +23,15 @@ pub struct Evacuation {
 pub struct EvacuatedProcess {
     pub work: WorkId,
     /// Number of the attempt that was evacuated. Later attempts of the work are successors.
-    pub after: u64,
+    #[serde(rename = "after")]
+    pub evacuated_incarnation: u64,
     /// True once the process was ordered to leave.
     #[serde(default, rename = "told")]
     pub ordered_to_leave: bool,
     /// True if its successor was reserved before the order to leave. The successor starts after the
     /// process has ended.
-    #[serde(default)]
-    pub place_first: bool,
+    #[serde(default, rename = "place_first")]
+    pub successor_reserved: bool,
     #[serde(default)]
     pub ended: bool,
     #[serde(default)]
@@ -47,7 +48,7 @@ pub enum Settled {
 }
 
 impl EvacuatedProcess {
-    pub fn is_open(&self) -> bool {
+    pub fn awaits_successor(&self) -> bool {
         self.ended && self.settled.is_none()
     }
 

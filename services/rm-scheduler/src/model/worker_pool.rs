@@ -21,31 +21,31 @@ pub struct PoolDescription {
     pub spec: Option<WorkerSpec>,
     pub created_at: Timestamp,
     pub stopped_at: Option<Timestamp>,
-    /// Digest of the caller and `Idempotency-Key` of the creating request. `made_from` is the
+    /// Digest of the caller and `Idempotency-Key` of the creating request. `request_digest` is the
     /// digest of the request itself.
-    pub made_by: RequestDigest,
-    pub made_from: RequestDigest,
+    pub key_digest: RequestDigest,
+    pub request_digest: RequestDigest,
 }
 
 #[derive(Debug)]
 pub struct PoolRecord {
-    pub about: PoolDescription,
+    pub description: PoolDescription,
     pub pool: Pool,
     /// The newest events. The newest is last.
     pub events: VecDeque<PoolEvent>,
     /// Numbers of those works of this pool that are in the snapshot.
-    pub put: BTreeSet<u64>,
+    pub works_in_snapshot: BTreeSet<u64>,
     /// Monotonic time of the next change that time alone causes.
     pub next_tick_ms: Option<u64>,
 }
 
 impl PoolRecord {
-    pub fn new(about: PoolDescription, pool: Pool, events: VecDeque<PoolEvent>) -> Self {
+    pub fn new(description: PoolDescription, pool: Pool, events: VecDeque<PoolEvent>) -> Self {
         Self {
-            about,
+            description,
             pool,
             events,
-            put: BTreeSet::new(),
+            works_in_snapshot: BTreeSet::new(),
             next_tick_ms: None,
         }
     }

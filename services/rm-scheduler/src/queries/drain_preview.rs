@@ -12,29 +12,37 @@ use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 use crate::command::ProcessOnNode;
 
 /// Returns one preview for each node, in the order of `nodes`.
-pub fn drains(
+pub fn preview_drains(
     nodes: &[NodeName],
     processes: &[ProcessOnNode],
     forecast: &Forecast,
 ) -> Vec<DrainPreview> {
-    let goes = |it: &&ProcessOnNode| nodes.contains(&it.node) && stays(it).is_none();
+    let leaves = |process: &&ProcessOnNode| {
+        nodes.contains(&process.node) && reason_to_stay(process).is_none()
+    };
     let mut groups: BTreeMap<&WorkId, Vec<&ProcessOnNode>> = BTreeMap::new();
-    for it in processes.iter().filter(goes) {
-        groups.entry(&it.group).or_default().push(it);
+    for process in processes.iter().filter(leaves) {
+        groups.entry(&process.group).or_default().push(process);
     }
-    let mut places = SuccessorPlaces::new(processes.iter().filter(goes), forecast);
+    let mut successors = SuccessorNodes::new(processes.iter().filter(leaves), forecast);
     let preview = |node: &NodeName| {
-        let here = || processes.iter().filter(|it| it.node == *node);
-        let stays: Vec<Blocker> = here().filter_map(stays).collect();
-        let moving: Vec<&ProcessOnNode> = here().filter(goes).collect();
-        let moves: Vec<DrainMove> = moving.iter().map(|it| places.place(it)).collect();
-        let without_space = moves.iter().filter(|it| it.why_not.is_some()).count() as u64;
-        let estimate = match hindrance(&stays, without_space, forecast.with.settled) {
+        let on_node = || processes.iter().filter(|process| process.node == *node);
+        let stays: Vec<Blocker> = on_node().filter_map(reason_to_stay).collect();
+        let moving: Vec<&ProcessOnNode> = on_node().filter(leaves).collect();
+        let moves: Vec<DrainMove> = moving
+            .iter()
+            .map(|process| successors.next_move(process))
+            .collect();
+        let without_space = moves
+            .iter()
+            .filter(|process| process.why_not.is_some())
+            .count() as u64;
+        let estimate = match reason_without_estimate(&stays, without_space, forecast.with.settled) {
             Some(why) => Err(why),
             None => moving
                 .iter()
-                .map(|it| estimate(&groups[&it.group]))
-                .try_fold(0, |most, one| one.map(|ms| most.max(ms))),
+                .map(|process| estimate_ms(&groups[&process.group]))
+                .try_fold(0, |slowest, group| group.map(|ms| slowest.max(ms))),
         };
         DrainPreview {
             node: node.clone(),
@@ -50,34 +58,34 @@ pub fn drains(
 }
 
 /// Returns why a process would stay. Returns `None` if it would leave.
-fn stays(it: &ProcessOnNode) -> Option<Blocker> {
-    let (why, detail) = if let Some(leaving) = &it.leaving {
-        let detail = format!("it was ordered to leave before: {leaving}");
+fn reason_to_stay(process: &ProcessOnNode) -> Option<Blocker> {
+    let (why, detail) = if let Some(reason) = &process.leave_reason {
+        let detail = format!("it was ordered to leave before: {reason}");
         (BlockerReason::Stopping, detail)
-    } else if it.kind == WorkKind::Reservation {
+    } else if process.kind == WorkKind::Reservation {
         let detail = format!(
             "a reservation is never preempted; ask {} to release it",
-            it.user
+            process.user
         );
         (BlockerReason::Reservation, detail)
-    } else if it.unreachable {
-        let detail = format!("{} waits for its node, which does not answer", it.work);
+    } else if process.unreachable {
+        let detail = format!("{} waits for its node, which does not answer", process.work);
         (BlockerReason::Unreachable, detail)
     } else {
         return None;
     };
     Some(Blocker {
-        allocation: it.allocation.clone(),
-        work: it.work.clone(),
-        user: it.user.clone(),
+        allocation: process.allocation.clone(),
+        work: process.work.clone(),
+        user: process.user.clone(),
         why,
         detail,
     })
 }
 
-fn hindrance(stays: &[Blocker], without_space: u64, settled: bool) -> Option<String> {
-    let lasting = |it: &&Blocker| it.why != BlockerReason::Stopping;
-    if let Some(stays) = stays.iter().find(lasting) {
+fn reason_without_estimate(stays: &[Blocker], without_space: u64, settled: bool) -> Option<String> {
+    let is_lasting = |process: &&Blocker| process.why != BlockerReason::Stopping;
+    if let Some(stays) = stays.iter().find(is_lasting) {
         return Some(format!("{} of {} stays", stays.work, stays.user));
     }
     if without_space > 0 {
@@ -89,19 +97,22 @@ fn hindrance(stays: &[Blocker], without_space: u64, settled: bool) -> Option<Str
 
 /// Returns the milliseconds that a group needs. Processes move in waves as large as the disruption
 /// limit. A wave takes as long as its slowest process.
-fn estimate(group: &[&ProcessOnNode]) -> Result<u64, String> {
+fn estimate_ms(group: &[&ProcessOnNode]) -> Result<u64, String> {
     let mut slowest = 0;
-    for it in group {
-        let Some(start_ms) = it.start_ms else {
+    for process in group {
+        let Some(start_ms) = process.start_ms else {
             return Err(format!(
                 "no process of {} has started yet, so the time of a start is unknown",
-                it.work
+                process.work
             ));
         };
-        slowest = slowest.max(it.stop_grace_ms.saturating_add(start_ms));
+        slowest = slowest.max(process.stop_grace_ms.saturating_add(start_ms));
     }
     let count = group.len() as u64;
-    let limit = group.iter().filter_map(|it| it.disruption_limit).min();
+    let limit = group
+        .iter()
+        .filter_map(|process| process.disruption_limit)
+        .min();
     match limit {
         Some(0) => Err(format!(
             "{} lets none of its processes be moved; only a deadline moves them",
@@ -111,68 +122,74 @@ fn estimate(group: &[&ProcessOnNode]) -> Result<u64, String> {
     }
 }
 
-/// Nodes on which successors of leaving processes start, by work. Each place is used once.
-struct SuccessorPlaces<'a> {
-    places: BTreeMap<&'a WorkId, Vec<&'a NodeName>>,
+/// Nodes on which successors of leaving processes start, by work. Each node is used once.
+struct SuccessorNodes<'a> {
+    nodes_by_work: BTreeMap<&'a WorkId, Vec<&'a NodeName>>,
     /// Number of processes of each work that find space elsewhere or are no longer wanted.
-    settled: BTreeMap<&'a WorkId, u64>,
+    with_space: BTreeMap<&'a WorkId, u64>,
     forecast: &'a Forecast,
 }
 
-impl<'a> SuccessorPlaces<'a> {
-    fn new(goes: impl Iterator<Item = &'a ProcessOnNode>, forecast: &'a Forecast) -> Self {
-        let mut settled: BTreeMap<&WorkId, u64> = BTreeMap::new();
-        for it in goes {
-            *settled.entry(&it.work).or_default() += 1;
+impl<'a> SuccessorNodes<'a> {
+    fn new(leaves: impl Iterator<Item = &'a ProcessOnNode>, forecast: &'a Forecast) -> Self {
+        let mut with_space: BTreeMap<&WorkId, u64> = BTreeMap::new();
+        for process in leaves {
+            *with_space.entry(&process.work).or_default() += 1;
         }
-        let (without, with) = (counts(&forecast.without), counts(&forecast.with));
-        for (work, count) in &mut settled {
+        let (without, with) = (
+            process_counts(&forecast.without),
+            process_counts(&forecast.with),
+        );
+        for (work, count) in &mut with_space {
             let started = |counts: &BTreeMap<&WorkId, u64>| counts.get(work).copied().unwrap_or(0);
             let lost = started(&without).saturating_sub(started(&with));
             *count = count.saturating_sub(lost);
         }
-        let mut places: BTreeMap<&WorkId, Vec<&NodeName>> = BTreeMap::new();
+        let mut nodes_by_work: BTreeMap<&WorkId, Vec<&NodeName>> = BTreeMap::new();
         for start in forecast.with.starts.iter().rev() {
-            places.entry(&start.work).or_default().push(&start.node);
+            nodes_by_work
+                .entry(&start.work)
+                .or_default()
+                .push(&start.node);
         }
         Self {
-            places,
-            settled,
+            nodes_by_work,
+            with_space,
             forecast,
         }
     }
 
-    /// Takes a place for one process. The places of a work run out before its last processes, and
+    /// Assigns a node to one process. The nodes of a work run out before its last processes, and
     /// these stay without space.
-    fn place(&mut self, it: &'a ProcessOnNode) -> DrainMove {
-        let settled = self.settled.entry(&it.work).or_default();
-        let has_space = *settled > 0;
-        *settled = settled.saturating_sub(1);
-        let mut to = None;
-        if has_space && let Some(places) = self.places.get_mut(&it.work) {
-            to = places.pop().cloned();
+    fn next_move(&mut self, process: &'a ProcessOnNode) -> DrainMove {
+        let with_space = self.with_space.entry(&process.work).or_default();
+        let has_space = *with_space > 0;
+        *with_space = with_space.saturating_sub(1);
+        let mut target = None;
+        if has_space && let Some(nodes) = self.nodes_by_work.get_mut(&process.work) {
+            target = nodes.pop().cloned();
         }
         // Work that gets all that the smaller fleet can give has a verdict without a wait.
-        let verdict = self.forecast.with.verdicts.get(&it.work);
+        let verdict = self.forecast.with.verdicts.get(&process.work);
         let waits = verdict.filter(|verdict| verdict.waits || verdict.refused);
         let why_not = waits.map_or(WaitReason::InsufficientResources, |verdict| verdict.reason);
         DrainMove {
-            allocation: it.allocation.clone(),
-            work: it.work.clone(),
-            kind: it.kind,
-            user: it.user.clone(),
-            order: it.order,
-            to,
+            allocation: process.allocation.clone(),
+            work: process.work.clone(),
+            kind: process.kind,
+            user: process.user.clone(),
+            order: process.quanta,
+            to: target,
             why_not: (!has_space).then_some(why_not),
-            disruption_limit: it.disruption_limit,
-            stop_grace_ms: it.stop_grace_ms,
-            start_ms: it.start_ms,
+            disruption_limit: process.disruption_limit,
+            stop_grace_ms: process.stop_grace_ms,
+            start_ms: process.start_ms,
         }
     }
 }
 
-fn counts(course: &Timeline) -> BTreeMap<&WorkId, u64> {
-    let processes = course.processes();
+fn process_counts(timeline: &Timeline) -> BTreeMap<&WorkId, u64> {
+    let processes = timeline.processes();
     processes
         .map(|(work, (.., current))| (work, current))
         .collect()

@@ -13,17 +13,17 @@ use crate::context::view::NewestRound;
 use crate::node_space::NodeSpace;
 use crate::queries::shares;
 
-pub fn load(snapshot: &Snapshot, counted: &NewestRound) -> Load {
-    let classes: Vec<ClassLoad> = counted
+pub fn compute_load(snapshot: &Snapshot, newest: &NewestRound) -> Load {
+    let classes: Vec<ClassLoad> = newest
         .shares
         .classes
         .iter()
         .map(|(name, share)| class(snapshot, name, share))
         .collect();
     Load {
-        round: counted.round,
-        at: counted.at,
-        pools: pools(snapshot, counted, &classes),
+        round: newest.round,
+        at: newest.at,
+        pools: pools(snapshot, newest, &classes),
         classes,
     }
 }
@@ -46,21 +46,21 @@ fn class(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad
     for work in share.users.values().flat_map(|user| user.work.values()) {
         load.work += 1;
         load.waiting += u64::from(work.current == 0 && work.wanted > 0);
-        let of_order = orders.entry(work.order).or_insert(ProcessesOfOrder {
+        let processes = orders.entry(work.order).or_insert(ProcessesOfOrder {
             order: work.order,
             ..ProcessesOfOrder::default()
         });
-        of_order.wanted += work.cap.base;
-        of_order.requested += work.wanted;
-        of_order.counted += work.counted;
-        of_order.awarded += work.current;
-        of_order.leaving += work.leaving;
+        processes.wanted += work.cap.base;
+        processes.requested += work.wanted;
+        processes.counted += work.counted;
+        processes.awarded += work.current;
+        processes.leaving += work.leaving;
     }
     load.orders = orders.into_values().collect();
     load
 }
 
-fn pools(snapshot: &Snapshot, counted: &NewestRound, classes: &[ClassLoad]) -> Vec<PoolLoad> {
+fn pools(snapshot: &Snapshot, newest: &NewestRound, classes: &[ClassLoad]) -> Vec<PoolLoad> {
     let mut spaces: BTreeMap<&NodeName, NodeSpace> = snapshot
         .nodes
         .iter()
@@ -68,13 +68,13 @@ fn pools(snapshot: &Snapshot, counted: &NewestRound, classes: &[ClassLoad]) -> V
         .collect();
     for allocation in snapshot.allocations.values() {
         if let Some(space) = spaces.get_mut(&allocation.node) {
-            space.hold(allocation);
+            space.add(allocation);
         }
     }
     let mut pools: BTreeMap<&String, PoolLoad> = snapshot
         .pools
         .iter()
-        .map(|(name, pool)| (name, empty(name, pool.parent.clone())))
+        .map(|(name, pool)| (name, empty_load(name, pool.parent.clone())))
         .collect();
     let mut orders: BTreeMap<&String, BTreeMap<u64, NodesOfOrder>> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
@@ -96,8 +96,8 @@ fn pools(snapshot: &Snapshot, counted: &NewestRound, classes: &[ClassLoad]) -> V
             pool.awarded = pool.awarded.saturating_add(sum(|it| it.awarded));
         }
     }
-    for (work, pool) in elsewhere(snapshot) {
-        let verdict = counted.verdicts.get(work).map(|verdict| verdict.numbers);
+    for (work, pool) in work_without_shares(snapshot) {
+        let verdict = newest.verdicts.get(work).map(|verdict| verdict.numbers);
         if let (Some(pool), Some(it)) = (pools.get_mut(pool), verdict) {
             let quanta = |processes: u64| processes.saturating_mul(it.order);
             pool.requested = pool.requested.saturating_add(quanta(it.wanted_processes));
@@ -114,21 +114,21 @@ fn pools(snapshot: &Snapshot, counted: &NewestRound, classes: &[ClassLoad]) -> V
 
 /// Returns the work in queues or planned by an external planner, each with its pool. Shares do not
 /// contain such work.
-fn elsewhere(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &String)> {
-    let outside = Trees::new(snapshot);
-    let first = snapshot.queues.keys().next();
+fn work_without_shares(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &String)> {
+    let trees = Trees::new(snapshot);
+    let default_pool = snapshot.queues.keys().next();
     let demand = snapshot.demand.iter();
     demand.filter_map(move |(work, demand)| {
         if let Some(queued) = &demand.queued {
-            return Some((work, queued.pool.as_ref().or(first)?));
+            return Some((work, queued.pool.as_ref().or(default_pool)?));
         }
-        outside.of_work(snapshot, demand)?;
+        trees.of_work(snapshot, demand)?;
         let class = snapshot.classes.get(served_in(snapshot, demand)?)?;
         Some((work, &class.pool))
     })
 }
 
-fn empty(name: &str, parent: Option<String>) -> PoolLoad {
+fn empty_load(name: &str, parent: Option<String>) -> PoolLoad {
     PoolLoad {
         pool: name.to_owned(),
         parent,
@@ -150,7 +150,7 @@ fn empty(name: &str, parent: Option<String>) -> PoolLoad {
 /// Counts the node under the first reason why it takes no work.
 fn add_node(pool: &mut PoolLoad, node: &Node, space: &NodeSpace) {
     pool.nodes += 1;
-    pool.total += space.order;
+    pool.total += space.capacity;
     *match node {
         node if node.lost => &mut pool.lost,
         node if node.offline => &mut pool.offline,
@@ -159,19 +159,19 @@ fn add_node(pool: &mut PoolLoad, node: &Node, space: &NodeSpace) {
         _ => &mut pool.up,
     } += 1;
     if node.is_schedulable() {
-        pool.usable += space.order;
+        pool.usable += space.capacity;
         pool.free += space.free();
     }
 }
 
 fn add_order(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, space: &NodeSpace) {
-    let fresh = |order| NodesOfOrder {
+    let new_row = |order| NodesOfOrder {
         order,
         ..NodesOfOrder::default()
     };
     let own = orders
-        .entry(space.order)
-        .or_insert_with(|| fresh(space.order));
+        .entry(space.capacity)
+        .or_insert_with(|| new_row(space.capacity));
     own.nodes += 1;
     if !node.is_schedulable() {
         return;
@@ -180,7 +180,9 @@ fn add_order(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, space: &Node
     if space.held == 0 {
         own.free += 1;
     } else if space.free() > 0 {
-        let left = orders.entry(space.free());
-        left.or_insert_with(|| fresh(space.free())).partly += 1;
+        let by_free_quanta = orders.entry(space.free());
+        by_free_quanta
+            .or_insert_with(|| new_row(space.free()))
+            .partly += 1;
     }
 }

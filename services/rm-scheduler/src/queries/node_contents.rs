@@ -9,35 +9,35 @@ use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::command::NodeFilter;
 use crate::model::AllocationRecord;
-use crate::node_space::{NodeSpace, is_divided, quantum, upwards};
+use crate::node_space::{NodeSpace, is_divided, pool_and_ancestors, quantum};
 
-type Share<'a> = (&'a AllocationId, &'a Allocation);
+type HeldAllocation<'a> = (&'a AllocationId, &'a Allocation);
 
 /// Returns one page of nodes, including removed nodes that still hold allocations.
 pub fn page(
     snapshot: &Snapshot,
-    states: &BTreeMap<AllocationId, AllocationRecord>,
-    wanted: &NodeFilter,
+    records: &BTreeMap<AllocationId, AllocationRecord>,
+    filter: &NodeFilter,
 ) -> Occupancy {
-    let (names, more) = names(snapshot, wanted);
-    let mut by_node: BTreeMap<&NodeName, Vec<Share>> = BTreeMap::new();
+    let (names, more) = page_names(snapshot, filter);
+    let mut by_node: BTreeMap<&NodeName, Vec<HeldAllocation>> = BTreeMap::new();
     for (id, allocation) in &snapshot.allocations {
         if names.contains(&allocation.node) {
-            let on_node = by_node.entry(&allocation.node).or_default();
-            on_node.push((id, allocation));
+            let allocations = by_node.entry(&allocation.node).or_default();
+            allocations.push((id, allocation));
         }
     }
     let nodes: Vec<NodeOccupancy> = names
         .iter()
         .map(|name| {
-            let there = by_node.remove(*name).unwrap_or_default();
-            let shares = there.iter().filter_map(|(id, allocation)| {
-                let held = states.get(*id)?;
-                Some(share(snapshot, held, allocation))
+            let on_node = by_node.remove(*name).unwrap_or_default();
+            let shares = on_node.iter().filter_map(|(id, allocation)| {
+                let record = records.get(*id)?;
+                Some(occupancy(snapshot, record, allocation))
             });
             NodeOccupancy {
                 shares: shares.collect(),
-                ..node(snapshot, name, &there)
+                ..node(snapshot, name, &on_node)
             }
         })
         .collect();
@@ -49,33 +49,36 @@ pub fn page(
     }
 }
 
-fn names<'a>(snapshot: &'a Snapshot, wanted: &'a NodeFilter) -> (BTreeSet<&'a NodeName>, bool) {
-    let held = snapshot.allocations.values();
-    let gone = held.map(|allocation| &allocation.node);
-    let gone = gone.filter(|node| !snapshot.nodes.contains_key(*node));
-    let known: BTreeSet<&NodeName> = snapshot.nodes.keys().chain(gone).collect();
-    let from = wanted
+fn page_names<'a>(
+    snapshot: &'a Snapshot,
+    filter: &'a NodeFilter,
+) -> (BTreeSet<&'a NodeName>, bool) {
+    let allocations = snapshot.allocations.values();
+    let removed = allocations.map(|allocation| &allocation.node);
+    let removed = removed.filter(|node| !snapshot.nodes.contains_key(*node));
+    let known: BTreeSet<&NodeName> = snapshot.nodes.keys().chain(removed).collect();
+    let from = filter
         .after
         .as_ref()
         .map_or(Bound::Unbounded, Bound::Excluded);
     let is_wanted = |name: &&NodeName| {
         let pool = snapshot.nodes.get(*name).map(|node| &node.pool);
-        wanted.node.as_ref().is_none_or(|node| node == *name)
-            && (wanted.pool.is_none() || wanted.pool.as_ref() == pool)
+        filter.node.as_ref().is_none_or(|node| node == *name)
+            && (filter.pool.is_none() || filter.pool.as_ref() == pool)
     };
     let mut found = known
         .range::<&NodeName, _>((from.as_ref(), Bound::Unbounded))
         .copied()
         .filter(is_wanted);
-    let page = found.by_ref().take(wanted.limit).collect();
+    let page = found.by_ref().take(filter.limit).collect();
     (page, found.next().is_some())
 }
 
-fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy {
+fn node(snapshot: &Snapshot, name: &NodeName, allocations: &[HeldAllocation]) -> NodeOccupancy {
     let known = snapshot.nodes.get(name);
     let mut space = NodeSpace::new(snapshot, known);
-    for (_, allocation) in there {
-        space.hold(allocation);
+    for (_, allocation) in allocations {
+        space.add(allocation);
     }
     let pool = known.map(|node| node.pool.clone()).unwrap_or_default();
     let up = known.is_some_and(Node::is_schedulable);
@@ -89,10 +92,10 @@ fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy 
         blocked: blocked.map(|block| block.reason.clone()),
         capacity: known.map(|node| node.capacity.clone()).unwrap_or_default(),
         quantum: quantum(snapshot, &pool).clone(),
-        order: space.order,
+        order: space.capacity,
         held: space.held,
         free: space.free(),
-        over: space.held.saturating_sub(space.order),
+        over: space.held.saturating_sub(space.capacity),
         fixed: space.fixed,
         vacating: space.vacating,
         processes: space.processes,
@@ -110,17 +113,21 @@ fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
     if is_divided(snapshot, pool) {
         return Vec::new();
     }
-    let above: Vec<&str> = upwards(snapshot, pool).collect();
-    let may = |class: &Class| match class.policy {
+    let above: Vec<&str> = pool_and_ancestors(snapshot, pool).collect();
+    let may_use = |class: &Class| match class.policy {
         Policy::FairShare => above.contains(&class.pool.as_str()),
         _ => class.pool == pool,
     };
-    let classes = snapshot.classes.iter().filter(|(_, class)| may(class));
+    let classes = snapshot.classes.iter().filter(|(_, class)| may_use(class));
     classes.map(|(name, _)| name.clone()).collect()
 }
 
-fn share(snapshot: &Snapshot, held: &AllocationRecord, allocation: &Allocation) -> ShareOccupancy {
-    let entry = &held.entry;
+fn occupancy(
+    snapshot: &Snapshot,
+    record: &AllocationRecord,
+    allocation: &Allocation,
+) -> ShareOccupancy {
+    let entry = &record.entry;
     let home = snapshot.classes.get(&entry.class).map(|class| &class.pool);
     let pool = snapshot.nodes.get(&entry.node).map(|node| &node.pool);
     let since = allocation.running_since.unwrap_or(allocation.granted_at);
@@ -135,10 +142,10 @@ fn share(snapshot: &Snapshot, held: &AllocationRecord, allocation: &Allocation) 
         state: entry.state,
         granted_at: entry.granted_at,
         investment_ms: allocation.investment_ms.unwrap_or(running),
-        fixed: held.fixed,
+        fixed: record.fixed,
         leaving: allocation.leaving,
         purged: allocation.purged,
         squatter: home.is_some() && home != pool,
-        gpus: held.gpus.clone(),
+        gpus: record.gpus.clone(),
     }
 }

@@ -11,12 +11,12 @@ use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_vocabulary::{UserName, WorkId};
 
 /// Most entries of each list.
-const MOST: usize = 1_000;
+const MAX_ENTRIES: usize = 1_000;
 
-pub fn moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) -> PolicyMoves {
+pub fn policy_moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) -> PolicyMoves {
     let (without, with) = (&forecast.without, &forecast.with);
-    let started = extra(&begun(with), &begun(without));
-    let preempted = extra(&gone(with), &gone(without));
+    let started = added_processes(&count_starts(with), &count_starts(without));
+    let preempted = added_processes(&count_leaves(with), &count_leaves(without));
     PolicyMoves {
         rounds: with.rounds,
         settled: with.settled,
@@ -31,9 +31,9 @@ pub fn moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) -> Policy
 
 fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
     let pairs = before.nodes.iter().zip(after.nodes.values());
-    let shifted = pairs.filter(|((_, old), new)| old.pool != new.pool);
-    shifted
-        .take(MOST)
+    let moved = pairs.filter(|((_, old), new)| old.pool != new.pool);
+    moved
+        .take(MAX_ENTRIES)
         .map(|((node, old), new)| NodeShift {
             node: node.clone(),
             before: old.pool.clone(),
@@ -44,8 +44,8 @@ fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
 
 /// Returns the work that gets another class, or whose class gets another kind.
 fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<WorkShift> {
-    let served = |course: &Timeline, work: &WorkId| {
-        let verdict = course.verdicts.get(work)?;
+    let served = |timeline: &Timeline, work: &WorkId| {
+        let verdict = timeline.verdicts.get(work)?;
         let class = verdict.class.as_deref().filter(|_| !verdict.refused);
         class.map(str::to_owned)
     };
@@ -55,7 +55,7 @@ fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<Wo
             let name = name.as_ref()?;
             snapshot.classes.get(name).cloned()
         };
-        let why = why(
+        let why = reason_of_shift(
             (old.as_deref(), class(before.0, &old)),
             (new.as_deref(), class(after.0, &new)),
         )?;
@@ -68,13 +68,13 @@ fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<Wo
         })
     };
     let all = before.0.demand.iter();
-    all.filter_map(shift).take(MOST).collect()
+    all.filter_map(shift).take(MAX_ENTRIES).collect()
 }
 
 type Served<'a> = (Option<&'a str>, Option<snapshot::Class>);
 
 /// Returns the reason of the change. Returns `None` if only amounts change for the work.
-fn why(before: Served<'_>, after: Served<'_>) -> Option<String> {
+fn reason_of_shift(before: Served<'_>, after: Served<'_>) -> Option<String> {
     let (old, new) = match (before, after) {
         ((None, _), (None, _)) => return None,
         ((Some(old), _), (None, _)) => {
@@ -105,19 +105,19 @@ fn why(before: Served<'_>, after: Served<'_>) -> Option<String> {
 fn classes(without: &Timeline, with: &Timeline) -> Vec<ClassShift> {
     let (old, new) = (&without.shares.classes, &with.shares.classes);
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    let due = |course: &Timeline, name: &String| {
-        let share = course.shares.classes.get(name);
+    let due_quanta = |timeline: &Timeline, name: &String| {
+        let share = timeline.shares.classes.get(name);
         share.map_or(0, |share| share.tally.due)
     };
     let shift = |name: &String| ClassShift {
         class: name.clone(),
-        due_before: due(without, name),
-        due_after: due(with, name),
+        due_before: due_quanta(without, name),
+        due_after: due_quanta(with, name),
     };
     let shifts = names.into_iter().map(shift);
     shifts
         .filter(|it| it.due_before != it.due_after)
-        .take(MOST)
+        .take(MAX_ENTRIES)
         .collect()
 }
 
@@ -135,7 +135,7 @@ fn users(without: &Timeline, with: &Timeline) -> Vec<UserShift> {
     }
     let changed = dues.into_iter().filter(|(_, (old, new))| old != new);
     changed
-        .take(MOST)
+        .take(MAX_ENTRIES)
         .map(|((class, user), (due_before, due_after))| UserShift {
             user: user.clone(),
             class: class.clone(),
@@ -147,9 +147,9 @@ fn users(without: &Timeline, with: &Timeline) -> Vec<UserShift> {
 
 type Counts<'a> = BTreeMap<(&'a WorkId, &'a UserName), u64>;
 
-fn begun(course: &Timeline) -> Counts<'_> {
+fn count_starts(timeline: &Timeline) -> Counts<'_> {
     let mut counts = Counts::new();
-    for start in &course.starts {
+    for start in &timeline.starts {
         *counts.entry((&start.work, &start.user)).or_default() += 1;
     }
     counts
@@ -157,24 +157,24 @@ fn begun(course: &Timeline) -> Counts<'_> {
 
 /// Counts running processes that would leave. Processes that only the forecast started do not
 /// count.
-fn gone(course: &Timeline) -> Counts<'_> {
+fn count_leaves(timeline: &Timeline) -> Counts<'_> {
     let mut counts = Counts::new();
-    for leave in course.leaves.iter().filter(|leave| !leave.forecast) {
+    for leave in timeline.leaves.iter().filter(|leave| !leave.forecast) {
         *counts.entry((&leave.work, &leave.user)).or_default() += 1;
     }
     counts
 }
 
 /// Returns how many processes `with` has in addition to `without`.
-fn extra(with: &Counts, without: &Counts) -> Vec<ProcessShift> {
-    let more = with.iter().filter_map(|(key, count)| {
-        let anyway = without.get(key).copied().unwrap_or(0);
+fn added_processes(with: &Counts, without: &Counts) -> Vec<ProcessShift> {
+    let added = with.iter().filter_map(|(key, count)| {
+        let expected = without.get(key).copied().unwrap_or(0);
         let (work, user) = key;
-        (*count > anyway).then(|| ProcessShift {
+        (*count > expected).then(|| ProcessShift {
             work: (*work).clone(),
             user: (*user).clone(),
-            processes: count - anyway,
+            processes: count - expected,
         })
     });
-    more.take(MOST).collect()
+    added.take(MAX_ENTRIES).collect()
 }

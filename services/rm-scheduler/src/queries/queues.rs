@@ -10,9 +10,9 @@ use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Limit};
 use crate::node_space::top_of;
 
 /// Returns the queues of one pool, or of all pools with queues.
-pub fn queues(snapshot: &Snapshot, wanted: Option<&str>) -> Queues {
+pub fn list_queues(snapshot: &Snapshot, wanted_pool: Option<&str>) -> Queues {
     let pools = snapshot.queues.keys();
-    let pools = pools.filter(|pool| wanted.is_none_or(|wanted| wanted == *pool));
+    let pools = pools.filter(|pool| wanted_pool.is_none_or(|wanted| wanted == *pool));
     Queues {
         round: snapshot.round,
         at: snapshot.now,
@@ -22,11 +22,11 @@ pub fn queues(snapshot: &Snapshot, wanted: Option<&str>) -> Queues {
 
 fn pool_queues(snapshot: &Snapshot, pool: &str) -> PoolQueues {
     let nodes = snapshot.nodes.values();
-    let mine = nodes.filter(|node| top_of(snapshot, &node.pool) == pool);
-    let (mut nodes, mut open) = (0, 0);
-    for node in mine {
-        nodes += 1;
-        open += u64::from(node.is_schedulable());
+    let pool_nodes = nodes.filter(|node| top_of(snapshot, &node.pool) == pool);
+    let (mut node_count, mut open_count) = (0, 0);
+    for node in pool_nodes {
+        node_count += 1;
+        open_count += u64::from(node.is_schedulable());
     }
     let carried = snapshot.carried.queues.get(pool);
     let mut views: Vec<(String, QueueView)> = view(snapshot, pool).into_iter().collect();
@@ -35,8 +35,8 @@ fn pool_queues(snapshot: &Snapshot, pool: &str) -> PoolQueues {
     views.sort_by_cached_key(|(path, _)| path.replace('.', "\0"));
     PoolQueues {
         pool: pool.to_owned(),
-        nodes,
-        open,
+        nodes: node_count,
+        open: open_count,
         kept: carried.map_or(0, reserved_nodes),
         queues: views
             .into_iter()

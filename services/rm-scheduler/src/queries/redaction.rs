@@ -11,22 +11,22 @@ use hayward_rm_scheduler_api::shares::{
 use hayward_vocabulary::UserName;
 
 /// Stands for all users or groups in a list.
-const EVERYBODY: &str = "*";
+const ANY_NAME: &str = "*";
 
-pub fn shares(mut shares: Shares, knows: impl Fn(&UserName) -> bool) -> Shares {
+pub fn redact_shares(mut shares: Shares, knows: impl Fn(&UserName) -> bool) -> Shares {
     shares.classes = shares
         .classes
         .into_iter()
-        .map(|share| class(share, &knows))
+        .map(|share| redact_class(share, &knows))
         .collect();
-    shares.budgets = budgets(shares.budgets, &knows);
+    shares.budgets = redact_budgets(shares.budgets, &knows);
     let (known, others) = shares.ledger.into_iter().partition(|it| knows(&it.user));
     shares.ledger = known;
-    shares.ledger_of_others = ledger(others);
+    shares.ledger_of_others = sum_ledger(others);
     shares
 }
 
-fn class(mut class: ClassShare, knows: impl Fn(&UserName) -> bool) -> ClassShare {
+fn redact_class(mut class: ClassShare, knows: impl Fn(&UserName) -> bool) -> ClassShare {
     let (known, others): (_, Vec<UserShare>) =
         class.users.into_iter().partition(|it| knows(&it.user));
     class.users = known;
@@ -34,12 +34,12 @@ fn class(mut class: ClassShare, knows: impl Fn(&UserName) -> bool) -> ClassShare
         users: others.len() as u64,
         given: others.iter().map(|it| it.given).sum(),
         left: others.iter().map(|it| it.left).sum(),
-        tally: sum(others.iter().map(|it| &it.tally)),
+        tally: sum_tallies(others.iter().map(|it| &it.tally)),
     });
     class
 }
 
-fn sum<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Tally {
+fn sum_tallies<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Tally {
     tallies.fold(Tally::default(), |sum, it| Tally {
         due: sum.due + it.due,
         divided: sum.divided + it.divided,
@@ -53,53 +53,57 @@ fn sum<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Tally {
     })
 }
 
-fn budgets(mut budgets: Budgets, knows: impl Fn(&UserName) -> bool) -> Budgets {
+fn redact_budgets(mut budgets: Budgets, knows: impl Fn(&UserName) -> bool) -> Budgets {
     let (known, others): (_, Vec<_>) = budgets.users.into_iter().partition(|it| knows(&it.user));
     budgets.users = known;
     let mut trees = BTreeMap::<String, OthersBudget>::new();
     for other in others {
         let tree = other.tree.clone();
-        let line = trees.entry(other.tree).or_insert(OthersBudget {
+        let sum = trees.entry(other.tree).or_insert(OthersBudget {
             tree,
             users: 0,
             spent: 0,
         });
-        line.users += 1;
-        line.spent += other.spent;
+        sum.users += 1;
+        sum.spent += other.spent;
     }
     budgets.others = trees.into_values().collect();
     budgets
 }
 
-fn ledger(others: Vec<LedgerLine>) -> Vec<OthersLedger> {
+fn sum_ledger(others: Vec<LedgerLine>) -> Vec<OthersLedger> {
     let mut classes = BTreeMap::<String, OthersLedger>::new();
     for other in others {
         let class = other.class.clone();
-        let line = classes.entry(other.class).or_insert(OthersLedger {
+        let sum = classes.entry(other.class).or_insert(OthersLedger {
             class,
             users: 0,
             due_quantum_ms: 0,
             received_quantum_ms: 0,
         });
-        line.users += 1;
-        line.due_quantum_ms += other.due_quantum_ms;
-        line.received_quantum_ms += other.received_quantum_ms;
+        sum.users += 1;
+        sum.due_quantum_ms += other.due_quantum_ms;
+        sum.received_quantum_ms += other.received_quantum_ms;
     }
     classes.into_values().collect()
 }
 
 /// Removes names that the caller may not see from limits. The amounts and the caller's own groups
 /// stay.
-pub fn queues(mut queues: Queues, knows: impl Fn(&str) -> bool, groups: &[String]) -> Queues {
+pub fn redact_queues(
+    mut queues: Queues,
+    knows: impl Fn(&str) -> bool,
+    groups: &[String],
+) -> Queues {
     let entries = queues.pools.iter_mut().flat_map(|pool| &mut pool.queues);
     for LimitEntry {
-        users: named,
-        groups: named_groups,
+        users,
+        groups: limit_groups,
         ..
     } in entries.flat_map(|queue| &mut queue.limits)
     {
-        named.retain(|user| user == EVERYBODY || knows(user));
-        named_groups.retain(|group| group == EVERYBODY || groups.contains(group));
+        users.retain(|user| user == ANY_NAME || knows(user));
+        limit_groups.retain(|group| group == ANY_NAME || groups.contains(group));
     }
     queues
 }
@@ -134,14 +138,14 @@ mod tests {
     /// Users are named only to callers that know them (S12).
     #[test]
     fn other_users_are_sums_and_totals_still_add_up() {
-        let seen = shares(all(), |user| user.as_str() == "ann");
+        let seen = redact_shares(all(), |user| user.as_str() == "ann");
         let class = &seen.classes[0];
         let names: Vec<_> = class.users.iter().map(|it| it.user.as_str()).collect();
         assert_eq!(names, ["ann"]);
         let others = class.others.as_ref().unwrap();
         assert_eq!((others.users, others.given, others.left), (2, 110, 2));
         let known = class.users.iter().map(|it| &it.tally);
-        assert_eq!(sum(known.chain([&others.tally])), class.tally);
+        assert_eq!(sum_tallies(known.chain([&others.tally])), class.tally);
         let ledger = &seen.ledger_of_others[0];
         assert_eq!((seen.ledger.len(), ledger.users), (1, 2));
         assert_eq!(
@@ -159,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_caller_that_knows_all_users_sees_everything() {
-        assert_eq!(shares(all(), |_| true), all());
+        assert_eq!(redact_shares(all(), |_| true), all());
     }
 
     /// Users are named only to callers that know them (S12).
@@ -174,7 +178,7 @@ mod tests {
         let all = json!({"round": 1, "at": "2026-01-01T00:00:00.000Z",
             "pools": [{"pool": "p", "nodes": 1, "open": 1, "kept": 0, "queues": [queue]}]});
         let all: Queues = serde_json::from_value(all).unwrap();
-        let seen = queues(all, |user| user == "ann", &["dev".to_owned()]);
+        let seen = redact_queues(all, |user| user == "ann", &["dev".to_owned()]);
         let limit = &seen.pools[0].queues[0].limits[0];
         assert_eq!(
             (&limit.users[..], &limit.groups[..]),

@@ -14,32 +14,32 @@ use crate::context::view::NewestRound;
 /// Pools that are not planned by shares. Shares list such a pool only while work of a class still
 /// holds quanta in it.
 #[derive(Default)]
-pub struct OtherPools {
+pub struct PoolsWithoutShares {
     /// Pools with queues.
     pub divided: BTreeSet<String>,
     /// Pools with an external planner.
     pub outside: BTreeSet<String>,
 }
 
-pub fn shares(counted: &NewestRound, elsewhere: OtherPools) -> Shares {
-    let OtherPools { divided, outside } = elsewhere;
-    let shares = &counted.shares;
-    let is_seen = |(name, pool): &(&String, &plan::PoolShare)| {
-        let theirs = divided.contains(*name) || outside.contains(*name);
-        pool.total > 0 || pool.held > 0 || !theirs
+pub fn to_response(newest: &NewestRound, other_pools: PoolsWithoutShares) -> Shares {
+    let PoolsWithoutShares { divided, outside } = other_pools;
+    let shares = &newest.shares;
+    let is_listed = |(name, pool): &(&String, &plan::PoolShare)| {
+        let without_shares = divided.contains(*name) || outside.contains(*name);
+        pool.total > 0 || pool.held > 0 || !without_shares
     };
-    let seen = shares.pools.iter().filter(is_seen);
-    let mut budgets = counted.budgets.clone();
+    let listed = shares.pools.iter().filter(is_listed);
+    let mut budgets = newest.budgets.clone();
     budgets.pools.retain(|it| !divided.contains(&it.pool));
     // Pools with queues have no budget. Delays and rules of their own limit preemption.
     budgets.users.retain(|it| !divided.contains(&it.tree));
     Shares {
-        round: counted.round,
-        at: counted.at,
+        round: newest.round,
+        at: newest.at,
         capacity: shares.capacity,
         held: shares.held,
         free: shares.free,
-        pools: seen.map(|(name, share)| pool(name, share)).collect(),
+        pools: listed.map(|(name, share)| pool(name, share)).collect(),
         elsewhere: shares.elsewhere,
         priorities: shares.priorities.iter().map(priority).collect(),
         classes: shares
@@ -48,7 +48,7 @@ pub fn shares(counted: &NewestRound, elsewhere: OtherPools) -> Shares {
             .map(|(name, share)| class(name, share))
             .collect(),
         unclassed: tally(&shares.unclassed),
-        ledger: counted.ledger.clone(),
+        ledger: newest.ledger.clone(),
         ledger_of_others: Vec::new(),
         budgets,
         divided: divided.into_iter().collect(),

@@ -1,4 +1,4 @@
-//! Forecasts of `what-if`. A question becomes two snapshots, and their forecasts become an answer.
+//! Forecasts of `what-if`. A query becomes two snapshots, and their forecasts become a response.
 //! The code is pure.
 //!
 //! Operators and viewers may ask anything. Submitters may ask about actions that are open to them:
@@ -6,7 +6,7 @@
 //! name, and preemptions for or of their own work. They see everything else as sums, as in
 //! `/v1/shares` (S12).
 
-mod answer;
+mod response;
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,22 +22,22 @@ use hayward_vocabulary::{NodeName, Queued, Size, Timestamp, UserName, WorkId, Wo
 
 use crate::command::FleetCopy;
 
-pub use answer::answer;
+pub use response::to_response;
 
 pub const MAX_SUBMISSIONS: usize = 1_000;
 pub const MAX_INSTANCES: u64 = 1_000;
 pub const MAX_NEW_NODES: u64 = 10_000;
 pub const MAX_ROUNDS: u64 = 50;
 pub const DEFAULT_ROUNDS: u64 = 10;
-/// Upper limits of a question. They are far from overflow and beyond any fleet.
+/// Upper limits of a query. They are far from overflow and beyond any fleet.
 const MAX_PROCESSES: u64 = 1_000_000;
 const MAX_TASKS: u64 = 1_000_000_000;
 const MAX_MEMORY: u64 = 1 << 46;
 const MAX_MILLI_CPU: u64 = 1 << 26;
-/// Tasks for each process if the question gives no number.
-const TASKS_A_PROCESS: u64 = 1_000;
+/// Tasks for each process if the query gives no number.
+const TASKS_PER_PROCESS: u64 = 1_000;
 
-/// The user that sends the question.
+/// The user that sends the query.
 #[derive(Debug, Clone)]
 pub struct Requester {
     /// User that a submission is charged to, unless the submission names another one.
@@ -54,12 +54,12 @@ impl Requester {
     /// Returns true if this user may be named to the caller.
     fn knows(&self, user: &UserName) -> bool {
         let tenant = self.tenant.as_ref();
-        let fellow = tenant.is_some_and(|it| it.has(user.as_str()));
-        self.sees_all || fellow || Some(user) == self.user.as_ref()
+        let same_tenant = tenant.is_some_and(|it| it.has(user.as_str()));
+        self.sees_all || same_tenant || Some(user) == self.user.as_ref()
     }
 }
 
-/// A valid question.
+/// A valid query, applied to a copy of the fleet.
 #[derive(Debug)]
 pub struct ForecastInput {
     pub changed: Snapshot,
@@ -78,88 +78,88 @@ impl Faults {
         });
     }
 
-    fn within(&mut self, pointer: &str, given: u64, least: u64, most: u64) {
-        if given < least || given > most {
-            self.add(pointer, format!("must be {least} to {most}"));
+    fn check_range(&mut self, pointer: &str, value: u64, min: u64, max: u64) {
+        if value < min || value > max {
+            self.add(pointer, format!("must be {min} to {max}"));
         }
     }
 }
 
 /// Returns a fault for each used field that only operators and viewers may use.
-pub fn not_theirs(ask: &WhatIf, requester: &Requester) -> Vec<Fault> {
+pub fn forbidden_fields(query: &WhatIf, requester: &Requester) -> Vec<Fault> {
     let mut faults = Faults::default();
     if requester.sees_all {
         return faults.0;
     }
     let fields = [
-        ("/policy", ask.policy.is_some()),
-        ("/drain", !ask.drain.is_empty()),
-        ("/lose", !ask.lose.is_empty()),
-        ("/add_nodes", !ask.add_nodes.is_empty()),
+        ("/policy", query.policy.is_some()),
+        ("/drain", !query.drain.is_empty()),
+        ("/lose", !query.lose.is_empty()),
+        ("/add_nodes", !query.add_nodes.is_empty()),
     ];
     for (pointer, _) in fields.into_iter().filter(|(_, used)| *used) {
         faults.add(pointer, "is only for operators and viewers");
     }
-    for (at, submission) in ask.submissions.iter().enumerate() {
+    for (index, submission) in query.submissions.iter().enumerate() {
         if submission.user.is_some() && submission.user != requester.user {
             let detail = "must be absent or yourself";
-            faults.add(format!("/submissions/{at}/user"), detail);
+            faults.add(format!("/submissions/{index}/user"), detail);
         }
     }
     faults.0
 }
 
-/// Checks a question and applies it to a copy of the fleet.
+/// Checks a query and applies it to a copy of the fleet.
 ///
 /// # Errors
 ///
-/// Returns all faults of the question at once.
-pub fn question(
-    ask: &WhatIf,
+/// Returns all faults of the query at once.
+pub fn forecast_input(
+    query: &WhatIf,
     requester: &Requester,
     copy: &FleetCopy,
 ) -> Result<ForecastInput, Vec<Fault>> {
     let mut faults = Faults::default();
     let snapshot = &*copy.snapshot;
     let mut rules = &copy.rules;
-    let mut changed = match &copy.under {
-        Some(Ok(under)) => {
-            rules = &under.rules;
-            under.snapshot.clone()
+    let mut changed = match &copy.preview {
+        Some(Ok(previewed)) => {
+            rules = &previewed.rules;
+            previewed.snapshot.clone()
         }
-        Some(Err(wrong)) => {
-            let placed = |fault: &Fault| Fault {
+        Some(Err(policy_faults)) => {
+            let with_prefix = |fault: &Fault| Fault {
                 pointer: format!("/policy{}", fault.pointer),
                 detail: fault.detail.clone(),
             };
-            faults.0.extend(wrong.iter().map(placed));
+            faults.0.extend(policy_faults.iter().map(with_prefix));
             snapshot.clone()
         }
         None => snapshot.clone(),
     };
     let mut changes = Changes::default();
-    submissions(&mut changes, ask, requester, snapshot, &mut faults);
-    for (at, work) in ask.withdraw.iter().enumerate() {
-        let theirs =
+    add_submissions(&mut changes, query, requester, snapshot, &mut faults);
+    for (index, work) in query.withdraw.iter().enumerate() {
+        let is_own =
             |demand: &Demand| requester.sees_all || Some(&demand.user) == requester.user.as_ref();
         let mut parts = parts_of(snapshot, work).peekable();
-        if parts.peek().is_none() || !parts.all(|part| theirs(&snapshot.demand[part])) {
+        if parts.peek().is_none() || !parts.all(|part| is_own(&snapshot.demand[part])) {
             let detail = format!("there is no work {work}, or it is not yours");
-            faults.add(format!("/withdraw/{at}"), detail);
+            faults.add(format!("/withdraw/{index}"), detail);
         }
         changes.withdraw.extend(parts_of(snapshot, work).cloned());
     }
-    changes.drain = known_nodes("drain", &ask.drain, snapshot, &mut faults);
-    changes.lose = known_nodes("lose", &ask.lose, snapshot, &mut faults);
-    new_nodes(&mut changes, &ask.add_nodes, rules, &changed, &mut faults);
-    let rounds = ask.rounds.unwrap_or(DEFAULT_ROUNDS);
-    faults.within("/rounds", rounds, 1, MAX_ROUNDS);
+    changes.drain = existing_nodes("drain", &query.drain, snapshot, &mut faults);
+    changes.lose = existing_nodes("lose", &query.lose, snapshot, &mut faults);
+    add_new_nodes(&mut changes, &query.add_nodes, rules, &changed, &mut faults);
+    let rounds = query.rounds.unwrap_or(DEFAULT_ROUNDS);
+    faults.check_range("/rounds", rounds, 1, MAX_ROUNDS);
     if !faults.0.is_empty() {
         return Err(faults.0);
     }
     changes.apply(&mut changed);
-    let gone = |host| changes.drain.contains(host) || changes.lose.contains(host);
-    for pinned in copy.pinned.iter().filter(|it| gone(&it.host)) {
+    let is_removed = |host| changes.drain.contains(host) || changes.lose.contains(host);
+    for pinned in copy.pinned.iter().filter(|it| is_removed(&it.host)) {
         // A process that has to leave is no longer bound to its node, as in a round.
         if let Some(demand) = changed.demand.get_mut(&pinned.work) {
             demand.machines.clone_from(&pinned.machines);
@@ -175,44 +175,47 @@ pub fn question(
 /// Returns a piece of work, or all parts of a service or an application.
 fn parts_of<'a>(snapshot: &'a Snapshot, work: &'a WorkId) -> impl Iterator<Item = &'a WorkId> {
     let from = snapshot.demand.range(work.clone()..).map(|(id, _)| id);
-    let near = from.take_while(|id| id.as_str().starts_with(work.as_str()));
-    near.filter(move |id| *id == work || id.whole() == *work)
+    let with_prefix = from.take_while(|id| id.as_str().starts_with(work.as_str()));
+    with_prefix.filter(move |id| *id == work || id.whole() == *work)
 }
 
-fn known_nodes(
+fn existing_nodes(
     field: &str,
     names: &[NodeName],
     snapshot: &Snapshot,
     faults: &mut Faults,
 ) -> BTreeSet<NodeName> {
-    for (at, name) in names.iter().enumerate() {
+    for (index, name) in names.iter().enumerate() {
         if !snapshot.nodes.contains_key(name) {
-            faults.add(format!("/{field}/{at}"), format!("there is no node {name}"));
+            faults.add(
+                format!("/{field}/{index}"),
+                format!("there is no node {name}"),
+            );
         }
     }
     names.iter().cloned().collect()
 }
 
-fn submissions(
+fn add_submissions(
     changes: &mut Changes,
-    ask: &WhatIf,
+    query: &WhatIf,
     requester: &Requester,
     snapshot: &Snapshot,
     faults: &mut Faults,
 ) {
-    if ask.submissions.len() > MAX_SUBMISSIONS {
+    if query.submissions.len() > MAX_SUBMISSIONS {
         let detail = format!("must be at most {MAX_SUBMISSIONS}");
         return faults.add("/submissions", detail);
     }
-    let last = LazyCell::new(|| last_groups(snapshot));
-    for (at, submission) in ask.submissions.iter().enumerate() {
-        let pointer = format!("/submissions/{at}");
-        amounts(submission, &pointer, faults);
+    let newest_groups = LazyCell::new(|| newest_groups_by_user(snapshot));
+    for (index, submission) in query.submissions.iter().enumerate() {
+        let pointer = format!("/submissions/{index}");
+        check_amounts(submission, &pointer, faults);
         let Some(user) = submission.user.clone().or_else(|| requester.user.clone()) else {
             faults.add(format!("{pointer}/user"), "name the user to charge");
             continue;
         };
-        let Some(work) = name_of(submission, at) else {
+        let Some(work) = name_or_default(submission, index) else {
             continue;
         };
         let mut demand = demand(submission, user);
@@ -220,18 +223,19 @@ fn submissions(
             queued.groups = if requester.user.as_ref() == Some(&demand.user) {
                 requester.groups.clone()
             } else {
-                last.get(&demand.user)
+                newest_groups
+                    .get(&demand.user)
                     .map_or_else(Vec::new, |it| it.1.to_vec())
             };
         }
-        // New work follows all existing work, in the order of the question.
-        demand.submitted_at = snapshot.now.plus_ms(at as u64);
+        // New work follows all existing work, in the order of the query.
+        demand.submitted_at = snapshot.now.plus_ms(index as u64);
         for (work, demand) in instances(work, demand, submission) {
             if let Some(task_ms) = submission.task_ms {
                 changes.task_ms.insert(work.clone(), task_ms);
             }
-            let there = snapshot.demand.contains_key(&work);
-            if changes.submissions.insert(work.clone(), demand).is_some() || there {
+            let exists = snapshot.demand.contains_key(&work);
+            if changes.submissions.insert(work.clone(), demand).is_some() || exists {
                 let detail = format!("work {work} exists already; use another name");
                 faults.add(format!("{pointer}/name"), detail);
             }
@@ -241,69 +245,72 @@ fn submissions(
 
 /// Returns the groups of each user, taken from its newest work in a queue. No other source has the
 /// groups of other users.
-fn last_groups(snapshot: &Snapshot) -> BTreeMap<&UserName, (Timestamp, &[String])> {
-    let mut last = BTreeMap::new();
+fn newest_groups_by_user(snapshot: &Snapshot) -> BTreeMap<&UserName, (Timestamp, &[String])> {
+    let mut newest = BTreeMap::new();
     for demand in snapshot.demand.values() {
         let Some(queued) = &demand.queued else {
             continue;
         };
-        let now = (demand.submitted_at, &queued.groups[..]);
-        let known = last.entry(&demand.user).or_insert(now);
-        if known.0 <= now.0 {
-            *known = now;
+        let current = (demand.submitted_at, &queued.groups[..]);
+        let known = newest.entry(&demand.user).or_insert(current);
+        if known.0 <= current.0 {
+            *known = current;
         }
     }
-    last
+    newest
 }
 
-fn name_of(submission: &Submission, at: usize) -> Option<WorkId> {
+fn name_or_default(submission: &Submission, index: usize) -> Option<WorkId> {
     let prefix = submission.kind.prefix();
-    let default = || WorkId::new(format!("{prefix}_what-if-{}", at + 1)).ok();
-    submission.name.clone().or_else(default)
+    let default_name = || WorkId::new(format!("{prefix}_what-if-{}", index + 1)).ok();
+    submission.name.clone().or_else(default_name)
 }
 
-fn amounts(submission: &Submission, pointer: &str, faults: &mut Faults) {
-    let at = |field: &str| format!("{pointer}/{field}");
-    let most = match submission.kind {
+fn check_amounts(submission: &Submission, pointer: &str, faults: &mut Faults) {
+    let field_pointer = |field: &str| format!("{pointer}/{field}");
+    let max_processes = match submission.kind {
         WorkKind::Job => MAX_PROCESSES,
         WorkKind::Service => MAX_INSTANCES,
         WorkKind::Reservation => 1,
     };
     if let Some(processes) = submission.processes {
-        faults.within(&at("processes"), processes, 1, most);
+        faults.check_range(&field_pointer("processes"), processes, 1, max_processes);
     }
     if let Some(tasks) = submission.tasks {
-        faults.within(&at("tasks"), tasks, 1, MAX_TASKS);
+        faults.check_range(&field_pointer("tasks"), tasks, 1, MAX_TASKS);
     }
     if let Some(threads) = submission.threads {
-        faults.within(&at("threads"), threads.into(), 1, 256);
+        faults.check_range(&field_pointer("threads"), threads.into(), 1, 256);
     }
     let in_queue = submission.queue.is_some() || submission.pool.is_some();
     if in_queue && submission.class.is_some() {
         let detail = "work in a queue has no class: leave out `class`, or `queue` and `pool`";
-        faults.add(at("class"), detail);
+        faults.add(field_pointer("class"), detail);
     }
     if submission.kind != WorkKind::Job
         && (submission.tasks.is_some() || submission.task_ms.is_some())
     {
-        faults.add(at("kind"), "only a job has tasks; leave them out");
+        faults.add(
+            field_pointer("kind"),
+            "only a job has tasks; leave them out",
+        );
     }
     if let Some(size) = &submission.size {
-        size_is_sound(&at("size"), size, faults);
+        check_size(&field_pointer("size"), size, faults);
     }
 }
 
-fn size_is_sound(pointer: &str, size: &Size, faults: &mut Faults) {
-    let amounts = [
+fn check_size(pointer: &str, size: &Size, faults: &mut Faults) {
+    let ranges = [
         ("memory_bytes", size.memory_bytes, MAX_MEMORY),
         ("cpu_milli", size.cpu_milli, MAX_MILLI_CPU),
         ("gpu_milli", size.gpu_milli, MAX_MILLI_CPU),
     ];
-    for (name, amount, most) in amounts {
-        faults.within(&format!("{pointer}/{name}"), amount, 0, most);
+    for (name, amount, max) in ranges {
+        faults.check_range(&format!("{pointer}/{name}"), amount, 0, max);
     }
     for (name, amount) in &size.extras {
-        faults.within(&format!("{pointer}/extras/{name}"), *amount, 0, MAX_MEMORY);
+        faults.check_range(&format!("{pointer}/extras/{name}"), *amount, 0, MAX_MEMORY);
     }
 }
 
@@ -311,12 +318,12 @@ fn demand(submission: &Submission, user: UserName) -> Demand {
     let job = submission.kind == WorkKind::Job;
     let threads = submission.threads.unwrap_or(1);
     let processes = submission.processes.or(submission.tasks).unwrap_or(1);
-    let plenty = || {
+    let default_tasks = || {
         processes
             .saturating_mul(u64::from(threads))
-            .saturating_mul(TASKS_A_PROCESS)
+            .saturating_mul(TASKS_PER_PROCESS)
     };
-    let default = match submission.kind {
+    let default_size = match submission.kind {
         WorkKind::Reservation => Size::default(),
         _ => Size::memory(GIB),
     };
@@ -325,10 +332,10 @@ fn demand(submission: &Submission, user: UserName) -> Demand {
         user,
         class: submission.class.clone(),
         submitted_at: hayward_vocabulary::Timestamp::default(),
-        size: submission.size.clone().unwrap_or(default),
+        size: submission.size.clone().unwrap_or(default_size),
         max_processes: if job { processes } else { 1 },
         remaining_tasks: if job {
-            submission.tasks.unwrap_or_else(plenty)
+            submission.tasks.unwrap_or_else(default_tasks)
         } else {
             1
         },
@@ -363,7 +370,7 @@ fn instances(work: WorkId, demand: Demand, submission: &Submission) -> Vec<(Work
         return vec![(work, demand)];
     }
     let count = submission.processes.unwrap_or(1).min(MAX_INSTANCES);
-    let one = |number: u64| {
+    let instance = |number: u64| {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let demand = Demand {
             service: Some(work.clone()),
@@ -371,23 +378,22 @@ fn instances(work: WorkId, demand: Demand, submission: &Submission) -> Vec<(Work
         };
         (work.instance(number), demand)
     };
-    (0..count).map(one).collect()
+    (0..count).map(instance).collect()
 }
 
 /// Returns the pool of a new node: the given pool, or else the pool by the rules.
-fn home(nodes: &NewNodes, rules: &Rules) -> String {
-    let known = Identity {
+fn pool_of_new_nodes(nodes: &NewNodes, rules: &Rules) -> String {
+    let identity = Identity {
         name: nodes.name.as_ref().map_or("", NodeName::as_str),
         ..Identity::default()
     };
-    let named = nodes.pool.as_deref();
-    named
-        .or_else(|| rules.pool_of(known))
+    let pool = nodes.pool.as_deref();
+    pool.or_else(|| rules.pool_of(identity))
         .unwrap_or_default()
         .to_owned()
 }
 
-fn new_nodes(
+fn add_new_nodes(
     changes: &mut Changes,
     new: &[NewNodes],
     rules: &Rules,
@@ -402,17 +408,17 @@ fn new_nodes(
         let detail = format!("are {total} nodes; at most {MAX_NEW_NODES} can be added");
         return faults.add("/add_nodes", detail);
     }
-    for (at, nodes) in new.iter().enumerate() {
-        let pointer = format!("/add_nodes/{at}");
-        faults.within(&format!("{pointer}/count"), nodes.count, 1, MAX_NEW_NODES);
-        size_is_sound(&format!("{pointer}/size"), &nodes.size, faults);
+    for (index, nodes) in new.iter().enumerate() {
+        let pointer = format!("/add_nodes/{index}");
+        faults.check_range(&format!("{pointer}/count"), nodes.count, 1, MAX_NEW_NODES);
+        check_size(&format!("{pointer}/size"), &nodes.size, faults);
         let pool = nodes.pool.as_deref().unwrap_or_default();
         if nodes.pool.is_some() && !rules.pools.contains_key(pool) {
             let detail = format!("there is no pool {pool:?}");
             faults.add(format!("{pointer}/pool"), detail);
         }
         let node = Node {
-            pool: home(nodes, rules),
+            pool: pool_of_new_nodes(nodes, rules),
             capacity: nodes.size.clone(),
             takes_work: true,
             lost: false,
@@ -421,12 +427,12 @@ fn new_nodes(
             labels: BTreeMap::new(),
         };
         for number in 1..=nodes.count {
-            let Some(name) = name_of_node(nodes, number, changes) else {
+            let Some(name) = name_of_new_node(nodes, number, changes) else {
                 faults.add(format!("{pointer}/name"), "is too long to be numbered");
                 break;
             };
-            let there = snapshot.nodes.contains_key(&name);
-            if changes.add.insert(name.clone(), node.clone()).is_some() || there {
+            let exists = snapshot.nodes.contains_key(&name);
+            if changes.add.insert(name.clone(), node.clone()).is_some() || exists {
                 let detail = format!("node {name} exists already; use another name");
                 faults.add(format!("{pointer}/name"), detail);
             }
@@ -434,7 +440,7 @@ fn new_nodes(
     }
 }
 
-fn name_of_node(nodes: &NewNodes, number: u64, changes: &Changes) -> Option<NodeName> {
+fn name_of_new_node(nodes: &NewNodes, number: u64, changes: &Changes) -> Option<NodeName> {
     match &nodes.name {
         Some(name) if nodes.count == 1 => Some(name.clone()),
         Some(name) => NodeName::new(format!("{name}-{number}")).ok(),

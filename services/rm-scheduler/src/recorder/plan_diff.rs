@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::tracked_snapshot::apply_changes;
 
 /// Shares by class, user and work. `None` for work that left the class.
-type Works = BTreeMap<Arc<str>, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
+type SharesByUser = BTreeMap<Arc<str>, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PlanDiff {
     /// Plan without verdicts and without shares of work.
-    rest: Plan,
+    #[serde(rename = "rest")]
+    plan: Plan,
     #[serde(flatten)]
     changes: WorkChanges,
 }
@@ -26,33 +27,33 @@ pub struct PlanDiff {
 pub struct WorkChanges {
     /// Verdict of each work. `None` for work that no longer has a verdict.
     verdicts: BTreeMap<WorkId, Option<Box<Verdict>>>,
-    shares: Works,
+    shares: SharesByUser,
 }
 
 impl WorkChanges {
     /// Creates changes that contain verdicts and shares of all work.
     pub fn all(verdicts: Verdicts, shares: Shares) -> Self {
         let mut changes = Self::default();
-        changes.judge(verdicts);
+        changes.add_verdicts(verdicts);
         for (class, share) in shares.classes {
             let class = class.into();
             for (user, share) in share.users {
-                changes.set_user(&class, user, share.work);
+                changes.set_shares_of_user(&class, user, share.work);
             }
         }
         changes
     }
 
     /// Returns how many pieces of work have a changed verdict.
-    pub fn pieces_of_work(&self) -> usize {
+    pub fn changed_work_count(&self) -> usize {
         self.verdicts.len()
     }
 
     /// Adds the changes of one more round.
     pub fn add(&mut self, decided: &Decided, shares: &ShareDelta) {
-        let gone = decided.gone.iter().map(|work| (work.clone(), None));
-        self.verdicts.extend(gone);
-        self.judge(plan::into_map(decided.verdicts.clone()));
+        let removed = decided.gone.iter().map(|work| (work.clone(), None));
+        self.verdicts.extend(removed);
+        self.add_verdicts(plan::into_map(decided.verdicts.clone()));
         for (class, user, work) in &shares.gone {
             let users = self.shares.entry(Arc::clone(class)).or_default();
             let known = users.entry(user.clone()).or_default();
@@ -60,17 +61,17 @@ impl WorkChanges {
         }
         for (owner, work) in shares.by_user() {
             let work = work.iter().cloned();
-            self.set_user(&owner.class, owner.user.clone(), work);
+            self.set_shares_of_user(&owner.class, owner.user.clone(), work);
         }
     }
 
-    fn judge(&mut self, verdicts: impl IntoIterator<Item = (WorkId, Box<Verdict>)>) {
+    fn add_verdicts(&mut self, verdicts: impl IntoIterator<Item = (WorkId, Box<Verdict>)>) {
         let verdicts = verdicts.into_iter();
         self.verdicts
             .extend(verdicts.map(|(work, verdict)| (work, Some(verdict))));
     }
 
-    fn set_user(
+    fn set_shares_of_user(
         &mut self,
         class: &Arc<str>,
         user: UserName,
@@ -85,7 +86,7 @@ impl WorkChanges {
 
 impl PlanDiff {
     /// Returns the plan without verdicts, and with sums in place of shares.
-    pub fn rest_of(plan: &Plan, sums: &Shares) -> Plan {
+    pub fn without_work(plan: &Plan, sums: &Shares) -> Plan {
         Plan {
             round: plan.round,
             at: plan.at,
@@ -99,23 +100,23 @@ impl PlanDiff {
         }
     }
 
-    /// Creates a difference. `rest` is the plan that [`PlanDiff::rest_of`] returned.
-    pub fn new(rest: Plan, changes: WorkChanges) -> Self {
-        Self { rest, changes }
+    /// Creates a difference. `plan` is the plan that [`PlanDiff::without_work`] returned.
+    pub fn new(plan: Plan, changes: WorkChanges) -> Self {
+        Self { plan, changes }
     }
 
     pub fn apply(self, plan: &mut Plan) {
-        let before = std::mem::replace(plan, self.rest);
+        let before = std::mem::replace(plan, self.plan);
         plan.verdicts = before.verdicts;
         apply_changes(&mut plan.verdicts, self.changes.verdicts);
-        let (mut known, mut news) = (before.shares.classes, self.changes.shares);
+        let (mut known, mut changed) = (before.shares.classes, self.changes.shares);
         for (class, share) in &mut plan.shares.classes {
             let known = known.remove(class).map(|class| class.users);
             let mut known = known.unwrap_or_default();
-            let mut news = news.remove(class.as_str()).unwrap_or_default();
+            let mut changed = changed.remove(class.as_str()).unwrap_or_default();
             for (user, share) in &mut share.users {
                 share.work = known.remove(user).unwrap_or_default().work;
-                apply_changes(&mut share.work, news.remove(user).unwrap_or_default());
+                apply_changes(&mut share.work, changed.remove(user).unwrap_or_default());
             }
         }
     }

@@ -25,9 +25,9 @@ struct Fleet {
     tracked: TrackedSnapshot,
     recorder: Recorder,
     rounds: Rounds,
-    born: u64,
+    allocation_count: u64,
     /// Reason why the last round could not be recorded.
-    why: Option<String>,
+    skip_reason: Option<String>,
     /// Base and bytes of each stored round.
     stored: BTreeMap<u64, (u64, Option<Vec<u8>>)>,
 }
@@ -67,14 +67,14 @@ impl Fleet {
             tracked: TrackedSnapshot::new(snapshot),
             recorder: Recorder::new(limits),
             rounds: Rounds::default(),
-            born: 0,
-            why: None,
+            allocation_count: 0,
+            skip_reason: None,
             stored: BTreeMap::new(),
         }
     }
 
-    fn node(&mut self, at: u8, quanta: u64) {
-        let shared = at.is_multiple_of(2);
+    fn add_node(&mut self, number: u8, quanta: u64) {
+        let shared = number.is_multiple_of(2);
         let pool = if shared { "default" } else { "queued" };
         let node = Node {
             pool: pool.into(),
@@ -86,16 +86,16 @@ impl Fleet {
             labels: BTreeMap::new(),
         };
         self.tracked
-            .set_node(format!("n{at}").parse().unwrap(), node);
+            .set_node(format!("n{number}").parse().unwrap(), node);
     }
 
-    fn ask(&mut self, at: u8, kind: WorkKind, quanta: u64) {
+    fn submit(&mut self, number: u8, kind: WorkKind, quanta: u64) {
         let job = kind == WorkKind::Job;
         let demand = Demand {
             kind,
-            user: format!("u{}", at % 3).parse().unwrap(),
+            user: format!("u{}", number % 3).parse().unwrap(),
             class: None,
-            submitted_at: Timestamp::from_unix_ms(at.into()),
+            submitted_at: Timestamp::from_unix_ms(number.into()),
             size: Size::memory(quanta * GIB),
             max_processes: if job { 5 } else { 1 },
             remaining_tasks: 100,
@@ -112,33 +112,33 @@ impl Fleet {
             queued: None,
         };
         self.tracked
-            .set_demand(format!("w{at}").parse().unwrap(), demand);
+            .set_demand(format!("w{number}").parse().unwrap(), demand);
     }
 
     /// Plans, records the inputs if something changed, and carries the plan out.
-    fn round(&mut self) -> (Snapshot, Plan, bool) {
+    fn run_round(&mut self) -> (Snapshot, Plan, bool) {
         let round = self.tracked.round + 1;
         self.tracked.set_round(round);
         self.tracked.set_now(self.tracked.now.plus_ms(1_000));
-        let news = self.tracked.unplanned();
-        let decided = self.rounds.decide(&self.tracked, &news);
+        let delta = self.tracked.take_unplanned();
+        let decided = self.rounds.decide(&self.tracked, &delta);
         self.recorder.observe(&decided);
-        let rest = PlanDiff::rest_of(&decided.plan, self.rounds.sums());
+        let recorded_plan = PlanDiff::without_work(&decided.plan, self.rounds.sums());
         let plan = self.rounds.whole(decided);
         let before = self.tracked.clone();
         let inputs = self.recorder.take_delta(&mut self.tracked);
-        self.why = inputs.as_ref().err().cloned();
+        self.skip_reason = inputs.as_ref().err().cloned();
         self.carry_out(&plan);
         let changed = !plan.is_empty();
         match inputs {
             Ok(inputs) if changed => {
                 let all = || WorkChanges::all(plan.verdicts.clone(), plan.shares.clone());
-                let unwritten = self.recorder.record(round, inputs, rest, all);
+                let unwritten = self.recorder.record(round, inputs, recorded_plan, all);
                 let base = unwritten.base;
                 let encoded = unwritten.encode().unwrap();
                 self.stored.insert(round, (base, encoded.body));
             }
-            Ok(inputs) => self.tracked.not_written(inputs),
+            Ok(inputs) => self.tracked.restore_unrecorded(inputs),
             Err(_) => {}
         }
         (before, plan, changed)
@@ -150,8 +150,8 @@ impl Fleet {
             self.tracked.set_allocation(&vacate.allocation, None);
         }
         for grant in &plan.grants {
-            self.born += 1;
-            let id: AllocationId = format!("alc_{:06}", self.born).parse().unwrap();
+            self.allocation_count += 1;
+            let id: AllocationId = format!("alc_{:06}", self.allocation_count).parse().unwrap();
             let allocation = Allocation {
                 work: grant.work.clone(),
                 kind: grant.kind,
@@ -176,7 +176,7 @@ impl Fleet {
         }
     }
 
-    fn read(&self, round: u64) -> (Snapshot, Plan) {
+    fn read_recorded(&self, round: u64) -> (Snapshot, Plan) {
         let (base, _) = self.stored[&round];
         let chain = self
             .stored
@@ -187,9 +187,9 @@ impl Fleet {
 }
 
 #[derive(Debug, Clone)]
-enum News {
+enum FleetChange {
     Node(u8, u64),
-    NoNode(u8),
+    NodeRemoved(u8),
     Job(u8, u64),
     Service(u8, u64),
     Queued(u8),
@@ -198,30 +198,32 @@ enum News {
     Nothing,
 }
 
-fn news() -> impl Strategy<Value = News> {
+fn fleet_change() -> impl Strategy<Value = FleetChange> {
     prop_oneof![
-        (0..6_u8, 1..9_u64).prop_map(|(at, quanta)| News::Node(at, quanta)),
-        (0..6_u8).prop_map(News::NoNode),
-        (0..9_u8, 1..4_u64).prop_map(|(at, quanta)| News::Job(at, quanta)),
-        (9..14_u8, 1..4_u64).prop_map(|(at, quanta)| News::Service(at, quanta)),
+        (0..6_u8, 1..9_u64).prop_map(|(number, quanta)| FleetChange::Node(number, quanta)),
+        (0..6_u8).prop_map(FleetChange::NodeRemoved),
+        (0..9_u8, 1..4_u64).prop_map(|(number, quanta)| FleetChange::Job(number, quanta)),
+        (9..14_u8, 1..4_u64).prop_map(|(number, quanta)| FleetChange::Service(number, quanta)),
         // This includes work that was in a class until now.
-        (5..9_u8).prop_map(News::Queued),
-        (0..14_u8).prop_map(News::Withdrawn),
-        (1..300_u64).prop_map(News::Policy),
-        Just(News::Nothing),
+        (5..9_u8).prop_map(FleetChange::Queued),
+        (0..14_u8).prop_map(FleetChange::Withdrawn),
+        (1..300_u64).prop_map(FleetChange::Policy),
+        Just(FleetChange::Nothing),
     ]
 }
 
 impl Fleet {
-    fn hear(&mut self, news: &News) {
-        match *news {
-            News::Node(at, quanta) => self.node(at, quanta),
-            News::NoNode(at) => self.tracked.remove_node(&format!("n{at}").parse().unwrap()),
-            News::Job(at, quanta) => self.ask(at, WorkKind::Job, quanta),
-            News::Service(at, quanta) => self.ask(at, WorkKind::Service, quanta),
-            News::Queued(at) => {
-                self.ask(at, WorkKind::Job, 1);
-                let work = format!("w{at}").parse().unwrap();
+    fn apply(&mut self, change: &FleetChange) {
+        match *change {
+            FleetChange::Node(number, quanta) => self.add_node(number, quanta),
+            FleetChange::NodeRemoved(number) => self
+                .tracked
+                .remove_node(&format!("n{number}").parse().unwrap()),
+            FleetChange::Job(number, quanta) => self.submit(number, WorkKind::Job, quanta),
+            FleetChange::Service(number, quanta) => self.submit(number, WorkKind::Service, quanta),
+            FleetChange::Queued(number) => {
+                self.submit(number, WorkKind::Job, 1);
+                let work = format!("w{number}").parse().unwrap();
                 let queued = Queued {
                     queue: Some("a".into()),
                     ..Queued::default()
@@ -232,13 +234,13 @@ impl Fleet {
                 };
                 self.tracked.set_demand(work, demand);
             }
-            News::Withdrawn(at) => self
+            FleetChange::Withdrawn(number) => self
                 .tracked
-                .remove_demand(&format!("w{at}").parse().unwrap()),
-            News::Policy(weight) => self.tracked.rework(|snapshot| {
+                .remove_demand(&format!("w{number}").parse().unwrap()),
+            FleetChange::Policy(weight) => self.tracked.replace_all(|snapshot| {
                 snapshot.classes.get_mut("fair").unwrap().weight = weight;
             }),
-            News::Nothing => {}
+            FleetChange::Nothing => {}
         }
     }
 }
@@ -252,22 +254,22 @@ proptest! {
 
     #[test]
     fn every_recorded_round_of_random_fleets_is_replayed_to_the_byte(
-        rounds in prop::collection::vec(prop::collection::vec(news(), 0..4), 1..25),
+        rounds in prop::collection::vec(prop::collection::vec(fleet_change(), 0..4), 1..25),
     ) {
         let mut fleet = Fleet::new(LIMITS);
-        let mut seen = BTreeMap::new();
-        for news in &rounds {
-            for one in news {
-                fleet.hear(one);
+        let mut expected = BTreeMap::new();
+        for changes in &rounds {
+            for change in changes {
+                fleet.apply(change);
             }
-            let (snapshot, plan, changed) = fleet.round();
+            let (snapshot, plan, changed) = fleet.run_round();
             if changed {
-                seen.insert(plan.round, (snapshot, plan));
+                expected.insert(plan.round, (snapshot, plan));
             }
         }
-        prop_assert_eq!(seen.keys().collect::<Vec<_>>(), fleet.stored.keys().collect::<Vec<_>>());
-        for (round, (snapshot, plan)) in seen {
-            let (stored, planned) = fleet.read(round);
+        prop_assert_eq!(expected.keys().collect::<Vec<_>>(), fleet.stored.keys().collect::<Vec<_>>());
+        for (round, (snapshot, plan)) in expected {
+            let (stored, planned) = fleet.read_recorded(round);
             prop_assert_eq!(&stored, &snapshot);
             prop_assert_eq!(&planned, &plan);
             let text = serde_json::to_string(&Inputs::new(stored, planned)).unwrap();
@@ -278,24 +280,24 @@ proptest! {
     }
 }
 
-fn busy(limits: InputLimits) -> Fleet {
+fn busy_fleet(limits: InputLimits) -> Fleet {
     let mut fleet = Fleet::new(limits);
-    for at in 0..4 {
-        fleet.node(at, 4);
-        fleet.ask(at, WorkKind::Job, 1);
+    for number in 0..4 {
+        fleet.add_node(number, 4);
+        fleet.submit(number, WorkKind::Job, 1);
     }
     fleet
 }
 
 #[test]
 fn a_chain_ends_when_its_deltas_are_as_large_as_its_first_round() {
-    let mut fleet = busy(LIMITS);
-    for at in 0..90_u8 {
-        fleet.ask(100 + at % 100, WorkKind::Service, 1);
-        fleet.round();
+    let mut fleet = busy_fleet(LIMITS);
+    for number in 0..90_u8 {
+        fleet.submit(100 + number % 100, WorkKind::Service, 1);
+        fleet.run_round();
         fleet
             .tracked
-            .remove_demand(&format!("w{}", 100 + at % 100).parse().unwrap());
+            .remove_demand(&format!("w{}", 100 + number % 100).parse().unwrap());
     }
     let bases: std::collections::BTreeSet<u64> = fleet.stored.values().map(|it| it.0).collect();
     assert!(bases.len() > 2, "{bases:?}");
@@ -307,7 +309,7 @@ fn a_chain_ends_when_its_deltas_are_as_large_as_its_first_round() {
             .filter(|(_, (first, _))| first == base)
             .map(|(round, _)| round);
         let later: Vec<usize> = chain.skip(1).map(size).collect();
-        assert!(later.len() as u64 <= CHAIN);
+        assert!(later.len() as u64 <= MAX_CHAIN_ROUNDS);
         let but_last: usize = later.iter().rev().skip(1).sum();
         assert!(but_last <= size(base), "{later:?} after {}", size(base));
     }
@@ -315,72 +317,77 @@ fn a_chain_ends_when_its_deltas_are_as_large_as_its_first_round() {
 
 #[test]
 fn a_round_over_a_limit_is_not_stored_and_the_next_begins_a_chain() {
-    let mut none = busy(InputLimits {
+    let mut none = busy_fleet(InputLimits {
         rounds: 0,
         ..LIMITS
     });
-    none.round();
-    assert!(none.why.as_ref().unwrap().contains("inputs_rounds"));
+    none.run_round();
+    assert!(none.skip_reason.as_ref().unwrap().contains("inputs_rounds"));
     assert!(none.stored.is_empty());
 
-    let mut fleet = busy(InputLimits {
+    let mut fleet = busy_fleet(InputLimits {
         entries: 10,
         ..LIMITS
     });
-    fleet.round();
+    fleet.run_round();
     assert_eq!(fleet.stored.len(), 1);
-    fleet.ask(20, WorkKind::Service, 1);
-    fleet.round();
-    let why = fleet.why.clone().unwrap();
+    fleet.submit(20, WorkKind::Service, 1);
+    fleet.run_round();
+    let why = fleet.skip_reason.clone().unwrap();
     assert!(why.contains("inputs_entries"), "{why}");
     assert_eq!(fleet.stored.len(), 1);
-    for at in 0..4 {
+    for number in 0..4 {
         fleet
             .tracked
-            .remove_demand(&format!("w{at}").parse().unwrap());
+            .remove_demand(&format!("w{number}").parse().unwrap());
     }
-    let held: Vec<_> = fleet.tracked.allocations.keys().cloned().collect();
-    for id in held {
+    let ids: Vec<_> = fleet.tracked.allocations.keys().cloned().collect();
+    for id in ids {
         fleet.tracked.set_allocation(&id, None);
     }
-    fleet.ask(21, WorkKind::Service, 1);
-    let (snapshot, plan, _) = fleet.round();
+    fleet.submit(21, WorkKind::Service, 1);
+    let (snapshot, plan, _) = fleet.run_round();
     assert_eq!(fleet.stored[&plan.round].0, plan.round, "it begins a chain");
-    assert_eq!(fleet.read(plan.round), (snapshot, plan));
+    assert_eq!(fleet.read_recorded(plan.round), (snapshot, plan));
 
-    let mut small = busy(InputLimits { bytes: 4, ..LIMITS });
-    let (_, plan, _) = small.round();
+    let mut small = busy_fleet(InputLimits { bytes: 4, ..LIMITS });
+    let (_, plan, _) = small.run_round();
     assert_eq!(small.stored[&plan.round], (plan.round, None));
-    for at in 0..CHAIN {
-        small.round();
-        assert!(small.why.is_some(), "it rests after {at} rounds");
+    for number in 0..MAX_CHAIN_ROUNDS {
+        small.run_round();
+        assert!(
+            small.skip_reason.is_some(),
+            "it rests after {number} rounds"
+        );
     }
-    small.round();
-    assert_eq!(small.why, None, "it is tried again");
+    small.run_round();
+    assert_eq!(small.skip_reason, None, "it is tried again");
 }
 
 #[test]
 fn encoding_that_takes_too_long_is_given_up() {
-    let mut fleet = busy(LIMITS);
+    let mut fleet = busy_fleet(LIMITS);
     fleet.tracked.set_round(1);
     let plan = FairShare.schedule(&fleet.tracked);
     let inputs = fleet.recorder.take_delta(&mut fleet.tracked).unwrap();
-    let rest = PlanDiff::rest_of(&plan, &Shares::default());
-    let unwritten = fleet.recorder.record(1, inputs, rest, WorkChanges::default);
-    unwritten.giving_up()();
+    let recorded_plan = PlanDiff::without_work(&plan, &Shares::default());
+    let unwritten = fleet
+        .recorder
+        .record(1, inputs, recorded_plan, WorkChanges::default);
+    unwritten.chain_canceller()();
     assert_eq!(
         unwritten.encode().unwrap().body,
         None,
-        "nobody waits for it"
+        "the commit no longer waits for it"
     );
-    fleet.round();
-    assert!(fleet.why.is_some());
+    fleet.run_round();
+    assert!(fleet.skip_reason.is_some());
 }
 
 #[test]
 fn a_different_plan_is_reported_by_its_first_differences() {
-    let mut fleet = busy(LIMITS);
-    let (snapshot, plan, _) = fleet.round();
+    let mut fleet = busy_fleet(LIMITS);
+    let (snapshot, plan, _) = fleet.run_round();
     let text = serde_json::to_string(&Inputs::new(snapshot, plan)).unwrap();
     let other = text.replace("\"node\":\"n2\"", "\"node\":\"n4\"");
     assert_ne!(text, other);

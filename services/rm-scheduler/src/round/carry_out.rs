@@ -20,9 +20,9 @@ use crate::round_trace::{RoundTimer, RoundTrace};
 use crate::store::{Rows, rounds};
 use crate::translate::entries;
 use crate::working_set::Ledger;
-use crate::working_set::orchestrator_shares;
+use crate::working_set::orchestrator_allocations;
 use crate::working_set::planning::RecordedInputs;
-use crate::working_set::second_places;
+use crate::working_set::successor_requests;
 
 impl Ledger {
     pub(crate) fn carry_out(
@@ -30,17 +30,17 @@ impl Ledger {
         decided: Decided,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-        made: RoundOutcome,
+        outcome: RoundOutcome,
     ) {
         let Decided {
             plan, shares, gone, ..
         } = decided;
-        let watch = made.watch;
-        let trace = self.trace_of_round(&watch, &plan);
+        let timer = outcome.timer;
+        let trace = self.trace_of_round(&timer, &plan);
         self.planning.set_trace(trace);
         self.store_carry_over(plan.carried, moment, batch);
-        let taken_off = made.taken_off.into_iter();
-        let mut vacated: BTreeMap<String, String> = taken_off
+        let leave_orders = outcome.leave_orders.into_iter();
+        let mut vacated: BTreeMap<String, String> = leave_orders
             .map(|order| (order.allocation.to_string(), order.detail))
             .collect();
         for vacate in plan.vacates {
@@ -66,23 +66,23 @@ impl Ledger {
         let view = RoundView {
             round: self.timing.round(),
             at: moment.now,
-            planning_us: made.planning_us,
+            planning_us: outcome.planning_us,
             grants,
             vacated,
             receipts: Vec::new(),
             waiting,
-            refused: made.refused,
-            without_inputs: made.inputs.as_ref().err().cloned(),
+            refused: outcome.refused,
+            without_inputs: outcome.inputs.as_ref().err().cloned(),
         };
         let view = changes_something(&view).then_some(view);
-        self.record_round(view.as_ref(), made.inputs, batch);
-        let news = RoundChanges {
+        self.record_round(view.as_ref(), outcome.inputs, batch);
+        let changes = RoundChanges {
             shares,
             verdicts,
-            gone,
+            removed_work: gone,
         };
-        self.update_view(view, news, moment, batch);
-        watch.finish();
+        self.update_view(view, changes, moment, batch);
+        timer.finish();
     }
 
     /// Records a round that changed something. The inputs of other rounds are not written.
@@ -97,28 +97,28 @@ impl Ledger {
             let round = self.timing.round();
             batch.rows.inputs = inputs
                 .ok()
-                .map(|(inputs, rest)| self.planning.record(round, inputs, rest));
+                .map(|(inputs, plan)| self.planning.record(round, inputs, plan));
         } else if let Ok((inputs, _)) = inputs {
-            self.snapshot.not_written(inputs);
+            self.snapshot.restore_unrecorded(inputs);
         }
     }
 
     /// Ends the trace of the round when the batch is committed.
     fn end_trace(&mut self, batch: &mut Batch<Rows>) {
-        if let Some(traced) = self.planning.take_trace() {
-            let handed = Instant::now();
+        if let Some(trace) = self.planning.take_trace() {
+            let requested_at = Instant::now();
             batch.once_committed(move |revision| {
-                traced.committed(revision);
-                ROUND_DURATION.record_duration(handed.elapsed(), &[PHASE.is("commit")]);
+                trace.mark_committed(revision);
+                ROUND_DURATION.record_duration(requested_at.elapsed(), &[PHASE.is("commit")]);
             });
         }
     }
 
     /// Returns the trace of a round that decided something.
-    fn trace_of_round(&self, watch: &RoundTimer, plan: &Plan) -> Option<RoundTrace> {
+    fn trace_of_round(&self, timer: &RoundTimer, plan: &Plan) -> Option<RoundTrace> {
         let granted = plan.grants.iter().map(|grant| &grant.work);
         let demands = granted.filter_map(|work| self.followed.demand().get(work.as_str()));
-        watch.trace(
+        timer.trace(
             self.timing.round(),
             plan,
             demands.filter_map(DemandEntry::submitted_within),
@@ -132,7 +132,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> AllocationId {
         let id = AllocationId::fresh(fresh_uuid());
-        let request = self.request_behind(&grant.work);
+        let request = self.request_for_grant(&grant.work);
         // The grant of a request becomes an allocation of the requested process.
         let work = request
             .as_ref()
@@ -148,22 +148,23 @@ impl Ledger {
             .and_then(|demand| demand.launch.clone())
             .or_else(|| self.worker_pools.launch(&work, &id));
         let trial = self.nodes_on_trial.trial_of(&grant.node);
-        let started_outside = demand.is_some_and(orchestrator_shares::starts_own_processes);
+        let orchestrator_starts =
+            demand.is_some_and(orchestrator_allocations::starts_own_processes);
         // A reservation holds its node, and no process is started on it.
         let state = match launch {
-            None if !started_outside => AllocationState::Running,
+            None if !orchestrator_starts => AllocationState::Running,
             _ => AllocationState::Assigned,
         };
-        metrics::granted(&self.snapshot, &grant);
-        let mut within = self.planning.trace_mut().and_then(|traced| {
-            let described = metrics::allocation(&id, &work, &grant);
-            let place = traced.grant(described, submitted)?;
-            Some(place.to_string())
+        metrics::count_grant(&self.snapshot, &grant);
+        let mut trace_parent = self.planning.trace_mut().and_then(|trace| {
+            let span = metrics::allocation_span(&id, &work, &grant);
+            let parent = trace.start_allocation_span(span, submitted)?;
+            Some(parent.to_string())
         });
         if let Some(launch) = &mut launch {
             // The service that launches the process traces this allocation and needs the trace
             // parent.
-            launch.within = within.take();
+            launch.within = trace_parent.take();
         }
         let entry = AllocationEntry {
             id: id.clone(),
@@ -187,7 +188,7 @@ impl Ledger {
             launch,
         };
         if entry.state == AllocationState::Running {
-            self.answer_receipts(&entry, moment, batch);
+            self.fulfil_receipts(&entry, moment, batch);
         }
         self.set_allocation(
             AllocationRecord {
@@ -196,7 +197,7 @@ impl Ledger {
                 gpus: grant.gpus,
                 group: grant.group,
                 trial,
-                within,
+                trace_parent,
             },
             batch,
         );
@@ -204,12 +205,13 @@ impl Ledger {
     }
 
     pub(crate) fn vacate(&mut self, order: LeaveOrder, moment: &Moment, batch: &mut Batch<Rows>) {
-        let Some(held) = self.allocations.get(&order.allocation) else {
+        let Some(record) = self.allocations.get(&order.allocation) else {
             return;
         };
-        let (mut held, waits) = (held.clone(), self.ends_by_orchestrator(&held.entry));
+        let (mut record, awaits_orchestrator) =
+            (record.clone(), self.ends_by_orchestrator(&record.entry));
         metrics::count_vacate(order.reason);
-        let entry = &mut held.entry;
+        let entry = &mut record.entry;
         entry.vacate = Some(Vacate {
             reason: order.reason,
             detail: order.detail.clone(),
@@ -221,19 +223,19 @@ impl Ledger {
             // which has no process.
             _ if order.purge => Some(ExitCause::Node),
             // The orchestrator ends the process and reports the end (R-13.3).
-            None if waits => None,
+            None if awaits_orchestrator => None,
             None => Some(ExitCause::Intended),
             Some(_) => None,
         };
         if let Some(cause) = cause {
             entry.state = AllocationState::Ended;
             entry.exit = Some(Exit::of(cause, order.detail));
-            metrics::end_trace_of(&held, cause, batch);
-        } else if waits {
+            metrics::end_trace_of(&record, cause, batch);
+        } else if awaits_orchestrator {
             entry.state = AllocationState::Stopping;
         }
-        let work = held.entry.work.clone();
-        self.set_allocation(held, batch);
+        let work = record.entry.work.clone();
+        self.set_allocation(record, batch);
         let demand = self.followed.demand().get(work.as_str());
         if demand.is_some_and(|demand| demand.part.is_some()) {
             // The ended attempt counts until it is settled.
@@ -245,30 +247,36 @@ impl Ledger {
     /// Publishes the verdicts whose meaning changed, and returns the first of them.
     fn publish_verdicts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<VerdictEntry> {
         let mut changed = Vec::new();
-        let (mut published, mut later) = (0, Vec::new());
+        let (mut published, mut postponed) = (0, Vec::new());
         while let Some((work, verdict)) = self.verdicts.next_to_publish() {
             // Only container-manager needs the verdict on a request.
-            if second_places::owns(&work) {
-                self.second_places.record_verdict(work, &verdict);
+            if successor_requests::is_request(&work) {
+                self.successor_requests.record_verdict(work, &verdict);
                 continue;
             }
-            let before = self.verdicts.get(&work);
+            let published_verdict = self.verdicts.get(&work);
             let note = self.unreachable.note_for(&work);
-            let same = |earlier: &VerdictEntry| {
-                same_text(earlier, &verdict, note) && same_meaning(earlier, &verdict)
+            let is_unchanged = |earlier: &VerdictEntry| {
+                has_same_text(earlier, &verdict, note) && has_same_meaning(earlier, &verdict)
             };
-            if before.is_some_and(same) {
+            if published_verdict.is_some_and(is_unchanged) {
                 continue;
             }
             // Only the text of the external planner may have changed.
-            let words = |earlier: &VerdictEntry| {
-                let outside = verdict.reason == Reason::OutsidePlanner;
-                outside && entries::note(&earlier.detail) == note && same_meaning(earlier, &verdict)
+            let only_planner_text_changed = |earlier: &VerdictEntry| {
+                let is_external = verdict.reason == Reason::OutsidePlanner;
+                is_external
+                    && entries::note(&earlier.detail) == note
+                    && has_same_meaning(earlier, &verdict)
             };
             let now_ms = moment.monotonic_ms;
-            if before.is_some_and(words) && !self.external_planners.words.may_change(&work, now_ms)
+            if published_verdict.is_some_and(only_planner_text_changed)
+                && !self
+                    .external_planners
+                    .text_changes
+                    .may_change(&work, now_ms)
             {
-                later.push((work, verdict));
+                postponed.push((work, verdict));
                 continue;
             }
             if published == MAX_CONCURRENT {
@@ -278,39 +286,40 @@ impl Ledger {
             }
             published += 1;
             let reason = verdict.reason;
-            let since = before.filter(|earlier| earlier.reason == reason);
+            let since = published_verdict.filter(|earlier| earlier.reason == reason);
             let mut entry = entries::verdict(&work, &verdict);
             entry.detail = entries::with_note(entry.detail, note);
             entry.since = since.map_or(moment.now, |earlier| earlier.since);
-            entry.receipts = before.map_or_else(Vec::new, |earlier| earlier.receipts.clone());
+            entry.receipts =
+                published_verdict.map_or_else(Vec::new, |earlier| earlier.receipts.clone());
             batch.publish(VERDICTS, "", work.as_str(), &entry);
             if changed.len() < rounds::MAX_VERDICTS {
                 changed.push(entry.clone());
             }
             self.verdicts.insert(work, entry);
         }
-        self.verdicts.publish_all_later(later);
+        self.verdicts.publish_all_later(postponed);
         changed
     }
 
     fn update_view(
         &self,
         round: Option<RoundView>,
-        news: RoundChanges,
+        changes: RoundChanges,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
         let ledger = self.usage.rows();
-        let all = news.shares.is_none().then(|| self.planning.shares());
-        let (counted_in, at) = (self.timing.round(), moment.now);
+        let all = changes.shares.is_none().then(|| self.planning.shares());
+        let (round_number, at) = (self.timing.round(), moment.now);
         let budgets = self.budgets();
         let context = self.context.clone();
         batch.once_committed(move |_| {
             let mut view = context.view.write();
-            let counted = view.counted.get_or_insert_default();
-            news.apply(all, counted);
-            (counted.round, counted.at, counted.ledger) = (counted_in, at, ledger);
-            counted.budgets = budgets;
+            let newest = view.newest_round.get_or_insert_default();
+            changes.apply(all, newest);
+            (newest.round, newest.at, newest.ledger) = (round_number, at, ledger);
+            newest.budgets = budgets;
             view.rounds.extend(round);
             while view.rounds.len() > rounds::MAX_STORED {
                 view.rounds.pop_front();
@@ -323,8 +332,8 @@ impl Ledger {
         let (at, ledger) = (moment.now, self.usage.rows());
         let context = self.context.clone();
         batch.once_committed(move |_| {
-            if let Some(counted) = &mut context.view.write().counted {
-                (counted.at, counted.ledger) = (at, ledger);
+            if let Some(newest) = &mut context.view.write().newest_round {
+                (newest.at, newest.ledger) = (at, ledger);
             }
         });
     }
@@ -349,31 +358,31 @@ fn changes_something(round: &RoundView) -> bool {
 /// Returns true if the texts of two verdicts count as equal. For an external planner, every
 /// difference counts, because the text is the only explanation of its work. For quotas, the text
 /// without amounts counts, because it names the quota. For other reasons, only the note counts.
-fn same_text(earlier: &VerdictEntry, verdict: &Verdict, note: Option<&str>) -> bool {
+fn has_same_text(earlier: &VerdictEntry, verdict: &Verdict, note: Option<&str>) -> bool {
     let now = || entries::with_note(verdict.detail.clone(), note);
     match verdict.reason {
         Reason::OutsidePlanner => earlier.detail == now(),
         Reason::UserQuota | Reason::QueueQuota | Reason::NotRunnable => {
-            without_amounts(&earlier.detail).eq(without_amounts(&now()))
+            words_without_amounts(&earlier.detail).eq(words_without_amounts(&now()))
         }
         _ => entries::note(&earlier.detail) == note,
     }
 }
 
 /// Returns the words of a sentence without amounts and units, which change with every round.
-fn without_amounts(sentence: &str) -> impl Iterator<Item = &str> {
+fn words_without_amounts(sentence: &str) -> impl Iterator<Item = &str> {
     const UNITS: [&str; 7] = ["TiB", "GiB", "GB", "MiB", "MB", "KiB", "bytes"];
     let words = sentence.split_ascii_whitespace();
     words.filter(|word| !word.starts_with(|it: char| it.is_ascii_digit()) && !UNITS.contains(word))
 }
 
 /// Returns true if two verdicts differ only in numbers, which change with every round.
-fn same_meaning(earlier: &VerdictEntry, verdict: &Verdict) -> bool {
-    let change = match (&earlier.unblock, &verdict.unblock) {
+fn has_same_meaning(earlier: &VerdictEntry, verdict: &Verdict) -> bool {
+    let same_unblock = match (&earlier.unblock, &verdict.unblock) {
         (Some(earlier), Some(now)) => earlier.is_like(now),
         (earlier, now) => earlier.is_none() && now.is_none(),
     };
-    change
+    same_unblock
         && earlier.reason == verdict.reason
         && earlier.refused == verdict.refused
         && earlier.class.as_deref() == verdict.class.as_deref()
@@ -382,19 +391,20 @@ fn same_meaning(earlier: &VerdictEntry, verdict: &Verdict) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::without_amounts;
+    use super::words_without_amounts;
 
     #[test]
-    fn texts_differ_by_the_limit_they_name_and_not_by_amounts() {
+    fn texts_that_differ_only_in_amounts_are_equal() {
         let user = "user ann holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue q1";
-        let words = |sentence: &'static str| -> Vec<&str> { without_amounts(sentence).collect() };
+        let remaining_words =
+            |sentence: &'static str| -> Vec<&str> { words_without_amounts(sentence).collect() };
         let later = "user ann holds 2 GiB of 2 GiB memory, and 512 MiB more are needed in queue q1";
-        assert_eq!(words(user), words(later));
+        assert_eq!(remaining_words(user), remaining_words(later));
         let group = "group dev holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue \
                      q1";
-        assert_ne!(words(user), words(group));
-        let below = "user ann holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue \
+        assert_ne!(remaining_words(user), remaining_words(group));
+        let other_queue = "user ann holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue \
                      q2";
-        assert_ne!(words(user), words(below));
+        assert_ne!(remaining_words(user), remaining_words(other_queue));
     }
 }

@@ -13,7 +13,7 @@ use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind};
 use hayward_publication::Batch;
 use hayward_vocabulary::{AllocationId, WorkKind};
 
-use super::before::place;
+use super::departures::affected_by;
 use crate::model::AllocationRecord;
 use crate::store::Rows;
 use crate::translate;
@@ -28,10 +28,10 @@ impl Ledger {
         }
         for (id, mark) in marks {
             let known = self.allocations.get(&id);
-            if let Some(held) = known.filter(|held| held.entry.marked != mark) {
-                let mut held = held.clone();
-                held.entry.marked = mark;
-                self.set_allocation(held, batch);
+            if let Some(record) = known.filter(|record| record.entry.marked != mark) {
+                let mut record = record.clone();
+                record.entry.marked = mark;
+                self.set_allocation(record, batch);
             }
         }
     }
@@ -39,33 +39,33 @@ impl Ledger {
     /// Returns the marked processes, with the reason of each mark.
     fn marks(&self) -> BTreeMap<AllocationId, Option<String>> {
         let now = self.snapshot.now;
-        let items = self.followed.blocks().iter().map(|(_, item)| item);
-        let items = items.filter(|item| is_mark(item) && translate::counts(item, now));
+        let blocks = self.followed.blocks().iter().map(|(_, block)| block);
+        let blocks = blocks.filter(|block| is_mark(block) && translate::is_effective(block, now));
         let mut marks = BTreeMap::new();
-        for item in items {
-            let affected = self.allocations_at(&place(item)).into_iter();
-            for held in affected.filter(|held| leases_tasks(held)) {
-                let mark = marks.entry(held.entry.id.clone());
-                mark.or_insert_with(|| Some(sentence(item)));
+        for block in blocks {
+            let affected = self.allocations_at(&affected_by(block)).into_iter();
+            for record in affected.filter(|record| leases_tasks(record)) {
+                let mark = marks.entry(record.entry.id.clone());
+                mark.or_insert_with(|| Some(mark_text(block)));
             }
         }
         marks
     }
 }
 
-fn is_mark(item: &BlockEntry) -> bool {
-    item.action == BlockAction::Mark && !item.canary
+fn is_mark(block: &BlockEntry) -> bool {
+    block.action == BlockAction::Mark && !block.canary
 }
 
 /// Returns true for a process of a job without an order to leave.
-fn leases_tasks(held: &AllocationRecord) -> bool {
-    let entry = &held.entry;
+fn leases_tasks(record: &AllocationRecord) -> bool {
+    let entry = &record.entry;
     entry.kind == WorkKind::Job && entry.vacate.is_none() && entry.launch.is_some()
 }
 
-fn sentence(item: &BlockEntry) -> String {
-    let (name, cause) = (&item.identifier, &item.cause);
-    match (item.kind, &item.job) {
+fn mark_text(block: &BlockEntry) -> String {
+    let (name, cause) = (&block.identifier, &block.cause);
+    match (block.kind, &block.job) {
         (BlockKind::Worker, _) => format!("the worker is marked: {cause}"),
         (_, Some(job)) => format!("node {name} is marked for {job}: {cause}"),
         (_, None) => format!("node {name} is marked: {cause}"),

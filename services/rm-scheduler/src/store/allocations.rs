@@ -7,7 +7,7 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-use super::{json, read, signed, unsigned};
+use super::{from_json, signed, to_json, unsigned};
 use crate::model::AllocationRecord;
 
 /// Fields of the column `body` that are not published.
@@ -19,24 +19,24 @@ struct PrivateFields {
     group: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trial: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    within: Option<String>,
+    #[serde(default, rename = "within", skip_serializing_if = "Option::is_none")]
+    trace_parent: Option<String>,
 }
 
 /// Returns the entry and the private fields as one JSON object. They are joined as text, because
 /// the entry contains raw JSON, which serde does not flatten.
-fn body(held: &AllocationRecord) -> Result<String, sqlx::Error> {
-    let entry = json(&held.entry)?;
+fn body(record: &AllocationRecord) -> Result<String, sqlx::Error> {
+    let entry = to_json(&record.entry)?;
     let private = PrivateFields {
-        gpus: held.gpus.clone(),
-        group: held.group.clone(),
-        trial: held.trial,
-        within: held.within.clone(),
+        gpus: record.gpus.clone(),
+        group: record.group.clone(),
+        trial: record.trial,
+        trace_parent: record.trace_parent.clone(),
     };
     if private == PrivateFields::default() {
         return Ok(entry);
     }
-    let private = json(&private)?;
+    let private = to_json(&private)?;
     Ok(format!("{},{}", &entry[..entry.len() - 1], &private[1..]))
 }
 
@@ -48,17 +48,17 @@ pub async fn load(
         .await?
         .into_iter()
         .map(|row| {
-            let entry: AllocationEntry = read(&row.body)?;
-            let private: PrivateFields = read(&row.body)?;
-            let held = AllocationRecord {
+            let entry: AllocationEntry = from_json(&row.body)?;
+            let private: PrivateFields = from_json(&row.body)?;
+            let record = AllocationRecord {
                 entry,
                 fixed: row.fixed,
                 gpus: private.gpus,
                 group: private.group,
                 trial: private.trial,
-                within: private.within,
+                trace_parent: private.trace_parent,
             };
-            Ok((held.entry.id.clone(), held))
+            Ok((record.entry.id.clone(), record))
         })
         .collect()
 }
@@ -70,7 +70,7 @@ pub async fn upsert(
     if allocations.is_empty() {
         return Ok(());
     }
-    let entries = || allocations.values().map(|held| &held.entry);
+    let entries = || allocations.values().map(|record| &record.entry);
     let bodies: Vec<String> = allocations.values().map(body).collect::<Result<_, _>>()?;
     sqlx::query!(
         "insert into allocation (id, work, node, quanta, incarnation, live, fixed, body)
@@ -98,7 +98,7 @@ pub async fn upsert(
         &entries().map(AllocationEntry::holds).collect::<Vec<_>>(),
         &allocations
             .values()
-            .map(|held| held.fixed)
+            .map(|record| record.fixed)
             .collect::<Vec<_>>(),
         &bodies
     )
@@ -109,12 +109,12 @@ pub async fn upsert(
 
 pub async fn delete(
     tx: &mut PgConnection,
-    buried: &BTreeSet<AllocationId>,
+    ids: &BTreeSet<AllocationId>,
 ) -> Result<(), sqlx::Error> {
-    if buried.is_empty() {
+    if ids.is_empty() {
         return Ok(());
     }
-    let ids: Vec<String> = buried.iter().map(ToString::to_string).collect();
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
     sqlx::query!("delete from allocation where id = any($1)", &ids)
         .execute(tx)
         .await
@@ -162,13 +162,13 @@ pub async fn upsert_incarnations(
 
 pub async fn delete_incarnations(
     tx: &mut PgConnection,
-    gone: &BTreeSet<WorkId>,
+    works: &BTreeSet<WorkId>,
 ) -> Result<(), sqlx::Error> {
-    if gone.is_empty() {
+    if works.is_empty() {
         return Ok(());
     }
-    let works: Vec<String> = gone.iter().map(ToString::to_string).collect();
-    sqlx::query!("delete from incarnation where work = any($1)", &works)
+    let names: Vec<String> = works.iter().map(ToString::to_string).collect();
+    sqlx::query!("delete from incarnation where work = any($1)", &names)
         .execute(tx)
         .await
         .map(drop)
@@ -204,28 +204,32 @@ mod tests {
             exit: None,
             launch: None,
         };
-        let dev = Some("dev".to_owned());
-        let within = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned());
-        for (gpus, group, trial, within) in [
+        let group = Some("dev".to_owned());
+        let trace_parent =
+            Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned());
+        for (gpus, group, trial, trace_parent) in [
             (vec![], None, None, None),
             (vec![0, 3], None, None, None),
             (vec![], None, Some(2), None),
-            (vec![], dev, None, None),
-            (vec![], None, None, within),
+            (vec![], group, None, None),
+            (vec![], None, None, trace_parent),
         ] {
-            let held = AllocationRecord {
+            let record = AllocationRecord {
                 entry: entry.clone(),
                 fixed: false,
                 gpus,
                 group,
                 trial,
-                within,
+                trace_parent,
             };
-            let text = body(&held).unwrap();
-            assert_eq!(read::<AllocationEntry>(&text).unwrap(), held.entry);
-            let private: PrivateFields = read(&text).unwrap();
-            assert_eq!((private.gpus, private.trial), (held.gpus, held.trial));
-            assert_eq!((private.group, private.within), (held.group, held.within));
+            let text = body(&record).unwrap();
+            assert_eq!(from_json::<AllocationEntry>(&text).unwrap(), record.entry);
+            let private: PrivateFields = from_json(&text).unwrap();
+            assert_eq!((private.gpus, private.trial), (record.gpus, record.trial));
+            assert_eq!(
+                (private.group, private.trace_parent),
+                (record.group, record.trace_parent)
+            );
         }
     }
 }

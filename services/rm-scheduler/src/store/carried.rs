@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::{json, read};
+use super::{from_json, to_json};
 use crate::model::{CarriedKey, CarriedRow, CarriedRows};
 
 pub async fn load(tx: &mut PgConnection) -> Result<CarriedRows, sqlx::Error> {
@@ -11,18 +11,18 @@ pub async fn load(tx: &mut PgConnection) -> Result<CarriedRows, sqlx::Error> {
         .await?
         .into_iter()
         .map(|row| {
-            let line: CarriedRow = read(&row.body)?;
-            Ok((line.key(), line))
+            let row: CarriedRow = from_json(&row.body)?;
+            Ok((row.key(), row))
         })
         .collect()
 }
 
-pub async fn upsert(tx: &mut PgConnection, lines: &CarriedRows) -> Result<(), sqlx::Error> {
-    if lines.is_empty() {
+pub async fn upsert(tx: &mut PgConnection, rows: &CarriedRows) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
         return Ok(());
     }
-    let (kinds, names) = split(lines.keys());
-    let bodies: Vec<String> = lines.values().map(json).collect::<Result<_, _>>()?;
+    let (kinds, names) = split_keys(rows.keys());
+    let bodies: Vec<String> = rows.values().map(to_json).collect::<Result<_, _>>()?;
     sqlx::query!(
         "insert into carried (kind, name, body)
          select new.kind, new.name, new.body::json
@@ -37,11 +37,11 @@ pub async fn upsert(tx: &mut PgConnection, lines: &CarriedRows) -> Result<(), sq
     .map(drop)
 }
 
-pub async fn delete(tx: &mut PgConnection, gone: &[CarriedKey]) -> Result<(), sqlx::Error> {
-    if gone.is_empty() {
+pub async fn delete(tx: &mut PgConnection, keys: &[CarriedKey]) -> Result<(), sqlx::Error> {
+    if keys.is_empty() {
         return Ok(());
     }
-    let (kinds, names) = split(gone.iter());
+    let (kinds, names) = split_keys(keys.iter());
     sqlx::query!(
         "delete from carried using unnest($1::text[], $2::text[]) as old (kind, name)
           where carried.kind = old.kind and carried.name = old.name",
@@ -53,7 +53,7 @@ pub async fn delete(tx: &mut PgConnection, gone: &[CarriedKey]) -> Result<(), sq
     .map(drop)
 }
 
-fn split<'a>(keys: impl Iterator<Item = &'a CarriedKey>) -> (Vec<String>, Vec<String>) {
+fn split_keys<'a>(keys: impl Iterator<Item = &'a CarriedKey>) -> (Vec<String>, Vec<String>) {
     keys.map(|(kind, name)| ((*kind).to_owned(), name.clone()))
         .unzip()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 
-use super::{json, read};
+use super::{from_json, to_json};
 use crate::model::Evacuation;
 
 pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<String, Evacuation>, sqlx::Error> {
@@ -12,34 +12,38 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<String, Evacuation>,
         .fetch_all(tx)
         .await?
         .into_iter()
-        .map(|row| Ok((row.key, read(&row.body)?)))
+        .map(|row| Ok((row.key, from_json(&row.body)?)))
         .collect()
 }
 
 /// Writes the given rows, and deletes rows whose value is `None`.
 pub async fn write(
     tx: &mut PgConnection,
-    clearings: &BTreeMap<String, Option<Evacuation>>,
+    evacuations: &BTreeMap<String, Option<Evacuation>>,
 ) -> Result<(), sqlx::Error> {
-    if clearings.is_empty() {
+    if evacuations.is_empty() {
         return Ok(());
     }
-    let over = clearings.iter().filter(|(_, clearing)| clearing.is_none());
-    let over: Vec<String> = over.map(|(key, _)| key.clone()).collect();
-    sqlx::query!("delete from clearing where key = any($1)", &over)
+    let deleted = evacuations
+        .iter()
+        .filter(|(_, clearing)| clearing.is_none());
+    let deleted: Vec<String> = deleted.map(|(key, _)| key.clone()).collect();
+    sqlx::query!("delete from clearing where key = any($1)", &deleted)
         .execute(&mut *tx)
         .await?;
-    let there = || {
-        clearings
+    let present = || {
+        evacuations
             .iter()
             .filter_map(|(key, it)| Some((key, it.as_ref()?)))
     };
-    let bodies: Vec<String> = there().map(|(_, it)| json(it)).collect::<Result<_, _>>()?;
+    let bodies: Vec<String> = present()
+        .map(|(_, it)| to_json(it))
+        .collect::<Result<_, _>>()?;
     sqlx::query!(
         "insert into clearing (key, body)
          select new.key, new.body::json from unnest($1::text[], $2::text[]) as new (key, body)
          on conflict (key) do update set body = excluded.body",
-        &there().map(|(key, _)| key.clone()).collect::<Vec<_>>(),
+        &present().map(|(key, _)| key.clone()).collect::<Vec<_>>(),
         &bodies
     )
     .execute(tx)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use sqlx::PgConnection;
 
-use super::read;
+use super::from_json;
 
 /// Returns the entries of a publication, by a key that each entry contains.
 pub async fn load<K: Ord, T: DeserializeOwned>(
@@ -22,7 +22,7 @@ pub async fn load<K: Ord, T: DeserializeOwned>(
     .await?
     .into_iter()
     .map(|row| {
-        let entry: T = read(&row.body)?;
+        let entry: T = from_json(&row.body)?;
         Ok((key(&entry), entry))
     })
     .collect()
@@ -41,6 +41,6 @@ pub async fn load_by_key<T: DeserializeOwned>(
     .fetch_all(tx)
     .await?
     .into_iter()
-    .map(|row| Ok((row.key, read(&row.body)?)))
+    .map(|row| Ok((row.key, from_json(&row.body)?)))
     .collect()
 }

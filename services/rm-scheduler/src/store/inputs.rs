@@ -9,7 +9,7 @@ use super::signed;
 use crate::recorder::{Encoded, Unwritten};
 
 /// Longest time that a commit waits for the recorder. A commit has to end well within the lease.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ENCODING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A round that is being encoded on a thread of its own while the other rows are written. Encoding
 /// a whole snapshot of a large fleet takes long.
@@ -18,7 +18,7 @@ pub struct Encoding {
     base: u64,
     /// Rounds and bytes that earlier chains may take. `None` unless this is the first round of a
     /// chain.
-    others: Option<(u64, u64)>,
+    earlier_limits: Option<(u64, u64)>,
     encoded: JoinHandle<Result<Encoded, serde_json::Error>>,
     give_up: Box<dyn FnOnce() + Send>,
 }
@@ -28,18 +28,20 @@ impl Encoding {
         Self {
             round: inputs.round,
             base: inputs.base,
-            others: inputs.begins().then(|| inputs.limits_of_others()),
-            give_up: Box::new(inputs.giving_up()),
+            earlier_limits: inputs
+                .is_first_of_chain()
+                .then(|| inputs.limits_of_earlier_chains()),
+            give_up: Box::new(inputs.chain_canceller()),
             encoded: tokio::task::spawn_blocking(move || inputs.encode()),
         }
     }
 }
 
 pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sqlx::Error> {
-    if let Some((rounds, bytes)) = encoding.others {
-        drop_oldest(tx, signed(rounds), signed(bytes)).await?;
+    if let Some((rounds, bytes)) = encoding.earlier_limits {
+        delete_oldest(tx, signed(rounds), signed(bytes)).await?;
     }
-    let encoded = tokio::time::timeout(PATIENCE, encoding.encoded).await;
+    let encoded = tokio::time::timeout(ENCODING_TIMEOUT, encoding.encoded).await;
     let Encoded { body, bytes } = if let Ok(encoded) = encoded {
         let encoded = encoded.map_err(|error| sqlx::Error::Encode(error.into()))?;
         encoded.map_err(|error| sqlx::Error::Encode(error.into()))?
@@ -66,7 +68,7 @@ pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sql
 }
 
 /// Deletes the oldest chains as a whole, until the others are within these rounds and bytes.
-async fn drop_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(), sqlx::Error> {
+async fn delete_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from round_inputs where base in (
             select base from (
@@ -84,17 +86,17 @@ async fn drop_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(
 }
 
 /// A recorded round.
-pub enum Found {
+pub enum StoredInputs {
     /// Bodies from the first round of its chain to the round itself.
     Chain(Vec<Vec<u8>>),
     /// The round was not stored. `bytes` is its size, or 0 if encoding took too long.
     TooLarge {
         bytes: u64,
     },
-    Nothing,
+    NotFound,
 }
 
-pub async fn find(pool: &PgPool, round: u64) -> Result<Found, sqlx::Error> {
+pub async fn find(pool: &PgPool, round: u64) -> Result<StoredInputs, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select later.bytes, later.body from round_inputs later
              join round_inputs this on this.base = later.base and this.round >= later.round
@@ -104,13 +106,13 @@ pub async fn find(pool: &PgPool, round: u64) -> Result<Found, sqlx::Error> {
     .fetch_all(pool)
     .await?;
     let Some(last) = rows.last() else {
-        return Ok(Found::Nothing);
+        return Ok(StoredInputs::NotFound);
     };
     if last.body.is_none() {
         let bytes = super::unsigned(last.bytes);
-        return Ok(Found::TooLarge { bytes });
+        return Ok(StoredInputs::TooLarge { bytes });
     }
-    Ok(Found::Chain(
+    Ok(StoredInputs::Chain(
         rows.into_iter().filter_map(|row| row.body).collect(),
     ))
 }

@@ -4,7 +4,7 @@ use hayward_rm_scheduler_api::policy::{PolicyVersion, PolicyView};
 use hayward_vocabulary::Timestamp;
 use sqlx::{PgConnection, PgPool};
 
-use super::{json, read, signed, unsigned};
+use super::{from_json, signed, to_json, unsigned};
 use crate::model::NewPolicy;
 
 /// Returns the policy in force, or `None` if no policy was ever set.
@@ -18,7 +18,7 @@ pub async fn newest(tx: &mut PgConnection) -> Result<Option<PolicyView>, sqlx::E
     .map(|row| {
         Ok(PolicyView {
             generation: unsigned(row.generation),
-            policy: read(&row.document)?,
+            policy: from_json(&row.document)?,
         })
     })
     .transpose()
@@ -44,7 +44,7 @@ pub async fn history(
             generation: unsigned(row.generation),
             changed_by: row.changed_by,
             changed_at: Timestamp::from_unix_ms(row.changed_at_ms),
-            changes: read(&row.changes)?,
+            changes: from_json(&row.changes)?,
             policy: None,
         })
     })
@@ -66,8 +66,8 @@ pub async fn version(pool: &PgPool, generation: u64) -> Result<Option<PolicyVers
             generation,
             changed_by: row.changed_by,
             changed_at: Timestamp::from_unix_ms(row.changed_at_ms),
-            changes: read(&row.changes)?,
-            policy: Some(read(&row.document)?),
+            changes: from_json(&row.changes)?,
+            policy: Some(from_json(&row.document)?),
         })
     })
     .transpose()
@@ -78,10 +78,10 @@ pub async fn insert(tx: &mut PgConnection, policy: &NewPolicy) -> Result<(), sql
         "insert into policy (generation, document, changed_by, changed_at_ms, changes)
          values ($1, $2::text::json, $3, $4, $5::text::json)",
         signed(policy.generation),
-        json(&policy.document)?,
+        to_json(&policy.document)?,
         policy.changed_by,
         policy.changed_at_ms,
-        json(&policy.changes)?
+        to_json(&policy.changes)?
     )
     .execute(tx)
     .await

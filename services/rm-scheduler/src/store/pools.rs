@@ -8,7 +8,7 @@ use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-use super::{json, read, signed, unsigned};
+use super::{from_json, signed, to_json, unsigned};
 use crate::model::{MAX_EVENTS, PoolDescription, PoolRecord};
 
 /// The row changes of worker pools in one batch.
@@ -18,13 +18,13 @@ pub struct PoolRows {
     /// Workers by pool. `None` deletes the row.
     workers: BTreeMap<(WorkId, AllocationId), Option<Worker>>,
     events: Vec<(WorkId, PoolEvent)>,
-    pub forgotten: BTreeSet<WorkId>,
+    pub removed: BTreeSet<WorkId>,
 }
 
 /// The row of a pool, without its workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PoolRow {
-    about: PoolDescription,
+    description: PoolDescription,
     pool: Pool,
 }
 
@@ -38,9 +38,9 @@ struct Body {
 }
 
 impl PoolRow {
-    fn new(about: &PoolDescription, pool: &Pool) -> Self {
+    fn new(description: &PoolDescription, pool: &Pool) -> Self {
         Self {
-            about: about.clone(),
+            description: description.clone(),
             pool: pool.without_workers(),
         }
     }
@@ -48,37 +48,37 @@ impl PoolRow {
 
 impl PoolRows {
     pub fn weight(&self) -> usize {
-        self.pools.len() + self.workers.len() + self.events.len() + self.forgotten.len()
+        self.pools.len() + self.workers.len() + self.events.len() + self.removed.len()
     }
 
-    pub fn made(&mut self, about: &PoolDescription, pool: &Pool) {
+    pub fn insert_pool(&mut self, description: &PoolDescription, pool: &Pool) {
         self.pools
-            .insert(about.id.clone(), PoolRow::new(about, pool));
+            .insert(description.id.clone(), PoolRow::new(description, pool));
     }
 
     /// Adds the rows that differ between `before` and `now`.
-    pub fn note(&mut self, about: &PoolDescription, before: &Pool, now: &Pool) {
+    pub fn insert_changes(&mut self, description: &PoolDescription, before: &Pool, now: &Pool) {
         if !before.is_stored_like(now) {
-            self.made(about, now);
+            self.insert_pool(description, now);
         }
-        let mut note = |id: &AllocationId, worker: Option<&Worker>| {
-            let key = (about.id.clone(), id.clone());
+        let mut insert_worker = |id: &AllocationId, worker: Option<&Worker>| {
+            let key = (description.id.clone(), id.clone());
             self.workers.insert(key, worker.cloned());
         };
         for (id, worker) in &now.workers {
-            let was = before.workers.get(id);
-            if was.is_none_or(|was| !was.is_stored_like(worker)) {
-                note(id, Some(worker));
+            let earlier = before.workers.get(id);
+            if earlier.is_none_or(|earlier| !earlier.is_stored_like(worker)) {
+                insert_worker(id, Some(worker));
             }
         }
         for id in before.workers.keys() {
             if !now.workers.contains_key(id) {
-                note(id, None);
+                insert_worker(id, None);
             }
         }
     }
 
-    pub fn event(&mut self, pool: &WorkId, event: &PoolEvent) {
+    pub fn insert_event(&mut self, pool: &WorkId, event: &PoolEvent) {
         self.events.push((pool.clone(), event.clone()));
     }
 
@@ -88,19 +88,19 @@ impl PoolRows {
         }
         write_workers(&mut *tx, &self.workers).await?;
         write_events(&mut *tx, &self.events).await?;
-        for id in &self.forgotten {
-            forget(&mut *tx, id).await?;
+        for id in &self.removed {
+            delete_pool(&mut *tx, id).await?;
         }
         Ok(())
     }
 }
 
 async fn upsert(tx: &mut PgConnection, row: &PoolRow) -> Result<(), sqlx::Error> {
-    let PoolRow { about, pool } = row;
-    let body = json(&Body {
-        user: about.user.clone(),
-        class: about.class.clone(),
-        spec: about.spec.clone(),
+    let PoolRow { description, pool } = row;
+    let body = to_json(&Body {
+        user: description.user.clone(),
+        class: description.class.clone(),
+        spec: description.spec.clone(),
     })?;
     let requested: Vec<i64> = pool.requested.iter().copied().map(signed).collect();
     let failed_at: Vec<i64> = pool.failed_at.iter().copied().collect();
@@ -119,9 +119,9 @@ async fn upsert(tx: &mut PgConnection, row: &PoolRow) -> Result<(), sqlx::Error>
              stopped_at_ms = excluded.stopped_at_ms, final_status = excluded.final_status,
              final_message = excluded.final_message, owner_epoch = excluded.owner_epoch,
              connection_no = excluded.connection_no, event_seq = excluded.event_seq",
-        about.id.as_str(),
-        about.job_id,
-        mode(pool.mode),
+        description.id.as_str(),
+        description.job_id,
+        mode_name(pool.mode),
         signed(pool.designated),
         signed(pool.version),
         &requested,
@@ -129,7 +129,7 @@ async fn upsert(tx: &mut PgConnection, row: &PoolRow) -> Result<(), sqlx::Error>
         pool.max_failed.map(signed),
         signed(pool.failed_so_far),
         &failed_at,
-        about.stopped_at.map(Timestamp::unix_ms),
+        description.stopped_at.map(Timestamp::unix_ms),
         stopped
             .and_then(|stopped| stopped.status)
             .map(Final::as_str),
@@ -137,9 +137,9 @@ async fn upsert(tx: &mut PgConnection, row: &PoolRow) -> Result<(), sqlx::Error>
         signed(pool.owner.epoch),
         signed(pool.owner.connection),
         signed(pool.event_seq),
-        about.created_at.unix_ms(),
-        about.made_by.as_slice(),
-        about.made_from.as_slice(),
+        description.created_at.unix_ms(),
+        description.key_digest.as_slice(),
+        description.request_digest.as_slice(),
         body
     )
     .execute(tx)
@@ -154,10 +154,10 @@ async fn write_workers(
     if workers.is_empty() {
         return Ok(());
     }
-    let keys = |there: bool| {
+    let keys = |present: bool| {
         let chosen = workers
             .iter()
-            .filter(move |(_, worker)| worker.is_some() == there);
+            .filter(move |(_, worker)| worker.is_some() == present);
         let pairs = chosen.map(|((pool, id), _)| (pool.to_string(), id.to_string()));
         pairs.unzip::<String, String, Vec<_>, Vec<_>>()
     };
@@ -171,16 +171,16 @@ async fn write_workers(
     .execute(&mut *tx)
     .await?;
     let (pools, ids) = keys(true);
-    let there: Vec<&Worker> = workers.values().flatten().collect();
-    let states: Vec<&str> = there.iter().map(|it| it.state.as_str()).collect();
-    let numbers: Vec<Option<i64>> = there.iter().map(|it| it.number.map(signed)).collect();
-    let nodes = there
+    let rows: Vec<&Worker> = workers.values().flatten().collect();
+    let states: Vec<&str> = rows.iter().map(|it| it.state.as_str()).collect();
+    let numbers: Vec<Option<i64>> = rows.iter().map(|it| it.number.map(signed)).collect();
+    let nodes = rows
         .iter()
         .map(|it| it.node.as_ref().map(ToString::to_string));
     let nodes: Vec<Option<String>> = nodes.collect();
-    let epochs: Vec<Option<i64>> = there.iter().map(|it| it.reported_by.map(signed)).collect();
-    let ordered: Vec<bool> = there.iter().map(|it| it.ordered).collect();
-    let idle: Vec<bool> = there.iter().map(|it| it.idle).collect();
+    let epochs: Vec<Option<i64>> = rows.iter().map(|it| it.reported_by.map(signed)).collect();
+    let ordered: Vec<bool> = rows.iter().map(|it| it.ordered).collect();
+    let idle: Vec<bool> = rows.iter().map(|it| it.idle).collect();
     sqlx::query!(
         "insert into pool_worker (pool_id, resource_id, state, number, node, reported_by_epoch,
                                   ordered, idle)
@@ -218,7 +218,7 @@ async fn write_events(
     let all = || events.iter().map(|(_, event)| event);
     let seqs: Vec<i64> = all().map(|event| signed(event.seq)).collect();
     let kinds: Vec<String> = all()
-        .map(|event| json(&event.kind))
+        .map(|event| to_json(&event.kind))
         .collect::<Result<_, _>>()?;
     let workers = all().map(|event| event.worker_id.as_ref().map(ToString::to_string));
     let workers: Vec<Option<String>> = workers.collect();
@@ -249,7 +249,7 @@ async fn write_events(
     .map(drop)
 }
 
-async fn forget(tx: &mut PgConnection, id: &WorkId) -> Result<(), sqlx::Error> {
+async fn delete_pool(tx: &mut PgConnection, id: &WorkId) -> Result<(), sqlx::Error> {
     sqlx::query!("delete from pool_event where pool_id = $1", id.as_str())
         .execute(&mut *tx)
         .await?;
@@ -277,9 +277,9 @@ pub async fn load(
     .fetch_all(&mut *tx)
     .await?;
     for row in rows {
-        let body: Body = read(&row.body)?;
-        let id: WorkId = name(row.id)?;
-        let about = PoolDescription {
+        let body: Body = from_json(&row.body)?;
+        let id: WorkId = parse_name(row.id)?;
+        let description = PoolDescription {
             id: id.clone(),
             job_id: row.job_id,
             user: body.user,
@@ -287,10 +287,10 @@ pub async fn load(
             spec: body.spec,
             created_at: Timestamp::from_unix_ms(row.created_at_ms),
             stopped_at: row.stopped_at_ms.map(Timestamp::from_unix_ms),
-            made_by: digest(&row.made_by)?,
-            made_from: digest(&row.made_from)?,
+            key_digest: parse_digest(&row.made_by)?,
+            request_digest: parse_digest(&row.made_from)?,
         };
-        let managed = row.mode == mode(Mode::Managed);
+        let managed = row.mode == mode_name(Mode::Managed);
         let mode = if managed {
             Mode::Managed
         } else {
@@ -303,14 +303,14 @@ pub async fn load(
         pool.max_failed = row.max_failed.map(unsigned);
         pool.failed_so_far = unsigned(row.failed_so_far);
         pool.failed_at = row.failed_at_ms.into();
-        pool.stopped = about.stopped_at.map(|_| Stopped {
-            status: row.final_status.as_deref().map(final_status),
+        pool.stopped = description.stopped_at.map(|_| Stopped {
+            status: row.final_status.as_deref().map(parse_final_status),
             message: row.final_message.unwrap_or_default(),
         });
         pool.owner.epoch = unsigned(row.owner_epoch);
         pool.owner.connection = unsigned(row.connection_no);
         pool.event_seq = unsigned(row.event_seq);
-        pools.insert(id, PoolRecord::new(about, pool, VecDeque::new()));
+        pools.insert(id, PoolRecord::new(description, pool, VecDeque::new()));
     }
     load_workers(&mut *tx, &mut pools).await?;
     load_events(tx, &mut pools).await?;
@@ -335,14 +335,17 @@ async fn load_workers(
         let worker = Worker {
             state: state.ok_or_else(|| unreadable("state of a worker", &row.state))?,
             number: row.number.map(unsigned),
-            node: row.node.map(name).transpose()?,
+            node: row.node.map(parse_name).transpose()?,
             reported_by: row.reported_by_epoch.map(unsigned),
             ordered: row.ordered,
             idle: row.idle,
             marked: false,
             deadline: None,
         };
-        record.pool.workers.insert(name(row.resource_id)?, worker);
+        record
+            .pool
+            .workers
+            .insert(parse_name(row.resource_id)?, worker);
     }
     Ok(())
 }
@@ -362,8 +365,8 @@ async fn load_events(
         };
         let event = PoolEvent {
             seq: unsigned(row.seq),
-            kind: read(&row.kind)?,
-            worker_id: row.worker_id.map(name).transpose()?,
+            kind: from_json(&row.kind)?,
+            worker_id: row.worker_id.map(parse_name).transpose()?,
             text: row.text,
             at: Timestamp::from_unix_ms(row.at_ms),
         };
@@ -377,27 +380,27 @@ async fn load_events(
     Ok(())
 }
 
-fn mode(mode: Mode) -> &'static str {
+fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Managed => "managed",
         Mode::Standalone => "standalone",
     }
 }
 
-fn final_status(text: &str) -> Final {
+fn parse_final_status(text: &str) -> Final {
     let known = Final::ALL
         .into_iter()
         .find(|status| status.as_str() == text);
     known.unwrap_or(Final::Undefined)
 }
 
-fn digest(bytes: &[u8]) -> Result<[u8; 32], sqlx::Error> {
+fn parse_digest(bytes: &[u8]) -> Result<[u8; 32], sqlx::Error> {
     bytes
         .try_into()
         .map_err(|_| unreadable("digest", "of another length"))
 }
 
-fn name<T: TryFrom<String>>(text: String) -> Result<T, sqlx::Error>
+fn parse_name<T: TryFrom<String>>(text: String) -> Result<T, sqlx::Error>
 where
     T::Error: std::error::Error + Send + Sync + 'static,
 {

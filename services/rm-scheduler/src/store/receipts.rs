@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::Receipt;
 use sqlx::PgConnection;
 
-use super::{json, read, signed, unsigned};
+use super::{from_json, signed, to_json, unsigned};
 
 /// Most receipts that are stored, whatever their rounds.
 pub const MAX_STORED: u64 = 10_000;
@@ -15,7 +15,7 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<u64, Receipt>, sqlx:
         .fetch_all(tx)
         .await?
         .into_iter()
-        .map(|row| Ok((unsigned(row.number), read(&row.body)?)))
+        .map(|row| Ok((unsigned(row.number), from_json(&row.body)?)))
         .collect()
 }
 
@@ -26,7 +26,7 @@ pub async fn upsert(
     let Some((newest, _)) = receipts.last_key_value() else {
         return Ok(());
     };
-    let bodies: Vec<String> = receipts.values().map(json).collect::<Result<_, _>>()?;
+    let bodies: Vec<String> = receipts.values().map(to_json).collect::<Result<_, _>>()?;
     sqlx::query!(
         "insert into receipt (number, body)
          select new.number, new.body::json

@@ -3,7 +3,7 @@
 use hayward_rm_scheduler_api::views::RoundView;
 use sqlx::PgConnection;
 
-use super::{json, read, signed};
+use super::{from_json, signed, to_json};
 
 /// Most rounds that are stored.
 pub const MAX_STORED: usize = 1_000;
@@ -17,7 +17,7 @@ pub async fn load(tx: &mut PgConnection) -> Result<Vec<RoundView>, sqlx::Error> 
         .fetch_all(tx)
         .await?
         .into_iter()
-        .map(|row| read(&row.body))
+        .map(|row| from_json(&row.body))
         .collect()
 }
 
@@ -26,7 +26,7 @@ pub async fn insert(tx: &mut PgConnection, rounds: &[RoundView]) -> Result<(), s
         sqlx::query!(
             "insert into round (round, body) values ($1, $2::text::json)",
             signed(round.round),
-            json(round)?
+            to_json(round)?
         )
         .execute(&mut *tx)
         .await?;

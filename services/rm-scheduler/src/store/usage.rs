@@ -26,8 +26,8 @@ pub async fn load(tx: &mut PgConnection) -> Result<Vec<LedgerLine>, sqlx::Error>
         .collect())
 }
 
-pub async fn upsert(tx: &mut PgConnection, lines: &[LedgerLine]) -> Result<(), sqlx::Error> {
-    if lines.is_empty() {
+pub async fn upsert(tx: &mut PgConnection, rows: &[LedgerLine]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
         return Ok(());
     }
     sqlx::query!(
@@ -38,21 +38,18 @@ pub async fn upsert(tx: &mut PgConnection, lines: &[LedgerLine]) -> Result<(), s
          on conflict (username, class)
          do update set due_quantum_ms = excluded.due_quantum_ms,
                        received_quantum_ms = excluded.received_quantum_ms",
-        &lines
+        &rows
             .iter()
-            .map(|line| line.user.to_string())
+            .map(|row| row.user.to_string())
             .collect::<Vec<_>>(),
-        &lines
+        &rows.iter().map(|row| row.class.clone()).collect::<Vec<_>>(),
+        &rows
             .iter()
-            .map(|line| line.class.clone())
+            .map(|row| signed(row.due_quantum_ms))
             .collect::<Vec<_>>(),
-        &lines
+        &rows
             .iter()
-            .map(|line| signed(line.due_quantum_ms))
-            .collect::<Vec<_>>(),
-        &lines
-            .iter()
-            .map(|line| signed(line.received_quantum_ms))
+            .map(|row| signed(row.received_quantum_ms))
             .collect::<Vec<_>>()
     )
     .execute(tx)

@@ -6,7 +6,9 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::pools::{
     CheckAnswer, EventList, IdleAnswer, OwnerConnected, SizeAnswer,
 };
-use hayward_rm_scheduler_worker_pools::{Caller, Connect, Pool, Refusal as Fence, SizeRequest};
+use hayward_rm_scheduler_worker_pools::{
+    Caller, Connect, Pool, Refusal as FenceRefusal, SizeRequest,
+};
 use hayward_vocabulary::{AllocationId, WorkId};
 
 use super::now;
@@ -17,7 +19,7 @@ use crate::error::PoolRefusal;
 use crate::model::{PoolDescription, PoolRecord};
 use crate::store::Rows;
 use crate::working_set::Ledger;
-use crate::working_set::worker_pools::rules;
+use crate::working_set::worker_pools::pool_rules;
 
 /// Most pools at the same time, including stopped pools that can still be read.
 const MAX_POOLS: usize = 10_000;
@@ -32,9 +34,9 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         match command {
-            PoolCommand::Create(order, reply) => {
-                let answer = self.create_pool(*order, moment, batch);
-                batch.answer(reply, answer);
+            PoolCommand::Create(request, reply) => {
+                let response = self.create_pool(*request, moment, batch);
+                batch.answer(reply, response);
             }
             PoolCommand::List(reply) => batch.answer(reply, Ok(self.pool_views(moment))),
             PoolCommand::Show(pool, reply) => batch.answer(reply, self.pool_view(&pool, moment)),
@@ -43,24 +45,24 @@ impl Ledger {
             }
             PoolCommand::ReadEvents {
                 pool,
-                from,
+                caller,
                 after,
                 reply,
             } => {
-                let answer = self.read_pool_events(&pool, from, after, moment);
-                batch.answer(reply, answer);
+                let response = self.read_pool_events(&pool, caller, after, moment);
+                batch.answer(reply, response);
             }
             PoolCommand::ConnectOwner {
                 pool,
                 connect,
                 reply,
             } => {
-                let answer = self.connect_owner(&pool, &connect, moment, batch);
-                batch.answer(reply, answer);
+                let response = self.connect_owner(&pool, &connect, moment, batch);
+                batch.answer(reply, response);
             }
             PoolCommand::DisconnectOwner { pool, epoch, reply } => {
-                let answer = self.disconnect_owner(&pool, epoch, moment, batch);
-                batch.answer(reply, answer);
+                let response = self.disconnect_owner(&pool, epoch, moment, batch);
+                batch.answer(reply, response);
             }
             PoolCommand::Change(call, change) => {
                 self.apply_pool_change(&call, change, moment, batch);
@@ -77,67 +79,74 @@ impl Ledger {
     ) {
         match change {
             PoolChange::SetSize(size, reply) => {
-                let answer = self.size_pool(call, &size, moment, batch);
-                batch.answer(reply, answer);
+                let response = self.set_pool_size(call, &size, moment, batch);
+                batch.answer(reply, response);
             }
             PoolChange::WorkerStarted(worker, reply) => {
-                let answer = self.worker_started(call, &worker, moment, batch);
-                batch.answer(reply, answer);
+                let response = self.record_worker_start(call, &worker, moment, batch);
+                batch.answer(reply, response);
             }
             PoolChange::RemoveWorker(worker, reply) => {
-                let answer = self.remove_worker(call, &worker, moment, batch);
-                batch.answer(reply, answer);
+                let response = self.remove_worker(call, &worker, moment, batch);
+                batch.answer(reply, response);
             }
             PoolChange::ReportIdle(idle, reply) => {
-                let answer = self.workers_idle(call, &idle, moment, batch);
-                batch.answer(reply, answer);
+                let response = self.report_idle_workers(call, &idle, moment, batch);
+                batch.answer(reply, response);
             }
             PoolChange::Check(reply) => {
-                let answer = self.check_pool(call, moment, batch);
-                batch.answer(reply, answer);
+                let response = self.check_pool(call, moment, batch);
+                batch.answer(reply, response);
             }
             PoolChange::Stop(stop, reply) => {
-                let answer = self.stop_pool(call, &stop, moment, batch);
-                batch.answer(reply, answer);
+                let response = self.stop_pool(call, &stop, moment, batch);
+                batch.answer(reply, response);
             }
         }
     }
 
     fn create_pool(
         &mut self,
-        order: CreatePool,
+        request: CreatePool,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<CreatedPool, PoolRefusal> {
         let mut all = self.worker_pools.by_id.values();
-        if let Some(record) = all.find(|record| record.about.made_by == order.about.made_by) {
-            if record.about.made_from != order.about.made_from {
-                return Err(PoolRefusal::OtherRequest);
+        if let Some(record) =
+            all.find(|record| record.description.key_digest == request.description.key_digest)
+        {
+            if record.description.request_digest != request.description.request_digest {
+                return Err(PoolRefusal::KeyReused);
             }
-            let pool = self.pool_view(&record.about.id, moment)?;
+            let pool = self.pool_view(&record.description.id, moment)?;
             return Ok(CreatedPool {
                 pool,
                 replayed: true,
             });
         }
         if !batch.is_dry_run() {
-            self.forget_old_pools(moment, batch);
+            self.remove_old_pools(moment, batch);
         }
         if self.worker_pools.by_id.len() >= MAX_POOLS {
             return Err(PoolRefusal::TooMany(MAX_POOLS));
         }
-        if let Some(named) = &order.about.class {
-            self.has_class(named)?;
+        if let Some(class) = &request.description.class {
+            self.require_class(class)?;
         }
-        let rules = rules(&self.context.settings);
-        let pool = Pool::new(order.mode, order.initial_size, order.max_failed, rules);
-        let about = PoolDescription {
+        let rules = pool_rules(&self.context.settings);
+        let pool = Pool::new(
+            request.mode,
+            request.initial_size,
+            request.max_failed,
+            rules,
+        );
+        let description = PoolDescription {
             created_at: moment.now,
-            ..order.about
+            ..request.description
         };
-        let id = about.id.clone();
-        batch.rows.pools.made(&about, &pool);
-        let record = PoolRecord::new(about, pool, VecDeque::new());
+        let id = description.id.clone();
+        batch.rows.pools.insert_pool(&description, &pool);
+        let record = PoolRecord::new(description, pool, VecDeque::new());
         self.worker_pools.by_id.insert(id.clone(), record);
         let pool = self.pool_view(&id, moment);
         if batch.is_dry_run() {
@@ -149,21 +158,21 @@ impl Ledger {
         })
     }
 
-    fn has_class(&self, named: &str) -> Result<(), PoolRefusal> {
+    fn require_class(&self, class: &str) -> Result<(), PoolRefusal> {
         let classes = &self.snapshot.classes;
-        if classes.contains_key(named) {
+        if classes.contains_key(class) {
             return Ok(());
         }
         Err(PoolRefusal::NoClass {
-            named: named.to_owned(),
+            class: class.to_owned(),
             known: classes.keys().cloned().collect(),
         })
     }
 
     /// Removes pools that were stopped long ago and have no workers left.
-    fn forget_old_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let old = |record: &PoolRecord| {
-            let stopped = record.about.stopped_at;
+    fn remove_old_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let is_old = |record: &PoolRecord| {
+            let stopped = record.description.stopped_at;
             let age_ms = stopped.map_or(0, |at| moment.now.ms_since(at));
             age_ms > STOPPED_RETENTION_MS && record.pool.counts().returning == 0
         };
@@ -171,11 +180,11 @@ impl Ledger {
             .worker_pools
             .by_id
             .values()
-            .filter(|record| old(record));
-        let old: Vec<WorkId> = old.map(|record| record.about.id.clone()).collect();
+            .filter(|record| is_old(record));
+        let old: Vec<WorkId> = old.map(|record| record.description.id.clone()).collect();
         for id in old {
             self.worker_pools.by_id.remove(&id);
-            batch.rows.pools.forgotten.insert(id);
+            batch.rows.pools.removed.insert(id);
         }
     }
 
@@ -208,26 +217,26 @@ impl Ledger {
         self.change_pool(id, moment, batch, |pool, _| pool.leave(epoch))
     }
 
-    fn size_pool(
+    fn set_pool_size(
         &mut self,
         call: &PoolCall,
-        wish: &SizeRequest,
+        request: &SizeRequest,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<SizeAnswer, PoolRefusal> {
         self.change_pool(&call.pool, moment, batch, |pool, now| {
-            let done = pool.set_size(call.from, wish, now)?;
-            Ok::<_, Fence>(SizeAnswer {
+            let result = pool.set_size(call.caller, request, now)?;
+            Ok::<_, FenceRefusal>(SizeAnswer {
                 size: pool.designated,
-                requested_now: done.requested_now,
-                withdrawn_now: done.withdrawn_now,
-                released: done.released,
+                requested_now: result.requested_now,
+                withdrawn_now: result.withdrawn_now,
+                released: result.released,
                 version: pool.version,
             })
         })
     }
 
-    fn worker_started(
+    fn record_worker_start(
         &mut self,
         call: &PoolCall,
         worker: &AllocationId,
@@ -235,7 +244,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<bool, PoolRefusal> {
         self.change_pool(&call.pool, moment, batch, |pool, now| {
-            pool.started(call.from, worker, now)
+            pool.started(call.caller, worker, now)
         })
     }
 
@@ -247,11 +256,11 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<(), PoolRefusal> {
         self.change_pool(&call.pool, moment, batch, |pool, now| {
-            pool.remove(call.from, worker, now)
+            pool.remove(call.caller, worker, now)
         })
     }
 
-    fn workers_idle(
+    fn report_idle_workers(
         &mut self,
         call: &PoolCall,
         idle: &BTreeSet<AllocationId>,
@@ -259,10 +268,10 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<IdleAnswer, PoolRefusal> {
         self.change_pool(&call.pool, moment, batch, |pool, now| {
-            let done = pool.report_idle(call.from, idle, now)?;
-            Ok::<_, Fence>(IdleAnswer {
-                idle_blocked: done.idle_blocked,
-                requested_now: done.requested_now,
+            let result = pool.report_idle(call.caller, idle, now)?;
+            Ok::<_, FenceRefusal>(IdleAnswer {
+                idle_blocked: result.idle_blocked,
+                requested_now: result.requested_now,
             })
         })
     }
@@ -274,8 +283,8 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<CheckAnswer, PoolRefusal> {
         self.change_pool(&call.pool, moment, batch, |pool, now| {
-            let checked = pool.check(call.from, now)?;
-            Ok::<_, Fence>(CheckAnswer {
+            let checked = pool.check(call.caller, now)?;
+            Ok::<_, FenceRefusal>(CheckAnswer {
                 missing: checked.missing,
                 requested_now: checked.requested_now,
             })
@@ -290,7 +299,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<StoppedPool, PoolRefusal> {
         let was_running = self.change_pool(&call.pool, moment, batch, |pool, now| {
-            pool.stop(call.from, stop.status, &stop.message, now)
+            pool.stop(call.caller, stop.status, &stop.message, now)
         })?;
         Ok(StoppedPool {
             pool: self.pool_view(&call.pool, moment)?,
@@ -303,24 +312,24 @@ impl Ledger {
     fn read_pool_events(
         &mut self,
         id: &WorkId,
-        from: Option<Caller>,
+        caller: Option<Caller>,
         after: u64,
         moment: &Moment,
     ) -> Result<EventList, PoolRefusal> {
         let list = self.pool_events(id, after)?;
-        let Some(from) = from else {
+        let Some(caller) = caller else {
             return Ok(list);
         };
         let record = self
             .worker_pools
             .by_id
             .get_mut(id)
-            .ok_or(PoolRefusal::Absent)?;
-        let more = !list.events.is_empty() || record.pool.counts().returning > 0;
-        match record.pool.fence(from, now(moment)) {
+            .ok_or(PoolRefusal::NotFound)?;
+        let has_more = !list.events.is_empty() || record.pool.counts().returning > 0;
+        match record.pool.fence(caller, now(moment)) {
             Ok(()) => Ok(list),
-            Err(Fence::Stopped) if more => Ok(list),
-            Err(fence) => Err(fence.into()),
+            Err(FenceRefusal::Stopped) if has_more => Ok(list),
+            Err(refusal) => Err(refusal.into()),
         }
     }
 }

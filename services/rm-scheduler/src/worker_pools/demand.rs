@@ -9,7 +9,7 @@ use crate::model::PoolDescription;
 use crate::store::Rows;
 use crate::translate;
 use crate::working_set::Ledger;
-use crate::working_set::worker_pools::work_of;
+use crate::working_set::worker_pools::work_id;
 
 impl Ledger {
     /// Updates the works of a pool in the snapshot.
@@ -19,11 +19,17 @@ impl Ledger {
             return;
         };
         let wants = record.pool.wants();
-        let unwanted: Vec<u64> = record.put.difference(&wants).copied().collect();
-        record.put.retain(|number| wants.contains(number));
+        let unwanted: Vec<u64> = record
+            .works_in_snapshot
+            .difference(&wants)
+            .copied()
+            .collect();
+        record
+            .works_in_snapshot
+            .retain(|number| wants.contains(number));
         for work in unwanted
             .into_iter()
-            .filter_map(|number| work_of(id, number))
+            .filter_map(|number| work_id(id, number))
         {
             self.withdraw_work(&work, batch);
             self.timing.request_round();
@@ -36,15 +42,18 @@ impl Ledger {
             return;
         };
         let wants = record.pool.wants();
-        let fresh: Vec<u64> = wants.difference(&record.put).copied().collect();
-        record.put.extend(&fresh);
-        let about = record.about.clone();
-        for number in fresh {
-            let Some(work) = work_of(id, number) else {
+        let missing: Vec<u64> = wants
+            .difference(&record.works_in_snapshot)
+            .copied()
+            .collect();
+        record.works_in_snapshot.extend(&missing);
+        let description = record.description.clone();
+        for number in missing {
+            let Some(work) = work_id(id, number) else {
                 continue;
             };
-            let entry = demand(&about, work.clone());
-            let avoids = self.followed.avoids(&work);
+            let entry = worker_demand(&description, work.clone());
+            let avoids = self.followed.avoided_nodes(&work);
             self.snapshot
                 .set_demand(work, translate::demand(&entry, avoids));
             self.timing.request_round();
@@ -60,14 +69,14 @@ impl Ledger {
     }
 }
 
-fn demand(about: &PoolDescription, work: WorkId) -> DemandEntry {
-    let spec = about.spec.as_ref();
+fn worker_demand(description: &PoolDescription, work: WorkId) -> DemandEntry {
+    let spec = description.spec.as_ref();
     DemandEntry {
         work,
         kind: WorkKind::Service,
-        user: about.user.clone(),
-        class: about.class.clone(),
-        submitted_at: about.created_at,
+        user: description.user.clone(),
+        class: description.class.clone(),
+        submitted_at: description.created_at,
         size: spec
             .and_then(|spec| spec.size.clone())
             .unwrap_or_else(|| Size::memory(GIB)),
@@ -77,7 +86,7 @@ fn demand(about: &PoolDescription, work: WorkId) -> DemandEntry {
         task_ms: None,
         machines: spec.map_or_else(Vec::new, |spec| spec.machines.clone()),
         // Workers of a pool spread over nodes as instances of a service do.
-        service: Some(about.id.clone()),
+        service: Some(description.id.clone()),
         disruption_limit: None,
         when_unreachable: WhenUnreachable::default(),
         processor: None,

@@ -11,7 +11,7 @@ use super::now;
 use crate::error::PoolRefusal;
 use crate::model::PoolRecord;
 use crate::working_set::Ledger;
-use crate::working_set::worker_pools::work_of;
+use crate::working_set::worker_pools::work_id;
 
 impl Ledger {
     pub(crate) fn pool_views(&self, moment: &Moment) -> Vec<PoolView> {
@@ -21,27 +21,33 @@ impl Ledger {
     }
 
     pub(crate) fn pool_view(&self, id: &WorkId, moment: &Moment) -> Result<PoolView, PoolRefusal> {
-        let record = self.worker_pools.by_id.get(id).ok_or(PoolRefusal::Absent)?;
+        let record = self
+            .worker_pools
+            .by_id
+            .get(id)
+            .ok_or(PoolRefusal::NotFound)?;
         Ok(self.view_of_pool(record, moment))
     }
 
     fn view_of_pool(&self, record: &PoolRecord, moment: &Moment) -> PoolView {
-        let PoolRecord { about, pool, .. } = record;
+        let PoolRecord {
+            description, pool, ..
+        } = record;
         let (counts, owner) = (pool.counts(), &pool.owner);
         let oldest = pool.requested.first();
-        let oldest = oldest.and_then(|number| work_of(&about.id, *number));
+        let oldest = oldest.and_then(|number| work_id(&description.id, *number));
         let verdict = oldest.and_then(|work| self.verdicts.get(&work));
         let stopped = pool.stopped.as_ref();
         PoolView {
-            id: about.id.clone(),
-            job_id: about.job_id.clone(),
+            id: description.id.clone(),
+            job_id: description.job_id.clone(),
             mode: match pool.mode {
                 Mode::Managed => PoolMode::Managed,
                 Mode::Standalone => PoolMode::Standalone,
             },
-            user: about.user.clone(),
-            class: about.class.clone(),
-            worker_spec: about.spec.clone(),
+            user: description.user.clone(),
+            class: description.class.clone(),
+            worker_spec: description.spec.clone(),
             designated: pool.designated,
             version: pool.version,
             requested: counts.requested,
@@ -71,12 +77,16 @@ impl Ledger {
             final_status: stopped.and_then(|stopped| stopped.status).map(final_status),
             final_message: stopped.map(|stopped| stopped.message.clone()),
             event_seq: pool.event_seq,
-            created_at: about.created_at,
+            created_at: description.created_at,
         }
     }
 
     pub(crate) fn pool_workers(&self, id: &WorkId) -> Result<Vec<WorkerView>, PoolRefusal> {
-        let record = self.worker_pools.by_id.get(id).ok_or(PoolRefusal::Absent)?;
+        let record = self
+            .worker_pools
+            .by_id
+            .get(id)
+            .ok_or(PoolRefusal::NotFound)?;
         let all = record.pool.workers.iter();
         let view = |(id, worker): (&_, &hayward_rm_scheduler_worker_pools::Worker)| WorkerView {
             id: Clone::clone(id),
@@ -87,7 +97,10 @@ impl Ledger {
                 State::Foreign => WorkerState::Foreign,
             },
             node: worker.node.clone(),
-            granted_at: self.allocations.get(id).map(|held| held.entry.granted_at),
+            granted_at: self
+                .allocations
+                .get(id)
+                .map(|record| record.entry.granted_at),
             reported_by_epoch: worker.reported_by,
             idle: worker.idle,
             marked: worker.marked,
@@ -97,11 +110,15 @@ impl Ledger {
 
     /// Returns the events after this number.
     pub(crate) fn pool_events(&self, id: &WorkId, after: u64) -> Result<EventList, PoolRefusal> {
-        let record = self.worker_pools.by_id.get(id).ok_or(PoolRefusal::Absent)?;
+        let record = self
+            .worker_pools
+            .by_id
+            .get(id)
+            .ok_or(PoolRefusal::NotFound)?;
         let newest = record.pool.event_seq;
         let oldest = record.events.front().map_or(newest + 1, |event| event.seq);
         if after > newest || after + 1 < oldest {
-            return Err(PoolRefusal::EventsGone {
+            return Err(PoolRefusal::EventsExpired {
                 after,
                 oldest,
                 newest,

@@ -3,15 +3,14 @@
 //! A round writes the rows it changed, in its own transaction. An account grows with time alone.
 //! Its row therefore contains a time and a rate, and it is written again only when the rate
 //! changes. There are at most five rows for a piece of work, one for a class, and one for a user of
-//! a class. Each pool with an external planner has one. The rows of [`spending`](super::spending)
-//! are in addition.
+//! a class. Each pool with an external planner has one. The rows of
+//! [`preemption_spending`](super::preemption_spending) are in addition.
 
 use std::sync::Arc;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_domain::snapshot::queues::CarriedQueueState;
 use hayward_rm_scheduler_domain::snapshot::{Carried, Deficits};
-use hayward_vocabulary::WorkId;
 
 use crate::model::{CarriedKey, CarriedRow, CarriedRows};
 use crate::store::Rows;
@@ -23,36 +22,35 @@ const MAX_ACCOUNTS: usize = 1_000;
 const WRITE_EVERY_MS: u64 = 1_000;
 
 /// Returns the rows of the carry-over.
-pub fn rows(carried: &Carried) -> CarriedRows {
-    let work = |work: &WorkId| work.clone();
+pub fn to_rows(carried: &Carried) -> CarriedRows {
     let needy = carried
         .needy
         .iter()
-        .map(|it| CarriedRow::Needy { work: work(it) });
+        .map(|it| CarriedRow::Needy { work: it.clone() });
     let ended = carried
         .ended
         .iter()
-        .map(|it| CarriedRow::Ended { work: work(it) });
+        .map(|it| CarriedRow::Ended { work: it.clone() });
     let upgrades = carried
         .upgrades
         .iter()
-        .map(|(it, order)| CarriedRow::Upgrade {
-            work: work(it),
-            order: *order,
+        .map(|(it, quanta)| CarriedRow::Upgrade {
+            work: it.clone(),
+            quanta: *quanta,
         });
     let claims = carried.claims.iter().map(|(it, nodes)| CarriedRow::Claim {
-        work: work(it),
+        work: it.clone(),
         nodes: nodes.clone(),
     });
     let hits = carried.last_hit.iter().map(|(it, round)| CarriedRow::Hit {
-        work: work(it),
+        work: it.clone(),
         round: *round,
     });
     let queues = carried.queues.iter();
     let queues = queues.filter(|(_, queue_state)| **queue_state != CarriedQueueState::default());
     let queues = queues.map(|(pool, queue_state)| CarriedRow::Queues {
         pool: pool.clone(),
-        kept: Box::new(queue_state.clone()),
+        state: Box::new(queue_state.clone()),
     });
     let moved = carried.moved.iter().map(|(pool, moved)| CarriedRow::Moved {
         pool: pool.clone(),
@@ -65,13 +63,13 @@ pub fn rows(carried: &Carried) -> CarriedRows {
         .chain(upgrades)
         .chain(claims)
         .chain(hits)
-        .chain(accounts(&carried.deficits))
+        .chain(account_rows(&carried.deficits))
         .map(|row| (row.key(), row))
         .collect()
 }
 
 /// Returns the rows of the accounts of classes and users.
-fn accounts(deficits: &Deficits) -> impl Iterator<Item = CarriedRow> {
+fn account_rows(deficits: &Deficits) -> impl Iterator<Item = CarriedRow> {
     let at = deficits.at;
     let classes = deficits
         .classes
@@ -93,8 +91,8 @@ fn accounts(deficits: &Deficits) -> impl Iterator<Item = CarriedRow> {
 }
 
 /// Restores the carry-over from its rows, as if there had been no restart.
-pub fn restore(lines: &CarriedRows) -> Carried {
-    let accounts = lines.values().filter_map(CarriedRow::account);
+pub fn restore(rows: &CarriedRows) -> Carried {
+    let accounts = rows.values().filter_map(CarriedRow::account);
     let at = accounts.map(|(at, _)| at).max().unwrap_or_default();
     let mut carried = Carried {
         deficits: Deficits {
@@ -103,32 +101,32 @@ pub fn restore(lines: &CarriedRows) -> Carried {
         },
         ..Carried::default()
     };
-    for line in lines.values().cloned() {
-        match line {
+    for row in rows.values().cloned() {
+        match row {
             CarriedRow::Needy { work } => drop(Arc::make_mut(&mut carried.needy).insert(work)),
             CarriedRow::Ended { work } => drop(carried.ended.insert(work)),
-            CarriedRow::Upgrade { work, order } => drop(carried.upgrades.insert(work, order)),
+            CarriedRow::Upgrade { work, quanta } => drop(carried.upgrades.insert(work, quanta)),
             CarriedRow::Claim { work, nodes } => drop(carried.claims.insert(work, nodes)),
             CarriedRow::Hit { work, round } => drop(carried.last_hit.insert(work, round)),
             CarriedRow::Class {
                 class,
-                at: then,
+                at: written_at,
                 account,
             } => {
-                let account = account.after(at.ms_since(then));
+                let account = account.after(at.ms_since(written_at));
                 carried.deficits.classes.insert(class, account);
             }
             CarriedRow::User {
                 class,
                 user,
-                at: then,
+                at: written_at,
                 account,
             } => {
-                let account = account.after(at.ms_since(then));
+                let account = account.after(at.ms_since(written_at));
                 let users = carried.deficits.users.entry(class).or_default();
                 users.insert(user, account);
             }
-            CarriedRow::Queues { pool, kept } => drop(carried.queues.insert(pool, *kept)),
+            CarriedRow::Queues { pool, state } => drop(carried.queues.insert(pool, *state)),
             CarriedRow::Moved { pool, moved } => drop(carried.moved.insert(pool, *moved)),
             // Rows of the last hour and of draining queues do not belong to the carry-over.
             CarriedRow::Spent { .. } | CarriedRow::Draining { .. } => {}
@@ -164,11 +162,11 @@ impl CarryOver {
 
     /// Replaces the rows by those of this moment. Returns the rows to write and the keys to delete.
     fn update(&mut self, mut rows: CarriedRows, now_ms: u64) -> (CarriedRows, Vec<CarriedKey>) {
-        let gone = self.rows.keys().filter(|key| !rows.contains_key(*key));
-        let gone: Vec<CarriedKey> = gone.cloned().collect();
+        let removed = self.rows.keys().filter(|key| !rows.contains_key(*key));
+        let removed: Vec<CarriedKey> = removed.cloned().collect();
         let is_written = |key: &CarriedKey, row: &CarriedRow| {
             let written = self.rows.get(key);
-            written.is_some_and(|written| written.is_still_true(row))
+            written.is_some_and(|written| written.is_still_valid(row))
         };
         rows.retain(|key, row| !is_written(key, row));
         let is_account = |row: &CarriedRow| row.account().is_some();
@@ -180,11 +178,11 @@ impl CarryOver {
         } else if accounts > 0 {
             self.accounts_written_ms = now_ms;
         }
-        for key in &gone {
+        for key in &removed {
             self.rows.remove(key);
         }
         self.rows.extend(rows.clone());
-        (rows, gone)
+        (rows, removed)
     }
 }
 
@@ -206,17 +204,17 @@ impl Ledger {
 
     /// Writes the rows that changed.
     pub(crate) fn write_carried(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let mut now = rows(&self.snapshot.carried);
-        let draining = queues::draining(&self.snapshot.queues).into_iter();
-        now.extend(draining.map(|row| (row.key(), row)));
-        let (changed, gone) = self.carry_over.update(now, moment.monotonic_ms);
-        for key in &gone {
+        let mut rows = to_rows(&self.snapshot.carried);
+        let draining = queues::draining_rows(&self.snapshot.queues).into_iter();
+        rows.extend(draining.map(|row| (row.key(), row)));
+        let (changed, removed) = self.carry_over.update(rows, moment.monotonic_ms);
+        for key in &removed {
             batch.rows.carried.remove(key);
         }
         for key in changed.keys() {
-            batch.rows.forgotten.retain(|gone| gone != key);
+            batch.rows.removed_carried.retain(|removed| removed != key);
         }
-        batch.rows.forgotten.extend(gone);
+        batch.rows.removed_carried.extend(removed);
         batch.rows.carried.extend(changed);
     }
 }
@@ -225,7 +223,7 @@ impl Ledger {
 mod tests {
     use hayward_rm_scheduler_domain::snapshot::outside::Moved;
     use hayward_rm_scheduler_domain::snapshot::{Account, Standing};
-    use hayward_vocabulary::{NodeName, Timestamp, UserName};
+    use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 
     use super::*;
 
@@ -261,38 +259,39 @@ mod tests {
     #[test]
     fn restored_carry_over_equals_the_written_one() {
         let carried = carried();
-        let written = rows(&carried);
+        let written = to_rows(&carried);
         assert_eq!(written.len(), 8);
         assert_eq!(restore(&written), carried);
-        for (key, line) in written {
-            let body = serde_json::to_string(&line).unwrap();
+        for (key, row) in written {
+            let body = serde_json::to_string(&row).unwrap();
             let read: CarriedRow = serde_json::from_str(&body).unwrap();
-            assert_eq!((read.key(), read), (key, line));
+            assert_eq!((read.key(), read), (key, row));
         }
     }
 
     #[test]
     fn an_account_that_only_grew_is_not_written_again_and_is_restored_with_its_growth() {
         let mut carried = carried();
-        let written = rows(&carried);
+        let written = to_rows(&carried);
         let deficits = &mut carried.deficits;
         deficits.at = deficits.at.plus_ms(400);
         let class = deficits.classes.get_mut("normal").unwrap();
         class.owed += 400 * class.rate;
-        let now = rows(&carried);
+        let current = to_rows(&carried);
         assert!(
-            now.iter()
-                .all(|(key, line)| written[key].is_still_true(line))
+            current
+                .iter()
+                .all(|(key, row)| written[key].is_still_valid(row))
         );
         // The accounts of class and user were written at different times.
         let mut mixed = written;
         let user: CarriedKey = ("user", "ann normal".to_owned());
-        mixed.insert(user.clone(), now[&user].clone());
+        mixed.insert(user.clone(), current[&user].clone());
         assert_eq!(restore(&mixed), carried);
 
         let class = carried.deficits.classes.get_mut("normal").unwrap();
         class.rate = 2;
         let key: CarriedKey = ("class", "normal".to_owned());
-        assert!(!now[&key].is_still_true(&rows(&carried)[&key]));
+        assert!(!current[&key].is_still_valid(&to_rows(&carried)[&key]));
     }
 }

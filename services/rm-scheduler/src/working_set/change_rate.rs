@@ -8,7 +8,7 @@ use hayward_vocabulary::WorkId;
 /// Length of the window in which changes are counted.
 const WINDOW_MS: u64 = 30_000;
 /// Most changed texts of all work in one window.
-const MOST: usize = 1_000;
+const MAX_CHANGES: usize = 1_000;
 /// Most changed texts of one piece of work in one window.
 const MAX_PER_WORK: usize = 30;
 
@@ -18,7 +18,7 @@ pub struct ChangeRate {
     changed: usize,
     by_work: BTreeMap<WorkId, usize>,
     /// True if a change waits for the end of the window.
-    waits: bool,
+    has_waiting_change: bool,
 }
 
 impl ChangeRate {
@@ -31,25 +31,25 @@ impl ChangeRate {
                 ..Self::default()
             };
         }
-        let of_work = self.by_work.get(work).copied().unwrap_or(0);
-        if self.changed >= MOST || of_work >= MAX_PER_WORK {
-            self.waits = true;
+        let work_changes = self.by_work.get(work).copied().unwrap_or(0);
+        if self.changed >= MAX_CHANGES || work_changes >= MAX_PER_WORK {
+            self.has_waiting_change = true;
             return false;
         }
         self.changed += 1;
-        self.by_work.insert(work.clone(), of_work + 1);
+        self.by_work.insert(work.clone(), work_changes + 1);
         true
     }
 
     /// Returns the time at which waiting changes are allowed. Returns `None` if no change waits.
     pub fn due_ms(&self) -> Option<u64> {
-        self.waits.then_some(self.since_ms + WINDOW_MS)
+        self.has_waiting_change.then_some(self.since_ms + WINDOW_MS)
     }
 
-    /// Returns true once when waiting changes are allowed.
-    pub fn are_due(&mut self, now_ms: u64) -> bool {
+    /// Returns true if waiting changes are allowed now, and stops waiting for them.
+    pub fn take_due(&mut self, now_ms: u64) -> bool {
         let due = self.due_ms().is_some_and(|at| at <= now_ms);
-        self.waits &= !due;
+        self.has_waiting_change &= !due;
         due
     }
 }
@@ -58,28 +58,31 @@ impl ChangeRate {
 mod tests {
     use super::*;
 
-    fn work(at: usize) -> WorkId {
-        format!("job_{at}").parse().unwrap()
+    fn work(number: usize) -> WorkId {
+        format!("job_{number}").parse().unwrap()
     }
 
     #[test]
     fn changes_of_one_piece_of_work_are_limited() {
-        let mut words = ChangeRate::default();
-        let changed = (0..1_000).filter(|at| words.may_change(&work(1), 40_000 + at));
+        let mut rate = ChangeRate::default();
+        let changed = (0..1_000).filter(|ms| rate.may_change(&work(1), 40_000 + ms));
         assert_eq!(changed.count(), MAX_PER_WORK);
-        assert_eq!(words.due_ms(), Some(70_000));
-        assert!(words.may_change(&work(2), 41_000), "others are heard");
-        assert!(!words.are_due(69_999));
-        assert!(words.are_due(70_000) && !words.are_due(70_000));
-        assert!(words.may_change(&work(1), 70_000));
+        assert_eq!(rate.due_ms(), Some(70_000));
+        assert!(
+            rate.may_change(&work(2), 41_000),
+            "the limit of other work is separate"
+        );
+        assert!(!rate.take_due(69_999));
+        assert!(rate.take_due(70_000) && !rate.take_due(70_000));
+        assert!(rate.may_change(&work(1), 70_000));
     }
 
     #[test]
     fn changes_of_all_work_together_are_limited() {
-        let mut words = ChangeRate::default();
-        let changed = (0..100_000).filter(|at| words.may_change(&work(*at), 50_000));
-        assert_eq!(changed.count(), MOST);
-        let changed = (0..100_000).filter(|at| words.may_change(&work(*at), 80_000));
-        assert_eq!(changed.count(), MOST);
+        let mut rate = ChangeRate::default();
+        let changed = (0..100_000).filter(|number| rate.may_change(&work(*number), 50_000));
+        assert_eq!(changed.count(), MAX_CHANGES);
+        let changed = (0..100_000).filter(|number| rate.may_change(&work(*number), 80_000));
+        assert_eq!(changed.count(), MAX_CHANGES);
     }
 }

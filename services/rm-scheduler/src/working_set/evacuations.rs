@@ -19,7 +19,7 @@ use sqlx::PgConnection;
 use crate::model::{AllocationRecord, EvacuatedProcess, Evacuation, Settled};
 use crate::store::{self, Rows};
 use crate::working_set::Ledger;
-use crate::working_set::on_trial::wanted;
+use crate::working_set::nodes_on_trial::wanted_processes;
 
 /// Most blockers published for one evacuation.
 const MAX_BLOCKERS: usize = 100;
@@ -61,7 +61,7 @@ impl Evacuations {
     }
 
     /// Returns true if a process of this work may be a successor.
-    pub fn concern(&self, work: &WorkId) -> bool {
+    pub fn may_have_successor(&self, work: &WorkId) -> bool {
         self.unsettled.contains(work)
     }
 
@@ -80,26 +80,27 @@ impl Evacuations {
 
     /// Records that this process leaves with its successor reserved.
     pub fn mark_successor_reserved(&mut self, allocation: &AllocationId) {
-        for clearing in self.all.values_mut() {
-            if let Some(member) = clearing.members.get_mut(allocation) {
-                member.place_first = true;
+        for evacuation in self.all.values_mut() {
+            if let Some(member) = evacuation.members.get_mut(allocation) {
+                member.successor_reserved = true;
             }
         }
     }
 
     /// Returns the process whose end a successor of this work has to wait for. Later successors
     /// wait for it too, because the first one may be lost before its start.
-    pub fn awaited(&self, work: &WorkId) -> Option<&AllocationId> {
+    pub fn awaited_predecessor(&self, work: &WorkId) -> Option<&AllocationId> {
         let mut members = self.all.values().flat_map(|it| &it.members);
-        let awaited = members.find(|(_, it)| it.work == *work && it.place_first && !it.ended);
+        let awaited =
+            members.find(|(_, it)| it.work == *work && it.successor_reserved && !it.ended);
         awaited.map(|(id, _)| id)
     }
 
-    fn claimed(&self) -> BTreeSet<AllocationId> {
+    fn claimed_successors(&self) -> BTreeSet<AllocationId> {
         let members = self.all.values().flat_map(|it| it.members.values());
         members
             .filter_map(|member| match &member.settled {
-                Some(Settled::Replaced(by)) => Some(by.clone()),
+                Some(Settled::Replaced(successor)) => Some(successor.clone()),
                 _ => None,
             })
             .collect()
@@ -109,14 +110,16 @@ impl Evacuations {
 impl Ledger {
     /// Updates the state of every process of every evacuation.
     pub(crate) fn settle_evacuations(&mut self) {
-        let mut claimed = self.evacuations.claimed();
+        let mut claimed = self.evacuations.claimed_successors();
         let mut all = std::mem::take(&mut self.evacuations.all);
-        for clearing in all.values_mut() {
-            for (id, member) in &mut clearing.members {
+        for evacuation in all.values_mut() {
+            for (id, member) in &mut evacuation.members {
                 self.settle(id, member, &mut claimed);
             }
         }
-        let members = all.values().flat_map(|clearing| clearing.members.values());
+        let members = all
+            .values()
+            .flat_map(|evacuation| evacuation.members.values());
         let unsettled = members.filter(|member| member.settled.is_none());
         self.evacuations.unsettled = unsettled.map(|member| member.work.clone()).collect();
         self.evacuations.all = all;
@@ -128,20 +131,21 @@ impl Ledger {
         member: &mut EvacuatedProcess,
         claimed: &mut BTreeSet<AllocationId>,
     ) {
-        let held = self.allocations.get(id).filter(|it| it.entry.holds());
-        match held {
-            Some(held) => member.ordered_to_leave |= held.entry.vacate.is_some(),
+        let record = self.allocations.get(id).filter(|it| it.entry.holds());
+        match record {
+            Some(record) => member.ordered_to_leave |= record.entry.vacate.is_some(),
             None => member.ended = true,
         }
-        if !member.is_open() {
+        if !member.awaits_successor() {
             return;
         }
         let successors = self.successors(member, claimed);
-        let runs = |held: &&&AllocationRecord| held.entry.state == AllocationState::Running;
-        if let Some(by) = successors.iter().find(runs) {
-            claimed.insert(by.entry.id.clone());
-            member.settled = Some(Settled::Replaced(by.entry.id.clone()));
-        } else if successors.is_empty() && !self.is_wanted(&member.work) {
+        let is_running =
+            |record: &&&AllocationRecord| record.entry.state == AllocationState::Running;
+        if let Some(successor) = successors.iter().find(is_running) {
+            claimed.insert(successor.entry.id.clone());
+            member.settled = Some(Settled::Replaced(successor.entry.id.clone()));
+        } else if successors.is_empty() && !self.is_wanted_processes(&member.work) {
             member.settled = Some(Settled::Unwanted);
         }
     }
@@ -153,23 +157,25 @@ impl Ledger {
         member: &EvacuatedProcess,
         claimed: &BTreeSet<AllocationId>,
     ) -> Vec<&AllocationRecord> {
-        let held = self.allocations.of_work(&member.work);
-        let mut later: Vec<&AllocationRecord> = held
-            .filter(|held| {
-                let entry = &held.entry;
+        let records = self.allocations.of_work(&member.work);
+        let mut later: Vec<&AllocationRecord> = records
+            .filter(|record| {
+                let entry = &record.entry;
                 let stays = entry.holds() && entry.vacate.is_none();
-                stays && entry.incarnation > member.after && !claimed.contains(&entry.id)
+                stays
+                    && entry.incarnation > member.evacuated_incarnation
+                    && !claimed.contains(&entry.id)
             })
             .collect();
-        later.sort_by_key(|held| held.entry.incarnation);
+        later.sort_by_key(|record| record.entry.incarnation);
         later
     }
 
     /// Returns true if the work could use one more process. Its entitlement does not matter,
     /// because it had this process before.
-    fn is_wanted(&self, work: &WorkId) -> bool {
+    fn is_wanted_processes(&self, work: &WorkId) -> bool {
         let demand = self.snapshot.demand.get(work);
-        demand.is_some_and(|demand| wanted(demand) > self.staying_processes(work))
+        demand.is_some_and(|demand| wanted_processes(demand) > self.staying_processes(work))
     }
 
     /// Publishes changes of progress, and writes the rows.
@@ -178,18 +184,18 @@ impl Ledger {
             return;
         }
         self.settle_evacuations();
-        let claimed = self.evacuations.claimed();
-        let mut workers = self.workers();
+        let claimed = self.evacuations.claimed_successors();
+        let mut workers = self.workers_by_block();
         let mut entries = BTreeMap::new();
-        for (key, clearing) in &self.evacuations.all {
+        for (key, evacuation) in &self.evacuations.all {
             let entry = ClearingEntry {
                 workers: workers.remove(key).unwrap_or_default(),
-                ..self.progress(clearing, &claimed)
+                ..self.progress(evacuation, &claimed)
             };
             entries.insert(key.clone(), entry);
         }
-        let known = &mut self.evacuations;
-        for key in known
+        let evacuations = &mut self.evacuations;
+        for key in evacuations
             .published
             .keys()
             .filter(|key| !entries.contains_key(*key))
@@ -197,57 +203,58 @@ impl Ledger {
             batch.withdraw(CLEARINGS, "", key);
         }
         for (key, entry) in &entries {
-            if known.published.get(key) != Some(entry) {
+            if evacuations.published.get(key) != Some(entry) {
                 batch.publish(CLEARINGS, "", key, entry);
             }
         }
-        known.published = entries;
-        for key in known
+        evacuations.published = entries;
+        for key in evacuations
             .written
             .keys()
-            .filter(|key| !known.all.contains_key(*key))
+            .filter(|key| !evacuations.all.contains_key(*key))
         {
             batch.rows.clearings.insert(key.clone(), None);
         }
-        for (key, clearing) in &known.all {
-            if known.written.get(key) != Some(clearing) {
-                let row = Some(clearing.clone());
+        for (key, evacuation) in &evacuations.all {
+            if evacuations.written.get(key) != Some(evacuation) {
+                let row = Some(evacuation.clone());
                 batch.rows.clearings.insert(key.clone(), row);
             }
         }
-        known.written.clone_from(&known.all);
+        evacuations.written.clone_from(&evacuations.all);
     }
 
     /// Returns the processes on blocked nodes, by key of the block.
-    fn workers(&self) -> BTreeMap<String, Vec<AllocationId>> {
-        let of_node = |key: &&String| key.starts_with("node/");
-        let keys = self.evacuations.all.keys().filter(of_node);
+    fn workers_by_block(&self) -> BTreeMap<String, Vec<AllocationId>> {
+        let is_node_key = |key: &&String| key.starts_with("node/");
+        let keys = self.evacuations.all.keys().filter(is_node_key);
         let mut workers: BTreeMap<String, Vec<AllocationId>> =
             keys.map(|key| (key.clone(), Vec::new())).collect();
         if workers.is_empty() {
             return workers;
         }
-        for held in self.allocations.values().filter(|it| it.entry.holds()) {
-            let key = BlockKind::Node.key(held.entry.node.as_str());
-            if let Some(there) = workers.get_mut(&key) {
-                there.push(held.entry.id.clone());
+        for record in self.allocations.values().filter(|it| it.entry.holds()) {
+            let key = BlockKind::Node.key(record.entry.node.as_str());
+            if let Some(on_node) = workers.get_mut(&key) {
+                on_node.push(record.entry.id.clone());
             }
         }
         workers
     }
 
-    fn progress(&self, clearing: &Evacuation, claimed: &BTreeSet<AllocationId>) -> ClearingEntry {
+    fn progress(&self, evacuation: &Evacuation, claimed: &BTreeSet<AllocationId>) -> ClearingEntry {
         let count = |counts: &dyn Fn(&EvacuatedProcess) -> bool| {
-            clearing.members.values().filter(|it| counts(it)).count() as u64
+            evacuation.members.values().filter(|it| counts(it)).count() as u64
         };
-        let failed =
-            |it: &EvacuatedProcess| it.is_open() && self.successors(it, claimed).is_empty();
-        let there = clearing.members.iter().filter(|(_, it)| !it.ended);
-        let blockers = there.filter_map(|(id, _)| self.blocker(self.allocations.get(id)?));
+        let failed = |it: &EvacuatedProcess| {
+            it.awaits_successor() && self.successors(it, claimed).is_empty()
+        };
+        let remaining = evacuation.members.iter().filter(|(_, it)| !it.ended);
+        let blockers = remaining.filter_map(|(id, _)| self.blocker(self.allocations.get(id)?));
         ClearingEntry {
-            number: clearing.number,
-            revision: clearing.revision,
-            since: clearing.since,
+            number: evacuation.number,
+            revision: evacuation.revision,
+            since: evacuation.since,
             total: count(&|_| true),
             moved: count(&|it| it.settled.is_some()),
             failed: count(&failed),
@@ -257,10 +264,11 @@ impl Ledger {
         }
     }
 
-    fn blocker(&self, held: &AllocationRecord) -> Option<Blocker> {
-        let entry = &held.entry;
+    fn blocker(&self, record: &AllocationRecord) -> Option<Blocker> {
+        let entry = &record.entry;
         let node = self.followed.nodes().get(entry.node.as_str());
-        let silent = node.is_none_or(|node| matches!(node.health, Health::Suspect | Health::Lost));
+        let is_silent =
+            node.is_none_or(|node| matches!(node.health, Health::Suspect | Health::Lost));
         let (why, detail) = if let Some((why, detail)) = self.evacuations.held_back.get(&entry.id) {
             (*why, detail.clone())
         } else if entry.kind == WorkKind::Reservation {
@@ -269,7 +277,7 @@ impl Ledger {
                 entry.user
             );
             (BlockerReason::Reservation, detail)
-        } else if silent {
+        } else if is_silent {
             let detail = format!("node {} does not answer", entry.node);
             (BlockerReason::Unreachable, detail)
         } else if let Some(order) = &entry.vacate {

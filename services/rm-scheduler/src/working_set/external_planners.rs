@@ -1,4 +1,4 @@
-//! State of the external planners: when each one gets the next question, and its last answer.
+//! State of the external planners: when each one gets the next request, and its last response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,119 +10,120 @@ use hayward_rm_scheduler_external_planner::PlannerRequest;
 use hayward_vocabulary::Timestamp;
 
 use super::change_rate::ChangeRate;
-use crate::context::Question;
+use crate::context::OutgoingRequest;
 use crate::working_set::Ledger;
 
-/// Shortest milliseconds between two questions of a pool.
+/// Shortest milliseconds between two requests of a pool.
 pub(crate) const PAUSE_MS: u64 = 50;
-/// Milliseconds until the same question is asked again. An external planner may use other inputs
+/// Milliseconds until the same request is sent again. An external planner may use other inputs
 /// too.
-const AGAIN_MS: u64 = 5_000;
+const REPEAT_MS: u64 = 5_000;
 /// Milliseconds of back-off after the first failure. They double with each further failure, up to
 /// the maximum.
 const BACK_OFF_MS: u64 = 500;
 const MAX_BACK_OFF_MS: u64 = 60_000;
-/// Milliseconds added to the timeout of a question. After that, the client is not waited for
+/// Milliseconds added to the timeout of a request. After that, the client is not waited for
 /// either.
 const GRACE_MS: u64 = 5_000;
 
 #[derive(Default)]
 pub(crate) struct ExternalPlanners {
     pub(crate) by_pool: BTreeMap<String, PlannerState>,
-    /// Pools whose answer this round used.
-    pub(crate) answered: BTreeSet<String>,
+    /// Pools whose response this round used.
+    pub(crate) pools_with_response: BTreeSet<String>,
     /// Limits how often texts of external planners change.
-    pub(crate) words: ChangeRate,
+    pub(crate) text_changes: ChangeRate,
 }
 
 /// State of one external planner.
 pub(crate) struct PlannerState {
     pub(crate) planner: PoolPlanner,
-    /// Last question, and its time in monotonic milliseconds.
-    pub(crate) last_question: Option<(Arc<PlannerRequest>, u64)>,
-    /// Revision of the open question, and the monotonic time until which it is waited for. `None`
-    /// if no question is open.
-    pub(crate) on_its_way: Option<(u64, u64)>,
+    /// Last request, and its time in monotonic milliseconds.
+    pub(crate) last_request: Option<(Arc<PlannerRequest>, u64)>,
+    /// Revision of the open request, and the monotonic time until which it is waited for. `None` if
+    /// no request is open.
+    pub(crate) open_request: Option<(u64, u64)>,
     /// Monotonic time of the next round for this planner if nothing changes before. `None` if no
     /// such round is needed.
     pub(crate) due_ms: Option<u64>,
     /// Number of consecutive failures.
     pub(crate) failures: u64,
-    pub(crate) failed: Option<(Timestamp, String)>,
-    /// Monotonic time before which no question is sent.
+    pub(crate) last_failure: Option<(Timestamp, String)>,
+    /// Monotonic time before which no request is sent.
     pub(crate) retry_ms: u64,
-    pub(crate) last: Option<LastAnswer>,
+    pub(crate) last_response: Option<LastResponse>,
 }
 
-/// The last answer and its result.
-pub(crate) struct LastAnswer {
+/// The last response and its effect.
+pub(crate) struct LastResponse {
     pub(crate) at: Timestamp,
     pub(crate) took_ms: u64,
     pub(crate) revision: u64,
-    /// Round that used the answer, and the result. `None` until a round has used it.
-    pub(crate) taken: Option<(u64, Taken)>,
+    /// Round that used the response, and its effect. `None` until a round has used it.
+    pub(crate) effect: Option<(u64, Taken)>,
 }
 
 impl PlannerState {
     fn new(planner: PoolPlanner) -> Self {
         Self {
             planner,
-            last_question: None,
-            on_its_way: None,
+            last_request: None,
+            open_request: None,
             due_ms: None,
             failures: 0,
-            failed: None,
+            last_failure: None,
             retry_ms: 0,
-            last: None,
+            last_response: None,
         }
     }
 
-    /// Returns the earliest time of any question.
+    /// Returns the earliest time of any request.
     fn ready_ms(&self) -> u64 {
-        let after = self
-            .last_question
+        let ready_ms = self
+            .last_request
             .as_ref()
             .map_or(0, |(_, at)| at + PAUSE_MS);
-        after.max(self.retry_ms)
+        ready_ms.max(self.retry_ms)
     }
 
-    /// Returns the earliest time of this question. The same question waits longer.
-    fn ready_for_ms(&self, ask: &PlannerRequest) -> u64 {
-        let before = self.last_question.as_ref().filter(|_| self.failures == 0);
-        let same = before.filter(|(before, _)| before.has_same_content(ask));
-        same.map_or(0, |(_, at)| at + AGAIN_MS).max(self.ready_ms())
+    /// Returns the earliest time of this request. The same request waits longer.
+    fn ready_for_ms(&self, request: &PlannerRequest) -> u64 {
+        let before = self.last_request.as_ref().filter(|_| self.failures == 0);
+        let same = before.filter(|(before, _)| before.has_same_content(request));
+        same.map_or(0, |(_, at)| at + REPEAT_MS)
+            .max(self.ready_ms())
     }
 
-    /// Returns the next question if it may be sent now. The question is built only then, because it
+    /// Returns the next request if it may be sent now. The request is built only then, because it
     /// is a large copy for a large pool.
-    pub(crate) fn question(
+    pub(crate) fn next_request(
         &mut self,
         now_ms: u64,
-        lacks: impl FnOnce() -> bool,
-        ask: impl FnOnce() -> Option<PlannerRequest>,
-    ) -> Option<Question> {
+        has_missing_work: impl FnOnce() -> bool,
+        build_request: impl FnOnce() -> Option<PlannerRequest>,
+    ) -> Option<OutgoingRequest> {
         let ready_ms = self.ready_ms();
         if now_ms < ready_ms {
-            self.due_ms = lacks().then_some(ready_ms);
+            self.due_ms = has_missing_work().then_some(ready_ms);
             return None;
         }
-        let Some(ask) = ask() else {
+        let Some(request) = build_request() else {
             self.due_ms = None;
             return None;
         };
-        let ready_ms = self.ready_for_ms(&ask);
+        let ready_ms = self.ready_for_ms(&request);
         if now_ms < ready_ms {
             self.due_ms = Some(ready_ms);
             return None;
         }
         let until = now_ms + self.planner.timeout_ms + GRACE_MS;
-        self.on_its_way = Some((ask.revision, until));
+        self.open_request = Some((request.revision, until));
         self.due_ms = Some(until);
-        let ask = Arc::new(ask);
-        self.last_question = Some((ask.clone(), now_ms));
-        Some(Question {
+        let request = Arc::new(request);
+        self.last_request = Some((request.clone(), now_ms));
+        Some(OutgoingRequest {
             planner: self.planner.clone(),
-            ask,
+            request,
         })
     }
 }
@@ -131,22 +132,22 @@ impl ExternalPlanners {
     /// Returns the earliest time of a round for any external planner.
     pub fn due_ms(&self) -> Option<u64> {
         let pools = self.by_pool.values().filter_map(|it| it.due_ms);
-        pools.chain(self.words.due_ms()).min()
+        pools.chain(self.text_changes.due_ms()).min()
     }
 
     /// Replaces the planners by those of the policy. Returns the pools with a new planner.
-    fn follow(&mut self, wanted: &BTreeMap<String, PoolPlanner>) -> Vec<String> {
+    fn replace(&mut self, wanted: &BTreeMap<String, PoolPlanner>) -> Vec<String> {
         self.by_pool.retain(|pool, _| wanted.contains_key(pool));
-        let mut fresh = Vec::new();
+        let mut new_pools = Vec::new();
         for (pool, planner) in wanted {
-            let known = self.by_pool.get(pool);
-            if known.is_none_or(|known| known.planner != *planner) {
+            let state = self.by_pool.get(pool);
+            if state.is_none_or(|state| state.planner != *planner) {
                 self.by_pool
                     .insert(pool.clone(), PlannerState::new(planner.clone()));
-                fresh.push(pool.clone());
+                new_pools.push(pool.clone());
             }
         }
-        fresh
+        new_pools
     }
 }
 
@@ -158,10 +159,12 @@ pub(crate) fn back_off_ms(failures: u64) -> u64 {
 }
 
 impl Ledger {
-    /// Applies a policy change. The answers of replaced planners are dropped.
-    pub(crate) fn follow_planners(&mut self) {
-        let fresh = self.external_planners.follow(&self.policy.rules().planners);
-        for pool in fresh {
+    /// Applies a policy change. The responses of replaced planners are dropped.
+    pub(crate) fn apply_planner_policy(&mut self) {
+        let new_pools = self
+            .external_planners
+            .replace(&self.policy.rules().planners);
+        for pool in new_pools {
             self.snapshot.set_outside(&pool, Outside::default());
         }
     }
@@ -177,7 +180,7 @@ pub(crate) mod tests {
         assert_eq!(waits, [500, 1_000, 2_000, 32_000, 60_000, 60_000, 60_000]);
     }
 
-    pub(crate) fn question() -> PlannerRequest {
+    pub(crate) fn planner_request() -> PlannerRequest {
         PlannerRequest {
             format: hayward_rm_scheduler_external_planner::FORMAT,
             revision: 7,
@@ -193,33 +196,56 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_question_is_built_only_when_it_may_be_sent() {
-        let mut known = PlannerState::new(PoolPlanner {
+    fn a_request_is_built_only_when_it_may_be_sent() {
+        let mut state = PlannerState::new(PoolPlanner {
             url: "http://127.0.0.1".to_owned(),
             timeout_ms: 10,
         });
-        let made = std::cell::Cell::new(0);
-        let at = |known: &mut PlannerState, now_ms, lacks: bool, pool: &str| {
-            let ask = || {
-                made.set(made.get() + 1);
+        let built = std::cell::Cell::new(0);
+        let request_at = |state: &mut PlannerState, now_ms, is_missing: bool, pool: &str| {
+            let build_request = || {
+                built.set(built.get() + 1);
                 let pool = pool.to_owned();
-                lacks.then(|| PlannerRequest { pool, ..question() })
+                is_missing.then(|| PlannerRequest {
+                    pool,
+                    ..planner_request()
+                })
             };
-            let sent = known.question(now_ms, || lacks, ask).is_some();
-            (sent, made.take(), known.due_ms)
+            let sent = state
+                .next_request(now_ms, || is_missing, build_request)
+                .is_some();
+            (sent, built.take(), state.due_ms)
         };
-        assert_eq!(at(&mut known, 1_000, false, "a"), (false, 1, None));
-        assert_eq!(at(&mut known, 1_000, true, "a"), (true, 1, Some(6_010)));
-        // Within the pause no question is built. A pool that lacks nothing requests no round.
-        assert_eq!(at(&mut known, 1_049, true, "b"), (false, 0, Some(1_050)));
-        assert_eq!(at(&mut known, 1_049, false, "b"), (false, 0, None));
-        // The same question is sent later, and another question at once.
-        assert_eq!(at(&mut known, 1_050, true, "a"), (false, 1, Some(6_000)));
-        assert_eq!(at(&mut known, 1_050, true, "b"), (true, 1, Some(6_060)));
+        assert_eq!(request_at(&mut state, 1_000, false, "a"), (false, 1, None));
+        assert_eq!(
+            request_at(&mut state, 1_000, true, "a"),
+            (true, 1, Some(6_010))
+        );
+        // Within the pause no request is built. A pool that lacks nothing needs no round.
+        assert_eq!(
+            request_at(&mut state, 1_049, true, "b"),
+            (false, 0, Some(1_050))
+        );
+        assert_eq!(request_at(&mut state, 1_049, false, "b"), (false, 0, None));
+        // The same request is sent later, and another request at once.
+        assert_eq!(
+            request_at(&mut state, 1_050, true, "a"),
+            (false, 1, Some(6_000))
+        );
+        assert_eq!(
+            request_at(&mut state, 1_050, true, "b"),
+            (true, 1, Some(6_060))
+        );
         // After failures there is a longer pause.
-        (known.failures, known.retry_ms) = (3, 9_000);
-        assert_eq!(at(&mut known, 8_999, true, "c"), (false, 0, Some(9_000)));
-        assert_eq!(at(&mut known, 9_000, true, "b"), (true, 1, Some(14_010)));
+        (state.failures, state.retry_ms) = (3, 9_000);
+        assert_eq!(
+            request_at(&mut state, 8_999, true, "c"),
+            (false, 0, Some(9_000))
+        );
+        assert_eq!(
+            request_at(&mut state, 9_000, true, "b"),
+            (true, 1, Some(14_010))
+        );
     }
 
     #[test]
@@ -230,13 +256,13 @@ pub(crate) mod tests {
         };
         let mut planners = ExternalPlanners::default();
         let pool = |url| BTreeMap::from([("batch".to_owned(), planner(url))]);
-        assert_eq!(planners.follow(&pool("http://a")), ["batch"]);
+        assert_eq!(planners.replace(&pool("http://a")), ["batch"]);
         planners.by_pool.get_mut("batch").unwrap().failures = 3;
-        assert!(planners.follow(&pool("http://a")).is_empty());
+        assert!(planners.replace(&pool("http://a")).is_empty());
         assert_eq!(planners.by_pool["batch"].failures, 3);
-        assert_eq!(planners.follow(&pool("http://b")), ["batch"]);
+        assert_eq!(planners.replace(&pool("http://b")), ["batch"]);
         assert_eq!(planners.by_pool["batch"].failures, 0);
-        planners.follow(&BTreeMap::new());
+        planners.replace(&BTreeMap::new());
         assert!(planners.by_pool.is_empty());
     }
 }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::Rules;
 
-use crate::command::{FleetCopy, FleetUnderPolicy, Pinned, PolicyQuestion};
+use crate::command::{FleetCopy, Pinned, PolicyPreview, PreviewedFleet};
 use crate::policy;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    pub(crate) fn copy_fleet(&self, question: Option<&PolicyQuestion>) -> FleetCopy {
-        let under = question.map(|question| {
-            let faults = policy::faults(&question.policy, &self.in_use(question.drop_classes));
+    pub(crate) fn copy_fleet(&self, preview: Option<&PolicyPreview>) -> FleetCopy {
+        let previewed_fleet = preview.map(|preview| {
+            let faults = policy::faults(&preview.policy, &self.in_use(preview.drop_classes));
             if faults.is_empty() {
-                let rules = Arc::new(Rules::new(&question.policy));
-                Ok(FleetUnderPolicy {
-                    snapshot: self.snapshot_under(&rules),
+                let rules = Arc::new(Rules::new(&preview.policy));
+                Ok(PreviewedFleet {
+                    snapshot: self.snapshot_with_rules(&rules),
                     rules,
                 })
             } else {
@@ -24,7 +24,7 @@ impl Ledger {
             }
         });
         FleetCopy {
-            under,
+            preview: previewed_fleet,
             silent: self.timing.stale_neighbour(),
             pinned: Arc::new(self.pinned()),
             ..FleetCopy::new(&self.snapshot, self.policy.rules().clone())
@@ -43,7 +43,7 @@ impl Ledger {
     }
 
     /// Returns the fleet as it would be under another policy.
-    pub(crate) fn snapshot_under(&self, rules: &Rules) -> Snapshot {
+    pub(crate) fn snapshot_with_rules(&self, rules: &Rules) -> Snapshot {
         let mut snapshot = Snapshot::clone(&self.snapshot);
         rules.write(&mut snapshot);
         self.add_draining_queues(&mut snapshot);

@@ -97,7 +97,7 @@ impl FollowedInputs {
     }
 
     /// Returns the first neighbour that has been silent for longer than the limit.
-    pub fn stale(&self, now_ms: u64, limit_ms: u64) -> Option<&'static str> {
+    pub fn find_stale(&self, now_ms: u64, limit_ms: u64) -> Option<&'static str> {
         [
             ("node-status", self.nodes.stale(now_ms, limit_ms)),
             (JOB_CONVERTER, self.demand.stale(now_ms, limit_ms)),
@@ -141,7 +141,7 @@ impl FollowedInputs {
         self.block_ends.pop_first().map(|(_, key)| key)
     }
 
-    pub fn drained(&self) -> impl Iterator<Item = &NodeName> {
+    pub fn drained_nodes(&self) -> impl Iterator<Item = &NodeName> {
         self.drained.iter()
     }
 
@@ -154,7 +154,7 @@ impl FollowedInputs {
     }
 
     /// Returns the nodes that are blocked for this work alone.
-    pub fn avoids(&self, work: &WorkId) -> BTreeSet<NodeName> {
+    pub fn avoided_nodes(&self, work: &WorkId) -> BTreeSet<NodeName> {
         let whole = self.avoided.get(&work.whole());
         let own = self.avoided.get(work);
         whole.into_iter().chain(own).flatten().cloned().collect()

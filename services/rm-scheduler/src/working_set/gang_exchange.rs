@@ -47,8 +47,8 @@ impl Ledger {
         }
         // A task is one process. Its owner learns the result, and has not decided yet whether there
         // is another attempt.
-        let leaves = |held: &&AllocationRecord| held.entry.vacate.is_some();
-        if entry.launch.is_some() && (!ended.is_empty() || holds.iter().any(leaves)) {
+        let is_leaving = |record: &&AllocationRecord| record.entry.vacate.is_some();
+        if entry.launch.is_some() && (!ended.is_empty() || holds.iter().any(is_leaving)) {
             return 0;
         }
         let unsettled = ended
@@ -72,44 +72,48 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Vec<LeaveOrder> {
         // While a neighbour is silent, no allocation ends.
-        if self.timing.stale_neighbour().is_some() || self.second_places.replacing.is_empty() {
+        if self.timing.stale_neighbour().is_some()
+            || self.successor_requests.replacement_tasks.is_empty()
+        {
             return Vec::new();
         }
         let requested = self.possible_exchanges();
         if requested.is_empty() {
             return Vec::new();
         }
-        let there = requested
+        let in_place = requested
             .iter()
             .filter_map(|it| self.grant_on_node(it, None));
-        let there: Vec<Grant> = there.collect();
-        let mut open = Vec::new();
-        let good = self.valid_grants(&mut open, &requested, there);
-        let elsewhere = self.grants_elsewhere(&requested, &good);
-        let again: Vec<Exchange> = requested
+        let in_place: Vec<Grant> = in_place.collect();
+        let mut assumed = Vec::new();
+        let valid = self.valid_grants(&mut assumed, &requested, in_place);
+        let moved = self.grants_on_other_nodes(&requested, &valid);
+        let moved_exchanges: Vec<Exchange> = requested
             .iter()
-            .filter(|it| elsewhere.iter().any(|grant| grant.work == it.work))
+            .filter(|it| moved.iter().any(|grant| grant.work == it.work))
             .cloned()
             .collect();
-        let all = good.into_iter().chain(elsewhere).collect();
-        let grants = self.valid_grants(&mut open, &again, all).into_iter();
+        let all = valid.into_iter().chain(moved).collect();
+        let grants = self
+            .valid_grants(&mut assumed, &moved_exchanges, all)
+            .into_iter();
         let mut grants: BTreeMap<WorkId, Grant> = grants.map(|it| (it.work.clone(), it)).collect();
         let mut ordered = Vec::new();
         // A task that is started outside a plan needs a trace too (T5).
-        let trace = self.traced_exchanges(&grants);
+        let trace = self.trace_of_exchanges(&grants);
         self.planning.set_trace(trace);
         for exchange in &requested {
             if let Some(grant) = grants.remove(&exchange.work) {
                 ordered.push(self.carry_out_exchange(exchange, grant, moment, batch));
             }
         }
-        if let Some(traced) = self.planning.take_trace() {
-            batch.once_committed(move |revision| traced.committed(revision));
+        if let Some(trace) = self.planning.take_trace() {
+            batch.once_committed(move |revision| trace.mark_committed(revision));
         }
         ordered
     }
 
-    fn traced_exchanges(&self, grants: &BTreeMap<WorkId, Grant>) -> Option<RoundTrace> {
+    fn trace_of_exchanges(&self, grants: &BTreeMap<WorkId, Grant>) -> Option<RoundTrace> {
         let requested = grants.keys();
         let requested = requested.filter_map(|work| self.followed.demand().get(work.as_str()));
         let submitted = requested.filter_map(DemandEntry::submitted_within);
@@ -118,9 +122,9 @@ impl Ledger {
 
     /// Returns tasks with their placeholders. Each placeholder serves one task.
     fn possible_exchanges(&self) -> Vec<Exchange> {
-        let mut taken: BTreeSet<&AllocationId> = BTreeSet::new();
+        let mut used_placeholders: BTreeSet<&AllocationId> = BTreeSet::new();
         let mut requested = Vec::new();
-        for work in &self.second_places.replacing {
+        for work in &self.successor_requests.replacement_tasks {
             let Some(entry) = self.followed.demand().get(work.as_str()) else {
                 continue;
             };
@@ -128,14 +132,19 @@ impl Ledger {
             let Some(placeholder) = part.and_then(|part| part.replaces.as_ref()) else {
                 continue;
             };
-            let Some(held) = self.allocations.get(placeholder) else {
+            let Some(record) = self.allocations.get(placeholder) else {
                 continue;
             };
-            let there = held.entry.holds() && held.entry.vacate.is_none();
-            let its = held.entry.launch.is_none() && held.entry.work.whole() == work.whole();
-            // This includes an earlier attempt that is not settled.
-            let has = self.allocations.has_any(work);
-            if there && its && !has && taken.insert(placeholder) {
+            let stays = record.entry.holds() && record.entry.vacate.is_none();
+            let belongs_to_application =
+                record.entry.launch.is_none() && record.entry.work.whole() == work.whole();
+            // An attempt that is not settled counts too.
+            let has_attempt = self.allocations.has_any(work);
+            if stays
+                && belongs_to_application
+                && !has_attempt
+                && used_placeholders.insert(placeholder)
+            {
                 requested.push(Exchange {
                     work: work.clone(),
                     placeholder: placeholder.clone(),
@@ -150,17 +159,17 @@ impl Ledger {
         if let Some(entry) = self.followed.demand().get(exchange.work.as_str()) {
             let demand = snapshot::Demand {
                 max_processes: 1,
-                ..translate::demand(entry, self.followed.avoids(&entry.work))
+                ..translate::demand(entry, self.followed.avoided_nodes(&entry.work))
             };
             self.snapshot.set_demand(exchange.work.clone(), demand);
         }
     }
 
     fn restore(&mut self, exchange: &Exchange) {
-        if let Some(held) = self.allocations.get(&exchange.placeholder) {
-            let seen = self.planner_allocation(held);
+        if let Some(record) = self.allocations.get(&exchange.placeholder) {
+            let allocation = self.planner_allocation(record);
             let id = exchange.placeholder.clone();
-            self.snapshot.set_allocation(&id, Some(seen));
+            self.snapshot.set_allocation(&id, Some(allocation));
         }
         self.refresh_demand(exchange.work.as_str());
     }
@@ -170,73 +179,73 @@ impl Ledger {
     fn grant_on_node(
         &self,
         exchange: &Exchange,
-        on: Option<(&NodeName, Vec<u64>)>,
+        target: Option<(&NodeName, Vec<u64>)>,
     ) -> Option<Grant> {
         let entry = self.followed.demand().get(exchange.work.as_str())?;
-        let held = self.allocations.get(&exchange.placeholder)?;
-        let (node, gpus) = on.unwrap_or_else(|| (&held.entry.node, held.gpus.clone()));
-        let (order, size) = self.size_on(self.snapshot.nodes.get(node)?, &entry.size);
+        let record = self.allocations.get(&exchange.placeholder)?;
+        let (node, gpus) = target.unwrap_or_else(|| (&record.entry.node, record.gpus.clone()));
+        let (quanta, size) = self.quanta_and_size(self.snapshot.nodes.get(node)?, &entry.size);
         Some(Grant {
             work: exchange.work.clone(),
             kind: entry.kind,
             user: entry.user.clone(),
-            class: held.entry.class.as_str().into(),
+            class: record.entry.class.as_str().into(),
             node: node.clone(),
-            order,
-            fixed: held.fixed,
-            group: held.group.clone(),
-            gpus: gpus.into_iter().take(devices(&size)).collect(),
+            order: quanta,
+            fixed: record.fixed,
+            group: record.group.clone(),
+            gpus: gpus.into_iter().take(gpu_count(&size)).collect(),
             size,
         })
     }
 
     /// Returns quanta and size of one process in the tree of this node.
-    fn size_on(&self, node: &snapshot::Node, requested: &Size) -> (u64, Size) {
+    fn quanta_and_size(&self, node: &snapshot::Node, requested: &Size) -> (u64, Size) {
         let quantum = self.quantum(&node.pool);
-        let order = quantum.work_order(requested);
-        if order <= quantum.node_order(&node.capacity) {
-            return (order, quantum.granted_at(order, requested));
+        let quanta = quantum.work_order(requested);
+        if quanta <= quantum.node_order(&node.capacity) {
+            return (quanta, quantum.granted_at(quanta, requested));
         }
         let top = top_of(&self.snapshot, &node.pool);
         let nodes = self.snapshot.nodes.values();
         let nodes = nodes.filter(|node| top_of(&self.snapshot, &node.pool) == top);
         let largest = LargestNodes::of(quantum, nodes.map(|node| &node.capacity));
-        let order = order_of(quantum, requested, [&largest]);
-        (order, quantum.granted_at(order, requested))
+        let quanta = order_of(quantum, requested, [&largest]);
+        (quanta, quantum.granted_at(quanta, requested))
     }
 
     /// Returns the quantum of the tree of a pool.
     fn quantum(&self, pool: &str) -> &Quantum {
         let pools = &self.snapshot.pools;
-        let mut at = pools.get(pool);
+        let mut current = pools.get(pool);
         for _ in 0..pools.len() {
-            let above = at.and_then(|pool| pool.parent.as_ref());
-            let Some(above) = above.and_then(|name| pools.get(name)) else {
+            let parent = current.and_then(|pool| pool.parent.as_ref());
+            let Some(parent) = parent.and_then(|name| pools.get(name)) else {
                 break;
             };
-            at = Some(above);
+            current = Some(parent);
         }
-        let own = at.and_then(|top| top.quantum.as_ref());
+        let own = current.and_then(|top| top.quantum.as_ref());
         own.unwrap_or(&self.snapshot.quantum)
     }
 
-    /// Returns the grants that pass the check after the placeholders of `more` and `open` are
+    /// Returns the grants that pass the check after the placeholders of `added` and `assumed` are
     /// removed. A placeholder leaves only if its task is granted. After each refusal, the remaining
     /// grants are therefore checked again.
     fn valid_grants(
         &mut self,
-        open: &mut Vec<Exchange>,
-        more: &[Exchange],
+        assumed: &mut Vec<Exchange>,
+        added: &[Exchange],
         grants: Vec<Grant>,
     ) -> Vec<Grant> {
-        for exchange in more {
+        for exchange in added {
             self.assume_ended(exchange);
         }
-        open.extend_from_slice(more);
-        let mut grants = self.checked(grants);
+        assumed.extend_from_slice(added);
+        let mut grants = self.check_grants(grants);
         loop {
             let works: BTreeSet<&WorkId> = grants.iter().map(|it| &it.work).collect();
-            let refused = open.extract_if(.., |it| !works.contains(&it.work));
+            let refused = assumed.extract_if(.., |it| !works.contains(&it.work));
             let refused: Vec<Exchange> = refused.collect();
             if refused.is_empty() {
                 return grants;
@@ -244,11 +253,11 @@ impl Ledger {
             for exchange in &refused {
                 self.restore(exchange);
             }
-            grants = self.checked(grants);
+            grants = self.check_grants(grants);
         }
     }
 
-    fn checked(&mut self, grants: Vec<Grant>) -> Vec<Grant> {
+    fn check_grants(&mut self, grants: Vec<Grant>) -> Vec<Grant> {
         let plan = Plan {
             grants,
             ..Plan::default()
@@ -266,9 +275,9 @@ impl Ledger {
         let mut spaces: BTreeMap<NodeName, (String, Size)> = open
             .map(|(name, node)| (name.clone(), (node.pool.clone(), node.capacity.clone())))
             .collect();
-        let held = self.snapshot.allocations.values();
-        let held = held.map(|it| (&it.node, &it.size));
-        for (node, size) in held.chain(grants.iter().map(|it| (&it.node, &it.size))) {
+        let allocations = self.snapshot.allocations.values();
+        let used = allocations.map(|it| (&it.node, &it.size));
+        for (node, size) in used.chain(grants.iter().map(|it| (&it.node, &it.size))) {
             if let Some((_, free)) = spaces.get_mut(node) {
                 free.take(size);
             }
@@ -296,20 +305,20 @@ impl Ledger {
         }
     }
 
-    /// Returns grants on other nodes for tasks without a grant in `good`. The space of their
+    /// Returns grants on other nodes for tasks without a grant in `valid`. The space of their
     /// placeholders does not count as free, because these placeholders may have to stay.
-    fn grants_elsewhere(&self, requested: &[Exchange], good: &[Grant]) -> Vec<Grant> {
-        let done: BTreeSet<&WorkId> = good.iter().map(|it| &it.work).collect();
-        let mut left = requested
+    fn grants_on_other_nodes(&self, requested: &[Exchange], valid: &[Grant]) -> Vec<Grant> {
+        let done: BTreeSet<&WorkId> = valid.iter().map(|it| &it.work).collect();
+        let mut remaining = requested
             .iter()
             .filter(|it| !done.contains(&it.work))
             .peekable();
-        if left.peek().is_none() {
+        if remaining.peek().is_none() {
             return Vec::new();
         }
-        let mut spaces = self.free_space(good);
-        let mut grants = good.to_vec();
-        for exchange in left {
+        let mut spaces = self.free_space(valid);
+        let mut grants = valid.to_vec();
+        for exchange in remaining {
             let node = self.node_with_most_free_memory(exchange, &mut spaces);
             let grant = node.and_then(|node| {
                 let gpus = self.free_gpus(exchange, &node, &grants)?;
@@ -317,7 +326,7 @@ impl Ledger {
             });
             grants.extend(grant);
         }
-        grants.split_off(good.len())
+        grants.split_off(valid.len())
     }
 
     /// Returns the node of the same pool with the most free memory on which the task fits.
@@ -326,18 +335,18 @@ impl Ledger {
         exchange: &Exchange,
         spaces: &mut BTreeMap<NodeName, (String, Size)>,
     ) -> Option<NodeName> {
-        let held = self.allocations.get(&exchange.placeholder)?;
-        let pool = &self.snapshot.nodes.get(&held.entry.node)?.pool;
+        let record = self.allocations.get(&exchange.placeholder)?;
+        let pool = &self.snapshot.nodes.get(&record.entry.node)?.pool;
         let size = self
             .quantum(pool)
             .granted(&self.followed.demand().get(exchange.work.as_str())?.size);
-        let avoids = self.followed.avoids(&exchange.work);
-        let takes = |(name, (its_pool, free)): &(&NodeName, &mut (String, Size))| {
-            its_pool == pool && size.fits(free) && !avoids.contains(*name)
+        let avoided = self.followed.avoided_nodes(&exchange.work);
+        let fits = |(name, (node_pool, free)): &(&NodeName, &mut (String, Size))| {
+            node_pool == pool && size.fits(free) && !avoided.contains(*name)
         };
         let (name, (_, free)) = spaces
             .iter_mut()
-            .filter(takes)
+            .filter(fits)
             .max_by_key(|(_, (_, free))| free.memory_bytes)?;
         free.take(&size);
         Some(name.clone())
@@ -345,17 +354,22 @@ impl Ledger {
 
     /// Returns the numbers of free GPUs for the task. For a part of a GPU, it is the GPU with the
     /// least space left over.
-    fn free_gpus(&self, it: &Exchange, node: &NodeName, grants: &[Grant]) -> Option<Vec<u64>> {
-        let capacity = self.snapshot.nodes.get(node)?;
-        let quantum = self.quantum(&capacity.pool);
-        let size = quantum.granted(&self.followed.demand().get(it.work.as_str())?.size);
-        let mut free: Vec<u64> = (0..capacity.capacity.gpu_milli.div_ceil(GPU_MILLI))
-            .map(|at| (capacity.capacity.gpu_milli - at * GPU_MILLI).min(GPU_MILLI))
+    fn free_gpus(
+        &self,
+        exchange: &Exchange,
+        node: &NodeName,
+        grants: &[Grant],
+    ) -> Option<Vec<u64>> {
+        let node_entry = self.snapshot.nodes.get(node)?;
+        let quantum = self.quantum(&node_entry.pool);
+        let size = quantum.granted(&self.followed.demand().get(exchange.work.as_str())?.size);
+        let mut free: Vec<u64> = (0..node_entry.capacity.gpu_milli.div_ceil(GPU_MILLI))
+            .map(|at| (node_entry.capacity.gpu_milli - at * GPU_MILLI).min(GPU_MILLI))
             .collect();
-        let held = self.snapshot.allocations.values();
-        let held = held.map(|it| (&it.node, &it.size, &it.gpus));
+        let allocations = self.snapshot.allocations.values();
+        let used = allocations.map(|it| (&it.node, &it.size, &it.gpus));
         let new = grants.iter().map(|it| (&it.node, &it.size, &it.gpus));
-        for (_, size, gpus) in held.chain(new).filter(|(on, ..)| *on == node) {
+        for (_, size, gpus) in used.chain(new).filter(|(on, ..)| *on == node) {
             for gpu in gpus {
                 let gpu = usize::try_from(*gpu).ok().and_then(|at| free.get_mut(at));
                 if let Some(free) = gpu {
@@ -363,13 +377,13 @@ impl Ledger {
                 }
             }
         }
-        let each = size.gpu_milli.min(GPU_MILLI);
-        let mut fit: Vec<(u64, u64)> = free.into_iter().zip(0..).collect();
-        fit.retain(|(free, _)| *free >= each);
-        fit.sort_unstable();
-        fit.truncate(devices(&size));
-        let gpus: Vec<u64> = fit.into_iter().map(|(_, at)| at).collect();
-        (gpus.len() == devices(&size)).then_some(gpus)
+        let per_gpu = size.gpu_milli.min(GPU_MILLI);
+        let mut fitting: Vec<(u64, u64)> = free.into_iter().zip(0..).collect();
+        fitting.retain(|(free, _)| *free >= per_gpu);
+        fitting.sort_unstable();
+        fitting.truncate(gpu_count(&size));
+        let gpus: Vec<u64> = fitting.into_iter().map(|(_, at)| at).collect();
+        (gpus.len() == gpu_count(&size)).then_some(gpus)
     }
 
     fn carry_out_exchange(
@@ -393,6 +407,6 @@ impl Ledger {
 }
 
 /// Returns the number of GPUs. A part of a GPU is on one device.
-fn devices(size: &Size) -> usize {
+fn gpu_count(size: &Size) -> usize {
     usize::try_from(size.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX)
 }

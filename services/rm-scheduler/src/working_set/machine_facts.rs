@@ -24,13 +24,13 @@ use crate::store::{self, Rows};
 use crate::translate;
 use crate::working_set::Ledger;
 
-/// Milliseconds after which the oldest fact of a node may be replaced if the node has the most
-/// facts.
-const FLOOD_MS: u64 = 1_000;
+/// Least age, in milliseconds, at which the oldest fact of a node makes room for a new one while
+/// the node has the most facts.
+const MIN_REPLACED_AGE_MS: u64 = 1_000;
 /// Shortest milliseconds between two reported successes after a failure.
 const SUCCESS_EVERY_MS: u64 = 10_000;
 /// Most characters of a message.
-const MESSAGE: usize = 500;
+const MAX_MESSAGE_CHARS: usize = 500;
 
 pub(crate) struct MachineFacts {
     /// Published facts by key.
@@ -48,7 +48,7 @@ pub(crate) struct MachineFacts {
 
 impl MachineFacts {
     pub async fn load(tx: &mut PgConnection, moment: &Moment) -> Result<Self, sqlx::Error> {
-        let mut evidence = Self {
+        let mut machine_facts = Self {
             facts: store::entries::load_by_key(&mut *tx, FAILURES).await?,
             by_age: BTreeSet::new(),
             by_node: BTreeMap::new(),
@@ -58,10 +58,10 @@ impl MachineFacts {
                 .await?,
             success_timers: BTreeSet::new(),
         };
-        for (key, fact) in evidence.facts.clone() {
-            evidence.index(key, &fact);
+        for (key, fact) in machine_facts.facts.clone() {
+            machine_facts.index(key, &fact);
         }
-        Ok(evidence)
+        Ok(machine_facts)
     }
 
     fn index(&mut self, key: String, fact: &FactEntry) {
@@ -74,10 +74,10 @@ impl MachineFacts {
         let Some(fact) = self.facts.remove(key) else {
             return false;
         };
-        let place = (fact.at, key.to_owned());
-        self.by_age.remove(&place);
+        let entry = (fact.at, key.to_owned());
+        self.by_age.remove(&entry);
         if let Some(of_node) = self.by_node.get_mut(&fact.node) {
-            of_node.remove(&place);
+            of_node.remove(&entry);
             if of_node.is_empty() {
                 self.by_node.remove(&fact.node);
             }
@@ -95,9 +95,9 @@ impl MachineFacts {
     ) {
         if !self.forget(&key) {
             let of_node = self.by_node.get(&fact.node);
-            let full = of_node.filter(|known| known.len() >= limits.a_node.max(1));
-            if let Some((at, oldest)) = full.and_then(BTreeSet::first).cloned() {
-                if fact.at.ms_since(at) < FLOOD_MS {
+            let full_node = of_node.filter(|known| known.len() >= limits.max_per_node.max(1));
+            if let Some((at, oldest)) = full_node.and_then(BTreeSet::first).cloned() {
+                if fact.at.ms_since(at) < MIN_REPLACED_AGE_MS {
                     return;
                 }
                 self.withdraw(&oldest, batch);
@@ -106,7 +106,7 @@ impl MachineFacts {
         batch.publish(FAILURES, "", &key, &fact);
         self.index(key.clone(), &fact);
         self.facts.insert(key, fact);
-        while self.facts.len() > limits.most
+        while self.facts.len() > limits.max_total
             && let Some((_, oldest)) = self.by_age.first().cloned()
         {
             self.withdraw(&oldest, batch);
@@ -119,10 +119,10 @@ impl MachineFacts {
         }
     }
 
-    fn newest(&self, node: &NodeName, what: What) -> Option<Timestamp> {
+    fn newest_time(&self, node: &NodeName, what: What) -> Option<Timestamp> {
         let of_node = self.by_node.get(node)?;
-        let known = |(_, key): &&(Timestamp, String)| self.facts[key].what == what;
-        of_node.iter().rev().find(known).map(|(at, _)| *at)
+        let has_kind = |(_, key): &&(Timestamp, String)| self.facts[key].what == what;
+        of_node.iter().rev().find(has_kind).map(|(at, _)| *at)
     }
 
     /// Returns true if an attempt failed on this node before the grant.
@@ -135,11 +135,11 @@ impl MachineFacts {
     /// Returns true if a success is to be reported. The first success after a failure is, and later
     /// ones at intervals.
     fn success_is_due(&self, node: &NodeName, now: Timestamp) -> bool {
-        let Some(known) = self.newest(node, What::Worked) else {
+        let Some(worked) = self.newest_time(node, What::Worked) else {
             return true;
         };
-        let failed = self.newest(node, What::Failed);
-        failed.is_some_and(|failed| failed > known) || now.ms_since(known) >= SUCCESS_EVERY_MS
+        let failed = self.newest_time(node, What::Failed);
+        failed.is_some_and(|failed| failed > worked) || now.ms_since(worked) >= SUCCESS_EVERY_MS
     }
 
     fn next_number(&mut self, now: Timestamp) -> u64 {
@@ -156,23 +156,23 @@ impl MachineFacts {
 
 /// Conclusion about the node from the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meaning {
+enum Conclusion {
     Failure,
     Success,
     None,
 }
 
 /// Returns the conclusion from an end. An end that was ordered allows no conclusion about the node.
-fn meaning(vacated: bool, cause: ExitCause) -> Meaning {
+fn conclude(vacated: bool, cause: ExitCause) -> Conclusion {
     match cause {
-        _ if vacated => Meaning::None,
+        _ if vacated => Conclusion::None,
         ExitCause::LaunchFailed
         | ExitCause::LaunchUnknown
         | ExitCause::Node
         | ExitCause::UserError
-        | ExitCause::UserLimit => Meaning::Failure,
-        ExitCause::Success => Meaning::Success,
-        ExitCause::Intended | ExitCause::Unknown => Meaning::None,
+        | ExitCause::UserLimit => Conclusion::Failure,
+        ExitCause::Success => Conclusion::Success,
+        ExitCause::Intended | ExitCause::Unknown => Conclusion::None,
     }
 }
 
@@ -192,10 +192,10 @@ impl Ledger {
         if exit.cause_code.as_deref() == Some(NOT_OFFERED) {
             return;
         }
-        let is_fact = match meaning(entry.vacate.is_some(), exit.cause) {
-            Meaning::Failure => true,
-            Meaning::Success => self.is_worth_reporting(before, moment.now),
-            Meaning::None => false,
+        let is_fact = match conclude(entry.vacate.is_some(), exit.cause) {
+            Conclusion::Failure => true,
+            Conclusion::Success => self.is_worth_reporting(before, moment.now),
+            Conclusion::None => false,
         };
         if is_fact {
             self.publish_fact(before, exit, moment, batch);
@@ -204,50 +204,52 @@ impl Ledger {
 
     /// Starts the timers of running attempts again in a new term.
     pub(crate) fn resume_success_timers(&mut self, monotonic_ms: u64) {
-        let runs = |held: &&AllocationRecord| held.entry.state == AllocationState::Running;
-        let known = |held: &&AllocationRecord| {
+        let is_running =
+            |record: &&AllocationRecord| record.entry.state == AllocationState::Running;
+        let is_reported = |record: &&AllocationRecord| {
             self.machine_facts
                 .facts
-                .contains_key(held.entry.id.as_str())
+                .contains_key(record.entry.id.as_str())
         };
-        let running = self.allocations.values().filter(runs);
-        let owing = |held: &&AllocationRecord| !known(held) && self.has_failure_record(held);
-        let running: Vec<AllocationRecord> = running.filter(owing).cloned().collect();
-        for held in running {
-            self.start_success_timer(&held, monotonic_ms);
+        let running = self.allocations.values().filter(is_running);
+        let needs_timer =
+            |record: &&AllocationRecord| !is_reported(record) && self.has_failure_record(record);
+        let running: Vec<AllocationRecord> = running.filter(needs_timer).cloned().collect();
+        for record in running {
+            self.start_success_timer(&record, monotonic_ms);
         }
     }
 
     /// Starts the timer after which a running attempt is reported as a success. Only attempts on a
     /// node on trial or after a failure get one.
-    pub(crate) fn start_success_timer(&mut self, held: &AllocationRecord, monotonic_ms: u64) {
-        if held.entry.kind != WorkKind::Reservation && self.has_failure_record(held) {
+    pub(crate) fn start_success_timer(&mut self, record: &AllocationRecord, monotonic_ms: u64) {
+        if record.entry.kind != WorkKind::Reservation && self.has_failure_record(record) {
             let due = monotonic_ms.saturating_add(self.context.settings.worked_ms);
             self.machine_facts
                 .success_timers
-                .insert((due, held.entry.id.clone()));
+                .insert((due, record.entry.id.clone()));
         }
     }
 
-    fn has_failure_record(&self, held: &AllocationRecord) -> bool {
-        held.trial.is_some() || self.machine_facts.follows_a_failure(&held.entry)
+    fn has_failure_record(&self, record: &AllocationRecord) -> bool {
+        record.trial.is_some() || self.machine_facts.follows_a_failure(&record.entry)
     }
 
     /// Returns true if a success is to be reported. On trial every success counts, whatever was
     /// reported before.
-    fn is_worth_reporting(&self, held: &AllocationRecord, now: Timestamp) -> bool {
-        let news = || self.machine_facts.success_is_due(&held.entry.node, now);
-        held.trial.is_some() || (self.has_failure_record(held) && news())
+    fn is_worth_reporting(&self, record: &AllocationRecord, now: Timestamp) -> bool {
+        let is_due = || self.machine_facts.success_is_due(&record.entry.node, now);
+        record.trial.is_some() || (self.has_failure_record(record) && is_due())
     }
 
     fn publish_fact(
         &mut self,
-        held: &AllocationRecord,
+        record: &AllocationRecord,
         exit: &Exit,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let entry = &held.entry;
+        let entry = &record.entry;
         let message = exit.message.as_ref();
         let fact = FactEntry {
             node: entry.node.clone(),
@@ -262,12 +264,12 @@ impl Ledger {
                 user: entry.user.clone(),
                 cause: exit.cause,
                 cause_code: exit.cause_code.clone(),
-                message: message.map(|text| text.chars().take(MESSAGE).collect()),
+                message: message.map(|text| text.chars().take(MAX_MESSAGE_CHARS).collect()),
                 ran: entry.running_since.is_some(),
                 held_ms: moment.now.ms_since(entry.granted_at),
             }),
         };
-        let limits = self.context.settings.facts();
+        let limits = self.context.settings.fact_limits();
         let key = entry.id.to_string();
         self.machine_facts.publish(key, fact, limits, batch);
     }
@@ -284,12 +286,13 @@ impl Ledger {
             && due <= moment.monotonic_ms
         {
             self.machine_facts.success_timers.remove(&(due, id.clone()));
-            let runs = |held: &&AllocationRecord| held.entry.state == AllocationState::Running;
-            let held = self.allocations.get(&id).filter(runs).cloned();
-            let proof = held.filter(|held| self.is_worth_reporting(held, moment.now));
-            if let Some(held) = proof {
+            let is_running =
+                |record: &&AllocationRecord| record.entry.state == AllocationState::Running;
+            let record = self.allocations.get(&id).filter(is_running).cloned();
+            let proven = record.filter(|record| self.is_worth_reporting(record, moment.now));
+            if let Some(record) = proven {
                 let exit = Exit::of(ExitCause::Success, "it has been running for a while");
-                self.publish_fact(&held, &exit, moment, batch);
+                self.publish_fact(&record, &exit, moment, batch);
             }
         }
     }
@@ -302,11 +305,11 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let silent = |health| matches!(health, Health::Suspect | Health::Lost);
-        let responds = |health| matches!(health, Health::Healthy | Health::Quiesced);
-        let what = if responds(before.health) && silent(now.health) {
+        let is_silent = |health| matches!(health, Health::Suspect | Health::Lost);
+        let is_responsive = |health| matches!(health, Health::Healthy | Health::Quiesced);
+        let what = if is_responsive(before.health) && is_silent(now.health) {
             What::Silenced
-        } else if silent(before.health) && responds(now.health) {
+        } else if is_silent(before.health) && is_responsive(now.health) {
             What::Heard
         } else {
             return;
@@ -319,7 +322,7 @@ impl Ledger {
             attempt: None,
         };
         let key = format!("node/{}/{number}", now.node);
-        let limits = self.context.settings.facts();
+        let limits = self.context.settings.fact_limits();
         self.machine_facts.publish(key, fact, limits, batch);
     }
 
@@ -332,7 +335,7 @@ impl Ledger {
             return;
         };
         let capacity = self.policy.rules().capacity(&entry.capacity);
-        let pool = translate::pool(entry, self.policy.rules());
+        let pool = translate::pool_of(entry, self.policy.rules());
         let machine = MachineEntry {
             node: entry.node.clone(),
             ready: entry.takes_work(),
@@ -364,23 +367,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ordered_ends_are_no_failures_of_a_node() {
+    fn an_ordered_end_is_not_a_failure_of_the_node() {
         use ExitCause::{
             Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
         };
         let all = [
-            (Success, Meaning::Success),
-            (UserError, Meaning::Failure),
-            (UserLimit, Meaning::Failure),
-            (LaunchFailed, Meaning::Failure),
-            (Node, Meaning::Failure),
-            (Intended, Meaning::None),
-            (LaunchUnknown, Meaning::Failure),
-            (Unknown, Meaning::None),
+            (Success, Conclusion::Success),
+            (UserError, Conclusion::Failure),
+            (UserLimit, Conclusion::Failure),
+            (LaunchFailed, Conclusion::Failure),
+            (Node, Conclusion::Failure),
+            (Intended, Conclusion::None),
+            (LaunchUnknown, Conclusion::Failure),
+            (Unknown, Conclusion::None),
         ];
         for (cause, expected) in all {
-            assert_eq!(meaning(false, cause), expected, "{cause:?}");
-            assert_eq!(meaning(true, cause), Meaning::None, "taken off: {cause:?}");
+            assert_eq!(conclude(false, cause), expected, "{cause:?}");
+            assert_eq!(
+                conclude(true, cause),
+                Conclusion::None,
+                "vacated: {cause:?}"
+            );
         }
     }
 }

@@ -42,9 +42,9 @@ impl Planning {
         snapshot: &mut TrackedSnapshot,
         timer: &mut RoundTimer,
     ) -> (Decided, RecordedInputs) {
-        let delta = snapshot.unplanned();
-        let mut ended = |phase| timer.planning_phase_ended(phase);
-        let mut decided = self.rounds.decide_watched(snapshot, &delta, &mut ended);
+        let delta = snapshot.take_unplanned();
+        let mut end_phase = |phase| timer.planning_phase_ended(phase);
+        let mut decided = self.rounds.decide_watched(snapshot, &delta, &mut end_phase);
         self.holdings.follow(snapshot, &delta);
         self.recorder.observe(&decided);
         let changed = !decided.plan.is_empty() || !decided.verdicts.is_empty();
@@ -53,8 +53,12 @@ impl Planning {
         } else {
             Err("it changed nothing".to_owned())
         };
-        let inputs =
-            inputs.map(|inputs| (inputs, PlanDiff::rest_of(&decided.plan, self.rounds.sums())));
+        let inputs = inputs.map(|inputs| {
+            (
+                inputs,
+                PlanDiff::without_work(&decided.plan, self.rounds.sums()),
+            )
+        });
         if std::mem::take(&mut self.full_report) || decided.shares.is_none() {
             decided.plan.verdicts = self.rounds.verdicts();
         } else {
@@ -72,7 +76,7 @@ impl Planning {
     /// Checks a plan that is made between two rounds. The next round applies the same delta again,
     /// which changes nothing.
     pub fn check_between_rounds(&mut self, snapshot: &TrackedSnapshot, plan: Plan) -> Plan {
-        self.holdings.follow(snapshot, snapshot.awaits_planning());
+        self.holdings.follow(snapshot, snapshot.unplanned());
         self.holdings.prune(snapshot, plan).0
     }
 
@@ -80,10 +84,10 @@ impl Planning {
         self.full_report = true;
     }
 
-    pub fn record(&mut self, round: u64, inputs: Delta, rest: Plan) -> Unwritten {
+    pub fn record(&mut self, round: u64, inputs: Delta, plan: Plan) -> Unwritten {
         let rounds = &self.rounds;
         let all = || WorkChanges::all(rounds.verdicts(), rounds.shares());
-        self.recorder.record(round, inputs, rest, all)
+        self.recorder.record(round, inputs, plan, all)
     }
 
     pub fn shares(&self) -> Shares {

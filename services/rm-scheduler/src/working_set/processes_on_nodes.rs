@@ -11,14 +11,15 @@ use crate::working_set::Ledger;
 
 impl Ledger {
     pub(crate) fn processes_on(&self, nodes: &BTreeSet<NodeName>) -> Vec<ProcessOnNode> {
-        let held = self.allocations.values();
-        held.filter(|held| held.entry.holds() && nodes.contains(&held.entry.node))
-            .map(|held| self.process_on_node(held))
+        let records = self.allocations.values();
+        records
+            .filter(|record| record.entry.holds() && nodes.contains(&record.entry.node))
+            .map(|record| self.process_on_node(record))
             .collect()
     }
 
-    fn process_on_node(&self, held: &AllocationRecord) -> ProcessOnNode {
-        let entry = &held.entry;
+    fn process_on_node(&self, record: &AllocationRecord) -> ProcessOnNode {
+        let entry = &record.entry;
         let demand = self.followed.demand().get(entry.work.as_str());
         ProcessOnNode {
             allocation: entry.id.clone(),
@@ -27,8 +28,8 @@ impl Ledger {
             kind: entry.kind,
             user: entry.user.clone(),
             node: entry.node.clone(),
-            order: entry.order,
-            leaving: entry.vacate.as_ref().map(|order| order.detail.clone()),
+            quanta: entry.order,
+            leave_reason: entry.vacate.as_ref().map(|order| order.detail.clone()),
             unreachable: entry.state == AllocationState::Unreachable,
             disruption_limit: demand.and_then(|demand| demand.disruption_limit),
             stop_grace_ms: entry
@@ -43,9 +44,9 @@ impl Ledger {
     fn start_ms(&self, work: &WorkId) -> Option<u64> {
         let of_work = self.allocations.of_work(work);
         let known: Vec<u64> = of_work
-            .filter_map(|held| {
-                let running_since = held.entry.running_since?;
-                Some(running_since.ms_since(held.entry.granted_at))
+            .filter_map(|record| {
+                let running_since = record.entry.running_since?;
+                Some(running_since.ms_since(record.entry.granted_at))
             })
             .collect();
         let count = u64::try_from(known.len()).ok().filter(|count| *count > 0)?;

@@ -23,8 +23,8 @@ impl Ledger {
             if !self.followed.all_answered() {
                 // A node that is not known yet may be of any pool. A queue that drains without need
                 // is removed later.
-                let held = self.snapshot.allocations.values();
-                let classes = held.map(|held| &held.class);
+                let allocations = self.snapshot.allocations.values();
+                let classes = allocations.map(|allocation| &allocation.class);
                 used.extend(classes.filter(|it| it.starts_with("root.")).cloned());
             }
             (pool.clone(), (queues.clone(), used))
@@ -49,7 +49,7 @@ impl Ledger {
     pub(crate) fn resume_policy(&mut self, policy: PolicyView) {
         self.set_policy(policy);
         let rows = self.carry_over.rows();
-        self.snapshot.rework(|snapshot| {
+        self.snapshot.replace_all(|snapshot| {
             for row in rows.values() {
                 if let CarriedRow::Draining { pool, path, queue } = row
                     && let Some(queues) = snapshot.queues.get_mut(pool)
@@ -70,27 +70,31 @@ impl Ledger {
 
     /// Removes queues that have drained.
     pub(crate) fn remove_drained_queues(&mut self) {
-        let drains = |queues: &&Queues| drains(&queues.root);
-        let pools = self.snapshot.queues.iter().filter(|(_, it)| drains(it));
-        let empty: Vec<(String, Queues)> = pools
+        let has_draining = |queues: &&Queues| is_draining(&queues.root);
+        let pools = self
+            .snapshot
+            .queues
+            .iter()
+            .filter(|(_, it)| has_draining(it));
+        let drained: Vec<(String, Queues)> = pools
             .filter_map(|(pool, queues)| {
-                let left = swept(queues, &used(&self.snapshot, pool))?;
-                Some((pool.clone(), left))
+                let remaining = swept(queues, &used(&self.snapshot, pool))?;
+                Some((pool.clone(), remaining))
             })
             .collect();
-        for (pool, left) in empty {
-            self.snapshot.set_queues(&pool, left);
+        for (pool, remaining) in drained {
+            self.snapshot.set_queues(&pool, remaining);
         }
     }
 }
 
-fn drains(queue: &Queue) -> bool {
-    queue.draining || queue.children.values().any(drains)
+fn is_draining(queue: &Queue) -> bool {
+    queue.draining || queue.children.values().any(is_draining)
 }
 
 /// Returns a row for each queue that drains.
-pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
-    fn walk(pool: &str, path: &str, queue: &Queue, found: &mut Vec<CarriedRow>) {
+pub(crate) fn draining_rows(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
+    fn collect_rows(pool: &str, path: &str, queue: &Queue, found: &mut Vec<CarriedRow>) {
         if queue.draining {
             found.push(CarriedRow::Draining {
                 pool: pool.to_owned(),
@@ -102,12 +106,12 @@ pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
             });
         }
         for (name, child) in &queue.children {
-            walk(pool, &format!("{path}.{name}"), child, found);
+            collect_rows(pool, &format!("{path}.{name}"), child, found);
         }
     }
     let mut found = Vec::new();
     for (pool, queues) in queues {
-        walk(pool, "root", &queues.root, &mut found);
+        collect_rows(pool, "root", &queues.root, &mut found);
     }
     found
 }
@@ -115,19 +119,20 @@ pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
 /// Restores a queue that was draining before the restart.
 fn restore_queue(queues: &mut Queues, path: &str, queue: &Queue) {
     let mut names = path.split('.').skip(1).peekable();
-    let mut at = &mut queues.root;
+    let mut current = &mut queues.root;
     while let Some(name) = names.next() {
         if names.peek().is_none() {
             // A queue that is configured again stays as configured.
-            at.children
+            current
+                .children
                 .entry(name.to_owned())
                 .or_insert_with(|| queue.clone());
-            at.parent = true;
+            current.parent = true;
             return;
         }
-        let Some(next) = at.children.get_mut(name) else {
+        let Some(next) = current.children.get_mut(name) else {
             return;
         };
-        at = next;
+        current = next;
     }
 }

@@ -23,7 +23,7 @@ use crate::working_set::Ledger;
 pub(crate) struct Receipts {
     last: u64,
     open: BTreeMap<u64, Receipt>,
-    gave_way: PreemptionPairs,
+    pairs: PreemptionPairs,
 }
 
 impl Receipts {
@@ -34,13 +34,13 @@ impl Receipts {
         Self {
             last: receipts.last_key_value().map_or(0, |(last, _)| *last),
             open: open.map(|(at, receipt)| (*at, receipt.clone())).collect(),
-            gave_way: PreemptionPairs::new(receipts.values()),
+            pairs: PreemptionPairs::new(receipts.values()),
         }
     }
 
-    fn measure(&mut self, fresh: &[Receipt]) {
+    fn count(&mut self, fresh: &[Receipt]) {
         for receipt in fresh {
-            self.gave_way.note(receipt);
+            self.pairs.count(receipt);
         }
     }
 
@@ -69,7 +69,7 @@ impl Ledger {
             .filter(|receipt| carried_out.contains_key(receipt.allocation.as_str()))
             .map(|receipt| self.receipt(receipt.clone(), moment))
             .collect();
-        self.receipts.measure(&fresh);
+        self.receipts.count(&fresh);
         self.charge_preemptions(fresh.iter(), moment, batch);
         let numbered = fresh.into_iter().map(|it| (self.receipts.add(&it), it));
         let numbered = numbered.collect();
@@ -81,7 +81,7 @@ impl Ledger {
         let task_ms = demand.and_then(|demand| demand.task_ms);
         let outcome = match receipt.beneficiary {
             Some(_) => Outcome::Open,
-            None => Outcome::Nobody,
+            None => Outcome::NoBeneficiary,
         };
         Receipt {
             round: self.timing.round(),
@@ -100,21 +100,21 @@ impl Ledger {
 
     /// Closes the oldest receipts for the work of a running process on its node, up to the quanta
     /// of the process.
-    pub(crate) fn answer_receipts(
+    pub(crate) fn fulfil_receipts(
         &mut self,
         entry: &AllocationEntry,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let mut covered = 0;
-        let mut answered = BTreeMap::new();
+        let mut covered_quanta = 0;
+        let mut fulfilled = BTreeMap::new();
         for (number, receipt) in &self.receipts.open {
-            let is_its_space = receipt.beneficiary.as_ref() == Some(&entry.work)
+            let freed_for_entry = receipt.beneficiary.as_ref() == Some(&entry.work)
                 && receipt.node == entry.node
                 && receipt.at <= entry.granted_at
                 && !self.is_held(receipt);
-            if is_its_space && covered < entry.order {
-                covered += receipt.order;
+            if freed_for_entry && covered_quanta < entry.order {
+                covered_quanta += receipt.order;
                 let outcome = Outcome::Started {
                     allocation: entry.id.clone(),
                     at: moment.now,
@@ -124,10 +124,10 @@ impl Ledger {
                     outcome,
                     ..receipt.clone()
                 };
-                answered.insert(*number, receipt);
+                fulfilled.insert(*number, receipt);
             }
         }
-        self.publish_receipts(answered, batch);
+        self.publish_receipts(fulfilled, batch);
     }
 
     /// Closes the receipts whose beneficiary will not use the space.
@@ -136,7 +136,7 @@ impl Ledger {
             return;
         }
         let lapsed = self.receipts.open.iter().filter_map(|(number, receipt)| {
-            let outcome = self.lapse(receipt, moment)?;
+            let outcome = self.lapsed_outcome(receipt, moment)?;
             let receipt = Receipt {
                 outcome,
                 ..receipt.clone()
@@ -149,10 +149,10 @@ impl Ledger {
 
     /// Returns true while a process leaves the node. A whole node is freed process by process.
     fn is_emptying(&self, node: &NodeName) -> bool {
-        let seen = |held: &AllocationRecord| self.snapshot.allocations.get(&held.entry.id);
+        let planned = |record: &AllocationRecord| self.snapshot.allocations.get(&record.entry.id);
         self.allocations
             .on_node(node)
-            .filter_map(seen)
+            .filter_map(planned)
             .any(|allocation| allocation.leaving)
     }
 
@@ -160,7 +160,7 @@ impl Ledger {
         self.snapshot.allocations.contains_key(&receipt.allocation)
     }
 
-    fn lapse(&self, receipt: &Receipt, moment: &Moment) -> Option<Outcome> {
+    fn lapsed_outcome(&self, receipt: &Receipt, moment: &Moment) -> Option<Outcome> {
         let work = receipt.beneficiary.as_ref()?;
         let not_started = |detail| Outcome::NotStarted {
             at: moment.now,
@@ -195,7 +195,7 @@ impl Ledger {
     fn later_allocations(&self, work: &WorkId, receipt: &Receipt) -> Vec<&AllocationEntry> {
         let entries = self.allocations.of_work(work);
         entries
-            .map(|held| &held.entry)
+            .map(|record| &record.entry)
             .filter(|entry| entry.holds() && entry.vacate.is_none())
             .filter(|entry| entry.granted_at >= receipt.at)
             .collect()
@@ -236,14 +236,14 @@ impl Ledger {
 
 /// Adds a receipt to a verdict. It replaces its earlier form, or it becomes the first receipt.
 fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
-    let known = verdict
+    let existing = verdict
         .receipts
         .iter_mut()
         .find(|known| known.allocation == receipt.allocation);
-    match known {
-        Some(known) => known.clone_from(receipt),
+    match existing {
+        Some(existing) => existing.clone_from(receipt),
         // An old receipt that made room for newer ones is not added again.
-        None if matches!(receipt.outcome, Outcome::Open | Outcome::Nobody) => {
+        None if matches!(receipt.outcome, Outcome::Open | Outcome::NoBeneficiary) => {
             verdict.receipts.insert(0, receipt.clone());
             trim_to_limit(&mut verdict.receipts);
         }
@@ -282,7 +282,7 @@ mod tests {
             lost_ms: 1,
             beneficiary: None,
             for_user: None,
-            outcome: Outcome::Nobody,
+            outcome: Outcome::NoBeneficiary,
         }
     }
 

@@ -20,7 +20,7 @@ use crate::working_set::Ledger;
 
 #[derive(Debug, Clone, Copy)]
 struct LostSince {
-    ms: u64,
+    monotonic_ms: u64,
     at: Timestamp,
 }
 
@@ -41,7 +41,7 @@ impl UnreachableWork {
     pub fn observe(&mut self, node: &NodeEntry, moment: &Moment) {
         if node.health == Health::Lost {
             let since = LostSince {
-                ms: moment.monotonic_ms,
+                monotonic_ms: moment.monotonic_ms,
                 at: moment.now,
             };
             self.lost.entry(node.node.clone()).or_insert(since);
@@ -96,27 +96,27 @@ impl Ledger {
         let (mut orders, mut notes, mut due_ms) = (Vec::new(), BTreeMap::new(), None);
         for (node, since) in self.unreachable.lost.clone() {
             let mut given_up = Vec::new();
-            for held in self.processes_on_node(&node) {
-                let id = held.entry.id.clone();
-                match self.fate(&held, since, moment) {
+            for record in self.processes_on_node(&node) {
+                let id = record.entry.id.clone();
+                match self.decide_fate(&record, since, moment) {
                     Fate::Waits { note, until_ms } => {
-                        notes.insert(held.entry.work.clone(), note);
-                        due_ms = earlier(due_ms, until_ms);
+                        notes.insert(record.entry.work.clone(), note);
+                        due_ms = earliest(due_ms, until_ms);
                         let waiting = self.unreachable.waiting.entry(node.clone()).or_default();
                         waiting.insert(id);
-                        self.set_state(held, AllocationState::Unreachable, batch);
+                        self.set_state(record, AllocationState::Unreachable, batch);
                     }
                     Fate::GivenUp => given_up.push(id),
                 }
             }
             if self.unreachable.is_awaited(&node) {
-                let gives_up = |allocation| LeaveOrder {
+                let leave_order = |allocation| LeaveOrder {
                     allocation,
                     reason: VacateReason::NodeLost,
                     detail: format!("node {node} was lost"),
                     purge: true,
                 };
-                orders.extend(given_up.into_iter().map(gives_up));
+                orders.extend(given_up.into_iter().map(leave_order));
             }
         }
         self.unreachable.due_ms = due_ms;
@@ -130,23 +130,24 @@ impl Ledger {
     }
 
     fn processes_on_node(&self, node: &NodeName) -> Vec<AllocationRecord> {
-        let here = self.allocations.on_node(node);
-        here.filter(|held| held.entry.kind != WorkKind::Reservation)
+        let records = self.allocations.on_node(node);
+        records
+            .filter(|record| record.entry.kind != WorkKind::Reservation)
             .cloned()
             .collect()
     }
 
-    fn fate(&self, held: &AllocationRecord, since: LostSince, moment: &Moment) -> Fate {
-        let entry = &held.entry;
+    fn decide_fate(&self, record: &AllocationRecord, since: LostSince, moment: &Moment) -> Fate {
+        let entry = &record.entry;
         let Some(demand) = self.followed.demand().get(entry.work.as_str()) else {
             return Fate::GivenUp;
         };
-        let (until_ms, what) = match demand.when_unreachable {
+        let (until_ms, outcome) = match demand.when_unreachable {
             WhenUnreachable::Wait => (None, "is waited for".to_owned()),
             WhenUnreachable::ReplaceAfter { ms } => {
                 let at = since.at.plus_ms(ms);
-                let what = format!("is replaced at {at} unless the node is back before");
-                (Some(since.ms.saturating_add(ms)), what)
+                let outcome = format!("is replaced at {at} unless the node is back before");
+                (Some(since.monotonic_ms.saturating_add(ms)), outcome)
             }
             WhenUnreachable::Replace | WhenUnreachable::Exclusive => return Fate::GivenUp,
         };
@@ -154,7 +155,7 @@ impl Ledger {
             return Fate::GivenUp;
         }
         let note = format!(
-            "its process on {}, which does not answer, {what}",
+            "its process on {}, which does not answer, {outcome}",
             entry.node
         );
         Fate::Waits { note, until_ms }
@@ -171,16 +172,16 @@ impl Ledger {
                 continue;
             }
             for id in ids {
-                let Some(held) = self.allocations.get(id).filter(|it| it.entry.holds()) else {
+                let Some(record) = self.allocations.get(id).filter(|it| it.entry.holds()) else {
                     continue;
                 };
                 let container = self.followed.containers().get(id.as_str());
                 let reported = container.and_then(|container| translate::state(container.state));
                 // An allocation of an orchestrator has no container.
-                let ran = held.entry.running_since.map(|_| AllocationState::Running);
+                let fallback = record.entry.running_since.map(|_| AllocationState::Running);
                 self.set_state(
-                    held.clone(),
-                    reported.or(ran).unwrap_or(AllocationState::Assigned),
+                    record.clone(),
+                    reported.or(fallback).unwrap_or(AllocationState::Assigned),
                     batch,
                 );
             }
@@ -189,13 +190,13 @@ impl Ledger {
 
     fn set_state(
         &mut self,
-        mut held: AllocationRecord,
+        mut record: AllocationRecord,
         state: AllocationState,
         batch: &mut Batch<Rows>,
     ) {
-        if held.entry.state != state {
-            held.entry.state = state;
-            self.set_allocation(held, batch);
+        if record.entry.state != state {
+            record.entry.state = state;
+            self.set_allocation(record, batch);
         }
     }
 
@@ -214,6 +215,6 @@ impl Ledger {
     }
 }
 
-fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    a.into_iter().chain(b).min()
+fn earliest(first: Option<u64>, second: Option<u64>) -> Option<u64> {
+    first.into_iter().chain(second).min()
 }

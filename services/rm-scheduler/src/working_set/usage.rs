@@ -33,11 +33,11 @@ pub(crate) struct Usage {
 
 impl Usage {
     pub fn new(rows: Vec<LedgerLine>, now_ms: u64) -> Self {
-        let keyed = rows
+        let by_user_and_class = rows
             .into_iter()
             .map(|row| ((row.user.clone(), row.class.clone()), row));
         Self {
-            rows: keyed.collect(),
+            rows: by_user_and_class.collect(),
             rates: BTreeMap::new(),
             charged_ms: now_ms,
             written_ms: now_ms,
@@ -69,8 +69,8 @@ impl Usage {
             return Vec::new();
         }
         self.written_ms = now_ms;
-        let touched = self.rates.keys().filter_map(|key| self.rows.get(key));
-        touched.cloned().collect()
+        let charged_rows = self.rates.keys().filter_map(|key| self.rows.get(key));
+        charged_rows.cloned().collect()
     }
 }
 
@@ -108,11 +108,11 @@ impl Ledger {
         if snapshot.queues.is_empty() && snapshot.outside.is_empty() {
             return;
         }
-        let outside = Trees::new(snapshot);
+        let trees = Trees::new(snapshot);
         for allocation in snapshot.allocations.values() {
             let demand = snapshot.demand.get(&allocation.work);
-            let queued = demand.is_some_and(|demand| demand.queued.is_some());
-            if queued || outside.of_held(snapshot, allocation).is_some() {
+            let is_queued = demand.is_some_and(|demand| demand.queued.is_some());
+            if is_queued || trees.of_held(snapshot, allocation).is_some() {
                 let key = (allocation.user.clone(), allocation.class.clone());
                 let rate = rates.entry(key).or_default();
                 rate.due += allocation.order;

@@ -10,9 +10,9 @@ use hayward_vocabulary::{AllocationId, Launch, Program, WorkId};
 use crate::config::Settings;
 use crate::model::PoolRecord;
 
-const STOP_GRACE_MS: u64 = 10_000;
+const DEFAULT_STOP_GRACE_MS: u64 = 10_000;
 /// Prefix of the ids of pools and of their works.
-const PREFIX: &str = "wp_";
+const ID_PREFIX: &str = "wp_";
 
 #[derive(Debug, Default)]
 pub struct WorkerPools {
@@ -24,7 +24,7 @@ pub struct WorkerPools {
 }
 
 impl WorkerPools {
-    pub fn loaded(by_id: BTreeMap<WorkId, PoolRecord>) -> Self {
+    pub fn new(by_id: BTreeMap<WorkId, PoolRecord>) -> Self {
         Self {
             by_id,
             changed: Vec::new(),
@@ -34,7 +34,7 @@ impl WorkerPools {
 
     /// Records a changed allocation, if it belongs to a pool.
     pub fn record_change(&mut self, entry: &AllocationEntry) {
-        if owns(&entry.work) {
+        if is_pool_work(&entry.work) {
             self.changed.push(entry.clone());
         }
     }
@@ -42,21 +42,23 @@ impl WorkerPools {
     /// Returns true if a pool requests this work now.
     pub fn wants(&self, work: &WorkId) -> bool {
         let found =
-            number_of(work).and_then(|(pool, number)| Some((self.by_id.get(&pool)?, number)));
-        found.is_some_and(|(record, number)| record.put.contains(&number))
+            pool_and_number(work).and_then(|(pool, number)| Some((self.by_id.get(&pool)?, number)));
+        found.is_some_and(|(record, number)| record.works_in_snapshot.contains(&number))
     }
 }
 
 impl WorkerPools {
     /// Returns the program to start in an allocation of a pool.
     pub fn launch(&self, work: &WorkId, allocation: &AllocationId) -> Option<Launch> {
-        let (pool, _) = number_of(work)?;
-        let PoolRecord { about, pool, .. } = self.by_id.get(&pool)?;
-        let spec = about.spec.as_ref()?;
+        let (pool, _) = pool_and_number(work)?;
+        let PoolRecord {
+            description, pool, ..
+        } = self.by_id.get(&pool)?;
+        let spec = description.spec.as_ref()?;
         // Variables of the pool override those of the owner.
         let mut environment = spec.environment.clone();
         let variables = [
-            ("HAYWARD_POOL", about.id.to_string()),
+            ("HAYWARD_POOL", description.id.to_string()),
             ("HAYWARD_WORKER", allocation.to_string()),
             ("HAYWARD_OWNER", pool.owner.address.clone()),
         ];
@@ -69,7 +71,7 @@ impl WorkerPools {
             },
             environment,
             working_directory: spec.working_directory.clone(),
-            stop_grace_ms: spec.stop_grace_ms.unwrap_or(STOP_GRACE_MS),
+            stop_grace_ms: spec.stop_grace_ms.unwrap_or(DEFAULT_STOP_GRACE_MS),
             traceparent: None,
             within: None,
         })
@@ -77,26 +79,26 @@ impl WorkerPools {
 }
 
 /// Returns true if the work is a worker of a pool.
-pub fn owns(work: &WorkId) -> bool {
-    work.as_str().starts_with(PREFIX)
+pub fn is_pool_work(work: &WorkId) -> bool {
+    work.as_str().starts_with(ID_PREFIX)
 }
 
-pub fn fresh_id() -> Option<WorkId> {
-    WorkId::new(format!("{PREFIX}{}", fresh_uuid().simple())).ok()
+pub fn new_pool_id() -> Option<WorkId> {
+    WorkId::new(format!("{ID_PREFIX}{}", fresh_uuid().simple())).ok()
 }
 
 /// Returns the pool of a work, and the number of the work in it.
-pub fn number_of(work: &WorkId) -> Option<(WorkId, u64)> {
+pub fn pool_and_number(work: &WorkId) -> Option<(WorkId, u64)> {
     let (pool, number) = work.as_str().split_once('.')?;
-    let pool = owns(work).then(|| WorkId::new(pool).ok())??;
+    let pool = is_pool_work(work).then(|| WorkId::new(pool).ok())??;
     Some((pool, number.parse().ok()?))
 }
 
-pub fn work_of(pool: &WorkId, number: u64) -> Option<WorkId> {
+pub fn work_id(pool: &WorkId, number: u64) -> Option<WorkId> {
     WorkId::new(format!("{pool}.{number}")).ok()
 }
 
-pub fn rules(settings: &Settings) -> Rules {
+pub fn pool_rules(settings: &Settings) -> Rules {
     Rules {
         register_deadline_ms: settings.pool_register_deadline_ms,
         reregister_grace_ms: settings.pool_reregister_grace_ms,
@@ -113,15 +115,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn works_of_pools_have_their_own_prefix_and_name_their_pool() {
-        let pool = fresh_id().unwrap();
-        let work = work_of(&pool, 12).unwrap();
-        assert_eq!(number_of(&work), Some((pool.clone(), 12)));
+    fn the_id_of_a_pool_work_has_the_prefix_and_names_its_pool() {
+        let pool = new_pool_id().unwrap();
+        let work = work_id(&pool, 12).unwrap();
+        assert_eq!(pool_and_number(&work), Some((pool.clone(), 12)));
         assert_eq!(work.whole(), pool);
-        assert_eq!(number_of(&pool), None);
+        assert_eq!(pool_and_number(&pool), None);
         for other in ["job_1", "svc_1.2", "rsv_1"] {
             let other: WorkId = other.parse().unwrap();
-            assert!(!owns(&other) && number_of(&other).is_none());
+            assert!(!is_pool_work(&other) && pool_and_number(&other).is_none());
         }
     }
 }

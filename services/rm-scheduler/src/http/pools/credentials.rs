@@ -8,7 +8,7 @@ use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::WorkId;
 
-use super::{Api, NoPool, OwnerAndOperators, ask};
+use super::{Api, NoPool, OwnerAndOperators, send_command};
 use crate::command::PoolCommand;
 
 pub fn token(issuer: &Issuer, pool: &WorkId) -> Result<String, Problem> {
@@ -35,7 +35,7 @@ pub async fn renew_pool_credentials(
     Path(pool): Path<WorkId>,
 ) -> Result<Json<PoolCreated>, Problem> {
     caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
-    let found = ask(&api, |reply| PoolCommand::Show(pool, reply)).await?;
+    let found = send_command(&api, |reply| PoolCommand::Show(pool, reply)).await?;
     let pool = found.value;
     let token = token(&api.issuer, &pool.id)?;
     Ok(Json(PoolCreated { pool, token }))

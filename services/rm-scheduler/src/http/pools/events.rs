@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 
 use super::super::Api;
 use super::sender::Sender;
-use super::{Anothers, NoPool, NotBound, ask, may_see, orders};
+use super::{NoPool, NotBound, OtherOwner, may_see, send_command, validation};
 use crate::command::PoolCommand;
 
 const MAX_WAIT_MS: u64 = 25_000;
@@ -45,7 +45,7 @@ pub struct Since {
     responses(
         (status = 200, description = "oldest first; empty at the end of the wait",
             body = EventList),
-        Anothers, NoPool, NotBound,
+        OtherOwner, NoPool, NotBound,
         (status = 410, description = "these events are not kept: connect again; or the pool is \
             stopped, and its owner has heard all", body = Problem,
             content_type = "application/problem+json"),
@@ -59,27 +59,29 @@ pub async fn follow_pool_events(
 ) -> Result<Json<EventList>, Problem> {
     may_see(&sender.caller, &pool)?;
     let is_owner = sender.caller.owns(pool.as_str()) && sender.headers.contains_key(OWNER_EPOCH);
-    let from = is_owner.then(|| orders::from(&sender, &pool)).transpose()?;
+    let caller = is_owner
+        .then(|| validation::pool_caller(&sender, &pool))
+        .transpose()?;
     // An owner has to ask again before its lease ends.
     let lease_ms = api.context.settings.pool_owner_lease_ms;
-    let longest = MAX_WAIT_MS.min(lease_ms / 2);
-    let wait = Duration::from_millis(since.wait_ms.min(longest));
-    let (until, after) = (Instant::now() + wait, since.after);
-    let mut events = api.context.pool_events.listen();
+    let max_wait_ms = MAX_WAIT_MS.min(lease_ms / 2);
+    let wait = Duration::from_millis(since.wait_ms.min(max_wait_ms));
+    let (deadline, after) = (Instant::now() + wait, since.after);
+    let mut new_events = api.context.pool_events.subscribe();
     loop {
-        events.mark_unchanged();
-        let read = |reply| PoolCommand::ReadEvents {
+        new_events.mark_unchanged();
+        let command = |reply| PoolCommand::ReadEvents {
             pool: pool.clone(),
-            from,
+            caller,
             after,
             reply,
         };
-        let list = ask(&api, read).await?.value;
-        let over = Instant::now() >= until;
-        if over || !list.events.is_empty() {
+        let list = send_command(&api, command).await?.value;
+        let timed_out = Instant::now() >= deadline;
+        if timed_out || !list.events.is_empty() {
             return Ok(Json(list));
         }
         // The next read shows whether there is an event or the wait is over.
-        drop(timeout_at(until, events.changed()).await);
+        drop(timeout_at(deadline, new_events.changed()).await);
     }
 }

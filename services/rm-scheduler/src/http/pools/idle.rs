@@ -9,7 +9,7 @@ use hayward_vocabulary::WorkId;
 
 use super::super::Api;
 use super::sender::Sender;
-use super::{NoPool, NotBound, OwnerOnly, PoolStopped, change, orders};
+use super::{NoPool, NotBound, OwnerOnly, PoolStopped, send_change, validation};
 use crate::command::PoolChange;
 
 /// Reports which workers are idle. Idle workers on a blocked node do not count, and are replaced
@@ -32,12 +32,12 @@ pub async fn report_idle_workers(
     State(api): State<Api>,
     sender: Sender,
     Path(pool): Path<WorkId>,
-    Json(order): Json<IdleOrder>,
+    Json(request): Json<IdleOrder>,
 ) -> Result<Json<IdleAnswer>, Problem> {
     // Only the owner knows what its workers do.
     sender.caller.require(&[Scope::Owner(pool.to_string())])?;
-    let call = orders::call(&sender, pool)?;
-    let idle = order.workers.into_iter().collect();
-    let report = change(&api, call, |reply| PoolChange::ReportIdle(idle, reply));
+    let call = validation::pool_call(&sender, pool)?;
+    let idle = request.workers.into_iter().collect();
+    let report = send_change(&api, call, |reply| PoolChange::ReportIdle(idle, reply));
     Ok(Json(report.await?))
 }

@@ -15,10 +15,13 @@ use hayward_vocabulary::{AllocationId, WorkId};
 
 use super::super::Api;
 use super::sender::Sender;
-use super::{NoPool, NotBound, OwnerAndOperators, OwnerOnly, PoolStopped, ask, change, orders};
+use super::{
+    NoPool, NotBound, OwnerAndOperators, OwnerOnly, PoolStopped, send_change, send_command,
+    validation,
+};
 use crate::command::{PoolChange, PoolCommand, StopPool};
 
-/// Bytes of a final message.
+/// Most bytes of a final message.
 const MAX_MESSAGE_LENGTH: usize = 4 * 1_024;
 
 /// Connects an owner: binds it, takes over its workers and requests missing ones.
@@ -45,16 +48,16 @@ pub async fn connect_owner(
     State(api): State<Api>,
     sender: Sender,
     Path(pool): Path<WorkId>,
-    Json(order): Json<OwnerOrder>,
+    Json(request): Json<OwnerOrder>,
 ) -> Result<Json<OwnerConnected>, Problem> {
     sender.caller.require(&[Scope::Owner(pool.to_string())])?;
-    let connect = orders::connect(order, &sender.headers)?;
+    let connect = validation::connect(request, &sender.headers)?;
     let command = |reply| PoolCommand::ConnectOwner {
         pool,
         connect,
         reply,
     };
-    Ok(Json(ask(&api, command).await?.value))
+    Ok(Json(send_command(&api, command).await?.value))
 }
 
 /// Disconnects the owner. Workers stay. New ones are requested after the next owner connected.
@@ -78,8 +81,8 @@ pub async fn disconnect_owner(
     Path(pool): Path<WorkId>,
 ) -> Result<StatusCode, Problem> {
     sender.caller.require(&[Scope::Owner(pool.to_string())])?;
-    let epoch = orders::epoch(&sender.headers)?;
-    ask(&api, |reply| PoolCommand::DisconnectOwner {
+    let epoch = validation::owner_epoch(&sender.headers)?;
+    send_command(&api, |reply| PoolCommand::DisconnectOwner {
         pool,
         epoch,
         reply,
@@ -115,15 +118,15 @@ pub async fn set_pool_size(
     sender: Sender,
     Path(pool): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
-    Json(order): Json<SizeOrder>,
+    Json(request): Json<SizeOrder>,
 ) -> Result<([(HeaderName, String); 1], Json<SizeAnswer>), Problem> {
-    let call = orders::call(&sender, pool)?;
-    let size = orders::size(order, &sender.headers)?;
-    let sized = change(&api, call, |reply| PoolChange::SetSize(size, reply));
-    let answer = sized.await?;
+    let call = validation::pool_call(&sender, pool)?;
+    let size = validation::size(request, &sender.headers)?;
+    let size_change = send_change(&api, call, |reply| PoolChange::SetSize(size, reply));
+    let response = size_change.await?;
     Ok((
-        [(header::ETAG, format!("\"{}\"", answer.version))],
-        Json(answer),
+        [(header::ETAG, format!("\"{}\"", response.version))],
+        Json(response),
     ))
 }
 
@@ -150,9 +153,9 @@ pub async fn worker_started(
 ) -> Result<Json<StartedAnswer>, Problem> {
     // Only the owner knows which workers registered (W3).
     sender.caller.require(&[Scope::Owner(pool.to_string())])?;
-    let call = orders::call(&sender, pool)?;
+    let call = validation::pool_call(&sender, pool)?;
     let started = |reply| PoolChange::WorkerStarted(worker, reply);
-    let known = change(&api, call, started).await?;
+    let known = send_change(&api, call, started).await?;
     Ok(Json(StartedAnswer { known }))
 }
 
@@ -181,9 +184,9 @@ pub async fn remove_worker(
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<StatusCode, Problem> {
-    let call = orders::call(&sender, pool)?;
+    let call = validation::pool_call(&sender, pool)?;
     let remove = |reply| PoolChange::RemoveWorker(worker, reply);
-    change(&api, call, remove).await?;
+    send_change(&api, call, remove).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -207,8 +210,8 @@ pub async fn check_pool(
     Path(pool): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<Json<CheckAnswer>, Problem> {
-    let call = orders::call(&sender, pool)?;
-    Ok(Json(change(&api, call, PoolChange::Check).await?))
+    let call = validation::pool_call(&sender, pool)?;
+    Ok(Json(send_change(&api, call, PoolChange::Check).await?))
 }
 
 /// Stops the pool: gives all its workers back and requests none.
@@ -235,18 +238,18 @@ pub async fn stop_pool(
     sender: Sender,
     Path(pool): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
-    Json(order): Json<StopOrder>,
+    Json(request): Json<StopOrder>,
 ) -> Result<(StatusCode, Json<PoolView>), Problem> {
-    let call = orders::call(&sender, pool)?;
-    if order.message.len() > MAX_MESSAGE_LENGTH {
+    let call = validation::pool_call(&sender, pool)?;
+    if request.message.len() > MAX_MESSAGE_LENGTH {
         let detail = format!("must be at most {MAX_MESSAGE_LENGTH} bytes");
         return Err(Problem::new(Code::Invalid, "the message is too long").at("/message", detail));
     }
     let stop = StopPool {
-        status: final_status(order.status),
-        message: order.message,
+        status: final_status(request.status),
+        message: request.message,
     };
-    let stopped = change(&api, call, |reply| PoolChange::Stop(stop, reply)).await?;
+    let stopped = send_change(&api, call, |reply| PoolChange::Stop(stop, reply)).await?;
     let status = if stopped.was_running {
         StatusCode::ACCEPTED
     } else {
@@ -255,7 +258,7 @@ pub async fn stop_pool(
     Ok((status, Json(stopped.pool)))
 }
 
-/// Status of the job as a final status of the pool.
+/// Converts the status of the job to a final status of the pool.
 fn final_status(status: JobStatus) -> Final {
     match status {
         JobStatus::Succeeded => Final::Succeeded,

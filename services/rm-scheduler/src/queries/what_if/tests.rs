@@ -47,17 +47,17 @@ fn copy() -> FleetCopy {
     FleetCopy::new(&snapshot, Arc::new(rules))
 }
 
-fn ask(json: &str) -> WhatIf {
+fn parse(json: &str) -> WhatIf {
     serde_json::from_str(json).unwrap()
 }
 
 fn faults(json: &str) -> Vec<String> {
-    let faults = question(&ask(json), &operator(), &copy()).unwrap_err();
+    let faults = forecast_input(&parse(json), &operator(), &copy()).unwrap_err();
     faults.into_iter().map(|fault| fault.pointer).collect()
 }
 
 #[test]
-fn all_faults_of_a_question_are_reported_at_once() {
+fn all_faults_of_a_request_are_reported_at_once() {
     let found = faults(
         r#"{"submissions": [
               {"processes": 0, "size": {"memory_bytes": 18446744073709551615}},
@@ -96,17 +96,17 @@ fn faults_of_a_policy_have_pointers_below_it() {
         detail: "must be at least 1".into(),
     };
     let copy = FleetCopy {
-        under: Some(Err(vec![fault])),
+        preview: Some(Err(vec![fault])),
         ..copy()
     };
-    let found = question(&WhatIf::default(), &operator(), &copy).unwrap_err();
+    let found = forecast_input(&WhatIf::default(), &operator(), &copy).unwrap_err();
     assert_eq!(found[0].pointer, "/policy/classes/low/weight");
 }
 
 #[test]
 fn work_bound_to_a_drained_node_may_move_elsewhere() {
     let mut snapshot = Snapshot::clone(&copy().snapshot);
-    let submission = &ask(r#"{"submissions": [{}]}"#).submissions[0];
+    let submission = &parse(r#"{"submissions": [{}]}"#).submissions[0];
     for (work, host) in [("svc_a.0", "n1"), ("svc_b.0", "n2")] {
         let mut wanted = demand(submission, "ann".parse().unwrap());
         wanted.machines = [host.parse().unwrap()].into();
@@ -122,18 +122,18 @@ fn work_bound_to_a_drained_node_may_move_elsewhere() {
         pinned: Arc::new(vec![pinned("svc_a.0", "n1"), pinned("svc_b.0", "n2")]),
         ..copy()
     };
-    let question = question(&ask(r#"{"drain": ["n1"]}"#), &operator(), &copy).unwrap();
+    let input = forecast_input(&parse(r#"{"drain": ["n1"]}"#), &operator(), &copy).unwrap();
     let machines = |work: &str| {
         let work: WorkId = work.parse().unwrap();
-        question.changed.demand[&work].machines.len()
+        input.changed.demand[&work].machines.len()
     };
     assert_eq!((machines("svc_a.0"), machines("svc_b.0")), (0, 1));
 }
 
 #[test]
-fn submitters_may_ask_only_about_their_own_actions() {
+fn a_submitter_may_ask_only_about_its_own_actions() {
     let pointers = |json: &str| {
-        let faults = not_theirs(&ask(json), &ann());
+        let faults = forbidden_fields(&parse(json), &ann());
         faults
             .into_iter()
             .map(|fault| fault.pointer)
@@ -145,43 +145,46 @@ fn submitters_may_ask_only_about_their_own_actions() {
         pointers(all),
         ["/drain", "/lose", "/add_nodes", "/submissions/2/user"]
     );
-    assert!(not_theirs(&ask(all), &operator()).is_empty());
+    assert!(forbidden_fields(&parse(all), &operator()).is_empty());
     assert!(pointers(r#"{"submissions": [{}, {"user": "ann"}]}"#).is_empty());
 
-    let mut theirs = Snapshot::clone(&copy().snapshot);
+    let mut snapshot = Snapshot::clone(&copy().snapshot);
     for (work, user) in [("job_a", "ann"), ("job_b", "ben")] {
         let demand = demand(
-            &ask(r#"{"submissions": [{}]}"#).submissions[0],
+            &parse(r#"{"submissions": [{}]}"#).submissions[0],
             user.parse().unwrap(),
         );
-        theirs.demand.insert(work.parse().unwrap(), demand);
+        snapshot.demand.insert(work.parse().unwrap(), demand);
     }
     let copy = FleetCopy {
-        snapshot: Arc::new(theirs),
+        snapshot: Arc::new(snapshot),
         ..copy()
     };
-    let withdraw = ask(r#"{"withdraw": ["job_a", "job_b"]}"#);
-    let found = question(&withdraw, &ann(), &copy).unwrap_err();
+    let withdraw = parse(r#"{"withdraw": ["job_a", "job_b"]}"#);
+    let found = forecast_input(&withdraw, &ann(), &copy).unwrap_err();
     assert_eq!(found[0].pointer, "/withdraw/1");
     assert_eq!(found.len(), 1);
 }
 
 #[test]
-fn submitters_see_their_own_work_and_the_losses_it_causes() {
-    let ask = ask(
+fn a_submitter_sees_its_own_work_and_the_losses_it_causes() {
+    let query = parse(
         r#"{"submissions": [{"user": "ann", "processes": 2}, {"user": "ben", "processes": 2},
                             {"user": "ben", "size": {"memory_bytes": 99000000000}}]}"#,
     );
     let copy = copy();
-    let question = question(&ask, &operator(), &copy).unwrap();
-    let seen = compare(
+    let input = forecast_input(&query, &operator(), &copy).unwrap();
+    let forecast = compare(
         &ByPool,
         &copy.snapshot,
-        question.changed,
-        &question.task_ms,
+        input.changed,
+        &input.task_ms,
         &mut within(10),
     );
-    let (all, hers) = (answer(&seen, &operator()), answer(&seen, &ann()));
+    let (all, own) = (
+        to_response(&forecast, &operator()),
+        to_response(&forecast, &ann()),
+    );
     let users = |forecast: &hayward_rm_scheduler_api::what_if::Forecast| {
         let starts = forecast.starts.iter().map(|it| it.user.to_string());
         starts
@@ -190,32 +193,32 @@ fn submitters_see_their_own_work_and_the_losses_it_causes() {
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        (users(&all), users(&hers)),
+        (users(&all), users(&own)),
         (vec!["ann".into(), "ben".into()], vec!["ann".into()])
     );
-    assert_eq!((all.waits.len(), hers.waits.len()), (1, 0));
-    assert_eq!((all.moves.len(), hers.moves.len()), (2, 1));
-    assert_eq!(all.shares.held, hers.shares.held);
+    assert_eq!((all.waits.len(), own.waits.len()), (1, 0));
+    assert_eq!((all.moves.len(), own.moves.len()), (2, 1));
+    assert_eq!(all.shares.held, own.shares.held);
     // Ben only appears in a sum, and the totals of the class are correct (S12).
-    for (whole, seen) in all.shares.classes.iter().zip(&hers.shares.classes) {
-        assert!(seen.users.iter().all(|it| it.user.as_str() == "ann"));
-        let others = seen.others.map_or(0, |it| it.due.with);
-        let known: u64 = seen.users.iter().map(|it| it.due.with).sum();
-        assert_eq!((known + others, seen.due), (whole.due.with, whole.due));
+    for (all, visible) in all.shares.classes.iter().zip(&own.shares.classes) {
+        assert!(visible.users.iter().all(|it| it.user.as_str() == "ann"));
+        let others = visible.others.map_or(0, |it| it.due.with);
+        let known: u64 = visible.users.iter().map(|it| it.due.with).sum();
+        assert_eq!((known + others, visible.due), (all.due.with, all.due));
     }
     assert_eq!(all.shares.held.with, 4);
 }
 
 #[test]
 fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
-    let ask = ask(
+    let query = parse(
         r#"{"submissions": [{"processes": 3}, {"kind": "service", "processes": 2},
                             {"kind": "reservation"}],
             "add_nodes": [{"count": 2, "size": {"memory_bytes": 8589934592}},
                           {"name": "big", "size": {"memory_bytes": 8589934592}}]}"#,
     );
-    let question = question(&ask, &operator(), &copy()).unwrap();
-    let work: Vec<&str> = question.changed.demand.keys().map(WorkId::as_str).collect();
+    let input = forecast_input(&query, &operator(), &copy()).unwrap();
+    let work: Vec<&str> = input.changed.demand.keys().map(WorkId::as_str).collect();
     let expected = [
         "job_what-if-1",
         "rsv_what-if-3",
@@ -223,17 +226,12 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
         "svc_what-if-2.1",
     ];
     assert_eq!(work, expected);
-    let job = &question.changed.demand["job_what-if-1"];
+    let job = &input.changed.demand["job_what-if-1"];
     assert_eq!((job.max_processes, job.remaining_tasks), (3, 3_000));
-    let nodes: Vec<&str> = question
-        .changed
-        .nodes
-        .keys()
-        .map(NodeName::as_str)
-        .collect();
+    let nodes: Vec<&str> = input.changed.nodes.keys().map(NodeName::as_str).collect();
     assert_eq!(nodes, ["big", "n1", "n2", "what-if-1", "what-if-2"]);
     assert!(
-        question
+        input
             .changed
             .nodes
             .values()
@@ -244,24 +242,24 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
 /// Lists of queues use the caller's groups and the known groups of others.
 #[test]
 fn a_submission_has_the_groups_of_its_user() {
-    let groups = |asker: &Requester, user: &str, copy: &FleetCopy| {
-        let ask = ask(&format!(
+    let groups = |requester: &Requester, user: &str, copy: &FleetCopy| {
+        let query = parse(&format!(
             r#"{{"submissions": [{{"user": "{user}", "queue": "root.a"}}]}}"#
         ));
-        let question = question(&ask, asker, copy).unwrap();
-        let mut demands = question.changed.demand.values();
+        let input = forecast_input(&query, requester, copy).unwrap();
+        let mut demands = input.changed.demand.values();
         let demand = demands.find(|it| it.user.as_str() == user && it.max_processes == 1);
         demand.unwrap().queued.as_ref().unwrap().groups.clone()
     };
     let mut snapshot = Snapshot::clone(&copy().snapshot);
-    for (at, work, group) in [(1, "job_old", "night"), (2, "job_new", "ops")] {
+    for (submitted_ms, work, group) in [(1, "job_old", "night"), (2, "job_new", "ops")] {
         let submission = Submission {
             queue: Some("root.a".to_owned()),
             processes: Some(9),
             ..serde_json::from_str("{}").unwrap()
         };
         let mut known = demand(&submission, "ben".parse().unwrap());
-        known.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(at);
+        known.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(submitted_ms);
         known.queued.as_mut().unwrap().groups = vec![group.to_owned()];
         snapshot.demand.insert(work.parse().unwrap(), known);
     }

@@ -18,10 +18,10 @@ pub fn runs_once(demand: &DemandEntry) -> bool {
     demand.orchestrated.is_some() && demand.launch.is_some() && demand.kind == WorkKind::Service
 }
 
-pub fn ended_itself(held: &AllocationRecord) -> bool {
-    let cause = held.entry.exit.as_ref().map(|exit| exit.cause);
-    let orchestrated = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
-    held.entry.vacate.is_none() && !orchestrated
+pub fn ended_itself(record: &AllocationRecord) -> bool {
+    let cause = record.entry.exit.as_ref().map(|exit| exit.cause);
+    let ended_from_outside = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
+    record.entry.vacate.is_none() && !ended_from_outside
 }
 
 /// Returns true if the orchestrator starts the processes. A reservation has no processes.
@@ -65,11 +65,11 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let ids = self.allocations.ids_of_work(work);
-        let leaving = |it: &AllocationRecord| it.entry.vacate.is_some();
+        let is_leaving = |it: &AllocationRecord| it.entry.vacate.is_some();
         for id in ids {
             if self
                 .own_allocation(work, &id)
-                .is_some_and(|it| leaving(&it))
+                .is_some_and(|it| is_leaving(&it))
             {
                 self.end_own_allocation(work, &id, moment, batch);
             }
@@ -78,9 +78,9 @@ impl Ledger {
 
     /// Returns the allocation if it belongs to this work and has no launch.
     fn own_allocation(&self, work: &WorkId, id: &AllocationId) -> Option<AllocationRecord> {
-        let held = self.allocations.get(id)?;
-        let ours = held.entry.work == *work && held.entry.launch.is_none();
-        ours.then(|| held.clone())
+        let record = self.allocations.get(id)?;
+        let is_own = record.entry.work == *work && record.entry.launch.is_none();
+        is_own.then(|| record.clone())
     }
 
     fn end_own_allocation(
@@ -90,18 +90,18 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some(mut held) = self.own_allocation(work, id).filter(|it| it.entry.holds()) else {
+        let Some(mut record) = self.own_allocation(work, id).filter(|it| it.entry.holds()) else {
             return;
         };
-        let (cause, why) = match held.entry.vacate {
+        let (cause, message) = match record.entry.vacate {
             Some(_) => (ExitCause::Intended, "its orchestrator ended it as ordered"),
             None => (ExitCause::Success, "its orchestrator reported its end"),
         };
-        let exit = Exit::of(cause, why.to_owned());
-        self.record_end(&held, Some(&exit), moment, batch);
-        held.entry.state = AllocationState::Ended;
-        held.entry.exit = Some(exit);
-        self.set_allocation(held, batch);
+        let exit = Exit::of(cause, message.to_owned());
+        self.record_end(&record, Some(&exit), moment, batch);
+        record.entry.state = AllocationState::Ended;
+        record.entry.exit = Some(exit);
+        self.set_allocation(record, batch);
     }
 
     fn mark_running(
@@ -111,13 +111,13 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let assigned = |it: &AllocationRecord| it.entry.state == AllocationState::Assigned;
-        let Some(mut held) = self.own_allocation(work, id).filter(assigned) else {
+        let is_assigned = |it: &AllocationRecord| it.entry.state == AllocationState::Assigned;
+        let Some(mut record) = self.own_allocation(work, id).filter(is_assigned) else {
             return;
         };
-        held.entry.state = AllocationState::Running;
-        held.entry.running_since.get_or_insert(moment.now);
-        self.answer_receipts(&held.entry, moment, batch);
-        self.set_allocation(held, batch);
+        record.entry.state = AllocationState::Running;
+        record.entry.running_since.get_or_insert(moment.now);
+        self.fulfil_receipts(&record.entry, moment, batch);
+        self.set_allocation(record, batch);
     }
 }

@@ -37,7 +37,7 @@ impl NodesOnTrial {
 /// Space held on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsedSpace {
-    pub order: u64,
+    pub quanta: u64,
     pub size: Size,
 }
 
@@ -51,14 +51,14 @@ pub fn capacity_on_trial(
 ) -> Size {
     let mut offered = used.clone();
     if let Some(next) = next {
-        offered.order += quantum.work_order(next);
+        offered.quanta += quantum.work_order(next);
         offered.size.add(&quantum.granted(next));
     }
     // A node holds as many quanta as its scarcest dimension allows. The used quanta may contain
     // unused parts.
-    let hold = |size: u64, unit: u64| size.max(offered.order.saturating_mul(unit));
-    let memory = hold(offered.size.memory_bytes, quantum.0.memory_bytes);
-    let cpu = hold(offered.size.cpu_milli, quantum.0.cpu_milli);
+    let at_least_used = |size: u64, unit: u64| size.max(offered.quanta.saturating_mul(unit));
+    let memory = at_least_used(offered.size.memory_bytes, quantum.0.memory_bytes);
+    let cpu = at_least_used(offered.size.cpu_milli, quantum.0.cpu_milli);
     Size {
         memory_bytes: memory.min(capacity.memory_bytes),
         cpu_milli: cpu.min(capacity.cpu_milli),
@@ -67,7 +67,10 @@ pub fn capacity_on_trial(
 }
 
 /// Returns the smallest size that fits, by memory, then by CPU.
-pub fn smallest<'a>(waiting: impl Iterator<Item = &'a Size>, free: &Size) -> Option<&'a Size> {
+pub fn smallest_fitting<'a>(
+    waiting: impl Iterator<Item = &'a Size>,
+    free: &Size,
+) -> Option<&'a Size> {
     waiting
         .filter(|size| size.fits(free))
         .min_by_key(|size| (size.memory_bytes, size.cpu_milli))
@@ -82,40 +85,40 @@ impl Ledger {
         snapshot: &Snapshot,
     ) -> Size {
         let mut used = UsedSpace::default();
-        for held in self.allocations.on_node(name) {
-            used.order += held.entry.order;
-            used.size.add(&held.entry.size);
+        for record in self.allocations.on_node(name) {
+            used.quanta += record.entry.order;
+            used.size.add(&record.entry.size);
         }
-        let on_trial = self.is_under_trial(name);
+        let has_trial_allocation = self.has_trial_allocation(name);
         let mut free = node.capacity.clone();
         free.take(&used.size);
         let quantum = quantum(snapshot, &node.pool);
         let next = || {
-            let could = |it: &(&WorkId, &Demand)| could_start(snapshot, it.1, name, node);
-            let asks = || snapshot.demand.iter().filter(could);
-            let due = asks().filter(|(work, _)| self.is_due_more(work));
-            let wants = asks().filter(|(work, demand)| self.wants_more(work, demand));
+            let may_start = |it: &(&WorkId, &Demand)| could_start(snapshot, it.1, name, node);
+            let candidates = || snapshot.demand.iter().filter(may_start);
+            let due = candidates().filter(|(work, _)| self.is_due_more(work));
+            let wants = candidates().filter(|(work, demand)| self.wants_more(work, demand));
             let size = |(_, demand): (&WorkId, &Demand)| quantum.granted(&demand.size);
             let due: Vec<Size> = due.map(size).collect();
             // If no work is entitled to more processes, work that could use more counts.
-            smallest(due.iter(), &free).cloned().or_else(|| {
+            smallest_fitting(due.iter(), &free).cloned().or_else(|| {
                 let wants: Vec<Size> = wants.map(size).collect();
-                smallest(wants.iter(), &free).cloned()
+                smallest_fitting(wants.iter(), &free).cloned()
             })
         };
-        let next = if on_trial { None } else { next() };
+        let next = if has_trial_allocation { None } else { next() };
         capacity_on_trial(&node.capacity, &used, quantum, next.as_ref())
     }
 
     /// Returns true while an allocation of this trial holds space on the node. Earlier allocations
     /// do not count.
-    fn is_under_trial(&self, node: &NodeName) -> bool {
+    fn has_trial_allocation(&self, node: &NodeName) -> bool {
         let trial = self.nodes_on_trial.trial_of(node);
         trial.is_some()
             && self
                 .allocations
                 .on_node(node)
-                .any(|held| held.trial == trial)
+                .any(|record| record.trial == trial)
     }
 
     fn is_due_more(&self, work: &WorkId) -> bool {
@@ -124,14 +127,15 @@ impl Ledger {
     }
 
     fn wants_more(&self, work: &WorkId, demand: &Demand) -> bool {
-        wanted(demand) > self.staying_processes(work)
+        wanted_processes(demand) > self.staying_processes(work)
     }
 
     /// Counts the processes of this work without an order to leave.
     pub(crate) fn staying_processes(&self, work: &WorkId) -> u64 {
-        let held = self.allocations.of_work(work);
-        let stays = held.filter(|held| held.entry.holds() && held.entry.vacate.is_none());
-        stays.count() as u64
+        let records = self.allocations.of_work(work);
+        let staying =
+            records.filter(|record| record.entry.holds() && record.entry.vacate.is_none());
+        staying.count() as u64
     }
 
     /// Updates the capacity of nodes on trial, because waiting work and allocations change from
@@ -154,8 +158,8 @@ impl Ledger {
             return;
         }
         let nodes = self.nodes_on_trial.nodes.keys();
-        let live = nodes.filter(|node| self.is_under_trial(node));
-        let mut taken: BTreeSet<NodeName> = live.cloned().collect();
+        let occupied = nodes.filter(|node| self.has_trial_allocation(node));
+        let mut taken: BTreeSet<NodeName> = occupied.cloned().collect();
         let before = plan.grants.len();
         plan.grants.retain(|grant| {
             self.nodes_on_trial.trial_of(&grant.node).is_none() || taken.insert(grant.node.clone())
@@ -165,7 +169,7 @@ impl Ledger {
 }
 
 /// Returns how many processes a piece of work could use, whatever its entitlement.
-pub(crate) fn wanted(demand: &Demand) -> u64 {
+pub(crate) fn wanted_processes(demand: &Demand) -> u64 {
     if demand.kind != WorkKind::Job {
         return demand.max_processes.min(1);
     }
@@ -179,26 +183,26 @@ pub(crate) fn wanted(demand: &Demand) -> u64 {
 fn could_start(snapshot: &Snapshot, demand: &Demand, name: &NodeName, node: &Node) -> bool {
     let listed = demand.machines.is_empty() || demand.machines.contains(name);
     let class = demand.class.as_ref();
-    let reaches = class
+    let class_allows = class
         .and_then(|class| snapshot.classes.get(class))
         .is_none_or(|class| {
             let below = class.policy == Policy::FairShare;
             class.pool == node.pool || (below && is_below(snapshot, &node.pool, &class.pool))
         });
-    let served = demand.queued.is_some() == is_divided(snapshot, &node.pool);
-    served
+    let has_same_planner = demand.queued.is_some() == is_divided(snapshot, &node.pool);
+    has_same_planner
         && listed
-        && reaches
+        && class_allows
         && !demand.avoids.contains(name)
         && demand.kind != WorkKind::Reservation
 }
 
 fn is_below(snapshot: &Snapshot, pool: &str, above: &str) -> bool {
-    let mut at = snapshot.pools.get(pool);
+    let mut current = snapshot.pools.get(pool);
     for _ in 0..snapshot.pools.len() {
-        match at.and_then(|pool| pool.parent.as_deref()) {
+        match current.and_then(|pool| pool.parent.as_deref()) {
             Some(parent) if parent == above => return true,
-            Some(parent) => at = snapshot.pools.get(parent),
+            Some(parent) => current = snapshot.pools.get(parent),
             None => return false,
         }
     }
@@ -219,11 +223,11 @@ mod tests {
         }
     }
 
-    fn used(held: &[(u64, u64)], quantum: &Quantum) -> UsedSpace {
+    fn used(processes: &[(u64, u64)], quantum: &Quantum) -> UsedSpace {
         let mut used = UsedSpace::default();
-        for (memory, cpu) in held {
+        for (memory, cpu) in processes {
             let size = size(*memory, *cpu);
-            used.order += quantum.work_order(&size);
+            used.quanta += quantum.work_order(&size);
             used.size.add(&quantum.granted(&size));
         }
         used
@@ -240,67 +244,67 @@ mod tests {
     }
 
     proptest! {
-        /// The smallest waiting process fits, and no two waiting processes do. While one is on the
-        /// node, no other fits.
-        #[test]
-        fn one_waiting_process_fits_on_a_node_on_trial_and_two_do_not(
-            held in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
-            waiting in prop::collection::vec((1..9_u64, 0..9_u64), 1..6),
-            quantum in quanta(),
-        ) {
-            let capacity = size(64, 400);
-            let used = used(&held, &quantum);
-            let waiting: Vec<Size> =
-                waiting.into_iter().map(|(memory, cpu)| size(memory, cpu)).collect();
-            let waiting: Vec<Size> = waiting.iter().map(|it| quantum.granted(it)).collect();
-            let mut free = capacity.clone();
-            free.take(&used.size);
-            let next = smallest(waiting.iter(), &free);
-            prop_assert!(next.is_some(), "the node is large");
-            let order = |size: &Size| quantum.work_order(size);
-            for (next, most) in [(next, 1), (None, 0)] {
-                let offered = capacity_on_trial(&capacity, &used, &quantum, next);
-                prop_assert!(offered.fits(&capacity) && used.size.fits(&offered));
-                let free = quantum.node_order(&offered) - used.order;
-                if let Some(next) = next {
-                    let mut with = used.size.clone();
-                    with.add(next);
-                    prop_assert!(order(next) <= free && with.fits(&offered));
+            /// The smallest waiting process fits, and no two waiting processes do. While one is on
+            /// the node, no other fits.
+            #[test]
+            fn one_waiting_process_fits_on_a_node_on_trial_and_two_do_not(
+    processes in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
+                waiting in prop::collection::vec((1..9_u64, 0..9_u64), 1..6),
+                quantum in quanta(),
+            ) {
+                let capacity = size(64, 400);
+                let used = used(&processes, &quantum);
+                let waiting: Vec<Size> =
+                    waiting.into_iter().map(|(memory, cpu)| size(memory, cpu)).collect();
+                let waiting: Vec<Size> = waiting.iter().map(|it| quantum.granted(it)).collect();
+                let mut free = capacity.clone();
+                free.take(&used.size);
+                let next = smallest_fitting(waiting.iter(), &free);
+                prop_assert!(next.is_some(), "the node is large");
+                let quanta_of = |size: &Size| quantum.work_order(size);
+                for (next, most) in [(next, 1), (None, 0)] {
+                    let offered = capacity_on_trial(&capacity, &used, &quantum, next);
+                    prop_assert!(offered.fits(&capacity) && used.size.fits(&offered));
+                    let free = quantum.node_order(&offered) - used.quanta;
+                    if let Some(next) = next {
+                        let mut with = used.size.clone();
+                        with.add(next);
+                        prop_assert!(quanta_of(next) <= free && with.fits(&offered));
+                    }
+                    let mut left = offered.clone();
+                    left.take(&used.size);
+                    for one in &waiting {
+                        let mut both = one.clone();
+                        let two = if most == 0 { one } else {
+                            both.add(one);
+                            &both
+                        };
+                        let quanta = quanta_of(one) * (most + 1);
+                        prop_assert!(quanta > free || !two.fits(&left), "{one:?} in {left:?}");
+                    }
                 }
-                let mut left = offered.clone();
-                left.take(&used.size);
-                for one in &waiting {
-                    let mut both = one.clone();
-                    let two = if most == 0 { one } else {
-                        both.add(one);
-                        &both
-                    };
-                    let quanta = order(one) * (most + 1);
-                    prop_assert!(quanta > free || !two.fits(&left), "{one:?} in {left:?}");
-                }
+            }
+
+            #[test]
+            fn offered_capacity_never_exceeds_the_node(
+                memory in 0..9_u64,
+    processes in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
+                next in prop::option::of((1..9_u64, 0..9_u64)),
+                quantum in quanta(),
+            ) {
+                let capacity = size(memory, memory);
+                let next = next.map(|(memory, cpu)| size(memory, cpu));
+                let used = used(&processes, &quantum);
+                let offered = capacity_on_trial(&capacity, &used, &quantum, next.as_ref());
+                prop_assert!(offered.fits(&capacity));
             }
         }
 
-        #[test]
-        fn offered_capacity_never_exceeds_the_node(
-            memory in 0..9_u64,
-            held in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
-            next in prop::option::of((1..9_u64, 0..9_u64)),
-            quantum in quanta(),
-        ) {
-            let capacity = size(memory, memory);
-            let next = next.map(|(memory, cpu)| size(memory, cpu));
-            let used = used(&held, &quantum);
-            let offered = capacity_on_trial(&capacity, &used, &quantum, next.as_ref());
-            prop_assert!(offered.fits(&capacity));
-        }
-    }
-
     #[test]
-    fn smallest_returns_the_least_memory_that_fits() {
+    fn the_smallest_fitting_size_has_the_least_memory_that_fits() {
         let waiting = [size(4, 1), size(2, 9), size(2, 3), size(1, 90)];
         let free = size(8, 10);
-        assert_eq!(smallest(waiting.iter(), &free), Some(&waiting[2]));
-        assert_eq!(smallest(waiting.iter(), &size(1, 1)), None);
+        assert_eq!(smallest_fitting(waiting.iter(), &free), Some(&waiting[2]));
+        assert_eq!(smallest_fitting(waiting.iter(), &size(1, 1)), None);
     }
 }

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::Api;
 use crate::recorder::decode;
 use crate::replay::Inputs;
-use crate::store::inputs::{Found, find};
+use crate::store::inputs::{StoredInputs, find};
 
 /// Inputs of a round, and its plan before anything was dropped from it.
 #[derive(Serialize, ToSchema)]
@@ -49,16 +49,16 @@ pub async fn show_round_inputs(
 ) -> Result<axum::response::Response, Problem> {
     caller.require(&[Scope::Operator])?;
     api.publisher().rows_readable()?;
-    let place = api.context.snapshot_reads.slot().await?;
+    let slot = api.context.snapshot_reads.acquire_slot().await?;
     let found = find(&api.pool, round).await;
     let chain =
         match found.map_err(|error| Problem::unavailable("the rows cannot be read", error))? {
-            Found::Chain(chain) => chain,
-            Found::TooLarge { bytes } => return Err(too_large(round, bytes)),
-            Found::Nothing => return Err(not_recorded(round)),
+            StoredInputs::Chain(chain) => chain,
+            StoredInputs::TooLarge { bytes } => return Err(too_large(round, bytes)),
+            StoredInputs::NotFound => return Err(not_recorded(round)),
         };
     let reading = tokio::task::spawn_blocking(move || {
-        let _place = place;
+        let _slot = slot;
         decode(chain).map(|(snapshot, plan)| Json(Inputs::new(snapshot, plan)).into_response())
     });
     reading

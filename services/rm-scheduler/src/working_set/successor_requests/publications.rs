@@ -18,7 +18,7 @@ impl Ledger {
         if !self.followed.demand().heard() {
             return;
         }
-        self.second_places.waits_changed = false;
+        self.successor_requests.waits_changed = false;
         let mut waits = self.waits_by_work();
         let mut entries = BTreeMap::new();
         for (key, entry) in self.followed.demand().iter() {
@@ -35,7 +35,7 @@ impl Ledger {
         }
         publish(
             PROCESSORS,
-            &mut self.second_places.processors,
+            &mut self.successor_requests.processors,
             entries,
             batch,
         );
@@ -43,17 +43,17 @@ impl Ledger {
 
     /// Publishes why requests wait, if that changed.
     pub(crate) fn publish_waits(&mut self, batch: &mut Batch<Rows>) {
-        if self.second_places.waits_changed {
+        if self.successor_requests.waits_changed {
             self.publish_processors(batch);
         }
     }
 
     fn waits_by_work(&self) -> BTreeMap<WorkId, BTreeMap<String, String>> {
         let mut waits: BTreeMap<WorkId, BTreeMap<String, String>> = BTreeMap::new();
-        for (id, (_, why)) in &self.second_places.waits {
+        for (id, (_, why)) in &self.successor_requests.waits {
             if let Some(request) = self.followed.requests().get(id.as_str()) {
-                let of_work = waits.entry(request.work.clone()).or_default();
-                of_work.insert(request.id.clone(), why.clone());
+                let waits_of_work = waits.entry(request.work.clone()).or_default();
+                waits_of_work.insert(request.id.clone(), why.clone());
             }
         }
         waits
@@ -62,27 +62,27 @@ impl Ledger {
     /// Publishes the nodes that take no new work, or no new work of one job or service.
     pub(crate) fn publish_closed_nodes(&mut self, now: Timestamp, batch: &mut Batch<Rows>) {
         let mut entries = BTreeMap::new();
-        let blocks = self.followed.blocks().iter().map(|(_, item)| item);
-        for item in blocks.filter(|it| it.kind == BlockKind::Node && !it.canary) {
-            let Ok(node) = NodeName::new(&item.identifier) else {
+        let blocks = self.followed.blocks().iter().map(|(_, block)| block);
+        for block in blocks.filter(|it| it.kind == BlockKind::Node && !it.canary) {
+            let Ok(node) = NodeName::new(&block.identifier) else {
                 continue;
             };
-            if !item.is_in_force(now) {
+            if !block.is_in_force(now) {
                 continue;
             }
-            let key = match &item.job {
+            let key = match &block.job {
                 Some(work) => format!("{node}@{work}"),
                 None => node.to_string(),
             };
             let entry = ClosedEntry {
                 node,
-                work: item.job.clone(),
-                reason: format!("it is blocked: {}", item.cause),
+                work: block.job.clone(),
+                reason: format!("it is blocked: {}", block.cause),
                 lost: false,
             };
             entries.insert(key, entry);
         }
-        for node in self.followed.drained() {
+        for node in self.followed.drained_nodes() {
             entries
                 .entry(node.to_string())
                 .or_insert_with(|| ClosedEntry {
@@ -92,7 +92,7 @@ impl Ledger {
                     lost: false,
                 });
         }
-        let orphans = self.second_places.orphans.values();
+        let orphans = self.successor_requests.orphans.values();
         for node in orphans.filter(|node| self.is_lost(node)) {
             let entry = entries
                 .entry(node.to_string())
@@ -104,7 +104,7 @@ impl Ledger {
                 });
             entry.lost = true;
         }
-        publish(CLOSED, &mut self.second_places.closed, entries, batch);
+        publish(CLOSED, &mut self.successor_requests.closed, entries, batch);
     }
 
     /// Returns true for a node that is lost or unknown.
@@ -119,19 +119,19 @@ impl Ledger {
         let container = self.followed.containers().get(id.as_str());
         let orphan = container
             .filter(|it| it.state != ContainerState::Ended && !self.allocations.contains(id));
-        let before = self.second_places.orphans.len();
+        let before = self.successor_requests.orphans.len();
         match orphan {
             Some(container) => {
-                self.second_places
+                self.successor_requests
                     .orphans
                     .insert(id.clone(), container.node.clone());
             }
             None => {
-                self.second_places.orphans.remove(id);
+                self.successor_requests.orphans.remove(id);
             }
         }
         self.timing
-            .request_round_if(before != self.second_places.orphans.len());
+            .request_round_if(before != self.successor_requests.orphans.len());
     }
 }
 

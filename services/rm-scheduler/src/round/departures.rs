@@ -28,7 +28,7 @@ use crate::working_set::Ledger;
 struct EvacuationOrder {
     /// `removal_no` of the block, or the number of the drain.
     number: u64,
-    place: Affected,
+    affected: Affected,
     pace: Pace,
     reason: VacateReason,
     detail: String,
@@ -40,7 +40,7 @@ pub(super) enum Affected {
     WorkOn(NodeName, WorkId),
     Worker(AllocationId),
     /// No process, because the block names no valid node or worker.
-    Nowhere,
+    Nothing,
 }
 
 #[derive(Clone, Copy)]
@@ -63,8 +63,8 @@ enum Until {
     Deadline(Option<Timestamp>),
 }
 
-/// A process that could leave now.
-struct Leaver {
+/// A process that could leave now, with its order.
+struct Departure {
     order: LeaveOrder,
     candidate: Candidate,
     paused: bool,
@@ -72,7 +72,7 @@ struct Leaver {
 }
 
 impl Ledger {
-    pub(crate) fn mark_departures(
+    pub(crate) fn order_departures(
         &mut self,
         moment: &Moment,
         batch: &mut Batch<Rows>,
@@ -95,11 +95,11 @@ impl Ledger {
         self.evacuations.held_back.clear();
         // While a neighbour is silent, no process is ordered to leave.
         if self.timing.stale_neighbour().is_none() {
-            let leave = self.choose_departures(&orders_by_key, moment.now);
-            for order in &leave {
+            let chosen = self.choose_departures(&orders_by_key, moment.now);
+            for order in &chosen {
                 self.vacate(order.clone(), moment, batch);
             }
-            orders.extend(leave);
+            orders.extend(chosen);
         }
         orders
     }
@@ -107,11 +107,11 @@ impl Ledger {
     fn evacuation_orders(&self) -> BTreeMap<String, EvacuationOrder> {
         let now = self.snapshot.now;
         let blocks = self.followed.blocks().iter();
-        let blocks = blocks.filter(|(_, item)| translate::counts(item, now));
-        let blocks = blocks.map(|(key, item)| (key.clone(), for_block(item)));
-        let drains = self.followed.drained().filter_map(|node| {
+        let blocks = blocks.filter(|(_, block)| translate::is_effective(block, now));
+        let blocks = blocks.map(|(key, block)| (key.clone(), order_for_block(block)));
+        let drains = self.followed.drained_nodes().filter_map(|node| {
             let drain = self.followed.nodes().get(node.as_str())?.drain.as_ref()?;
-            Some((format!("drain/{node}"), for_drain(node, drain)))
+            Some((format!("drain/{node}"), order_for_drain(node, drain)))
         });
         blocks.chain(drains).collect()
     }
@@ -130,7 +130,7 @@ impl Ledger {
         });
         self.evacuations.deadlines.clear();
         for (key, order) in orders_by_key {
-            let clearing = all.entry(key.clone()).or_insert_with(|| Evacuation {
+            let evacuation = all.entry(key.clone()).or_insert_with(|| Evacuation {
                 number: order.number,
                 revision: moment.revision,
                 since: moment.now,
@@ -140,44 +140,44 @@ impl Ledger {
             if matches!(order.pace, Pace::Mark) {
                 continue;
             }
-            let begun = *clearing.begun.get_or_insert(moment.now);
+            let begun = *evacuation.begun.get_or_insert(moment.now);
             let end = order.pace.end(begun).filter(|end| *end > moment.now);
             self.evacuations.deadlines.extend(end);
-            for held in self.allocations_at(&order.place) {
-                let entry = &held.entry;
-                let last = self.allocations.last_incarnation(&entry.work);
-                let after = last.unwrap_or(entry.incarnation);
-                let fresh = || EvacuatedProcess {
+            for record in self.allocations_at(&order.affected) {
+                let entry = &record.entry;
+                let last_incarnation = self.allocations.last_incarnation(&entry.work);
+                let last_incarnation = last_incarnation.unwrap_or(entry.incarnation);
+                let new_member = || EvacuatedProcess {
                     work: entry.work.clone(),
-                    after,
+                    evacuated_incarnation: last_incarnation,
                     ordered_to_leave: false,
-                    place_first: false,
+                    successor_reserved: false,
                     ended: false,
                     settled: None,
                 };
-                let member = clearing.members.entry(entry.id.clone());
-                let member = member.or_insert_with(fresh);
+                let member = evacuation.members.entry(entry.id.clone());
+                let member = member.or_insert_with(new_member);
                 if !member.ordered_to_leave {
-                    member.after = after;
+                    member.evacuated_incarnation = last_incarnation;
                 }
             }
         }
         self.evacuations.all = all;
     }
 
-    pub(super) fn allocations_at(&self, place: &Affected) -> Vec<&AllocationRecord> {
-        match place {
+    pub(super) fn allocations_at(&self, affected: &Affected) -> Vec<&AllocationRecord> {
+        match affected {
             Affected::Node(node) => self.allocations.on_node(node).collect(),
             Affected::WorkOn(node, work) => self
                 .allocations
                 .on_node(node)
-                .filter(|held| held.entry.work == *work || held.entry.work.whole() == *work)
+                .filter(|record| record.entry.work == *work || record.entry.work.whole() == *work)
                 .collect(),
             Affected::Worker(id) => {
-                let held = self.allocations.get(id).filter(|it| it.entry.holds());
-                held.into_iter().collect()
+                let record = self.allocations.get(id).filter(|it| it.entry.holds());
+                record.into_iter().collect()
             }
-            Affected::Nowhere => Vec::new(),
+            Affected::Nothing => Vec::new(),
         }
     }
 
@@ -188,84 +188,88 @@ impl Ledger {
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
         now: Timestamp,
     ) -> Vec<LeaveOrder> {
-        let list = self.all_leavers(orders_by_key, now);
-        let (paused, list): (Vec<Leaver>, Vec<Leaver>) = list.into_iter().partition(|it| it.paused);
-        let (stay, mut list): (Vec<Leaver>, Vec<Leaver>) =
-            list.into_iter().partition(|it| it.way == Way::Stay);
+        let departures = self.all_departures(orders_by_key, now);
+        let (paused, active): (Vec<Departure>, Vec<Departure>) =
+            departures.into_iter().partition(|it| it.paused);
+        let (staying, mut leaving): (Vec<Departure>, Vec<Departure>) =
+            active.into_iter().partition(|it| it.way == Way::Stay);
         // A process whose search for a successor failed comes after the others.
-        list.sort_by_key(|it| self.successors.last_attempt(&it.order.allocation));
+        leaving.sort_by_key(|it| self.successors.last_attempt(&it.order.allocation));
         let moving = self.evacuations.moving();
-        let candidates: Vec<Candidate> = list.iter().map(|it| it.candidate.clone()).collect();
-        let may = may_leave(&candidates, &moving);
+        let candidates: Vec<Candidate> = leaving.iter().map(|it| it.candidate.clone()).collect();
+        let allowed = may_leave(&candidates, &moving);
         let mut orders = Vec::new();
-        for (leaver, may) in list.into_iter().zip(may) {
-            match (may, leaver.way) {
-                (true, Way::PlaceFirst) => self.successors.add(leaver.order),
-                (true, _) => orders.push(leaver.order),
+        for (departure, is_allowed) in leaving.into_iter().zip(allowed) {
+            match (is_allowed, departure.way) {
+                (true, Way::PlaceFirst) => self.successors.add(departure.order),
+                (true, _) => orders.push(departure.order),
                 (false, way) => {
-                    self.hold_back(&leaver);
+                    self.hold_back(&departure);
                     if way == Way::PlaceFirst {
-                        let id = leaver.order.allocation;
-                        self.successors.add_waiting(id, leaver.candidate.group);
+                        let id = departure.order.allocation;
+                        self.successors.add_limited(id, departure.candidate.group);
                     }
                 }
             }
         }
-        for leaver in stay {
+        for departure in staying {
             let detail = "it is moved already, or starts when another has ended".to_owned();
-            let why = (BlockerReason::Moving, detail);
+            let reason = (BlockerReason::Moving, detail);
             self.evacuations
                 .held_back
-                .insert(leaver.order.allocation, why);
+                .insert(departure.order.allocation, reason);
         }
-        for leaver in paused {
-            let why = (BlockerReason::Paused, "the drain is paused".to_owned());
+        for departure in paused {
+            let reason = (BlockerReason::Paused, "the drain is paused".to_owned());
             self.evacuations
                 .held_back
-                .insert(leaver.order.allocation, why);
+                .insert(departure.order.allocation, reason);
         }
         orders
     }
 
     /// Returns the processes that could leave, those of the oldest evacuation first. Each is listed
     /// once.
-    fn all_leavers(
+    fn all_departures(
         &self,
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
         now: Timestamp,
-    ) -> Vec<Leaver> {
+    ) -> Vec<Departure> {
         let mut by_age: Vec<(&String, &EvacuationOrder)> = orders_by_key.iter().collect();
         by_age.sort_by_key(|(key, _)| {
             let begun = self.evacuations.all.get(*key).and_then(|it| it.begun);
             (begun, *key)
         });
-        let mut leavers: BTreeMap<AllocationId, usize> = BTreeMap::new();
-        let mut list: Vec<Leaver> = Vec::new();
+        let mut indices: BTreeMap<AllocationId, usize> = BTreeMap::new();
+        let mut departures: Vec<Departure> = Vec::new();
         for (key, order) in by_age {
-            for leaver in self.leavers(key, order, now) {
-                let id = leaver.order.allocation.clone();
-                let at = *leavers.entry(id).or_insert(list.len());
-                match list.get_mut(at) {
-                    None => list.push(leaver),
+            for departure in self.departures_for(key, order, now) {
+                let id = departure.order.allocation.clone();
+                let index = *indices.entry(id).or_insert(departures.len());
+                match departures.get_mut(index) {
+                    None => departures.push(departure),
                     // Two evacuations name this process. The stronger order counts.
-                    Some(known) if leaver.candidate.at_once => *known = leaver,
-                    Some(known) if known.paused => *known = leaver,
+                    Some(known) if departure.candidate.at_once => *known = departure,
+                    Some(known) if known.paused => *known = departure,
                     Some(_) => {}
                 }
             }
         }
-        list
+        departures
     }
 
-    fn hold_back(&mut self, leaver: &Leaver) {
-        let (group, limit) = (&leaver.candidate.group, leaver.candidate.limit.unwrap_or(0));
+    fn hold_back(&mut self, departure: &Departure) {
+        let (group, limit) = (
+            &departure.candidate.group,
+            departure.candidate.limit.unwrap_or(0),
+        );
         let detail = format!("{group} lets {limit} of its processes be moved at one time");
-        let why = (BlockerReason::DisruptionLimit, detail);
-        let id = leaver.order.allocation.clone();
-        self.evacuations.held_back.insert(id, why);
+        let reason = (BlockerReason::DisruptionLimit, detail);
+        let id = departure.order.allocation.clone();
+        self.evacuations.held_back.insert(id, reason);
     }
 
-    fn leavers(&self, key: &str, order: &EvacuationOrder, now: Timestamp) -> Vec<Leaver> {
+    fn departures_for(&self, key: &str, order: &EvacuationOrder, now: Timestamp) -> Vec<Departure> {
         let begun = self.evacuations.all.get(key).and_then(|it| it.begun);
         let at_once = match order.pace {
             Pace::Mark | Pace::Planned => return Vec::new(),
@@ -277,30 +281,30 @@ impl Ledger {
         };
         let paused = matches!(order.pace, Pace::Limited { paused: true, .. });
         let at_once = at_once && !paused;
-        let movable = self.allocations_at(&order.place).into_iter();
+        let movable = self.allocations_at(&order.affected).into_iter();
         movable
-            .filter(|held| self.is_movable(held))
-            .map(|held| Leaver {
+            .filter(|record| self.is_movable(record))
+            .map(|record| Departure {
                 candidate: Candidate {
-                    group: held.entry.work.whole(),
-                    limit: self.disruption_limit(&held.entry.work),
+                    group: record.entry.work.whole(),
+                    limit: self.disruption_limit(&record.entry.work),
                     at_once,
                 },
                 order: LeaveOrder {
-                    allocation: held.entry.id.clone(),
+                    allocation: record.entry.id.clone(),
                     reason: order.reason,
-                    detail: self.detail(&held.entry.id, order, at_once),
+                    detail: self.leave_detail(&record.entry.id, order, at_once),
                     purge: false,
                 },
                 paused,
-                way: way(&self.leaver(held, at_once)),
+                way: way(&self.leaver(record, at_once)),
             })
             .collect()
     }
 
     /// Returns the detail of an order. It names a failed search for a successor.
-    fn detail(&self, id: &AllocationId, order: &EvacuationOrder, at_once: bool) -> String {
-        match self.successors.why_not(id) {
+    fn leave_detail(&self, id: &AllocationId, order: &EvacuationOrder, at_once: bool) -> String {
+        match self.successors.failure_reason(id) {
             Some(why) if at_once => format!(
                 "{}; its time is over and no next place was found in it: {why}",
                 order.detail
@@ -311,13 +315,13 @@ impl Ledger {
 
     /// Returns true for a process without an earlier order to leave, on a node that is not lost.
     /// Reservations are never moved (I12).
-    fn is_movable(&self, held: &AllocationRecord) -> bool {
-        let entry = &held.entry;
-        let lost = |node: &hayward_node_status_api::NodeEntry| node.health == Health::Lost;
+    fn is_movable(&self, record: &AllocationRecord) -> bool {
+        let entry = &record.entry;
+        let is_lost = |node: &hayward_node_status_api::NodeEntry| node.health == Health::Lost;
         let node = self.followed.nodes().get(entry.node.as_str());
         entry.vacate.is_none()
             && entry.kind != WorkKind::Reservation
-            && node.is_some_and(|node| !lost(node))
+            && node.is_some_and(|node| !is_lost(node))
     }
 
     fn disruption_limit(&self, work: &WorkId) -> Option<u64> {
@@ -339,48 +343,48 @@ impl Pace {
 }
 
 /// Returns the processes that a block affects.
-pub(super) fn place(item: &BlockEntry) -> Affected {
-    let name = &item.identifier;
+pub(super) fn affected_by(block: &BlockEntry) -> Affected {
+    let name = &block.identifier;
     let node = NodeName::new(name).ok();
-    let place = match (item.kind, &item.job) {
+    let affected = match (block.kind, &block.job) {
         (BlockKind::Node, Some(job)) => node.map(|node| Affected::WorkOn(node, job.clone())),
         (BlockKind::Node, None) => node.map(Affected::Node),
         (BlockKind::Worker, _) => AllocationId::new(name).ok().map(Affected::Worker),
     };
-    place.unwrap_or(Affected::Nowhere)
+    affected.unwrap_or(Affected::Nothing)
 }
 
-fn for_block(item: &BlockEntry) -> EvacuationOrder {
-    let name = &item.identifier;
-    let whole = item.kind == BlockKind::Node && item.job.is_none();
-    let pace = match (item.action, item.evacuation) {
-        _ if item.canary => Pace::Mark,
+fn order_for_block(block: &BlockEntry) -> EvacuationOrder {
+    let name = &block.identifier;
+    let is_whole_node = block.kind == BlockKind::Node && block.job.is_none();
+    let pace = match (block.action, block.evacuation) {
+        _ if block.canary => Pace::Mark,
         (BlockAction::Mark, _) => Pace::Mark,
         (BlockAction::Evacuate, EvacuationPolicy::Graceful { grace_ms }) => Pace::Limited {
             until: Until::Grace(grace_ms),
             paused: false,
         },
-        (BlockAction::Evacuate, EvacuationPolicy::Immediate) if whole => Pace::Planned,
+        (BlockAction::Evacuate, EvacuationPolicy::Immediate) if is_whole_node => Pace::Planned,
         (BlockAction::Evacuate, EvacuationPolicy::Immediate) => Pace::AtOnce,
     };
-    let detail = match (item.kind, &item.job) {
-        (BlockKind::Worker, _) => format!("the worker is blocked: {}", item.cause),
-        (_, Some(job)) => format!("node {name} is blocked for {job}: {}", item.cause),
-        (_, None) => format!("node {name} is evacuated: {}", item.cause),
+    let detail = match (block.kind, &block.job) {
+        (BlockKind::Worker, _) => format!("the worker is blocked: {}", block.cause),
+        (_, Some(job)) => format!("node {name} is blocked for {job}: {}", block.cause),
+        (_, None) => format!("node {name} is evacuated: {}", block.cause),
     };
     EvacuationOrder {
-        number: item.removal_no,
-        place: place(item),
+        number: block.removal_no,
+        affected: affected_by(block),
         pace,
         reason: VacateReason::Blocked,
         detail,
     }
 }
 
-fn for_drain(node: &NodeName, drain: &DrainOrder) -> EvacuationOrder {
+fn order_for_drain(node: &NodeName, drain: &DrainOrder) -> EvacuationOrder {
     EvacuationOrder {
         number: drain.number,
-        place: Affected::Node(node.clone()),
+        affected: Affected::Node(node.clone()),
         pace: Pace::Limited {
             until: Until::Deadline(drain.deadline),
             paused: drain.paused,

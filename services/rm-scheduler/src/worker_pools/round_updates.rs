@@ -13,7 +13,7 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, WorkId};
 use crate::model::PoolRecord;
 use crate::store::Rows;
 use crate::working_set::Ledger;
-use crate::working_set::worker_pools::{number_of, owns};
+use crate::working_set::worker_pools::{is_pool_work, pool_and_number};
 
 impl Ledger {
     /// Applies changes to all worker pools. It runs before and after each round.
@@ -29,13 +29,13 @@ impl Ledger {
                 pool.apply_events(events, now);
             });
         }
-        self.mark_nodes(moment, batch);
-        let due = |at: Option<u64>| at.is_some_and(|at| at <= moment.monotonic_ms);
+        self.report_blocked_nodes(moment, batch);
+        let is_due = |at: Option<u64>| at.is_some_and(|at| at <= moment.monotonic_ms);
         let due = self
             .worker_pools
             .by_id
             .iter()
-            .filter(|(_, record)| due(record.next_tick_ms));
+            .filter(|(_, record)| is_due(record.next_tick_ms));
         let due: Vec<WorkId> = due.map(|(id, _)| id.clone()).collect();
         for id in due {
             self.notify_pool(&id, moment, batch, Pool::tick);
@@ -43,25 +43,25 @@ impl Ledger {
     }
 
     /// Reports to pools which nodes of their workers are blocked or avoided.
-    fn mark_nodes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let marked = |record: &PoolRecord| -> BTreeSet<NodeName> {
-            let avoided = self.followed.avoids(&record.about.id);
+    fn report_blocked_nodes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let blocked_nodes = |record: &PoolRecord| -> BTreeSet<NodeName> {
+            let avoided = self.followed.avoided_nodes(&record.description.id);
             let workers = record.pool.workers.values();
             let nodes: BTreeSet<&NodeName> = workers.filter_map(|it| it.node.as_ref()).collect();
-            let blocked = |node: &&NodeName| {
+            let is_blocked = |node: &&NodeName| {
                 let known = self.snapshot.nodes.get(*node);
                 known.is_some_and(|node| node.block.is_some()) || avoided.contains(*node)
             };
-            nodes.into_iter().filter(blocked).cloned().collect()
+            nodes.into_iter().filter(is_blocked).cloned().collect()
         };
-        let runs = |record: &&PoolRecord| {
+        let is_managed = |record: &&PoolRecord| {
             record.pool.stopped.is_none() && record.pool.mode == Mode::Managed
         };
         let changed: Vec<(WorkId, BTreeSet<NodeName>)> = (self.worker_pools.by_id.values())
-            .filter(runs)
-            .map(|record| (record, marked(record)))
+            .filter(is_managed)
+            .map(|record| (record, blocked_nodes(record)))
             .filter(|(record, marked)| record.pool.blocked_nodes != *marked)
-            .map(|(record, marked)| (record.about.id.clone(), marked))
+            .map(|(record, marked)| (record.description.id.clone(), marked))
             .collect();
         for (id, marked) in changed {
             self.notify_pool(&id, moment, batch, |pool, now| {
@@ -85,10 +85,10 @@ impl Ledger {
         let Some(ms) = tick.into_iter().chain(soon).min() else {
             return wake;
         };
-        let ours = Duration::from_millis(ms);
+        let pool_wake = Duration::from_millis(ms);
         Wake::After(match wake {
-            Wake::After(theirs) => theirs.min(ours),
-            Wake::OnNews => ours,
+            Wake::After(round_wake) => round_wake.min(pool_wake),
+            Wake::OnNews => pool_wake,
         })
     }
 
@@ -98,18 +98,18 @@ impl Ledger {
         if !std::mem::take(&mut self.worker_pools.resume_pending) {
             return;
         }
-        let mut held: BTreeMap<WorkId, BTreeSet<AllocationId>> = BTreeMap::new();
-        let ours = self.allocations.values().map(|held| &held.entry);
-        for entry in ours.filter(|entry| owns(&entry.work)) {
+        let mut held_by_pool: BTreeMap<WorkId, BTreeSet<AllocationId>> = BTreeMap::new();
+        let entries = self.allocations.values().map(|record| &record.entry);
+        for entry in entries.filter(|entry| is_pool_work(&entry.work)) {
             self.worker_pools.changed.push(entry.clone());
             if entry.holds() {
-                let of_pool = held.entry(entry.work.whole()).or_default();
+                let of_pool = held_by_pool.entry(entry.work.whole()).or_default();
                 of_pool.insert(entry.id.clone());
             }
         }
         let pools: Vec<WorkId> = self.worker_pools.by_id.keys().cloned().collect();
         for id in pools {
-            let held = held.remove(&id).unwrap_or_default();
+            let held = held_by_pool.remove(&id).unwrap_or_default();
             self.notify_pool(&id, moment, batch, |pool, now| pool.restarted(&held, now));
         }
     }
@@ -121,36 +121,36 @@ impl Ledger {
         batch: &mut Batch<Rows>,
         change: impl FnOnce(&mut Pool, hayward_rm_scheduler_worker_pools::Now),
     ) {
-        let known = self.change_pool(id, moment, batch, |pool, now| {
+        let result = self.change_pool(id, moment, batch, |pool, now| {
             change(pool, now);
             Ok::<_, Infallible>(())
         });
-        // A removed pool has no workers left.
-        drop(known);
+        // The only possible refusal is that the pool was removed. It then has no workers left.
+        drop(result);
     }
 }
 
 /// Returns the events for a series of changed allocations.
 fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEvent> {
-    let ours = pool
+    let own_workers = pool
         .workers
         .iter()
         .filter(|(_, it)| it.state != State::Foreign);
-    let mut known: BTreeSet<&AllocationId> = ours.map(|(id, _)| id).collect();
+    let mut known_ids: BTreeSet<&AllocationId> = own_workers.map(|(id, _)| id).collect();
     let mut events = Vec::new();
     for entry in entries {
         let id = &entry.id;
-        if !known.contains(id) {
-            let Some((_, number)) = number_of(&entry.work).filter(|_| entry.holds()) else {
+        if !known_ids.contains(id) {
+            let Some((_, number)) = pool_and_number(&entry.work).filter(|_| entry.holds()) else {
                 continue;
             };
-            known.insert(id);
+            known_ids.insert(id);
             let (id, node) = (id.clone(), entry.node.clone());
             events.push(PlatformEvent::Granted { id, number, node });
         }
         if !entry.holds() {
-            known.remove(id);
-            events.push(ended(entry));
+            known_ids.remove(id);
+            events.push(ended_event(entry));
         } else if let Some(vacate) = &entry.vacate {
             let (id, text) = (id.clone(), vacate.detail.clone());
             events.push(PlatformEvent::Leaving { id, text });
@@ -159,31 +159,33 @@ fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEv
     events
 }
 
-fn ended(entry: &AllocationEntry) -> PlatformEvent {
+fn ended_event(entry: &AllocationEntry) -> PlatformEvent {
     let exit = entry.exit.as_ref();
     let vacated = entry.vacate.as_ref().map(|vacate| vacate.reason);
     PlatformEvent::Ended {
         id: entry.id.clone(),
-        ending: ending(vacated, exit, entry.running_since.is_some()),
+        ending: classify_end(vacated, exit, entry.running_since.is_some()),
         text: exit.map_or_else(|| "it ended".to_owned(), exit_text),
     }
 }
 
 /// Classifies the end of a worker. An ordered end is intended, unless its node was lost.
-fn ending(vacated: Option<VacateReason>, exit: Option<&Exit>, ran: bool) -> Ending {
+fn classify_end(vacated: Option<VacateReason>, exit: Option<&Exit>, ran: bool) -> Ending {
     let cause = exit.map(|exit| exit.cause);
     // A cause code names a fault of the node that prevented the start (W15).
-    let classed = exit.is_some_and(|exit| exit.cause_code.is_some());
+    let has_cause_code = exit.is_some_and(|exit| exit.cause_code.is_some());
     match (vacated, cause) {
         (Some(reason), _) if reason != VacateReason::NodeLost => Ending::Intended,
         (_, Some(ExitCause::Intended)) => Ending::Intended,
-        (_, Some(ExitCause::LaunchFailed | ExitCause::Node)) if classed && !ran => Ending::Refused,
+        (_, Some(ExitCause::LaunchFailed | ExitCause::Node)) if has_cause_code && !ran => {
+            Ending::Refused
+        }
         _ => Ending::Died,
     }
 }
 
 fn exit_text(exit: &Exit) -> String {
-    let how = match exit.cause {
+    let text = match exit.cause {
         ExitCause::Success => "it ended by itself",
         ExitCause::UserError => "it ended with an error",
         ExitCause::UserLimit => "it went over a limit",
@@ -198,7 +200,7 @@ fn exit_text(exit: &Exit) -> String {
     let signal = exit.signal.map(|signal| format!(", signal {signal}"));
     let message = exit.message.as_ref().map(|text| format!(": {text}"));
     let parts = [code, signal, message].map(Option::unwrap_or_default);
-    format!("{how}{}", parts.concat())
+    format!("{text}{}", parts.concat())
 }
 
 #[cfg(test)]
@@ -216,7 +218,7 @@ mod tests {
     ];
 
     #[test]
-    fn ordered_ends_are_no_failures_of_a_pool() {
+    fn an_ordered_end_is_not_a_failure_of_the_pool() {
         use Ending::{Died, Intended, Refused};
         use ExitCause::{
             LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
@@ -238,21 +240,33 @@ mod tests {
             (Unknown, [Died, Died, Died]),
         ];
         for (cause, [plain, before, after]) in table {
-            let full = exit(cause, Some("disk_full"));
-            let bare = exit(cause, None);
-            assert_eq!(ending(None, Some(&bare), true), plain, "{cause:?}");
-            assert_eq!(ending(None, Some(&full), false), before, "{cause:?}");
-            assert_eq!(ending(None, Some(&full), true), after, "{cause:?}");
+            let with_code = exit(cause, Some("disk_full"));
+            let without_code = exit(cause, None);
+            assert_eq!(
+                classify_end(None, Some(&without_code), true),
+                plain,
+                "{cause:?}"
+            );
+            assert_eq!(
+                classify_end(None, Some(&with_code), false),
+                before,
+                "{cause:?}"
+            );
+            assert_eq!(
+                classify_end(None, Some(&with_code), true),
+                after,
+                "{cause:?}"
+            );
             for reason in REASONS {
-                let was = ending(Some(reason), Some(&bare), true);
-                let meant = reason != VacateReason::NodeLost;
+                let ending = classify_end(Some(reason), Some(&without_code), true);
+                let is_ordered = reason != VacateReason::NodeLost;
                 assert_eq!(
-                    was,
-                    if meant { Intended } else { plain },
+                    ending,
+                    if is_ordered { Intended } else { plain },
                     "{reason:?} {cause:?}"
                 );
             }
         }
-        assert_eq!(ending(None, None, true), Died);
+        assert_eq!(classify_end(None, None, true), Died);
     }
 }

@@ -11,54 +11,54 @@ use super::Requester;
 use crate::translate::entries;
 
 /// Most entries of one list.
-const MAX_LINES: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 
-/// Returns the answer without time and revision, which the caller adds.
-pub fn answer(forecast: &Forecast, requester: &Requester) -> api::Forecast {
-    let course = &forecast.with;
-    let sees = |user: &UserName| requester.knows(user);
+/// Returns the response without time and revision, which the caller adds.
+pub fn to_response(forecast: &Forecast, requester: &Requester) -> api::Forecast {
+    let timeline = &forecast.with;
+    let may_see = |user: &UserName| requester.knows(user);
     let mut left_out = BTreeMap::new();
-    let mut starts = starts(course);
-    starts.retain(|start| sees(&start.user));
-    let mut waits = waits(course);
-    waits.retain(|wait| requester.sees_all || wait.user.as_ref().is_some_and(sees));
-    let theirs = course.leaves.iter().filter(|leave| sees(&leave.user));
-    let mut leaves: Vec<_> = theirs.map(|it| leave(it, requester)).collect();
+    let mut starts = starts(timeline);
+    starts.retain(|start| may_see(&start.user));
+    let mut waits = waits(timeline);
+    waits.retain(|wait| requester.sees_all || wait.user.as_ref().is_some_and(may_see));
+    let visible = timeline.leaves.iter().filter(|leave| may_see(&leave.user));
+    let mut leaves: Vec<_> = visible.map(|it| leave(it, requester)).collect();
     let mut moves = moves(forecast);
-    moves.retain(|it| sees(&it.user));
-    cut("starts", &mut starts, &mut left_out);
-    cut("waits", &mut waits, &mut left_out);
-    cut("leaves", &mut leaves, &mut left_out);
-    cut("moves", &mut moves, &mut left_out);
+    moves.retain(|it| may_see(&it.user));
+    truncate("starts", &mut starts, &mut left_out);
+    truncate("waits", &mut waits, &mut left_out);
+    truncate("leaves", &mut leaves, &mut left_out);
+    truncate("moves", &mut moves, &mut left_out);
     api::Forecast {
         revision: 0,
         at: hayward_vocabulary::Timestamp::default(),
-        rounds: course.rounds,
-        settled: course.settled,
+        rounds: timeline.rounds,
+        settled: timeline.settled,
         silent: None,
         starts,
         waits,
         leaves,
-        leaves_of_others: leaves_of_others(course, requester),
+        leaves_of_others: leaves_of_others(timeline, requester),
         moves,
-        shares: shares(&forecast.without.shares, &course.shares, requester),
+        shares: shares(&forecast.without.shares, &timeline.shares, requester),
         drains: Vec::new(),
         left_out,
     }
 }
 
-fn cut<T>(name: &str, lines: &mut Vec<T>, left_out: &mut BTreeMap<String, u64>) {
-    if lines.len() > MAX_LINES {
-        left_out.insert(name.to_owned(), (lines.len() - MAX_LINES) as u64);
-        lines.truncate(MAX_LINES);
+fn truncate<T>(name: &str, entries: &mut Vec<T>, left_out: &mut BTreeMap<String, u64>) {
+    if entries.len() > MAX_ENTRIES {
+        left_out.insert(name.to_owned(), (entries.len() - MAX_ENTRIES) as u64);
+        entries.truncate(MAX_ENTRIES);
     }
 }
 
-fn starts(course: &Timeline) -> Vec<api::Starts> {
-    let mut lines: BTreeMap<(u64, &WorkId, &str), api::Starts> = BTreeMap::new();
-    for start in &course.starts {
+fn starts(timeline: &Timeline) -> Vec<api::Starts> {
+    let mut entries: BTreeMap<(u64, &WorkId, &str), api::Starts> = BTreeMap::new();
+    for start in &timeline.starts {
         let key = (start.round, &start.work, start.node.as_str());
-        let line = lines.entry(key).or_insert_with(|| api::Starts {
+        let entry = entries.entry(key).or_insert_with(|| api::Starts {
             round: start.round,
             work: start.work.clone(),
             user: start.user.clone(),
@@ -67,13 +67,13 @@ fn starts(course: &Timeline) -> Vec<api::Starts> {
             processes: 0,
             order: start.order,
         });
-        line.processes += 1;
+        entry.processes += 1;
     }
-    lines.into_values().collect()
+    entries.into_values().collect()
 }
 
-fn waits(course: &Timeline) -> Vec<api::Waits> {
-    let processes = course.processes();
+fn waits(timeline: &Timeline) -> Vec<api::Waits> {
+    let processes = timeline.processes();
     let users: BTreeMap<&WorkId, &UserName> =
         processes.map(|(work, (user, ..))| (work, user)).collect();
     let wait = |(work, verdict): (&WorkId, &hayward_rm_scheduler_domain::Verdict)| api::Waits {
@@ -84,20 +84,23 @@ fn waits(course: &Timeline) -> Vec<api::Waits> {
         refused: verdict.refused,
         detail: verdict.detail.clone(),
     };
-    course.waiting().map(wait).collect()
+    timeline.waiting().map(wait).collect()
 }
 
 /// Returns the user that benefits from the preemption of this process, if it is known.
-fn cause(leave: &Leave) -> Option<&UserName> {
+fn beneficiary_user(leave: &Leave) -> Option<&UserName> {
     let receipt = leave.receipt.as_ref()?;
     receipt.for_user.as_ref()
 }
 
 /// Sums what other users lose to work that the caller may see.
-fn leaves_of_others(course: &Timeline, requester: &Requester) -> Option<api::OthersLeave> {
-    let others = course.leaves.iter().filter(|it| !requester.knows(&it.user));
-    let theirs = others.filter(|it| cause(it).is_some_and(|user| requester.knows(user)));
-    let sum = theirs.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {
+fn leaves_of_others(timeline: &Timeline, requester: &Requester) -> Option<api::OthersLeave> {
+    let others = timeline
+        .leaves
+        .iter()
+        .filter(|it| !requester.knows(&it.user));
+    let caused = others.filter(|it| beneficiary_user(it).is_some_and(|user| requester.knows(user)));
+    let sum = caused.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {
         processes: sum.processes + 1,
         quanta: sum.quanta + it.order,
         lost_ms: sum.lost_ms + it.receipt.as_ref().map_or(0, |receipt| receipt.lost_ms),
@@ -107,7 +110,8 @@ fn leaves_of_others(course: &Timeline, requester: &Requester) -> Option<api::Oth
 
 fn leave(leave: &Leave, requester: &Requester) -> api::Leaves {
     let receipt = leave.receipt.as_ref();
-    let named = receipt.filter(|_| cause(leave).is_some_and(|user| requester.knows(user)));
+    let visible_receipt =
+        receipt.filter(|_| beneficiary_user(leave).is_some_and(|user| requester.knows(user)));
     api::Leaves {
         round: leave.round,
         allocation: (!leave.forecast).then(|| leave.allocation.clone()),
@@ -118,8 +122,8 @@ fn leave(leave: &Leave, requester: &Requester) -> api::Leaves {
         reason: entries::vacate_reason(leave.reason),
         detail: leave.detail.clone(),
         lost_ms: receipt.map(|receipt| receipt.lost_ms),
-        beneficiary: named.and_then(|receipt| receipt.beneficiary.clone()),
-        for_user: named.and_then(|receipt| receipt.for_user.clone()),
+        beneficiary: visible_receipt.and_then(|receipt| receipt.beneficiary.clone()),
+        for_user: visible_receipt.and_then(|receipt| receipt.for_user.clone()),
     }
 }
 
@@ -183,11 +187,11 @@ fn class(
         due: change(due(without), due(with)),
         held: change(held(without), held(with)),
         users: known,
-        others: (!others.is_empty()).then(|| together(&others)),
+        others: (!others.is_empty()).then(|| sum_of_others(&others)),
     }
 }
 
-fn together(others: &[api::UserChange]) -> api::OthersChange {
+fn sum_of_others(others: &[api::UserChange]) -> api::OthersChange {
     let sum = |field: fn(&api::UserChange) -> api::Change| {
         let parts = || others.iter().map(field);
         change(

@@ -12,23 +12,23 @@ use crate::model::{CarriedRow, CarriedRows, spent_key};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Splits the rows into those of the last hour and all others.
-pub(crate) fn restore(mut lines: CarriedRows) -> (CarriedRows, Hour) {
+/// Splits the rows into the spending of the last hour and all other rows.
+pub(crate) fn split_rows(mut rows: CarriedRows) -> (CarriedRows, Hour) {
     let mut hour = Hour::default();
-    lines.retain(|_, line| {
+    rows.retain(|_, row| {
         let CarriedRow::Spent {
             minute,
             pool,
             user,
             quanta,
-        } = line
+        } = row
         else {
             return true;
         };
         hour.note(*minute, (pool, user), *quanta);
         false
     });
-    (lines, hour)
+    (rows, hour)
 }
 
 impl Ledger {
@@ -52,13 +52,13 @@ impl Ledger {
             };
             let user = (node.pool.as_str(), &receipt.user);
             let quanta = self.preempted_last_hour.note(minute, user, receipt.order);
-            let line = CarriedRow::Spent {
+            let row = CarriedRow::Spent {
                 minute,
                 pool: node.pool.clone(),
                 user: receipt.user.clone(),
                 quanta,
             };
-            batch.rows.carried.insert(line.key(), line);
+            batch.rows.carried.insert(row.key(), row);
         }
         let taken_back = self.preempted_last_hour.taken_back();
         if *taken_back != self.snapshot.taken_back {
@@ -68,12 +68,12 @@ impl Ledger {
 
     /// Drops minutes older than an hour, and requests a round for work that waits for the budget.
     pub(crate) fn expire_preemption_minutes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        while let Some((minute, gone)) = self.preempted_last_hour.end_minute(moment.now) {
-            for (pool, users) in gone {
+        while let Some((minute, expired)) = self.preempted_last_hour.end_minute(moment.now) {
+            for (pool, users) in expired {
                 let key = |user: &UserName| spent_key(minute, &pool, user);
                 for key in users.keys().map(key) {
                     batch.rows.carried.remove(&key);
-                    batch.rows.forgotten.push(key);
+                    batch.rows.removed_carried.push(key);
                 }
             }
             self.timing.request_round();
@@ -87,13 +87,13 @@ impl Ledger {
 
 /// Returns budgets as the planner computes them, by the quanta of a round.
 fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &TakenBack) -> Budgets {
-    let (of_pool, of_user) = (
+    let (pool_percent, user_percent) = (
         settings.preemption_pool_percent_per_hour,
         settings.preemption_user_percent_per_hour,
     );
-    let pool = |(name, pool): (&String, &plan::PoolShare)| PoolBudget {
+    let pool_budget = |(name, pool): (&String, &plan::PoolShare)| PoolBudget {
         pool: name.clone(),
-        allowed: of_pool.map(|percent| allowed(pool.total, percent)),
+        allowed: pool_percent.map(|percent| allowed(pool.total, percent)),
         spent: taken_back.get(name).map_or(0, |users| users.values().sum()),
     };
     let tree_of = |pool: &String| shares.pools.get(pool).map(|share| share.tree.as_str());
@@ -109,17 +109,17 @@ fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &TakenBack) -
             }
         }
     }
-    let user = |((tree, user), spent): ((&str, &UserName), u64)| UserBudget {
+    let user_budget = |((tree, user), spent): ((&str, &UserName), u64)| UserBudget {
         tree: tree.to_owned(),
         user: user.clone(),
-        allowed: of_user.map(|percent| allowed(quanta_of(tree), percent)),
+        allowed: user_percent.map(|percent| allowed(quanta_of(tree), percent)),
         spent,
     };
     Budgets {
-        pool_percent_per_hour: of_pool,
-        user_percent_per_hour: of_user,
-        pools: shares.pools.iter().map(pool).collect(),
-        users: spent.into_iter().map(user).collect(),
+        pool_percent_per_hour: pool_percent,
+        user_percent_per_hour: user_percent,
+        pools: shares.pools.iter().map(pool_budget).collect(),
+        users: spent.into_iter().map(user_budget).collect(),
         others: Vec::new(),
     }
 }
