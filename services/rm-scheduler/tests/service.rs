@@ -21,15 +21,15 @@ mod service {
     mod neighbours;
     mod nodes;
     mod nodes_on_trial;
-    mod orchestrator_shares;
+    mod orchestrator_allocations;
     mod policy;
     mod queues;
     mod read_only;
     mod reasons;
     mod replay;
     mod restart;
-    mod second_places;
     mod sharing;
+    mod successor_requests;
     mod unreachable;
     mod views;
     mod what_if;

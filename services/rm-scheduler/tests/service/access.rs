@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::fixture::Fixture;
 use super::neighbours::job;
 
-async fn get(client: &Client, path: &str) -> Option<Code> {
+async fn problem_code(client: &Client, path: &str) -> Option<Code> {
     let outcome: Result<Value, ClientError> = client.get(path).await;
     outcome
         .err()
@@ -21,8 +21,8 @@ async fn get(client: &Client, path: &str) -> Option<Code> {
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_without_token_are_refused_and_publications_are_for_services() {
     let fixture = Fixture::new(&[2]).await;
-    fixture.settled().await;
-    let (ann, stranger) = (fixture.client("ann"), fixture.stranger());
+    fixture.settle().await;
+    let (ann, stranger) = (fixture.client("ann"), fixture.anonymous_client());
     let service = fixture.client("job-converter");
     for path in [
         "/v1/policy",
@@ -36,22 +36,26 @@ async fn callers_without_token_are_refused_and_publications_are_for_services() {
         "/v1/planners",
     ] {
         assert_eq!(
-            get(&stranger, path).await,
+            problem_code(&stranger, path).await,
             Some(Code::Unauthenticated),
             "{path}"
         );
     }
     for path in ["/v1/allocations/publication", "/v1/verdicts/publication"] {
         assert_eq!(
-            get(&stranger, path).await,
+            problem_code(&stranger, path).await,
             Some(Code::Unauthenticated),
             "{path}"
         );
-        assert_eq!(get(&ann, path).await, Some(Code::Forbidden), "{path}");
-        assert_eq!(get(&service, path).await, None, "{path}");
+        assert_eq!(
+            problem_code(&ann, path).await,
+            Some(Code::Forbidden),
+            "{path}"
+        );
+        assert_eq!(problem_code(&service, path).await, None, "{path}");
     }
-    assert_eq!(get(&stranger, "/livez").await, None);
-    assert_eq!(get(&stranger, "/readyz").await, None);
+    assert_eq!(problem_code(&stranger, "/livez").await, None);
+    assert_eq!(problem_code(&stranger, "/readyz").await, None);
     for name in ["ann", "viewer", "job-converter"] {
         let call = fixture
             .client(name)
@@ -72,7 +76,7 @@ async fn allocations_and_rounds_are_shown_without_launches() {
     for work in ["job_a", "job_b"] {
         let mut demand = job(work, "ann");
         demand.max_processes = 2;
-        fixture.around.ask(&demand);
+        fixture.neighbours.submit(&demand);
     }
     let all = fixture.until("four", |all| all.len() == 4).await;
     let viewer = fixture.client("viewer");
@@ -91,15 +95,19 @@ async fn allocations_and_rounds_are_shown_without_launches() {
     let shown: AllocationView = viewer.get(&path).await.unwrap();
     assert_eq!(shown, AllocationView::from(one));
     assert_eq!(
-        get(&viewer, "/v1/allocations/alc_none").await,
+        problem_code(&viewer, "/v1/allocations/alc_none").await,
         Some(Code::NotFound)
     );
     assert_eq!(
-        get(&viewer, "/v1/rounds/999999").await,
+        problem_code(&viewer, "/v1/rounds/999999").await,
         Some(Code::NotFound)
     );
-    assert!(get(&viewer, "/v1/rounds/many").await.is_some());
-    assert!(get(&viewer, "/v1/allocations?colour=red").await.is_some());
+    assert!(problem_code(&viewer, "/v1/rounds/many").await.is_some());
+    assert!(
+        problem_code(&viewer, "/v1/allocations?colour=red")
+            .await
+            .is_some()
+    );
     let shares = fixture.shares().await.unwrap();
     let mut granted = 0;
     for round in 1..=shares.round {

@@ -13,9 +13,9 @@ use super::neighbours::{job, reservation};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_round_is_taken_before_every_neighbour_has_answered() {
-    let mut fixture = Fixture::prepared(&[4]).await;
-    fixture.around.containers.answer(false);
-    fixture.around.ask(&job("job_a", "ann"));
+    let mut fixture = Fixture::not_started(&[4]).await;
+    fixture.neighbours.containers.answer(false);
+    fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.start().await;
     let operator = fixture.client("operator");
     until("all others to be heard", async || {
@@ -34,7 +34,7 @@ async fn no_round_is_taken_before_every_neighbour_has_answered() {
     assert_eq!(fixture.allocations().await.len(), 0);
     assert_eq!(fixture.shares().await, None);
 
-    fixture.around.containers.answer(true);
+    fixture.neighbours.containers.answer(true);
     fixture
         .until("four processes", |all| {
             allocations_of(all, "job_a").len() == 4
@@ -47,7 +47,7 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
     let fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 2;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let all = fixture.until("two processes", |all| all.len() == 2).await;
     let first = allocations_of(&all, "job_a")
         .into_iter()
@@ -93,11 +93,11 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
     );
     // A late report of an earlier state changes nothing.
     fixture.report(&first, ContainerState::Running);
-    fixture.settled().await;
+    fixture.settle().await;
     assert!(ended(&fixture.allocations().await));
 
     demand.settled.insert(first.id.clone());
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let all = fixture
         .until("the burial", |all| !all.contains_key(first.id.as_str()))
         .await;
@@ -109,11 +109,11 @@ async fn withdrawn_work_leaves_and_is_removed() {
     let fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let held = fixture.until_one("job_a", "is there", |_| true).await;
     fixture.report(&held, ContainerState::Running);
     fixture.until_verdict("job_a", WaitReason::Satisfied).await;
-    fixture.around.demand.remove("job_a");
+    fixture.neighbours.demand.remove("job_a");
     let leaving = fixture
         .until_one("job_a", "is ordered to leave", |e| e.vacate.is_some())
         .await;
@@ -137,11 +137,11 @@ async fn withdrawn_work_leaves_and_is_removed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reservation_is_running_at_once_and_ends_at_once() {
     let fixture = Fixture::new(&[4, 8]).await;
-    fixture.around.ask(&reservation("rsv_a", "ann", 6));
+    fixture.neighbours.submit(&reservation("rsv_a", "ann", 6));
     let held = fixture.until_one("rsv_a", "is there", |_| true).await;
     assert_eq!((held.state, held.order), (AllocationState::Running, 8));
     assert_eq!((held.node.as_str(), held.launch), ("n2", None));
-    fixture.around.demand.remove("rsv_a");
+    fixture.neighbours.demand.remove("rsv_a");
     fixture
         .until("the machine back", std::collections::BTreeMap::is_empty)
         .await;
@@ -158,19 +158,19 @@ async fn a_job_starts_small_and_doubles_up_to_its_share() {
     let fixture = Fixture::new(&[100, 100]).await;
     let mut demand = job("job_a", "ann");
     demand.task_ms = None;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let verdict = fixture
         .until_verdict("job_a", WaitReason::InitializationCap)
         .await;
     assert_eq!(verdict.numbers["current_processes"], 2);
-    fixture.settled().await;
+    fixture.settle().await;
     assert_eq!(fixture.allocations().await.len(), 2);
 
     demand.task_ms = Some(20);
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let all = fixture.until("its share", |all| all.len() == 200).await;
     assert!(all.values().all(stays));
-    fixture.settled().await;
+    fixture.settle().await;
     let list: RoundList = fixture.client("viewer").get("/v1/rounds").await.unwrap();
     let growth: Vec<usize> = list
         .rounds

@@ -33,27 +33,27 @@ fn member(id: &str, label: Option<&str>) -> DemandEntry {
     }
 }
 
-fn lose(fixture: &Fixture, name: &NodeName) {
+fn report_lost(fixture: &Fixture, name: &NodeName) {
     let mut lost = node(name.as_str(), 4);
     lost.health = Health::Lost;
-    fixture.around.nodes.put(name.as_str(), &lost);
+    fixture.neighbours.nodes.put(name.as_str(), &lost);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_is_never_on_the_node_of_its_active_and_explains_its_wait() {
     let mut fixture = Fixture::new(&[4]).await;
-    fixture.around.ask(&member("svc_a.0", None));
-    fixture.around.ask(&member("svc_a.0-0", None));
-    let active = fixture.running("svc_a.0").await;
+    fixture.neighbours.submit(&member("svc_a.0", None));
+    fixture.neighbours.submit(&member("svc_a.0-0", None));
+    let active = fixture.report_running("svc_a.0").await;
     let verdict = fixture
         .until_verdict("svc_a.0-0", WaitReason::KeptApart)
         .await;
     assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
     fixture.restart().await;
-    fixture.settled().await;
+    fixture.settle().await;
     assert!(allocations_of(&fixture.allocations().await, "svc_a.0-0").is_empty());
-    fixture.around.node("beside", 4);
-    let standby = fixture.running("svc_a.0-0").await;
+    fixture.neighbours.node("beside", 4);
+    let standby = fixture.report_running("svc_a.0-0").await;
     assert_ne!(standby.node, active.node);
 }
 
@@ -63,52 +63,55 @@ async fn fault_domains_come_from_the_labels_of_nodes() {
     for (name, rack) in [("n1", "r1"), ("n2", "r1")] {
         let mut entry = node(name, 4);
         entry.labels.insert("rack".to_owned(), rack.to_owned());
-        fixture.around.nodes.put(name, &entry);
+        fixture.neighbours.nodes.put(name, &entry);
     }
     for id in ["svc_a.0", "svc_a.0-0"] {
-        fixture.around.ask(&member(id, Some("rack")));
+        fixture.neighbours.submit(&member(id, Some("rack")));
     }
-    fixture.running("svc_a.0").await;
+    fixture.report_running("svc_a.0").await;
     fixture
         .until_verdict("svc_a.0-0", WaitReason::KeptApart)
         .await;
     let mut other = node("n3", 4);
     other.labels.insert("rack".to_owned(), "r2".to_owned());
-    fixture.around.nodes.put("n3", &other);
-    assert_eq!(fixture.running("svc_a.0-0").await.node.as_str(), "n3");
+    fixture.neighbours.nodes.put("n3", &other);
+    assert_eq!(
+        fixture.report_running("svc_a.0-0").await.node.as_str(),
+        "n3"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_bound_to_a_host_goes_nowhere_else_when_the_host_is_lost() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
     let mut active = member("svc_a.0", None);
-    fixture.around.ask(&active);
-    fixture.around.ask(&member("svc_a.0-0", None));
+    fixture.neighbours.submit(&active);
+    fixture.neighbours.submit(&member("svc_a.0-0", None));
     let (first, standby) = (
-        fixture.running("svc_a.0").await,
-        fixture.running("svc_a.0-0").await,
+        fixture.report_running("svc_a.0").await,
+        fixture.report_running("svc_a.0-0").await,
     );
     active.host = Some(first.node.clone());
-    fixture.around.ask(&active);
-    fixture.settled().await;
-    lose(&fixture, &first.node);
+    fixture.neighbours.submit(&active);
+    fixture.settle().await;
+    report_lost(&fixture, &first.node);
     let ended = |it: &AllocationEntry| it.id == first.id && !stays(it);
     fixture.until_one("svc_a.0", "is lost", ended).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, "svc_a.0");
     assert!(!all.iter().any(stays), "{all:#?}");
     // The standby leaves, and its host is requested.
     let mut yields = member("svc_a.0-0", None);
     yields.max_processes = 0;
-    fixture.around.ask(&yields);
+    fixture.neighbours.submit(&yields);
     let ordered_to_leave = |it: &AllocationEntry| it.id == standby.id && it.vacate.is_some();
     let leaving = fixture
         .until_one("svc_a.0-0", "is ordered to leave", ordered_to_leave)
         .await;
     active.host = Some(standby.node.clone());
     active.settled.insert(first.id.clone());
-    fixture.around.ask(&active);
-    fixture.settled().await;
+    fixture.neighbours.submit(&active);
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, "svc_a.0");
     assert!(!all.iter().any(stays), "not before it has gone: {all:#?}");
     fixture.end(&leaving, Exit::of(ExitCause::Intended, ""));
@@ -120,15 +123,15 @@ async fn work_bound_to_a_host_goes_nowhere_else_when_the_host_is_lost() {
 async fn an_end_is_settled_before_a_successor_is_granted() {
     let fixture = Fixture::new(&[4, 4]).await;
     let mut active = member("svc_a.0", None);
-    fixture.around.ask(&active);
-    let first = fixture.running("svc_a.0").await;
+    fixture.neighbours.submit(&active);
+    let first = fixture.report_running("svc_a.0").await;
     fixture.end(&first, Exit::of(ExitCause::UserError, ""));
     let ended = |it: &AllocationEntry| it.id == first.id && !it.holds();
     fixture.until_one("svc_a.0", "has ended", ended).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, "svc_a.0");
     assert!(!all.iter().any(stays), "{all:#?}");
     active.settled.insert(first.id.clone());
-    fixture.around.ask(&active);
+    fixture.neighbours.submit(&active);
     fixture.until_one("svc_a.0", "goes on", stays).await;
 }

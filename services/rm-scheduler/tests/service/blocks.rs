@@ -13,10 +13,10 @@ async fn a_blocked_node_is_evacuated_and_gets_no_new_work() {
     let fixture = Fixture::new(&[2, 2]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let first = fixture.until_one("job_a", "is there", |_| true).await;
     fixture
-        .around
+        .neighbours
         .block(&block(BlockKind::Node, first.node.as_str(), None));
     let all = fixture.until("a successor", |all| all.len() == 2).await;
     let left = all[first.id.as_str()].vacate.as_ref().unwrap();
@@ -28,15 +28,15 @@ async fn a_blocked_node_is_evacuated_and_gets_no_new_work() {
     );
 
     demand.max_processes = 4;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     fixture
         .until("the other node full", |all| all.len() == 3)
         .await;
-    fixture.settled().await;
+    fixture.settle().await;
     assert_eq!(fixture.allocations().await.len(), 3);
     fixture.report(&first, ContainerState::Ended);
     fixture
-        .around
+        .neighbours
         .blocks
         .remove(&format!("node/{}", first.node));
     fixture
@@ -51,15 +51,15 @@ async fn a_mark_stops_new_work_and_keeps_existing_work() {
     let fixture = Fixture::new(&[2]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     fixture.until("one", |all| all.len() == 1).await;
     let mut mark = block(BlockKind::Node, "n1", None);
     mark.action = BlockAction::Mark;
-    fixture.around.block(&mark);
-    fixture.settled().await;
+    fixture.neighbours.block(&mark);
+    fixture.settle().await;
     demand.max_processes = 2;
-    fixture.around.ask(&demand);
-    fixture.settled().await;
+    fixture.neighbours.submit(&demand);
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert!(all.len() == 1 && all.values().all(stays));
 }
@@ -69,12 +69,12 @@ async fn a_block_ends_at_its_end_also_while_blocklist_is_unavailable() {
     let fixture = Fixture::new(&[1]).await;
     let end = SystemClock.now().plus_ms(1_500);
     fixture
-        .around
+        .neighbours
         .block(&block(BlockKind::Node, "n1", Some(end)));
-    fixture.settled().await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.settle().await;
+    fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.until_verdict("job_a", WaitReason::AllBlocked).await;
-    fixture.around.blocks.answer(false);
+    fixture.neighbours.blocks.answer(false);
     let granted = fixture.until_one("job_a", "is there", |_| true).await;
     assert!(granted.granted_at >= end);
 }
@@ -84,11 +84,11 @@ async fn one_blocked_worker_is_replaced_and_others_on_its_node_stay() {
     let fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 2;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let all = fixture.until("two", |all| all.len() == 2).await;
     let worker = all.values().next().unwrap();
     fixture
-        .around
+        .neighbours
         .block(&block(BlockKind::Worker, worker.id.as_str(), None));
     let all = fixture.until("a successor", |all| all.len() == 3).await;
     let leaving: Vec<_> = all.values().filter(|entry| !stays(entry)).collect();
@@ -98,7 +98,7 @@ async fn one_blocked_worker_is_replaced_and_others_on_its_node_stay() {
         leaving[0].vacate.as_ref().unwrap().reason,
         VacateReason::Blocked
     );
-    fixture.settled().await;
+    fixture.settle().await;
     assert_eq!(fixture.allocations().await.len(), 3);
 }
 
@@ -107,20 +107,20 @@ async fn work_that_ends_on_a_marked_node_is_granted_elsewhere() {
     let fixture = Fixture::new(&[2]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
-    let first = fixture.running("job_a").await;
+    fixture.neighbours.submit(&demand);
+    let first = fixture.report_running("job_a").await;
     let mut mark = block(BlockKind::Node, "n1", None);
     mark.action = BlockAction::Mark;
     fixture.block(&mark).await;
     // The allocation is reported again and stays.
     fixture.report(&first, ContainerState::Running);
-    fixture.settled().await;
+    fixture.settle().await;
     assert!(fixture.allocations().await.values().all(stays));
     let done = hayward_vocabulary::Exit::of(hayward_vocabulary::ExitCause::Success, "done");
     fixture.end(&first, done);
     // Its space is not granted while the node is marked.
     fixture.until_verdict("job_a", WaitReason::AllBlocked).await;
-    fixture.around.node("n2", 1);
+    fixture.neighbours.node("n2", 1);
     let next = fixture.until_one("job_a", "goes on", stays).await;
     assert_eq!(next.node.as_str(), "n2");
 }
@@ -130,11 +130,11 @@ async fn a_launch_in_flight_is_evacuated_too() {
     let fixture = Fixture::new(&[2, 2]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let first = fixture.until_one("job_a", "is there", stays).await;
     fixture.report(&first, ContainerState::Launching);
     fixture
-        .around
+        .neighbours
         .block(&block(BlockKind::Node, first.node.as_str(), None));
     let leaves = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
     let leaving = fixture
@@ -142,7 +142,7 @@ async fn a_launch_in_flight_is_evacuated_too() {
         .await;
     // Its launch succeeds after the order to leave, which stays and is given once.
     fixture.report(&first, ContainerState::Running);
-    fixture.settled().await;
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all[first.id.as_str()].vacate, leaving.vacate);
     assert_eq!(all.len(), 2);
@@ -161,10 +161,10 @@ async fn marks_on_a_node_or_a_worker_are_published_with_processes_of_jobs() {
     let mut fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
-    fixture.around.ask(&service("svc_a.0", "ann"));
-    let held = fixture.running("job_a").await;
-    fixture.running("svc_a.0").await;
+    fixture.neighbours.submit(&demand);
+    fixture.neighbours.submit(&service("svc_a.0", "ann"));
+    let held = fixture.report_running("job_a").await;
+    fixture.report_running("svc_a.0").await;
     let mut on_node = block(BlockKind::Node, "n1", None);
     let mut for_job = on_node.clone();
     for_job.job = Some("job_a".parse().unwrap());
@@ -187,9 +187,9 @@ async fn marks_on_a_node_or_a_worker_are_published_with_processes_of_jobs() {
         );
         // The order survives a restart and the end of the mark.
         fixture.restart().await;
-        fixture.settled().await;
+        fixture.settle().await;
         assert!(fixture.allocations().await.values().any(marked));
-        fixture.around.blocks.remove(&mark.key());
+        fixture.neighbours.blocks.remove(&mark.key());
         fixture.until_one("job_a", "is free again", free).await;
     }
 }
@@ -199,17 +199,19 @@ async fn a_mark_counts_until_its_end_and_an_order_to_leave_takes_precedence() {
     let fixture = Fixture::new(&[2]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
-    fixture.running("job_a").await;
+    fixture.neighbours.submit(&demand);
+    fixture.report_running("job_a").await;
     let end = SystemClock.now().plus_ms(1_500);
     let mut mark = block(BlockKind::Node, "n1", Some(end));
     mark.action = BlockAction::Mark;
-    fixture.around.block(&mark);
+    fixture.neighbours.block(&mark);
     fixture.until_one("job_a", "is notified", marked).await;
-    fixture.around.blocks.answer(false);
+    fixture.neighbours.blocks.answer(false);
     fixture.until_one("job_a", "is free again", free).await;
-    fixture.around.blocks.answer(true);
-    fixture.around.block(&block(BlockKind::Node, "n1", None));
+    fixture.neighbours.blocks.answer(true);
+    fixture
+        .neighbours
+        .block(&block(BlockKind::Node, "n1", None));
     let leaves = |it: &AllocationEntry| it.vacate.is_some();
     let left = fixture.until_one("job_a", "has to go", leaves).await;
     assert_eq!(left.marked, None);

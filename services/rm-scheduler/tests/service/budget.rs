@@ -38,15 +38,15 @@ impl Fixture {
         }
     }
 
-    async fn until_braked(&self) -> VerdictEntry {
-        let braked =
+    async fn until_budget_spent(&self) -> VerdictEntry {
+        let waits_for_budget =
             |it: &VerdictEntry| matches!(it.unblock, Some(Unblock::RaisePreemptionBudget { .. }));
-        self.until_verdict_matches("job_b", "that the budget is spent", braked)
+        self.until_verdict_matches("job_b", "that the budget is spent", waits_for_budget)
             .await
     }
 }
 
-fn spent(allowed: u64, spent: u64) -> Budgets {
+fn budgets_with(allowed: u64, spent: u64) -> Budgets {
     let ann = UserName::new("ann").unwrap();
     let pool = PoolBudget {
         pool: "default".into(),
@@ -73,12 +73,12 @@ fn spent(allowed: u64, spent: u64) -> Budgets {
 async fn preemptions_of_the_last_hour_survive_a_restart() {
     let mut fixture = Fixture::new(&[8]).await;
     fixture.set_budget(0, 25).await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     let all = fixture.until("all of it", |all| all.len() == 8).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
-    fixture.around.ask(&job("job_b", "bob"));
+    fixture.neighbours.submit(&job("job_b", "bob"));
     let all = fixture.until_leaving(2).await;
     fixture.end_leaving(&all);
     let all = fixture
@@ -87,28 +87,28 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     for entry in allocations_of(&all, "job_b") {
         fixture.report(&entry, ContainerState::Running);
     }
-    let braked = fixture.until_braked().await;
-    assert_eq!(braked.reason, WaitReason::WaitingForPreemption);
+    let verdict = fixture.until_budget_spent().await;
+    assert_eq!(verdict.reason, WaitReason::WaitingForPreemption);
     let detail = "2 of 2 quanta an hour";
-    assert!(braked.detail.contains(detail), "{braked:?}");
-    let numbers = ["allowed", "spent"].map(|it| braked.numbers[&format!("budget_{it}_quanta")]);
+    assert!(verdict.detail.contains(detail), "{verdict:?}");
+    let numbers = ["allowed", "spent"].map(|it| verdict.numbers[&format!("budget_{it}_quanta")]);
     assert_eq!(numbers, [2, 2]);
-    assert_eq!(fixture.shares().await.unwrap().budgets, spent(2, 2));
+    assert_eq!(fixture.shares().await.unwrap().budgets, budgets_with(2, 2));
     let sql = "select body::text from rm_scheduler.carried where kind = 'spent'";
     let rows = fixture.rows(sql).await;
     assert!(!rows.is_empty());
 
     fixture.restart().await;
-    fixture.settled().await;
-    fixture.around.ask(&job("job_c", "bob"));
+    fixture.settle().await;
+    fixture.neighbours.submit(&job("job_c", "bob"));
     fixture
         .until_verdict_matches("job_c", "its turn", |_| true)
         .await;
-    fixture.settled().await;
+    fixture.settle().await;
     assert_eq!(fixture.rows(sql).await, rows, "nothing more was taken back");
-    assert_eq!(fixture.shares().await.unwrap().budgets, spent(2, 2));
-    fixture.around.demand.remove("job_c");
-    fixture.until_braked().await;
+    assert_eq!(fixture.shares().await.unwrap().budgets, budgets_with(2, 2));
+    fixture.neighbours.demand.remove("job_c");
+    fixture.until_budget_spent().await;
 
     // The smallest change is enough, and the budget is not exceeded.
     fixture.set_budget(1, 38).await;

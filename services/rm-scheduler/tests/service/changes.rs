@@ -18,7 +18,7 @@ async fn until(
     name: &str,
     kinds: &str,
     since: &mut String,
-    good: impl Fn(&hayward_publication::changes::ObjectChange) -> bool,
+    condition: impl Fn(&hayward_publication::changes::ObjectChange) -> bool,
 ) -> hayward_publication::changes::ObjectChange {
     let client = fixture.client(name);
     let following = async {
@@ -26,13 +26,13 @@ async fn until(
             let path = format!("/v1/changes?since={since}&kinds={kinds}&wait=5");
             let page: ObjectChanges = client.get(&path).await.unwrap();
             *since = page.cursor;
-            if let Some(found) = page.changes.into_iter().find(|change| good(change)) {
+            if let Some(found) = page.changes.into_iter().find(|change| condition(change)) {
                 return found;
             }
         }
     };
     let found = tokio::time::timeout(std::time::Duration::from_secs(30), following).await;
-    found.unwrap_or_else(|_| panic!("{name} was never told of it"))
+    found.unwrap_or_else(|_| panic!("{name} did not receive the change"))
 }
 
 /// Users see their own work only (S12).
@@ -42,11 +42,11 @@ async fn users_follow_their_own_allocations_to_their_end() {
     let mut since = "0".to_owned();
     let mut demand = job("job_b", "bob");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let bobs = fixture.until_one("job_b", "is there", |_| true).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let anns = fixture.until_one("job_a", "is there", |_| true).await;
     let first = until(&fixture, "ann", "allocation", &mut since, |_| true).await;
     assert_eq!(first.id, anns.id.as_str(), "not bob's");
@@ -61,11 +61,11 @@ async fn users_follow_their_own_allocations_to_their_end() {
         object.is_some_and(|object| object["state"] == "ended")
     };
     until(&fixture, "ann", "allocation", &mut since, ended).await;
-    fixture.around.demand.remove("job_b");
+    fixture.neighbours.demand.remove("job_b");
     fixture.report(&bobs, ContainerState::Ended);
-    fixture.around.demand.remove("job_a");
-    fixture.around.containers.remove(anns.id.as_str());
-    fixture.around.containers.remove(bobs.id.as_str());
+    fixture.neighbours.demand.remove("job_a");
+    fixture.neighbours.containers.remove(anns.id.as_str());
+    fixture.neighbours.containers.remove(bobs.id.as_str());
     let gone = until(&fixture, "ann", "allocation", &mut since, |change| {
         change.removed
     })
@@ -83,7 +83,7 @@ async fn users_follow_their_own_allocations_to_their_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_policy_and_verdicts_reach_only_operators_and_viewers() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     let mut since = "0".to_owned();
     let verdict = |change: &hayward_publication::changes::ObjectChange| change.id == "job_a";
     until(&fixture, "viewer", "verdict", &mut since, verdict).await;

@@ -16,10 +16,10 @@ use super::neighbours::{block, job, node, reservation, service};
 pub fn drain(fixture: &Fixture, name: &str, quanta: u64, order: DrainOrder) {
     let mut entry = node(name, quanta);
     entry.drain = Some(order);
-    fixture.around.nodes.put(name, &entry);
+    fixture.neighbours.nodes.put(name, &entry);
 }
 
-pub fn order(number: u64) -> DrainOrder {
+pub fn drain_order(number: u64) -> DrainOrder {
     DrainOrder {
         number,
         since: Timestamp::from_unix_ms(1),
@@ -33,7 +33,7 @@ pub fn order(number: u64) -> DrainOrder {
 async fn limited(fixture: &Fixture, processes: u64) -> (DemandEntry, Allocations) {
     let mut demand = job("job_a", "ann");
     (demand.max_processes, demand.disruption_limit) = (processes, Some(1));
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let wanted = usize::try_from(processes).unwrap();
     let all = fixture.until("all of it", |all| all.len() == wanted).await;
     for entry in all.values() {
@@ -62,9 +62,9 @@ async fn clearing(
 async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
     let mut fixture = Fixture::new(&[3]).await;
     let (_, before) = limited(&fixture, 3).await;
-    fixture.around.node("n2", 4);
-    fixture.settled().await;
-    drain(&fixture, "n1", 3, order(7));
+    fixture.neighbours.node("n2", 4);
+    fixture.settle().await;
+    drain(&fixture, "n1", 3, drain_order(7));
     let mut moved = 0;
     while moved < 3 {
         let one = fixture
@@ -77,12 +77,12 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
             (VacateReason::Drained, false)
         );
         assert!(vacate.detail.contains("new disks"), "{}", vacate.detail);
-        fixture.settled().await;
+        fixture.settle().await;
         assert_eq!(leaving(&fixture.allocations().await).len(), 1);
         if moved == 1 {
             // A new term moves no more at a time either.
             fixture.restart().await;
-            fixture.settled().await;
+            fixture.settle().await;
             assert_eq!(leaving(&fixture.allocations().await).len(), 1);
         }
         let progress = clearing(&fixture, "drain/n1", "one goes", |it| {
@@ -100,7 +100,7 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
         fixture.report(&leaves, ContainerState::Ended);
         let gone = |all: &Allocations| leaving(all).is_empty();
         fixture.until("it is gone", gone).await;
-        fixture.settled().await;
+        fixture.settle().await;
         let all = fixture.allocations().await;
         assert!(leaving(&all).is_empty());
         let mut fresh = all.values().filter(|it| {
@@ -114,8 +114,8 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
     let progress = clearing(&fixture, "drain/n1", "is done", |it| it.moved == 3).await;
     assert_eq!((progress.remaining, progress.failed), (0, 0));
     assert!(progress.blockers.is_empty());
-    fixture.around.node("n1", 3);
-    fixture.until_gone("clearings", "drain/n1").await;
+    fixture.neighbours.node("n1", 3);
+    fixture.until_withdrawn("clearings", "drain/n1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +126,7 @@ async fn after_the_deadline_a_drain_takes_everything_but_reservations() {
     let with = |paused| DrainOrder {
         deadline: Some(end),
         paused,
-        ..order(1)
+        ..drain_order(1)
     };
     drain(&fixture, "n1", 3, with(true));
     let progress = clearing(&fixture, "drain/n1", "is paused", |it| {
@@ -157,9 +157,9 @@ async fn after_the_deadline_a_drain_takes_everything_but_reservations() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reservation_stays_and_is_named() {
     let fixture = Fixture::new(&[3]).await;
-    fixture.around.ask(&reservation("rsv_a", "cy", 3));
+    fixture.neighbours.submit(&reservation("rsv_a", "cy", 3));
     fixture.until_one("rsv_a", "is held", stays).await;
-    drain(&fixture, "n1", 3, order(1));
+    drain(&fixture, "n1", 3, drain_order(1));
     let progress = clearing(&fixture, "drain/n1", "says who", |it| {
         !it.blockers.is_empty()
     })
@@ -170,7 +170,7 @@ async fn a_reservation_stays_and_is_named() {
         (BlockerReason::Reservation, "cy")
     );
     assert_eq!((progress.total, progress.remaining), (1, 1));
-    fixture.around.demand.remove("rsv_a");
+    fixture.neighbours.demand.remove("rsv_a");
     clearing(&fixture, "drain/n1", "is empty", |it| {
         it.remaining == 0 && it.moved == 1
     })
@@ -181,17 +181,17 @@ async fn a_reservation_stays_and_is_named() {
 async fn work_without_space_elsewhere_loses_no_further_process() {
     let fixture = Fixture::new(&[3]).await;
     limited(&fixture, 3).await;
-    drain(&fixture, "n1", 3, order(1));
+    drain(&fixture, "n1", 3, drain_order(1));
     let all = fixture
         .until("one to leave", |all| leaving(all).len() == 1)
         .await;
     fixture.report(&leaving(&all)[0], ContainerState::Ended);
     let progress = clearing(&fixture, "drain/n1", "has failed", |it| it.failed == 1).await;
     assert_eq!((progress.moved, progress.remaining), (0, 2));
-    fixture.settled().await;
+    fixture.settle().await;
     assert!(leaving(&fixture.allocations().await).is_empty());
     // Less demand is enough too: then nothing is missing.
-    fixture.around.node("n2", 1);
+    fixture.neighbours.node("n2", 1);
     let next = |it: &AllocationEntry| stays(it) && it.node.as_str() == "n2";
     let next = fixture.until_one("job_a", "has room", next).await;
     fixture.report(&next, ContainerState::Running);
@@ -206,12 +206,12 @@ async fn a_graceful_evacuation_respects_limits_until_its_grace_ends() {
     let (_, before) = limited(&fixture, 3).await;
     let mut free = service("svc_b.0", "ben");
     free.disruption_limit = None;
-    fixture.around.ask(&free);
-    fixture.running("svc_b.0").await;
+    fixture.neighbours.submit(&free);
+    fixture.report_running("svc_b.0").await;
     let mut item = block(BlockKind::Node, "n1", None);
     item.evacuation = EvacuationPolicy::Graceful { grace_ms: 1_500 };
     let since = SystemClock.now();
-    fixture.around.block(&item);
+    fixture.neighbours.block(&item);
     let two = |all: &Allocations| leaving(all).len() == 2;
     let all = fixture.until("one of each to leave", two).await;
     assert_eq!(
@@ -239,13 +239,13 @@ async fn a_block_removed_midway_moves_nothing_more() {
     limited(&fixture, 3).await;
     let mut item = block(BlockKind::Node, "n1", None);
     item.evacuation = EvacuationPolicy::Graceful { grace_ms: 600_000 };
-    fixture.around.block(&item);
+    fixture.neighbours.block(&item);
     fixture
         .until("one to leave", |all| leaving(all).len() == 1)
         .await;
-    fixture.around.blocks.remove("node/n1");
-    fixture.until_gone("clearings", "node/n1").await;
-    fixture.let_go().await;
+    fixture.neighbours.blocks.remove("node/n1");
+    fixture.until_withdrawn("clearings", "node/n1").await;
+    fixture.confirm_all_ends().await;
     let whole = |all: &Allocations| all.values().filter(|it| stays(it)).count() == 3;
     let all = fixture.until("three again", whole).await;
     assert_eq!(all.len(), 4, "what had begun to move did, and nothing else");
@@ -258,7 +258,7 @@ async fn every_block_publishes_the_revision_that_put_it_in_force() {
     let mut item = block(BlockKind::Node, "n1", None);
     item.action = BlockAction::Mark;
     item.removal_no = 3;
-    fixture.around.block(&item);
+    fixture.neighbours.block(&item);
     let progress = clearing(&fixture, "node/n1", "is in force", |_| true).await;
     assert!(progress.revision > before && progress.revision <= fixture.revision());
     assert_eq!(
@@ -266,12 +266,12 @@ async fn every_block_publishes_the_revision_that_put_it_in_force() {
         (3, 0, 0)
     );
     fixture.restart().await;
-    fixture.settled().await;
+    fixture.settle().await;
     let entries = fixture.entries::<ClearingEntry>("clearings").await;
     assert_eq!(entries["node/n1"], progress);
     // Another block of the same key is independent.
     item.removal_no = 4;
-    fixture.around.block(&item);
+    fixture.neighbours.block(&item);
     let next = clearing(&fixture, "node/n1", "is the next", |it| it.number == 4).await;
     assert!(next.revision > progress.revision);
 }
@@ -279,17 +279,17 @@ async fn every_block_publishes_the_revision_that_put_it_in_force() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
     let fixture = Fixture::new(&[2, 2]).await;
-    fixture.around.ask(&service("svc_a.0", "ann"));
-    let first = fixture.running("svc_a.0").await;
+    fixture.neighbours.submit(&service("svc_a.0", "ann"));
+    let first = fixture.report_running("svc_a.0").await;
     let key = format!("node/{}", first.node);
     let mut item = block(BlockKind::Node, first.node.as_str(), None);
     item.action = BlockAction::Mark;
     fixture.block(&item).await;
-    fixture.settled().await;
+    fixture.settle().await;
     // Existing processes survive a mark.
     assert!(fixture.allocations().await.values().all(stays));
     item.action = BlockAction::Evacuate;
-    fixture.around.block(&item);
+    fixture.neighbours.block(&item);
     let progress = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
     fixture.until_one("svc_a.0", "is notified", progress).await;
     let since = fixture.allocations().await[first.id.as_str()]
@@ -297,13 +297,13 @@ async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
         .clone();
     // It is ordered once, whatever else the block says.
     item.cause = "it smells worse".into();
-    fixture.around.block(&item);
-    fixture.settled().await;
+    fixture.neighbours.block(&item);
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all[first.id.as_str()].vacate, since);
     assert_eq!(allocations_of(&all, "svc_a.0").len(), 2);
     fixture.report(&first, ContainerState::Ended);
-    fixture.running("svc_a.0").await;
+    fixture.report_running("svc_a.0").await;
     let progress = clearing(&fixture, &key, "is done", |it| it.moved == 1).await;
     assert_eq!(
         (progress.total, progress.failed, progress.remaining),
@@ -315,12 +315,12 @@ async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
 async fn a_block_for_one_job_moves_only_that_job() {
     let fixture = Fixture::new(&[4]).await;
     for (work, user) in [("svc_a.0", "ann"), ("svc_b.0", "ben")] {
-        fixture.around.ask(&service(work, user));
-        fixture.running(work).await;
+        fixture.neighbours.submit(&service(work, user));
+        fixture.report_running(work).await;
     }
     let mut item = block(BlockKind::Node, "n1", None);
     item.job = Some("svc_a".parse().unwrap());
-    fixture.around.block(&item);
+    fixture.neighbours.block(&item);
     let progress = |it: &AllocationEntry| it.vacate.is_some();
     let left = fixture.until_one("svc_a.0", "is notified", progress).await;
     assert_eq!(left.vacate.as_ref().unwrap().reason, VacateReason::Blocked);
@@ -332,7 +332,7 @@ async fn a_block_for_one_job_moves_only_that_job() {
     // Others stay, and new ones come.
     let mut other = job("job_c", "cy");
     other.max_processes = 2;
-    fixture.around.ask(&other);
+    fixture.neighbours.submit(&other);
     fixture
         .until("others come", |all| allocations_of(all, "job_c").len() == 2)
         .await;
@@ -350,7 +350,7 @@ async fn a_block_for_one_job_moves_only_that_job() {
     })
     .await;
     assert_eq!((progress.total, progress.failed), (1, 1));
-    fixture.around.blocks.remove("node/n1@svc_a");
+    fixture.neighbours.blocks.remove("node/n1@svc_a");
     fixture.until_one("svc_a.0", "is back", stays).await;
 }
 
@@ -362,15 +362,15 @@ async fn a_block_withdrawn_after_its_end_causes_no_second_round() {
     let mut item = block(BlockKind::Node, "n1", Some(end));
     item.action = BlockAction::Mark;
     fixture.block(&item).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let round = fixture.shares().await.unwrap().round;
     until("the end", async || {
         let now = fixture.shares().await?.round;
         (SystemClock.now() > end && now > round).then_some(())
     })
     .await;
-    fixture.around.blocks.remove("node/n1");
+    fixture.neighbours.blocks.remove("node/n1");
     // The probe causes one round itself.
-    fixture.round().await;
+    fixture.force_round().await;
     assert_eq!(fixture.shares().await.unwrap().round, round + 2);
 }

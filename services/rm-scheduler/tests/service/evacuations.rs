@@ -10,30 +10,30 @@ use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::{Apart, Exit, ExitCause, Role};
 
-use super::drains::{drain, order};
+use super::drains::{drain, drain_order};
 use super::fixture::{Fixture, allocations_of, stays};
 use super::neighbours::{block, node};
-use super::second_places::{process, put, request};
+use super::successor_requests::{process, put_request, request};
 
 const WORK: &str = "svc_1.0";
 
 /// A process that runs on `n1`, the only node.
-async fn on_n1() -> (Fixture, DemandEntry, AllocationEntry) {
+async fn start_on_n1() -> (Fixture, DemandEntry, AllocationEntry) {
     let fixture = Fixture::new(&[4]).await;
     let demand = process(WORK, Role::Active);
-    fixture.around.ask(&demand);
-    let old = fixture.running(WORK).await;
+    fixture.neighbours.submit(&demand);
+    let old = fixture.report_running(WORK).await;
     (fixture, demand, old)
 }
 
-async fn blocker(fixture: &Fixture, key: &str, why: BlockerReason) -> ClearingEntry {
+async fn until_blocker(fixture: &Fixture, key: &str, why: BlockerReason) -> ClearingEntry {
     let has_blocker = |it: &ClearingEntry| it.blockers.iter().any(|it| it.why == why);
     fixture
         .until_entry("clearings", key, "names it", has_blocker)
         .await
 }
 
-async fn ordered_to_leave(fixture: &Fixture, old: &AllocationEntry) -> AllocationEntry {
+async fn until_ordered_to_leave(fixture: &Fixture, old: &AllocationEntry) -> AllocationEntry {
     let leaves = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
     fixture
         .until_one(old.work.as_str(), "is ordered to leave", leaves)
@@ -41,21 +41,23 @@ async fn ordered_to_leave(fixture: &Fixture, old: &AllocationEntry) -> Allocatio
 }
 
 /// The allocation that takes over from another.
-async fn successor(fixture: &Fixture, old: &AllocationEntry) -> AllocationEntry {
-    let follows = |it: &AllocationEntry| it.predecessor.as_ref() == Some(&old.id) && stays(it);
+async fn until_successor(fixture: &Fixture, old: &AllocationEntry) -> AllocationEntry {
+    let is_successor = |it: &AllocationEntry| it.predecessor.as_ref() == Some(&old.id) && stays(it);
     let work = old.work.as_str();
-    fixture.until_one(work, "has its next place", follows).await
+    fixture
+        .until_one(work, "has its next place", is_successor)
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() {
-    let (mut fixture, _, old) = on_n1().await;
-    drain(&fixture, "n1", 4, order(1));
-    let stuck = blocker(&fixture, "drain/n1", BlockerReason::NoPlace).await;
+    let (mut fixture, _, old) = start_on_n1().await;
+    drain(&fixture, "n1", 4, drain_order(1));
+    let stuck = until_blocker(&fixture, "drain/n1", BlockerReason::NoPlace).await;
     assert_eq!((stuck.total, stuck.remaining), (1, 1));
     let detail = &stuck.blockers[0].detail;
     assert!(detail.contains("1 node could hold it"), "{detail}");
-    fixture.settled().await;
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.len() == 1 && stays(&all[0]), "untouched: {all:?}");
     // The work lacks nothing, so its verdict does not say that it waits.
@@ -64,16 +66,16 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
         WaitReason::Satisfied,
         "it runs"
     );
-    fixture.around.node("n2", 1);
-    let new = successor(&fixture, &old).await;
-    let left = ordered_to_leave(&fixture, &old).await;
+    fixture.neighbours.node("n2", 1);
+    let new = until_successor(&fixture, &old).await;
+    let left = until_ordered_to_leave(&fixture, &old).await;
     let order = left.vacate.clone().unwrap();
     assert_eq!((order.reason, order.purge), (VacateReason::Drained, false));
     assert!(new.granted_at <= order.since && new.node.as_str() == "n2");
     assert!(new.request.is_none() && new.incarnation > old.incarnation);
-    fixture.settled().await;
+    fixture.settle().await;
     fixture.restart().await;
-    fixture.settled().await;
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.iter().filter(|it| it.holds()).count(), 2, "one, once");
     fixture.report(&old, ContainerState::Ended);
@@ -93,23 +95,23 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_deadline_a_process_leaves_without_successor_and_its_detail_explains_it() {
     for blocked in [true, false] {
-        let (fixture, _, old) = on_n1().await;
+        let (fixture, _, old) = start_on_n1().await;
         let end = SystemClock.now().plus_ms(2_000);
         let (key, reason) = if blocked {
             let mut item = block(BlockKind::Node, "n1", None);
             item.evacuation = EvacuationPolicy::Graceful { grace_ms: 2_000 };
-            fixture.around.block(&item);
+            fixture.neighbours.block(&item);
             ("node/n1", VacateReason::Blocked)
         } else {
             let until = DrainOrder {
                 deadline: Some(end),
-                ..order(1)
+                ..drain_order(1)
             };
             drain(&fixture, "n1", 4, until);
             ("drain/n1", VacateReason::Drained)
         };
-        blocker(&fixture, key, BlockerReason::NoPlace).await;
-        let order = ordered_to_leave(&fixture, &old).await.vacate.unwrap();
+        until_blocker(&fixture, key, BlockerReason::NoPlace).await;
+        let order = until_ordered_to_leave(&fixture, &old).await.vacate.unwrap();
         assert!(order.since >= end && order.reason == reason, "{order:?}");
         assert!(order.detail.contains("no next place"), "{order:?}");
         // The usual restart follows, as after an immediate evacuation.
@@ -118,26 +120,26 @@ async fn after_the_deadline_a_process_leaves_without_successor_and_its_detail_ex
             settled: [old.id.clone()].into(),
             ..process(WORK, Role::Active)
         };
-        fixture.around.ask(&demand);
+        fixture.neighbours.submit(&demand);
         fixture.until_verdict(WORK, WaitReason::AllBlocked).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_drain_leaves_everything_where_it_was() {
-    let (fixture, _, old) = on_n1().await;
-    drain(&fixture, "n1", 4, order(1));
-    blocker(&fixture, "drain/n1", BlockerReason::NoPlace).await;
-    fixture.around.node("n1", 4);
-    fixture.until_gone("clearings", "drain/n1").await;
-    fixture.around.node("n2", 4);
-    fixture.settled().await;
+    let (fixture, _, old) = start_on_n1().await;
+    drain(&fixture, "n1", 4, drain_order(1));
+    until_blocker(&fixture, "drain/n1", BlockerReason::NoPlace).await;
+    fixture.neighbours.node("n1", 4);
+    fixture.until_withdrawn("clearings", "drain/n1").await;
+    fixture.neighbours.node("n2", 4);
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.len() == 1 && stays(&all[0]) && all[0].id == old.id);
     assert_eq!(
         fixture.verdicts().await[WORK].reason,
         WaitReason::Satisfied,
-        "nor is anything said of it"
+        "its verdict does not mention the drain"
     );
 }
 
@@ -149,17 +151,17 @@ async fn a_process_without_successor_leaves_the_limit_to_another_of_its_service(
     let mut free = process("svc_1.1", Role::Active);
     free.disruption_limit = Some(1);
     for demand in [&bound, &free] {
-        fixture.around.ask(demand);
-        fixture.running(demand.work.as_str()).await;
+        fixture.neighbours.submit(demand);
+        fixture.report_running(demand.work.as_str()).await;
     }
     let old = allocations_of(&fixture.allocations().await, "svc_1.1").remove(0);
-    fixture.around.node("n2", 4);
-    fixture.settled().await;
-    drain(&fixture, "n1", 4, order(1));
-    successor(&fixture, &old).await;
-    ordered_to_leave(&fixture, &old).await;
+    fixture.neighbours.node("n2", 4);
+    fixture.settle().await;
+    drain(&fixture, "n1", 4, drain_order(1));
+    until_successor(&fixture, &old).await;
+    until_ordered_to_leave(&fixture, &old).await;
     // One of them moves, which is the limit.
-    let limited = blocker(&fixture, "drain/n1", BlockerReason::DisruptionLimit).await;
+    let limited = until_blocker(&fixture, "drain/n1", BlockerReason::DisruptionLimit).await;
     assert_eq!(limited.remaining, 2);
     assert!(
         allocations_of(&fixture.allocations().await, WORK)
@@ -168,7 +170,7 @@ async fn a_process_without_successor_leaves_the_limit_to_another_of_its_service(
     );
 }
 
-fn with_standby(fixture: &Fixture) -> DemandEntry {
+fn submit_with_standby(fixture: &Fixture) -> DemandEntry {
     let apart = Apart {
         group: WORK.parse().unwrap(),
         by_label: None,
@@ -176,28 +178,28 @@ fn with_standby(fixture: &Fixture) -> DemandEntry {
     let mut active = process(WORK, Role::Active);
     active.apart = Some(apart.clone());
     active.machines = vec!["n1".parse().unwrap(), "n3".parse().unwrap()];
-    fixture.around.ask(&active);
+    fixture.neighbours.submit(&active);
     let role = Role::Standby {
         of: WORK.parse().unwrap(),
         replica: 0,
     };
     let mut standby = process("svc_1.0-0", role);
     (standby.apart, standby.machines) = (Some(apart), vec!["n2".parse().unwrap()]);
-    fixture.around.ask(&standby);
+    fixture.neighbours.submit(&standby);
     active
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_active_process_with_a_running_standby_leaves_at_once() {
     let fixture = Fixture::new(&[4, 4]).await;
-    with_standby(&fixture);
-    let old = fixture.running(WORK).await;
-    fixture.running("svc_1.0-0").await;
-    fixture.around.node("n3", 4);
+    submit_with_standby(&fixture);
+    let old = fixture.report_running(WORK).await;
+    fixture.report_running("svc_1.0-0").await;
+    fixture.neighbours.node("n3", 4);
     let mut item = block(BlockKind::Node, "n1", None);
     item.evacuation = EvacuationPolicy::Graceful { grace_ms: 600_000 };
-    fixture.around.block(&item);
-    ordered_to_leave(&fixture, &old).await;
+    fixture.neighbours.block(&item);
+    until_ordered_to_leave(&fixture, &old).await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.iter().all(|it| it.predecessor.is_none()), "{all:?}");
 }
@@ -205,50 +207,50 @@ async fn an_active_process_with_a_running_standby_leaves_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_active_process_without_running_standby_gets_its_successor_first() {
     let fixture = Fixture::new(&[4, 0]).await;
-    let mut active = with_standby(&fixture);
-    let old = fixture.running(WORK).await;
+    let mut active = submit_with_standby(&fixture);
+    let old = fixture.report_running(WORK).await;
     // job-converter binds an active process with standbys to its node.
     active.host = Some(old.node.clone());
-    fixture.around.ask(&active);
-    fixture.around.node("n3", 4);
-    fixture.settled().await;
-    drain(&fixture, "n1", 4, order(1));
-    let new = successor(&fixture, &old).await;
+    fixture.neighbours.submit(&active);
+    fixture.neighbours.node("n3", 4);
+    fixture.settle().await;
+    drain(&fixture, "n1", 4, drain_order(1));
+    let new = until_successor(&fixture, &old).await;
     assert_eq!(new.node.as_str(), "n3");
     // With this reason job-converter begins no failover.
-    let order = ordered_to_leave(&fixture, &old).await.vacate.unwrap();
+    let order = until_ordered_to_leave(&fixture, &old).await.vacate.unwrap();
     assert_eq!(order.reason, VacateReason::Moved);
     assert!(order.detail.contains("n1 is drained"), "{order:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_and_a_drain_together_give_one_successor() {
-    let (fixture, _, old) = on_n1().await;
+    let (fixture, _, old) = start_on_n1().await;
     // It is moved already, so the drain does nothing.
-    put(&fixture, &request(1, Some(&old), Some("n9")));
-    fixture.settled().await;
-    drain(&fixture, "n1", 4, order(1));
-    blocker(&fixture, "drain/n1", BlockerReason::Moving).await;
-    fixture.around.node("n2", 4);
-    fixture.settled().await;
+    put_request(&fixture, &request(1, Some(&old), Some("n9")));
+    fixture.settle().await;
+    drain(&fixture, "n1", 4, drain_order(1));
+    until_blocker(&fixture, "drain/n1", BlockerReason::Moving).await;
+    fixture.neighbours.node("n2", 4);
+    fixture.settle().await;
     assert!(
         allocations_of(&fixture.allocations().await, WORK)
             .iter()
             .all(stays)
     );
     // The move is withdrawn and the drain goes on; another move comes too late.
-    fixture.around.requests.remove("req_1");
-    let new = successor(&fixture, &old).await;
+    fixture.neighbours.requests.remove("req_1");
+    let new = until_successor(&fixture, &old).await;
     assert!(new.request.is_none());
-    put(&fixture, &request(2, Some(&old), None));
-    fixture.settled().await;
+    put_request(&fixture, &request(2, Some(&old), None));
+    fixture.settle().await;
     fixture.report(&old, ContainerState::Ended);
     fixture
         .until("its end to be heard of", |all| {
             all.get(old.id.as_str()).is_none_or(|it| !it.holds())
         })
         .await;
-    fixture.settled().await;
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     let held: Vec<_> = all.iter().filter(|it| it.holds()).collect();
     assert!(held.len() == 1 && held[0].id == new.id, "{all:#?}");
@@ -257,16 +259,16 @@ async fn a_move_and_a_drain_together_give_one_successor() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_successor_that_is_lost_before_its_start_is_replaced() {
-    let (fixture, _, old) = on_n1().await;
-    fixture.around.node("n2", 4);
-    fixture.settled().await;
-    drain(&fixture, "n1", 4, order(1));
-    let first = successor(&fixture, &old).await;
-    ordered_to_leave(&fixture, &old).await;
+    let (fixture, _, old) = start_on_n1().await;
+    fixture.neighbours.node("n2", 4);
+    fixture.settle().await;
+    drain(&fixture, "n1", 4, drain_order(1));
+    let first = until_successor(&fixture, &old).await;
+    until_ordered_to_leave(&fixture, &old).await;
     let mut lost = node("n2", 4);
     lost.health = Health::Lost;
-    fixture.around.nodes.put("n2", &lost);
-    fixture.around.node("n3", 4);
+    fixture.neighbours.nodes.put("n2", &lost);
+    fixture.neighbours.node("n3", 4);
     let again = |it: &AllocationEntry| {
         let follows = it.predecessor.as_ref() == Some(&old.id);
         follows && stays(it) && it.id != first.id
@@ -295,18 +297,18 @@ async fn the_end_of_an_evacuated_process_is_never_a_fact_against_its_node() {
     let fixture = Fixture::new(&[8]).await;
     let work = |at: usize| format!("svc_1.{at}");
     for at in 0..causes.len() {
-        fixture.around.ask(&process(&work(at), Role::Active));
+        fixture.neighbours.submit(&process(&work(at), Role::Active));
     }
     let mut old = Vec::new();
     for at in 0..causes.len() {
-        old.push(fixture.running(&work(at)).await);
+        old.push(fixture.report_running(&work(at)).await);
     }
-    fixture.around.node("n2", 8);
-    fixture.settled().await;
-    drain(&fixture, "n1", 8, order(1));
+    fixture.neighbours.node("n2", 8);
+    fixture.settle().await;
+    drain(&fixture, "n1", 8, drain_order(1));
     for (old, cause) in old.iter().zip(causes) {
-        successor(&fixture, old).await;
-        ordered_to_leave(&fixture, old).await;
+        until_successor(&fixture, old).await;
+        until_ordered_to_leave(&fixture, old).await;
         let exit = Exit {
             cause_code: Some("disk_full".to_owned()),
             ..Exit::of(cause, "a test says so")
@@ -317,7 +319,7 @@ async fn the_end_of_an_evacuated_process_is_never_a_fact_against_its_node() {
     fixture
         .until_entry("clearings", "drain/n1", "is empty", gone)
         .await;
-    fixture.settled().await;
+    fixture.settle().await;
     let facts = fixture.entries::<FactEntry>("failures").await;
     assert!(facts.is_empty(), "{facts:?}");
     let all = fixture.allocations().await;

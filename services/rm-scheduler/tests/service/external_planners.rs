@@ -24,11 +24,11 @@ use http::header::IF_MATCH;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::drains::{drain, order};
+use super::drains::{drain, drain_order};
 use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{job, service};
-use super::second_places::process;
-use test_planner::{TestPlanner, first_fit, nothing};
+use super::successor_requests::process;
+use test_planner::{TestPlanner, first_fit, no_steps};
 
 /// Class `out` is in pool `out`, which has the nodes from `n2` on.
 fn policy(planner: &Value) -> Value {
@@ -47,7 +47,7 @@ fn policy(planner: &Value) -> Value {
     })
 }
 
-async fn put(fixture: &Fixture, policy: &Value) -> Result<PolicyAnswer, ClientError> {
+async fn set_policy(fixture: &Fixture, policy: &Value) -> Result<PolicyAnswer, ClientError> {
     let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     let call = fixture.client("operator").call(Method::PUT, "/v1/policy");
     let call = call.header(IF_MATCH, &format!("\"{}\"", now.generation));
@@ -56,10 +56,10 @@ async fn put(fixture: &Fixture, policy: &Value) -> Result<PolicyAnswer, ClientEr
 
 async fn use_planner(fixture: &Fixture, planner: &TestPlanner) {
     let planner = json!({ "url": planner.url, "timeout_ms": 10_000 });
-    put(fixture, &policy(&planner)).await.unwrap();
+    set_policy(fixture, &policy(&planner)).await.unwrap();
 }
 
-fn outside(id: &str, user: &str, processes: u64) -> DemandEntry {
+fn external_job(id: &str, user: &str, processes: u64) -> DemandEntry {
     DemandEntry {
         class: Some("out".into()),
         max_processes: processes,
@@ -67,19 +67,21 @@ fn outside(id: &str, user: &str, processes: u64) -> DemandEntry {
     }
 }
 
-fn held(all: &Allocations, work: &str) -> usize {
+fn count_held(all: &Allocations, work: &str) -> usize {
     allocations_of(all, work)
         .iter()
         .filter(|it| stays(it))
         .count()
 }
 
-async fn has(fixture: &Fixture, work: &str, count: usize) -> Allocations {
+async fn until_held(fixture: &Fixture, work: &str, count: usize) -> Allocations {
     let what = format!("{count} of {work}");
-    fixture.until(&what, |all| held(all, work) == count).await
+    fixture
+        .until(&what, |all| count_held(all, work) == count)
+        .await
 }
 
-async fn planner(fixture: &Fixture) -> Option<OutsidePlanner> {
+async fn planner_state(fixture: &Fixture) -> Option<OutsidePlanner> {
     let all: Planners = fixture.client("viewer").get("/v1/planners").await.ok()?;
     let out = all.pools.into_iter().find(|it| it.pool == "out")?;
     out.outside
@@ -89,12 +91,15 @@ async fn planner(fixture: &Fixture) -> Option<OutsidePlanner> {
 async fn until_planner(
     fixture: &Fixture,
     what: &str,
-    good: impl Fn(&OutsidePlanner) -> bool,
+    condition: impl Fn(&OutsidePlanner) -> bool,
 ) -> OutsidePlanner {
-    until(what, async || planner(fixture).await.filter(|it| good(it))).await
+    until(what, async || {
+        planner_state(fixture).await.filter(|it| condition(it))
+    })
+    .await
 }
 
-async fn refused(fixture: &Fixture) -> Vec<RefusedStep> {
+async fn until_refused(fixture: &Fixture) -> Vec<RefusedStep> {
     let refuses = |it: &OutsidePlanner| {
         let last = it.last_answer.as_ref();
         last.is_some_and(|last| last.refusals > 0)
@@ -104,7 +109,7 @@ async fn refused(fixture: &Fixture) -> Vec<RefusedStep> {
 }
 
 /// Plans every recorded round again to the byte. Checks that nothing was dropped from any.
-async fn replays(fixture: &Fixture) -> usize {
+async fn replay_all_rounds(fixture: &Fixture) -> usize {
     let list: RoundList = fixture
         .client("viewer")
         .get("/v1/rounds?limit=1000")
@@ -152,12 +157,14 @@ async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
     let plans = TestPlanner::start(first_fit).await;
     use_planner(&fixture, &plans).await;
-    fixture.around.ask(&job("job_in", "ann"));
-    fixture.around.ask(&outside("job_out", "ann", 5));
-    fixture.around.ask(&service("svc_a.0", "ann"));
-    has(&fixture, "job_in", 4).await;
-    has(&fixture, "svc_a.0", 1).await;
-    let all = has(&fixture, "job_out", 5).await;
+    fixture.neighbours.submit(&job("job_in", "ann"));
+    fixture
+        .neighbours
+        .submit(&external_job("job_out", "ann", 5));
+    fixture.neighbours.submit(&service("svc_a.0", "ann"));
+    until_held(&fixture, "job_in", 4).await;
+    until_held(&fixture, "svc_a.0", 1).await;
+    let all = until_held(&fixture, "job_out", 5).await;
     for entry in all.values() {
         let here = entry.work.as_str() == "job_in";
         assert_eq!(entry.node.as_str() == "n1", here, "{entry:?}");
@@ -180,15 +187,15 @@ async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
         "{last:?}"
     );
     assert_kinds_of_planners(&fixture).await;
-    // Satisfied work is not part of a question.
-    fixture.settled().await;
-    let questions = plans.question_count();
-    fixture.round().await;
-    assert_eq!(plans.question_count(), questions);
-    let question = plans.first_question();
-    assert_eq!(question["format"], "hayward-planner/1");
+    // Satisfied work is not part of a request.
+    fixture.settle().await;
+    let requests = plans.request_count();
+    fixture.force_round().await;
+    assert_eq!(plans.request_count(), requests);
+    let request = plans.first_request();
+    assert_eq!(request["format"], "hayward-planner/1");
     assert!(
-        !question.to_string().contains("hush"),
+        !request.to_string().contains("hush"),
         "no environment, no secrets"
     );
     // Fair shares count nothing of the pool, and name it.
@@ -201,27 +208,27 @@ async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
         (out.total, out.free, out.requested, out.awarded),
         (8, 2, 6, 6)
     );
-    assert!(replays(&fixture).await > 0);
+    assert!(replay_all_rounds(&fixture).await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_do_not_ask_it() {
+async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_send_it_no_request() {
     let fixture = Fixture::new(&[1, 2]).await;
     let plans = TestPlanner::start(first_fit).await;
     use_planner(&fixture, &plans).await;
-    fixture.around.ask(&outside("job_a", "ann", 2));
-    let before = has(&fixture, "job_a", 2).await;
+    fixture.neighbours.submit(&external_job("job_a", "ann", 2));
+    let before = until_held(&fixture, "job_a", 2).await;
     for entry in before.values() {
         fixture.report(entry, ContainerState::Running);
     }
     let victim = before.keys().next().unwrap().clone();
-    plans.answers_with(nothing);
-    fixture.around.ask(&outside("job_b", "ben", 1));
+    plans.respond_with(no_steps);
+    fixture.neighbours.submit(&external_job("job_b", "ben", 1));
     let has_detail = |it: &VerdictEntry| it.detail.contains("and gave no reason");
     fixture
         .until_verdict_matches("job_b", "has no detail", has_detail)
         .await;
-    let questions = plans.question_count();
+    let requests = plans.request_count();
     let body = json!({ "rounds": 3 });
     let forecast: Forecast = fixture
         .client("operator")
@@ -231,29 +238,32 @@ async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_do_not_a
     assert!(forecast.starts.is_empty());
     assert!(forecast.waits.iter().any(|it| it.work.as_str() == "job_b"));
     let preempted = victim.clone();
-    plans.answers_with(move |ask| {
+    plans.respond_with(move |request| {
         json!({
-            "revision": ask["revision"],
+            "revision": request["revision"],
             "vacates": [{ "allocation": preempted, "detail": "ben has nothing" }],
         })
     });
-    // The same question is repeated after a while, another one is sent at once.
-    fixture.around.ask(&outside("job_c", "ben", 1));
+    // The same request is repeated after a while, another one is sent at once.
+    fixture.neighbours.submit(&external_job("job_c", "ben", 1));
     let leaves = |all: &Allocations| all[&victim].vacate.is_some();
     let all = fixture.until("room is made", leaves).await;
-    assert!(plans.question_count() > questions);
+    assert!(plans.request_count() > requests);
     let why = all[&victim].vacate.clone().unwrap();
     assert_eq!(why.reason, VacateReason::Preempted);
     assert!(why.detail.ends_with("ben has nothing"), "{}", why.detail);
-    plans.answers_with(|ask| {
+    plans.respond_with(|request| {
         let grants = json!([{ "work": "job_b", "node": "n2" }]);
-        json!({ "revision": ask["revision"], "grants": grants })
+        json!({ "revision": request["revision"], "grants": grants })
     });
-    fixture.let_go().await;
-    has(&fixture, "job_b", 1).await;
+    fixture.confirm_all_ends().await;
+    until_held(&fixture, "job_b", 1).await;
     let all = fixture.allocations().await;
-    assert_eq!((held(&all, "job_a"), held(&all, "job_c")), (1, 0));
-    assert!(replays(&fixture).await > 0);
+    assert_eq!(
+        (count_held(&all, "job_a"), count_held(&all, "job_c")),
+        (1, 0)
+    );
+    assert!(replay_all_rounds(&fixture).await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,14 +277,14 @@ async fn an_external_planner_provides_the_successor_before_the_order_to_leave() 
     let free = process("svc_1.1", Role::Active);
     for mut demand in [bound, free] {
         demand.disruption_limit = Some(1);
-        fixture.around.ask(&demand);
-        fixture.running(demand.work.as_str()).await;
+        fixture.neighbours.submit(&demand);
+        fixture.report_running(demand.work.as_str()).await;
     }
     let old = allocations_of(&fixture.allocations().await, "svc_1.1").remove(0);
-    drain(&fixture, "n2", 4, order(1));
-    fixture.settled().await;
+    drain(&fixture, "n2", 4, drain_order(1));
+    fixture.settle().await;
     assert!(fixture.allocations().await.values().all(stays));
-    fixture.around.node("n3", 4);
+    fixture.neighbours.node("n3", 4);
     let follows = |it: &AllocationEntry| it.predecessor.as_ref() == Some(&old.id) && stays(it);
     let new = fixture
         .until_one("svc_1.1", "has its next place", follows)
@@ -298,7 +308,7 @@ async fn a_policy_reports_all_faults_of_a_planner_and_views_need_permission() {
     let wrong = json!({ "url": "ftp://x", "timeout_ms": 1 });
     let mut bad = policy(&wrong);
     bad["pools"]["out"]["queues"] = json!({ "queues": { "a": { "submit_acl": "*" } } });
-    let error = put(&fixture, &bad).await.unwrap_err();
+    let error = set_policy(&fixture, &bad).await.unwrap_err();
     let errors = &error.problem().unwrap().errors;
     let pointers: Vec<&str> = errors.iter().map(|it| it.pointer.as_str()).collect();
     let at = "/pools/out/planner";

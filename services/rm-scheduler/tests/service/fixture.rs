@@ -24,12 +24,12 @@ use tokio::runtime::Runtime;
 use super::neighbours::{Neighbours, container, node};
 
 /// No step takes a tenth of this. It ends a test that would wait for ever.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub type Allocations = BTreeMap<String, AllocationEntry>;
 
 pub struct Fixture {
-    pub around: Neighbours,
+    pub neighbours: Neighbours,
     pub settings: Settings,
     keys: Keys,
     running: Option<Replica>,
@@ -52,9 +52,9 @@ impl Replica {
         let settings = settings.clone();
         let started = runtime.spawn(async move {
             let running = start(settings, Shutdown::new()).await.unwrap();
-            let found = (running.address, running.publisher.clone());
+            let handle = (running.address, running.publisher.clone());
             tokio::spawn(running.stopped());
-            found
+            handle
         });
         let (address, publisher) = started.await.unwrap();
         Self {
@@ -64,7 +64,7 @@ impl Replica {
         }
     }
 
-    pub async fn leads(&self) {
+    pub async fn wait_for_lease(&self) {
         let publisher = &self.publisher;
         until("the lease", async || publisher.leading().ok()).await;
     }
@@ -77,13 +77,13 @@ impl Replica {
 impl Fixture {
     /// Nodes `n1`, `n2` and so on with these quanta.
     pub async fn new(quanta: &[u64]) -> Self {
-        let mut fixture = Self::prepared(quanta).await;
+        let mut fixture = Self::not_started(quanta).await;
         fixture.start().await;
         fixture
     }
 
     /// Without a started scheduler.
-    pub async fn prepared(quanta: &[u64]) -> Self {
+    pub async fn not_started(quanta: &[u64]) -> Self {
         let shared = [Shared {
             name: "publication",
             migrator: &hayward_publication::MIGRATOR,
@@ -104,20 +104,20 @@ impl Fixture {
             ("ann", Scope::Submitter),
         ] {
             let clock = Arc::new(SystemClock);
-            let order = TokenSpec {
+            let spec = TokenSpec {
                 subject: name,
                 scopes: &[scope],
                 groups: Groups::NONE,
                 life_ms: 3_600_000,
                 clock,
             };
-            keys.write_token(name, &order).unwrap();
+            keys.write_token(name, &spec).unwrap();
         }
-        let around = Neighbours::start().await;
-        for (at, quanta) in quanta.iter().enumerate() {
-            around.node(&format!("n{}", at + 1), *quanta);
+        let neighbours = Neighbours::start().await;
+        for (index, quanta) in quanta.iter().enumerate() {
+            neighbours.node(&format!("n{}", index + 1), *quanta);
         }
-        let url = around.url.clone();
+        let url = neighbours.url.clone();
         let mut settings = Settings {
             job_converter_url: url.clone(),
             node_status_url: url.clone(),
@@ -131,7 +131,7 @@ impl Fixture {
         settings.frame.keys = Some(keys.dir().to_owned());
         settings.frame.lease_ms = 1_000;
         Self {
-            around,
+            neighbours,
             settings,
             keys,
             running: None,
@@ -143,7 +143,7 @@ impl Fixture {
 
     pub async fn start(&mut self) {
         let replica = Replica::start(&self.settings).await;
-        replica.leads().await;
+        replica.wait_for_lease().await;
         self.running = Some(replica);
     }
 
@@ -177,7 +177,7 @@ impl Fixture {
     }
 
     /// Makes the scheduler assume that its database went back in time.
-    pub fn goes_back(&self) {
+    pub fn report_went_back(&self) {
         let publisher = &self.running.as_ref().unwrap().publisher;
         publisher.went_back(WentBack {
             lineage: publisher.lineage(),
@@ -186,16 +186,16 @@ impl Fixture {
     }
 
     pub fn client(&self, name: &str) -> Client {
-        self.client_of(self.running.as_ref().unwrap(), name)
+        self.client_for_replica(self.running.as_ref().unwrap(), name)
     }
 
     /// A client with this token.
-    pub fn bearer(&self, token: &str) -> Client {
+    pub fn client_with_token(&self, token: &str) -> Client {
         let url = &self.running.as_ref().unwrap().url;
         Client::new([url], TokenSource::fixed(token)).unwrap()
     }
 
-    pub fn client_of(&self, replica: &Replica, name: &str) -> Client {
+    pub fn client_for_replica(&self, replica: &Replica, name: &str) -> Client {
         Client::new(
             [&replica.url],
             TokenSource::fixed(self.keys.token(name).unwrap()),
@@ -203,7 +203,7 @@ impl Fixture {
         .unwrap()
     }
 
-    pub fn stranger(&self) -> Client {
+    pub fn anonymous_client(&self) -> Client {
         Client::new([&self.running.as_ref().unwrap().url], TokenSource::none()).unwrap()
     }
 
@@ -224,8 +224,8 @@ impl Fixture {
                     known.clear();
                 }
                 known.extend(update.changed);
-                for gone in update.removed {
-                    known.remove(&gone);
+                for key in update.removed {
+                    known.remove(&key);
                 }
                 if let Some(found) = find(&known) {
                     return found;
@@ -233,13 +233,13 @@ impl Fixture {
                 path = format!("/v1/{name}/publication?wait=5&since={}", update.cursor);
             }
         };
-        let found = tokio::time::timeout(PATIENCE, following).await;
+        let found = tokio::time::timeout(TIMEOUT, following).await;
         found.unwrap_or_else(|_| panic!("never: {what}"))
     }
 
     /// Waits until the allocations satisfy the condition.
-    pub async fn until(&self, what: &str, good: impl Fn(&Allocations) -> bool) -> Allocations {
-        let find = |all: &Allocations| good(all).then(|| all.clone());
+    pub async fn until(&self, what: &str, condition: impl Fn(&Allocations) -> bool) -> Allocations {
+        let find = |all: &Allocations| condition(all).then(|| all.clone());
         self.follow("allocations", what, find).await
     }
 
@@ -248,11 +248,11 @@ impl Fixture {
         &self,
         work: &str,
         what: &str,
-        good: impl Fn(&AllocationEntry) -> bool,
+        condition: impl Fn(&AllocationEntry) -> bool,
     ) -> AllocationEntry {
         let find = |all: &Allocations| {
             all.values()
-                .find(|entry| entry.work.as_str() == work && good(entry))
+                .find(|entry| entry.work.as_str() == work && condition(entry))
                 .cloned()
         };
         self.follow("allocations", &format!("{work} {what}"), find)
@@ -274,10 +274,10 @@ impl Fixture {
         &self,
         work: &str,
         what: &str,
-        good: impl Fn(&VerdictEntry) -> bool,
+        condition: impl Fn(&VerdictEntry) -> bool,
     ) -> VerdictEntry {
         let find = |all: &BTreeMap<String, VerdictEntry>| {
-            all.get(work).filter(|verdict| good(verdict)).cloned()
+            all.get(work).filter(|verdict| condition(verdict)).cloned()
         };
         self.follow("verdicts", &format!("{work} {what}"), find)
             .await
@@ -289,26 +289,26 @@ impl Fixture {
         name: &str,
         key: &str,
         what: &str,
-        good: impl Fn(&T) -> bool,
+        condition: impl Fn(&T) -> bool,
     ) -> T {
-        let find = |all: &BTreeMap<String, T>| all.get(key).filter(|it| good(it)).cloned();
+        let find = |all: &BTreeMap<String, T>| all.get(key).filter(|it| condition(it)).cloned();
         self.follow(name, &format!("{key} {what}"), find).await
     }
 
     /// Adds a block and waits until it is in force.
-    pub async fn block(&self, item: &BlockEntry) {
-        self.around.block(item);
-        let number = item.removal_no;
+    pub async fn block(&self, block: &BlockEntry) {
+        self.neighbours.block(block);
+        let number = block.removal_no;
         let known = |it: &ClearingEntry| it.number == number;
-        self.until_entry("clearings", &item.key(), "is in force", known)
+        self.until_entry("clearings", &block.key(), "is in force", known)
             .await;
     }
 
     /// Waits until an entry is withdrawn.
-    pub async fn until_gone(&self, name: &str, key: &str) {
-        let gone =
+    pub async fn until_withdrawn(&self, name: &str, key: &str) {
+        let is_absent =
             |all: &BTreeMap<String, serde_json::Value>| (!all.contains_key(key)).then_some(());
-        self.follow(name, &format!("{key} gone"), gone).await;
+        self.follow(name, &format!("{key} gone"), is_absent).await;
     }
 
     pub async fn entries<T: DeserializeOwned>(&self, name: &str) -> BTreeMap<String, T> {
@@ -322,17 +322,19 @@ impl Fixture {
     pub fn end(&self, allocation: &AllocationEntry, exit: Exit) {
         let mut entry = container(allocation, ContainerState::Ended);
         entry.exit = Some(exit);
-        self.around.containers.put(allocation.id.as_str(), &entry);
+        self.neighbours
+            .containers
+            .put(allocation.id.as_str(), &entry);
     }
 
     /// Reports the allocation of this work as running, and waits for that.
-    pub async fn running(&self, work: &str) -> AllocationEntry {
-        let there = self.until_one(work, "is there", stays).await;
-        self.report(&there, ContainerState::Running);
-        let runs = |entry: &AllocationEntry| {
-            entry.id == there.id && entry.state == AllocationState::Running
+    pub async fn report_running(&self, work: &str) -> AllocationEntry {
+        let granted = self.until_one(work, "is there", stays).await;
+        self.report(&granted, ContainerState::Running);
+        let is_running = |entry: &AllocationEntry| {
+            entry.id == granted.id && entry.state == AllocationState::Running
         };
-        self.until_one(work, "runs", runs).await
+        self.until_one(work, "runs", is_running).await
     }
 
     pub async fn allocations(&self) -> Allocations {
@@ -367,27 +369,29 @@ impl Fixture {
         if state == ContainerState::Ended {
             entry.exit = Some(Exit::of(ExitCause::Intended, "asked to"));
         }
-        self.around.containers.put(allocation.id.as_str(), &entry);
+        self.neighbours
+            .containers
+            .put(allocation.id.as_str(), &entry);
     }
 
     /// Waits until rounds change nothing any more: all changes of neighbours are absorbed, a probe
     /// caused a round, and the revision stayed.
-    pub async fn settled(&self) {
-        self.around.taken().await;
+    pub async fn settle(&self) {
+        self.neighbours.until_absorbed().await;
         // The present round may have begun before.
-        self.round().await;
+        self.force_round().await;
         until("quiet", async || {
             let before = self.revision();
-            self.round().await;
+            self.force_round().await;
             (self.revision() == before).then_some(())
         })
         .await;
     }
 
     /// Confirms the ends of all allocations with an order to leave, until there are none.
-    pub async fn let_go(&self) -> Allocations {
+    pub async fn confirm_all_ends(&self) -> Allocations {
         loop {
-            self.settled().await;
+            self.settle().await;
             let all = self.allocations().await;
             let leaving: Vec<_> = all.values().filter(|it| it.holds() && !stays(it)).collect();
             if leaving.is_empty() {
@@ -400,11 +404,11 @@ impl Fixture {
     }
 
     /// Makes a harmless change and waits for the round that absorbed it.
-    pub async fn round(&self) {
+    pub async fn force_round(&self) {
         let now = self.shares().await.map_or(0, |shares| shares.round);
         let mut probe = node("probe", 0);
         probe.agent_instance = format!("probe {}", self.probes.fetch_add(1, Ordering::Relaxed));
-        self.around.nodes.put("probe", &probe);
+        self.neighbours.nodes.put("probe", &probe);
         until("a round", async || {
             self.shares().await.filter(|shares| shares.round > now)
         })

@@ -46,8 +46,8 @@ fn staying(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
 }
 
 impl Fixture {
-    async fn held(&self, members: u64, quanta: u64) -> Vec<AllocationEntry> {
-        self.around.ask(&placeholders(members, quanta));
+    async fn until_placeholders(&self, members: u64, quanta: u64) -> Vec<AllocationEntry> {
+        self.neighbours.submit(&placeholders(members, quanta));
         let all = self
             .until("placeholders", |all| {
                 staying(all, GROUP).len() as u64 == members
@@ -57,10 +57,10 @@ impl Fixture {
     }
 
     /// Waits for a round after all changes so far.
-    async fn another_round(&self, probe: &str) {
+    async fn until_another_round(&self, probe: &str) {
         let mut small = job(probe, "ann");
         (small.max_processes, small.remaining_tasks) = (1, 1);
-        self.around.ask(&small);
+        self.neighbours.submit(&small);
         self.until_one(probe, "is there", AllocationEntry::holds)
             .await;
     }
@@ -69,12 +69,14 @@ impl Fixture {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_takes_the_node_of_its_placeholder() {
     let fixture = Fixture::new(&[4, 4]).await;
-    let held = fixture.held(2, 3).await;
+    let held = fixture.until_placeholders(2, 3).await;
     for place in &held {
         assert_eq!(place.state, AllocationState::Running);
         assert!(place.launch.is_none());
     }
-    fixture.around.ask(&task("app_1.0", 2, Some(&held[0].id)));
+    fixture
+        .neighbours
+        .submit(&task("app_1.0", 2, Some(&held[0].id)));
     let is_there = AllocationEntry::holds;
     let process = fixture.until_one("app_1.0", "is there", is_there).await;
     assert_eq!(process.node, held[0].node);
@@ -86,11 +88,11 @@ async fn a_task_takes_the_node_of_its_placeholder() {
     let reason = ended.vacate.as_ref().map(|it| it.reason);
     assert_eq!(reason, Some(VacateReason::Replaced));
     // Its space goes to other work, and no replacement is granted without a request.
-    fixture.another_round("job_p").await;
+    fixture.until_another_round("job_p").await;
     assert_eq!(staying(&fixture.allocations().await, GROUP).len(), 1);
     let mut fewer = placeholders(1, 3);
     fewer.settled.insert(held[0].id.clone());
-    fixture.around.ask(&fewer);
+    fixture.neighbours.submit(&fewer);
     fixture
         .until("its burial", |all| !all.contains_key(held[0].id.as_str()))
         .await;
@@ -100,21 +102,23 @@ async fn a_task_takes_the_node_of_its_placeholder() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_goes_to_another_node_if_that_of_its_placeholder_is_closed() {
     let fixture = Fixture::new(&[4]).await;
-    let held = fixture.held(1, 3).await;
-    fixture.around.nodes.put("n1", &{
+    let held = fixture.until_placeholders(1, 3).await;
+    fixture.neighbours.nodes.put("n1", &{
         let mut closed = node("n1", 4);
         closed.health = hayward_node_status_api::Health::Suspect;
         closed
     });
     // Nodes and demand arrive independently.
-    fixture.settled().await;
-    fixture.around.ask(&task("app_1.0", 3, Some(&held[0].id)));
-    fixture.around.node("n2", 2);
-    fixture.another_round("job_p").await;
+    fixture.settle().await;
+    fixture
+        .neighbours
+        .submit(&task("app_1.0", 3, Some(&held[0].id)));
+    fixture.neighbours.node("n2", 2);
+    fixture.until_another_round("job_p").await;
     let all = fixture.allocations().await;
     assert!(staying(&all, "app_1.0").is_empty(), "there is no room");
     assert!(all[held[0].id.as_str()].holds(), "and its place is kept");
-    fixture.around.node("n3", 4);
+    fixture.neighbours.node("n3", 4);
     let is_there = AllocationEntry::holds;
     let process = fixture.until_one("app_1.0", "is there", is_there).await;
     assert_eq!(process.node.as_str(), "n3");
@@ -124,19 +128,21 @@ async fn a_task_goes_to_another_node_if_that_of_its_placeholder_is_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn exchanges_never_overcommit_a_node() {
     let fixture = Fixture::new(&[4]).await;
-    let held = fixture.held(1, 2).await;
+    let held = fixture.until_placeholders(1, 2).await;
     let mut other = job("job_o", "ann");
     (other.max_processes, other.remaining_tasks) = (2, 2);
-    fixture.around.ask(&other);
+    fixture.neighbours.submit(&other);
     fixture
         .until("the node to be full", |all| {
             staying(all, "job_o").len() == 2
         })
         .await;
     // Larger than its placeholder, and nothing more is free.
-    fixture.around.ask(&task("app_1.0", 3, Some(&held[0].id)));
-    fixture.around.node("n2", 1);
-    fixture.another_round("job_p").await;
+    fixture
+        .neighbours
+        .submit(&task("app_1.0", 3, Some(&held[0].id)));
+    fixture.neighbours.node("n2", 1);
+    fixture.until_another_round("job_p").await;
     let all = fixture.allocations().await;
     assert!(staying(&all, "app_1.0").is_empty());
     assert!(all[held[0].id.as_str()].holds());
@@ -147,13 +153,15 @@ async fn exchanges_never_overcommit_a_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_space_of_a_placeholder_that_stays_is_not_used() {
     let fixture = Fixture::new(&[4, 1, 1]).await;
-    let held = fixture.held(2, 2).await;
+    let held = fixture.until_placeholders(2, 2).await;
     for (own, other) in [(0, 1), (1, 0)] {
-        fixture.around.ask(&task("app_1.0", 4, Some(&held[own].id)));
         fixture
-            .around
-            .ask(&task("app_1.1", 5, Some(&held[other].id)));
-        fixture.another_round(&format!("job_p{own}")).await;
+            .neighbours
+            .submit(&task("app_1.0", 4, Some(&held[own].id)));
+        fixture
+            .neighbours
+            .submit(&task("app_1.1", 5, Some(&held[other].id)));
+        fixture.until_another_round(&format!("job_p{own}")).await;
         let all = fixture.allocations().await;
         assert!(staying(&all, "app_1.0").is_empty());
         assert!(staying(&all, "app_1.1").is_empty());
@@ -165,18 +173,18 @@ async fn the_space_of_a_placeholder_that_stays_is_not_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_leaves_its_node_gets_no_second_process() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.around.ask(&task("app_1.0", 1, None));
-    let process = fixture.running("app_1.0").await;
+    fixture.neighbours.submit(&task("app_1.0", 1, None));
+    let process = fixture.report_running("app_1.0").await;
     let name = process.node.to_string();
-    fixture.around.node("n2", 4);
-    fixture.around.nodes.put(&name, &{
+    fixture.neighbours.node("n2", 4);
+    fixture.neighbours.nodes.put(&name, &{
         let mut off = node(&name, 4);
         off.schedulable = false;
         off
     });
     let leaves = |it: &AllocationEntry| it.vacate.is_some();
     fixture.until_one("app_1.0", "leaves", leaves).await;
-    fixture.another_round("job_p").await;
+    fixture.until_another_round("job_p").await;
     assert_eq!(
         allocations_of(&fixture.allocations().await, "app_1.0").len(),
         1
@@ -185,7 +193,7 @@ async fn a_task_that_leaves_its_node_gets_no_second_process() {
     fixture
         .until_one("app_1.0", "ended", |it| !it.holds())
         .await;
-    fixture.another_round("job_q").await;
+    fixture.until_another_round("job_q").await;
     assert_eq!(
         allocations_of(&fixture.allocations().await, "app_1.0").len(),
         1
@@ -195,22 +203,22 @@ async fn a_task_that_leaves_its_node_gets_no_second_process() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ended_task_is_not_run_again_before_it_is_settled() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.around.ask(&task("app_1.0", 1, None));
-    let process = fixture.running("app_1.0").await;
+    fixture.neighbours.submit(&task("app_1.0", 1, None));
+    let process = fixture.report_running("app_1.0").await;
     fixture.report(&process, ContainerState::Ended);
     fixture
         .until_one("app_1.0", "ended", |it| !it.holds())
         .await;
-    fixture.another_round("job_p").await;
+    fixture.until_another_round("job_p").await;
     assert!(staying(&fixture.allocations().await, "app_1.0").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_placeholder_is_granted_again_when_its_owner_asks() {
     let fixture = Fixture::new(&[4, 4]).await;
-    let held = fixture.held(2, 3).await;
+    let held = fixture.until_placeholders(2, 3).await;
     let lost = held[0].node.to_string();
-    fixture.around.nodes.put(&lost, &{
+    fixture.neighbours.nodes.put(&lost, &{
         let mut gone = node(&lost, 4);
         gone.health = hayward_node_status_api::Health::Lost;
         gone
@@ -218,12 +226,12 @@ async fn a_lost_placeholder_is_granted_again_when_its_owner_asks() {
     fixture
         .until("the loss", |all| !all[held[0].id.as_str()].holds())
         .await;
-    fixture.around.node("n3", 4);
-    fixture.another_round("job_p").await;
+    fixture.neighbours.node("n3", 4);
+    fixture.until_another_round("job_p").await;
     assert_eq!(staying(&fixture.allocations().await, GROUP).len(), 1);
     let mut again = placeholders(2, 3);
     again.settled.insert(held[0].id.clone());
-    fixture.around.ask(&again);
+    fixture.neighbours.submit(&again);
     fixture
         .until("the repair", |all| staying(all, GROUP).len() == 2)
         .await;
@@ -232,8 +240,10 @@ async fn a_lost_placeholder_is_granted_again_when_its_owner_asks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exchange_is_atomic_over_a_crash() {
     let mut fixture = Fixture::new(&[4]).await;
-    let held = fixture.held(1, 3).await;
-    fixture.around.ask(&task("app_1.0", 3, Some(&held[0].id)));
+    let held = fixture.until_placeholders(1, 3).await;
+    fixture
+        .neighbours
+        .submit(&task("app_1.0", 3, Some(&held[0].id)));
     fixture.restart().await;
     let is_there = AllocationEntry::holds;
     fixture.until_one("app_1.0", "is there", is_there).await;
@@ -252,14 +262,16 @@ async fn an_exchange_is_atomic_over_a_crash() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placeholder_on_a_blocked_node_breaks_no_invariant() {
     let fixture = Fixture::new(&[4]).await;
-    let held = fixture.held(1, 3).await;
+    let held = fixture.until_placeholders(1, 3).await;
     let mut mark = block(BlockKind::Node, held[0].node.as_str(), None);
     mark.action = BlockAction::Mark;
-    fixture.around.block(&mark);
-    fixture.settled().await;
-    fixture.around.ask(&task("app_1.0", 3, Some(&held[0].id)));
-    fixture.around.node("n2", 1);
-    fixture.another_round("job_p").await;
+    fixture.neighbours.block(&mark);
+    fixture.settle().await;
+    fixture
+        .neighbours
+        .submit(&task("app_1.0", 3, Some(&held[0].id)));
+    fixture.neighbours.node("n2", 1);
+    fixture.until_another_round("job_p").await;
     let all = fixture.allocations().await;
     assert!(all[held[0].id.as_str()].holds(), "its place is kept");
     assert!(staying(&all, "app_1.0").is_empty());

@@ -22,7 +22,7 @@ async fn invariants_hold_on_a_working_scheduler() {
     for (work, user) in [("job_a", "ann"), ("job_b", "bob")] {
         let mut demand = job(work, user);
         demand.max_processes = 3;
-        fixture.around.ask(&demand);
+        fixture.neighbours.submit(&demand);
     }
     fixture.until("four", |all| all.len() == 4).await;
     let viewer = fixture.client("viewer");
@@ -62,7 +62,7 @@ async fn invariants_hold_on_a_working_scheduler() {
         let error = outcome.expect_err("it is not for everybody");
         error.problem().expect("a problem document").code
     };
-    let stranger = fixture.stranger().get(PATH).await;
+    let stranger = fixture.anonymous_client().get(PATH).await;
     assert_eq!(refused(stranger), Code::Unauthenticated);
     let submitter = fixture.client("ann").get(PATH).await;
     assert_eq!(refused(submitter), Code::Forbidden);

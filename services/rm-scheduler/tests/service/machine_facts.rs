@@ -9,14 +9,14 @@ use hayward_vocabulary::{Exit, ExitCause};
 use super::fixture::{Allocations, Fixture, stays};
 use super::neighbours::{job, node};
 
-async fn one(fixture: &Fixture, work: &str) -> AllocationEntry {
+async fn submit_one(fixture: &Fixture, work: &str) -> AllocationEntry {
     let mut demand = job(work, "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     fixture.until_one(work, "is there", stays).await
 }
 
-fn failed(cause: ExitCause) -> Exit {
+fn failed_exit(cause: ExitCause) -> Exit {
     Exit {
         cause_code: Some("disk_full".into()),
         ..Exit::of(cause, "no room on the disk")
@@ -26,8 +26,8 @@ fn failed(cause: ExitCause) -> Exit {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
     let mut fixture = Fixture::new(&[4]).await;
-    let first = one(&fixture, "job_a").await;
-    fixture.end(&first, failed(ExitCause::LaunchFailed));
+    let first = submit_one(&fixture, "job_a").await;
+    fixture.end(&first, failed_exit(ExitCause::LaunchFailed));
     let bad = |fact: &FactEntry| fact.what == What::Failed;
     let fact: FactEntry = fixture
         .until_entry("failures", first.id.as_str(), "is notified", bad)
@@ -43,7 +43,7 @@ async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
         .until_one("job_a", "again", |it| stays(it) && it.id != first.id)
         .await;
     fixture.report(&second, ContainerState::Running);
-    fixture.end(&second, failed(ExitCause::UserError));
+    fixture.end(&second, failed_exit(ExitCause::UserError));
     let second: FactEntry = fixture
         .until_entry("failures", second.id.as_str(), "is notified", bad)
         .await;
@@ -57,19 +57,19 @@ async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_end_and_a_success_are_no_facts() {
     let fixture = Fixture::new(&[4]).await;
-    let first = one(&fixture, "job_a").await;
-    fixture.around.demand.remove("job_a");
+    let first = submit_one(&fixture, "job_a").await;
+    fixture.neighbours.demand.remove("job_a");
     let ordered_to_leave = |it: &AllocationEntry| it.vacate.is_some();
     fixture
         .until_one("job_a", "is ordered to leave", ordered_to_leave)
         .await;
     // It failed after the order to end.
-    fixture.end(&first, failed(ExitCause::UserError));
-    let second = one(&fixture, "job_b").await;
+    fixture.end(&first, failed_exit(ExitCause::UserError));
+    let second = submit_one(&fixture, "job_b").await;
     fixture.end(&second, Exit::of(ExitCause::Success, "done"));
-    fixture.settled().await;
+    fixture.settle().await;
     // Placed by the offer of its node before the restart, which is no failure.
-    let third = one(&fixture, "job_c").await;
+    let third = submit_one(&fixture, "job_c").await;
     let refused = Exit {
         cause_code: Some("not_offered".into()),
         ..Exit::of(ExitCause::Node, "this node runs no images")
@@ -82,12 +82,12 @@ async fn an_ordered_end_and_a_success_are_no_facts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_success_is_a_fact_on_a_node_with_failures() {
-    let mut fixture = Fixture::prepared(&[4]).await;
+    let mut fixture = Fixture::not_started(&[4]).await;
     fixture.settings.worked_ms = 100;
     fixture.start().await;
-    let before = one(&fixture, "job_old").await;
-    let first = one(&fixture, "job_a").await;
-    fixture.end(&first, failed(ExitCause::Node));
+    let before = submit_one(&fixture, "job_old").await;
+    let first = submit_one(&fixture, "job_a").await;
+    fixture.end(&first, failed_exit(ExitCause::Node));
     let any_fact = |_: &FactEntry| true;
     fixture
         .until_entry("failures", first.id.as_str(), "is notified", any_fact)
@@ -106,7 +106,7 @@ async fn a_success_is_a_fact_on_a_node_with_failures() {
     let facts = fixture.entries::<FactEntry>("failures").await;
     assert!(!facts.contains_key(before.id.as_str()));
     // A later failure counts.
-    fixture.end(&after, failed(ExitCause::UserLimit));
+    fixture.end(&after, failed_exit(ExitCause::UserLimit));
     let bad = |fact: &FactEntry| fact.what == What::Failed;
     fixture
         .until_entry("failures", after.id.as_str(), "failed", bad)
@@ -115,15 +115,15 @@ async fn a_success_is_a_fact_on_a_node_with_failures() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn facts_are_bounded_for_each_node() {
-    let mut fixture = Fixture::prepared(&[8, 8]).await;
+    let mut fixture = Fixture::not_started(&[8, 8]).await;
     fixture.settings.facts_a_node = 3;
     fixture.start().await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 12;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let all = fixture.until("all of it", |all| all.len() == 12).await;
     for entry in all.values() {
-        fixture.end(entry, failed(ExitCause::LaunchFailed));
+        fixture.end(entry, failed_exit(ExitCause::LaunchFailed));
     }
     let over = |all: &Allocations| all.values().filter(|it| !it.holds()).count() == 12;
     fixture.until("all over", over).await;
@@ -136,23 +136,23 @@ async fn facts_are_bounded_for_each_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fact_is_published_for_a_limited_time() {
-    let mut fixture = Fixture::prepared(&[4]).await;
+    let mut fixture = Fixture::not_started(&[4]).await;
     fixture.settings.facts_kept_ms = 4_000;
     fixture.start().await;
-    let first = one(&fixture, "job_a").await;
-    fixture.end(&first, failed(ExitCause::Node));
+    let first = submit_one(&fixture, "job_a").await;
+    fixture.end(&first, failed_exit(ExitCause::Node));
     let any_fact = |_: &FactEntry| true;
     let key = first.id.as_str();
     fixture
         .until_entry("failures", key, "is notified", any_fact)
         .await;
-    fixture.until_gone("failures", key).await;
+    fixture.until_withdrawn("failures", key).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beginning_and_end_of_silence_of_a_node_are_facts() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let what = |what: What| {
         let fixture = &fixture;
         async move {
@@ -167,10 +167,10 @@ async fn beginning_and_end_of_silence_of_a_node_are_facts() {
     let mut silent = node("n1", 4);
     for health in [Health::Suspect, Health::Lost] {
         silent.health = health;
-        fixture.around.nodes.put("n1", &silent);
+        fixture.neighbours.nodes.put("n1", &silent);
         what(What::Silenced).await;
     }
-    fixture.around.node("n1", 4);
+    fixture.neighbours.node("n1", 4);
     what(What::Heard).await;
     let facts = fixture.entries::<FactEntry>("failures").await;
     assert!(facts.keys().all(|key| key.starts_with("node/n1/")));
@@ -185,16 +185,16 @@ async fn nodes_are_published_with_pool_and_quanta_of_the_policy() {
         (machine.pool.as_str(), machine.ready, machine.quanta),
         ("default", true, 8)
     );
-    fixture.around.node("n3", 2);
+    fixture.neighbours.node("n3", 2);
     fixture
         .until_entry("machines", "n3", "has joined", any)
         .await;
     let mut restarted = node("n2", 8);
     restarted.agent_instance = "second".into();
     restarted.schedulable = false;
-    fixture.around.nodes.put("n2", &restarted);
+    fixture.neighbours.nodes.put("n2", &restarted);
     let off = |it: &MachineEntry| !it.ready;
     fixture.until_entry("machines", "n2", "is off", off).await;
-    fixture.around.nodes.remove("n1");
-    fixture.until_gone("machines", "n1").await;
+    fixture.neighbours.nodes.remove("n1");
+    fixture.until_withdrawn("machines", "n1").await;
 }

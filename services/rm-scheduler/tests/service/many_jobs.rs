@@ -10,17 +10,17 @@ use hayward_testkit::until;
 use super::fixture::Fixture;
 use super::neighbours::{container, job, node};
 
-fn many(variable: &str, otherwise: usize) -> usize {
+fn env_or_default(variable: &str, default: usize) -> usize {
     std::env::var(variable)
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(otherwise)
+        .unwrap_or(default)
 }
 
 /// Waits for a round without decisions. With many jobs, nearly each round writes accounts.
-async fn undecided(fixture: &Fixture) {
+async fn until_idle_round(fixture: &Fixture) {
     until("a round that decides nothing", async || {
-        fixture.round().await;
+        fixture.force_round().await;
         let list: RoundList = fixture
             .client("viewer")
             .get("/v1/rounds?limit=1")
@@ -35,16 +35,16 @@ async fn undecided(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
     let (nodes, work) = (
-        many("HAYWARD_MANY_NODES", 50),
-        many("HAYWARD_MANY_JOBS", 500),
+        env_or_default("HAYWARD_MANY_NODES", 50),
+        env_or_default("HAYWARD_MANY_JOBS", 500),
     );
     let quanta = u64::try_from(nodes * 16).unwrap();
-    let mut fixture = Fixture::prepared(&[]).await;
+    let mut fixture = Fixture::not_started(&[]).await;
     fixture.settings.frame.lease_ms = 5_000;
     let fleet: Vec<_> = (0..nodes)
         .map(|at| (format!("n{at:05}"), node(&format!("n{at:05}"), 16)))
         .collect();
-    fixture.around.nodes.put_all(&fleet);
+    fixture.neighbours.nodes.put_all(&fleet);
     let jobs: Vec<_> = (0..work)
         .map(|at| {
             let name = format!("job_{at:06}");
@@ -53,7 +53,7 @@ async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
             (name, demand)
         })
         .collect();
-    fixture.around.demand.put_all(&jobs);
+    fixture.neighbours.demand.put_all(&jobs);
     let started = Instant::now();
     fixture.start().await;
     let expected = quanta.min(u64::try_from(work * 4).unwrap());
@@ -64,7 +64,7 @@ async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
         until("everything in use", held).await;
     }
     println!("full after {:?}", started.elapsed());
-    undecided(&fixture).await;
+    until_idle_round(&fixture).await;
     println!("quiet after {:?}", started.elapsed());
     let all = fixture.allocations().await;
 
@@ -79,13 +79,13 @@ async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
         })
         .collect();
     let started = Instant::now();
-    fixture.around.containers.put_all(&ended);
+    fixture.neighbours.containers.put_all(&ended);
     let replaced = all.len() + ended.len();
     until("successors", async || {
         (fixture.allocations().await.len() >= replaced.min(all.len())).then_some(())
     })
     .await;
-    undecided(&fixture).await;
+    until_idle_round(&fixture).await;
     println!(
         "{} ends taken in after {:?}",
         ended.len(),

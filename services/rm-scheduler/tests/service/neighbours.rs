@@ -13,7 +13,7 @@ use hayward_vocabulary::{
     Launch, NodeName, Program, Size, Timestamp, UserName, WhenUnreachable, WorkId, WorkKind,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// All neighbours, at one address.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ impl Neighbours {
     }
 
     /// Waits until the scheduler has absorbed all changes.
-    pub async fn taken(&self) {
+    pub async fn until_absorbed(&self) {
         let Self {
             nodes,
             demand,
@@ -63,15 +63,15 @@ impl Neighbours {
                 feed.taken().await;
             }
         };
-        let taken = tokio::time::timeout(PATIENCE, all).await;
-        taken.expect("news to be taken in");
+        let result = tokio::time::timeout(TIMEOUT, all).await;
+        result.expect("all changes to be absorbed");
     }
 
     pub fn node(&self, name: &str, quanta: u64) {
         self.nodes.put(name, &node(name, quanta));
     }
 
-    pub fn ask(&self, entry: &DemandEntry) {
+    pub fn submit(&self, entry: &DemandEntry) {
         self.demand.put(entry.work.as_str(), entry);
     }
 

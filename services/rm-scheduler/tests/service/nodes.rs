@@ -11,7 +11,7 @@ use super::neighbours::{job, node, service};
 #[tokio::test(flavor = "multi_thread")]
 async fn allocations_on_a_lost_node_end_and_are_granted_elsewhere() {
     let fixture = Fixture::new(&[2, 2]).await;
-    fixture.around.ask(&service("svc_a.0", "ann"));
+    fixture.neighbours.submit(&service("svc_a.0", "ann"));
     let first = fixture.until_one("svc_a.0", "is there", |_| true).await;
     fixture.report(&first, ContainerState::Running);
     fixture
@@ -19,7 +19,7 @@ async fn allocations_on_a_lost_node_end_and_are_granted_elsewhere() {
         .await;
     let mut lost = node(first.node.as_str(), 2);
     lost.health = Health::Lost;
-    fixture.around.nodes.put(first.node.as_str(), &lost);
+    fixture.neighbours.nodes.put(first.node.as_str(), &lost);
     let all = fixture.until("a successor", |all| all.len() == 2).await;
     let ended = &all[first.id.as_str()];
     assert_eq!(ended.state, AllocationState::Ended);
@@ -34,9 +34,9 @@ async fn allocations_on_a_lost_node_end_and_are_granted_elsewhere() {
     assert_eq!(successor.incarnation, 2);
 
     // The node comes back and reports the container: the end is final (I6).
-    fixture.around.node(first.node.as_str(), 2);
+    fixture.neighbours.node(first.node.as_str(), 2);
     fixture.report(&first, ContainerState::Running);
-    fixture.settled().await;
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all[first.id.as_str()].state, AllocationState::Ended);
     assert_eq!(all.values().filter(|entry| stays(entry)).count(), 1);
@@ -47,30 +47,30 @@ async fn a_suspect_node_keeps_its_allocations_and_gets_no_new_ones() {
     let fixture = Fixture::new(&[2]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     fixture.until("one", |all| all.len() == 1).await;
     let mut suspect = node("n1", 2);
     suspect.health = Health::Suspect;
-    fixture.around.nodes.put("n1", &suspect);
-    fixture.settled().await;
+    fixture.neighbours.nodes.put("n1", &suspect);
+    fixture.settle().await;
     demand.max_processes = 2;
-    fixture.around.ask(&demand);
-    fixture.settled().await;
+    fixture.neighbours.submit(&demand);
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all.len(), 1);
     assert!(all.values().all(stays));
-    fixture.around.node("n1", 2);
+    fixture.neighbours.node("n1", 2);
     fixture.until("two", |all| all.len() == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_leave_an_offline_node() {
     let fixture = Fixture::new(&[2]).await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.until("both", |all| all.len() == 2).await;
     let mut off = node("n1", 2);
     off.schedulable = false;
-    fixture.around.nodes.put("n1", &off);
+    fixture.neighbours.nodes.put("n1", &off);
     let all = fixture
         .until("all to go", |all| all.values().all(|entry| !stays(entry)))
         .await;
@@ -86,24 +86,24 @@ async fn jobs_leave_an_offline_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
-    let mut fixture = Fixture::prepared(&[4, 4]).await;
+    let mut fixture = Fixture::not_started(&[4, 4]).await;
     fixture.settings.stale_ms = 1_500;
     fixture.start().await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.until("all of it", |all| all.len() == 8).await;
-    fixture.around.ask(&job("job_b", "bob"));
+    fixture.neighbours.submit(&job("job_b", "bob"));
     fixture
         .until("two to go", |all| {
             all.values().filter(|e| !stays(e)).count() == 2
         })
         .await;
-    fixture.around.containers.answer(false);
+    fixture.neighbours.containers.answer(false);
     fixture.until_verdict("job_b", WaitReason::StaleInput).await;
 
     let mut lost = node("n1", 4);
     lost.health = Health::Lost;
-    fixture.around.nodes.put("n1", &lost);
-    fixture.settled().await;
+    fixture.neighbours.nodes.put("n1", &lost);
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all.len(), 8, "no successor runs beside what may still run");
     assert_eq!(all.values().filter(|entry| stays(entry)).count(), 6);
@@ -112,7 +112,7 @@ async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
             .all(|entry| entry.state != AllocationState::Ended)
     );
     // A withdrawal by its owner is known and not assumed.
-    fixture.around.demand.remove("job_a");
+    fixture.neighbours.demand.remove("job_a");
     fixture
         .until("all to go", |all| {
             allocations_of(all, "job_a")
@@ -121,7 +121,7 @@ async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
         })
         .await;
 
-    fixture.around.containers.answer(true);
+    fixture.neighbours.containers.answer(true);
     fixture
         .until("the lost to end", |all| {
             !all.values().any(|entry| entry.node.as_str() == "n1")
@@ -134,32 +134,32 @@ async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
 async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
     for forgotten in [false, true] {
         let mut fixture = Fixture::new(&[2, 2]).await;
-        fixture.around.ask(&service("svc_a.0", "ann"));
-        let held = fixture.running("svc_a.0").await;
+        fixture.neighbours.submit(&service("svc_a.0", "ann"));
+        let held = fixture.report_running("svc_a.0").await;
         let name = held.node.as_str();
-        fixture.around.demand.remove("svc_a.0");
+        fixture.neighbours.demand.remove("svc_a.0");
         let ordered_to_leave = |it: &hayward_rm_scheduler_api::AllocationEntry| it.vacate.is_some();
         fixture
             .until_one("svc_a.0", "is ordered to leave", ordered_to_leave)
             .await;
         fixture.report(&held, ContainerState::Stopping);
-        fixture.settled().await;
+        fixture.settle().await;
         assert!(fixture.entries::<ClosedEntry>("closed").await.is_empty());
         if forgotten {
-            fixture.around.nodes.remove(name);
+            fixture.neighbours.nodes.remove(name);
         } else {
             let mut lost = node(name, 2);
             lost.health = Health::Lost;
-            fixture.around.nodes.put(name, &lost);
+            fixture.neighbours.nodes.put(name, &lost);
         }
         fixture.until("nothing left", Allocations::is_empty).await;
         let lost = |it: &ClosedEntry| it.lost && it.work.is_none();
         fixture.until_entry("closed", name, "is lost", lost).await;
         fixture.restart().await;
-        fixture.settled().await;
+        fixture.settle().await;
         fixture.until_entry("closed", name, "is lost", lost).await;
-        fixture.around.containers.remove(held.id.as_str());
-        fixture.until_gone("closed", name).await;
+        fixture.neighbours.containers.remove(held.id.as_str());
+        fixture.until_withdrawn("closed", name).await;
     }
 }
 
@@ -168,11 +168,11 @@ async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
 async fn a_responsive_node_is_not_published_for_a_container_without_allocation() {
     let fixture = Fixture::new(&[2]).await;
     let demand = service("svc_a.0", "ann");
-    fixture.around.ask(&demand);
-    let held = fixture.running("svc_a.0").await;
+    fixture.neighbours.submit(&demand);
+    let held = fixture.report_running("svc_a.0").await;
     let mut other = super::neighbours::container(&held, ContainerState::Running);
     other.id = "alc_of_later_rows".parse().unwrap();
-    fixture.around.containers.put(other.id.as_str(), &other);
-    fixture.settled().await;
+    fixture.neighbours.containers.put(other.id.as_str(), &other);
+    fixture.settle().await;
     assert!(fixture.entries::<ClosedEntry>("closed").await.is_empty());
 }

@@ -10,7 +10,7 @@ use hayward_vocabulary::{Exit, ExitCause, Size};
 use super::fixture::{Allocations, Fixture, stays};
 use super::neighbours::{block, job, service};
 
-fn on<'a>(all: &'a Allocations, node: &'a str) -> impl Iterator<Item = &'a AllocationEntry> {
+fn on_node<'a>(all: &'a Allocations, node: &'a str) -> impl Iterator<Item = &'a AllocationEntry> {
     all.values()
         .filter(move |it| stays(it) && it.node.as_str() == node)
 }
@@ -23,32 +23,33 @@ async fn a_node_on_trial_gets_one_allocation_at_a_time_until_the_trial_ends() {
     fixture.block(&item).await;
     let mut small = job("job_a", "ann");
     small.max_processes = 20;
-    fixture.around.ask(&small);
+    fixture.neighbours.submit(&small);
     let mut large = service("svc_b.0", "ben");
     large.size = Size::memory(2 * GIB);
-    fixture.around.ask(&large);
-    let one = |all: &Allocations| on(all, "n1").count() >= 2 && on(all, "n2").count() == 1;
+    fixture.neighbours.submit(&large);
+    let one =
+        |all: &Allocations| on_node(all, "n1").count() >= 2 && on_node(all, "n2").count() == 1;
     let all = fixture.until("the other full and one on trial", one).await;
-    fixture.settled().await;
-    assert_eq!(on(&fixture.allocations().await, "n2").count(), 1);
+    fixture.settle().await;
+    assert_eq!(on_node(&fixture.allocations().await, "n2").count(), 1);
     // A new term knows which allocation is on trial.
     fixture.restart().await;
-    fixture.settled().await;
-    assert_eq!(on(&fixture.allocations().await, "n2").count(), 1);
+    fixture.settle().await;
+    assert_eq!(on_node(&fixture.allocations().await, "n2").count(), 1);
 
-    let first = on(&all, "n2").next().unwrap().clone();
+    let first = on_node(&all, "n2").next().unwrap().clone();
     fixture.end(&first, Exit::of(ExitCause::Success, "done"));
     let worked = |fact: &FactEntry| fact.what == What::Worked;
     fixture
         .until_entry("failures", first.id.as_str(), "worked", worked)
         .await;
-    let next = |all: &Allocations| on(all, "n2").any(|it| it.id != first.id);
+    let next = |all: &Allocations| on_node(all, "n2").any(|it| it.id != first.id);
     fixture.until("the next on trial", next).await;
-    fixture.settled().await;
-    assert_eq!(on(&fixture.allocations().await, "n2").count(), 1);
-    fixture.around.blocks.remove("node/n2");
+    fixture.settle().await;
+    assert_eq!(on_node(&fixture.allocations().await, "n2").count(), 1);
+    fixture.neighbours.blocks.remove("node/n2");
     fixture
-        .until("the node is full", |all| on(all, "n2").count() >= 5)
+        .until("the node is full", |all| on_node(all, "n2").count() >= 5)
         .await;
 }
 
@@ -57,18 +58,18 @@ async fn allocations_from_before_the_trial_stay() {
     let fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 2;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     fixture.until("two", |all| all.len() == 2).await;
     let mut item = block(BlockKind::Node, "n1", None);
     item.action = BlockAction::Mark;
     fixture.block(&item).await;
     item.canary = true;
-    fixture.around.block(&item);
+    fixture.neighbours.block(&item);
     demand.max_processes = 9;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     fixture.until("one more", |all| all.len() == 3).await;
-    fixture.settled().await;
-    assert_eq!(on(&fixture.allocations().await, "n1").count(), 3);
+    fixture.settle().await;
+    assert_eq!(on_node(&fixture.allocations().await, "n1").count(), 3);
 }
 
 /// The block ends here by itself and its trial begins, however late blocklist reports it.
@@ -82,18 +83,18 @@ async fn a_block_of_a_strategy_ends_in_a_trial_before_blocklist_reports_it() {
     fixture.block(&item).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 20;
-    fixture.around.ask(&demand);
-    let one = |all: &Allocations| on(all, "n2").count() >= 1;
+    fixture.neighbours.submit(&demand);
+    let one = |all: &Allocations| on_node(all, "n2").count() >= 1;
     let all = fixture.until("one on the node", one).await;
-    assert!(on(&all, "n2").all(|it| it.granted_at >= end));
-    fixture.settled().await;
-    assert_eq!(on(&fixture.allocations().await, "n2").count(), 1);
+    assert!(on_node(&all, "n2").all(|it| it.granted_at >= end));
+    fixture.settle().await;
+    assert_eq!(on_node(&fixture.allocations().await, "n2").count(), 1);
     (item.canary, item.removal_no) = (true, item.removal_no + 1);
     item.end = Some(end.plus_ms(600_000));
-    fixture.around.block(&item);
-    fixture.settled().await;
+    fixture.neighbours.block(&item);
+    fixture.settle().await;
     assert_eq!(
-        on(&fixture.allocations().await, "n2").count(),
+        on_node(&fixture.allocations().await, "n2").count(),
         1,
         "the same"
     );

@@ -15,7 +15,7 @@ use http::header::{ETAG, IF_MATCH};
 use super::fixture::{Fixture, allocations_of, stays};
 use super::neighbours::{job, reservation};
 
-async fn put(
+async fn set_policy(
     fixture: &Fixture,
     query: &str,
     from: Option<&str>,
@@ -31,7 +31,7 @@ async fn put(
     call.body(policy).answer().await
 }
 
-fn code<T>(outcome: Result<T, ClientError>) -> Option<Code> {
+fn problem_code<T>(outcome: Result<T, ClientError>) -> Option<Code> {
     outcome
         .err()
         .map(|error| error.problem().expect("a problem document").code)
@@ -52,21 +52,23 @@ async fn a_policy_is_changed_only_from_its_present_generation() {
     policy.classes.get_mut("high").unwrap().weight = Some(300);
 
     assert_eq!(
-        code(put(&fixture, "", None, &policy).await),
+        problem_code(set_policy(&fixture, "", None, &policy).await),
         Some(Code::PreconditionRequired)
     );
     assert_eq!(
-        code(put(&fixture, "", Some("x"), &policy).await),
+        problem_code(set_policy(&fixture, "", Some("x"), &policy).await),
         Some(Code::BadRequest)
     );
-    let dry = put(&fixture, "?dry_run=true", Some(&etag), &policy)
+    let dry = set_policy(&fixture, "?dry_run=true", Some(&etag), &policy)
         .await
         .unwrap();
     assert_eq!(dry.body.generation, 1);
     let still: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(still.generation, 0);
 
-    let done = put(&fixture, "", Some(&etag), &policy).await.unwrap();
+    let done = set_policy(&fixture, "", Some(&etag), &policy)
+        .await
+        .unwrap();
     assert_eq!(done.headers[ETAG], "\"1\"");
     let revision: u64 = done.headers["hayward-revision"]
         .to_str()
@@ -75,7 +77,7 @@ async fn a_policy_is_changed_only_from_its_present_generation() {
         .unwrap();
     assert!(revision > 0 && revision <= fixture.revision());
     assert_eq!(
-        code(put(&fixture, "", Some(&etag), &policy).await),
+        problem_code(set_policy(&fixture, "", Some(&etag), &policy).await),
         Some(Code::PreconditionFailed)
     );
     let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
@@ -85,13 +87,13 @@ async fn a_policy_is_changed_only_from_its_present_generation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_with_faults_changes_nothing_and_reports_all_of_them() {
     let fixture = Fixture::new(&[1]).await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.until("one", |all| all.len() == 1).await;
     let mut policy = Policy::default();
     policy.classes.remove("normal");
     policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
     policy.quantum.0.memory_bytes = 0;
-    let refused = put(&fixture, "", Some("\"0\""), &policy)
+    let refused = set_policy(&fixture, "", Some("\"0\""), &policy)
         .await
         .err()
         .unwrap();
@@ -114,7 +116,7 @@ async fn a_policy_with_faults_changes_nothing_and_reports_all_of_them() {
     );
 
     let unreadable = serde_json::json!({ "pools": {}, "classes": { "a": { "policy": "FAIR" } } });
-    let refused = put(&fixture, "", Some("\"0\""), &unreadable)
+    let refused = set_policy(&fixture, "", Some("\"0\""), &unreadable)
         .await
         .err()
         .unwrap();
@@ -132,14 +134,16 @@ async fn a_policy_change_is_used_by_the_next_round() {
     let fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.class = Some("night".into());
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let unknown = WaitReason::UnknownClass;
     let verdict = fixture.until_verdict("job_a", unknown).await;
     assert!(verdict.refused);
     let mut policy = Policy::default();
     let night = policy.classes["low"].clone();
     policy.classes.insert("night".into(), night);
-    put(&fixture, "", Some("\"0\""), &policy).await.unwrap();
+    set_policy(&fixture, "", Some("\"0\""), &policy)
+        .await
+        .unwrap();
     let all = fixture.until("its share", |all| all.len() == 4).await;
     assert!(all.values().all(|entry| entry.class == "night"));
 }
@@ -156,8 +160,8 @@ fn with_a_second_tree() -> Policy {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_accepted_policy_applies_to_running_work() {
     let fixture = Fixture::new(&[4, 4, 8]).await;
-    fixture.around.ask(&job("job_a", "ann"));
-    fixture.around.ask(&reservation("rsv_a", "bob", 8));
+    fixture.neighbours.submit(&job("job_a", "ann"));
+    fixture.neighbours.submit(&reservation("rsv_a", "bob", 8));
     let all = fixture.until("all of it", |all| all.len() == 9).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
@@ -166,10 +170,10 @@ async fn an_accepted_policy_applies_to_running_work() {
     let mut broken = with_a_second_tree();
     broken.classes.get_mut("low").unwrap().weight = Some(0);
     assert_eq!(
-        code(put(&fixture, "", Some("\"0\""), &broken).await),
+        problem_code(set_policy(&fixture, "", Some("\"0\""), &broken).await),
         Some(Code::Invalid)
     );
-    fixture.settled().await;
+    fixture.settle().await;
     let stays_put = fixture.allocations().await;
     let ids = |all: &BTreeMap<String, AllocationEntry>| {
         let staying = all.iter().filter(|(_, entry)| stays(entry));
@@ -183,7 +187,9 @@ async fn an_accepted_policy_applies_to_running_work() {
 
     let mut policy = with_a_second_tree();
     policy.pools.get_mut("other").unwrap().nodes = vec!["n2".into(), "n3".into()];
-    put(&fixture, "", Some("\"0\""), &policy).await.unwrap();
+    set_policy(&fixture, "", Some("\"0\""), &policy)
+        .await
+        .unwrap();
     let all = fixture
         .until("n2 to be left", |all| {
             all.values().filter(|entry| !stays(entry)).count() == 4
@@ -204,16 +210,16 @@ async fn an_accepted_policy_applies_to_running_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_reports_what_would_move() {
     let fixture = Fixture::new(&[4, 4]).await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     let mut high = job("job_b", "bob");
     high.class = Some("high".into());
     high.max_processes = 3;
-    fixture.around.ask(&high);
+    fixture.neighbours.submit(&high);
     let all = fixture.until("all of it", |all| all.len() == 8).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
-    fixture.settled().await;
+    fixture.settle().await;
     let mut policy = with_a_second_tree();
     let class = policy.classes.get_mut("high").unwrap();
     class.pool = Some("other".into());
@@ -249,7 +255,7 @@ async fn a_dry_run_reports_what_would_move() {
     assert!(high && moves.rounds > 0, "{moves:?}");
     let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(now.generation, 0);
-    fixture.settled().await;
+    fixture.settle().await;
     assert!(fixture.allocations().await.values().all(stays));
 
     let call = fixture
@@ -266,18 +272,18 @@ async fn a_class_in_use_is_removed_only_on_request() {
     let fixture = Fixture::new(&[4]).await;
     let mut low = job("job_a", "ann");
     low.class = Some("low".into());
-    fixture.around.ask(&low);
+    fixture.neighbours.submit(&low);
     fixture.until("all of it", |all| all.len() == 4).await;
     let mut policy = Policy::default();
     policy.classes.remove("low");
-    let refused = put(&fixture, "", Some("\"0\""), &policy)
+    let refused = set_policy(&fixture, "", Some("\"0\""), &policy)
         .await
         .err()
         .unwrap();
     let fault = &refused.problem().unwrap().errors[0];
     assert_eq!(fault.pointer, "/classes/low");
     assert!(fault.detail.contains("drop_classes"));
-    put(&fixture, "?drop_classes=true", Some("\"0\""), &policy)
+    set_policy(&fixture, "?drop_classes=true", Some("\"0\""), &policy)
         .await
         .unwrap();
     let all = fixture
@@ -300,7 +306,9 @@ async fn the_history_names_changes_and_an_old_policy_can_be_restored() {
     for weight in 1..=3 {
         policy.classes.get_mut("high").unwrap().weight = Some(weight);
         let from = format!("\"{}\"", weight - 1);
-        put(&fixture, "", Some(&from), &policy).await.unwrap();
+        set_policy(&fixture, "", Some(&from), &policy)
+            .await
+            .unwrap();
     }
     fixture.restart().await;
     let viewer = fixture.client("viewer");
@@ -321,12 +329,12 @@ async fn the_history_names_changes_and_an_old_policy_can_be_restored() {
     let wrong = viewer
         .get::<PolicyHistory>("/v1/policy/history?cursor=x")
         .await;
-    assert_eq!(code(wrong), Some(Code::Invalid));
+    assert_eq!(problem_code(wrong), Some(Code::Invalid));
     let none = viewer.get::<PolicyVersion>("/v1/policy/history/9").await;
-    assert_eq!(code(none), Some(Code::NotFound));
+    assert_eq!(problem_code(none), Some(Code::NotFound));
 
     let old: PolicyVersion = viewer.get("/v1/policy/history/1").await.unwrap();
-    let back = put(&fixture, "", Some("\"3\""), &old.policy.unwrap())
+    let back = set_policy(&fixture, "", Some("\"3\""), &old.policy.unwrap())
         .await
         .unwrap();
     assert_eq!(back.body.generation, 4);
@@ -349,7 +357,9 @@ async fn a_user_reads_the_policy_without_the_names_of_others() {
         ..Pool::default()
     };
     policy.pools.insert("batch".to_owned(), batch);
-    put(&fixture, "", Some("\"0\""), &policy).await.unwrap();
+    set_policy(&fixture, "", Some("\"0\""), &policy)
+        .await
+        .unwrap();
 
     let ann = fixture.client("ann");
     let text: serde_json::Value = ann.get("/v1/policy").await.unwrap();
@@ -361,7 +371,7 @@ async fn a_user_reads_the_policy_without_the_names_of_others() {
     let whole: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(whole.policy, policy);
     let earlier = ann.get::<PolicyHistory>("/v1/policy/history").await;
-    assert_eq!(code(earlier), Some(Code::Forbidden));
+    assert_eq!(problem_code(earlier), Some(Code::Forbidden));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -372,7 +382,7 @@ async fn unreadable_parts_of_a_policy_are_all_reported_at_once() {
         "classes": { "a": { "policy": "FAIR" } },
         "more": 1,
     });
-    let refused = put(&fixture, "", Some("\"0\""), &unreadable)
+    let refused = set_policy(&fixture, "", Some("\"0\""), &unreadable)
         .await
         .err()
         .unwrap();
@@ -409,11 +419,13 @@ async fn nodes_are_in_the_pools_of_the_policy() {
     for (class, pool) in [("high", "listed"), ("low", "matched")] {
         policy.classes.get_mut(class).unwrap().pool = Some(pool.into());
     }
-    put(&fixture, "", Some("\"0\""), &policy).await.unwrap();
+    set_policy(&fixture, "", Some("\"0\""), &policy)
+        .await
+        .unwrap();
     for (id, class) in [("job_a", "high"), ("job_b", "low")] {
         let mut demand = job(id, "ann");
         demand.class = Some(class.into());
-        fixture.around.ask(&demand);
+        fixture.neighbours.submit(&demand);
     }
     let all = fixture.until("both pools full", |all| all.len() == 8).await;
     let on = |work: &str| {

@@ -39,7 +39,7 @@ fn policy(queues: &Value) -> Value {
 }
 
 /// `a` and `b` with half of eight quanta each, and `c` for `ben` alone.
-fn halves() -> Value {
+fn two_half_queues() -> Value {
     let half = json!({
         "submit_acl": "*", "resources": { "guaranteed": { "memory": "4Gi" } },
         "preemption_delay_ms": 1,
@@ -47,7 +47,11 @@ fn halves() -> Value {
     json!({ "queues": { "a": half, "b": half, "c": { "submit_acl": "ben" } } })
 }
 
-async fn put(fixture: &Fixture, query: &str, policy: &Value) -> Result<PolicyAnswer, ClientError> {
+async fn set_policy(
+    fixture: &Fixture,
+    query: &str,
+    policy: &Value,
+) -> Result<PolicyAnswer, ClientError> {
     let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     let call = fixture.client("operator");
     let call = call.call(Method::PUT, format!("/v1/policy{query}"));
@@ -82,17 +86,17 @@ async fn queue(fixture: &Fixture, path: &str) -> Option<QueueEntry> {
     pool.queues.into_iter().find(|it| it.queue == path)
 }
 
-fn held(all: &Allocations, work: &str) -> usize {
+fn count_held(all: &Allocations, work: &str) -> usize {
     allocations_of(all, work)
         .iter()
         .filter(|it| stays(it))
         .count()
 }
 
-async fn running(fixture: &Fixture, work: &str, count: usize) -> Allocations {
+async fn until_running(fixture: &Fixture, work: &str, count: usize) -> Allocations {
     let all = fixture
         .until(&format!("{count} of {work}"), |all| {
-            held(all, work) == count
+            count_held(all, work) == count
         })
         .await;
     for entry in allocations_of(&all, work) {
@@ -124,13 +128,17 @@ async fn all_rounds_replay(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_pool_is_planned_by_its_own_planner_and_views_show_both() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
-    put(&fixture, "", &policy(&halves())).await.unwrap();
-    fixture.around.ask(&job("job_class", "ann"));
-    fixture.around.ask(&queued("job_a", "ann", "root.a", 3));
-    fixture.around.ask(&queued("job_c", "ben", "c", 9));
-    running(&fixture, "job_class", 4).await;
-    running(&fixture, "job_a", 3).await;
-    let all = running(&fixture, "job_c", 5).await;
+    set_policy(&fixture, "", &policy(&two_half_queues()))
+        .await
+        .unwrap();
+    fixture.neighbours.submit(&job("job_class", "ann"));
+    fixture
+        .neighbours
+        .submit(&queued("job_a", "ann", "root.a", 3));
+    fixture.neighbours.submit(&queued("job_c", "ben", "c", 9));
+    until_running(&fixture, "job_class", 4).await;
+    until_running(&fixture, "job_a", 3).await;
+    let all = until_running(&fixture, "job_c", 5).await;
     for entry in all.values() {
         let in_queue = entry.work.as_str() != "job_class";
         assert_eq!(entry.node.as_str() != "n1", in_queue, "{entry:?}");
@@ -188,7 +196,7 @@ async fn bad_queues_are_refused_with_a_pointer_to_each_fault() {
         "placement": [{ "rule": "fixed" }],
     }));
     bad["pools"]["below"] = json!({ "parent": "batch", "queues": { "queues": { "x": {} } } });
-    let errors = faults(put(&fixture, "?dry_run=true", &bad).await);
+    let errors = faults(set_policy(&fixture, "?dry_run=true", &bad).await);
     let pointers: Vec<&str> = errors.iter().map(|it| it.0.as_str()).collect();
     let expected = [
         "/pools/batch/queues/placement/0/value",
@@ -198,10 +206,15 @@ async fn bad_queues_are_refused_with_a_pointer_to_each_fault() {
         "/pools/below/queues",
     ];
     assert_eq!(pointers, expected, "{errors:#?}");
-    let good = put(&fixture, "?dry_run=true", &policy(&halves()))
+    let accepted = set_policy(&fixture, "?dry_run=true", &policy(&two_half_queues()))
         .await
         .unwrap();
-    assert!(good.changes.iter().any(|it| it.contains("/pools/batch")));
+    assert!(
+        accepted
+            .changes
+            .iter()
+            .any(|it| it.contains("/pools/batch"))
+    );
     let queues: Queues = fixture.client("viewer").get("/v1/queues").await.unwrap();
     assert!(queues.pools.is_empty(), "a dry run changes nothing");
 }
@@ -209,27 +222,35 @@ async fn bad_queues_are_refused_with_a_pointer_to_each_fault() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_without_access_is_refused_within_a_round() {
     let fixture = Fixture::new(&[4, 4]).await;
-    fixture.around.ask(&queued("job_early", "ann", "root.a", 1));
+    fixture
+        .neighbours
+        .submit(&queued("job_early", "ann", "root.a", 1));
     let early = fixture
         .until_verdict("job_early", WaitReason::UnknownClass)
         .await;
     assert!(early.refused && early.detail.contains("no pool has queues"));
-    put(&fixture, "", &policy(&halves())).await.unwrap();
-    fixture.around.ask(&queued("job_c", "ann", "root.c", 1));
+    set_policy(&fixture, "", &policy(&two_half_queues()))
+        .await
+        .unwrap();
+    fixture
+        .neighbours
+        .submit(&queued("job_c", "ann", "root.c", 1));
     let refused = fixture
         .until_verdict("job_c", WaitReason::NotAuthorised)
         .await;
     assert!(refused.refused, "{refused:?}");
     assert_eq!(refused.detail, "user ann may not submit to queue root.c");
-    fixture.around.ask(&queued("job_d", "ann", "root.d", 1));
+    fixture
+        .neighbours
+        .submit(&queued("job_d", "ann", "root.d", 1));
     let unknown = fixture
         .until_verdict("job_d", WaitReason::UnknownClass)
         .await;
     assert!(unknown.refused && unknown.detail.contains("there is no queue root.d"));
     // A class of a pool with queues finds no node, and its verdict explains it.
-    let mut other = policy(&halves());
+    let mut other = policy(&two_half_queues());
     other["classes"]["batch"] = json!({ "policy": "FAIR_SHARE", "pool": "batch" });
-    let answer = put(&fixture, "", &other).await.unwrap();
+    let answer = set_policy(&fixture, "", &other).await.unwrap();
     assert!(
         answer
             .notes
@@ -238,7 +259,7 @@ async fn a_user_without_access_is_refused_within_a_round() {
     );
     let mut demand = job("job_class", "ann");
     demand.class = Some("batch".into());
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let names_queues =
         |it: &hayward_rm_scheduler_api::VerdictEntry| it.detail.contains("name a queue");
     fixture
@@ -249,20 +270,26 @@ async fn a_user_without_access_is_refused_within_a_round() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guarantee_is_served_by_preemption_and_rounds_replay() {
     let fixture = Fixture::new(&[1, 4, 4]).await;
-    put(&fixture, "", &policy(&halves())).await.unwrap();
-    fixture.around.ask(&queued("job_a", "ann", "root.a", 8));
-    running(&fixture, "job_a", 8).await;
-    fixture.around.ask(&queued("job_b", "ben", "root.b", 8));
+    set_policy(&fixture, "", &policy(&two_half_queues()))
+        .await
+        .unwrap();
+    fixture
+        .neighbours
+        .submit(&queued("job_a", "ann", "root.a", 8));
+    until_running(&fixture, "job_a", 8).await;
+    fixture
+        .neighbours
+        .submit(&queued("job_b", "ben", "root.b", 8));
     // Space is made for one process at a time, and each end has to be proven.
     let mut all = fixture.allocations().await;
     for _ in 0..40 {
-        let done = held(&all, "job_a") == 4 && held(&all, "job_b") == 4;
+        let done = count_held(&all, "job_a") == 4 && count_held(&all, "job_b") == 4;
         if done {
             break;
         }
         let moves = |all: &Allocations| {
             let leaving = all.values().any(|it| it.holds() && !stays(it));
-            leaving || held(all, "job_b") == 4
+            leaving || count_held(all, "job_b") == 4
         };
         all = fixture.until("an allocation has to leave", moves).await;
         for entry in all.values().filter(|it| it.holds() && !stays(it)) {
@@ -271,10 +298,13 @@ async fn a_guarantee_is_served_by_preemption_and_rounds_replay() {
             assert_eq!(entry.work.as_str(), "job_a");
             fixture.report(entry, ContainerState::Ended);
         }
-        fixture.round().await;
+        fixture.force_round().await;
         all = fixture.allocations().await;
     }
-    assert_eq!((held(&all, "job_a"), held(&all, "job_b")), (4, 4));
+    assert_eq!(
+        (count_held(&all, "job_a"), count_held(&all, "job_b")),
+        (4, 4)
+    );
     let has_receipt = |it: &hayward_rm_scheduler_api::VerdictEntry| {
         let mut receipts = it.receipts.iter();
         receipts.any(|it| {
@@ -295,19 +325,19 @@ async fn a_guarantee_is_served_by_preemption_and_rounds_replay() {
 
 /// A leaf in use cannot become a parent, and all queues cannot be removed at once.
 async fn assert_used_queues_stay(fixture: &Fixture) {
-    let mut parent = halves();
+    let mut parent = two_half_queues();
     parent["queues"]["b"]["queues"] = json!({ "below": {} });
-    let errors = faults(put(fixture, "", &policy(&parent)).await);
+    let errors = faults(set_policy(fixture, "", &policy(&parent)).await);
     assert_eq!(
         errors[0].0, "/pools/batch/queues/queues/root/queues/b",
         "{errors:?}"
     );
-    let mut none = policy(&halves());
+    let mut none = policy(&two_half_queues());
     none["pools"]["batch"]
         .as_object_mut()
         .unwrap()
         .remove("queues");
-    let errors = faults(put(fixture, "?dry_run=true", &none).await);
+    let errors = faults(set_policy(fixture, "?dry_run=true", &none).await);
     assert!(
         errors[0].0 == "/pools/batch/queues" && errors[0].1.contains("root.b"),
         "{errors:?}"
@@ -317,10 +347,16 @@ async fn assert_used_queues_stay(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_queues_in_use_drain_also_over_a_restart() {
     let mut fixture = Fixture::new(&[1, 4, 4]).await;
-    put(&fixture, "", &policy(&halves())).await.unwrap();
-    fixture.around.ask(&queued("job_b", "ben", "root.b", 8));
-    running(&fixture, "job_b", 8).await;
-    fixture.around.ask(&queued("job_old", "ben", "root.b", 1));
+    set_policy(&fixture, "", &policy(&two_half_queues()))
+        .await
+        .unwrap();
+    fixture
+        .neighbours
+        .submit(&queued("job_b", "ben", "root.b", 8));
+    until_running(&fixture, "job_b", 8).await;
+    fixture
+        .neighbours
+        .submit(&queued("job_old", "ben", "root.b", 1));
     let waits = |it: &hayward_rm_scheduler_api::VerdictEntry| !it.refused;
     fixture
         .until_verdict_matches("job_old", "waits", waits)
@@ -328,9 +364,9 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
     let before = fixture.allocations().await;
 
     assert_used_queues_stay(&fixture).await;
-    let mut without = halves();
+    let mut without = two_half_queues();
     without["queues"].as_object_mut().unwrap().remove("b");
-    put(&fixture, "", &policy(&without)).await.unwrap();
+    set_policy(&fixture, "", &policy(&without)).await.unwrap();
     for restarts in [false, true] {
         if restarts {
             fixture.restart().await;
@@ -340,7 +376,7 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
         let id = format!("job_new{}", u8::from(restarts));
         let mut late = queued(&id, "ben", "root.b", 1);
         late.submitted_at = Timestamp::from_unix_ms(4_000_000_000_000);
-        fixture.around.ask(&late);
+        fixture.neighbours.submit(&late);
         let refused = fixture.until_verdict(&id, WaitReason::UnknownClass).await;
         assert!(
             refused.refused && refused.detail.contains("draining"),
@@ -354,15 +390,15 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
         "nothing was harmed"
     );
 
-    fixture.around.demand.remove("job_old");
-    fixture.around.demand.remove("job_b");
-    fixture.let_go().await;
+    fixture.neighbours.demand.remove("job_old");
+    fixture.neighbours.demand.remove("job_b");
+    fixture.confirm_all_ends().await;
     until("it is gone", async || {
         let b = queue(&fixture, "root.b").await;
         b.is_none().then_some(())
     })
     .await;
-    fixture.settled().await;
+    fixture.settle().await;
     let rows = fixture
         .rows("select name from rm_scheduler.carried where kind = 'draining'")
         .await;
@@ -372,14 +408,20 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_queues_of_a_pool_are_removed_only_on_request_and_their_work_ends() {
     let fixture = Fixture::new(&[1, 4, 4]).await;
-    put(&fixture, "", &policy(&halves())).await.unwrap();
-    fixture.around.ask(&queued("job_a", "ann", "root.a", 3));
-    running(&fixture, "job_a", 3).await;
-    let mut none = policy(&halves());
+    set_policy(&fixture, "", &policy(&two_half_queues()))
+        .await
+        .unwrap();
+    fixture
+        .neighbours
+        .submit(&queued("job_a", "ann", "root.a", 3));
+    until_running(&fixture, "job_a", 3).await;
+    let mut none = policy(&two_half_queues());
     let batch = none["pools"]["batch"].as_object_mut().unwrap();
     batch.remove("queues");
-    assert!(put(&fixture, "", &none).await.is_err());
-    put(&fixture, "?drop_classes=true", &none).await.unwrap();
+    assert!(set_policy(&fixture, "", &none).await.is_err());
+    set_policy(&fixture, "?drop_classes=true", &none)
+        .await
+        .unwrap();
     let ordered_to_leave =
         |all: &Allocations| allocations_of(all, "job_a").iter().all(|it| !stays(it));
     let all = fixture
@@ -387,7 +429,7 @@ async fn all_queues_of_a_pool_are_removed_only_on_request_and_their_work_ends() 
         .await;
     let vacate = allocations_of(&all, "job_a").remove(0).vacate.unwrap();
     assert_eq!(vacate.reason, VacateReason::WorkGone);
-    fixture.let_go().await;
+    fixture.confirm_all_ends().await;
     let over = |it: &hayward_rm_scheduler_api::VerdictEntry| it.refused;
     fixture
         .until_verdict_matches("job_a", "is refused", over)

@@ -15,7 +15,7 @@ const REFUSED: [&str; 1] = ["/v1/invariants"];
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_go_on_without_a_leader_and_are_marked_as_stale() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let operator = fixture.client("operator");
     let description: Value = operator.get("/v1/openapi.json").await.unwrap();
     let paths = description["paths"].as_object().unwrap().iter();
@@ -23,7 +23,7 @@ async fn reads_go_on_without_a_leader_and_are_marked_as_stale() {
     let paths: Vec<&str> = paths.map(|(path, _)| path.as_str()).collect();
     assert!(paths.contains(&"/v1/occupancy") && paths.contains(&"/v1/load"));
 
-    fixture.goes_back();
+    fixture.report_went_back();
     let mut refused = BTreeSet::new();
     for path in paths {
         let answer = operator.call(Method::GET, path).answer::<Value>().await;

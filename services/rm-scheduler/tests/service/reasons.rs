@@ -11,15 +11,15 @@ use super::neighbours::{job, reservation};
 
 impl Fixture {
     /// `ann` has four running processes, and some have to leave for `bob`.
-    async fn contended() -> (Self, Vec<AllocationEntry>) {
+    async fn with_contention() -> (Self, Vec<AllocationEntry>) {
         let fixture = Self::new(&[4]).await;
-        fixture.around.ask(&job("job_a", "ann"));
+        fixture.neighbours.submit(&job("job_a", "ann"));
         let all = fixture.until("all of it", |all| all.len() == 4).await;
         for entry in all.values() {
             fixture.report(entry, ContainerState::Running);
         }
-        fixture.settled().await;
-        fixture.around.ask(&job("job_b", "bob"));
+        fixture.settle().await;
+        fixture.neighbours.submit(&job("job_b", "bob"));
         let all = fixture
             .until("two to go", |all| {
                 all.values().filter(|entry| !stays(entry)).count() == 2
@@ -45,7 +45,7 @@ fn is_started(receipt: &Receipt) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_is_stored_by_round_and_shows_whether_the_beneficiary_started() {
-    let (mut fixture, leaving) = Fixture::contended().await;
+    let (mut fixture, leaving) = Fixture::with_contention().await;
     let verdict = fixture
         .until_verdict_matches("job_a", "what it lost", has_two)
         .await;
@@ -66,7 +66,7 @@ async fn a_receipt_is_stored_by_round_and_shows_whether_the_beneficiary_started(
 
     // It survives a restart.
     fixture.restart().await;
-    fixture.settled().await;
+    fixture.settle().await;
     fixture.report(&leaving[0], ContainerState::Ended);
     let first = fixture.until_one("job_b", "one", |_| true).await;
     fixture.report(&first, ContainerState::Running);
@@ -105,11 +105,11 @@ async fn a_receipt_is_stored_by_round_and_shows_whether_the_beneficiary_started(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_explains_why_the_beneficiary_did_not_start() {
-    let (fixture, leaving) = Fixture::contended().await;
+    let (fixture, leaving) = Fixture::with_contention().await;
     let verdict = fixture
         .until_verdict_matches("job_a", "what it lost", has_two)
         .await;
-    fixture.around.demand.remove("job_b");
+    fixture.neighbours.demand.remove("job_b");
     for entry in &leaving {
         fixture.report(entry, ContainerState::Ended);
     }
@@ -128,17 +128,17 @@ async fn a_receipt_explains_why_the_beneficiary_did_not_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cleared_node_answers_the_receipts_of_all_preempted_processes() {
+async fn an_emptied_node_closes_the_receipts_of_all_preempted_processes() {
     let fixture = Fixture::new(&[2]).await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     let all = fixture.until("all of it", |all| all.len() == 2).await;
-    fixture.around.ask(&reservation("rsv_b", "bob", 2));
+    fixture.neighbours.submit(&reservation("rsv_b", "bob", 2));
     fixture
         .until_verdict_matches("rsv_b", "who leaves", has_two)
         .await;
     let mut leaving = all.values();
     fixture.report(leaving.next().unwrap(), ContainerState::Ended);
-    fixture.settled().await;
+    fixture.settle().await;
     let verdict = &fixture.verdicts().await["rsv_b"];
     assert!(
         verdict
@@ -159,15 +159,15 @@ async fn a_verdict_is_published_when_its_meaning_changes_and_read_with_new_numbe
     let fixture = Fixture::new(&[4]).await;
     let mut large = job("job_l", "ann");
     large.size.memory_bytes *= 9;
-    fixture.around.ask(&large);
+    fixture.neighbours.submit(&large);
     let verdict = fixture
         .until_verdict("job_l", WaitReason::NoHostLargeEnough)
         .await;
     assert_eq!(verdict.unblock, Some(Unblock::AskForLess { quanta: 4 }));
-    fixture.settled().await;
+    fixture.settle().await;
     let published = fixture.verdicts().await;
     // The largest node grows: the same change with another number.
-    fixture.around.node("n1", 6);
+    fixture.neighbours.node("n1", 6);
     let newest = until("the number to move", async || {
         let path = "/v1/verdicts/job_l";
         let now: VerdictEntry = fixture.client("viewer").get(path).await.unwrap();
@@ -181,8 +181,8 @@ async fn a_verdict_is_published_when_its_meaning_changes_and_read_with_new_numbe
     );
     assert_eq!(fixture.verdicts().await, published);
     // It would fit now, but other work is entitled to the space.
-    fixture.around.ask(&job("job_s", "bob"));
-    fixture.around.node("n1", 9);
+    fixture.neighbours.submit(&job("job_s", "bob"));
+    fixture.neighbours.node("n1", 9);
     fixture
         .until_verdict_matches("job_l", "another reason", |verdict| {
             verdict.reason != WaitReason::NoHostLargeEnough

@@ -16,10 +16,10 @@ async fn allocations_and_incarnations_survive_a_restart() {
     let mut fixture = Fixture::new(&[4, 4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 3;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let mut other = job("job_b", "bob");
     other.max_processes = 2;
-    fixture.around.ask(&other);
+    fixture.neighbours.submit(&other);
     let all = fixture.until("five", |all| all.len() == 5).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
@@ -29,14 +29,14 @@ async fn allocations_and_incarnations_survive_a_restart() {
             .all(|entry| entry.state == AllocationState::Running)
     };
     let before = fixture.until("all running", running).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let ledger = fixture.shares().await.unwrap().ledger;
 
     // Without a leader, one job of ann ends and bob withdraws.
     fixture.kill();
     let ended = allocations_of(&before, "job_a").remove(0);
     fixture.report(&ended, ContainerState::Ended);
-    fixture.around.demand.remove("job_b");
+    fixture.neighbours.demand.remove("job_b");
     fixture.start().await;
     let all = fixture
         .until("the successor", |all| {
@@ -63,7 +63,7 @@ async fn allocations_and_incarnations_survive_a_restart() {
         allocations_of(all, "job_b").iter().all(ordered_to_leave)
     };
     fixture.until("bob's to go", gone).await;
-    fixture.settled().await;
+    fixture.settle().await;
     assert!(!fixture.verdicts().await.contains_key("job_b"));
     assert_eq!(fixture.allocations().await.len(), 6);
     let now = fixture.shares().await.unwrap().ledger;
@@ -91,12 +91,12 @@ async fn repeated_kills_never_lead_to_a_second_grant() {
         let work = format!("job_{at}");
         let mut demand = job(&work, "ann");
         demand.max_processes = 2;
-        fixture.around.ask(&demand);
+        fixture.neighbours.submit(&demand);
         // At this instant some are granted and some are not.
         fixture.restart().await;
     }
     fixture.until("two each", |all| all.len() == 16).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all.len(), 16);
     for at in 0..8 {
@@ -112,13 +112,13 @@ async fn repeated_kills_never_lead_to_a_second_grant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_without_changes_commits_nothing() {
     let mut fixture = Fixture::new(&[2, 8]).await;
-    fixture.around.ask(&job("job_a", "ann"));
-    fixture.around.ask(&reservation("rsv_a", "bob", 8));
+    fixture.neighbours.submit(&job("job_a", "ann"));
+    fixture.neighbours.submit(&reservation("rsv_a", "bob", 8));
     fixture.until("all in use", |all| all.len() == 3).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let before = (fixture.allocations().await, fixture.verdicts().await);
     fixture.restart().await;
-    fixture.settled().await;
+    fixture.settle().await;
     assert_eq!(
         (fixture.allocations().await, fixture.verdicts().await),
         before
@@ -146,18 +146,18 @@ async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     let second = fixture.second_replica().await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let before = fixture.until("one", |all| all.len() == 1).await;
     assert!(!second.is_leading());
     let refused: Result<serde_json::Value, _> = fixture
-        .client_of(&second, "operator")
+        .client_for_replica(&second, "operator")
         .get("/v1/allocations")
         .await;
     assert_eq!(refused.unwrap_err().problem().unwrap().code, Code::Standby);
 
     fixture.take_over(second);
     let bob = job("job_b", "bob");
-    fixture.around.ask(&bob);
+    fixture.neighbours.submit(&bob);
     second_leads(&fixture).await;
     let all = fixture
         .until("bob's", |all| allocations_of(all, "job_b").len() == 1)
@@ -183,18 +183,18 @@ async fn second_leads(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn carry_over_survives_a_restart_and_idle_rounds_write_none() {
     let mut fixture = Fixture::new(&[5]).await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     let all = fixture.until("all of it", |all| all.len() == 5).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
-    fixture.around.ask(&job("job_b", "bob"));
+    fixture.neighbours.submit(&job("job_b", "bob"));
     fixture
         .until("two to go", |all| {
             all.values().filter(|entry| !stays(entry)).count() >= 2
         })
         .await;
-    fixture.settled().await;
+    fixture.settle().await;
     // A hit expires some rounds later.
     let rows = "select kind || ' ' || name || ' ' || body::text from rm_scheduler.carried
                 where kind <> 'hit' order by kind, name";
@@ -207,15 +207,15 @@ async fn carry_over_survives_a_restart_and_idle_rounds_write_none() {
         "{before:?}"
     );
     fixture.restart().await;
-    fixture.settled().await;
+    fixture.settle().await;
     assert_eq!(fixture.rows(rows).await, before);
 
-    fixture.around.demand.remove("job_b");
+    fixture.neighbours.demand.remove("job_b");
     hayward_testkit::until("bob to be forgotten", async || {
         (!fixture.verdicts().await.contains_key("job_b")).then_some(())
     })
     .await;
-    fixture.settled().await;
+    fixture.settle().await;
     let after = fixture.rows(rows).await;
     let of_bob = |row: &String| row.contains("job_b") || row.contains("bob");
     assert!(!after.iter().any(of_bob), "{after:?}");

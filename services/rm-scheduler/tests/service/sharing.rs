@@ -13,12 +13,12 @@ use super::neighbours::{block, job, node, reservation, service};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_user_gets_half_once_the_first_has_left_it() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     let all = fixture.until("all of it", |all| all.len() == 4).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
-    fixture.around.ask(&job("job_b", "bob"));
+    fixture.neighbours.submit(&job("job_b", "bob"));
     let all = fixture
         .until("two to go", |all| {
             all.values().filter(|e| !stays(e)).count() == 2
@@ -27,7 +27,7 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
     fixture
         .until_verdict("job_b", WaitReason::WaitingForPreemption)
         .await;
-    fixture.settled().await;
+    fixture.settle().await;
     // A leaving process holds its space until its end is proven.
     assert!(allocations_of(&fixture.allocations().await, "job_b").is_empty());
     let leaving: Vec<_> = all.values().filter(|entry| !stays(entry)).collect();
@@ -41,7 +41,7 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
             .until("room", |all| allocations_of(all, "job_b").len() == at + 1)
             .await;
     }
-    fixture.settled().await;
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(
         allocations_of(&all, "job_a")
@@ -69,18 +69,18 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
         .map(|user| (user.user.as_str(), user.tally.due))
         .collect();
     assert_eq!(due, [("ann", 2), ("bob", 2)]);
-    one_user_sees_the_other_as_an_amount(&fixture, normal).await;
+    assert_other_user_is_an_amount(&fixture, normal).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn allocations_and_the_fairness_ledger_balance() {
     let fixture = Fixture::new(&[8, 8, 4]).await;
-    fixture.around.ask(&reservation("rsv_a", "ann", 4));
-    fixture.around.ask(&service("svc_a.0", "bob"));
+    fixture.neighbours.submit(&reservation("rsv_a", "ann", 4));
+    fixture.neighbours.submit(&service("svc_a.0", "bob"));
     let mut low = job("job_l", "cy");
     low.class = Some("low".into());
-    fixture.around.ask(&low);
-    fixture.around.ask(&job("job_n", "dee"));
+    fixture.neighbours.submit(&low);
+    fixture.neighbours.submit(&job("job_n", "dee"));
     fixture
         .until("everything in use", |all| {
             all.values().map(|entry| entry.order).sum::<u64>() == 20
@@ -99,7 +99,7 @@ async fn allocations_and_the_fairness_ledger_balance() {
     })
     .await;
     assert_eq!((shares.capacity, shares.held, shares.free), (20, 20, 0));
-    adds_up(&shares);
+    assert_adds_up(&shares);
     assert_eq!((due(&shares, "reserve"), due(&shares, "service")), (4, 1));
 
     let line = |shares: &Shares, user: &str| {
@@ -132,10 +132,10 @@ async fn without_changes_only_the_ledger_is_committed_once_a_second() {
     for (work, user, quanta) in [("job_a", "ann", 2), ("job_b", "bob", 3), ("job_c", "cy", 1)] {
         let mut demand = job(work, user);
         demand.size.memory_bytes *= quanta;
-        fixture.around.ask(&demand);
+        fixture.neighbours.submit(&demand);
     }
     fixture.until("something", |all| all.len() > 3).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let (mut revision, mut start) = (fixture.revision(), fixture.shares().await.unwrap());
     // A good second of the scheduler. Earlier changes are done when no round is taken in all of it.
     let end = until("a second to pass without a round", async || {
@@ -153,7 +153,7 @@ async fn without_changes_only_the_ledger_is_committed_once_a_second() {
 }
 
 /// Checks every equation of the answer.
-fn adds_up(shares: &Shares) {
+fn assert_adds_up(shares: &Shares) {
     let mut in_classes = Tally::default();
     for class in &shares.classes {
         let mut in_class = Tally::default();
@@ -162,7 +162,7 @@ fn adds_up(shares: &Shares) {
             for work in &user.work {
                 let tally = &work.tally;
                 assert_eq!(tally.due, work.counted * work.order, "{work:?}");
-                assert_eq!(work.wanted, least(&work.cap), "{work:?}");
+                assert_eq!(work.wanted, min_cap(&work.cap), "{work:?}");
                 add(&mut of_user, tally);
             }
             assert_eq!(user.tally, of_user, "{user:?}");
@@ -183,10 +183,10 @@ fn adds_up(shares: &Shares) {
     let all = in_classes;
     assert_eq!(all.due, all.divided + all.resting + all.lent);
     assert_eq!(all.held, all.staying + all.granted + all.vacating);
-    places_add_up(shares, &all);
+    assert_pools_add_up(shares, &all);
 }
 
-fn places_add_up(shares: &Shares, all: &Tally) {
+fn assert_pools_add_up(shares: &Shares, all: &Tally) {
     let (mut held, mut usable, mut free) = (shares.elsewhere, 0, 0);
     for pool in &shares.pools {
         let closed = pool.lost + pool.offline + pool.blocked + pool.declined + pool.withheld;
@@ -211,7 +211,7 @@ fn places_add_up(shares: &Shares, all: &Tally) {
     }
 }
 
-fn least(cap: &CapParts) -> u64 {
+fn min_cap(cap: &CapParts) -> u64 {
     let parts = [cap.initialization, cap.doubling, cap.room];
     let base = cap.prediction.unwrap_or(cap.base);
     parts.into_iter().flatten().fold(base, u64::min)
@@ -232,13 +232,13 @@ fn add(sum: &mut Tally, tally: &Tally) {
 #[tokio::test(flavor = "multi_thread")]
 async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost() {
     let fixture = Fixture::new(&[8, 6, 4, 3]).await;
-    fixture.around.ask(&service("svc_a.0", "bob"));
+    fixture.neighbours.submit(&service("svc_a.0", "bob"));
     let mut large = job("job_l", "cy");
     large.size.memory_bytes *= 3;
-    fixture.around.ask(&large);
+    fixture.neighbours.submit(&large);
     let mut low = job("job_s", "dee");
     (low.class, low.max_processes) = (Some("low".into()), 7);
-    fixture.around.ask(&low);
+    fixture.neighbours.submit(&low);
     // The amounts depend on whether both were absorbed in one round.
     let has = |all: &Allocations, work: &str| all.values().any(|it| it.work.as_str() == work);
     let each = |all: &Allocations| ["svc_a.0", "job_l", "job_s"].map(|work| has(all, work));
@@ -248,26 +248,26 @@ async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
-    fixture.settled().await;
-    adds_up(&fixture.shares().await.unwrap());
+    fixture.settle().await;
+    assert_adds_up(&fixture.shares().await.unwrap());
 
     let mut marked = block(BlockKind::Node, "n1", None);
     marked.action = BlockAction::Mark;
-    fixture.around.block(&marked);
+    fixture.neighbours.block(&marked);
     let mut lost = node("n3", 4);
     lost.health = Health::Lost;
-    fixture.around.nodes.put("n3", &lost);
-    fixture.around.ask(&reservation("rsv_a", "eve", 6));
+    fixture.neighbours.nodes.put("n3", &lost);
+    fixture.neighbours.submit(&reservation("rsv_a", "eve", 6));
     let shares = until("the news to be counted", async || {
         let shares = fixture.shares().await?;
         (shares.pools[0].blocked == 8 && shares.pools[0].lost == 4).then_some(shares)
     })
     .await;
-    adds_up(&shares);
+    assert_adds_up(&shares);
     assert_eq!((shares.pools[0].total, shares.capacity), (21, 9));
-    fixture.settled().await;
+    fixture.settle().await;
     let shares = fixture.shares().await.unwrap();
-    adds_up(&shares);
+    assert_adds_up(&shares);
     // Allocations on the marked node stay due.
     let resting: u64 = shares.classes.iter().map(|class| class.tally.resting).sum();
     assert!(resting > 0, "{shares:#?}");
@@ -275,7 +275,7 @@ async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost
 }
 
 /// A user sees own work, and the sum of all others (S12).
-async fn one_user_sees_the_other_as_an_amount(fixture: &Fixture, whole: &ClassShare) {
+async fn assert_other_user_is_an_amount(fixture: &Fixture, whole: &ClassShare) {
     let seen: Shares = fixture.client("ann").get("/v1/shares").await.unwrap();
     let text = serde_json::to_string(&seen).unwrap();
     assert!(!text.contains("bob") && !text.contains("job_b"), "{text}");

@@ -12,17 +12,17 @@ use hayward_vocabulary::WhenUnreachable;
 use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{block, job, node, service};
 
-fn asks(work: &str, when: WhenUnreachable) -> DemandEntry {
+fn service_with(work: &str, when: WhenUnreachable) -> DemandEntry {
     DemandEntry {
         when_unreachable: when,
         ..service(work, "ann")
     }
 }
 
-fn lose(fixture: &Fixture, name: &str) {
+fn report_lost(fixture: &Fixture, name: &str) {
     let mut lost = node(name, 2);
     lost.health = Health::Lost;
-    fixture.around.nodes.put(name, &lost);
+    fixture.neighbours.nodes.put(name, &lost);
 }
 
 fn unreachable(entry: &AllocationEntry) -> bool {
@@ -32,17 +32,19 @@ fn unreachable(entry: &AllocationEntry) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
     let mut fixture = Fixture::new(&[2, 2]).await;
-    fixture.around.ask(&asks("svc_a.0", WhenUnreachable::Wait));
-    let first = fixture.running("svc_a.0").await;
+    fixture
+        .neighbours
+        .submit(&service_with("svc_a.0", WhenUnreachable::Wait));
+    let first = fixture.report_running("svc_a.0").await;
     let node = first.node.as_str();
     // Next to it is work that does not wait.
     let mut second_replica = service("svc_b.0", "ben");
     second_replica.machines = vec![first.node.clone()];
-    fixture.around.ask(&second_replica);
-    let replaced = fixture.running("svc_b.0").await;
+    fixture.neighbours.submit(&second_replica);
+    let replaced = fixture.report_running("svc_b.0").await;
     second_replica.machines = Vec::new();
-    fixture.around.ask(&second_replica);
-    lose(&fixture, node);
+    fixture.neighbours.submit(&second_replica);
+    report_lost(&fixture, node);
     fixture
         .until_one("svc_a.0", "is unreachable", unreachable)
         .await;
@@ -63,16 +65,16 @@ async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
 
     // It stays while its node cannot receive orders, also after a restart.
     fixture
-        .around
+        .neighbours
         .block(&block(hayward_blocklist_api::BlockKind::Node, node, None));
     fixture.restart().await;
-    fixture.settled().await;
+    fixture.settle().await;
     let all = fixture.allocations().await;
     let mine = allocations_of(&all, "svc_a.0");
     assert!(mine.len() == 1 && unreachable(&mine[0]), "{mine:#?}");
-    fixture.around.blocks.remove(&format!("node/{node}"));
+    fixture.neighbours.blocks.remove(&format!("node/{node}"));
 
-    fixture.around.node(node, 2);
+    fixture.neighbours.node(node, 2);
     let runs = |it: &AllocationEntry| it.state == AllocationState::Running;
     let back = fixture.until_one("svc_a.0", "runs", runs).await;
     assert_eq!(back.id, first.id);
@@ -87,10 +89,10 @@ async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
 async fn work_is_replaced_after_its_replacement_delay() {
     let fixture = Fixture::new(&[2, 2]).await;
     let when = WhenUnreachable::ReplaceAfter { ms: 1_200 };
-    fixture.around.ask(&asks("svc_a.0", when));
-    let first = fixture.running("svc_a.0").await;
+    fixture.neighbours.submit(&service_with("svc_a.0", when));
+    let first = fixture.report_running("svc_a.0").await;
     let since = SystemClock.now();
-    lose(&fixture, first.node.as_str());
+    report_lost(&fixture, first.node.as_str());
     fixture
         .until_one("svc_a.0", "is unreachable", unreachable)
         .await;
@@ -116,17 +118,17 @@ async fn a_node_that_is_back_in_time_keeps_its_work() {
     let when = WhenUnreachable::ReplaceAfter { ms: 3_600_000 };
     let mut demand = job("job_a", "ann");
     (demand.max_processes, demand.when_unreachable) = (1, when);
-    fixture.around.ask(&demand);
-    let first = fixture.running("job_a").await;
-    lose(&fixture, first.node.as_str());
+    fixture.neighbours.submit(&demand);
+    let first = fixture.report_running("job_a").await;
+    report_lost(&fixture, first.node.as_str());
     fixture
         .until_one("job_a", "is unreachable", unreachable)
         .await;
     // It ends while its node is unreachable, and the end is final.
-    fixture.around.node(first.node.as_str(), 2);
+    fixture.neighbours.node(first.node.as_str(), 2);
     let runs = |it: &AllocationEntry| it.state == AllocationState::Running;
     fixture.until_one("job_a", "runs", runs).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let all = fixture.allocations().await;
     let ids: BTreeSet<_> = allocations_of(&all, "job_a")
         .into_iter()
@@ -139,18 +141,18 @@ async fn a_node_that_is_back_in_time_keeps_its_work() {
 async fn exclusive_work_is_published_as_such_and_replaced_when_its_node_is_lost() {
     let mut fixture = Fixture::new(&[2, 2]).await;
     fixture
-        .around
-        .ask(&asks("svc_a.0", WhenUnreachable::Exclusive));
-    let first = fixture.running("svc_a.0").await;
+        .neighbours
+        .submit(&service_with("svc_a.0", WhenUnreachable::Exclusive));
+    let first = fixture.report_running("svc_a.0").await;
     assert!(first.exclusive);
     fixture.restart().await;
     let mut suspect = node(first.node.as_str(), 2);
     suspect.health = Health::Suspect;
-    fixture.around.nodes.put(first.node.as_str(), &suspect);
-    fixture.settled().await;
+    fixture.neighbours.nodes.put(first.node.as_str(), &suspect);
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert!(all.len() == 1 && all.values().all(|it| it.exclusive && stays(it)));
-    lose(&fixture, first.node.as_str());
+    report_lost(&fixture, first.node.as_str());
     let next = |it: &AllocationEntry| stays(it) && it.id != first.id;
     assert!(
         fixture
@@ -163,15 +165,17 @@ async fn exclusive_work_is_published_as_such_and_replaced_when_its_node_is_lost(
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawn_work_on_a_lost_node_is_not_waited_for() {
     let fixture = Fixture::new(&[2]).await;
-    fixture.around.ask(&asks("svc_a.0", WhenUnreachable::Wait));
-    let first = fixture.running("svc_a.0").await;
-    lose(&fixture, "n1");
+    fixture
+        .neighbours
+        .submit(&service_with("svc_a.0", WhenUnreachable::Wait));
+    let first = fixture.report_running("svc_a.0").await;
+    report_lost(&fixture, "n1");
     fixture
         .until_one("svc_a.0", "is unreachable", unreachable)
         .await;
     fixture.report(&first, ContainerState::Launching);
-    fixture.settled().await;
+    fixture.settle().await;
     assert!(unreachable(&fixture.allocations().await[first.id.as_str()]));
-    fixture.around.demand.remove("svc_a.0");
+    fixture.neighbours.demand.remove("svc_a.0");
     fixture.until("nothing left", Allocations::is_empty).await;
 }

@@ -23,27 +23,27 @@ impl Fixture {
 }
 
 /// Five nodes: two full of a job with processes of two quanta, one with a service, one marked.
-async fn busy() -> Fixture {
+async fn busy_fixture() -> Fixture {
     let fixture = Fixture::new(&[4, 4, 4, 2, 2]).await;
     let mut marked = block(BlockKind::Node, "n5", None);
     marked.action = BlockAction::Mark;
-    fixture.around.block(&marked);
+    fixture.neighbours.block(&marked);
     until("the mark", async || {
         let shares = fixture.shares().await?;
         (shares.pools.first()?.blocked == 2).then_some(())
     })
     .await;
-    fixture.around.ask(&service("svc_a.0", "bob"));
+    fixture.neighbours.submit(&service("svc_a.0", "bob"));
     let all = fixture.until("the service", |all| all.len() == 1).await;
     fixture.report(all.values().next().unwrap(), ContainerState::Running);
     let mut wide = job("job_w", "ann");
     wide.size.memory_bytes *= 2;
     wide.max_processes = 9;
-    fixture.around.ask(&wide);
+    fixture.neighbours.submit(&wide);
     fixture
         .until("all it can have", |all| all.len() == 1 + 6)
         .await;
-    fixture.settled().await;
+    fixture.settle().await;
     fixture
 }
 
@@ -51,7 +51,7 @@ async fn busy() -> Fixture {
 async fn pages_of_allocations_add_up_to_all() {
     let fixture = Fixture::new(&[5]).await;
     for (work, user) in [("job_a", "ann"), ("job_b", "bob")] {
-        fixture.around.ask(&job(work, user));
+        fixture.neighbours.submit(&job(work, user));
     }
     fixture.until("five", |all| all.len() == 5).await;
     let pages = async |name: &str, filter: &str| {
@@ -101,7 +101,7 @@ async fn pages_of_allocations_add_up_to_all() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn load_compares_demand_of_classes_with_supply_of_pools() {
-    let fixture = busy().await;
+    let fixture = busy_fixture().await;
     let load = fixture.load().await;
     let pool = &load.pools[0];
     // With the probe of the test, which has no capacity.
@@ -143,7 +143,7 @@ async fn load_compares_demand_of_classes_with_supply_of_pools() {
 
     let mut large = job("job_l", "cy");
     large.size.memory_bytes *= 4;
-    fixture.around.ask(&large);
+    fixture.neighbours.submit(&large);
     until("one that waits", async || {
         let load = fixture.load().await;
         let normal = load.classes.iter().find(|it| it.class == "normal")?;
@@ -154,7 +154,7 @@ async fn load_compares_demand_of_classes_with_supply_of_pools() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn occupancy_lists_nodes_with_allocations_in_pages_that_add_up() {
-    let fixture = busy().await;
+    let fixture = busy_fixture().await;
     let mut nodes: Vec<NodeOccupancy> = Vec::new();
     let mut page = fixture.occupancy("?limit=2").await;
     assert_eq!(page.nodes.len(), 2);
@@ -215,13 +215,13 @@ async fn use_beyond_the_capacity_of_a_node_is_shown() {
     let fixture = Fixture::new(&[3, 3]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 6;
-    fixture.around.ask(&demand);
+    fixture.neighbours.submit(&demand);
     let all = fixture.until("all of it", |all| all.len() == 6).await;
     for entry in all.values() {
         fixture.report(entry, ContainerState::Running);
     }
-    fixture.settled().await;
-    fixture.around.node("n1", 1);
+    fixture.settle().await;
+    fixture.neighbours.node("n1", 1);
     let node = until("the smaller node", async || {
         let page = fixture.occupancy("?node=n1").await;
         page.nodes.into_iter().find(|node| node.order == 1)

@@ -18,8 +18,15 @@ use serde_json::Value;
 use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{job, reservation, service};
 
-async fn ask(fixture: &Fixture, name: &str, ask: &WhatIf) -> Result<Forecast, ClientError> {
-    fixture.client(name).post("/v1/what-if", ask, None).await
+async fn post_forecast(
+    fixture: &Fixture,
+    name: &str,
+    request: &WhatIf,
+) -> Result<Forecast, ClientError> {
+    fixture
+        .client(name)
+        .post("/v1/what-if", request, None)
+        .await
 }
 
 fn submission(kind: WorkKind, name: &str, user: &str) -> Submission {
@@ -39,7 +46,7 @@ fn submission(kind: WorkKind, name: &str, user: &str) -> Submission {
     }
 }
 
-fn submit(submission: Submission) -> WhatIf {
+fn request_with(submission: Submission) -> WhatIf {
     WhatIf {
         submissions: vec![submission],
         rounds: Some(30),
@@ -48,13 +55,15 @@ fn submit(submission: Submission) -> WhatIf {
 }
 
 /// Number of processes of each piece of work on each node.
-fn places<'a>(all: impl Iterator<Item = &'a AllocationEntry>) -> BTreeMap<(String, String), u64> {
-    let mut places = BTreeMap::new();
+fn processes_by_node<'a>(
+    all: impl Iterator<Item = &'a AllocationEntry>,
+) -> BTreeMap<(String, String), u64> {
+    let mut counts = BTreeMap::new();
     for entry in all.filter(|entry| stays(entry)) {
-        let place = (entry.work.to_string(), entry.node.to_string());
-        *places.entry(place).or_default() += 1;
+        let key = (entry.work.to_string(), entry.node.to_string());
+        *counts.entry(key).or_default() += 1;
     }
-    places
+    counts
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +72,7 @@ async fn a_forecast_comes_true_to_the_process_and_the_node() {
     // Tasks are so long that none ends during the test, so the order of losses is fixed.
     let mut first = job("job_a", "ann");
     first.task_ms = Some(3_600_000);
-    fixture.around.ask(&first);
+    fixture.neighbours.submit(&first);
     let all = fixture.until("all of it", |all| all.len() == 8).await;
     // A running process loses its work; the time of its start does not count any more.
     for entry in all.values() {
@@ -71,7 +80,7 @@ async fn a_forecast_comes_true_to_the_process_and_the_node() {
     }
     let runs = |entry: &AllocationEntry| entry.state == AllocationState::Running;
     fixture.until("all run", |all| all.values().all(runs)).await;
-    fixture.settled().await;
+    fixture.settle().await;
 
     let wanted = submission(WorkKind::Job, "job_b", "ben");
     let wanted = Submission {
@@ -80,14 +89,16 @@ async fn a_forecast_comes_true_to_the_process_and_the_node() {
         task_ms: Some(1_000),
         ..wanted
     };
-    let forecast = ask(&fixture, "operator", &submit(wanted)).await.unwrap();
+    let forecast = post_forecast(&fixture, "operator", &request_with(wanted))
+        .await
+        .unwrap();
     assert!(forecast.settled, "{forecast:#?}");
     let moved = |work: &str| {
         let found = forecast.moves.iter().find(|it| it.work.as_str() == work);
         found.map(|it| (it.now, it.without, it.with)).unwrap()
     };
     assert_eq!((moved("job_a"), moved("job_b")), ((8, 8, 4), (0, 0, 4)));
-    let mut expected = places(fixture.allocations().await.values());
+    let mut expected = processes_by_node(fixture.allocations().await.values());
     for leave in &forecast.leaves {
         assert_eq!(leave.beneficiary.as_ref().unwrap().as_str(), "job_b");
         assert_eq!(leave.for_user.as_ref().unwrap().as_str(), "ben");
@@ -102,12 +113,12 @@ async fn a_forecast_comes_true_to_the_process_and_the_node() {
 
     let mut entry = job("job_b", "ben");
     entry.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(2);
-    fixture.around.ask(&entry);
+    fixture.neighbours.submit(&entry);
     let forecast = |all: &Allocations| all.values().any(|entry| entry.vacate.is_some());
     fixture.until("room is made", forecast).await;
-    let all = fixture.let_go().await;
+    let all = fixture.confirm_all_ends().await;
     expected.retain(|_, count| *count > 0);
-    assert_eq!(places(all.values()), expected);
+    assert_eq!(processes_by_node(all.values()), expected);
 }
 
 /// The present cursor of a publication.
@@ -123,11 +134,11 @@ async fn newest_round(fixture: &Fixture) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_changes_nothing() {
+async fn a_forecast_changes_nothing() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.around.ask(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.until("all of it", |all| all.len() == 4).await;
-    fixture.settled().await;
+    fixture.settle().await;
     // Only the fairness ledger is written, once a second.
     let revision = fixture.revision();
     let (allocations, verdicts) = (
@@ -154,7 +165,7 @@ async fn a_question_changes_nothing() {
         ..WhatIf::default()
     };
     for name in ["operator", "viewer"] {
-        let forecast = ask(&fixture, name, &all).await.unwrap();
+        let forecast = post_forecast(&fixture, name, &all).await.unwrap();
         assert!(forecast.revision >= revision);
         assert_eq!(forecast.starts.len(), 1);
         assert!(forecast.starts[0].node.as_str().starts_with("what-if-"));
@@ -167,7 +178,7 @@ async fn a_question_changes_nothing() {
             (4, 8)
         );
     }
-    fixture.settled().await;
+    fixture.settle().await;
     for since in [allocations, verdicts] {
         let update: Update<Value> = fixture.client("job-converter").get(&since).await.unwrap();
         assert!(!update.full && update.is_empty(), "{since}");
@@ -183,14 +194,16 @@ async fn a_forecast_explains_waits_and_moves_work_of_a_lost_node() {
     let fixture = Fixture::new(&[4, 4]).await;
     let mut entry = service("svc_a.0", "ann");
     entry.size = Size::memory(3 * GIB);
-    fixture.around.ask(&entry);
+    fixture.neighbours.submit(&entry);
     let there = fixture.until_one("svc_a.0", "starts", stays).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let huge = Submission {
         size: Some(Size::memory(64 * GIB)),
         ..submission(WorkKind::Job, "job_huge", "ben")
     };
-    let forecast = ask(&fixture, "viewer", &submit(huge)).await.unwrap();
+    let forecast = post_forecast(&fixture, "viewer", &request_with(huge))
+        .await
+        .unwrap();
     assert_eq!(forecast.waits[0].reason, WaitReason::NoHostLargeEnough);
     assert!(forecast.starts.is_empty() && forecast.settled);
 
@@ -198,7 +211,7 @@ async fn a_forecast_explains_waits_and_moves_work_of_a_lost_node() {
         lose: vec![there.node.clone()],
         ..WhatIf::default()
     };
-    let forecast = ask(&fixture, "viewer", &lost).await.unwrap();
+    let forecast = post_forecast(&fixture, "viewer", &lost).await.unwrap();
     assert_eq!(forecast.leaves[0].allocation.as_ref(), Some(&there.id));
     assert_eq!(forecast.starts.len(), 1);
     assert_ne!(forecast.starts[0].node, there.node);
@@ -209,35 +222,35 @@ async fn a_forecast_explains_waits_and_moves_work_of_a_lost_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn submitters_ask_about_their_own_work_and_see_no_other_work() {
+async fn a_submitter_forecasts_its_own_work_and_sees_no_other_work() {
     let fixture = Fixture::new(&[8]).await;
-    fixture.around.ask(&job("job_a", "ann"));
-    fixture.around.ask(&job("job_b", "ben"));
+    fixture.neighbours.submit(&job("job_a", "ann"));
+    fixture.neighbours.submit(&job("job_b", "ben"));
     fixture
         .until("all of it", |all| allocations_of(all, "job_b").len() >= 4)
         .await;
-    fixture.let_go().await;
-    let hers = WhatIf {
+    fixture.confirm_all_ends().await;
+    let own = WhatIf {
         withdraw: vec!["job_a".parse().unwrap()],
         ..WhatIf::default()
     };
-    let forecast = ask(&fixture, "ann", &hers).await.unwrap();
+    let forecast = post_forecast(&fixture, "ann", &own).await.unwrap();
     assert!(
         forecast.starts.is_empty(),
-        "ben's processes are not hers to see: {forecast:#?}"
+        "ben's processes are not own to see: {forecast:#?}"
     );
     assert!(!forecast.leaves.is_empty());
-    let all = ask(&fixture, "viewer", &hers).await.unwrap();
+    let all = post_forecast(&fixture, "viewer", &own).await.unwrap();
     assert!(!all.starts.is_empty());
     assert_eq!(forecast.shares.classes.len(), all.shares.classes.len());
     // Ann sees ben as a sum, and the totals add up (S12).
     let text = serde_json::to_string(&forecast).unwrap();
     assert!(!text.contains("ben") && !text.contains("job_b"), "{text}");
-    for (hers, whole) in forecast.shares.classes.iter().zip(&all.shares.classes) {
-        let known: u64 = hers.users.iter().map(|it| it.due.with).sum();
-        let others = hers.others.map_or(0, |it| it.due.with);
+    for (own, whole) in forecast.shares.classes.iter().zip(&all.shares.classes) {
+        let known: u64 = own.users.iter().map(|it| it.due.with).sum();
+        let others = own.others.map_or(0, |it| it.due.with);
         let sum: u64 = whole.users.iter().map(|it| it.due.with).sum();
-        assert_eq!((known + others, hers.due), (sum, whole.due), "{hers:?}");
+        assert_eq!((known + others, own.due), (sum, whole.due), "{own:?}");
     }
     let wanted = submission(WorkKind::Service, "svc_x", "ann");
     let more = Submission {
@@ -245,31 +258,35 @@ async fn submitters_ask_about_their_own_work_and_see_no_other_work() {
         ..submission(WorkKind::Job, "job_y", "ann")
     };
     for wanted in [wanted, more] {
-        let (hers, all) = (
-            ask(&fixture, "ann", &submit(wanted.clone())).await.unwrap(),
-            ask(&fixture, "viewer", &submit(wanted)).await.unwrap(),
+        let (own, all) = (
+            post_forecast(&fixture, "ann", &request_with(wanted.clone()))
+                .await
+                .unwrap(),
+            post_forecast(&fixture, "viewer", &request_with(wanted))
+                .await
+                .unwrap(),
         );
         let taken = |leave: &&hayward_rm_scheduler_api::what_if::Leaves| {
             let cause = leave.for_user.as_ref().map(UserName::as_str);
             leave.user.as_str() == "ben" && cause == Some("ann")
         };
         let taken = all.leaves.iter().filter(taken).count() as u64;
-        let others = hers.leaves_of_others.unwrap_or_default();
+        let others = own.leaves_of_others.unwrap_or_default();
         assert_eq!(others.processes, taken, "{all:#?}");
-        assert!(hers.leaves.iter().all(|it| it.user.as_str() == "ann"));
+        assert!(own.leaves.iter().all(|it| it.user.as_str() == "ann"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_question_names_the_fields_that_are_not_permitted() {
+async fn a_refused_forecast_names_the_fields_that_are_not_permitted() {
     let fixture = Fixture::new(&[8]).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let others = WhatIf {
         submissions: vec![submission(WorkKind::Job, "job_x", "ben")],
         drain: vec!["n1".parse().unwrap()],
         ..WhatIf::default()
     };
-    let refused = ask(&fixture, "ann", &others).await.unwrap_err();
+    let refused = post_forecast(&fixture, "ann", &others).await.unwrap_err();
     let problem = refused.problem().unwrap();
     assert_eq!(problem.code, Code::Forbidden);
     let pointers: Vec<&str> = problem
@@ -278,13 +295,13 @@ async fn a_refused_question_names_the_fields_that_are_not_permitted() {
         .map(|it| it.pointer.as_str())
         .collect();
     assert_eq!(pointers, ["/drain", "/submissions/0/user"]);
-    let neighbour = ask(&fixture, "job-converter", &WhatIf::default()).await;
+    let neighbour = post_forecast(&fixture, "job-converter", &WhatIf::default()).await;
     assert_eq!(
         neighbour.unwrap_err().problem().unwrap().code,
         Code::Forbidden
     );
     let stranger: Result<Forecast, _> = fixture
-        .stranger()
+        .anonymous_client()
         .post("/v1/what-if", &WhatIf::default(), None)
         .await;
     assert_eq!(
@@ -296,7 +313,7 @@ async fn a_refused_question_names_the_fields_that_are_not_permitted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_faults_of_the_body_are_reported_at_once() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let mut policy = Policy::default();
     policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
     let bad = WhatIf {
@@ -306,7 +323,7 @@ async fn all_faults_of_the_body_are_reported_at_once() {
         rounds: Some(0),
         ..WhatIf::default()
     };
-    let refused = ask(&fixture, "operator", &bad).await.unwrap_err();
+    let refused = post_forecast(&fixture, "operator", &bad).await.unwrap_err();
     let problem = refused.problem().unwrap();
     assert_eq!(problem.code, Code::Invalid);
     let pointers: Vec<&str> = problem
@@ -332,19 +349,21 @@ async fn all_faults_of_the_body_are_reported_at_once() {
 async fn a_drain_preview_lists_what_moves_and_what_stays() {
     let fixture = Fixture::new(&[4, 4, 3]).await;
     // Nodes of four quanta, so that the reservation gets one of them.
-    fixture.around.ask(&reservation("rsv_a", "cy", 3));
+    fixture.neighbours.submit(&reservation("rsv_a", "cy", 3));
     let reserved = fixture.until_one("rsv_a", "is held", stays).await;
     let mut limited = service("svc_a.0", "ann");
     limited.size = Size::memory(3 * GIB);
     limited.disruption_limit = Some(1);
-    fixture.around.ask(&limited);
+    fixture.neighbours.submit(&limited);
     let first = fixture.until_one("svc_a.0", "starts", stays).await;
     let drain = |node: &hayward_vocabulary::NodeName| WhatIf {
         drain: vec![node.clone()],
         ..WhatIf::default()
     };
-    fixture.settled().await;
-    let forecast = ask(&fixture, "viewer", &drain(&first.node)).await.unwrap();
+    fixture.settle().await;
+    let forecast = post_forecast(&fixture, "viewer", &drain(&first.node))
+        .await
+        .unwrap();
     let preview = &forecast.drains[0];
     assert_eq!((preview.total, preview.without_room), (1, 0));
     assert_eq!(preview.estimate_ms, None);
@@ -354,8 +373,10 @@ async fn a_drain_preview_lists_what_moves_and_what_stays() {
     fixture.report(&first, ContainerState::Running);
     let runs = |entry: &AllocationEntry| entry.state == AllocationState::Running;
     let runs = fixture.until_one("svc_a.0", "runs", runs).await;
-    fixture.settled().await;
-    let forecast = ask(&fixture, "viewer", &drain(&first.node)).await.unwrap();
+    fixture.settle().await;
+    let forecast = post_forecast(&fixture, "viewer", &drain(&first.node))
+        .await
+        .unwrap();
     let preview = &forecast.drains[0];
     let moved = &preview.moves[0];
     assert_eq!((&moved.allocation, moved.user.as_str()), (&first.id, "ann"));
@@ -367,7 +388,7 @@ async fn a_drain_preview_lists_what_moves_and_what_stays() {
     let start_ms = runs.running_since.unwrap().ms_since(runs.granted_at);
     assert_eq!(preview.estimate_ms, Some(1_000 + start_ms));
 
-    let forecast = ask(&fixture, "operator", &drain(&reserved.node))
+    let forecast = post_forecast(&fixture, "operator", &drain(&reserved.node))
         .await
         .unwrap();
     let preview = &forecast.drains[0];
@@ -391,14 +412,14 @@ async fn a_drain_preview_counts_processes_without_space_elsewhere() {
     let fixture = Fixture::new(&[4, 2]).await;
     let mut wide = job("job_a", "ann");
     wide.max_processes = 6;
-    fixture.around.ask(&wide);
+    fixture.neighbours.submit(&wide);
     fixture.until("all of it", |all| all.len() == 6).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let both = WhatIf {
         drain: vec!["n2".parse().unwrap(), "n1".parse().unwrap()],
         ..WhatIf::default()
     };
-    let forecast = ask(&fixture, "viewer", &both).await.unwrap();
+    let forecast = post_forecast(&fixture, "viewer", &both).await.unwrap();
     let lost = |at: usize| (forecast.drains[at].total, forecast.drains[at].without_room);
     assert_eq!((lost(0), lost(1)), ((2, 2), (4, 4)));
     let reasons = forecast.drains.iter().flat_map(|drain| &drain.moves);

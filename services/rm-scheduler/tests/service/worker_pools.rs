@@ -18,7 +18,7 @@ use hayward_vocabulary::{AllocationId, Program};
 use http::Method;
 use serde_json::{Value, json};
 
-use self::owner::{Owner, code, die};
+use self::owner::{Owner, end_with_error, problem_code};
 use super::fixture::Fixture;
 use super::neighbours::{block, job};
 
@@ -39,12 +39,12 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     let fixture = Fixture::new(&[4, 4]).await;
     let mut owner = Owner::new(&fixture, 3).await;
     // Without an owner nothing is requested.
-    fixture.settled().await;
+    fixture.settle().await;
     assert!(fixture.allocations().await.is_empty());
 
     let connected = owner.connect(&[]).await;
     assert_eq!((connected.connection, connected.pool.requested), (1, 3));
-    let workers = owner.granted(&fixture, 3).await;
+    let workers = owner.until_granted(&fixture, 3).await;
     for worker in &workers {
         assert_launch_of(worker, &owner);
         assert!(owner.started(&worker.id).await);
@@ -52,7 +52,7 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     let view = owner.view().await;
     assert_eq!((view.started, view.launching, view.requested), (3, 0, 0));
 
-    die(&fixture, &workers[1]);
+    end_with_error(&fixture, &workers[1]);
     let list = owner.events(connected.event_seq).await;
     let kinds: Vec<_> = list
         .events
@@ -63,7 +63,7 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
         kinds,
         [(EventKind::ResourceRemoved, Some(workers[1].id.clone()))]
     );
-    let now = owner.granted(&fixture, 3).await;
+    let now = owner.until_granted(&fixture, 3).await;
     assert!(now.iter().all(|worker| worker.id != workers[1].id));
     let view = owner.until("the new one", |view| view.launching == 1).await;
     assert_eq!((view.started, view.failed_so_far), (2, 1));
@@ -85,7 +85,7 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
         VacateReason::WorkGone
     );
     fixture.report(&leaving, ContainerState::Ended);
-    owner.granted(&fixture, 3).await;
+    owner.until_granted(&fixture, 3).await;
     let view = owner
         .until("it is replaced", |view| view.returning == 0)
         .await;
@@ -97,14 +97,14 @@ async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
     let mut fixture = Fixture::new(&[8]).await;
     let mut owner = Owner::new(&fixture, 3).await;
     let first = owner.connect(&[]).await;
-    let workers = owner.granted(&fixture, 3).await;
+    let workers = owner.until_granted(&fixture, 3).await;
     let ids: Vec<AllocationId> = workers.iter().map(|worker| worker.id.clone()).collect();
     for id in &ids {
         owner.started(id).await;
     }
     fixture.restart().await;
-    owner.find_again(&fixture);
-    assert_eq!(code(owner.size(3, false).await), Code::NotConnected);
+    owner.update_client(&fixture);
+    assert_eq!(problem_code(owner.size(3, false).await), Code::NotConnected);
     let list: EventList = {
         let path = owner.path(&format!("/events?after={}&wait_ms=5000", first.event_seq));
         owner.client.get(&path).await.unwrap()
@@ -118,23 +118,26 @@ async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
     // A full update of job-converter does not contain pools, and does not remove them.
     let mut small = job("job_a", "ann");
     small.max_processes = 1;
-    fixture.around.ask(&small);
-    fixture.settled().await;
-    let held = owner.granted(&fixture, 3).await;
+    fixture.neighbours.submit(&small);
+    fixture.settle().await;
+    let held = owner.until_granted(&fixture, 3).await;
     assert!(held.iter().all(|worker| ids.contains(&worker.id)));
 
     let again = owner.connect(&ids).await;
     assert_eq!((again.connection, again.accepted.len()), (2, 3));
     assert_eq!((again.pool.started, again.pool.requested), (3, 0));
     owner.connection = 1;
-    assert_eq!(code(owner.size(9, false).await), Code::StaleConnection);
+    assert_eq!(
+        problem_code(owner.size(9, false).await),
+        Code::StaleConnection
+    );
     (owner.epoch, owner.connection) = (0, 2);
-    assert_eq!(code(owner.size(9, false).await), Code::StaleEpoch);
+    assert_eq!(problem_code(owner.size(9, false).await), Code::StaleEpoch);
     assert_eq!(owner.view().await.designated, 3);
     // Numbers of works are never used again, also after a restart.
     (owner.epoch, owner.connection) = (1, 2);
     owner.size(4, false).await.unwrap();
-    let four = owner.granted(&fixture, 4).await;
+    let four = owner.until_granted(&fixture, 4).await;
     let works: std::collections::BTreeSet<_> = four.iter().map(|it| &it.work).collect();
     assert_eq!(works.len(), 4);
 }
@@ -156,7 +159,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
     let mut fixture = Fixture::new(&[4, 4]).await;
     let mut owner = Owner::new(&fixture, 2).await;
     owner.connect(&[]).await;
-    let workers = owner.granted(&fixture, 2).await;
+    let workers = owner.until_granted(&fixture, 2).await;
     // Pages add up to the list.
     let seen = workers_in_pages(&owner).await;
     assert_eq!(seen.len(), 2);
@@ -171,7 +174,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
     assert_eq!(report_idle(&owner, &[]).await, IdleAnswer::default());
     let mut mark = block(BlockKind::Node, workers[0].node.as_str(), None);
     mark.action = BlockAction::Mark;
-    fixture.around.block(&mark);
+    fixture.neighbours.block(&mark);
     let marked = |view: &WorkerView| view.marked;
     until("the mark is known", async || {
         let list: WorkerList = owner.client.get(&owner.path("/workers")).await.ok()?;
@@ -191,7 +194,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
         (answer.idle_blocked, answer.requested_now),
         (vec![idle.clone()], 1)
     );
-    let there = owner.granted(&fixture, 3).await;
+    let there = owner.until_granted(&fixture, 3).await;
     let fresh = there
         .iter()
         .find(|it| workers.iter().all(|old| old.id != it.id));
@@ -201,7 +204,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
 
     // It is kept over a restart, which marks the node again.
     fixture.restart().await;
-    owner.find_again(&fixture);
+    owner.update_client(&fixture);
     let all: Vec<AllocationId> = there.iter().map(|it| it.id.clone()).collect();
     owner.connect(&all).await;
     let view = owner
@@ -215,19 +218,19 @@ async fn a_pool_is_resized_releases_workers_and_is_stopped() {
     let fixture = Fixture::new(&[8]).await;
     let mut owner = Owner::new(&fixture, 4).await;
     owner.connect(&[]).await;
-    let workers = owner.granted(&fixture, 4).await;
+    let workers = owner.until_granted(&fixture, 4).await;
     for worker in &workers {
         owner.started(&worker.id).await;
     }
     let view = owner.size(2, false).await.unwrap();
     assert_eq!((view.released.len(), view.withdrawn_now), (0, 0));
-    fixture.settled().await;
-    owner.granted(&fixture, 4).await;
+    fixture.settle().await;
+    owner.until_granted(&fixture, 4).await;
     let body = json!({ "size": 2, "release": true, "unwanted": [workers[0].id] });
     let answer: SizeAnswer = owner.call(Method::PUT, "/size", &body).await.unwrap();
     assert_eq!(answer.released.len(), 2);
     assert_eq!(answer.released[0], workers[0].id);
-    owner.granted(&fixture, 2).await;
+    owner.until_granted(&fixture, 2).await;
 
     let check: CheckAnswer = owner
         .call(Method::POST, "/check", &Value::Null)
@@ -243,8 +246,8 @@ async fn a_pool_is_resized_releases_workers_and_is_stopped() {
     assert_eq!(stopped.status, PoolStatus::Stopped);
     let again: PoolView = owner.call(Method::POST, "/stop", &stop).await.unwrap();
     assert_eq!(again.final_message.as_deref(), Some("done"));
-    assert_eq!(code(owner.size(3, false).await), Code::Gone);
-    fixture.let_go().await;
+    assert_eq!(problem_code(owner.size(3, false).await), Code::Gone);
+    fixture.confirm_all_ends().await;
     assert!(fixture.allocations().await.is_empty());
     assert_eq!(owner.view().await.returning, 0);
 }
@@ -255,8 +258,8 @@ async fn a_dry_run_of_size_and_stop_changes_nothing() {
     let fixture = Fixture::new(&[4]).await;
     let mut owner = Owner::new(&fixture, 2).await;
     owner.connect(&[]).await;
-    owner.granted(&fixture, 2).await;
-    fixture.settled().await;
+    owner.until_granted(&fixture, 2).await;
+    fixture.settle().await;
     let (before, revision) = (owner.view().await, fixture.revision());
     let operator = fixture.client("operator");
     let tried = operator.call(Method::PUT, owner.path("/size"));
@@ -270,7 +273,10 @@ async fn a_dry_run_of_size_and_stop_changes_nothing() {
         .call(Method::PUT, owner.path("/size"))
         .body(&json!({ "size": 3 }));
     let late = late.header(http::HeaderName::from_static("if-revision"), "1");
-    assert_eq!(code(late.send::<SizeAnswer>().await), Code::RevisionMoved);
+    assert_eq!(
+        problem_code(late.send::<SizeAnswer>().await),
+        Code::RevisionMoved
+    );
     assert_eq!(owner.view().await, before);
     assert_eq!(fixture.revision(), revision);
 }
@@ -290,14 +296,14 @@ async fn a_repeated_request_with_the_same_key_gets_the_same_answer() {
         call.body(&order).idempotency_key(key)
     };
     let none = stop("", "enough").send::<PoolView>().await;
-    assert_eq!(code(none), Code::BadRequest);
+    assert_eq!(problem_code(none), Code::BadRequest);
     let first = stop("k", "enough").answer::<PoolView>().await.unwrap();
     let again = stop("k", "enough").answer::<PoolView>().await.unwrap();
     assert_eq!(first.status, again.status);
     assert_eq!(again.headers["idempotency-replayed"], "true");
     assert_eq!(again.body, first.body);
     assert_eq!(
-        code(stop("k", "other").send::<PoolView>().await),
+        problem_code(stop("k", "other").send::<PoolView>().await),
         Code::IdempotencyMismatch
     );
     let later = stop("l", "enough").answer::<PoolView>().await.unwrap();
@@ -315,7 +321,7 @@ async fn an_owner_renews_its_own_token_only() {
     let life = TokenLifetime::from_token(&renewed.token).unwrap();
     let left = life.expires_at_s() - hayward_service::SystemClock.now().unix_ms() / 1_000;
     assert!((week - 60..=week).contains(&left), "{left}");
-    let next = fixture.bearer(&renewed.token);
+    let next = fixture.client_with_token(&renewed.token);
     let view: PoolView = next.get(&owner.path("")).await.unwrap();
     assert_eq!(view.id, owner.pool);
     let again: PoolCreated = next.put(&path, &json!({})).await.unwrap();

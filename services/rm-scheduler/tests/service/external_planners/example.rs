@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::planners::StepRefusal;
 use serde_json::json;
 
 use super::super::fixture::{Allocations, Fixture};
-use super::{held, outside, policy, put, refused, replays};
+use super::{count_held, external_job, policy, replay_all_rounds, set_policy, until_refused};
 
 /// `docs/examples/planner.py`, ended with the test.
 struct Example(Child);
@@ -51,14 +51,21 @@ async fn the_example_serves_users_in_turn() {
         return;
     };
     let fixture = Fixture::new(&[1, 3, 3]).await;
-    fixture.around.ask(&outside("job_ann", "ann", 9));
-    fixture.around.ask(&outside("job_ben", "ben", 9));
-    put(&fixture, &policy(&json!({ "url": url })))
+    fixture
+        .neighbours
+        .submit(&external_job("job_ann", "ann", 9));
+    fixture
+        .neighbours
+        .submit(&external_job("job_ben", "ben", 9));
+    set_policy(&fixture, &policy(&json!({ "url": url })))
         .await
         .unwrap();
-    let full = |all: &Allocations| held(all, "job_ann") + held(all, "job_ben") == 6;
+    let full = |all: &Allocations| count_held(all, "job_ann") + count_held(all, "job_ben") == 6;
     let all = fixture.until("all is given out", full).await;
-    assert_eq!((held(&all, "job_ann"), held(&all, "job_ben")), (3, 3));
+    assert_eq!(
+        (count_held(&all, "job_ann"), count_held(&all, "job_ben")),
+        (3, 3)
+    );
     let has_detail = |it: &VerdictEntry| it.detail.ends_with("no node has room for 1 quanta");
     fixture
         .until_verdict_matches("job_ben", "its words are passed on", has_detail)
@@ -68,7 +75,7 @@ async fn the_example_serves_users_in_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_mistake_of_the_example_planner_is_refused() {
     let fixture = Fixture::new(&[1, 2]).await;
-    fixture.around.ask(&outside("job_a", "ann", 3));
+    fixture.neighbours.submit(&external_job("job_a", "ann", 3));
     for (bad, why) in [
         ("unknown", "is refused: there is no node atlantis"),
         ("garbage", "cannot be parsed"),
@@ -84,13 +91,13 @@ async fn each_mistake_of_the_example_planner_is_refused() {
             return;
         };
         let form = json!({ "url": url, "timeout_ms": if bad == "slow" { 200 } else { 10_000 } });
-        put(&fixture, &policy(&form)).await.unwrap();
+        set_policy(&fixture, &policy(&form)).await.unwrap();
         let has_detail = |it: &VerdictEntry| it.detail.contains(why);
         fixture
             .until_verdict_matches("job_a", bad, has_detail)
             .await;
     }
-    let steps = refused(&fixture).await;
+    let steps = until_refused(&fixture).await;
     assert!(
         steps
             .iter()
@@ -99,12 +106,12 @@ async fn each_mistake_of_the_example_planner_is_refused() {
     );
     let all = fixture.allocations().await;
     assert_eq!(
-        held(&all, "job_a"),
+        count_held(&all, "job_a"),
         2,
         "what fitted of `overcommit`, and stays"
     );
-    replays(&fixture).await;
-    tokio::time::timeout(Duration::from_secs(30), fixture.settled())
+    replay_all_rounds(&fixture).await;
+    tokio::time::timeout(Duration::from_secs(30), fixture.settle())
         .await
         .expect("comes to rest");
 }

@@ -1,4 +1,4 @@
-//! Bad steps, bad answers, and planners that do not answer.
+//! Invalid steps, invalid responses, and planners that do not respond.
 
 use axum::http::StatusCode;
 use hayward_container_manager_api::ContainerState;
@@ -9,17 +9,20 @@ use serde_json::json;
 use super::super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::super::neighbours::job;
 use super::test_planner::{TestPlanner, first_fit};
-use super::{has, held, outside, policy, put, refused, replays, until_planner, use_planner};
+use super::{
+    count_held, external_job, policy, replay_all_rounds, set_policy, until_held, until_planner,
+    until_refused, use_planner,
+};
 
 /// The expected text of a failure, and how to cause it.
-type Spoil = (&'static str, Box<dyn Fn(&TestPlanner)>);
+type FailureCase = (&'static str, Box<dyn Fn(&TestPlanner)>);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_bad_step_is_refused_with_its_reason() {
     let fixture = Fixture::new(&[1, 4, 4]).await;
-    let plans = TestPlanner::start(|ask| {
+    let plans = TestPlanner::start(|request| {
         json!({
-            "revision": ask["revision"],
+            "revision": request["revision"],
             "grants": [
                 { "work": "job_out", "node": "n2", "processes": 1_000_000 },
                 { "work": "job_out", "node": "n1" },
@@ -32,11 +35,13 @@ async fn each_bad_step_is_refused_with_its_reason() {
     })
     .await;
     use_planner(&fixture, &plans).await;
-    fixture.around.ask(&job("job_in", "ann"));
-    fixture.around.ask(&outside("job_out", "ann", 6));
-    has(&fixture, "job_in", 1).await;
-    has(&fixture, "job_out", 4).await;
-    let steps = refused(&fixture).await;
+    fixture.neighbours.submit(&job("job_in", "ann"));
+    fixture
+        .neighbours
+        .submit(&external_job("job_out", "ann", 6));
+    until_held(&fixture, "job_in", 1).await;
+    until_held(&fixture, "job_out", 4).await;
+    let steps = until_refused(&fixture).await;
     let reasons: Vec<_> = steps.iter().map(|it| (it.at.as_str(), it.reason)).collect();
     let expected = [
         ("/grants/0", StepRefusal::NoRoom),
@@ -53,29 +58,32 @@ async fn each_bad_step_is_refused_with_its_reason() {
         .await;
     assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
     let all = fixture.allocations().await;
-    assert_eq!((held(&all, "job_out"), held(&all, "job_in")), (4, 1));
+    assert_eq!(
+        (count_held(&all, "job_out"), count_held(&all, "job_in")),
+        (4, 1)
+    );
     assert!(
         allocations_of(&all, "job_out")
             .iter()
             .all(|it| it.node.as_str() == "n2")
     );
-    assert!(replays(&fixture).await > 0);
+    assert!(replay_all_rounds(&fixture).await > 0);
 }
 
 /// `target`: the address of a redirection.
-fn spoils(target: String) -> Vec<Spoil> {
+fn failure_cases(target: String) -> Vec<FailureCase> {
     vec![
         (
             "its response cannot be parsed",
             Box::new(|it| {
-                it.answers_raw(|_| (StatusCode::OK, None, b"<html>planned!</html>".to_vec()));
+                it.respond_raw(|_| (StatusCode::OK, None, b"<html>planned!</html>".to_vec()));
             }),
         ),
-        ("no answer within 300 ms", Box::new(TestPlanner::hangs)),
+        ("no answer within 300 ms", Box::new(TestPlanner::hang)),
         (
             "more than 4194304 bytes",
             Box::new(|it| {
-                it.answers_raw(|_| (StatusCode::OK, None, vec![b' '; 5 << 20]));
+                it.respond_raw(|_| (StatusCode::OK, None, vec![b' '; 5 << 20]));
             }),
         ),
         (
@@ -83,39 +91,41 @@ fn spoils(target: String) -> Vec<Spoil> {
             Box::new(move |it| {
                 let target = target.clone();
                 let status = StatusCode::TEMPORARY_REDIRECT;
-                it.answers_raw(move |_| (status, Some(target.clone()), Vec::new()));
+                it.respond_raw(move |_| (status, Some(target.clone()), Vec::new()));
             }),
         ),
         (
             "it answers 500",
             Box::new(|it| {
-                it.answers_raw(|_| (StatusCode::INTERNAL_SERVER_ERROR, None, Vec::new()));
+                it.respond_raw(|_| (StatusCode::INTERNAL_SERVER_ERROR, None, Vec::new()));
             }),
         ),
         (
             "for another revision",
-            Box::new(|it| it.answers_with(|_| json!({ "revision": 0 }))),
+            Box::new(|it| it.respond_with(|_| json!({ "revision": 0 }))),
         ),
     ]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_answers_never_affect_running_work_and_are_retried() {
+async fn an_invalid_response_never_affects_running_work_and_is_retried() {
     let fixture = Fixture::new(&[1, 4]).await;
     let plans = TestPlanner::start(first_fit).await;
     let form = json!({ "url": plans.url, "timeout_ms": 300 });
-    put(&fixture, &policy(&form)).await.unwrap();
-    fixture.around.ask(&outside("job_runs", "ann", 2));
-    let before = has(&fixture, "job_runs", 2).await;
+    set_policy(&fixture, &policy(&form)).await.unwrap();
+    fixture
+        .neighbours
+        .submit(&external_job("job_runs", "ann", 2));
+    let before = until_held(&fixture, "job_runs", 2).await;
     for entry in before.values() {
         fixture.report(entry, ContainerState::Running);
     }
-    let elsewhere = TestPlanner::start(first_fit).await;
-    let spoils = spoils(elsewhere.url.clone());
-    for (at, (why, spoil)) in spoils.into_iter().enumerate() {
-        spoil(&plans);
-        let id = format!("job_{at}");
-        fixture.around.ask(&outside(&id, "ann", 1));
+    let redirect_target = TestPlanner::start(first_fit).await;
+    let cases = failure_cases(redirect_target.url.clone());
+    for (index, (why, cause_failure)) in cases.into_iter().enumerate() {
+        cause_failure(&plans);
+        let id = format!("job_{index}");
+        fixture.neighbours.submit(&external_job(&id, "ann", 1));
         let has_detail = |it: &VerdictEntry| it.detail.contains(why);
         let verdict = fixture.until_verdict_matches(&id, why, has_detail).await;
         assert!(
@@ -127,17 +137,17 @@ async fn bad_answers_never_affect_running_work_and_are_retried() {
         let shown = until_planner(&fixture, "it failed", |it| it.failures > 0).await;
         assert!(shown.last_failure.unwrap().detail.contains(why));
         // Withdrawn work leaves as usual, and running work goes on.
-        fixture.around.demand.remove(&id);
+        fixture.neighbours.demand.remove(&id);
         // The planner is available again.
-        plans.answers_with(first_fit);
-        let back = format!("job_back_{at}");
-        fixture.around.ask(&outside(&back, "ann", 1));
-        has(&fixture, &back, 1).await;
+        plans.respond_with(first_fit);
+        let back = format!("job_back_{index}");
+        fixture.neighbours.submit(&external_job(&back, "ann", 1));
+        until_held(&fixture, &back, 1).await;
         until_planner(&fixture, "it is back", |it| it.failures == 0).await;
-        fixture.around.demand.remove(&back);
-        fixture.let_go().await;
+        fixture.neighbours.demand.remove(&back);
+        fixture.confirm_all_ends().await;
     }
-    assert_eq!(elsewhere.question_count(), 0);
+    assert_eq!(redirect_target.request_count(), 0);
     let after = fixture.allocations().await;
     assert!(before.keys().all(|id| stays(&after[id])));
 }
@@ -147,16 +157,18 @@ async fn an_unavailable_planner_is_queried_at_growing_intervals_and_other_rules_
     let mut fixture = Fixture::new(&[1, 4, 4]).await;
     let plans = TestPlanner::start(first_fit).await;
     use_planner(&fixture, &plans).await;
-    fixture.around.ask(&outside("job_runs", "ann", 8));
-    has(&fixture, "job_runs", 8).await;
+    fixture
+        .neighbours
+        .submit(&external_job("job_runs", "ann", 8));
+    until_held(&fixture, "job_runs", 8).await;
     // No program listens there.
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", gone.local_addr().unwrap());
     drop(gone);
-    put(&fixture, &policy(&json!({ "url": url })))
+    set_policy(&fixture, &policy(&json!({ "url": url })))
         .await
         .unwrap();
-    fixture.around.nodes.remove("n3");
+    fixture.neighbours.nodes.remove("n3");
     let lost = |all: &Allocations| {
         let left = allocations_of(all, "job_runs");
         left.iter().filter(|it| !stays(it)).count() == 4
@@ -179,7 +191,7 @@ async fn an_unavailable_planner_is_queried_at_growing_intervals_and_other_rules_
     // After a restart the first planner is asked again.
     fixture.restart().await;
     use_planner(&fixture, &plans).await;
-    fixture.around.node("n3", 4);
-    has(&fixture, "job_runs", 8).await;
-    assert!(replays(&fixture).await > 0);
+    fixture.neighbours.node("n3", 4);
+    until_held(&fixture, "job_runs", 8).await;
+    assert!(replay_all_rounds(&fixture).await > 0);
 }

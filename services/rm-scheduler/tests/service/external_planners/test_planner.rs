@@ -1,4 +1,4 @@
-//! A planner over HTTP whose answers a test chooses.
+//! A planner over HTTP whose responses a test chooses.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use axum::routing::post;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// The answer of a planner: status, an additional header, and body.
-type Answers = Box<dyn Fn(&Value) -> (StatusCode, Option<String>, Vec<u8>) + Send>;
+/// The response of a planner: status, an additional header, and body.
+type Responder = Box<dyn Fn(&Value) -> (StatusCode, Option<String>, Vec<u8>) + Send>;
 
 #[derive(Clone)]
 pub struct TestPlanner {
@@ -20,75 +20,75 @@ pub struct TestPlanner {
 }
 
 struct TestPlannerState {
-    answers: Mutex<Answers>,
-    /// Does not answer while true.
+    responder: Mutex<Responder>,
+    /// Does not respond while true.
     hangs: Mutex<bool>,
-    questions: Mutex<Vec<Value>>,
+    requests: Mutex<Vec<Value>>,
 }
 
 impl TestPlanner {
-    pub async fn start(answers: impl Fn(&Value) -> Value + Send + 'static) -> Self {
+    pub async fn start(responder: impl Fn(&Value) -> Value + Send + 'static) -> Self {
         let state = Arc::new(TestPlannerState {
-            answers: Mutex::new(Box::new(|_| (StatusCode::OK, None, Vec::new()))),
+            responder: Mutex::new(Box::new(|_| (StatusCode::OK, None, Vec::new()))),
             hangs: Mutex::new(false),
-            questions: Mutex::new(Vec::new()),
+            requests: Mutex::new(Vec::new()),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/plan", listener.local_addr().unwrap());
         let router = Router::new()
-            .route("/plan", post(answer))
+            .route("/plan", post(respond))
             .with_state(state.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         let planner = Self { url, state };
-        planner.answers_with(answers);
+        planner.respond_with(responder);
         planner
     }
 
-    pub fn answers_with(&self, answers: impl Fn(&Value) -> Value + Send + 'static) {
-        self.answers_raw(move |ask| {
-            let body = serde_json::to_vec(&answers(ask)).unwrap();
+    pub fn respond_with(&self, responder: impl Fn(&Value) -> Value + Send + 'static) {
+        self.respond_raw(move |request| {
+            let body = serde_json::to_vec(&responder(request)).unwrap();
             (StatusCode::OK, None, body)
         });
     }
 
-    pub fn answers_raw(
+    pub fn respond_raw(
         &self,
-        answers: impl Fn(&Value) -> (StatusCode, Option<String>, Vec<u8>) + Send + 'static,
+        responder: impl Fn(&Value) -> (StatusCode, Option<String>, Vec<u8>) + Send + 'static,
     ) {
         *self.state.hangs.lock() = false;
-        *self.state.answers.lock() = Box::new(answers);
+        *self.state.responder.lock() = Box::new(responder);
     }
 
-    pub fn hangs(&self) {
+    pub fn hang(&self) {
         *self.state.hangs.lock() = true;
     }
 
-    pub fn question_count(&self) -> usize {
-        self.state.questions.lock().len()
+    pub fn request_count(&self) -> usize {
+        self.state.requests.lock().len()
     }
 
-    pub fn first_question(&self) -> Value {
-        self.state.questions.lock()[0].clone()
+    pub fn first_request(&self) -> Value {
+        self.state.requests.lock()[0].clone()
     }
 }
 
-async fn answer(State(state): State<Arc<TestPlannerState>>, body: Bytes) -> Response<Body> {
-    let ask: Value = serde_json::from_slice(&body).unwrap();
-    state.questions.lock().push(ask.clone());
+async fn respond(State(state): State<Arc<TestPlannerState>>, body: Bytes) -> Response<Body> {
+    let request: Value = serde_json::from_slice(&body).unwrap();
+    state.requests.lock().push(request.clone());
     if *state.hangs.lock() {
         std::future::pending::<()>().await;
     }
-    let (status, location, body) = (state.answers.lock())(&ask);
-    let mut answer = Response::builder().status(status);
+    let (status, location, body) = (state.responder.lock())(&request);
+    let mut response = Response::builder().status(status);
     if let Some(location) = location {
-        answer = answer.header(header::LOCATION, location);
+        response = response.header(header::LOCATION, location);
     }
-    answer.body(Body::from(body)).unwrap()
+    response.body(Body::from(body)).unwrap()
 }
 
 /// Grants each piece of work what it lacks, while quanta are free.
-pub fn first_fit(ask: &Value) -> Value {
-    let mut free: Vec<(String, u64)> = ask["nodes"]
+pub fn first_fit(request: &Value) -> Value {
+    let mut free: Vec<(String, u64)> = request["nodes"]
         .as_array()
         .unwrap()
         .iter()
@@ -99,7 +99,7 @@ pub fn first_fit(ask: &Value) -> Value {
         })
         .collect();
     let mut grants = Vec::new();
-    for work in ask["work"].as_array().unwrap() {
+    for work in request["work"].as_array().unwrap() {
         let mut missing = work["missing"].as_u64().unwrap();
         let quanta = work["quanta"].as_u64().unwrap();
         for (node, free) in &mut free {
@@ -113,9 +113,9 @@ pub fn first_fit(ask: &Value) -> Value {
             }
         }
     }
-    json!({ "revision": ask["revision"], "grants": grants })
+    json!({ "revision": request["revision"], "grants": grants })
 }
 
-pub fn nothing(ask: &Value) -> Value {
-    json!({ "revision": ask["revision"] })
+pub fn no_steps(request: &Value) -> Value {
+    json!({ "revision": request["revision"] })
 }

@@ -14,7 +14,7 @@ fn gang(id: &str, user: &str, queue: &str, members: u64, quanta: u64) -> DemandE
 }
 
 /// Stored carry-over: `reservations`, or the nodes of a `gang`.
-async fn stored(fixture: &Fixture, pointer: &str) -> Option<Value> {
+async fn stored_carry_over(fixture: &Fixture, pointer: &str) -> Option<Value> {
     let sql = "select body::text from rm_scheduler.carried where kind = 'queues'";
     let row = fixture.rows(sql).await.into_iter().next()?;
     let body: Value = serde_json::from_str(&row).unwrap();
@@ -39,10 +39,10 @@ async fn until_space_is_reserved(fixture: &Fixture) -> Value {
         let oldest = plain.remove(0);
         fixture.report(&oldest, ContainerState::Ended);
         reserved = until("the space is used or reserved", async || {
-            let reserved = stored(fixture, GANG_NODES).await;
+            let reserved = stored_carry_over(fixture, GANG_NODES).await;
             let all = fixture.allocations().await;
             let ended = all.get(oldest.id.as_str()).is_none_or(|it| !it.holds());
-            let taken = ended && held(&all, "job_plain") == 8;
+            let taken = ended && count_held(&all, "job_plain") == 8;
             (reserved.is_some() || taken).then_some(reserved)
         })
         .await;
@@ -57,12 +57,16 @@ async fn until_space_is_reserved(fixture: &Fixture) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
     let mut fixture = Fixture::new(&[1, 4, 4]).await;
-    put(&fixture, "", &policy(&halves())).await.unwrap();
+    set_policy(&fixture, "", &policy(&two_half_queues()))
+        .await
+        .unwrap();
     fixture
-        .around
-        .ask(&queued("job_plain", "ben", "root.c", 20_000));
-    running(&fixture, "job_plain", 8).await;
-    fixture.around.ask(&gang("job_gang", "ben", "root.c", 3, 2));
+        .neighbours
+        .submit(&queued("job_plain", "ben", "root.c", 20_000));
+    until_running(&fixture, "job_plain", 8).await;
+    fixture
+        .neighbours
+        .submit(&gang("job_gang", "ben", "root.c", 3, 2));
     let waits = |it: &hayward_rm_scheduler_api::VerdictEntry| {
         it.reason == WaitReason::GangIncomplete
             && it.detail.contains("space for all of it is reserved")
@@ -72,8 +76,11 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
         .until_verdict_matches("job_gang", "has room", waits)
         .await;
     fixture.restart().await;
-    fixture.settled().await;
-    assert_eq!(stored(&fixture, GANG_NODES).await, Some(reserved.clone()));
+    fixture.settle().await;
+    assert_eq!(
+        stored_carry_over(&fixture, GANG_NODES).await,
+        Some(reserved.clone())
+    );
     let found: Queues = fixture
         .client("viewer")
         .get("/v1/queues?pool=batch")
@@ -95,16 +102,16 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
             fixture.until("it has ended", ended).await;
         }
         all = fixture.allocations().await;
-        let members = held(&all, "job_gang");
+        let members = count_held(&all, "job_gang");
         assert!(members == 0 || members == 3, "a gang was torn: {members}");
         if members == 3 {
             break;
         }
     }
-    let whole = |all: &Allocations| held(all, "job_gang") == 3;
+    let whole = |all: &Allocations| count_held(all, "job_gang") == 3;
     all = fixture.until("the gang has started", whole).await;
-    assert_eq!(held(&all, "job_gang"), 3);
-    assert_eq!(stored(&fixture, GANG_NODES).await, None);
+    assert_eq!(count_held(&all, "job_gang"), 3);
+    assert_eq!(stored_carry_over(&fixture, GANG_NODES).await, None);
     all_rounds_replay(&fixture).await;
 }
 
@@ -112,12 +119,16 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
 #[tokio::test(flavor = "multi_thread")]
 async fn space_for_a_guaranteed_gang_is_freed_at_once() {
     let fixture = Fixture::new(&[1, 4, 4]).await;
-    put(&fixture, "", &policy(&halves())).await.unwrap();
+    set_policy(&fixture, "", &policy(&two_half_queues()))
+        .await
+        .unwrap();
     fixture
-        .around
-        .ask(&queued("job_plain", "ben", "root.a", 20_000));
-    running(&fixture, "job_plain", 8).await;
-    fixture.around.ask(&gang("job_gang", "ann", "root.b", 2, 2));
+        .neighbours
+        .submit(&queued("job_plain", "ben", "root.a", 20_000));
+    until_running(&fixture, "job_plain", 8).await;
+    fixture
+        .neighbours
+        .submit(&gang("job_gang", "ann", "root.b", 2, 2));
     let goes = |all: &Allocations| {
         allocations_of(all, "job_plain")
             .iter()
@@ -139,37 +150,47 @@ async fn space_for_a_guaranteed_gang_is_freed_at_once() {
             VacateReason::Preempted
         );
         fixture.report(entry, ContainerState::Ended);
-        fixture.settled().await;
+        fixture.settle().await;
         let all = fixture.allocations().await;
-        assert_eq!((held(&all, "job_gang"), held(&all, "job_plain")), (0, 4));
+        assert_eq!(
+            (count_held(&all, "job_gang"), count_held(&all, "job_plain")),
+            (0, 4)
+        );
     }
     fixture.report(last, ContainerState::Ended);
-    let starts = |all: &Allocations| held(all, "job_gang") == 2;
+    let starts = |all: &Allocations| count_held(all, "job_gang") == 2;
     let all = fixture.until("it starts", starts).await;
-    assert_eq!(held(&all, "job_plain"), 4);
+    assert_eq!(count_held(&all, "job_plain"), 4);
     all_rounds_replay(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reservation_of_waiting_work_survives_a_restart() {
     let mut fixture = Fixture::new(&[1, 4, 4]).await;
-    put(&fixture, "", &policy(&halves())).await.unwrap();
-    fixture.around.ask(&queued("job_c", "ben", "root.c", 8));
-    running(&fixture, "job_c", 8).await;
+    set_policy(&fixture, "", &policy(&two_half_queues()))
+        .await
+        .unwrap();
+    fixture
+        .neighbours
+        .submit(&queued("job_c", "ben", "root.c", 8));
+    until_running(&fixture, "job_c", 8).await;
     let mut large = queued("job_large", "ben", "root.c", 1);
     large.size.memory_bytes = 4 * GIB;
-    fixture.around.ask(&large);
+    fixture.neighbours.submit(&large);
     let before = until("a node is reserved", async || {
-        stored(&fixture, RESERVATIONS).await
+        stored_carry_over(&fixture, RESERVATIONS).await
     })
     .await;
     fixture.restart().await;
-    fixture.settled().await;
+    fixture.settle().await;
     let found: Queues = fixture
         .client("viewer")
         .get("/v1/queues?pool=batch")
         .await
         .unwrap();
     assert_eq!(found.pools[0].kept, 1);
-    assert_eq!(stored(&fixture, RESERVATIONS).await, Some(before));
+    assert_eq!(
+        stored_carry_over(&fixture, RESERVATIONS).await,
+        Some(before)
+    );
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// `ops` is only for the group of this name. `dev` has at most three quanta for all developers.
 /// Members of `night` without a queue are placed in `late`.
-fn by_group() -> Value {
+fn queues_by_group() -> Value {
     json!({
         "queues": {
             "ops": { "submit_acl": " ops" },
@@ -22,7 +22,7 @@ fn by_group() -> Value {
     })
 }
 
-fn by_member(
+fn job_with_groups(
     id: &str,
     user: &str,
     groups: &[&str],
@@ -41,22 +41,24 @@ fn by_member(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_of_a_group_admits_its_members_and_explains_the_refusal_of_others() {
     let fixture = Fixture::new(&[4, 4]).await;
-    put(&fixture, "", &policy(&by_group())).await.unwrap();
+    set_policy(&fixture, "", &policy(&queues_by_group()))
+        .await
+        .unwrap();
     let ops = Some("root.ops");
     fixture
-        .around
-        .ask(&by_member("job_ops", "ann", &["dev", "ops"], ops, 1));
+        .neighbours
+        .submit(&job_with_groups("job_ops", "ann", &["dev", "ops"], ops, 1));
     fixture
-        .around
-        .ask(&by_member("job_dev", "ben", &["dev"], ops, 1));
+        .neighbours
+        .submit(&job_with_groups("job_dev", "ben", &["dev"], ops, 1));
     fixture
-        .around
-        .ask(&by_member("job_none", "cat", &[], ops, 1));
+        .neighbours
+        .submit(&job_with_groups("job_none", "cat", &[], ops, 1));
     // A list does not match names of users.
     fixture
-        .around
-        .ask(&by_member("job_name", "ops", &[], ops, 1));
-    let all = running(&fixture, "job_ops", 1).await;
+        .neighbours
+        .submit(&job_with_groups("job_name", "ops", &[], ops, 1));
+    let all = until_running(&fixture, "job_ops", 1).await;
     assert_eq!(allocations_of(&all, "job_ops")[0].class, "root.ops");
     for (work, subject) in [
         ("job_dev", "user ben (groups dev)"),
@@ -75,16 +77,18 @@ async fn a_queue_of_a_group_admits_its_members_and_explains_the_refusal_of_other
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_a_group_counts_all_its_members_together() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
-    put(&fixture, "", &policy(&by_group())).await.unwrap();
+    set_policy(&fixture, "", &policy(&queues_by_group()))
+        .await
+        .unwrap();
     let dev = Some("root.dev");
     fixture
-        .around
-        .ask(&by_member("job_ann", "ann", &["dev"], dev, 2));
-    running(&fixture, "job_ann", 2).await;
+        .neighbours
+        .submit(&job_with_groups("job_ann", "ann", &["dev"], dev, 2));
+    until_running(&fixture, "job_ann", 2).await;
     fixture
-        .around
-        .ask(&by_member("job_ben", "ben", &["dev"], dev, 5));
-    running(&fixture, "job_ben", 1).await;
+        .neighbours
+        .submit(&job_with_groups("job_ben", "ben", &["dev"], dev, 5));
+    until_running(&fixture, "job_ben", 1).await;
     let waits = fixture
         .until_verdict("job_ben", WaitReason::UserQuota)
         .await;
@@ -94,21 +98,23 @@ async fn a_limit_of_a_group_counts_all_its_members_together() {
     let queue = queue(&fixture, "root.dev").await.unwrap();
     assert_eq!(queue.used["memory"], 3 * GIB);
     // Space returned by one member goes to another one, once it is free.
-    fixture.around.demand.remove("job_ann");
-    fixture.let_go().await;
-    running(&fixture, "job_ben", 3).await;
+    fixture.neighbours.demand.remove("job_ann");
+    fixture.confirm_all_ends().await;
+    until_running(&fixture, "job_ben", 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_work_counts_against_its_group_also_after_a_restart() {
     let mut fixture = Fixture::new(&[4, 4, 4]).await;
-    put(&fixture, "", &policy(&by_group())).await.unwrap();
+    set_policy(&fixture, "", &policy(&queues_by_group()))
+        .await
+        .unwrap();
     let dev = Some("root.dev");
     fixture
-        .around
-        .ask(&by_member("job_ann", "ann", &["dev"], dev, 3));
-    running(&fixture, "job_ann", 3).await;
-    fixture.around.demand.remove("job_ann");
+        .neighbours
+        .submit(&job_with_groups("job_ann", "ann", &["dev"], dev, 3));
+    until_running(&fixture, "job_ann", 3).await;
+    fixture.neighbours.demand.remove("job_ann");
     let ordered_to_leave = |all: &Allocations| {
         allocations_of(all, "job_ann")
             .iter()
@@ -121,26 +127,30 @@ async fn stopping_work_counts_against_its_group_also_after_a_restart() {
         if restarts {
             fixture.restart().await;
         }
-        fixture.around.ask(&by_member(work, user, &["dev"], dev, 3));
+        fixture
+            .neighbours
+            .submit(&job_with_groups(work, user, &["dev"], dev, 3));
         let waits = fixture.until_verdict(work, WaitReason::UserQuota).await;
         assert!(waits.detail.contains("group dev"), "{}", waits.detail);
     }
-    fixture.let_go().await;
-    let three = |all: &Allocations| held(all, "job_ben") + held(all, "job_cat") == 3;
+    fixture.confirm_all_ends().await;
+    let three = |all: &Allocations| count_held(all, "job_ben") + count_held(all, "job_cat") == 3;
     fixture.until("the room is others'", three).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_rule_can_use_groups() {
     let fixture = Fixture::new(&[4, 4]).await;
-    put(&fixture, "", &policy(&by_group())).await.unwrap();
+    set_policy(&fixture, "", &policy(&queues_by_group()))
+        .await
+        .unwrap();
     fixture
-        .around
-        .ask(&by_member("job_night", "ann", &["night"], None, 1));
+        .neighbours
+        .submit(&job_with_groups("job_night", "ann", &["night"], None, 1));
     fixture
-        .around
-        .ask(&by_member("job_day", "ben", &["day"], None, 1));
-    let all = running(&fixture, "job_night", 1).await;
+        .neighbours
+        .submit(&job_with_groups("job_day", "ben", &["day"], None, 1));
+    let all = until_running(&fixture, "job_night", 1).await;
     assert_eq!(allocations_of(&all, "job_night")[0].class, "root.late");
     let placed = fixture.until_verdict("job_day", WaitReason::NoClass).await;
     assert!(placed.refused, "{placed:?}");

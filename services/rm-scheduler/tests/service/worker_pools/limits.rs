@@ -9,28 +9,28 @@ use http::header::IF_MATCH;
 use http::{HeaderName, Method};
 use serde_json::{Value, json};
 
-use super::owner::{Owner, code, create, faults, order};
+use super::owner::{Owner, create, faults, pool_order, problem_code};
 use crate::service::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_is_created_once_for_each_key_and_reports_all_faults_at_once() {
     let mut fixture = Fixture::new(&[1]).await;
-    let made = create(&fixture, &order(2), "key").await.unwrap();
+    let made = create(&fixture, &pool_order(2), "key").await.unwrap();
     fixture.restart().await;
-    let again = create(&fixture, &order(2), "key").await.unwrap();
+    let again = create(&fixture, &pool_order(2), "key").await.unwrap();
     assert_eq!(made.pool.id, again.pool.id);
     assert_eq!(
-        code(create(&fixture, &order(3), "key").await),
+        problem_code(create(&fixture, &pool_order(3), "key").await),
         Code::IdempotencyMismatch
     );
 
-    let mut bad = order(-1);
+    let mut bad = pool_order(-1);
     bad.max_failed = Some(-2);
     bad.reject_foreign = true;
     bad.job_id.clear();
     bad.worker_spec.as_mut().unwrap().command.clear();
-    let (code_of, at) = faults(create(&fixture, &bad, "other").await);
-    assert_eq!(code_of, Code::Invalid);
+    let (code, at) = faults(create(&fixture, &bad, "other").await);
+    assert_eq!(code, Code::Invalid);
     assert_eq!(
         at,
         [
@@ -61,24 +61,24 @@ async fn a_pool_is_created_once_for_each_key_and_reports_all_faults_at_once() {
 async fn pools_are_for_operators_and_their_own_owner() {
     let fixture = Fixture::new(&[1]).await;
     let one = Owner::new(&fixture, 1).await;
-    let other = create(&fixture, &order(1), "other").await.unwrap();
+    let other = create(&fixture, &pool_order(1), "other").await.unwrap();
     let path = format!("/v1/pools/{}", other.pool.id);
     assert_eq!(
-        code(one.client.get::<PoolView>(&path).await),
+        problem_code(one.client.get::<PoolView>(&path).await),
         Code::Forbidden
     );
     let size = json!({ "size": 5 });
     let refused: Result<Value, _> = one.client.put(&format!("{path}/size"), &size).await;
-    assert_eq!(code(refused), Code::Forbidden);
+    assert_eq!(problem_code(refused), Code::Forbidden);
     for name in ["ann", "job-converter"] {
         let client = fixture.client(name);
         assert_eq!(
-            code(client.get::<PoolView>(&path).await),
+            problem_code(client.get::<PoolView>(&path).await),
             Code::Forbidden,
             "{name}"
         );
-        let refused: Result<Value, _> = client.post("/v1/pools", &order(1), Some("k")).await;
-        assert_eq!(code(refused), Code::Forbidden, "{name}");
+        let refused: Result<Value, _> = client.post("/v1/pools", &pool_order(1), Some("k")).await;
+        assert_eq!(problem_code(refused), Code::Forbidden, "{name}");
     }
     assert!(
         fixture
@@ -89,12 +89,12 @@ async fn pools_are_for_operators_and_their_own_owner() {
     );
     // An owner has to identify itself.
     let refused: Result<Value, _> = one.client.put(&one.path("/size"), &size).await;
-    assert_eq!(code(refused), Code::BadRequest);
+    assert_eq!(problem_code(refused), Code::BadRequest);
     // Only an owner knows which workers registered.
     let started = format!("{path}/workers/alc_1/started");
     let operator = fixture.client("operator");
     let refused: Result<Value, _> = operator.post(&started, &json!({}), None).await;
-    assert_eq!(code(refused), Code::Forbidden);
+    assert_eq!(problem_code(refused), Code::Forbidden);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,8 +124,8 @@ async fn a_handover_of_an_owner_has_limits() {
         faults(refused),
         (Code::Invalid, vec!["/unwanted".to_owned()])
     );
-    let (code_of, at) = faults(owner.size(10_001, false).await);
-    assert_eq!((code_of, at), (Code::Invalid, vec!["/size".to_owned()]));
+    let (code, at) = faults(owner.size(10_001, false).await);
+    assert_eq!((code, at), (Code::Invalid, vec!["/size".to_owned()]));
 }
 
 fn worker(number: u64) -> AllocationId {
@@ -138,7 +138,7 @@ async fn calls_about_missing_pools_and_workers_fail_and_change_nothing() {
     let mut owner = Owner::new(&fixture, 1).await;
     let connected = owner.connect(&[]).await;
     // Removal of an unknown id is a warning; a report of one is accepted as unknown.
-    assert_eq!(code(owner.remove(&worker(9)).await), Code::NotFound);
+    assert_eq!(problem_code(owner.remove(&worker(9)).await), Code::NotFound);
     assert!(!owner.started(&worker(9)).await);
     let list: WorkerList = owner
         .client
@@ -156,16 +156,16 @@ async fn calls_about_missing_pools_and_workers_fail_and_change_nothing() {
     let of_another = Listing::new("/v1/pools").cursor("wp_1");
     let path = format!("/workers?limit=1&cursor={of_another}");
     let refused: Result<Value, _> = owner.client.get(&owner.path(&path)).await;
-    assert_eq!(code(refused), Code::Invalid);
+    assert_eq!(problem_code(refused), Code::Invalid);
     let refused: Result<Value, _> = owner.client.get(&owner.path("/workers?state=LOST")).await;
-    assert_eq!(code(refused), Code::Invalid);
+    assert_eq!(problem_code(refused), Code::Invalid);
     let gone: Result<PoolView, _> = fixture.client("operator").get("/v1/pools/wp_0").await;
-    assert_eq!(code(gone), Code::NotFound);
+    assert_eq!(problem_code(gone), Code::NotFound);
     // Numbers of events that do not exist.
     for after in [connected.event_seq + 1, u64::MAX] {
         let path = format!("/events?after={after}");
         let refused: Result<Value, _> = owner.call(Method::GET, &path, &Value::Null).await;
-        assert_eq!(code(refused), Code::Gone, "{after}");
+        assert_eq!(problem_code(refused), Code::Gone, "{after}");
     }
 }
 
@@ -191,7 +191,7 @@ async fn assert_calls_are_stale(owner: &Owner) {
             sent.into()
         };
         let refused: Result<Option<Value>, _> = owner.call(method, rest, &sent).await;
-        assert_eq!(code(refused), Code::StaleEpoch, "{rest}");
+        assert_eq!(problem_code(refused), Code::StaleEpoch, "{rest}");
     }
 }
 
@@ -212,7 +212,7 @@ async fn late_calls_are_refused_by_their_epoch_and_connection() {
     };
     assert_eq!(from(&owner, "\"1\"", 3).await.unwrap().version, 2);
     assert_eq!(
-        code(from(&owner, "\"1\"", 4).await),
+        problem_code(from(&owner, "\"1\"", 4).await),
         Code::PreconditionFailed
     );
     assert_eq!(owner.view().await.designated, 3);
@@ -224,7 +224,7 @@ async fn late_calls_are_refused_by_their_epoch_and_connection() {
     let call = owner.client.call(Method::PUT, owner.path("/owner"));
     let call = call.header(HeaderName::from_static("x-connection"), &late.to_string());
     let refused: Result<Value, _> = call.body(&owner.handover(&[])).send().await;
-    assert_eq!(code(refused), Code::StaleConnection);
+    assert_eq!(problem_code(refused), Code::StaleConnection);
     assert_eq!(owner.view().await.owner.connection, owner.connection);
 
     // A new owner leads, and calls of the old one change nothing.
@@ -237,10 +237,10 @@ async fn late_calls_are_refused_by_their_epoch_and_connection() {
         .client
         .put(&owner.path("/owner"), &owner.handover(&[]))
         .await;
-    assert_eq!(code(refused), Code::StaleEpoch);
+    assert_eq!(problem_code(refused), Code::StaleEpoch);
     assert_calls_are_stale(&owner).await;
     assert_eq!(state(owner.view().await), before);
     // An owner without a connection has to connect.
     owner.epoch = 3;
-    assert_eq!(code(owner.size(9, false).await), Code::NotConnected);
+    assert_eq!(problem_code(owner.size(9, false).await), Code::NotConnected);
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::super::fixture::{Allocations, Fixture, stays};
 use super::super::neighbours::container;
 
-pub fn order(size: i64) -> PoolOrder {
+pub fn pool_order(size: i64) -> PoolOrder {
     PoolOrder {
         job_id: "my job".into(),
         mode: PoolMode::Managed,
@@ -50,12 +50,12 @@ pub struct Owner {
 
 impl Owner {
     pub async fn new(fixture: &Fixture, size: i64) -> Self {
-        Self::of_order(fixture, &order(size)).await
+        Self::from_order(fixture, &pool_order(size)).await
     }
 
-    pub async fn of_order(fixture: &Fixture, order: &PoolOrder) -> Self {
+    pub async fn from_order(fixture: &Fixture, order: &PoolOrder) -> Self {
         let created = create(fixture, order, "key").await.unwrap();
-        let client = fixture.bearer(&created.token);
+        let client = fixture.client_with_token(&created.token);
         Self {
             client,
             token: created.token,
@@ -66,8 +66,8 @@ impl Owner {
     }
 
     /// Finds the scheduler at its new address after a restart.
-    pub fn find_again(&mut self, fixture: &Fixture) {
-        self.client = fixture.bearer(&self.token);
+    pub fn update_client(&mut self, fixture: &Fixture) {
+        self.client = fixture.client_with_token(&self.token);
     }
 
     pub fn path(&self, rest: &str) -> String {
@@ -80,13 +80,13 @@ impl Owner {
         rest: &str,
         body: &Value,
     ) -> Result<T, ClientError> {
-        self.answer(method, rest, body)
+        self.call_with_status(method, rest, body)
             .await
             .map(|answer| answer.body)
     }
 
     /// The answer with its status.
-    pub async fn answer<T: DeserializeOwned>(
+    pub async fn call_with_status<T: DeserializeOwned>(
         &self,
         method: Method,
         rest: &str,
@@ -120,9 +120,9 @@ impl Owner {
     }
 
     /// Connects, with all workers granted and reported.
-    pub async fn running(&mut self, fixture: &Fixture, count: usize) -> Vec<AllocationEntry> {
+    pub async fn start_workers(&mut self, fixture: &Fixture, count: usize) -> Vec<AllocationEntry> {
         self.connect(&[]).await;
-        let workers = self.granted(fixture, count).await;
+        let workers = self.until_granted(fixture, count).await;
         for worker in &workers {
             assert!(self.started(&worker.id).await);
         }
@@ -137,8 +137,8 @@ impl Owner {
     }
 
     pub async fn stop(&self, status: &str) -> Result<Answer<PoolView>, ClientError> {
-        let body = json!({ "status": status, "message": "said by its owner" });
-        self.answer(Method::POST, "/stop", &body).await
+        let body = json!({ "status": status, "message": "stopped by its owner" });
+        self.call_with_status(Method::POST, "/stop", &body).await
     }
 
     /// Events after a number, as kind and worker.
@@ -167,22 +167,24 @@ impl Owner {
         self.client.get(&self.path("")).await.unwrap()
     }
 
-    pub async fn until(&self, what: &str, good: impl Fn(&PoolView) -> bool) -> PoolView {
+    pub async fn until(&self, what: &str, condition: impl Fn(&PoolView) -> bool) -> PoolView {
         until(what, async || {
-            Some(self.view().await).filter(|view| good(view))
+            Some(self.view().await).filter(|view| condition(view))
         })
         .await
     }
 
     /// Waits until this many workers are held by allocations that stay.
-    pub async fn granted(&self, fixture: &Fixture, count: usize) -> Vec<AllocationEntry> {
-        let ours = |all: &Allocations| -> Vec<AllocationEntry> {
-            let ours = all.values().filter(|entry| entry.work.whole() == self.pool);
-            ours.filter(|entry| stays(entry)).cloned().collect()
+    pub async fn until_granted(&self, fixture: &Fixture, count: usize) -> Vec<AllocationEntry> {
+        let workers_of_pool = |all: &Allocations| -> Vec<AllocationEntry> {
+            let workers = all.values().filter(|entry| entry.work.whole() == self.pool);
+            workers.filter(|entry| stays(entry)).cloned().collect()
         };
         let what = format!("{count} workers");
-        let all = fixture.until(&what, |all| ours(all).len() == count).await;
-        ours(&all)
+        let all = fixture
+            .until(&what, |all| workers_of_pool(all).len() == count)
+            .await;
+        workers_of_pool(&all)
     }
 }
 
@@ -197,7 +199,7 @@ pub async fn create(
         .await
 }
 
-pub fn code<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> Code {
+pub fn problem_code<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> Code {
     refused
         .unwrap_err()
         .problem()
@@ -206,11 +208,11 @@ pub fn code<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> Code {
 }
 
 /// Ends by itself, as reported by the agent.
-pub fn die(fixture: &Fixture, allocation: &AllocationEntry) {
+pub fn end_with_error(fixture: &Fixture, allocation: &AllocationEntry) {
     let mut entry = container(allocation, ContainerState::Ended);
     entry.exit = Some(Exit::of(ExitCause::UserError, "killed"));
     fixture
-        .around
+        .neighbours
         .containers
         .put(allocation.id.as_str(), &entry);
 }

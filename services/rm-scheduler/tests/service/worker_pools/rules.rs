@@ -13,7 +13,7 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::owner::{Owner, code, create, die, order};
+use super::owner::{Owner, create, end_with_error, pool_order, problem_code};
 use crate::service::fixture::Fixture;
 use crate::service::neighbours::{block, node};
 
@@ -30,7 +30,7 @@ async fn a_pool_of_an_unknown_class_is_refused_with_the_known_ones() {
     let fixture = Fixture::new(&[4]).await;
     let unknown = PoolOrder {
         class: Some("nowhere".to_owned()),
-        ..order(1)
+        ..pool_order(1)
     };
     let refused = create(&fixture, &unknown, "key").await.unwrap_err();
     let problem = refused.problem().expect("a problem document");
@@ -44,12 +44,12 @@ async fn a_recovered_worker_that_never_registers_is_given_back_and_replaced() {
     let mut fixture = Fixture::new(&[4, 4]).await;
     let mut owner = Owner::new(&fixture, 1).await;
     let connected = owner.connect(&[]).await;
-    let first = owner.granted(&fixture, 1).await.remove(0);
+    let first = owner.until_granted(&fixture, 1).await.remove(0);
     fixture.settings.pool_register_deadline_ms = 200;
     fixture.restart().await;
-    owner.find_again(&fixture);
+    owner.update_client(&fixture);
     // Without a bound owner it could not be reported.
-    fixture.settled().await;
+    fixture.settle().await;
     assert_eq!(owner.view().await.launching, 1);
     owner.connect(&[]).await;
     let gone = fixture
@@ -80,7 +80,7 @@ async fn a_recovered_worker_that_never_registers_is_given_back_and_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_a_new_owner_never_reports_is_given_back_after_its_grace() {
-    let mut fixture = Fixture::prepared(&[4]).await;
+    let mut fixture = Fixture::not_started(&[4]).await;
     fixture.settings.pool_reregister_grace_ms = 200;
     fixture.settings.pool_register_deadline_ms = 300;
     fixture.start().await;
@@ -89,7 +89,7 @@ async fn a_worker_that_a_new_owner_never_reports_is_given_back_after_its_grace()
     owner.size(1, false).await.unwrap();
     // The first one that is reported in time, on any machine.
     let first = loop {
-        let there = owner.granted(&fixture, 1).await.remove(0);
+        let there = owner.until_granted(&fixture, 1).await.remove(0);
         if owner.started(&there.id).await {
             break there;
         }
@@ -103,7 +103,7 @@ async fn a_worker_that_a_new_owner_never_reports_is_given_back_after_its_grace()
     fixture.report(&gone, ContainerState::Ended);
     // It was registered, and its owner did not give it up (W8).
     let removed = (EventKind::ResourceRemoved, Some(first.id.clone()));
-    until("it is told", async || {
+    until("it is notified", async || {
         owner
             .event_kinds(old)
             .await
@@ -115,13 +115,13 @@ async fn a_worker_that_a_new_owner_never_reports_is_given_back_after_its_grace()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_starts_cause_a_pause_and_are_no_failures() {
-    let mut fixture = Fixture::prepared(&[4]).await;
+    let mut fixture = Fixture::not_started(&[4]).await;
     fixture.settings.pool_start_failures_per_min = 0;
     fixture.settings.pool_cooldown_ms = NEVER_MS;
     fixture.start().await;
     let mut owner = Owner::new(&fixture, 1).await;
     owner.connect(&[]).await;
-    let worker = owner.granted(&fixture, 1).await.remove(0);
+    let worker = owner.until_granted(&fixture, 1).await.remove(0);
     let refused = Exit {
         cause_code: Some("disk_full".into()),
         ..Exit::of(ExitCause::LaunchFailed, "no room for its files")
@@ -142,17 +142,17 @@ async fn failed_starts_cause_a_pause_and_are_no_failures() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_failure_more_than_tolerated_stops_the_pool_and_gives_the_rest_back() {
     let mut fixture = Fixture::new(&[4]).await;
-    let mut order = order(2);
+    let mut order = pool_order(2);
     order.max_failed = Some(1);
-    let mut owner = Owner::of_order(&fixture, &order).await;
-    let workers = owner.running(&fixture, 2).await;
-    die(&fixture, &workers[0]);
+    let mut owner = Owner::from_order(&fixture, &order).await;
+    let workers = owner.start_workers(&fixture, 2).await;
+    end_with_error(&fixture, &workers[0]);
     let view = owner
         .until("one failure", |view| view.failed_so_far == 1)
         .await;
     assert_eq!(view.status, PoolStatus::Running, "as many as tolerated");
     let after = view.event_seq;
-    die(&fixture, &workers[1]);
+    end_with_error(&fixture, &workers[1]);
     let view = owner
         .until("it is stopped", |view| view.status == PoolStatus::Stopped)
         .await;
@@ -162,17 +162,17 @@ async fn one_failure_more_than_tolerated_stops_the_pool_and_gives_the_rest_back(
     let died = (EventKind::ResourceRemoved, Some(workers[1].id.clone()));
     assert_eq!(kinds, [died, (EventKind::PoolFailed, None)]);
     // The grant for the first one is given back, and no call starts anything (W6).
-    assert_eq!(code(owner.size(5, false).await), Code::Gone);
-    fixture.let_go().await;
+    assert_eq!(problem_code(owner.size(5, false).await), Code::Gone);
+    fixture.confirm_all_ends().await;
     fixture.restart().await;
-    owner.find_again(&fixture);
-    fixture.settled().await;
+    owner.update_client(&fixture);
+    fixture.settle().await;
     assert!(fixture.allocations().await.is_empty());
     let refused: Result<Value, _> = owner
         .client
         .put(&owner.path("/owner"), &owner.handover(&[]))
         .await;
-    assert_eq!(code(refused), Code::Gone);
+    assert_eq!(problem_code(refused), Code::Gone);
     let view = owner.view().await;
     assert_eq!(
         (view.final_status, view.returning),
@@ -183,9 +183,9 @@ async fn one_failure_more_than_tolerated_stops_the_pool_and_gives_the_rest_back(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standalone_pool_keeps_numbers_and_nothing_else() {
     let mut fixture = Fixture::new(&[4]).await;
-    let mut order = order(0);
+    let mut order = pool_order(0);
     (order.mode, order.worker_spec) = (PoolMode::Standalone, None);
-    let mut owner = Owner::of_order(&fixture, &order).await;
+    let mut owner = Owner::from_order(&fixture, &order).await;
     let ids: Vec<AllocationId> = ["w1", "w2", "w3"].map(|id| id.parse().unwrap()).into();
     let connected = owner.connect(&ids[..2]).await;
     assert_eq!(connected.accepted, ids[..2]);
@@ -202,8 +202,8 @@ async fn a_standalone_pool_keeps_numbers_and_nothing_else() {
     assert_eq!(kinds, [(EventKind::ResourceRemoved, Some(ids[1].clone()))]);
 
     fixture.restart().await;
-    owner.find_again(&fixture);
-    assert_eq!(code(owner.size(1, false).await), Code::NotConnected);
+    owner.update_client(&fixture);
+    assert_eq!(problem_code(owner.size(1, false).await), Code::NotConnected);
     let again = owner.connect(&ids).await;
     assert_eq!((again.accepted.len(), again.pool.deficit), (3, 2));
     let stopped = owner.stop("SUCCEEDED").await.unwrap().body;
@@ -212,7 +212,7 @@ async fn a_standalone_pool_keeps_numbers_and_nothing_else() {
         (None, 3),
         "processes stay"
     );
-    fixture.settled().await;
+    fixture.settle().await;
     assert!(
         fixture.allocations().await.is_empty(),
         "nothing was ever asked for"
@@ -223,14 +223,14 @@ async fn a_standalone_pool_keeps_numbers_and_nothing_else() {
 async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
     let fixture = Fixture::new(&[2, 2, 2]).await;
     let mut owner = Owner::new(&fixture, 2).await;
-    let workers = owner.running(&fixture, 2).await;
+    let workers = owner.start_workers(&fixture, 2).await;
     let [first, second] = workers.as_slice() else {
         panic!("{workers:?}");
     };
     assert_ne!(first.node, second.node, "workers of a pool spread");
     let before = owner.view().await.event_seq;
     fixture
-        .around
+        .neighbours
         .block(&block(BlockKind::Node, first.node.as_str(), None));
     let leaves = |entry: &AllocationEntry| {
         let vacate = entry.vacate.as_ref();
@@ -240,7 +240,7 @@ async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
         .until_one(first.work.as_str(), "is taken off", leaves)
         .await;
     // It no longer counts: another one is granted before it is gone.
-    let there = owner.granted(&fixture, 2).await;
+    let there = owner.until_granted(&fixture, 2).await;
     assert!(there.iter().all(|entry| entry.node != first.node));
     fixture.report(&leaving, ContainerState::Ended);
     let view = owner.until("it is gone", |view| view.returning == 0).await;
@@ -255,7 +255,7 @@ async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
 
     let mut lost = node(second.node.as_str(), 2);
     lost.health = Health::Lost;
-    fixture.around.nodes.put(second.node.as_str(), &lost);
+    fixture.neighbours.nodes.put(second.node.as_str(), &lost);
     let view = owner
         .until("its node is lost", |view| view.failed_so_far == 1)
         .await;
@@ -265,7 +265,7 @@ async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
         kinds,
         [(EventKind::ResourceRemoved, Some(second.id.clone()))]
     );
-    let there = owner.granted(&fixture, 2).await;
+    let there = owner.until_granted(&fixture, 2).await;
     assert!(there.iter().all(|entry| entry.node != second.node));
 }
 
@@ -273,17 +273,17 @@ async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
 async fn a_death_unknown_to_the_owner_is_reported_after_a_restart_and_a_handover() {
     let mut fixture = Fixture::new(&[4]).await;
     let mut owner = Owner::new(&fixture, 2).await;
-    let workers = owner.running(&fixture, 2).await;
+    let workers = owner.start_workers(&fixture, 2).await;
     let gone: Option<Value> = owner
         .call(Method::DELETE, "/owner", &Value::Null)
         .await
         .unwrap();
     assert!(gone.is_none());
-    die(&fixture, &workers[0]);
+    end_with_error(&fixture, &workers[0]);
     let view = owner.until("it died", |view| view.started == 1).await;
     assert_eq!(view.requested, 0, "nothing is asked for that nobody owns");
     fixture.restart().await;
-    owner.find_again(&fixture);
+    owner.update_client(&fixture);
     // The list is older than the events.
     let ids: Vec<AllocationId> = workers.iter().map(|worker| worker.id.clone()).collect();
     let again = owner.connect(&ids).await;
@@ -303,7 +303,7 @@ async fn a_death_unknown_to_the_owner_is_reported_after_a_restart_and_a_handover
 async fn a_new_leader_of_the_owner_takes_over_workers_as_they_register() {
     let fixture = Fixture::new(&[4]).await;
     let mut owner = Owner::new(&fixture, 3).await;
-    let workers = owner.running(&fixture, 3).await;
+    let workers = owner.start_workers(&fixture, 3).await;
     let before = owner.view().await;
     owner.epoch = 2;
     let taken = owner.connect(&[]).await.pool;
@@ -317,7 +317,7 @@ async fn a_new_leader_of_the_owner_takes_over_workers_as_they_register() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_owner_is_no_longer_bound() {
-    let mut fixture = Fixture::prepared(&[4]).await;
+    let mut fixture = Fixture::not_started(&[4]).await;
     fixture.settings.pool_owner_lease_ms = 300;
     fixture.start().await;
     let mut owner = Owner::new(&fixture, 1).await;
@@ -326,7 +326,7 @@ async fn a_silent_owner_is_no_longer_bound() {
     owner
         .until("nobody owns it", |view| !view.owner.bound)
         .await;
-    assert_eq!(code(owner.size(1, false).await), Code::NotConnected);
+    assert_eq!(problem_code(owner.size(1, false).await), Code::NotConnected);
     assert_eq!(owner.connect(&[]).await.connection, 2);
 }
 
@@ -334,7 +334,7 @@ async fn a_silent_owner_is_no_longer_bound() {
 async fn a_stop_is_applied_once_and_its_events_can_be_read_to_the_end() {
     let fixture = Fixture::new(&[4]).await;
     let mut owner = Owner::new(&fixture, 2).await;
-    owner.running(&fixture, 2).await;
+    owner.start_workers(&fixture, 2).await;
     let stopped = owner.stop("CANCELED").await.unwrap();
     assert_eq!(stopped.status, StatusCode::ACCEPTED);
     assert_eq!(stopped.body.final_status, Some(FinalStatus::Killed));
@@ -344,14 +344,14 @@ async fn a_stop_is_applied_once_and_its_events_can_be_read_to_the_end() {
     assert_eq!(again.body.final_status, Some(FinalStatus::Killed));
     let seq = again.body.event_seq;
     assert_eq!(owner.event_kinds(seq - 1).await, [(EventKind::Info, None)]);
-    fixture.let_go().await;
+    fixture.confirm_all_ends().await;
     let view = owner
         .until("all are gone", |view| view.returning == 0)
         .await;
     assert_eq!(view.failed_so_far, 0);
     let path = format!("/events?after={}", view.event_seq);
     let answer: Result<Value, _> = owner.call(Method::GET, &path, &Value::Null).await;
-    assert_eq!(code(answer), Code::Gone, "nothing more can come");
+    assert_eq!(problem_code(answer), Code::Gone, "nothing more can come");
     // Others may read it as long as it is kept.
     fixture
         .client("viewer")

@@ -7,7 +7,7 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause, Orchestrated};
 use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{job, service};
 
-fn asks(work: &str, user: &str, processes: u64) -> DemandEntry {
+fn mapped_job(work: &str, user: &str, processes: u64) -> DemandEntry {
     DemandEntry {
         max_processes: processes,
         launch: None,
@@ -21,23 +21,27 @@ fn asks(work: &str, user: &str, processes: u64) -> DemandEntry {
 }
 
 /// The next map: running and ended processes.
-fn tells(
+fn with_map(
     demand: &DemandEntry,
-    runs: &[&AllocationEntry],
-    over: &[&AllocationEntry],
+    running: &[&AllocationEntry],
+    settled: &[&AllocationEntry],
 ) -> DemandEntry {
     let ids = |all: &[&AllocationEntry]| all.iter().map(|it| it.id.clone()).collect();
     let mut demand = demand.clone();
     if let Some(orchestrated) = &mut demand.orchestrated {
-        orchestrated.running = ids(runs);
+        orchestrated.running = ids(running);
     }
     DemandEntry {
-        settled: ids(over),
+        settled: ids(settled),
         ..demand
     }
 }
 
-async fn state(fixture: &Fixture, id: &AllocationId, state: AllocationState) -> AllocationEntry {
+async fn until_state(
+    fixture: &Fixture,
+    id: &AllocationId,
+    state: AllocationState,
+) -> AllocationEntry {
     let what = format!("{id} to be {state:?}");
     let reached = |all: &Allocations| all.get(id.as_str()).is_some_and(|it| it.state == state);
     fixture.until(&what, reached).await[id.as_str()].clone()
@@ -51,24 +55,24 @@ fn leaving(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() {
     let mut fixture = Fixture::new(&[4]).await;
-    let ann = asks("job_a", "ann", 4);
-    fixture.around.ask(&ann);
-    let all = fixture.until("four shares", |all| all.len() == 4).await;
+    let ann = mapped_job("job_a", "ann", 4);
+    fixture.neighbours.submit(&ann);
+    let all = fixture.until("four grants", |all| all.len() == 4).await;
     let four = allocations_of(&all, "job_a");
     assert!(
         four.iter()
             .all(|it| it.state == AllocationState::Assigned && it.launch.is_none())
     );
     let running: Vec<&AllocationEntry> = four.iter().collect();
-    fixture.around.ask(&tells(&ann, &running, &[]));
-    for share in &four {
-        let runs = state(&fixture, &share.id, AllocationState::Running).await;
-        assert!(runs.running_since.is_some());
+    fixture.neighbours.submit(&with_map(&ann, &running, &[]));
+    for allocation in &four {
+        let running = until_state(&fixture, &allocation.id, AllocationState::Running).await;
+        assert!(running.running_since.is_some());
     }
 
     // Another user is entitled to half: two processes have to leave, and their space is not free
     // yet.
-    fixture.around.ask(&asks("job_b", "ben", 4));
+    fixture.neighbours.submit(&mapped_job("job_b", "ben", 4));
     let two_leave = |all: &Allocations| leaving(all, "job_a").len() == 2;
     let all = fixture.until("two to leave", two_leave).await;
     let leave = leaving(&all, "job_a");
@@ -77,15 +81,14 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
         .await;
     let all = fixture.allocations().await;
     assert!(allocations_of(&all, "job_b").is_empty());
-    for share in &leave {
-        let share = &all[share.id.as_str()];
-        assert_eq!(share.state, AllocationState::Stopping);
+    for allocation in &leave {
+        let current = &all[allocation.id.as_str()];
+        assert_eq!(current.state, AllocationState::Stopping);
         assert_eq!(
-            share.vacate.as_ref().unwrap().reason,
+            current.vacate.as_ref().unwrap().reason,
             VacateReason::Preempted
         );
     }
-
     // A restart of the scheduler does not change that.
     fixture.restart().await;
     assert_eq!(
@@ -95,17 +98,18 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
 
     // The map ends one. Its space alone goes to the waiting work.
     let left: Vec<&AllocationEntry> = four.iter().filter(|it| it.id != leave[0].id).collect();
-    fixture.around.ask(&tells(&ann, &left, &[&leave[0]]));
+    let map = with_map(&ann, &left, &[&leave[0]]);
+    fixture.neighbours.submit(&map);
     let all = fixture
-        .until("a share for ben", |all| {
+        .until("an allocation for ben", |all| {
             allocations_of(all, "job_b").len() == 1
         })
         .await;
-    assert!(!all.contains_key(leave[0].id.as_str()), "it is buried");
+    assert!(!all.contains_key(leave[0].id.as_str()), "removed");
     assert_eq!(all[leave[1].id.as_str()].state, AllocationState::Stopping);
 
     // All its allocations end with the work.
-    fixture.around.demand.remove("job_a");
+    fixture.neighbours.demand.remove("job_a");
     let nothing = |all: &Allocations| allocations_of(all, "job_a").is_empty();
     fixture.until("nothing of ann's to be held", nothing).await;
 }
@@ -113,38 +117,40 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allocation_released_by_its_orchestrator_has_ended() {
     let fixture = Fixture::new(&[2]).await;
-    let demand = asks("job_a", "ann", 2);
-    fixture.around.ask(&demand);
-    let all = fixture.until("two shares", |all| all.len() == 2).await;
+    let demand = mapped_job("job_a", "ann", 2);
+    fixture.neighbours.submit(&demand);
+    let all = fixture.until("two grants", |all| all.len() == 2).await;
     let [one, two] = <[AllocationEntry; 2]>::try_from(allocations_of(&all, "job_a")).unwrap();
     // A map cannot end allocations of other work.
-    let mut other = asks("job_b", "ben", 0);
+    let mut other = mapped_job("job_b", "ben", 0);
     other.settled.insert(two.id.clone());
-    fixture.around.ask(&other);
-    fixture.around.ask(&tells(&demand, &[&two], &[]));
-    state(&fixture, &two.id, AllocationState::Running).await;
-    fixture.around.ask(&tells(&demand, &[&two], &[&one]));
-    let fresh = |all: &Allocations| all.len() == 2 && !all.contains_key(one.id.as_str());
-    let all = fixture.until("the next one", fresh).await;
+    fixture.neighbours.submit(&other);
+    fixture.neighbours.submit(&with_map(&demand, &[&two], &[]));
+    until_state(&fixture, &two.id, AllocationState::Running).await;
+    fixture
+        .neighbours
+        .submit(&with_map(&demand, &[&two], &[&one]));
+    let is_replaced = |all: &Allocations| all.len() == 2 && !all.contains_key(one.id.as_str());
+    let all = fixture.until("the next one", is_replaced).await;
     assert_eq!(all[two.id.as_str()].state, AllocationState::Running);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_completing_job_keeps_its_processes_and_gets_no_new_ones() {
     let fixture = Fixture::new(&[2, 2]).await;
-    let demand = asks("job_a", "ann", 2);
-    fixture.around.ask(&demand);
-    let all = fixture.until("two shares", |all| all.len() == 2).await;
+    let demand = mapped_job("job_a", "ann", 2);
+    fixture.neighbours.submit(&demand);
+    let all = fixture.until("two grants", |all| all.len() == 2).await;
     let two = allocations_of(&all, "job_a");
-    let mut ending = tells(&demand, &[&two[0]], &[&two[1]]);
+    let mut ending = with_map(&demand, &[&two[0]], &[&two[1]]);
     ending.max_processes = 4;
     if let Some(orchestrated) = &mut ending.orchestrated {
         orchestrated.completing = true;
     }
-    fixture.around.ask(&ending);
+    fixture.neighbours.submit(&ending);
     let gone = |all: &Allocations| !all.contains_key(two[1].id.as_str());
     fixture.until("one to go", gone).await;
-    fixture.round().await;
+    fixture.force_round().await;
     let all = fixture.allocations().await;
     assert_eq!(allocations_of(&all, "job_a").len(), 1);
     assert!(all[two[0].id.as_str()].vacate.is_none());
@@ -153,23 +159,25 @@ async fn a_completing_job_keeps_its_processes_and_gets_no_new_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn awaited_ends_are_over_when_the_work_was_withdrawn_without_a_leader() {
+async fn leaving_allocations_of_work_that_was_withdrawn_without_a_leader_end() {
     let mut fixture = Fixture::new(&[4]).await;
-    fixture.around.ask(&asks("job_a", "ann", 4));
-    fixture.until("four shares", |all| all.len() == 4).await;
-    fixture.around.ask(&asks("job_b", "ben", 4));
+    fixture.neighbours.submit(&mapped_job("job_a", "ann", 4));
+    fixture.until("four grants", |all| all.len() == 4).await;
+    fixture.neighbours.submit(&mapped_job("job_b", "ben", 4));
     let ordered_to_leave =
         |all: &Allocations| allocations_of(all, "job_a").iter().any(|it| !stays(it));
     fixture
         .until("some are ordered to leave", ordered_to_leave)
         .await;
     fixture.kill();
-    fixture.around.demand.remove("job_a");
+    fixture.neighbours.demand.remove("job_a");
     fixture.start().await;
-    let theirs = |all: &Allocations| {
+    let all_for_ben = |all: &Allocations| {
         allocations_of(all, "job_a").is_empty() && allocations_of(all, "job_b").len() == 4
     };
-    fixture.until("all of the room to be ben's", theirs).await;
+    fixture
+        .until("all space to be allocated to ben", all_for_ben)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,22 +191,22 @@ async fn work_that_runs_once_is_not_run_again_before_its_end_is_settled() {
         })),
         ..service("svc_a", "ann")
     };
-    fixture.around.ask(&demand);
-    let first = fixture.running("svc_a").await;
+    fixture.neighbours.submit(&demand);
+    let first = fixture.report_running("svc_a").await;
     fixture.end(&first, Exit::of(ExitCause::UserError, "status 1"));
-    state(&fixture, &first.id, AllocationState::Ended).await;
-    fixture.round().await;
-    fixture.settled().await;
+    until_state(&fixture, &first.id, AllocationState::Ended).await;
+    fixture.force_round().await;
+    fixture.settle().await;
     assert_eq!(
         allocations_of(&fixture.allocations().await, "svc_a").len(),
         1
     );
 
     // An end with an order is followed by another process at once.
-    let mut noted = demand.clone();
-    noted.settled.insert(first.id.clone());
-    fixture.around.ask(&noted);
-    let second = fixture.running("svc_a").await;
+    let mut settled = demand.clone();
+    settled.settled.insert(first.id.clone());
+    fixture.neighbours.submit(&settled);
+    let second = fixture.report_running("svc_a").await;
     fixture.end(&second, Exit::of(ExitCause::Node, "lost"));
     let again = |it: &AllocationEntry| it.id != second.id && stays(it);
     fixture.until_one("svc_a", "is there again", again).await;

@@ -1,4 +1,5 @@
-//! Second places for processes of services: reserved first, and never one too many or too few.
+//! Requests of container-manager for successors of processes: reserved first, and never one process
+//! too many or too few.
 
 use hayward_container_manager_api::{ContainerState, RequestEntry};
 use hayward_job_converter_api::DemandEntry;
@@ -39,13 +40,13 @@ pub fn request(
     }
 }
 
-pub fn put(fixture: &Fixture, request: &RequestEntry) {
-    fixture.around.requests.put(&request.id, request);
+pub fn put_request(fixture: &Fixture, request: &RequestEntry) {
+    fixture.neighbours.requests.put(&request.id, request);
 }
 
-async fn answer(fixture: &Fixture, id: &str) -> AllocationEntry {
-    let answers = |it: &AllocationEntry| it.request.as_deref() == Some(id) && stays(it);
-    fixture.until_one(WORK, "has a second place", answers).await
+async fn until_granted(fixture: &Fixture, id: &str) -> AllocationEntry {
+    let is_granted = |it: &AllocationEntry| it.request.as_deref() == Some(id) && stays(it);
+    fixture.until_one(WORK, "has a successor", is_granted).await
 }
 
 fn node(entry: &AllocationEntry) -> &str {
@@ -53,13 +54,13 @@ fn node(entry: &AllocationEntry) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_place_is_held_in_addition_to_the_first_and_takes_over() {
+async fn a_requested_successor_holds_space_next_to_its_predecessor_and_takes_over() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.around.ask(&process(WORK, Role::Active));
-    let old = fixture.running(WORK).await;
-    fixture.around.node("n2", 4);
-    put(&fixture, &request(1, Some(&old), Some("n2")));
-    let new = answer(&fixture, "req_1").await;
+    fixture.neighbours.submit(&process(WORK, Role::Active));
+    let old = fixture.report_running(WORK).await;
+    fixture.neighbours.node("n2", 4);
+    put_request(&fixture, &request(1, Some(&old), Some("n2")));
+    let new = until_granted(&fixture, "req_1").await;
     assert_eq!(
         (node(&new), new.predecessor.as_ref()),
         ("n2", Some(&old.id))
@@ -67,7 +68,7 @@ async fn a_second_place_is_held_in_addition_to_the_first_and_takes_over() {
     assert_eq!(new.state, AllocationState::Assigned);
     assert!(new.launch.is_some() && new.incarnation > old.incarnation);
     // Two live allocations of work with one process are not too many.
-    fixture.settled().await;
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert_eq!(all.values().filter(|it| stays(it)).count(), 2);
 
@@ -77,31 +78,35 @@ async fn a_second_place_is_held_in_addition_to_the_first_and_takes_over() {
     assert_eq!(
         ended.vacate.unwrap().reason,
         VacateReason::Moved,
-        "nobody's failure"
+        "not a failure"
     );
     fixture.report(&new, ContainerState::Running);
-    fixture.around.requests.remove("req_1");
-    fixture.settled().await;
+    fixture.neighbours.requests.remove("req_1");
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
-    let left: Vec<_> = all.iter().filter(|it| it.holds()).collect();
-    assert_eq!(left.len(), 1, "everyday again: no third, and it is kept");
-    assert_eq!(left[0].id, new.id);
-    assert!(stays(left[0]));
+    let holding: Vec<_> = all.iter().filter(|it| it.holds()).collect();
+    assert_eq!(
+        holding.len(),
+        1,
+        "no third process, and the successor stays"
+    );
+    assert_eq!(holding[0].id, new.id);
+    assert!(stays(holding[0]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_that_is_no_longer_requested_is_given_back() {
+async fn a_successor_whose_request_is_withdrawn_is_vacated() {
     let fixture = Fixture::new(&[4]).await;
-    fixture.around.ask(&process(WORK, Role::Active));
-    let old = fixture.running(WORK).await;
-    put(&fixture, &request(1, Some(&old), None));
-    let new = answer(&fixture, "req_1").await;
-    fixture.around.requests.remove("req_1");
+    fixture.neighbours.submit(&process(WORK, Role::Active));
+    let old = fixture.report_running(WORK).await;
+    put_request(&fixture, &request(1, Some(&old), None));
+    let new = until_granted(&fixture, "req_1").await;
+    fixture.neighbours.requests.remove("req_1");
     let leaves = |it: &AllocationEntry| it.id == new.id && it.vacate.is_some();
-    let given_back = fixture.until_one(WORK, "is given back", leaves).await;
-    assert_eq!(given_back.vacate.unwrap().reason, VacateReason::Moved);
+    let vacated = fixture.until_one(WORK, "is given back", leaves).await;
+    assert_eq!(vacated.vacate.unwrap().reason, VacateReason::Moved);
     fixture.report(&new, ContainerState::Ended);
-    fixture.settled().await;
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(
         all.iter().any(|it| it.id == old.id && stays(it)),
@@ -113,57 +118,57 @@ async fn a_place_that_is_no_longer_requested_is_given_back() {
 async fn a_request_without_space_changes_nothing() {
     let fixture = Fixture::new(&[1]).await;
     let mut demand = process(WORK, Role::Active);
-    fixture.around.ask(&demand);
-    let old = fixture.running(WORK).await;
-    put(&fixture, &request(1, Some(&old), Some("n1")));
-    fixture.settled().await;
+    fixture.neighbours.submit(&demand);
+    let old = fixture.report_running(WORK).await;
+    put_request(&fixture, &request(1, Some(&old), Some("n1")));
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.len(), 1);
     assert!(stays(&all[0]));
     // It ends, and the request replaces its usual restart …
-    put(&fixture, &request(2, Some(&old), Some("n9")));
-    fixture.around.requests.remove("req_1");
-    fixture.settled().await;
+    put_request(&fixture, &request(2, Some(&old), Some("n9")));
+    fixture.neighbours.requests.remove("req_1");
+    fixture.settle().await;
     fixture.end(&old, Exit::of(ExitCause::UserError, "status 1"));
     let moved = |it: &AllocationEntry| it.id == old.id && !it.holds() && it.vacate.is_some();
     fixture
         .until_one(WORK, "ended as part of a move", moved)
         .await;
     demand.settled.insert(old.id.clone());
-    fixture.around.ask(&demand);
-    fixture.settled().await;
+    fixture.neighbours.submit(&demand);
+    fixture.settle().await;
     assert!(
         !allocations_of(&fixture.allocations().await, WORK)
             .iter()
             .any(stays)
     );
     // … until it is withdrawn: then exactly one is granted.
-    fixture.around.requests.remove("req_2");
+    fixture.neighbours.requests.remove("req_2");
     fixture.until_one(WORK, "is started again", stays).await;
-    fixture.settled().await;
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.iter().filter(|it| it.holds()).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_process_that_is_revived_keeps_its_place() {
+async fn a_failed_process_that_is_revived_keeps_its_allocation() {
     let mut fixture = Fixture::new(&[4]).await;
     let mut demand = process(WORK, Role::Active);
     demand.processor.as_mut().unwrap().failed = true;
     demand.max_processes = 0;
-    fixture.around.ask(&demand);
-    fixture.settled().await;
+    fixture.neighbours.submit(&demand);
+    fixture.settle().await;
     assert_eq!(fixture.allocations().await.len(), 0);
-    put(&fixture, &request(1, None, None));
-    let new = answer(&fixture, "req_1").await;
+    put_request(&fixture, &request(1, None, None));
+    let new = until_granted(&fixture, "req_1").await;
     fixture.report(&new, ContainerState::Running);
-    fixture.around.requests.remove("req_1");
-    fixture.settled().await;
+    fixture.neighbours.requests.remove("req_1");
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.len() == 1 && stays(&all[0]), "{all:?}");
     // Also in a new term, until job-converter has processed it.
     fixture.restart().await;
-    fixture.settled().await;
+    fixture.settle().await;
     let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.len() == 1 && stays(&all[0]), "{all:?}");
 }
@@ -171,24 +176,24 @@ async fn a_failed_process_that_is_revived_keeps_its_place() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_request_is_published_with_its_reason() {
     let fixture = Fixture::new(&[1]).await;
-    fixture.around.ask(&process(WORK, Role::Active));
-    let old = fixture.running(WORK).await;
-    put(&fixture, &request(1, Some(&old), None));
+    fixture.neighbours.submit(&process(WORK, Role::Active));
+    let old = fixture.report_running(WORK).await;
+    put_request(&fixture, &request(1, Some(&old), None));
     let waits = |it: &ProcessorEntry| it.waits.contains_key("req_1");
     let processor = fixture
         .until_entry("processors", WORK, "says why", waits)
         .await;
     assert!(!processor.waits["req_1"].is_empty());
-    fixture.around.node("n2", 1);
-    answer(&fixture, "req_1").await;
-    let calm = |it: &ProcessorEntry| it.waits.is_empty();
+    fixture.neighbours.node("n2", 1);
+    until_granted(&fixture, "req_1").await;
+    let has_no_waits = |it: &ProcessorEntry| it.waits.is_empty();
     fixture
-        .until_entry("processors", WORK, "waits no more", calm)
+        .until_entry("processors", WORK, "waits no more", has_no_waits)
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn second_places_avoid_partners_and_excluded_hosts() {
+async fn a_successor_avoids_the_hosts_of_partners_and_excluded_hosts() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
     let apart = Apart {
         group: WORK.parse().unwrap(),
@@ -202,30 +207,30 @@ async fn second_places_avoid_partners_and_excluded_hosts() {
     };
     let mut standby = process("svc_1.0-0", role);
     (standby.apart, standby.machines) = (Some(apart), vec!["n2".parse().unwrap()]);
-    fixture.around.ask(&active);
-    fixture.around.ask(&standby);
-    let old = fixture.running(WORK).await;
-    let partner = fixture.running("svc_1.0-0").await;
+    fixture.neighbours.submit(&active);
+    fixture.neighbours.submit(&standby);
+    let old = fixture.report_running(WORK).await;
+    let partner = fixture.report_running("svc_1.0-0").await;
     assert_eq!((node(&old), node(&partner)), ("n1", "n2"));
     // Never on the host of its partner.
-    put(&fixture, &request(1, Some(&old), Some("n2")));
-    fixture.settled().await;
+    put_request(&fixture, &request(1, Some(&old), Some("n2")));
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert!(all.values().all(|it| it.request.is_none()), "{all:?}");
-    fixture.around.requests.remove("req_1");
+    fixture.neighbours.requests.remove("req_1");
     // Its own host is allowed.
-    put(&fixture, &request(2, Some(&old), Some("n1")));
-    assert_eq!(node(&answer(&fixture, "req_2").await), "n1");
+    put_request(&fixture, &request(2, Some(&old), Some("n1")));
+    assert_eq!(node(&until_granted(&fixture, "req_2").await), "n1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_and_closed_nodes_are_published() {
     let fixture = Fixture::new(&[4, 4]).await;
-    fixture.around.ask(&process(WORK, Role::Active));
-    fixture.around.ask(&service("svc_2.0", "ann"));
-    let there = |it: &ProcessorEntry| it.processor.deployment == "dep_1";
+    fixture.neighbours.submit(&process(WORK, Role::Active));
+    fixture.neighbours.submit(&service("svc_2.0", "ann"));
+    let is_published = |it: &ProcessorEntry| it.processor.deployment == "dep_1";
     let processor = fixture
-        .until_entry("processors", WORK, "is notified", there)
+        .until_entry("processors", WORK, "is notified", is_published)
         .await;
     assert_eq!(processor.user.as_str(), "ann");
     let all: std::collections::BTreeMap<String, ProcessorEntry> =
@@ -240,10 +245,10 @@ async fn processes_and_closed_nodes_are_published() {
         .until_entry("closed", "n2", "is notified", closed)
         .await;
     assert!(closed.reason.contains("it smells"));
-    fixture.around.blocks.remove(&item.key());
-    fixture.until_gone("closed", "n2").await;
-    fixture.around.demand.remove(WORK);
-    fixture.until_gone("processors", WORK).await;
+    fixture.neighbours.blocks.remove(&item.key());
+    fixture.until_withdrawn("closed", "n2").await;
+    fixture.neighbours.demand.remove(WORK);
+    fixture.until_withdrawn("processors", WORK).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -251,18 +256,18 @@ async fn a_host_outside_the_list_is_granted_only_by_force() {
     let fixture = Fixture::new(&[4]).await;
     let mut demand = process(WORK, Role::Active);
     demand.machines = vec!["n1".parse().unwrap()];
-    fixture.around.ask(&demand);
-    let old = fixture.running(WORK).await;
-    fixture.around.node("n2", 4);
-    put(&fixture, &request(1, Some(&old), Some("n2")));
-    fixture.settled().await;
+    fixture.neighbours.submit(&demand);
+    let old = fixture.report_running(WORK).await;
+    fixture.neighbours.node("n2", 4);
+    put_request(&fixture, &request(1, Some(&old), Some("n2")));
+    fixture.settle().await;
     let all = fixture.allocations().await;
     assert!(all.len() == 1 && all.values().all(stays), "{all:?}");
-    fixture.around.requests.remove("req_1");
+    fixture.neighbours.requests.remove("req_1");
     let forced = RequestEntry {
         force: true,
         ..request(2, Some(&old), Some("n2"))
     };
-    put(&fixture, &forced);
-    assert_eq!(node(&answer(&fixture, "req_2").await), "n2");
+    put_request(&fixture, &forced);
+    assert_eq!(node(&until_granted(&fixture, "req_2").await), "n2");
 }
