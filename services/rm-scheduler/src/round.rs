@@ -30,7 +30,8 @@ use crate::store::Rows;
 use crate::working_set::planning::RecordedInputs;
 use crate::working_set::{JOB_CONVERTER, Ledger, worker_pools};
 
-/// Rounds start at least this number times the cost of the last round apart, up to `round_max_ms`.
+/// Least time from one round to the next, as a multiple of the time that a round takes. It is at most
+/// `round_max_ms`.
 const ROUND_INTERVAL_FACTOR: u64 = 5;
 
 /// The results of a round other than its plan.

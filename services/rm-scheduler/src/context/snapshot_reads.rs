@@ -20,7 +20,7 @@ const SLOTS: usize = 1;
 const SLOT_WAIT: Duration = Duration::from_secs(3);
 /// Time after which a forecast begins no further round.
 const MAX_DURATION: Duration = Duration::from_secs(5);
-/// Copies are at least this number times the cost of a copy apart.
+/// Least time between two copies, as a multiple of the time that a copy takes.
 const COPY_INTERVAL_FACTOR: u32 = 20;
 
 pub struct SnapshotReads {

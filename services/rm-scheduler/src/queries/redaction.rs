@@ -138,26 +138,26 @@ mod tests {
     /// Users are named only to callers that know them (S12).
     #[test]
     fn other_users_are_sums_and_totals_still_add_up() {
-        let seen = redact_shares(all(), |user| user.as_str() == "ann");
-        let class = &seen.classes[0];
+        let redacted = redact_shares(all(), |user| user.as_str() == "ann");
+        let class = &redacted.classes[0];
         let names: Vec<_> = class.users.iter().map(|it| it.user.as_str()).collect();
         assert_eq!(names, ["ann"]);
         let others = class.others.as_ref().unwrap();
         assert_eq!((others.users, others.given, others.left), (2, 110, 2));
         let known = class.users.iter().map(|it| &it.tally);
         assert_eq!(sum_tallies(known.chain([&others.tally])), class.tally);
-        let ledger = &seen.ledger_of_others[0];
-        assert_eq!((seen.ledger.len(), ledger.users), (1, 2));
+        let ledger = &redacted.ledger_of_others[0];
+        assert_eq!((redacted.ledger.len(), ledger.users), (1, 2));
         assert_eq!(
             (ledger.due_quantum_ms, ledger.received_quantum_ms),
             (13, 15)
         );
-        let budget = &seen.budgets.others[0];
+        let budget = &redacted.budgets.others[0];
         assert_eq!(
-            (seen.budgets.users.len(), budget.users, budget.spent),
+            (redacted.budgets.users.len(), budget.users, budget.spent),
             (1, 2, 6)
         );
-        let text = serde_json::to_string(&seen).unwrap();
+        let text = serde_json::to_string(&redacted).unwrap();
         assert!(!text.contains("ben") && !text.contains("\"cy\""), "{text}");
     }
 
@@ -178,8 +178,8 @@ mod tests {
         let all = json!({"round": 1, "at": "2026-01-01T00:00:00.000Z",
             "pools": [{"pool": "p", "nodes": 1, "open": 1, "kept": 0, "queues": [queue]}]});
         let all: Queues = serde_json::from_value(all).unwrap();
-        let seen = redact_queues(all, |user| user == "ann", &["dev".to_owned()]);
-        let limit = &seen.pools[0].queues[0].limits[0];
+        let redacted = redact_queues(all, |user| user == "ann", &["dev".to_owned()]);
+        let limit = &redacted.pools[0].queues[0].limits[0];
         assert_eq!(
             (&limit.users[..], &limit.groups[..]),
             (

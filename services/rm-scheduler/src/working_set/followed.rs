@@ -155,9 +155,9 @@ impl FollowedInputs {
 
     /// Returns the nodes that are blocked for this work alone.
     pub fn avoided_nodes(&self, work: &WorkId) -> BTreeSet<NodeName> {
-        let whole = self.avoided.get(&work.whole());
+        let of_job = self.avoided.get(&work.whole());
         let own = self.avoided.get(work);
-        whole.into_iter().chain(own).flatten().cloned().collect()
+        of_job.into_iter().chain(own).flatten().cloned().collect()
     }
 
     /// Sets whether a job or service has to avoid a node. Returns true if that is a change.

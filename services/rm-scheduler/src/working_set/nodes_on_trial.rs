@@ -159,10 +159,11 @@ impl Ledger {
         }
         let nodes = self.nodes_on_trial.nodes.keys();
         let occupied = nodes.filter(|node| self.has_trial_allocation(node));
-        let mut taken: BTreeSet<NodeName> = occupied.cloned().collect();
+        let mut nodes_in_use: BTreeSet<NodeName> = occupied.cloned().collect();
         let before = plan.grants.len();
         plan.grants.retain(|grant| {
-            self.nodes_on_trial.trial_of(&grant.node).is_none() || taken.insert(grant.node.clone())
+            self.nodes_on_trial.trial_of(&grant.node).is_none()
+                || nodes_in_use.insert(grant.node.clone())
         });
         self.timing.request_round_if(plan.grants.len() < before);
     }

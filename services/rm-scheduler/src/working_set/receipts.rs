@@ -38,8 +38,8 @@ impl Receipts {
         }
     }
 
-    fn count(&mut self, fresh: &[Receipt]) {
-        for receipt in fresh {
+    fn count(&mut self, new_receipts: &[Receipt]) {
+        for receipt in new_receipts {
             self.pairs.count(receipt);
         }
     }
@@ -64,14 +64,16 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let fresh: Vec<Receipt> = receipts
+        let new_receipts: Vec<Receipt> = receipts
             .iter()
             .filter(|receipt| carried_out.contains_key(receipt.allocation.as_str()))
             .map(|receipt| self.receipt(receipt.clone(), moment))
             .collect();
-        self.receipts.count(&fresh);
-        self.charge_preemptions(fresh.iter(), moment, batch);
-        let numbered = fresh.into_iter().map(|it| (self.receipts.add(&it), it));
+        self.receipts.count(&new_receipts);
+        self.charge_preemptions(new_receipts.iter(), moment, batch);
+        let numbered = new_receipts
+            .into_iter()
+            .map(|it| (self.receipts.add(&it), it));
         let numbered = numbered.collect();
         self.publish_receipts(numbered, batch);
     }
