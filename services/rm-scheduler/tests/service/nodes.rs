@@ -105,7 +105,11 @@ async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
     fixture.neighbours.nodes.put("n1", &lost);
     fixture.settle().await;
     let all = fixture.allocations().await;
-    assert_eq!(all.len(), 8, "no successor runs beside what may still run");
+    assert_eq!(
+        all.len(),
+        8,
+        "no successor is granted while the old process may still run"
+    );
     assert_eq!(all.values().filter(|entry| stays(entry)).count(), 6);
     assert!(
         all.values()

@@ -281,7 +281,10 @@ async fn a_death_unknown_to_the_owner_is_reported_after_a_restart_and_a_handover
     assert!(gone.is_none());
     end_with_error(&fixture, &workers[0]);
     let view = owner.until("it died", |view| view.started == 1).await;
-    assert_eq!(view.requested, 0, "nothing is asked for that nobody owns");
+    assert_eq!(
+        view.requested, 0,
+        "a pool without an owner requests nothing"
+    );
     fixture.restart().await;
     owner.update_client(&fixture);
     // The list is older than the events.
@@ -324,7 +327,7 @@ async fn a_silent_owner_is_no_longer_bound() {
     owner.connect(&[]).await;
     // Reading a pool is no call of its owner.
     owner
-        .until("nobody owns it", |view| !view.owner.bound)
+        .until("it has no owner", |view| !view.owner.bound)
         .await;
     assert_eq!(problem_code(owner.size(1, false).await), Code::NotConnected);
     assert_eq!(owner.connect(&[]).await.connection, 2);
