@@ -13,7 +13,7 @@ mod donors;
 mod swap;
 
 use crate::{
-    ids::{NodeIx, WorkIx},
+    ids::{ClassIx, NodeIx, PoolIx, TypedVec, UserIx, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
     state::{
@@ -38,7 +38,7 @@ struct NeedyWork {
 
 /// Takes processes from donors in one tree. `queue` is the work that lacked processes before
 /// preemption, in serve order.
-pub(crate) fn take_from_donors(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
+pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[(Policy, WorkIx)]) {
     if !state.snapshot.tunables.defragmentation {
         return;
     }
@@ -87,7 +87,7 @@ struct SpaciousNodes {
 }
 
 impl SpaciousNodes {
-    fn new(state: &RoundState, tree: usize, needy: &[NeedyWork]) -> Self {
+    fn new(state: &RoundState, tree: PoolIx, needy: &[NeedyWork]) -> Self {
         let quanta = needy
             .iter()
             .map(|item| state.work[item.work].process_quanta);
@@ -114,7 +114,7 @@ impl SpaciousNodes {
 /// Returns the work that may be helped, by priority, then age.
 fn potentially_needy(
     state: &RoundState,
-    tree: usize,
+    tree: PoolIx,
     queue: &[(Policy, WorkIx)],
 ) -> Vec<NeedyWork> {
     let threshold = state.snapshot.tunables.fragmentation_threshold;
@@ -165,9 +165,9 @@ fn potentially_needy(
 #[derive(Default)]
 struct PureShares {
     /// Class that was read last and the share in it, by user.
-    of: Vec<(Option<usize>, u64)>,
+    of: TypedVec<UserIx, (Option<ClassIx>, u64)>,
     /// Least share of any user, by class.
-    least: Vec<Option<u64>>,
+    least: TypedVec<ClassIx, Option<u64>>,
 }
 
 impl PureShares {
@@ -184,7 +184,7 @@ impl PureShares {
     }
 
     /// Returns whether `quanta` is below the least share of any user in the class.
-    fn is_below_least(&mut self, state: &RoundState, class: usize, quanta: u64) -> bool {
+    fn is_below_least(&mut self, state: &RoundState, class: ClassIx, quanta: u64) -> bool {
         if self.least.is_empty() {
             self.least.resize(state.classes.len(), None);
         }
@@ -204,17 +204,17 @@ impl PureShares {
 /// Future space by pool.
 struct EventualSpace {
     /// Space on the nodes of a pool and of all pools below it, by pool.
-    within: Vec<HoleTable>,
+    within: TypedVec<PoolIx, HoleTable>,
     /// Space on the own nodes of a pool, by pool.
-    own: Vec<HoleTable>,
+    own: TypedVec<PoolIx, HoleTable>,
     /// Space on the own nodes of a pool that will be empty, by pool.
-    whole: Vec<HoleTable>,
+    whole: TypedVec<PoolIx, HoleTable>,
 }
 
 impl EventualSpace {
     /// Counts the future space of all pools.
     fn new(state: &RoundState) -> Self {
-        let mut within = vec![HoleTable::default(); state.forest.len()];
+        let mut within = TypedVec::filled(HoleTable::default(), state.forest.len());
         let (mut own, mut whole) = (within.clone(), within.clone());
         for ((pool, hole, is_whole), nodes) in state.derived.node_index.future_holes.alike() {
             own[pool].add(hole, nodes);
@@ -281,8 +281,8 @@ impl EventualSpace {
 /// Properties of work that decide which future space can serve it. Constrained work is a kind of
 /// its own.
 struct Kind {
-    class: Option<usize>,
-    home: Option<usize>,
+    class: Option<ClassIx>,
+    home: Option<PoolIx>,
     policy: Option<Policy>,
     process_quanta: u64,
     constrained: Option<WorkIx>,

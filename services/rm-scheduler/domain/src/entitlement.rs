@@ -18,7 +18,7 @@ pub(crate) mod whole_nodes;
 use std::collections::BTreeMap;
 
 use crate::{
-    ids::WorkIx,
+    ids::{ClassIx, PoolIx, TypedVec, WorkIx},
     index::FleetIndex,
     input::snapshot::Policy,
     output::plan::Turn,
@@ -30,12 +30,12 @@ use reachable::ReachIndex;
 /// Holes by pool, without fixed allocations. Each group removes its holes before the next group
 /// counts.
 pub(crate) struct HoleTables {
-    pools: Vec<HoleTable>,
+    pools: TypedVec<PoolIx, HoleTable>,
 }
 
 impl HoleTables {
     fn build(state: &RoundState) -> Self {
-        let mut pools = vec![HoleTable::default(); state.forest.len()];
+        let mut pools = TypedVec::filled(HoleTable::default(), state.forest.len());
         for ((pool, space), nodes) in &state.index.node_kinds {
             pools[*pool].add(space.quanta, *nodes);
         }
@@ -49,25 +49,25 @@ impl HoleTables {
         Self { pools }
     }
 
-    pub fn get(&self, pool: usize) -> &HoleTable {
+    pub fn get(&self, pool: PoolIx) -> &HoleTable {
         &self.pools[pool]
     }
 
     /// Returns the quanta left in the pools of a tree.
-    fn quanta(&self, state: &RoundState, tree: usize) -> u64 {
+    fn quanta(&self, state: &RoundState, tree: PoolIx) -> u64 {
         let pools = state.forest.subtree(tree).iter();
         pools.map(|pool| self.pools[*pool].quanta()).sum()
     }
 
-    pub fn get_mut(&mut self, pool: usize) -> &mut HoleTable {
+    pub fn get_mut(&mut self, pool: PoolIx) -> &mut HoleTable {
         &mut self.pools[pool]
     }
 }
 
 /// Returns the classes of one tree that have work, grouped by priority and policy.
-pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>)> {
-    let mut groups: BTreeMap<(i64, Policy), Vec<usize>> = BTreeMap::new();
-    for (at, class) in state.classes.iter().enumerate() {
+pub(crate) fn groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec<ClassIx>)> {
+    let mut groups: BTreeMap<(i64, Policy), Vec<ClassIx>> = BTreeMap::new();
+    for (index, class) in state.classes.enumerate() {
         let in_tree = class
             .pool
             .is_some_and(|pool| state.forest.root(pool) == tree);
@@ -75,11 +75,16 @@ pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>
             groups
                 .entry((class.class.priority, class.class.policy))
                 .or_default()
-                .push(at);
+                .push(index);
         }
     }
-    let in_order = |classes: &mut Vec<usize>| {
-        classes.sort_by_key(|at| (state.classes[*at].class.place, state.classes[*at].name));
+    let in_order = |classes: &mut Vec<ClassIx>| {
+        classes.sort_by_key(|class| {
+            (
+                state.classes[*class].class.place,
+                state.classes[*class].name,
+            )
+        });
     };
     groups
         .into_iter()
@@ -92,8 +97,8 @@ pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>
 
 /// Returns the work of a group by class, then age. With `count_what_fits`, the classes are merged
 /// by age.
-pub(crate) fn by_class_and_age(state: &RoundState, classes: &[usize]) -> Vec<WorkIx> {
-    let requests = |class: &usize| state.classes[*class].requests();
+pub(crate) fn by_class_and_age(state: &RoundState, classes: &[ClassIx]) -> Vec<WorkIx> {
+    let requests = |class: &ClassIx| state.classes[*class].requests();
     let by_age = |work: &mut Vec<WorkIx>| {
         work.sort_by(|a, b| state.age(*a).cmp(&state.age(*b)));
     };
@@ -137,7 +142,7 @@ impl EntitlementCache {
     }
 }
 
-pub(crate) fn count(state: &mut RoundState, user_counts: &mut UserCounts, tree: usize) {
+pub(crate) fn count(state: &mut RoundState, user_counts: &mut UserCounts, tree: PoolIx) {
     let mut tables = HoleTables::build(state);
     for (policy, classes) in groups(state, tree) {
         let available = tables.quanta(state, tree);

@@ -55,6 +55,12 @@ index_types! {
     AllocIx,
     /// Shape of work: home pool, quanta and size of a process.
     ShapeIx,
+    /// Row of a pool. A tree is named by the pool at its top.
+    PoolIx,
+    /// Row of a class.
+    ClassIx,
+    /// Row of a user.
+    UserIx,
 }
 
 // `usize` serves for positions in lists, and for kinds of entities that have no type yet.
@@ -82,6 +88,14 @@ impl<I: Ix, T> TypedVec<I, T> {
         self.rows.len()
     }
 
+    /// Returns `len` rows that are equal to `row`.
+    pub fn filled(row: T, len: usize) -> Self
+    where
+        T: Clone,
+    {
+        Self::from(vec![row; len])
+    }
+
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -96,6 +110,14 @@ impl<I: Ix, T> TypedVec<I, T> {
 
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.rows.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.rows.iter_mut()
+    }
+
+    pub fn clear(&mut self) {
+        self.rows.clear();
     }
 
     /// Returns the indices of all rows in ascending order.
@@ -156,6 +178,15 @@ impl<I, T> From<Vec<T>> for TypedVec<I, T> {
             rows,
             index: PhantomData,
         }
+    }
+}
+
+impl<'a, I, T> IntoIterator for &'a TypedVec<I, T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.rows.iter()
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) use rows::{
 pub(crate) use users::Users;
 
 use crate::{
-    ids::{AllocIx, NodeIx, ShapeIx, TypedVec, WorkIx},
+    ids::{AllocIx, ClassIx, NodeIx, PoolIx, ShapeIx, TypedVec, UserIx, WorkIx},
     input::snapshot::{Class, Pool, Tunables},
 };
 use largest_nodes::LargestNodes;
@@ -58,8 +58,8 @@ pub(crate) struct FleetIndex {
     policy: PolicyInputs,
     pub forest: Forest,
     /// Quantum of the tree, by pool.
-    pub quanta: Vec<Quantum>,
-    pub classes: Vec<ClassRecord>,
+    pub quanta: TypedVec<PoolIx, Quantum>,
+    pub classes: TypedVec<ClassIx, ClassRecord>,
     pub nodes: TypedVec<NodeIx, NodeRecord>,
     pub work: TypedVec<WorkIx, WorkRecord>,
     pub allocations: TypedVec<AllocIx, AllocationRecord>,
@@ -73,10 +73,10 @@ pub(crate) struct FleetIndex {
     /// Nodes of pools with GPUs.
     pub gpu_pool_nodes: Vec<NodeIx>,
     /// True if one of the pool's own nodes has GPUs, by pool.
-    with_gpus: Vec<bool>,
+    with_gpus: TypedVec<PoolIx, bool>,
     /// Quanta of the nodes that take work, by pool. `all_quanta` has those of all nodes.
-    pub open_quanta: Vec<u64>,
-    pub all_quanta: Vec<u64>,
+    pub open_quanta: TypedVec<PoolIx, u64>,
+    pub all_quanta: TypedVec<PoolIx, u64>,
     /// Allocations that must leave in this round.
     pub faulty: BTreeSet<AllocIx>,
     /// Allocations that are never preempted.
@@ -94,16 +94,16 @@ pub(crate) struct FleetIndex {
     /// Nodes that hold more than they have (W-20).
     pub overfull: BTreeSet<NodeIx>,
     pub shapes: Arc<TypedVec<ShapeIx, Shape>>,
-    user_by_name: FxHashMap<UserName, usize>,
-    /// Names of the users, by number.
-    user_names: Vec<UserName>,
+    user_by_name: FxHashMap<UserName, UserIx>,
+    /// Names of the users.
+    user_names: TypedVec<UserIx, UserName>,
     node_by_name: FxHashMap<NodeName, NodeIx>,
     work_by_name: ByName<WorkIx>,
     allocation_by_name: ByName<AllocIx>,
-    class_by_name: FxHashMap<String, usize>,
+    class_by_name: FxHashMap<String, ClassIx>,
     shape_by_value: FxHashMap<Shape, ShapeIx>,
     /// Largest of the pool's own nodes, which limit the quanta of a process, by pool.
-    largest: Vec<LargestNodes>,
+    largest: TypedVec<PoolIx, LargestNodes>,
     /// Cache of sizes with their quanta and shape, by class and kind of work.
     known_sizes: Vec<Vec<(Size, u64, ShapeIx)>>,
     /// Allocations of work that is not in the demand, by id of the work.
@@ -113,7 +113,7 @@ pub(crate) struct FleetIndex {
     /// Work that avoids single nodes.
     avoiding: BTreeSet<WorkIx>,
     /// Classes open to all users, by kind of work and name.
-    open_to_all: [FxHashMap<String, usize>; 3],
+    open_to_all: [FxHashMap<String, ClassIx>; 3],
     /// Work that came, changed or left with the last delta.
     pub touched: Vec<WorkIx>,
     /// Work with derived fields that were computed again.
@@ -122,7 +122,7 @@ pub(crate) struct FleetIndex {
     pub changed_nodes: Vec<NodeIx>,
     pub departed: Vec<DepartedWork>,
     /// Pools that changed nodes were in before the last delta.
-    pub left_pools: Vec<usize>,
+    pub left_pools: Vec<PoolIx>,
     pub nodes_changed: bool,
     /// Insertions into and removals from the work lists of users, in order.
     pub work_list_edits: Vec<WorkListEdit>,
@@ -137,7 +137,7 @@ pub(crate) struct FleetIndex {
 }
 
 /// Number of equal nodes, by pool and space without fixed allocations.
-pub(crate) type NodeKinds = BTreeMap<(usize, NodeSpace), u64>;
+pub(crate) type NodeKinds = BTreeMap<(PoolIx, NodeSpace), u64>;
 
 /// Inputs that cause a rebuild when they change.
 #[derive(Default, PartialEq)]
@@ -164,35 +164,34 @@ impl FleetIndex {
         work_record.class.is_some() || work_record.deferral.is_some()
     }
 
-    /// Returns the number that all numbers of users are below.
+    /// Returns the number of users, whether they have work or not.
     pub fn user_count(&self) -> usize {
         self.user_by_name.len()
     }
 
-    pub(self) fn user_number(&mut self, name: &UserName) -> usize {
+    pub(self) fn user_index(&mut self, name: &UserName) -> UserIx {
         if let Some(known) = self.user_by_name.get(name) {
             return *known;
         }
-        let fresh = self.user_by_name.len();
-        self.user_by_name.insert(name.clone(), fresh);
-        self.user_names.push(name.clone());
-        fresh
+        let user = self.user_names.push(name.clone());
+        self.user_by_name.insert(name.clone(), user);
+        user
     }
 
-    pub fn find_user(&self, name: &UserName) -> Option<usize> {
+    pub fn find_user(&self, name: &UserName) -> Option<UserIx> {
         self.user_by_name.get(name).copied()
     }
 
     /// Returns true if one of the pool's own nodes has GPUs.
-    pub fn has_gpus(&self, pool: usize) -> bool {
+    pub fn has_gpus(&self, pool: PoolIx) -> bool {
         self.with_gpus.get(pool).copied().unwrap_or(false)
     }
 
-    pub fn find_class(&self, name: &str) -> Option<usize> {
+    pub fn find_class(&self, name: &str) -> Option<ClassIx> {
         self.class_by_name.get(name).copied()
     }
 
-    pub fn quantum(&self, pool: Option<usize>) -> &Quantum {
+    pub fn quantum(&self, pool: Option<PoolIx>) -> &Quantum {
         pool.map_or(&self.policy.quantum, |pool| &self.quanta[pool])
     }
 }

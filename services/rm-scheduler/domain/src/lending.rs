@@ -10,12 +10,13 @@
 mod candidates;
 
 use crate::{
+    ids::PoolIx,
     placement::{attempt::place, pass::PlacementPass},
     state::RoundState,
 };
 use candidates::candidates;
 
-pub(crate) fn lend_idle(state: &mut RoundState, tree: usize) {
+pub(crate) fn lend_idle(state: &mut RoundState, tree: PoolIx) {
     if !state.settings.lend_idle {
         return;
     }

@@ -21,7 +21,7 @@ mod whole_nodes;
 use std::borrow::Cow;
 
 use crate::{
-    ids::WorkIx,
+    ids::{PoolIx, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
     state::{
@@ -34,7 +34,7 @@ use attempt::{reserve_memory, serve};
 
 /// Places the work of one tree. Returns, in serve order, the work that has less than its
 /// entitlement or more than it may hold.
-pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, WorkIx)> {
+pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<(Policy, WorkIx)> {
     let placed_before = state.granted.len();
     let vacates_before = state.vacates.len();
     let lacking = lacking_in_order(state, tree);
@@ -70,7 +70,7 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, WorkIx)
 /// reason. A waiting whole-node reservation can vacate any work, so all work is returned then.
 fn in_need<'l>(
     state: &RoundState,
-    tree: usize,
+    tree: PoolIx,
     lacking: &'l [(Policy, WorkIx)],
 ) -> Cow<'l, [(Policy, WorkIx)]> {
     let is_missing = |work: WorkIx| state.work[work].missing() > 0;

@@ -11,6 +11,7 @@ use hayward_vocabulary::WorkId;
 use crate::{
     Planner, defragmentation, departures,
     entitlement::{self, EntitlementCache, UserCounts, deficit, reachable},
+    ids::PoolIx,
     index::FleetIndex,
     input::{
         delta::SnapshotDelta,
@@ -165,7 +166,9 @@ impl Rounds {
     }
 
     #[cfg(test)]
-    pub(crate) fn outcomes(&self) -> &[crate::state::idle_trees::TreeOutcome] {
+    pub(crate) fn outcomes(
+        &self,
+    ) -> &crate::ids::TypedVec<PoolIx, crate::state::idle_trees::TreeOutcome> {
         self.cache.outcomes()
     }
 
@@ -183,7 +186,7 @@ impl Rounds {
 fn plan_tree(
     state: &mut RoundState,
     user_counts: &mut UserCounts,
-    tree: usize,
+    tree: PoolIx,
     ended: &mut dyn FnMut(Phase),
 ) {
     // 4. Each piece of work gets its entitlement.

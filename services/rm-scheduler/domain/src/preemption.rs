@@ -21,13 +21,13 @@ mod make_room;
 use hayward_vocabulary::{Size, WorkKind};
 
 use crate::{
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, NodeIx, PoolIx, WorkIx},
     input::snapshot::Policy,
     output::plan::VacateReason,
     state::{RoundState, budget::BudgetStop, cheapest::cheapest},
 };
 
-pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
+pub(crate) fn evict(state: &mut RoundState, tree: PoolIx, queue: &[(Policy, WorkIx)]) {
     if !state.settings.evict_for_somebody {
         if state.settings.relieve_shrunken {
             relieve_shrunken_nodes(state, tree);
@@ -147,7 +147,7 @@ fn takeable(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Vec<Al
     shares
 }
 
-fn relieve_shrunken_nodes(state: &mut RoundState, tree: usize) {
+fn relieve_shrunken_nodes(state: &mut RoundState, tree: PoolIx) {
     for node in state.index.overfull.iter().copied() {
         let open = state.in_tree(node, tree) && state.nodes[node].is_schedulable();
         if !open || !is_over(state, node) {

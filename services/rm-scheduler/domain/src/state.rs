@@ -35,7 +35,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     collections::{bit_set::BitSet, dense_set::DenseSet, id_list::IdList},
-    ids::{AllocIx, NodeIx, TypedVec, WorkIx},
+    ids::{AllocIx, ClassIx, NodeIx, PoolIx, TypedVec, WorkIx},
     incremental::tracked_vec::TrackedVec,
     index::{
         AllocationRecord, FleetIndex, NodeRecord, Users, WorkRecord, growth_cap::Cap,
@@ -66,14 +66,14 @@ pub(crate) struct RoundCache {
     leaving: DenseSet<AllocIx>,
     /// Always empty. It only keeps its capacity.
     granted: Vec<NewGrant<'static>>,
-    outcomes: Vec<TreeOutcome>,
+    outcomes: TypedVec<PoolIx, TreeOutcome>,
     needy: Needy,
     derived: DerivedSets,
 }
 
 #[cfg(test)]
 impl RoundCache {
-    pub fn outcomes(&self) -> &[TreeOutcome] {
+    pub fn outcomes(&self) -> &TypedVec<PoolIx, TreeOutcome> {
         &self.outcomes
     }
 }
@@ -87,7 +87,7 @@ pub(crate) struct RoundState<'a> {
     pub allocations: &'a TypedVec<AllocIx, AllocationRecord>,
     /// Allocations that were vacated, before this round or in it.
     pub leaving: DenseSet<AllocIx>,
-    pub classes: Vec<ClassState<'a>>,
+    pub classes: TypedVec<ClassIx, ClassState<'a>>,
     pub work: TrackedVec<WorkIx, WorkState>,
     pub granted: Vec<NewGrant<'a>>,
     pub vacates: Vec<Vacate>,
@@ -100,7 +100,7 @@ pub(crate) struct RoundState<'a> {
     pub fixed_used_in: FxHashMap<(&'a UserName, &'a str), u64>,
     pub deficits: crate::input::snapshot::Deficits,
     /// Quanta that each group of classes had available and took, by the first class of the group.
-    pub class_group_counts: Vec<(usize, crate::output::plan::Turn)>,
+    pub class_group_counts: Vec<(ClassIx, crate::output::plan::Turn)>,
     pub previously_needy: BitSet<WorkIx>,
     /// Nodes on which space was reserved in this round.
     pub nodes_with_reservations: BTreeSet<NodeIx>,
@@ -111,7 +111,7 @@ pub(crate) struct RoundState<'a> {
     /// Whole nodes reserved for work of RESERVE classes, by work.
     pub whole_nodes: BTreeMap<WorkIx, Vec<NodeIx>>,
     /// Outcomes by tree.
-    pub outcomes: Vec<TreeOutcome>,
+    pub outcomes: TypedVec<PoolIx, TreeOutcome>,
     /// True if a step of this tree depends on time. Then the tree is not idle in the next round.
     pub(crate) depends_on_time: AtomicBool,
     /// Work that waits because the preemption budget is spent.
@@ -125,7 +125,7 @@ pub(crate) struct ClassState<'a> {
     pub name: &'a str,
     pub class: &'a Class,
     /// Pool of the class. `None` if the policy names a pool that does not exist.
-    pub pool: Option<usize>,
+    pub pool: Option<PoolIx>,
     pub users: &'a Users,
     pub given: Amounts,
     /// Quanta that weights alone give.
@@ -148,7 +148,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Returns the home pool of the class of this work.
-    pub fn home(&self, work: WorkIx) -> Option<usize> {
+    pub fn home(&self, work: WorkIx) -> Option<PoolIx> {
         self.work[work]
             .class
             .and_then(|class| self.classes[class].pool)
@@ -164,7 +164,7 @@ impl<'a> RoundState<'a> {
 
     /// Returns the size of one granted process.
     pub fn size(&self, work: WorkIx) -> &'a Size {
-        &self.index.shapes[self.work[work].shape].3
+        &self.index.shapes[self.work[work].shape].size
     }
 
     pub fn node_record(&self, node: NodeIx) -> &'a NodeRecord {
@@ -203,7 +203,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Returns true if this work may ever use nodes of this pool.
-    pub fn may_use(&self, work: WorkIx, pool: usize) -> bool {
+    pub fn may_use(&self, work: WorkIx, pool: PoolIx) -> bool {
         self.index.may_use(work, pool)
     }
 
@@ -324,7 +324,7 @@ impl<'a> RoundState<'a> {
         work.reach.saturating_add(work.resting)
     }
 
-    pub fn in_tree(&self, node: NodeIx, tree: usize) -> bool {
+    pub fn in_tree(&self, node: NodeIx, tree: PoolIx) -> bool {
         self.nodes[node]
             .pool
             .is_some_and(|pool| self.forest.root(pool) == tree)

@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 
 use super::donors::{gave_recently, is_rich};
 use crate::{
-    ids::WorkIx,
+    ids::{PoolIx, WorkIx},
     input::snapshot::Policy,
     state::{ClassState, RoundState},
 };
@@ -18,7 +18,7 @@ pub(super) struct DonorCandidates {
     known: BTreeMap<Kind, Found>,
 }
 
-type Kind = (i64, usize);
+type Kind = (i64, PoolIx);
 
 #[derive(Default)]
 struct Found {
@@ -84,7 +84,8 @@ impl Found {
 
     fn enter(&mut self, state: &RoundState, (priority, home): Kind, donor: WorkIx) {
         let (forest, class_state) = (state.forest, class_of(state, donor));
-        let is_related = |pool: usize| forest.is_within(pool, home) || forest.is_within(home, pool);
+        let is_related =
+            |pool: PoolIx| forest.is_within(pool, home) || forest.is_within(home, pool);
         let gives = |class_state: &&ClassState| {
             let fair = class_state.class.policy == Policy::FairShare;
             fair && class_state.class.priority >= priority

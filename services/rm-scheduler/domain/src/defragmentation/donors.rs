@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 
 use super::{DonorCandidates, SpaciousNodes};
 use crate::{
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, NodeIx, TypedVec, UserIx, WorkIx},
     input::snapshot::Policy,
     state::{
         RoundState,
@@ -29,7 +29,7 @@ enum Takeable {
 struct Donors {
     work: FxHashSet<WorkIx>,
     /// Quanta by user. `None` for users without donors.
-    wealth: Vec<Option<u64>>,
+    wealth: TypedVec<UserIx, Option<u64>>,
     /// True if donors keep `fragmentation_threshold` processes. Otherwise work of lower priority
     /// may lose all its processes (W-21).
     spare: bool,
@@ -100,7 +100,7 @@ pub(super) fn gave_recently(state: &RoundState, donor: WorkIx) -> bool {
 }
 
 fn donors(state: &RoundState, requests: &[WorkIx], spare: bool) -> Donors {
-    let mut wealth = vec![None; state.index.user_count()];
+    let mut wealth = TypedVec::filled(None, state.index.user_count());
     for work in requests.iter().copied() {
         let work_state = &state.work[work];
         let user = wealth[state.work_record(work).user].get_or_insert(0);
@@ -163,8 +163,8 @@ fn eligible(
     let no_donors = donors.work.is_empty();
     let loads = &state.index.usage;
     let is_donors = |allocation: AllocIx| {
-        let owner = loads[allocation].owner();
-        owner.is_some_and(|user| donors.wealth[user as usize].is_some())
+        let owner = loads[allocation].owner;
+        owner.is_some_and(|user| donors.wealth[user].is_some())
     };
     let was_given = |grant: &usize| donors.work.contains(&state.granted[*grant].work);
     let gives = |node: NodeIx| {
@@ -220,7 +220,7 @@ fn all_are_candidates(state: &RoundState, node: NodeIx, donors: &Donors) -> bool
 /// Returns the greatest wealth of any user with an allocation or grant on the node.
 fn wealth_on(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
     let allocation = state.node_record(node).allocations.iter();
-    let allocation = allocation.map(|allocation| state.index.usage[allocation].user as usize);
+    let allocation = allocation.map(|allocation| state.index.usage[allocation].user);
     let grant = state.nodes[node].granted.iter().map(|at| {
         let owner = state.granted[*at].work;
         state.work_record(owner).user

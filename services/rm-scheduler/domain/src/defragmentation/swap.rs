@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::donors::gave_recently;
 use crate::{
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, NodeIx, PoolIx, WorkIx},
     input::snapshot::Policy,
     state::{
         RoundState,
@@ -21,7 +21,7 @@ use crate::{
 const MAX_SWAPS: usize = 16;
 
 /// Swaps processes between nodes, so that waiting work fits.
-pub(crate) fn swap(state: &mut RoundState, tree: usize) {
+pub(crate) fn swap(state: &mut RoundState, tree: PoolIx) {
     if !state.settings.exchange || !state.settings.count_leaving_room {
         return;
     }
@@ -61,7 +61,7 @@ fn unserved(state: &RoundState, work: WorkIx) -> u64 {
 }
 
 /// Returns the fair-share work that waits, oldest first.
-fn waiting(state: &RoundState, tree: usize) -> Vec<WorkIx> {
+fn waiting(state: &RoundState, tree: PoolIx) -> Vec<WorkIx> {
     let waits = |work: &WorkIx| {
         let work_state = &state.work[*work];
         !work_state.is_excluded()
@@ -143,7 +143,7 @@ fn may_move(state: &RoundState, allocation: AllocIx, owner: WorkIx) -> bool {
 }
 
 /// Returns the nodes whose free space, joined with that of another node, could hold `quanta`.
-fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<SwapNode> {
+fn places(state: &RoundState, tree: PoolIx, quanta: u64) -> Vec<SwapNode> {
     let (pools, future_holes) = (
         state.forest.subtree(tree),
         &state.derived.node_index.future_holes,

@@ -14,6 +14,7 @@ use super::{
     groups,
 };
 use crate::{
+    ids::ClassIx,
     index::Users,
     input::snapshot::{Account, Policy, Standing},
     state::RoundState,
@@ -24,13 +25,13 @@ const PATIENCE_MS: i64 = 600_000;
 const MILLI: i64 = 1_000;
 const LIMIT: i64 = 100 * PATIENCE_MS * MILLI;
 
-pub(crate) fn for_class(state: &RoundState, class: usize) -> Standing {
+pub(crate) fn for_class(state: &RoundState, class: ClassIx) -> Standing {
     let account = state.deficits.classes.get(state.classes[class].name);
     account.map_or(Standing::Even, |account| account.standing)
 }
 
 /// Returns the standings of the users of a class, in the order of their names.
-pub(crate) fn for_users(state: &RoundState, class: usize) -> Vec<Standing> {
+pub(crate) fn for_users(state: &RoundState, class: ClassIx) -> Vec<Standing> {
     let users = state.classes[class].users;
     let known = state.deficits.users.get(state.classes[class].name);
     // Mostly no user is owed anything, and no account is looked up.
@@ -109,7 +110,11 @@ pub(crate) fn record(state: &mut RoundState, user_counts: &UserCounts) {
     }
 }
 
-fn note_group(state: &mut RoundState, classes: &[usize], quanta_of: impl Fn(usize) -> Vec<Quanta>) {
+fn note_group(
+    state: &mut RoundState,
+    classes: &[ClassIx],
+    quanta_of: impl Fn(ClassIx) -> Vec<Quanta>,
+) {
     let users: Vec<Vec<Claim>> = classes
         .iter()
         .map(|class| claims_of(quanta_of(*class)))

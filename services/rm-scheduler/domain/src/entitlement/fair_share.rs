@@ -10,7 +10,7 @@ use std::{cell::LazyCell, cmp::Reverse, collections::BTreeMap};
 
 use super::{HoleTables, apportion::Claims, deficit};
 use crate::{
-    ids::WorkIx,
+    ids::{ClassIx, PoolIx, UserIx, WorkIx},
     input::snapshot::Standing,
     state::{Amounts, RoundState, hole_table::HoleTable},
 };
@@ -23,7 +23,7 @@ pub(super) fn count(
     state: &mut RoundState,
     user_counts: &mut UserCounts,
     tables: &mut HoleTables,
-    classes: &[usize],
+    classes: &[ClassIx],
 ) {
     let pass = CountPass {
         steady: state.settings.steady_counts,
@@ -49,9 +49,16 @@ pub(super) fn count(
     }
 }
 
+/// User of a class.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ClassUser {
+    class: ClassIx,
+    user: UserIx,
+}
+
 /// One class of a group.
 struct ClassCount {
-    class: usize,
+    class: ClassIx,
     users: ClassUsers,
     /// Users in the order in which they are served: position by name, and account.
     sorted_users: Vec<(usize, Standing)>,
@@ -74,23 +81,23 @@ fn begin_count(
     state: &RoundState,
     user_counts: &mut UserCounts,
     pass: &CountPass,
-    classes: &[usize],
+    classes: &[ClassIx],
 ) -> Vec<ClassCount> {
-    let users = state.index.user_count();
     let dirty = dirty_work(state, classes);
-    let class_count = |class: &usize| ClassCount {
+    let class_count = |class: &ClassIx| ClassCount {
         class: *class,
         users: user_counts.take(state, *class),
         sorted_users: Vec::new(),
     };
     let mut rivals: Vec<ClassCount> = classes.iter().map(class_count).collect();
-    let mut begin: Vec<(&mut UserCount, &[(usize, WorkIx)])> = Vec::new();
+    let mut begin: Vec<(&mut UserCount, &[(ClassUser, WorkIx)])> = Vec::new();
     for class_count in &mut rivals {
         let by_name = state.classes[class_count.class].users.values();
         let work = LazyCell::new(|| by_name.collect::<Vec<_>>());
         for ((user, position), user_count) in class_count.users.each_mut() {
             user_count.read_all(state, || work[position], &mut user_counts.slots);
-            let owner = class_count.class * users + user;
+            let class = class_count.class;
+            let owner = ClassUser { class, user };
             let from = dirty.partition_point(|(other, _)| *other < owner);
             let own = dirty[from..].partition_point(|(other, _)| *other == owner);
             begin.push((user_count, &dirty[from..from + own]));
@@ -110,17 +117,17 @@ fn begin_count(
 }
 
 /// Returns the dirty work of these classes, sorted by class and user.
-fn dirty_work(state: &RoundState, classes: &[usize]) -> Vec<(usize, WorkIx)> {
-    let users = state.index.user_count();
+fn dirty_work(state: &RoundState, classes: &[ClassIx]) -> Vec<(ClassUser, WorkIx)> {
     // After a rebuild all users are read again.
     let some = state.work.dirty().filter(|_| !state.index.rebuilt);
     let owner = |work: WorkIx| {
         let class = state.work[work]
             .class
             .filter(|class| classes.contains(class))?;
-        Some((class * users + state.work_record(work).user, work))
+        let user = state.work_record(work).user;
+        Some((ClassUser { class, user }, work))
     };
-    let mut dirty: Vec<(usize, WorkIx)> = some.filter_map(owner).collect();
+    let mut dirty: Vec<(ClassUser, WorkIx)> = some.filter_map(owner).collect();
     dirty.sort_unstable_by_key(|(owner, _)| *owner);
     dirty
 }
@@ -130,7 +137,7 @@ fn begin_all(
     state: &RoundState,
     slots: &Slots,
     pass: &CountPass,
-    user_counts: Vec<(&mut UserCount, &[(usize, WorkIx)])>,
+    user_counts: Vec<(&mut UserCount, &[(ClassUser, WorkIx)])>,
 ) -> Vec<(WorkIx, Slot)> {
     let mut moved = Vec::new();
     for (user_count, dirty) in user_counts {
@@ -140,7 +147,7 @@ fn begin_all(
     moved
 }
 
-fn numbers(dirty: &[(usize, WorkIx)]) -> impl Iterator<Item = WorkIx> {
+fn numbers(dirty: &[(ClassUser, WorkIx)]) -> impl Iterator<Item = WorkIx> {
     dirty.iter().map(|(_, work)| *work)
 }
 
@@ -201,12 +208,12 @@ fn take_steps(pass: &CountPass, steps: Vec<(&mut UserCount, Option<Amounts>)>) -
 }
 
 /// Returns the classes whose home is this pool or one below, by descending weight, then name.
-fn rival_classes(state: &RoundState, classes: &[usize], home: usize) -> Vec<usize> {
-    let within = |class: &usize| {
+fn rival_classes(state: &RoundState, classes: &[ClassIx], home: PoolIx) -> Vec<ClassIx> {
+    let within = |class: &ClassIx| {
         let pool = state.classes[*class].pool;
         pool.is_some_and(|pool| state.forest.is_within(pool, home))
     };
-    let mut rivals: Vec<usize> = classes.iter().copied().filter(within).collect();
+    let mut rivals: Vec<ClassIx> = classes.iter().copied().filter(within).collect();
     rivals.sort_by_key(|class| {
         let class_state = &state.classes[*class];
         (Reverse(class_state.class.weight), class_state.name)
@@ -215,8 +222,8 @@ fn rival_classes(state: &RoundState, classes: &[usize], home: usize) -> Vec<usiz
 }
 
 /// Returns the home pools of this group, each after all pools below it.
-fn homes(state: &RoundState, classes: &[usize]) -> Vec<usize> {
-    let mut homes: Vec<usize> = classes
+fn homes(state: &RoundState, classes: &[ClassIx]) -> Vec<PoolIx> {
+    let mut homes: Vec<PoolIx> = classes
         .iter()
         .filter_map(|class| state.classes[*class].pool)
         .collect();
@@ -233,8 +240,8 @@ fn class_level(
     pass: &[ClassCount],
     wants: &[Amounts],
 ) -> Vec<Amounts> {
-    let classes: Vec<usize> = pass.iter().map(|class_count| class_count.class).collect();
-    let mut given: BTreeMap<usize, Amounts> = BTreeMap::new();
+    let classes: Vec<ClassIx> = pass.iter().map(|class_count| class_count.class).collect();
+    let mut given: BTreeMap<ClassIx, Amounts> = BTreeMap::new();
     for home in homes(state, &classes) {
         let holes = holes_within(state, tables, home);
         let rivals = rival_classes(state, &classes, home);
@@ -283,7 +290,7 @@ fn undivided(state: &RoundState, tables: &HoleTables, pass: &[ClassCount]) -> Op
     Some(holes_within(state, tables, home))
 }
 
-fn holes_within(state: &RoundState, tables: &HoleTables, home: usize) -> HoleTable {
+fn holes_within(state: &RoundState, tables: &HoleTables, home: PoolIx) -> HoleTable {
     let mut holes = HoleTable::default();
     for pool in state.forest.subtree(home) {
         holes.merge(tables.get(*pool));
@@ -292,7 +299,7 @@ fn holes_within(state: &RoundState, tables: &HoleTables, home: usize) -> HoleTab
 }
 
 /// Computes the quanta of each class by weights alone. Pools above overwrite pools below.
-fn pure_shares(state: &mut RoundState, classes: &[usize]) {
+fn pure_shares(state: &mut RoundState, classes: &[ClassIx]) {
     for home in homes(state, classes) {
         // Closed nodes have no quanta to share (C-12).
         let pools = state.forest.subtree(home).iter();
@@ -334,9 +341,9 @@ fn user_level(
 /// Takes the grants out of the tables for later groups, at every depth of the tree. Classes with
 /// one home pool count as one. A small process then does not break the hole counted for a large
 /// one. Pools below go first.
-fn subtract(state: &RoundState, tables: &mut HoleTables, classes: &[usize], home: usize) {
+fn subtract(state: &RoundState, tables: &mut HoleTables, classes: &[ClassIx], home: PoolIx) {
     let mut granted = Amounts::default();
-    let at_home = |class: &&usize| state.classes[**class].pool == Some(home);
+    let at_home = |class: &&ClassIx| state.classes[**class].pool == Some(home);
     for class in classes.iter().filter(at_home) {
         granted.merge(&state.classes[*class].given);
     }

@@ -4,13 +4,13 @@ use hayward_vocabulary::{WorkKind, counted::quanta};
 
 use super::{HoleTables, reachable::no_node};
 use crate::{
-    ids::WorkIx,
+    ids::{ClassIx, WorkIx},
     index::WorkRecord,
     output::{plan::Reason, reason::Deferral},
     state::{RoundState, WorkState},
 };
 
-pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
+pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[ClassIx]) {
     for work in super::by_class_and_age(state, classes) {
         let counted = match state.work_record(work).kind {
             WorkKind::Job => count_job(state, tables, work),

@@ -6,7 +6,7 @@ use hayward_vocabulary::counted::{nodes, quanta};
 
 use crate::{
     collections::dense_set::MemberSet,
-    ids::{NodeIx, ShapeIx, TypedVec, WorkIx},
+    ids::{NodeIx, PoolIx, ShapeIx, TypedVec, WorkIx},
     index::{NodeKinds, Shape},
     input::snapshot::Policy,
     output::{plan::Reason, reason::Deferral},
@@ -38,7 +38,7 @@ impl ReachIndex {
                 return false;
             };
             let (shape, of_use) = (&state.index.shapes[index], self.of_use[index]);
-            let now = among(state, kinds, shape, shape.2);
+            let now = among(state, kinds, shape, shape.quanta);
             self.by_shape[index] = Some(now);
             now.min(of_use) != before.min(of_use)
         });
@@ -93,7 +93,7 @@ fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKin
     } else if let Some(reach) = reaches.by_shape[shape] {
         reach
     } else {
-        let quanta = state.index.shapes[shape].2;
+        let quanta = state.index.shapes[shape].quanta;
         let reach = among(state, kinds, &state.index.shapes[shape], quanta);
         reaches.by_shape[shape] = Some(reach);
         reach
@@ -133,15 +133,14 @@ fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
 
 /// Returns how many processes of a shape the nodes could hold. Equal nodes are measured once.
 fn among(state: &RoundState, kinds: &NodeKinds, shape: &Shape, quanta: u64) -> u64 {
-    let (home, fair, _, size) = shape;
-    let may_use = |pool: usize| match *home {
-        Some(home) if *fair => state.forest.is_within(pool, home),
+    let may_use = |pool: PoolIx| match shape.home {
+        Some(home) if shape.includes_subpools => state.forest.is_within(pool, home),
         home => home == Some(pool),
     };
     kinds
         .iter()
         .filter(|((pool, _), _)| may_use(*pool))
-        .map(|((_, space), nodes)| space.fitting(quanta, size).saturating_mul(*nodes))
+        .map(|((_, space), nodes)| space.fitting(quanta, &shape.size).saturating_mul(*nodes))
         .fold(0, u64::saturating_add)
 }
 

@@ -13,7 +13,7 @@ use super::{
     fixed_share::{defer, over_allotment},
 };
 use crate::{
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, ClassIx, NodeIx, PoolIx, WorkIx},
     output::{plan::Reason, reason::Deferral},
     state::{
         RoundState,
@@ -22,11 +22,11 @@ use crate::{
 };
 
 /// Nodes that could be reserved, by home pool of the work.
-type NodesByClass = BTreeMap<usize, Vec<NodeIx>>;
+type NodesByHome = BTreeMap<PoolIx, Vec<NodeIx>>;
 
 /// Finds nodes and reserves them, by class and age over all pools, because allotments span pools.
-pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
-    let mut candidates = NodesByClass::new();
+pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: &[ClassIx]) {
+    let mut candidates = NodesByHome::new();
     for work in by_class_and_age(state, classes) {
         promise_one(state, tables, work, &mut candidates);
     }
@@ -34,7 +34,7 @@ pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: 
 
 /// Returns the nodes without fixed allocations of others: free nodes first, then nodes to be
 /// cleared. Both are sorted by size, then least lost work, then name.
-fn clearable(state: &RoundState, home: usize) -> Vec<NodeIx> {
+fn clearable(state: &RoundState, home: PoolIx) -> Vec<NodeIx> {
     let mut found: Vec<_> = state
         .nodes
         .indices()
@@ -93,7 +93,7 @@ fn promise_one(
     state: &mut RoundState,
     tables: &mut HoleTables,
     work: WorkIx,
-    known: &mut NodesByClass,
+    known: &mut NodesByHome,
 ) {
     let Some(home) = state.home(work) else { return };
     let work_state = &state.work[work];
@@ -165,7 +165,7 @@ fn defer_if_empty(
     }
 }
 
-fn no_node(state: &RoundState, work: WorkIx, home: usize) -> Deferral {
+fn no_node(state: &RoundState, work: WorkIx, home: PoolIx) -> Deferral {
     let range = acceptable(state, work);
     let mut of_size = state
         .nodes

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use hayward_vocabulary::{UserName, WorkId};
 
 use crate::{
-    ids::{AllocIx, WorkIx},
+    ids::{AllocIx, PoolIx, WorkIx},
     input::snapshot::Policy,
     output::plan::{
         ClassShare, OfUser, PriorityShare, ShareDelta, Shares, Tally, Turn, UserShare, WorkShare,
@@ -70,7 +70,7 @@ fn renew_sums(
 ) -> BTreeMap<String, ClassShare> {
     pools.tell(state, sums);
     let mut rebuilt = BTreeMap::new();
-    for (at, class_state) in state.classes.iter().enumerate() {
+    for (class_index, class_state) in state.classes.enumerate() {
         if !sums.classes.contains_key(class_state.name) {
             let class = class_of(state, class_state);
             sums.classes.insert(class_state.name.to_owned(), class);
@@ -78,7 +78,7 @@ fn renew_sums(
         let Some(class) = sums.classes.get_mut(class_state.name) else {
             continue;
         };
-        let users = renew_users(class_state, user_totals.class(at), class);
+        let users = renew_users(class_state, user_totals.class(class_index), class);
         rebuilt.insert(class_state.name.to_owned(), class.with(users));
     }
     sums.unclassed = unclassed(state);
@@ -109,7 +109,7 @@ fn renew_users(
     class: &mut ClassShare,
 ) -> BTreeMap<UserName, UserShare> {
     if std::mem::take(&mut user_totals.is_other) {
-        user_totals.positions = class_state.users.numbers().collect();
+        user_totals.by_name = class_state.users.indices().collect();
         class
             .users
             .retain(|name, _| class_state.users.contains_key(name));
@@ -122,7 +122,7 @@ fn renew_users(
     let mut handed_on = 0;
     class.tally = Tally::default();
     for (place, (name, user)) in class.users.iter_mut().enumerate() {
-        let sum = &mut user_totals.users[user_totals.positions[place]];
+        let sum = &mut user_totals.users[user_totals.by_name[place]];
         let due = class_state.user_due.get(place).copied().unwrap_or(0);
         let given = if fair { due } else { sum.tally.divided };
         let left = given.saturating_sub(sum.tally.divided);
@@ -143,7 +143,7 @@ fn renew_users(
     rebuilt.into_iter().collect()
 }
 
-fn tree(state: &RoundState, pool: Option<usize>) -> Option<String> {
+fn tree(state: &RoundState, pool: Option<PoolIx>) -> Option<String> {
     let root = state.forest.root(pool?);
     Some(state.forest.name(root).to_owned())
 }

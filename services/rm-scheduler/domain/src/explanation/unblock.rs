@@ -8,7 +8,7 @@ mod structural;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    ids::{NodeIx, ShapeIx, WorkIx},
+    ids::{ClassIx, NodeIx, ShapeIx, WorkIx},
     input::snapshot::Policy,
     output::{
         detail::UncountedDimension,
@@ -49,7 +49,7 @@ pub(crate) struct UnblockFinder {
     smaller: FxHashMap<WorkShape, Option<u64>>,
     permanent_reasons: PermanentReasons,
     /// True if the class has rivals, by class.
-    rivals: FxHashMap<usize, bool>,
+    rivals: FxHashMap<ClassIx, bool>,
 }
 
 impl UnblockFinder {
@@ -193,7 +193,7 @@ impl UnblockFinder {
         let shape = WorkShape {
             shape,
             needs_whole_nodes: false,
-            quanta: state.index.shapes[shape].2,
+            quanta: state.index.shapes[shape].quanta,
         };
         let known = self.nearest.get(&shape);
         known.copied().unwrap_or_else(|| self.nearest(state, work))
@@ -205,12 +205,12 @@ impl UnblockFinder {
         let Some(class) = state.work[work].class else {
             return false;
         };
-        let group = |class: usize| {
+        let group = |class: ClassIx| {
             let class_state = &state.classes[class];
             let tree = class_state.pool.map(|pool| state.forest.root(pool));
             (tree, class_state.class.policy, class_state.class.priority)
         };
-        let others = || (0..state.classes.len()).filter(|other| *other != class);
+        let others = || state.classes.indices().filter(|other| *other != class);
         let known = self.rivals.entry(class);
         *known.or_insert_with(|| others().any(|other| group(other) == group(class)))
     }

@@ -13,7 +13,7 @@ use hayward_vocabulary::{
 use super::unblock::UnblockFinder;
 use crate::{
     entitlement::reachable::no_node,
-    ids::WorkIx,
+    ids::{PoolIx, WorkIx},
     index::ClassRecord,
     input::snapshot::Policy,
     output::{
@@ -27,7 +27,7 @@ use crate::{
 
 /// Answers for work that no node can take, by home pool, policy, and quanta and size of one
 /// process.
-type Never<'a> = BTreeMap<(Option<usize>, Option<Policy>, u64, &'a Size), Answer>;
+type Never<'a> = BTreeMap<(Option<PoolIx>, Option<Policy>, u64, &'a Size), Answer>;
 
 /// Stored part of a verdict. Class and counts are stored elsewhere.
 #[derive(PartialEq, Eq)]

@@ -3,9 +3,7 @@
 use hayward_vocabulary::{Size, Timestamp};
 
 use super::{AllocationRecord, FleetIndex, Shape, node_space::NodeSpace};
-use crate::ids::{AllocIx, NodeIx, ShapeIx, TypedVec};
-
-const NONE: u32 = u32::MAX;
+use crate::ids::{AllocIx, NodeIx, ShapeIx, TypedVec, UserIx};
 
 /// The fields of an allocation that steps read most.
 #[derive(Clone)]
@@ -15,10 +13,10 @@ pub(crate) struct AllocationUsage {
     pub start_ms: u64,
     invested: Invested,
     node: Option<NodeIx>,
-    /// Number of the user of the allocation.
-    pub user: u32,
-    /// Number of the user who owns its work.
-    owner: u32,
+    /// User of the allocation.
+    pub user: UserIx,
+    /// User who owns its work. `None` if its work is withdrawn.
+    pub owner: Option<UserIx>,
     /// Shape of the work, if the allocation follows from it. It is then a fair share of exactly
     /// this size, without GPUs, named resources and service. `None` for others.
     shape: Option<ShapeIx>,
@@ -46,11 +44,6 @@ impl Invested {
         let since = Self::Since(since, allocation.item_ms.unwrap_or(0));
         allocation.investment_ms.map_or(since, Self::Reported)
     }
-}
-
-fn small(number: Option<usize>) -> u32 {
-    let number = number.map(u32::try_from);
-    number.map_or(NONE, |number| number.unwrap_or(NONE - 1))
 }
 
 impl AllocationUsage {
@@ -83,10 +76,6 @@ impl AllocationUsage {
 
     pub fn shape(&self) -> Option<ShapeIx> {
         self.shape
-    }
-
-    pub fn owner(&self) -> Option<u32> {
-        (self.owner != NONE).then_some(self.owner)
     }
 }
 
@@ -178,7 +167,7 @@ impl NodeUsage {
     /// Adds an allocation. On overflow, the allocation gets no shape and is counted individually.
     fn add(&mut self, load: &mut AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
         let sum = |shape: ShapeIx| {
-            let part = Sum::new(load.quanta, &shapes[shape].3);
+            let part = Sum::new(load.quanta, &shapes[shape].size);
             Some((part, self.all.and(part)?))
         };
         let Some((part, all)) = load.shape().and_then(sum) else {
@@ -197,7 +186,7 @@ impl NodeUsage {
             self.others -= 1;
             return;
         };
-        let part = Sum::new(load.quanta, &shapes[shape].3);
+        let part = Sum::new(load.quanta, &shapes[shape].size);
         self.all = self.all.without(part);
         if load.leaving {
             self.set_leaving(self.leaving().without(part));
@@ -223,7 +212,7 @@ impl FleetIndex {
     pub fn take_from(&self, space: &mut NodeSpace, allocation: AllocIx) {
         let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
-            space.take(load.quanta, &self.shapes[shape].3, &[]);
+            space.take(load.quanta, &self.shapes[shape].size, &[]);
         } else {
             let record = &self.allocations[allocation];
             space.take(record.quanta, &record.size, &record.gpus);
@@ -234,7 +223,7 @@ impl FleetIndex {
     pub fn give_to(&self, space: &mut NodeSpace, allocation: AllocIx) {
         let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
-            space.give(load.quanta, &self.shapes[shape].3, &[]);
+            space.give(load.quanta, &self.shapes[shape].size, &[]);
         } else {
             let record = &self.allocations[allocation];
             space.give(record.quanta, &record.size, &record.gpus);
@@ -259,15 +248,15 @@ impl FleetIndex {
                 && owner.constraints().service.is_none()
                 && record.gpus.is_empty()
                 && record.size.extras.is_empty()
-                && record.size == self.shapes[owner.shape].3
+                && record.size == self.shapes[owner.shape].size
         };
         let mut load = AllocationUsage {
             quanta: record.quanta,
             start_ms: record.start_ms(),
             invested: Invested::new(record),
             node: record.node,
-            user: small(Some(record.user)),
-            owner: small(owner.map(|owner| owner.user)),
+            user: record.user,
+            owner: owner.map(|owner| owner.user),
             shape: owner.filter(is_plain).map(|owner| owner.shape),
             leaving: record.leaving,
             fixed: record.fixed,

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, NodeIx, UserIx, WorkIx},
     input::snapshot::Allocation,
 };
 
@@ -18,7 +18,7 @@ impl FleetIndex {
         };
         let work = self.find_work(&stated.work);
         let node = self.find_node(&stated.node);
-        let user_at = self.user_number(&stated.user);
+        let user_at = self.user_index(&stated.user);
         let user = (self.user_names[user_at].clone(), user_at);
         let mut entry = allocation_record((id, user), stated, (work, node));
         self.leave_remnant(&mut entry);
@@ -113,7 +113,7 @@ impl FleetIndex {
 }
 
 fn allocation_record(
-    (id, (user, user_at)): (&AllocationId, (UserName, usize)),
+    (id, (user_name, user)): (&AllocationId, (UserName, UserIx)),
     it: &Allocation,
     (work, node): (Option<WorkIx>, Option<NodeIx>),
 ) -> AllocationRecord {
@@ -122,8 +122,8 @@ fn allocation_record(
         work_id: it.work.clone(),
         work,
         kind: it.kind,
-        user_name: user,
-        user: user_at,
+        user_name,
+        user,
         class: if it.fixed {
             it.class.clone()
         } else {

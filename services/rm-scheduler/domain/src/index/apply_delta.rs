@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
-    ids::{AllocIx, Ix, NodeIx, WorkIx},
+    ids::{AllocIx, ClassIx, Ix, NodeIx, PoolIx, TypedVec, UserIx, WorkIx},
     input::{
         delta::SnapshotDelta,
         snapshot::{Demand, Snapshot},
@@ -121,54 +121,51 @@ impl FleetIndex {
     /// Reads all work, but does not fill the table from ids to numbers.
     fn read_work(&mut self, snapshot: &Snapshot) {
         self.work.reserve_exact(snapshot.demand.len());
-        // Work by class and by number of the user.
-        let mut groups: Vec<Vec<Vec<WorkIx>>> = vec![Vec::new(); self.classes.len()];
+        // Work by class and user.
+        let no_users: TypedVec<UserIx, Vec<WorkIx>> = TypedVec::default();
+        let mut groups = TypedVec::filled(no_users, self.classes.len());
         for (id, demand) in &snapshot.demand {
             let work_record = self.work_record(snapshot, id, demand, false);
             if let Some(class) = work_record.class {
                 let users = &mut groups[class];
-                users.resize_with(users.len().max(work_record.user + 1), Vec::new);
+                users.resize_with(users.len().max(work_record.user.index() + 1), Vec::new);
                 users[work_record.user].push(WorkIx::new(self.work.len()));
             }
             let work = self.work.push(work_record);
             self.join_group(work);
             self.update_avoiding(work);
         }
-        for (served, users) in self.classes.iter_mut().zip(groups) {
-            for mut group in users {
+        for (served, users) in self.classes.iter_mut().zip(&groups) {
+            for mut group in users.iter().cloned() {
                 if let Some(first) = group.first() {
                     let first = &self.work[*first];
-                    let (name, number) = (first.user_name.clone(), first.user);
+                    let (name, user) = (first.user_name.clone(), first.user);
                     group.sort_by_key(|work| self.work[*work].submitted_at);
-                    served
-                        .users
-                        .insert(name, number, group.into_iter().collect());
+                    served.users.insert(name, user, group.into_iter().collect());
                 }
             }
         }
     }
 
     fn read_policy(&mut self, snapshot: &Snapshot) {
-        let own: Vec<_> = snapshot
-            .pools
-            .values()
-            .map(|pool| pool.quantum.as_ref())
-            .collect();
-        self.open_quanta = vec![0; self.forest.len()];
-        self.all_quanta = vec![0; self.forest.len()];
-        self.quanta = (0..self.forest.len())
+        let own = snapshot.pools.values().map(|pool| pool.quantum.as_ref());
+        let own: TypedVec<PoolIx, _> = own.collect();
+        self.open_quanta = TypedVec::filled(0, self.forest.len());
+        self.all_quanta = TypedVec::filled(0, self.forest.len());
+        let pools = self.forest.pools();
+        self.quanta = pools
             .map(|pool| own[self.forest.root(pool)].unwrap_or(&snapshot.quantum))
             .cloned()
             .collect();
         for (name, class) in &snapshot.classes {
-            self.class_by_name.insert(name.clone(), self.classes.len());
-            self.classes.push(ClassRecord {
+            let class = self.classes.push(ClassRecord {
                 name: name.as_str().into(),
                 class: class.clone(),
                 growth: GrowthRules::new(&self.policy.tunables, class),
                 pool: self.forest.find(&class.pool),
                 users: Users::default(),
             });
+            self.class_by_name.insert(name.clone(), class);
         }
     }
 
@@ -305,7 +302,7 @@ impl FleetIndex {
 
 impl WorkRecord {
     /// Returns the serve order of the work without its quanta and id.
-    fn serve_key(&self) -> (Option<usize>, usize, Timestamp) {
+    fn serve_key(&self) -> (Option<ClassIx>, UserIx, Timestamp) {
         (self.class, self.user, self.submitted_at)
     }
 

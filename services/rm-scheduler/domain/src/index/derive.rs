@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
 
 use super::{
-    AllocationRecord, FleetIndex, PlacementConstraints, WorkRecord, WorkUsage,
+    AllocationRecord, FleetIndex, PlacementConstraints, Shape, WorkRecord, WorkUsage,
     apply_delta::DirtyRows,
     eligibility, faults,
     growth_cap::{self, Cap},
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    ids::{AllocIx, Ix, NodeIx, ShapeIx, WorkIx},
+    ids::{AllocIx, ClassIx, Ix, NodeIx, PoolIx, ShapeIx, WorkIx},
     input::snapshot::{Demand, Policy, Snapshot},
     output::plan::CapParts,
 };
@@ -35,13 +35,13 @@ impl FleetIndex {
         let policy = class.map(|class| self.classes[class].class.policy);
         let whole = policy == Some(Policy::Reserve);
         let (quanta, shape) = self.measure(class, demand);
-        let user_at = self.user_number(&demand.user);
+        let user = self.user_index(&demand.user);
         let constraints = wishes(snapshot, demand, whole);
         WorkRecord {
             id: id.clone(),
             kind: demand.kind,
-            user_name: self.user_names[user_at].clone(),
-            user: user_at,
+            user_name: self.user_names[user].clone(),
+            user,
             class,
             deferral,
             submitted_at: demand.submitted_at,
@@ -63,9 +63,9 @@ impl FleetIndex {
 
     /// Returns the quanta of one process, and its shape. Both are computed once for equal demand in
     /// one class.
-    fn measure(&mut self, class: Option<usize>, demand: &Demand) -> (u64, ShapeIx) {
+    fn measure(&mut self, class: Option<ClassIx>, demand: &Demand) -> (u64, ShapeIx) {
         let kind = demand.kind as usize;
-        let position = class.map_or(0, |class| class + 1) * KINDS + kind;
+        let position = class.map_or(0, |class| class.index() + 1) * KINDS + kind;
         if let Some(known) = self.known_sizes.get(position) {
             let known = known.iter().find(|(size, ..)| *size == demand.size);
             if let Some((_, quanta, shape)) = known {
@@ -82,7 +82,12 @@ impl FleetIndex {
             WorkKind::Reservation if policy == Some(Policy::Reserve) => demand.size.clone(),
             _ => quantum.granted_at(quanta, &demand.size),
         };
-        let shape = self.shape((home, fair, quanta, size));
+        let shape = self.shape(Shape {
+            home,
+            includes_subpools: fair,
+            quanta,
+            size,
+        });
         if self.known_sizes.len() <= position {
             self.known_sizes.resize(position + 1, Vec::new());
         }
@@ -94,7 +99,7 @@ impl FleetIndex {
     }
 
     /// Returns the quanta of one process. Fair-share work may use all pools below its home.
-    fn order_of(&self, size: &Size, home: Option<usize>, fair: bool) -> u64 {
+    fn order_of(&self, size: &Size, home: Option<PoolIx>, fair: bool) -> u64 {
         let pools = match home {
             Some(home) if fair => self.forest.subtree(home),
             Some(ref home) => std::slice::from_ref(home),
@@ -104,7 +109,7 @@ impl FleetIndex {
         largest_nodes::order_of(self.quantum(home), size, largest)
     }
 
-    fn shape(&mut self, shape: super::Shape) -> ShapeIx {
+    fn shape(&mut self, shape: Shape) -> ShapeIx {
         if let Some(known) = self.shape_by_value.get(&shape) {
             return *known;
         }
@@ -118,7 +123,10 @@ impl FleetIndex {
         snapshot: &Snapshot,
         demand: &Demand,
         holds: bool,
-    ) -> (Option<usize>, Option<Box<crate::output::reason::Deferral>>) {
+    ) -> (
+        Option<ClassIx>,
+        Option<Box<crate::output::reason::Deferral>>,
+    ) {
         let kind = demand.kind as usize;
         // Class names are never empty, so the empty name stands for no class.
         let named = demand.class.as_deref().unwrap_or_default();
@@ -273,7 +281,7 @@ impl FleetIndex {
     }
 
     /// Returns the home pool of the work and the pool of the node.
-    fn pools(&self, allocation: &AllocationRecord) -> (Option<usize>, Option<usize>) {
+    fn pools(&self, allocation: &AllocationRecord) -> (Option<PoolIx>, Option<PoolIx>) {
         let class = allocation.work.and_then(|work| self.work[work].class);
         let pool = allocation.node.and_then(|node| self.nodes[node].pool);
         (class.and_then(|class| self.classes[class].pool), pool)
@@ -312,7 +320,7 @@ impl FleetIndex {
     }
 
     /// Returns true if this work may ever use nodes of this pool.
-    pub fn may_use(&self, work: WorkIx, pool: usize) -> bool {
+    pub fn may_use(&self, work: WorkIx, pool: PoolIx) -> bool {
         let Some(class) = self.work[work].class else {
             return false;
         };

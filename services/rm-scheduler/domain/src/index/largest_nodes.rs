@@ -4,6 +4,7 @@
 //! node would count as more than the node has and could never run. Its quanta are therefore limited
 //! to those of the largest node that its size fits.
 
+use crate::ids::PoolIx;
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{Quantum, Size};
@@ -69,7 +70,7 @@ impl LargestNodes {
         };
         let top = snapshot.pools.get(forest.name(forest.root(home)));
         let quantum = top.and_then(|top| top.quantum.as_ref());
-        let reaches = |pool: usize| match class.policy {
+        let reaches = |pool: PoolIx| match class.policy {
             Policy::FairShare => forest.is_within(pool, home),
             _ => pool == home,
         };

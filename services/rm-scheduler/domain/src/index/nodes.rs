@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    ids::{AllocIx, Ix, NodeIx, WorkIx},
+    ids::{AllocIx, Ix, NodeIx, PoolIx, TypedVec, WorkIx},
     input::{
         delta::SnapshotDelta,
         snapshot::{Node, Snapshot},
@@ -44,22 +44,26 @@ impl FleetIndex {
     }
 
     /// Returns the largest nodes of each pool.
-    fn largest_nodes(&self, snapshot: &Snapshot) -> Vec<LargestNodes> {
-        let mut capacities: Vec<Vec<&Size>> = vec![Vec::new(); self.forest.len()];
+    fn largest_nodes(&self, snapshot: &Snapshot) -> TypedVec<PoolIx, LargestNodes> {
+        let mut capacities: TypedVec<PoolIx, Vec<&Size>> =
+            TypedVec::filled(Vec::new(), self.forest.len());
         for node in snapshot.nodes.values() {
             if let Some(pool) = self.forest.find(&node.pool) {
                 capacities[pool].push(&node.capacity);
             }
         }
-        let pools = capacities.into_iter().enumerate();
-        let largest = pools.map(|(pool, sizes)| LargestNodes::of(self.quantum(Some(pool)), sizes));
+        let largest = capacities.enumerate().map(|(pool, sizes)| {
+            let quantum = self.quantum(Some(pool));
+            LargestNodes::of(quantum, sizes.iter().copied())
+        });
         largest.collect()
     }
 
     /// Returns false if the quanta of any process may have changed.
     fn keeps_process_quanta(&mut self, snapshot: &Snapshot) -> bool {
         let largest = self.largest_nodes(snapshot);
-        let caps = |largest: &[LargestNodes]| largest.iter().any(LargestNodes::caps);
+        let caps =
+            |largest: &TypedVec<PoolIx, LargestNodes>| largest.iter().any(LargestNodes::caps);
         let keeps = largest == self.largest || !(caps(&largest) || caps(&self.largest));
         self.largest = largest;
         keeps
@@ -202,7 +206,7 @@ impl FleetIndex {
 
     fn update_gpu_pools(&mut self) {
         let stations = || self.nodes.enumerate();
-        self.with_gpus = vec![false; self.forest.len()];
+        self.with_gpus = TypedVec::filled(false, self.forest.len());
         for (_, node_record) in stations().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
             if let Some(pool) = node_record.pool {
                 self.with_gpus[pool] = true;

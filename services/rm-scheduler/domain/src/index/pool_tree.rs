@@ -3,89 +3,84 @@
 
 use std::collections::BTreeMap;
 
-use crate::input::snapshot::Pool;
+use crate::{
+    ids::{PoolIx, TypedVec},
+    input::snapshot::Pool,
+};
 
 #[derive(Default)]
 pub(crate) struct Forest {
-    names: Vec<String>,
-    index: BTreeMap<String, usize>,
-    parent: Vec<Option<usize>>,
-    depth: Vec<usize>,
-    root: Vec<usize>,
+    names: TypedVec<PoolIx, String>,
+    by_name: BTreeMap<String, PoolIx>,
+    parent: TypedVec<PoolIx, Option<PoolIx>>,
+    depth: TypedVec<PoolIx, usize>,
+    root: TypedVec<PoolIx, PoolIx>,
     /// Position by pool, in an order that serves children before their parent.
-    turn: Vec<usize>,
+    serve_position: TypedVec<PoolIx, usize>,
     /// Each pool with all pools below it, depth first, by pool.
-    subtrees: Vec<Vec<usize>>,
+    subtrees: TypedVec<PoolIx, Vec<PoolIx>>,
     /// Top-level pools in the order of the policy.
-    tops: Vec<usize>,
+    roots: Vec<PoolIx>,
 }
 
 impl Forest {
     pub fn new(pools: &BTreeMap<String, Pool>) -> Self {
-        let index: BTreeMap<String, usize> = pools.keys().cloned().zip(0..).collect();
-        let mut parent: Vec<Option<usize>> = pools
-            .values()
-            .map(|pool| {
-                pool.parent
-                    .as_deref()
-                    .and_then(|name| index.get(name).copied())
-            })
-            .collect();
+        let names: TypedVec<PoolIx, String> = pools.keys().cloned().collect();
+        let by_name: BTreeMap<String, PoolIx> =
+            pools.keys().cloned().zip(names.indices()).collect();
+        let settings: TypedVec<PoolIx, &Pool> = pools.values().collect();
+        let parent_of = |pool: &Pool| by_name.get(pool.parent.as_deref()?).copied();
+        let mut parent: TypedVec<PoolIx, Option<PoolIx>> =
+            settings.iter().map(|pool| parent_of(pool)).collect();
         // A policy with a cycle is refused earlier. If one gets here, its pools become trees of
         // their own.
-        let circular: Vec<usize> = (0..parent.len())
+        let circular: Vec<PoolIx> = names
+            .indices()
             .filter(|pool| climb(&parent, *pool).is_none())
             .collect();
         for pool in circular {
             parent[pool] = None;
         }
-        let mut children = vec![Vec::new(); parent.len()];
-        let mut by_search: Vec<(i64, u64, usize)> = pools
-            .values()
-            .enumerate()
-            .map(|(at, pool)| (pool.search_order, pool.place, at))
-            .collect();
-        by_search.sort_unstable();
-        for (_, _, pool) in by_search {
+        let mut children: TypedVec<PoolIx, Vec<PoolIx>> =
+            names.iter().map(|_| Vec::new()).collect();
+        let mut by_search_order: Vec<PoolIx> = names.indices().collect();
+        by_search_order.sort_by_key(|pool| (settings[*pool].search_order, settings[*pool].place));
+        for pool in by_search_order {
             if let Some(above) = parent[pool] {
                 children[above].push(pool);
             }
         }
-        let mut tops: Vec<(u64, usize)> = pools
-            .values()
-            .enumerate()
-            .filter(|(at, _)| parent[*at].is_none())
-            .map(|(at, pool)| (pool.place, at))
-            .collect();
-        tops.sort_unstable();
-        let tops: Vec<usize> = tops.into_iter().map(|(_, at)| at).collect();
-        let mut turn = vec![0; parent.len()];
+        let is_root = |pool: &PoolIx| parent[*pool].is_none();
+        let mut roots: Vec<PoolIx> = names.indices().filter(is_root).collect();
+        roots.sort_by_key(|pool| settings[*pool].place);
+        let mut serve_position: TypedVec<PoolIx, usize> = names.iter().map(|_| 0).collect();
         let mut next = 0;
-        for top in &tops {
-            number(*top, &children, &mut turn, &mut next);
+        for root in &roots {
+            set_serve_positions(*root, &children, &mut serve_position, &mut next);
         }
-        let climbs = (0..parent.len()).map(|pool| climb(&parent, pool).unwrap_or((pool, 0)));
-        let (root, depth) = climbs.unzip();
-        let subtrees = (0..parent.len())
+        let root_and_depth = |pool| climb(&parent, pool).unwrap_or((pool, 0));
+        let (root, depth) = names.indices().map(root_and_depth).unzip();
+        let subtrees = names
+            .indices()
             .map(|pool| subtree(pool, &children))
             .collect();
         Self {
-            names: pools.keys().cloned().collect(),
-            index,
+            names,
+            by_name,
             parent,
             depth,
             root,
-            turn,
+            serve_position,
             subtrees,
-            tops,
+            roots,
         }
     }
 
-    pub fn find(&self, name: &str) -> Option<usize> {
-        self.index.get(name).copied()
+    pub fn find(&self, name: &str) -> Option<PoolIx> {
+        self.by_name.get(name).copied()
     }
 
-    pub fn name(&self, pool: usize) -> &str {
+    pub fn name(&self, pool: PoolIx) -> &str {
         &self.names[pool]
     }
 
@@ -93,67 +88,77 @@ impl Forest {
         self.parent.len()
     }
 
-    pub fn root(&self, pool: usize) -> usize {
+    /// Returns all pools, in the order of their names.
+    pub fn pools(&self) -> impl DoubleEndedIterator<Item = PoolIx> + Clone + use<> {
+        self.names.indices()
+    }
+
+    pub fn root(&self, pool: PoolIx) -> PoolIx {
         self.root[pool]
     }
 
-    pub fn depth(&self, pool: usize) -> usize {
+    pub fn depth(&self, pool: PoolIx) -> usize {
         self.depth[pool]
     }
 
     /// Returns the top-level pools in the order of the policy.
-    pub fn roots(&self) -> &[usize] {
-        &self.tops
+    pub fn roots(&self) -> &[PoolIx] {
+        &self.roots
     }
 
-    pub fn rank(&self, pool: usize) -> usize {
-        self.turn[pool]
+    pub fn rank(&self, pool: PoolIx) -> usize {
+        self.serve_position[pool]
     }
 
     /// Returns the pool, then the pools above it.
-    pub fn upwards(&self, pool: usize) -> impl Iterator<Item = usize> + '_ {
-        std::iter::successors(Some(pool), |at| self.parent[*at])
+    pub fn upwards(&self, pool: PoolIx) -> impl Iterator<Item = PoolIx> + '_ {
+        std::iter::successors(Some(pool), |below| self.parent[*below])
     }
 
     /// Returns true if `pool` is `home` or below it.
-    pub fn is_within(&self, pool: usize, home: usize) -> bool {
+    pub fn is_within(&self, pool: PoolIx, home: PoolIx) -> bool {
         self.upwards(pool).any(|above| above == home)
     }
 
     /// Returns `home`, then all pools below it, depth first.
-    pub fn subtree(&self, home: usize) -> &[usize] {
+    pub fn subtree(&self, home: PoolIx) -> &[PoolIx] {
         &self.subtrees[home]
     }
 }
 
 /// Returns `home` with the pools below it. Children are ordered by ascending search order, then
 /// name.
-fn subtree(home: usize, children: &[Vec<usize>]) -> Vec<usize> {
-    let mut quanta = Vec::new();
+fn subtree(home: PoolIx, children: &TypedVec<PoolIx, Vec<PoolIx>>) -> Vec<PoolIx> {
+    let mut pools = Vec::new();
     let mut stack = vec![home];
     while let Some(pool) = stack.pop() {
-        quanta.push(pool);
+        pools.push(pool);
         stack.extend(children[pool].iter().rev());
     }
-    quanta
+    pools
 }
 
 /// Numbers the pools of a tree, each after all pools below it.
-fn number(pool: usize, children: &[Vec<usize>], turn: &mut [usize], next: &mut usize) {
+fn set_serve_positions(
+    pool: PoolIx,
+    children: &TypedVec<PoolIx, Vec<PoolIx>>,
+    serve_position: &mut TypedVec<PoolIx, usize>,
+    next: &mut usize,
+) {
     for child in &children[pool] {
-        number(*child, children, turn, next);
+        set_serve_positions(*child, children, serve_position, next);
     }
-    turn[pool] = *next;
+    serve_position[pool] = *next;
     *next += 1;
 }
 
 /// Returns the top of the tree and the depth of a pool. Returns `None` for a pool in a cycle.
-fn climb(parent: &[Option<usize>], pool: usize) -> Option<(usize, usize)> {
-    let mut at = pool;
+fn climb(parent: &TypedVec<PoolIx, Option<PoolIx>>, pool: PoolIx) -> Option<(PoolIx, usize)> {
+    let mut current = pool;
     for depth in 0..=parent.len() {
-        match parent[at] {
-            Some(above) => at = above,
-            None => return Some((at, depth)),
+        match parent[current] {
+            Some(above) => current = above,
+            None => return Some((current, depth)),
         }
     }
     None

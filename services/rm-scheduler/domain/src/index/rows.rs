@@ -14,14 +14,23 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    ids::{AllocIx, NodeIx, ShapeIx, WorkIx},
+    ids::{AllocIx, ClassIx, NodeIx, PoolIx, ShapeIx, UserIx, WorkIx},
     input::snapshot::{Class, Node},
     output::reason::Deferral,
 };
 
-/// Home pool, whether pools below are included, and quanta and size of one process. Work of one
-/// shape fits on the same nodes.
-pub(crate) type Shape = (Option<usize>, bool, u64, Size);
+/// Properties that decide on which nodes a process fits. Work of one shape fits on the same nodes.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    /// Home pool. `None` if the work has none.
+    pub home: Option<PoolIx>,
+    /// True if the work may also use the pools below its home.
+    pub includes_subpools: bool,
+    /// Quanta of one process.
+    pub quanta: u64,
+    /// Size of one process.
+    pub size: Size,
+}
 
 pub(crate) struct ClassRecord {
     pub name: Arc<str>,
@@ -29,7 +38,7 @@ pub(crate) struct ClassRecord {
     /// Growth settings of the work of this class.
     pub growth: GrowthRules,
     /// Home pool. `None` if the policy names a pool that does not exist.
-    pub pool: Option<usize>,
+    pub pool: Option<PoolIx>,
     pub users: Users,
 }
 
@@ -38,7 +47,7 @@ pub(crate) struct NodeRecord {
     /// Quanta of all allocations on the node.
     pub held_quanta: u64,
     pub quanta: u64,
-    pub pool: Option<usize>,
+    pub pool: Option<PoolIx>,
     /// True if the node takes work and holds no allocation of work without a class.
     pub schedulable: bool,
     /// True if the node holds more than it has (W-20).
@@ -83,8 +92,8 @@ static UNCONSTRAINED: PlacementConstraints = PlacementConstraints {
 pub(crate) struct WorkRecord {
     pub id: WorkId,
     pub submitted_at: Timestamp,
-    pub user: usize,
-    pub class: Option<usize>,
+    pub user: UserIx,
+    pub class: Option<ClassIx>,
     /// Quanta of one process, before any upgrade that an earlier round reserved.
     pub process_quanta: u64,
     /// Placement constraints. `None` if there are none.
@@ -166,7 +175,7 @@ pub(crate) struct AllocationRecord {
     pub work: Option<WorkIx>,
     pub kind: WorkKind,
     pub user_name: UserName,
-    pub user: usize,
+    pub user: UserIx,
     pub class: String,
     pub node_name: NodeName,
     pub node: Option<NodeIx>,
@@ -197,15 +206,15 @@ impl AllocationRecord {
 /// Work that left its class.
 pub(crate) struct DepartedWork {
     pub work: WorkIx,
-    pub class: usize,
+    pub class: ClassIx,
     pub user: UserName,
     pub work_id: WorkId,
 }
 
 /// Change of a user's work list in a class: work was inserted or removed at a position.
 pub(crate) struct WorkListEdit {
-    pub class: usize,
-    pub user: usize,
+    pub class: ClassIx,
+    pub user: UserIx,
     pub position: usize,
     pub work: WorkIx,
     pub joins: bool,

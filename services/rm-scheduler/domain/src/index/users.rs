@@ -1,20 +1,23 @@
-//! The users of a class with their work, ordered by name and found by number.
+//! The users of a class with their work, ordered by name and found by index.
 
 use hayward_vocabulary::UserName;
 
-use crate::{collections::id_list::IdList, ids::WorkIx};
+use crate::{
+    collections::id_list::IdList,
+    ids::{Ix, TypedVec, UserIx, WorkIx},
+};
 
 #[derive(Default)]
 pub(crate) struct Users {
     /// Users, in the order of their names.
     rows: Vec<User>,
-    /// Position in `rows`, by number of the user.
-    positions: Vec<Option<u32>>,
+    /// Position in `rows`, by index of the user.
+    positions: TypedVec<UserIx, Option<u32>>,
 }
 
 struct User {
     name: UserName,
-    number: usize,
+    index: UserIx,
     /// Work by time and id. It is never empty.
     work: IdList<WorkIx>,
 }
@@ -32,9 +35,9 @@ impl Users {
         self.rows.iter().map(|user| &user.name)
     }
 
-    /// Returns the numbers of the users, in the order of their names.
-    pub fn numbers(&self) -> impl Iterator<Item = usize> {
-        self.rows.iter().map(|user| user.number)
+    /// Returns the indices of the users, in the order of their names.
+    pub fn indices(&self) -> impl Iterator<Item = UserIx> {
+        self.rows.iter().map(|user| user.index)
     }
 
     pub fn values(&self) -> impl Iterator<Item = &IdList<WorkIx>> {
@@ -46,58 +49,63 @@ impl Users {
     }
 
     pub fn contains_key(&self, name: &UserName) -> bool {
-        self.place_by_name(name).is_ok()
+        self.position_by_name(name).is_ok()
     }
 
-    pub fn name(&self, number: usize) -> Option<&UserName> {
-        let position = self.place(number)?;
+    pub fn name(&self, user: UserIx) -> Option<&UserName> {
+        let position = self.position(user)?;
         Some(&self.rows[position].name)
     }
 
-    pub fn get(&self, number: usize) -> Option<&IdList<WorkIx>> {
-        let position = self.place(number)?;
+    pub fn get(&self, user: UserIx) -> Option<&IdList<WorkIx>> {
+        let position = self.position(user)?;
         Some(&self.rows[position].work)
     }
 
-    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut IdList<WorkIx>> {
-        let position = self.place(number)?;
+    pub(super) fn get_mut(&mut self, user: UserIx) -> Option<&mut IdList<WorkIx>> {
+        let position = self.position(user)?;
         Some(&mut self.rows[position].work)
     }
 
     /// Adds a user that had no work so far.
-    pub(super) fn insert(&mut self, name: UserName, number: usize, work: IdList<WorkIx>) {
+    pub(super) fn insert(&mut self, name: UserName, user: UserIx, work: IdList<WorkIx>) {
         let position = self
-            .place_by_name(&name)
+            .position_by_name(&name)
             .unwrap_or_else(|position| position);
-        let user = User { name, number, work };
-        self.rows.insert(position, user);
-        if self.positions.len() <= number {
-            self.positions.resize(number + 1, None);
+        let row = User {
+            name,
+            index: user,
+            work,
+        };
+        self.rows.insert(position, row);
+        if self.positions.len() <= user.index() {
+            self.positions.resize(user.index() + 1, None);
         }
-        self.number_from(position);
+        self.update_positions(position);
     }
 
     /// Removes a user without work.
-    pub(super) fn remove(&mut self, number: usize) {
-        if let Some(position) = self.place(number) {
+    pub(super) fn remove(&mut self, user: UserIx) {
+        if let Some(position) = self.position(user) {
             self.rows.remove(position);
-            self.positions[number] = None;
-            self.number_from(position);
+            self.positions[user] = None;
+            self.update_positions(position);
         }
     }
 
-    fn number_from(&mut self, position: usize) {
-        for (user, at) in self.rows.iter().zip(0..).skip(position) {
-            self.positions[user.number] = Some(at);
+    /// Updates the positions of the users from this position on.
+    fn update_positions(&mut self, first: usize) {
+        for (user, position) in self.rows.iter().zip(0..).skip(first) {
+            self.positions[user.index] = Some(position);
         }
     }
 
-    fn place(&self, number: usize) -> Option<usize> {
-        let position = self.positions.get(number).copied().flatten();
+    fn position(&self, user: UserIx) -> Option<usize> {
+        let position = self.positions.get(user).copied().flatten();
         position.map(|position| position as usize)
     }
 
-    fn place_by_name(&self, name: &UserName) -> Result<usize, usize> {
+    fn position_by_name(&self, name: &UserName) -> Result<usize, usize> {
         self.rows.binary_search_by(|user| user.name.cmp(name))
     }
 }
@@ -114,18 +122,26 @@ mod tests {
         for (number, name) in names.iter().enumerate() {
             users.insert(
                 name.clone(),
-                number,
+                UserIx::new(number),
                 IdList::from_iter([WorkIx::new(10 + number)]),
             );
         }
-        users.remove(0);
-        users.remove(7);
+        users.remove(UserIx::new(0));
+        users.remove(UserIx::new(7));
         assert!(users.keys().map(UserName::as_str).eq(["a", "q", "z"]));
-        let found =
-            [0, 1, 2, 3, 9].map(|number| users.get(number).and_then(IdList::first).map(Ix::index));
+        let found = [0, 1, 2, 3, 9].map(|number| {
+            users
+                .get(UserIx::new(number))
+                .and_then(IdList::first)
+                .map(Ix::index)
+        });
         assert_eq!(found, [None, Some(11), Some(12), Some(13), None]);
         assert!(users.contains_key(&names[1]) && !users.contains_key(&names[0]));
-        users.insert(names[0].clone(), 0, IdList::from_iter([WorkIx::new(5)]));
+        users.insert(
+            names[0].clone(),
+            UserIx::new(0),
+            IdList::from_iter([WorkIx::new(5)]),
+        );
         assert!(
             users
                 .values()

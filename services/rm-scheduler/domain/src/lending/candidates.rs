@@ -8,7 +8,7 @@ use std::{
 
 use hayward_vocabulary::WorkId;
 
-use crate::ids::WorkIx;
+use crate::ids::{PoolIx, WorkIx};
 use crate::state::{
     RoundState,
     serve_order::{
@@ -19,7 +19,7 @@ use crate::state::{
 /// Lending queues of one tree, for one pass. During the pass, `state.derived.serve_order` is empty.
 pub(crate) struct LendingCandidates<'a> {
     queue: ServeOrder,
-    tree: usize,
+    tree: PoolIx,
     /// Work that became able to use more space within this round, by queue, in serve order.
     late: BTreeMap<QueueKey, Vec<ServeKey>>,
     /// The next work of each queue.
@@ -33,13 +33,13 @@ type Head<'a> = (
     WorkIx,
 );
 
-pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: usize) -> LendingCandidates<'a> {
+pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: PoolIx) -> LendingCandidates<'a> {
     let queue = std::mem::take(&mut state.derived.serve_order);
     let ranks = ClassRanks::new(state, tree);
     let is_here = |work: WorkIx| queue.entries[work].lending_queue.is_some();
     let mut late: BTreeMap<QueueKey, Vec<ServeKey>> = BTreeMap::new();
     for work in state.work.touched().filter(|work| !is_here(*work)) {
-        let key = |rank: usize| borrows(state, work, ranks.keys[rank].1);
+        let key = |rank: usize| borrows(state, work, ranks.keys[rank].policy);
         if let Some(key) = ranks.rank(state, work).and_then(key) {
             late.entry(key).or_default().extend(ranks.key(state, work));
         }

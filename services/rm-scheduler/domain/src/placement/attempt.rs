@@ -6,7 +6,7 @@ use super::{
     whole_nodes,
 };
 use crate::{
-    ids::{NodeIx, WorkIx},
+    ids::{NodeIx, PoolIx, WorkIx},
     input::snapshot::Policy,
     state::RoundState,
 };
@@ -115,7 +115,7 @@ fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, wor
 fn place_in<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
-    (work, pool): (WorkIx, usize),
+    (work, pool): (WorkIx, PoolIx),
     missing: u64,
     next_to_siblings: bool,
 ) -> u64 {
@@ -194,7 +194,7 @@ fn place_in<'a>(
 fn place_packed<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
-    (work, pool): (WorkIx, usize),
+    (work, pool): (WorkIx, PoolIx),
     missing: u64,
     next_to_siblings: bool,
 ) -> u64 {

@@ -1,14 +1,14 @@
 //! Search for the smallest hole. It visits the nodes of a pool in order of free quanta.
 
 use crate::{
-    ids::{Ix, NodeIx, WorkIx},
+    ids::{Ix, NodeIx, PoolIx, WorkIx},
     state::{NodeIndex, RoundState},
 };
 
 /// A cursor over free nodes. During the search, nodes may move to buckets that it has passed.
 pub(crate) enum Search {
     All {
-        pool: usize,
+        pool: PoolIx,
         free: u64,
         /// Lowest node that is still to be visited in the bucket `free`.
         from: NodeIx,
@@ -19,7 +19,7 @@ pub(crate) enum Search {
 impl Search {
     /// Returns a search over the nodes of a pool that the work may use, by smallest hole, then by
     /// name.
-    pub fn new(state: &RoundState, node_index: &NodeIndex, pool: usize, work: WorkIx) -> Self {
+    pub fn new(state: &RoundState, node_index: &NodeIndex, pool: PoolIx, work: WorkIx) -> Self {
         let work_state = &state.work[work];
         if !work_state.has_node_list {
             return Self::All {

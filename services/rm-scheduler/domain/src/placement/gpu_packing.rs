@@ -13,7 +13,7 @@ use std::{
 use hayward_vocabulary::Size;
 
 use crate::{
-    ids::{NodeIx, WorkIx},
+    ids::{NodeIx, PoolIx, TypedVec, WorkIx},
     index::node_space::NodeSpace,
     input::snapshot::GPU_MILLI,
     state::RoundState,
@@ -129,9 +129,9 @@ struct Ranking {
 pub(crate) struct GpuPacking<'a> {
     mix: Mix,
     /// Usable nodes by pool. The list is empty for pools without GPUs.
-    pools: Vec<Vec<NodeIx>>,
+    pools: TypedVec<PoolIx, Vec<NodeIx>>,
     most: usize,
-    rankings: BTreeMap<(usize, u64, &'a Size), Ranking>,
+    rankings: BTreeMap<(PoolIx, u64, &'a Size), Ranking>,
     /// Nodes whose free space changed in this pass, in order.
     changed: Vec<NodeIx>,
 }
@@ -141,7 +141,7 @@ impl<'a> GpuPacking<'a> {
     /// of the tree has any.
     pub fn open(
         state: &RoundState<'a>,
-        tree: Option<usize>,
+        tree: Option<PoolIx>,
         usable: impl Fn(NodeIx) -> bool,
     ) -> Option<Self> {
         let mut pools = tree.into_iter().flat_map(|tree| state.forest.subtree(tree));
@@ -152,8 +152,9 @@ impl<'a> GpuPacking<'a> {
         if !state.settings.pack_gpus || !sizes.any(|(size, _)| size.gpu_milli > 0) {
             return None;
         }
-        let mut pools: Vec<Vec<NodeIx>> = vec![Vec::new(); state.forest.len()];
-        let mut most_of = vec![0; pools.len()];
+        let mut pools: TypedVec<PoolIx, Vec<NodeIx>> =
+            TypedVec::filled(Vec::new(), state.forest.len());
+        let mut most_of: TypedVec<PoolIx, usize> = TypedVec::filled(0, pools.len());
         for node in state.index.gpu_pool_nodes.iter().copied() {
             let node_state = &state.nodes[node];
             if let Some(pool) = node_state
@@ -169,7 +170,7 @@ impl<'a> GpuPacking<'a> {
                 pool.clear();
             }
         }
-        let most = most_of.into_iter().max().unwrap_or(0);
+        let most = most_of.iter().copied().max().unwrap_or(0);
         (most > 0).then(|| Self {
             mix: Mix::new(state),
             pools,
@@ -179,7 +180,7 @@ impl<'a> GpuPacking<'a> {
         })
     }
 
-    pub fn covers(&self, pool: usize) -> bool {
+    pub fn covers(&self, pool: PoolIx) -> bool {
         !self.pools[pool].is_empty()
     }
 
@@ -190,7 +191,7 @@ impl<'a> GpuPacking<'a> {
 
     /// Returns whether no node of the pool fits one process of the work. Call it after
     /// [`Self::best`].
-    pub fn is_full(&self, state: &RoundState<'a>, work: WorkIx, pool: usize) -> bool {
+    pub fn is_full(&self, state: &RoundState<'a>, work: WorkIx, pool: PoolIx) -> bool {
         let key = (pool, state.work[work].process_quanta, state.size(work));
         let known = self.rankings.get(&key);
         known.is_some_and(|ranking| ranking.ranked.is_empty())
@@ -201,7 +202,7 @@ impl<'a> GpuPacking<'a> {
         &mut self,
         state: &RoundState<'a>,
         work: WorkIx,
-        pool: usize,
+        pool: PoolIx,
         suits: impl Fn(NodeIx) -> bool,
     ) -> Option<NodeIx> {
         let (quanta, size) = (state.work[work].process_quanta, state.size(work));

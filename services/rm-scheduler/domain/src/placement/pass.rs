@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 use super::gpu_packing::GpuPacking;
 use crate::{
     collections::dense_set::DenseSet,
-    ids::{NodeIx, ShapeIx, WorkIx},
+    ids::{NodeIx, PoolIx, ShapeIx, WorkIx},
     state::{NodeIndex, RoundState, WorkState, whole_nodes::is_whole_node_taken},
 };
 
@@ -16,10 +16,10 @@ pub(crate) struct PlacementPass<'a> {
     pub lends: bool,
     /// Pairs of pool and shape without a fitting node. They stay valid, because free space only
     /// shrinks within a pass.
-    pub exhausted: FxHashSet<(usize, ShapeIx)>,
+    pub exhausted: FxHashSet<(PoolIx, ShapeIx)>,
     /// Pairs of pool and shape that found only space reserved for other work. Work that has
     /// reservations of its own is still tried.
-    pub reserved_for_others: FxHashSet<(usize, ShapeIx)>,
+    pub reserved_for_others: FxHashSet<(PoolIx, ShapeIx)>,
     /// Shapes that are exhausted in every pool they may use.
     exhausted_shapes: DenseSet<ShapeIx>,
     /// Node choice for pools with GPUs. `None` if there are no such pools.
@@ -57,9 +57,9 @@ impl<'a> PlacementPass<'a> {
 
     /// Marks the shape of this work as exhausted if its home pool and all pools below it are
     /// exhausted. A shape is specific to one home pool.
-    pub fn note_exhausted(&mut self, state: &RoundState, work: WorkIx, home: usize) {
+    pub fn note_exhausted(&mut self, state: &RoundState, work: WorkIx, home: PoolIx) {
         let shape = state.work[work].shape;
-        let is_full = |pool: &usize| self.exhausted.contains(&(*pool, shape));
+        let is_full = |pool: &PoolIx| self.exhausted.contains(&(*pool, shape));
         if state.forest.subtree(home).iter().all(is_full) {
             self.exhausted_shapes.insert(shape);
         }

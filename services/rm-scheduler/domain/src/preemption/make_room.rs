@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
-    ids::{AllocIx, NodeIx, ShapeIx, WorkIx},
+    ids::{AllocIx, NodeIx, PoolIx, ShapeIx, WorkIx},
     input::snapshot::Policy,
     state::{
         RoundState,
@@ -27,7 +27,7 @@ use candidate_node::{CandidateNode, Evictable, Victims};
 /// Most nodes examined in one round. The next round continues.
 const MAX_EXAMINED: u64 = 400_000;
 
-pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
+pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[(Policy, WorkIx)]) {
     if !queue.iter().any(|entry| waits(state, *entry)) {
         return;
     }
@@ -131,7 +131,7 @@ impl EvictionCosts {
 
 /// Returns the allocations of work beyond its entitlement, sorted by node. Some may be on nodes
 /// that this tree cannot use.
-fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
+fn takeable(state: &RoundState, tree: PoolIx) -> Vec<Evictable> {
     let index = state.index;
     let is_other = |work: WorkIx| state.tree_of(work).is_some_and(|other| other != tree);
     let owners: Vec<WorkIx> = state
@@ -166,7 +166,7 @@ fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
 
 /// Asserts that work of other trees has no allocations in this tree except the known orphans.
 #[cfg(test)]
-fn assert_orphans_are_complete(state: &RoundState, tree: usize) {
+fn assert_orphans_are_complete(state: &RoundState, tree: PoolIx) {
     let others = state.work_in_excess();
     let others = others.filter(|work| state.tree_of(*work).is_some_and(|other| other != tree));
     for allocation in others.flat_map(|work| state.work_record(work).allocations.iter()) {
@@ -189,7 +189,7 @@ struct EvictionCandidates {
 }
 
 impl EvictionCandidates {
-    fn new(state: &RoundState, tree: usize) -> Self {
+    fn new(state: &RoundState, tree: PoolIx) -> Self {
         let loads = &state.index.usage;
         let takeable = takeable(state, tree);
         let leaving = state.index.leaving.iter();

@@ -8,7 +8,7 @@ use crate::{
         shares::{self, UserTotals},
         verdict::{Finding, VerdictBuilder},
     },
-    ids::{TypedVec, WorkIx},
+    ids::{ClassIx, TypedVec, UserIx, WorkIx},
     index::FleetIndex,
     output::{
         plan::{Verdict, WorkShare},
@@ -17,28 +17,15 @@ use crate::{
     state::RoundState,
 };
 
-/// Marks a row without a class, or one that is in the sums of no user.
-const NONE: u32 = u32::MAX;
-
+#[derive(Default)]
 pub(super) struct Row {
-    class: u32,
-    user_at: u32,
+    class: Option<ClassIx>,
+    /// User whose sums contain the share. `None` if no sums contain it.
+    user: Option<UserIx>,
     share: Option<WorkShare>,
     /// Quanta of one process as requested. A whole node may have more.
     process_quanta: u64,
     finding: Option<Finding>,
-}
-
-impl Default for Row {
-    fn default() -> Self {
-        Self {
-            class: NONE,
-            user_at: NONE,
-            share: None,
-            process_quanta: 0,
-            finding: None,
-        }
-    }
 }
 
 impl Row {
@@ -51,20 +38,18 @@ impl Row {
         builder: &mut VerdictBuilder<'a>,
     ) -> bool {
         let work_state = &state.work[work];
-        let (class, user_at) = match work_state.class {
-            Some(class) => (small(class), small(state.work_record(work).user)),
-            None => (NONE, NONE),
-        };
+        let class = work_state.class;
+        let user = class.map(|_| state.work_record(work).user);
         let finding = Some(builder.find(state, work, wait));
         self.leave(user_totals);
-        if class != NONE {
-            user_totals.count(class, user_at, &share.tally);
+        if let (Some(class), Some(user)) = (class, user) {
+            user_totals.count(class, user, &share.tally);
         }
         let counts_before = self.counts();
         let is_other_finding = self.class != class || self.finding != finding;
         *self = Self {
             class,
-            user_at,
+            user,
             share: Some(*share),
             process_quanta: work_state.process_quanta,
             finding,
@@ -86,16 +71,15 @@ impl Row {
 
     /// Removes the work from the sums of its user.
     pub fn leave(&mut self, user_totals: &mut UserTotals) {
-        if let Some(share) = &self.share
-            && self.user_at != NONE
+        if let (Some(share), Some(class)) = (&self.share, self.class)
+            && let Some(user) = self.user.take()
         {
-            user_totals.forget(self.class, self.user_at, &share.tally);
-            self.user_at = NONE;
+            user_totals.forget(class, user, &share.tally);
         }
     }
 
     pub fn verdict(&self, index: &FleetIndex) -> Option<Verdict> {
-        let class = index.classes.get(self.class as usize);
+        let class = self.class.and_then(|class| index.classes.get(class));
         let counts = self.counts()?;
         Some(self.finding.as_ref()?.verdict(class, &counts))
     }
@@ -106,12 +90,8 @@ impl Row {
 
     /// Returns the share, if it is in the sums of a user.
     pub fn counted(&self) -> Option<&WorkShare> {
-        self.share.as_ref().filter(|_| self.user_at != NONE)
+        self.share.as_ref().filter(|_| self.user.is_some())
     }
-}
-
-fn small(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(NONE)
 }
 
 /// Fills the rows of all work, and returns their sums.

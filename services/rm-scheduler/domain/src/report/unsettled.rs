@@ -9,7 +9,7 @@ use crate::{
         unblock::NearestNode,
         verdict::{VerdictBuilder, is_unsettled},
     },
-    ids::{ShapeIx, WorkIx},
+    ids::{PoolIx, ShapeIx, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
     state::RoundState,
@@ -17,7 +17,7 @@ use crate::{
 
 /// Unsettled work by tree.
 #[derive(Default)]
-pub(super) struct Unsettled(BTreeMap<Option<usize>, Vec<Work>>);
+pub(super) struct Unsettled(BTreeMap<Option<PoolIx>, Vec<Work>>);
 
 struct Work {
     work: WorkIx,
@@ -120,6 +120,6 @@ fn basis(
     })
 }
 
-fn rests(state: &RoundState, tree: Option<usize>) -> bool {
+fn rests(state: &RoundState, tree: Option<PoolIx>) -> bool {
     tree.is_some_and(|tree| state.outcomes[tree].is_reused)
 }

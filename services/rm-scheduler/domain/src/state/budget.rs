@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use super::RoundState;
 pub use crate::input::snapshot::TakenBack;
 use crate::{
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, NodeIx, PoolIx, TypedVec, UserIx, WorkIx},
     index::AllocationRecord,
     input::snapshot::{Node, Snapshot},
     output::plan::Receipt,
@@ -134,22 +134,29 @@ impl Allowance {
     }
 }
 
+/// User of a tree, which is named by its root pool.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct TreeUser {
+    tree: PoolIx,
+    user: UserIx,
+}
+
 /// The budgets of one round.
 pub(crate) struct Budget {
-    pools: Vec<Allowance>,
+    pools: TypedVec<PoolIx, Allowance>,
     /// Quanta of each pool.
-    quanta: Vec<u64>,
+    quanta: TypedVec<PoolIx, u64>,
     /// Quanta of each tree, by its root pool.
-    trees: Vec<u64>,
+    trees: TypedVec<PoolIx, u64>,
     user_percent: Option<u64>,
     /// Usage by tree and user. Users without preemptions are absent.
-    spent: FxHashMap<(usize, usize), u64>,
+    spent: FxHashMap<TreeUser, u64>,
 }
 
 /// The budget that protects allocations although entitled work waits for their space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BudgetStop {
-    pub pool: usize,
+    pub pool: PoolIx,
     /// True if it is the budget of a user, false if it is that of the pool.
     pub is_user_budget: bool,
     pub allowed: u64,
@@ -171,8 +178,8 @@ impl Budget {
         }
         let forest = state.forest;
         let quanta = state.index.all_quanta.clone();
-        let mut trees = vec![0_u64; forest.len()];
-        for (pool, quanta) in quanta.iter().enumerate() {
+        let mut trees: TypedVec<PoolIx, u64> = forest.pools().map(|_| 0).collect();
+        for (pool, quanta) in quanta.enumerate() {
             let tree = &mut trees[forest.root(pool)];
             *tree = tree.saturating_add(*quanta);
         }
@@ -195,20 +202,21 @@ impl Budget {
                 let spent = &mut budget.pools[pool].spent;
                 *spent = spent.saturating_add(*quanta);
                 if let Some(user) = state.index.find_user(user) {
-                    budget.charge((forest.root(pool), user), *quanta);
+                    let tree = forest.root(pool);
+                    budget.charge(TreeUser { tree, user }, *quanta);
                 }
             }
         }
         Some(budget)
     }
 
-    fn charge(&mut self, owner: (usize, usize), quanta: u64) {
+    fn charge(&mut self, owner: TreeUser, quanta: u64) {
         let spent = self.spent.entry(owner).or_default();
         *spent = spent.saturating_add(quanta);
     }
 
-    fn user(&self, owner: (usize, usize)) -> Allowance {
-        let tree = self.trees[owner.0];
+    fn user(&self, owner: TreeUser) -> Allowance {
+        let tree = self.trees[owner.tree];
         Allowance {
             allowed: self
                 .user_percent
@@ -221,10 +229,10 @@ impl Budget {
 /// Budget that applies to one node while allocations are chosen there.
 pub(crate) struct PreemptionBudget<'b> {
     /// Budgets, with the pool and its tree. `None` if nothing is limited.
-    budget: Option<(&'b Budget, usize, usize)>,
+    budget: Option<(&'b Budget, PoolIx, PoolIx)>,
     quanta: u64,
     /// Chosen quanta by user.
-    users: Vec<(usize, u64)>,
+    users: Vec<(UserIx, u64)>,
     /// True if an allocation was not allowed.
     pub declined: bool,
 }
@@ -252,7 +260,9 @@ impl PreemptionBudget<'_> {
         });
         let (user, taken) = &mut self.users[at];
         let (all, of_user) = (self.quanta + allocation.quanta, *taken + allocation.quanta);
-        if !budget.pools[pool].covers(all) || !budget.user((tree, *user)).covers(of_user) {
+        if !budget.pools[pool].covers(all)
+            || !budget.user(TreeUser { tree, user: *user }).covers(of_user)
+        {
             self.declined = true;
             return false;
         }
@@ -293,7 +303,8 @@ impl RoundState<'_> {
             let spent = &mut budget.pools[pool].spent;
             *spent = spent.saturating_add(record.quanta);
             let tree = self.forest.root(pool);
-            budget.charge((tree, record.user), record.quanta);
+            let user = record.user;
+            budget.charge(TreeUser { tree, user }, record.quanta);
         }
     }
 
@@ -301,7 +312,7 @@ impl RoundState<'_> {
     pub fn budget_stop(&self, node: NodeIx, allocations: &[AllocIx]) -> Option<BudgetStop> {
         let pool = self.nodes[node].pool?;
         let (budget, tree) = (self.budget()?, self.forest.root(pool));
-        let mut users = BTreeMap::<usize, u64>::new();
+        let mut users = BTreeMap::<UserIx, u64>::new();
         for allocation in allocations
             .iter()
             .map(|allocation| &self.allocations[*allocation])
@@ -325,7 +336,7 @@ impl RoundState<'_> {
             return Some(stop(account, false, budget.quanta[pool], needed));
         }
         users.into_iter().find_map(|(user, needed)| {
-            let account = budget.user((tree, user));
+            let account = budget.user(TreeUser { tree, user });
             let quanta = budget.trees[tree];
             (!account.covers(needed)).then(|| stop(account, true, quanta, needed))
         })

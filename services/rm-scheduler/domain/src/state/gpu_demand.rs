@@ -63,7 +63,7 @@ impl GpuDemand {
 
     /// Returns the wanted processes by size.
     pub fn sizes<'b>(&'b self, state: &RoundState<'b>) -> impl Iterator<Item = (&'b Size, u128)> {
-        let shapes = state.index.shapes.iter().map(|(.., size)| size);
+        let shapes = state.index.shapes.iter().map(|shape| &shape.size);
         let sizes = shapes.zip(self.by_shape.iter().copied());
         sizes.filter(|(_, wanted)| *wanted > 0)
     }

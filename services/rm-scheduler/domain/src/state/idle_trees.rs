@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{ClassState, RoundState, serve_order::lacking_in_order};
 use crate::{
     collections::bit_set::BitSet,
-    ids::{Ix, TypedVec, WorkIx},
+    ids::{Ix, PoolIx, TypedVec, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
 };
@@ -35,7 +35,7 @@ pub(crate) struct WaitReasons(TypedVec<WorkIx, Option<Reason>>);
 
 impl RoundState<'_> {
     /// Returns the tree of the home pool of this work.
-    pub fn tree_of(&self, work: WorkIx) -> Option<usize> {
+    pub fn tree_of(&self, work: WorkIx) -> Option<PoolIx> {
         self.home(work).map(|home| self.forest.root(home))
     }
 
@@ -59,7 +59,7 @@ impl RoundState<'_> {
     }
 
     /// Clears the wait reasons of all work in this tree.
-    fn clear_wait_reasons(&mut self, tree: usize) {
+    fn clear_wait_reasons(&mut self, tree: PoolIx) {
         let waiting = std::mem::take(&mut self.outcomes[tree].waiting);
         for work in &waiting {
             // Work that moved to another tree may already have a reason from there. Only dirty work
@@ -92,7 +92,7 @@ impl RoundState<'_> {
     }
 
     /// Returns true if the tree is idle, so that its last result is reused. Called after counting.
-    pub fn begin_tree(&mut self, tree: usize) -> bool {
+    pub fn begin_tree(&mut self, tree: PoolIx) -> bool {
         let rests = self.outcomes[tree].is_stable && !self.is_dirty(tree);
         if self.forest.roots().first() == Some(&tree) {
             self.clear_touched_wait_reasons();
@@ -106,7 +106,7 @@ impl RoundState<'_> {
         rests
     }
 
-    pub fn end_tree(&mut self, tree: usize) {
+    pub fn end_tree(&mut self, tree: PoolIx) {
         let braked = || {
             self.budget_stops
                 .keys()
@@ -123,9 +123,9 @@ impl RoundState<'_> {
         self.outcomes[tree].is_stable = is_stable;
     }
 
-    fn is_dirty(&self, tree: usize) -> bool {
+    fn is_dirty(&self, tree: PoolIx) -> bool {
         let (index, forest) = (self.index, self.forest);
-        let is_here = |pool: Option<usize>| pool.is_some_and(|pool| forest.root(pool) == tree);
+        let is_here = |pool: Option<PoolIx>| pool.is_some_and(|pool| forest.root(pool) == tree);
         let left = index.departed.iter();
         index.rebuilt
             || left.map(|it| self.classes[it.class].pool).any(is_here)

@@ -7,7 +7,7 @@ mod future_holes;
 use super::{NodeState, RoundState};
 use crate::{
     collections::{buckets::Buckets, dense_set::DenseSet},
-    ids::{NodeIx, TypedVec},
+    ids::{NodeIx, PoolIx, TypedVec},
 };
 
 pub(crate) use free_nodes::FreeNodes;
@@ -30,21 +30,20 @@ pub(crate) struct NodeIndex {
 /// Pool and free quanta of a schedulable node. It has the default value if nothing is free.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct FreeKey {
-    pool: Option<u32>,
+    pool: Option<PoolIx>,
     quanta: u64,
 }
 
 /// Pool and future quanta of a schedulable node, and whether the node will be entirely free.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct FutureKey {
-    bucket: Option<(u32, bool)>,
+    bucket: Option<(PoolIx, bool)>,
     quanta: u64,
 }
 
 /// Returns the pool of a schedulable node.
-fn pool_of(node: &NodeState) -> Option<u32> {
-    let pool = node.pool.filter(|_| node.is_schedulable());
-    pool.and_then(|pool| u32::try_from(pool).ok())
+fn pool_of(node: &NodeState) -> Option<PoolIx> {
+    node.pool.filter(|_| node.is_schedulable())
 }
 
 impl FreeKey {
@@ -57,10 +56,6 @@ impl FreeKey {
             },
             None => Self::default(),
         }
-    }
-
-    fn pool(&self) -> Option<usize> {
-        self.pool.map(|pool| pool as usize)
     }
 }
 
@@ -77,9 +72,9 @@ impl FutureKey {
         }
     }
 
-    fn bucket(&self) -> Option<(usize, usize)> {
+    fn bucket(&self) -> Option<(PoolIx, usize)> {
         self.bucket
-            .map(|(pool, is_whole)| (pool as usize, usize::from(is_whole)))
+            .map(|(pool, is_whole)| (pool, usize::from(is_whole)))
     }
 }
 
@@ -137,10 +132,10 @@ impl NodeIndex {
         if before == now {
             return;
         }
-        if let Some(pool) = before.pool() {
+        if let Some(pool) = before.pool {
             self.free.0[pool].remove(before.quanta, node);
         }
-        if let Some(pool) = now.pool() {
+        if let Some(pool) = now.pool {
             self.free.0[pool].insert(now.quanta, node);
         }
     }
@@ -161,13 +156,13 @@ impl NodeIndex {
     }
 
     /// Returns the free quanta of a node, if it belongs to the pool and has any.
-    pub fn free_in(&self, pool: usize, node: NodeIx) -> Option<u64> {
+    pub fn free_in(&self, pool: PoolIx, node: NodeIx) -> Option<u64> {
         let filed = &self.free_keys[node];
-        (filed.pool() == Some(pool)).then_some(filed.quanta)
+        (filed.pool == Some(pool)).then_some(filed.quanta)
     }
 
     /// Returns the pool and the future quanta of a schedulable node.
-    pub fn future_key(&self, node: NodeIx) -> Option<(usize, u64)> {
+    pub fn future_key(&self, node: NodeIx) -> Option<(PoolIx, u64)> {
         let filed = &self.future_keys[node];
         let (pool, _) = filed.bucket()?;
         Some((pool, filed.quanta))

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     collections::bit_set::BitSet,
-    ids::{NodeIx, WorkIx},
+    ids::{NodeIx, PoolIx, WorkIx},
     incremental::tracked_vec::TrackedVec,
     index::{
         FleetIndex,
@@ -145,7 +145,7 @@ impl<'a> RoundState<'a> {
     /// Sets the process size of work that holds whole nodes to that of the nodes.
     fn hold_whole_nodes(&mut self) {
         let index = self.index;
-        for class in 0..self.classes.len() {
+        for class in self.classes.indices() {
             if self.classes[class].class.policy != Policy::Reserve {
                 continue;
             }
@@ -205,7 +205,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Renews the reservations of the last round for work that still waits, if the space suffices.
-    pub fn renew_claims(&mut self, tree: usize) {
+    pub fn renew_claims(&mut self, tree: PoolIx) {
         if !self.settings.count_leaving_room {
             return;
         }

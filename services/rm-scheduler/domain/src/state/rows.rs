@@ -2,7 +2,7 @@
 
 use super::RoundState;
 use crate::{
-    ids::{AllocIx, NodeIx, ShapeIx, WorkIx},
+    ids::{AllocIx, ClassIx, NodeIx, PoolIx, ShapeIx, WorkIx},
     index::{FleetIndex, WorkRecord, growth_cap::Cap, node_space::NodeSpace},
     input::{settings::Settings, snapshot::Policy},
     output::reason::Deferral,
@@ -10,7 +10,7 @@ use crate::{
 
 /// One node in this round.
 pub(crate) struct NodeState {
-    pub pool: Option<usize>,
+    pub pool: Option<PoolIx>,
     pub quanta: u64,
     /// True if the node takes work and holds no allocation of work without a class.
     pub schedulable: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Reservation {
     reason = "each is one independent property"
 )]
 pub(crate) struct WorkState {
-    pub class: Option<usize>,
+    pub class: Option<ClassIx>,
     pub process_quanta: u64,
     /// Processes that are held and not leaving. It begins with those at the start of the round,
     /// minus those vacated since.

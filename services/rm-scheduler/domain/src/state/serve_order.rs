@@ -11,7 +11,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use super::{ClassState, RoundState};
 use crate::{
     collections::dense_set::MemberSet,
-    ids::{ShapeIx, TypedVec, WorkIx},
+    ids::{ClassIx, PoolIx, ShapeIx, TypedVec, WorkIx},
     input::snapshot::Policy,
 };
 
@@ -21,7 +21,7 @@ pub(crate) use queue::ServeQueue;
 /// be those of the node that is cleared for it.
 #[derive(Default)]
 pub(crate) struct ServeOrder {
-    pub by_tree: BTreeMap<usize, TreeQueues>,
+    pub by_tree: BTreeMap<PoolIx, TreeQueues>,
     /// Position of each piece of work in the queues.
     pub entries: TypedVec<WorkIx, QueueEntry>,
     /// Work that holds more than its entitlement.
@@ -53,7 +53,8 @@ pub(crate) enum QueueKey {
 pub(crate) struct QueueEntry {
     /// Sort key of the work. `None` if it is in no queue.
     key: Option<ServeKey>,
-    tree: u32,
+    /// Tree of the queues. `None` if it is in no queue.
+    tree: Option<PoolIx>,
     pub lending_queue: Option<QueueKey>,
     lacks: bool,
     /// True if the work is in [`ServeOrder::excess`].
@@ -89,33 +90,45 @@ impl ServeKey {
     }
 }
 
-/// Ranks of the classes in one tree, by priority, policy and pool.
+/// Ranks of the classes in one tree. Classes with equal keys have the same rank.
 pub(crate) struct ClassRanks {
-    pub keys: Vec<(i64, Policy, usize)>,
-    of_class: Vec<Option<usize>>,
+    pub keys: Vec<ClassRankKey>,
+    by_class: TypedVec<ClassIx, Option<usize>>,
+}
+
+/// Sort key of a class: priority, policy, then the serve position of its pool.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClassRankKey {
+    priority: i64,
+    pub policy: Policy,
+    pool_rank: usize,
 }
 
 impl ClassRanks {
-    pub fn new(state: &RoundState, tree: usize) -> Self {
-        let key = |class: usize| {
+    pub fn new(state: &RoundState, tree: PoolIx) -> Self {
+        let key = |class: ClassIx| {
             let class_state = &state.classes[class];
             let pool = class_state
                 .pool
                 .filter(|pool| state.forest.root(*pool) == tree)?;
             let class = class_state.class;
-            Some((class.priority, class.policy, state.forest.rank(pool)))
+            Some(ClassRankKey {
+                priority: class.priority,
+                policy: class.policy,
+                pool_rank: state.forest.rank(pool),
+            })
         };
-        let mut keys: Vec<_> = (0..state.classes.len()).filter_map(key).collect();
+        let mut keys: Vec<_> = state.classes.indices().filter_map(key).collect();
         keys.sort_unstable();
         keys.dedup();
         let rank = |class| keys.binary_search(&key(class)?).ok();
-        let of_class = (0..state.classes.len()).map(rank).collect();
-        Self { keys, of_class }
+        let by_class = state.classes.indices().map(rank).collect();
+        Self { keys, by_class }
     }
 
     /// Returns the rank of a piece of work, or `None` if it belongs to another tree.
     pub fn rank(&self, state: &RoundState, work: WorkIx) -> Option<usize> {
-        self.of_class[state.work[work].class?]
+        self.by_class[state.work[work].class?]
     }
 
     pub fn key(&self, state: &RoundState, work: WorkIx) -> Option<ServeKey> {
@@ -127,7 +140,7 @@ impl ClassRanks {
     }
 
     pub fn named(&self, key: ServeKey) -> (Policy, WorkIx) {
-        (self.keys[key.class_rank as usize].1, key.work())
+        (self.keys[key.class_rank as usize].policy, key.work())
     }
 }
 
@@ -196,7 +209,7 @@ pub(crate) fn borrows(state: &RoundState, work: WorkIx, policy: Policy) -> Optio
 }
 
 /// Updates the queues of a tree after counting.
-pub(crate) fn renew(state: &mut RoundState, tree: usize) {
+pub(crate) fn renew(state: &mut RoundState, tree: PoolIx) {
     let mut queue = std::mem::take(&mut state.derived.serve_order);
     let ranks = ClassRanks::new(state, tree);
     queue.by_tree.entry(tree).or_default();
@@ -234,14 +247,13 @@ impl QueueEntry {
         &self,
         state: &RoundState,
         work: WorkIx,
-        (tree, ranks): (usize, &ClassRanks),
+        (tree, ranks): (PoolIx, &ClassRanks),
     ) -> Option<Self> {
-        let (_, policy, _) = ranks.keys[ranks.rank(state, work)?];
+        let policy = ranks.keys[ranks.rank(state, work)?].policy;
         if policy == Policy::Reserve {
             return None;
         }
-        let own = small(tree);
-        let key = if self.is_current && self.tree == own {
+        let key = if self.is_current && self.tree == Some(tree) {
             self.key
         } else {
             Some(ranks.key(state, work)?)
@@ -249,17 +261,13 @@ impl QueueEntry {
         let lends = state.settings.lend_idle;
         Some(Self {
             key,
-            tree: own,
+            tree: Some(tree),
             lending_queue: borrows(state, work, policy).filter(|_| lends),
             lacks: lacks(state, work, policy),
             exceeds: self.exceeds,
             is_current: true,
         })
     }
-}
-
-fn small(tree: usize) -> u32 {
-    u32::try_from(tree).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -285,7 +293,7 @@ impl TreeQueues {
 
 impl ServeOrder {
     /// Queues the dirty work of this tree. Other dirty work stays in `unfiled` for the other trees.
-    fn queue_dirty_work(&mut self, state: &RoundState, tree: (usize, &ClassRanks)) {
+    fn queue_dirty_work(&mut self, state: &RoundState, tree: (PoolIx, &ClassRanks)) {
         let others = std::mem::take(&mut self.unfiled);
         let dirty = state.work.dirty().skip(self.seen);
         for work in others.into_iter().chain(dirty) {
@@ -294,7 +302,7 @@ impl ServeOrder {
         self.seen = state.work.dirty().count();
     }
 
-    fn renew(&mut self, state: &RoundState, work: WorkIx, (tree, ranks): (usize, &ClassRanks)) {
+    fn renew(&mut self, state: &RoundState, work: WorkIx, (tree, ranks): (PoolIx, &ClassRanks)) {
         let before = &mut self.entries[work];
         let exceeds = state.work[work].excess() > 0;
         if before.exceeds != exceeds {
@@ -305,7 +313,7 @@ impl ServeOrder {
         let now = before.now(state, work, (tree, ranks));
         if now.is_none() {
             self.unfiled.push(work);
-            if before.tree != small(tree) {
+            if before.tree != Some(tree) {
                 return;
             }
         }
@@ -324,7 +332,8 @@ impl ServeOrder {
     fn file(&mut self, work: WorkIx, now: QueueEntry) {
         let before = std::mem::replace(&mut self.entries[work], now);
         let stays = before.stays(&now);
-        if let Some(queues) = self.by_tree.get_mut(&(before.tree as usize)) {
+        let queues_before = before.tree.and_then(|tree| self.by_tree.get_mut(&tree));
+        if let Some(queues) = queues_before {
             if before.lacks && !(stays && now.lacks) {
                 queues.lacking.removed.extend(before.key);
             }
@@ -335,7 +344,7 @@ impl ServeOrder {
                 queue.removed.extend(before.key);
             }
         }
-        let Some(queues) = self.by_tree.get_mut(&(now.tree as usize)) else {
+        let Some(queues) = now.tree.and_then(|tree| self.by_tree.get_mut(&tree)) else {
             return;
         };
         if now.lacks && !(stays && before.lacks) {
@@ -357,7 +366,7 @@ impl ServeOrder {
 
 /// Returns the work of one tree that misses processes or holds too many, and all work of its
 /// RESERVE classes. It is in serve order.
-pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, WorkIx)> {
+pub(crate) fn lacking_in_order(state: &RoundState, tree: PoolIx) -> Vec<(Policy, WorkIx)> {
     let ranks = ClassRanks::new(state, tree);
     let Some(queues) = state.derived.serve_order.by_tree.get(&tree) else {
         return Vec::new();
@@ -366,7 +375,7 @@ pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, 
     let filed = &state.derived.serve_order.entries;
     let late = state.work.touched().filter(|work| !filed[*work].lacks);
     let late = late.filter(|work| {
-        let policy = ranks.rank(state, *work).map(|rank| ranks.keys[rank].1);
+        let policy = ranks.rank(state, *work).map(|rank| ranks.keys[rank].policy);
         policy.is_some_and(|policy| policy != Policy::Reserve && lacks(state, *work, policy))
     });
     let mut fresh: Vec<ServeKey> = late
@@ -386,7 +395,7 @@ pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, 
 }
 
 /// Returns all work of one tree, in serve order.
-pub(crate) fn all_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, WorkIx)> {
+pub(crate) fn all_in_order(state: &RoundState, tree: PoolIx) -> Vec<(Policy, WorkIx)> {
     let ranks = ClassRanks::new(state, tree);
     let all = state.work.indices();
     let mut queue: Vec<ServeKey> = all.filter_map(|work| ranks.key(state, work)).collect();
@@ -407,10 +416,10 @@ impl RoundState<'_> {
 
 /// Returns whether each priority and policy of a tree occurs in one pool only. Within each of them,
 /// serve order is then by age.
-pub(crate) fn is_by_age(state: &RoundState, tree: usize) -> bool {
+pub(crate) fn is_by_age(state: &RoundState, tree: PoolIx) -> bool {
     let keys = ClassRanks::new(state, tree).keys;
     let mut neighbours = keys.iter().zip(keys.iter().skip(1));
-    neighbours.all(|(one, other)| (one.0, one.1) != (other.0, other.1))
+    neighbours.all(|(one, other)| (one.priority, one.policy) != (other.priority, other.policy))
 }
 
 pub(crate) fn reserve_work<'b>(state: &'b RoundState) -> impl Iterator<Item = WorkIx> + 'b {

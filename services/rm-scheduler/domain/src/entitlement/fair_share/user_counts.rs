@@ -5,30 +5,34 @@ pub(super) use super::{
     user_count::UserCount,
     work_groups::{Slot, Slots},
 };
-use crate::{index::WorkListEdit, state::RoundState};
+use crate::{
+    ids::{ClassIx, Ix, TypedVec, UserIx},
+    index::WorkListEdit,
+    state::RoundState,
+};
 
 #[derive(Default)]
 pub(crate) struct UserCounts {
-    by_class: Vec<ClassUsers>,
+    by_class: TypedVec<ClassIx, ClassUsers>,
     pub(super) slots: Slots,
 }
 
 /// Users of one class.
 #[derive(Default)]
 pub(super) struct ClassUsers {
-    /// Counts by number of the user. Some users have no work in the class.
-    counts: Vec<UserCount>,
-    /// Position of the user's name among users with work, by number of the user.
-    name_positions: Vec<Option<usize>>,
-    /// Numbers of the users with work, in the order of their names.
-    by_name: Vec<usize>,
+    /// Counts by user. Some users have no work in the class.
+    counts: TypedVec<UserIx, UserCount>,
+    /// Position of the user's name among users with work, by user.
+    name_positions: TypedVec<UserIx, Option<usize>>,
+    /// Users with work, in the order of their names.
+    by_name: Vec<UserIx>,
     /// True while the set of users with work is unchanged.
     is_current: bool,
 }
 
 impl ClassUsers {
-    fn update_names(&mut self, state: &RoundState, class: usize) {
-        let by_name = state.classes[class].users.numbers();
+    fn update_names(&mut self, state: &RoundState, class: ClassIx) {
+        let by_name = state.classes[class].users.indices();
         if self.is_current {
             #[cfg(test)]
             assert!(by_name.eq(self.by_name.iter().copied()));
@@ -57,10 +61,11 @@ impl ClassUsers {
         self.by_name.iter().map(|user| &self.counts[*user])
     }
 
-    /// Returns the users by number, each with its number and the position of its name.
-    pub fn each_mut(&mut self) -> impl Iterator<Item = ((usize, usize), &mut UserCount)> {
-        let all = self.counts.iter_mut().zip(&self.name_positions).enumerate();
-        all.filter_map(|(user, (user_count, position))| {
+    /// Returns the users in ascending order, each with the position of its name.
+    pub fn each_mut(&mut self) -> impl Iterator<Item = ((UserIx, usize), &mut UserCount)> {
+        let positions = self.name_positions.enumerate();
+        let all = self.counts.iter_mut().zip(positions);
+        all.filter_map(|(user_count, (user, position))| {
             position.map(|position| ((user, position), user_count))
         })
     }
@@ -78,25 +83,24 @@ impl ClassUsers {
 
 /// Change of the quanta of users, from work whose processes changed in this round.
 pub(crate) struct HoldingsChange {
-    users: usize,
     /// Quanta before and after, by class and user.
-    by_user: Vec<(u128, u128)>,
+    by_user: TypedVec<ClassIx, TypedVec<UserIx, (u128, u128)>>,
 }
 
 impl HoldingsChange {
     pub fn new(state: &RoundState) -> Self {
-        let users = state.index.user_count();
-        let mut by_user = vec![(0, 0); state.classes.len() * users];
+        let users = TypedVec::filled((0, 0), state.index.user_count());
+        let mut by_user = TypedVec::filled(users, state.classes.len());
         for work in state.work.touched() {
             let work_state = &state.work[work];
             let (had, has) = (work_state.had, work_state.has());
             if let Some(class) = work_state.class.filter(|_| had != has) {
-                let of_user = &mut by_user[class * users + state.work_record(work).user];
+                let of_user = &mut by_user[class][state.work_record(work).user];
                 of_user.0 += u128::from(had.saturating_mul(work_state.process_quanta));
                 of_user.1 += u128::from(has.saturating_mul(work_state.process_quanta));
             }
         }
-        Self { users, by_user }
+        Self { by_user }
     }
 }
 
@@ -118,26 +122,27 @@ impl UserCounts {
         }
     }
 
-    pub(super) fn take(&mut self, state: &RoundState, class: usize) -> ClassUsers {
-        if self.by_class.len() <= class {
-            self.by_class.resize_with(class + 1, ClassUsers::default);
+    pub(super) fn take(&mut self, state: &RoundState, class: ClassIx) -> ClassUsers {
+        if self.by_class.len() <= class.index() {
+            self.by_class
+                .resize_with(class.index() + 1, ClassUsers::default);
         }
         let mut users = std::mem::take(&mut self.by_class[class]);
         users.update_names(state, class);
         users
     }
 
-    pub(super) fn put_back(&mut self, class: usize, users: ClassUsers) {
+    pub(super) fn put_back(&mut self, class: ClassIx, users: ClassUsers) {
         self.by_class[class] = users;
     }
 
     /// Returns the demand and holdings of the users of a class after all decisions, in the order of
     /// their names.
-    pub fn quanta(&self, class: usize, moved: &HoldingsChange) -> Vec<Quanta> {
+    pub fn quanta(&self, class: ClassIx, moved: &HoldingsChange) -> Vec<Quanta> {
         let users = &self.by_class[class];
-        let quanta = |user: &usize| {
+        let quanta = |user: &UserIx| {
             let mut quanta = users.counts[*user].quanta();
-            let (had, has) = moved.by_user[class * moved.users + user];
+            let (had, has) = moved.by_user[class][*user];
             quanta.has = quanta.has + has - had;
             quanta
         };

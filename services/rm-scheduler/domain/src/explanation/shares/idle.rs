@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    ids::{NodeIx, ShapeIx, TypedVec, WorkIx},
+    ids::{NodeIx, PoolIx, ShapeIx, TypedVec, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
     state::{NodeState, RoundState, serve_order::reserve_work},
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Default, PartialEq)]
 pub(super) struct UnmetDemand {
     /// Wishes by home pool.
-    homes: Vec<Wish>,
+    homes: TypedVec<PoolIx, Wish>,
     /// Work with a node list, which is compared with each node separately.
     listed: Vec<WorkIx>,
 }
@@ -109,27 +109,27 @@ impl UnmetDemand {
     pub fn new(state: &RoundState, wishers: &Wishers) -> Self {
         let listed = wishers.listed.iter().copied();
         let mut wishes = Self {
-            homes: vec![Wish::default(); state.forest.len()],
+            homes: TypedVec::filled(Wish::default(), state.forest.len()),
             listed: listed.collect(),
         };
         let shapes = state.index.shapes.enumerate().zip(wishers.by_shape.iter());
-        for ((shape, (home, fair, quanta, _)), (more, capped)) in shapes {
-            let Some(home) = home.filter(|_| more + capped > 0) else {
+        for ((index, shape), (more, capped)) in shapes {
+            let Some(home) = shape.home.filter(|_| more + capped > 0) else {
                 continue;
             };
             let wish = &mut wishes.homes[home];
             if *more > 0 {
-                let shapes = if *fair {
+                let shapes = if shape.includes_subpools {
                     &mut wish.fair
                 } else {
                     &mut wish.fixed
                 };
-                shapes.push((*quanta, shape));
+                shapes.push((shape.quanta, index));
             }
-            wish.capped.0 |= *capped > 0 && *fair;
-            wish.capped.1 |= *capped > 0 && !*fair;
+            wish.capped.0 |= *capped > 0 && shape.includes_subpools;
+            wish.capped.1 |= *capped > 0 && !shape.includes_subpools;
         }
-        for wish in &mut wishes.homes {
+        for wish in wishes.homes.iter_mut() {
             wish.fair.sort_unstable();
             wish.fixed.sort_unstable();
         }
@@ -239,7 +239,7 @@ fn any_fits(state: &RoundState, node: &NodeState, shapes: &[(u64, ShapeIx)]) -> 
     shapes.first()?;
     let mut small = shapes.iter().take_while(|it| it.0 <= node.free.quanta);
     Some(small.any(|(quanta, shape)| {
-        let size = &state.index.shapes[*shape].3;
+        let size = &state.index.shapes[*shape].size;
         node.free.fitting(*quanta, size) > 0
     }))
 }

@@ -7,7 +7,7 @@
 use super::idle::{IdleReason, UnmetDemand, Wishers, reserved_quanta};
 use crate::{
     collections::dense_set::MemberSet,
-    ids::{NodeIx, TypedVec, WorkIx},
+    ids::{NodeIx, PoolIx, TypedVec, WorkIx},
     input::snapshot::Node,
     output::plan::{Idle, PoolShare, Shares},
     state::RoundState,
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Pools {
     /// Shares by pool.
-    sums: Vec<PoolShare>,
+    sums: TypedVec<PoolIx, PoolShare>,
     /// Quanta held on nodes that belong to no pool.
     elsewhere: u64,
     /// Contributions by node.
@@ -31,7 +31,7 @@ pub(crate) struct Pools {
 /// Contribution of one node to its pool.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 struct Part {
-    pool: Option<u32>,
+    pool: Option<PoolIx>,
     shut: Option<Shut>,
     order: u64,
     held: u64,
@@ -95,7 +95,7 @@ impl Pools {
             for node in rest {
                 let (part, why) = (&mut self.parts[node], self.wishes.why(state, node));
                 if let Some(pool) = part.pool.filter(|_| why != part.why) {
-                    let sums = &mut self.sums[pool as usize];
+                    let sums = &mut self.sums[pool];
                     let (amount, idle) = (part.free - part.reservation, &mut sums.idle);
                     *for_why(idle, part.why) -= amount;
                     *for_why(idle, why) += amount;
@@ -114,19 +114,20 @@ impl Pools {
             );
         }
         let mut pools = self.sums.clone();
-        for (at, pool) in pools.iter_mut().enumerate() {
-            state
-                .forest
-                .name(state.forest.root(at))
-                .clone_into(&mut pool.tree);
+        for (index, pool) in state.forest.pools().zip(pools.iter_mut()) {
+            let root = state.forest.root(index);
+            state.forest.name(root).clone_into(&mut pool.tree);
         }
         let lost = state.index.unplaced.iter();
         let lost = lost.map(|allocation| state.allocations[*allocation].quanta);
         shares.elsewhere = self.elsewhere + lost.sum::<u64>();
         shares.capacity = pools.iter().map(|pool| pool.usable).sum();
         shares.free = pools.iter().map(|pool| pool.free).sum();
-        let names = (0..pools.len()).map(|pool| state.forest.name(pool).to_owned());
-        shares.pools = names.zip(pools).collect();
+        let names = state
+            .forest
+            .pools()
+            .map(|pool| state.forest.name(pool).to_owned());
+        shares.pools = names.zip(pools.iter().cloned()).collect();
     }
 
     /// Returns the nodes that changed. Also reads their rows, so that they are in the CPU cache
@@ -157,7 +158,7 @@ impl Pools {
             add(&mut self.elsewhere, part.held);
             return;
         };
-        let sums = &mut self.sums[pool as usize];
+        let sums = &mut self.sums[pool];
         add(&mut sums.total, part.order);
         let Some(shut) = part.shut else {
             add(&mut sums.usable, part.order);
@@ -211,7 +212,7 @@ fn part(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> Part {
         held_and_fixed(state, node)
     };
     Part {
-        pool: node_state.pool.and_then(|pool| u32::try_from(pool).ok()),
+        pool: node_state.pool,
         shut: (!open).then(|| shut(&state.node_record(node).node)),
         order: node_state.quanta,
         held,

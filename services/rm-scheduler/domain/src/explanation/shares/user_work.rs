@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use super::user_totals::UserTotals;
-use crate::{ids::WorkIx, output::plan::OfUser, state::RoundState};
+use crate::{
+    ids::{ClassIx, WorkIx},
+    output::plan::OfUser,
+    state::RoundState,
+};
 
 /// Group position that stands for work without a class.
 const NOWHERE: u32 = u32::MAX;
@@ -11,7 +15,7 @@ const NOWHERE: u32 = u32::MAX;
 pub(crate) struct UserWork(Vec<Group>);
 
 struct Group {
-    class: usize,
+    class: ClassIx,
     /// Any piece of work of the group.
     work: WorkIx,
     pieces: usize,
@@ -69,7 +73,7 @@ impl UserWork {
 }
 
 impl Group {
-    fn new(class: usize, work: WorkIx) -> Self {
+    fn new(class: ClassIx, work: WorkIx) -> Self {
         Self {
             class,
             work,

@@ -1,16 +1,20 @@
 //! Nodes by future space: the quanta that are free when everything that leaves has left.
 
-use crate::{collections::buckets::Buckets, ids::NodeIx, state::RoundState};
+use crate::{
+    collections::buckets::Buckets,
+    ids::{NodeIx, PoolIx, TypedVec},
+    state::RoundState,
+};
 
 /// Nodes of each pool by future quanta. Partly free nodes are first, entirely free ones second.
 #[derive(Default)]
-pub(crate) struct FutureHoles(pub(crate) Vec<[Buckets<NodeIx>; 2]>);
+pub(crate) struct FutureHoles(pub(crate) TypedVec<PoolIx, [Buckets<NodeIx>; 2]>);
 
 impl FutureHoles {
     /// Returns groups of equal nodes: pool, future quanta, whether the nodes will be empty, and the
     /// number of nodes.
-    pub fn alike(&self) -> impl Iterator<Item = ((usize, u64, bool), u64)> {
-        self.0.iter().enumerate().flat_map(|(pool, by_pool)| {
+    pub fn alike(&self) -> impl Iterator<Item = ((PoolIx, u64, bool), u64)> {
+        self.0.enumerate().flat_map(|(pool, by_pool)| {
             let by_pool = by_pool.iter().zip([false, true]);
             by_pool.flat_map(move |(buckets, is_whole)| {
                 let rows = buckets.from(0);
@@ -20,7 +24,7 @@ impl FutureHoles {
     }
 
     /// Returns the open nodes of a pool with at least `least` future quanta, and at least one.
-    pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = NodeIx> {
+    pub fn with(&self, pool: PoolIx, least: u64) -> impl Iterator<Item = NodeIx> {
         let by_pool = self.0[pool].iter();
         by_pool.flat_map(move |buckets| {
             buckets
@@ -30,7 +34,7 @@ impl FutureHoles {
     }
 
     /// Returns the most future quanta of any node of a pool.
-    pub fn most(&self, pool: usize) -> u64 {
+    pub fn most(&self, pool: PoolIx) -> u64 {
         let last = |buckets: &Buckets<_>| buckets.descending().next().map(|(hole, _)| hole);
         self.0[pool].iter().filter_map(last).max().unwrap_or(0)
     }
@@ -41,7 +45,7 @@ impl FutureHoles {
     pub fn nearest(
         &self,
         state: &RoundState,
-        pools: &[usize],
+        pools: &[PoolIx],
         quanta: u64,
     ) -> Option<(NodeIx, u64)> {
         let by_pool = || pools.iter().flat_map(|pool| &self.0[*pool]);
