@@ -19,7 +19,7 @@ use crate::{
     state::{
         RoundState,
         hole_table::HoleTable,
-        serve_order::{is_by_age, lacking_in_order},
+        serve_order::{QueuedWork, is_by_age, lacking_in_order},
     },
 };
 
@@ -38,7 +38,7 @@ struct NeedyWork {
 
 /// Takes processes from donors in one tree. `queue` is the work that lacked processes before
 /// preemption, in serve order.
-pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[(Policy, WorkIx)]) {
+pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
     if !state.snapshot.tunables.defragmentation {
         return;
     }
@@ -112,15 +112,11 @@ impl SpaciousNodes {
 }
 
 /// Returns the work that may be helped, by priority, then age.
-fn potentially_needy(
-    state: &RoundState,
-    tree: PoolIx,
-    queue: &[(Policy, WorkIx)],
-) -> Vec<NeedyWork> {
+fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> Vec<NeedyWork> {
     let threshold = state.snapshot.tunables.fragmentation_threshold;
     let mut pure = PureShares::default();
     let mut found = Vec::with_capacity(queue.len());
-    for (policy, work) in queue.iter().copied() {
+    for QueuedWork { policy, work } in queue.iter().copied() {
         let work_state = &state.work[work];
         let missing = work_state.missing().saturating_sub(work_state.reserved);
         let is_cleared = policy == Policy::Reserve && state.settings.clear_promised;

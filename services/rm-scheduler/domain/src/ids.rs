@@ -63,7 +63,7 @@ index_types! {
     UserIx,
 }
 
-// `usize` serves for positions in lists, and for kinds of entities that have no type yet.
+// A position in a list is a `usize`. Entities have types of their own.
 impl Ix for usize {
     #[inline]
     fn new(index: usize) -> Self {

@@ -27,20 +27,20 @@ use crate::{
     state::{
         RoundState,
         permanent_reasons::PermanentReasons,
-        serve_order::{all_in_order, lacking_in_order},
+        serve_order::{QueuedWork, all_in_order, lacking_in_order},
     },
 };
 use attempt::{reserve_memory, serve};
 
 /// Places the work of one tree. Returns, in serve order, the work that has less than its
 /// entitlement or more than it may hold.
-pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<(Policy, WorkIx)> {
+pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<QueuedWork> {
     let placed_before = state.granted.len();
     let vacates_before = state.vacates.len();
     let lacking = lacking_in_order(state, tree);
     let queue = &*in_need(state, tree, &lacking);
     let was_needy = state.previously_needy.clone();
-    let was_needy = |entry: &&(Policy, WorkIx)| was_needy.contains(entry.1);
+    let was_needy = |queued: &&QueuedWork| was_needy.contains(queued.work);
     reserve_memory(state, queue);
     let mut pass = None;
     serve(state, &mut pass, queue.iter().filter(was_needy));
@@ -53,9 +53,9 @@ pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<(Policy, WorkIx
         repack::improve(state, queue, placed_before);
     }
     let mut permanent_reasons = PermanentReasons::default();
-    for (_, work) in queue {
-        if let Some(reason) = no_process_reason(state, *work, &mut permanent_reasons) {
-            state.set_wait_reason(*work, reason);
+    for queued in queue {
+        if let Some(reason) = no_process_reason(state, queued.work, &mut permanent_reasons) {
+            state.set_wait_reason(queued.work, reason);
         }
     }
     // Grants make no work short of its entitlement. Only vacates do.
@@ -71,15 +71,15 @@ pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<(Policy, WorkIx
 fn in_need<'l>(
     state: &RoundState,
     tree: PoolIx,
-    lacking: &'l [(Policy, WorkIx)],
-) -> Cow<'l, [(Policy, WorkIx)]> {
+    lacking: &'l [QueuedWork],
+) -> Cow<'l, [QueuedWork]> {
     let is_missing = |work: WorkIx| state.work[work].missing() > 0;
     let is_whole =
-        |(policy, work): &(Policy, WorkIx)| *policy == Policy::Reserve && is_missing(*work);
+        |queued: &QueuedWork| queued.policy == Policy::Reserve && is_missing(queued.work);
     if lacking.iter().any(is_whole) {
         return Cow::Owned(all_in_order(state, tree));
     }
-    let needs = |(_, work): &(Policy, WorkIx)| is_missing(*work) || state.work[*work].has() == 0;
+    let needs = |queued: &QueuedWork| is_missing(queued.work) || state.work[queued.work].has() == 0;
     // Usually all work is in need, so no copy is necessary.
     if lacking.iter().all(needs) {
         return Cow::Borrowed(lacking);

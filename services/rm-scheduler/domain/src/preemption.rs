@@ -24,28 +24,28 @@ use crate::{
     ids::{AllocIx, NodeIx, PoolIx, WorkIx},
     input::snapshot::Policy,
     output::plan::VacateReason,
-    state::{RoundState, budget::BudgetStop, cheapest::cheapest},
+    state::{RoundState, budget::BudgetStop, cheapest::cheapest, serve_order::QueuedWork},
 };
 
-pub(crate) fn evict(state: &mut RoundState, tree: PoolIx, queue: &[(Policy, WorkIx)]) {
+pub(crate) fn evict(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
     if !state.settings.evict_for_somebody {
         if state.settings.relieve_shrunken {
             relieve_shrunken_nodes(state, tree);
         }
         let mut budget_stop = None;
-        for (_, work) in queue {
-            budget_stop = shrink_to_count(state, *work).or(budget_stop);
+        for queued in queue {
+            budget_stop = shrink_to_count(state, queued.work).or(budget_stop);
         }
-        for (_, work) in queue.iter().filter(|_| budget_stop.is_some()) {
-            state.record_budget_stop(*work, budget_stop.clone());
+        for queued in queue.iter().filter(|_| budget_stop.is_some()) {
+            state.record_budget_stop(queued.work, budget_stop.clone());
         }
         if state.settings.squatters_go_home {
             make_room::send_all_home(state, queue);
         }
         return;
     }
-    for (policy, work) in queue {
-        shrink_to_own_limit(state, *policy, *work);
+    for queued in queue {
+        shrink_to_own_limit(state, queued.policy, queued.work);
     }
     if state.settings.relieve_shrunken {
         relieve_shrunken_nodes(state, tree);

@@ -42,8 +42,12 @@ pub(crate) struct LastReport {
     pub sums: Shares,
 }
 
-/// Work whose verdict or share may have changed, and the reason why it waits.
-type ChangedWork = (WorkIx, Option<Reason>);
+/// Work whose report may have changed, with the reason why it waits.
+#[derive(Clone, Copy)]
+struct ChangedWork {
+    work: WorkIx,
+    wait: Option<Reason>,
+}
 
 impl LastReport {
     /// Returns the changed verdicts and the changed shares. After a rebuild all work is new, and no
@@ -82,12 +86,15 @@ impl LastReport {
     ) -> Vec<ChangedWork> {
         let mut all = self.unsettled.moved(state, builder);
         let dirty: Vec<WorkIx> = state.work.dirty().collect();
-        let unsettled = all.iter().map(|(work, _)| work);
+        let unsettled = all.iter().map(|changed| &changed.work);
         row::prefetch(state, &self.rows, unsettled.chain(&dirty).copied());
         self.pools.listen(state, dirty.iter().copied());
         all.reserve(dirty.len());
         let live = dirty.into_iter().filter(|work| state.index.is_live(*work));
-        all.extend(live.map(|work| (work, state.wait_reason(work))));
+        all.extend(live.map(|work| ChangedWork {
+            work,
+            wait: state.wait_reason(work),
+        }));
         all
     }
 
@@ -97,38 +104,37 @@ impl LastReport {
         mut moved: Vec<ChangedWork>,
         mut builder: VerdictBuilder<'a>,
     ) -> (ChangedVerdicts, ShareDelta) {
-        let users = UserWork::sort(state, &mut self.user_totals, &mut moved);
+        let users = UserWork::sort(state, &mut self.user_totals, &mut moved, |item| item.work);
         let mut changed: Vec<WorkIx> = Vec::with_capacity(moved.len());
-        for &(work, wait) in &moved {
-            let of_work = (work, wait);
-            let share = shares::work_share(state, work);
+        for item in moved.iter().copied() {
+            let ChangedWork { work, wait } = item;
             let row = &mut self.rows[work];
-            if row.renew(
-                state,
-                (of_work, &share),
-                &mut self.user_totals,
-                &mut builder,
-            ) {
+            if row.renew(state, item, &mut self.user_totals, &mut builder) {
                 changed.push(work);
             }
             self.unsettled.note(state, work, wait, &mut builder);
         }
         self.user_totals.drop_emptied();
-        let reported = (users.said(state), self.counted(state, &moved));
-        let delta = shares::renew(
+        let classes = shares::renew_sums(
             state,
-            (&mut self.user_totals, &mut self.pools),
+            &mut self.pools,
+            &mut self.user_totals,
             &mut self.sums,
-            reported,
         );
+        let delta = ShareDelta {
+            gone: shares::departed_work(state),
+            shares: shares::changed_sums(&self.sums, classes),
+            users: users.said(state),
+            work: self.counted(state, &moved),
+        };
         (self.verdicts_of(state, &changed), delta)
     }
 
     /// Returns the shares that are in the sums of a user.
     fn counted(&self, state: &RoundState, moved: &[ChangedWork]) -> Vec<(WorkId, WorkShare)> {
-        let counted = moved.iter().filter_map(|(work, _)| {
-            let share = self.rows[*work].counted()?;
-            Some((state.id(*work).clone(), *share))
+        let counted = moved.iter().filter_map(|item| {
+            let share = self.rows[item.work].counted()?;
+            Some((state.id(item.work).clone(), *share))
         });
         counted.collect()
     }

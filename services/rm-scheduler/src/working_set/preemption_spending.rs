@@ -25,7 +25,7 @@ pub(crate) fn split_rows(mut rows: CarriedRows) -> (CarriedRows, Hour) {
         else {
             return true;
         };
-        hour.note(*minute, (pool, user), *quanta);
+        hour.note(*minute, pool, user, *quanta);
         false
     });
     (rows, hour)
@@ -50,8 +50,8 @@ impl Ledger {
             let Some(node) = self.snapshot.nodes.get(&receipt.node) else {
                 continue;
             };
-            let user = (node.pool.as_str(), &receipt.user);
-            let quanta = self.preempted_last_hour.note(minute, user, receipt.order);
+            let (pool, user) = (&node.pool, &receipt.user);
+            let quanta = self.preempted_last_hour.note(minute, pool, user, receipt.order);
             let row = CarriedRow::Spent {
                 minute,
                 pool: node.pool.clone(),

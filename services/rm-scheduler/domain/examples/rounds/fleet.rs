@@ -133,48 +133,62 @@ pub fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
     news
 }
 
-/// Kind of change to a part of the work. Each turn of [`change_some`] changes different work.
+/// Kind of change to a part of the work. Each offset of [`change_some`] changes different work.
 #[derive(Debug, Clone, Copy)]
-pub enum Happens {
+pub enum WorkChange {
     /// Work ends with its allocations, and the same number of new work is submitted.
     Replaced,
-    Ends,
+    Ended,
     /// New work is submitted, and none ends.
-    Comes,
+    Submitted,
     /// The number of remaining tasks falls.
-    GoesOn,
+    Progressed,
 }
 
-/// Changes every `among`-th piece of work, starting at `turn`. Returns the delta. New work is
-/// numbered from `born` on.
+/// A change to a part of the work.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkChanges {
+    /// Name of the measurement.
+    pub name: &'static str,
+    pub change: WorkChange,
+    /// Every how many pieces of work one changes.
+    pub every: u64,
+}
+
+/// Changes a part of the work, starting at `offset`. Returns the delta. New work is numbered from
+/// `next_number` on.
 pub fn change_some(
     full: &mut Snapshot,
-    what: Happens,
-    (among, turn): (u64, u64),
-    born: &mut u64,
+    changes: WorkChanges,
+    offset: u64,
+    next_number: &mut u64,
 ) -> SnapshotDelta {
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let some = full.demand.keys().skip(number(turn)).step_by(number(among));
+    let some = full
+        .demand
+        .keys()
+        .skip(number(offset))
+        .step_by(number(changes.every));
     let some: Vec<WorkId> = some.cloned().collect();
     let mut news = SnapshotDelta::default();
-    if matches!(what, Happens::Replaced | Happens::Comes) {
+    if matches!(changes.change, WorkChange::Replaced | WorkChange::Submitted) {
         for _ in &some {
-            let id = add_request(full, *born);
+            let id = add_request(full, *next_number);
             let demand = full.demand.get(&id).cloned();
             news.work.insert(id, demand);
-            *born += 1;
+            *next_number += 1;
         }
     }
-    match what {
-        Happens::Comes => return news,
-        Happens::GoesOn => {
+    match changes.change {
+        WorkChange::Submitted => return news,
+        WorkChange::Progressed => {
             for work in &some {
                 let demand = full.demand.get_mut(work).expect("it is there");
                 demand.remaining_tasks -= 1;
                 news.work.insert(work.clone(), Some(demand.clone()));
             }
         }
-        Happens::Ends | Happens::Replaced => {
+        WorkChange::Ended | WorkChange::Replaced => {
             for work in &some {
                 full.demand.remove(work);
                 news.work.insert(work.clone(), None);

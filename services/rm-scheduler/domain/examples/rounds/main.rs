@@ -8,7 +8,7 @@
 //! - rounds without changes after the fleet has settled,
 //! - rounds in which one percent of the work only continues, arrives or ends.
 //!
-//! In "1% news", one percent of the work changes: half of it ended, and half is new. In "replaced",
+//! In "1% changed", one percent of the work changes: half of it ended, and half is new. In "replaced",
 //! one percent ended and the same number is new. Each plan is checked as in the service
 //! ("checked").
 //!
@@ -29,7 +29,7 @@ use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, SnapshotDelta};
 use hayward_vocabulary::NodeName;
 
 use cost::{Cost, ServiceState, Several, ms, timed};
-use fleet::{Happens, carry_out, change_some, fleet, naive_best_fit};
+use fleet::{WorkChange, WorkChanges, carry_out, change_some, fleet, naive_best_fit};
 use memory::{make_ready, peak_bytes, touched};
 
 /// The allocator of the services.
@@ -40,8 +40,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const UNTIL_REST: usize = 40;
 /// Number of measured first rounds. The largest fleet is planned only once, because of its memory.
 const REPEATS: usize = 3;
-/// Number of measured rounds with changed work, unless the variable `NEWS_ROUNDS` is set.
-const NEWS: u64 = 9;
+/// Number of measured rounds with changed work, unless the variable `CHANGE_ROUNDS` is set.
+const CHANGE_ROUNDS: u64 = 9;
 /// Number of measured rounds without changes after the fleet has settled.
 const RESTS: usize = 5;
 
@@ -93,19 +93,24 @@ fn measure(nodes: u64, requests: u64) {
     assert_eq!(verdicts.len(), full.demand.len(), "work without a verdict");
     drop((verdicts, shares));
     come_to_rest(&mut service, &mut full, plan);
-    let mut born = requests;
+    let mut next_number = requests;
     let replaced = [
-        ("1% news", 200),
+        ("1% changed", 200),
         ("replaced", 100),
         ("a 1,000", requests / 1_000),
     ];
     // One percent of 100,000 is already a thousand, so smaller fleets skip the last case.
-    for (name, among) in replaced
+    for (name, every) in replaced
         .into_iter()
         .take(if requests > 100_000 { 3 } else { 2 })
     {
-        let news = (name, Happens::Replaced, among, &mut born);
-        news_rounds(&mut service, &mut full, news, &naive);
+        let change = WorkChange::Replaced;
+        let changes = WorkChanges {
+            name,
+            change,
+            every,
+        };
+        changed_work_rounds(&mut service, &mut full, changes, &mut next_number, &naive);
     }
     node_rounds(&mut service, &mut full, &naive);
     let mut rest = Several::default();
@@ -115,13 +120,18 @@ fn measure(nodes: u64, requests: u64) {
     }
     rest.show("at rest", &naive);
     // More work arrives than ends, so from here on some work always waits.
-    for (name, what) in [
-        ("goes on", Happens::GoesOn),
-        ("comes", Happens::Comes),
-        ("ends", Happens::Ends),
+    for (name, change) in [
+        ("progressed", WorkChange::Progressed),
+        ("submitted", WorkChange::Submitted),
+        ("ended", WorkChange::Ended),
     ] {
-        let changes = (name, what, 100, &mut born);
-        news_rounds(&mut service, &mut full, changes, &naive);
+        let every = 100;
+        let changes = WorkChanges {
+            name,
+            change,
+            every,
+        };
+        changed_work_rounds(&mut service, &mut full, changes, &mut next_number, &naive);
     }
     println!("  peak {} MiB", peak_bytes() >> 20);
 }
@@ -140,19 +150,20 @@ fn come_to_rest(service: &mut ServiceState, full: &mut Snapshot, mut plan: Plan)
 
 /// Measures rounds with changed work in a settled fleet. Measures a round without changes after
 /// each.
-fn news_rounds(
+fn changed_work_rounds(
     service: &mut ServiceState,
     full: &mut Snapshot,
-    (name, what, among, born): (&str, Happens, u64, &mut u64),
+    changes: WorkChanges,
+    next_number: &mut u64,
     naive: &Cost,
 ) {
     let (mut fresh, mut again) = (Several::default(), Several::default());
-    let repetitions = std::env::var("NEWS_ROUNDS").ok();
+    let repetitions = std::env::var("CHANGE_ROUNDS").ok();
     let repetitions = repetitions
         .and_then(|repetitions| repetitions.parse().ok())
-        .unwrap_or(NEWS);
+        .unwrap_or(CHANGE_ROUNDS);
     for number in 0..repetitions {
-        let news = change_some(full, what, (among, number), born);
+        let news = change_some(full, changes, number, next_number);
         let (after, cost) = service.round(full, &news);
         if full.demand.len() <= 100_000 && number == 0 {
             let same = service.rounds.full_plan(after.clone()) == FairShare.schedule(full);
@@ -164,7 +175,7 @@ fn news_rounds(
         again.note(&same.plan, cost);
         come_to_rest(service, full, same.plan);
     }
-    fresh.show(name, naive);
+    fresh.show(changes.name, naive);
     again.show("again", naive);
 }
 

@@ -23,6 +23,13 @@ const CLOSELY: u64 = 4;
 /// Most steps for one piece of work, so that other work is tried as well.
 const FOR_ONE: u64 = STEPS / 5;
 
+/// Demand of a piece of work, with the policy that serves it.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    demand: &'a Demand,
+    policy: Policy,
+}
+
 /// A candidate node with its free space.
 struct OpenNode<'a> {
     name: &'a NodeName,
@@ -91,7 +98,8 @@ impl<'a> CouldPlace<'a> {
     /// Returns a node that could take one more process of this work in this class. Skips nodes with
     /// space reserved for other work.
     pub fn find(&mut self, work: &WorkId, class: &str) -> Option<NodeName> {
-        let (demand, policy) = self.asked(work, class)?;
+        let asked = self.asked(work, class)?;
+        let Asked { demand, policy } = asked;
         let whole = is_whole(demand, policy);
         let shape = Shape {
             whole,
@@ -109,7 +117,7 @@ impl<'a> CouldPlace<'a> {
             }
             steps += 1;
             let place = self.place(name, node);
-            let Some(grant) = self.grant((work, demand), (class, policy), &place) else {
+            let Some(grant) = self.grant(work, class, asked, &place) else {
                 continue;
             };
             fits = true;
@@ -136,7 +144,7 @@ impl<'a> CouldPlace<'a> {
     /// Returns whether this node could take one more process of this work in this class.
     pub fn is_open(&mut self, work: &WorkId, class: &str, node: &NodeName) -> bool {
         self.steps += 1 + CLOSELY;
-        let Some((demand, policy)) = self.asked(work, class) else {
+        let Some(asked) = self.asked(work, class) else {
             return false;
         };
         let at = self
@@ -146,18 +154,18 @@ impl<'a> CouldPlace<'a> {
             return false;
         };
         let place = self.place(name, node);
-        let grant = self.grant((work, demand), (class, policy), &place);
+        let grant = self.grant(work, class, asked, &place);
         let fits = grant.is_some_and(|grant| self.allows(&grant).is_ok());
         fits && !self.is_promised(name, work)
     }
 
-    fn asked(&self, work: &WorkId, class: &str) -> Option<(&'a Demand, Policy)> {
+    fn asked(&self, work: &WorkId, class: &str) -> Option<Asked<'a>> {
         let demand = self.snapshot.demand.get(work)?;
         let policy = match &demand.queued {
             Some(_) => Policy::FairShare,
             None => self.snapshot.classes.get(class)?.policy,
         };
-        Some((demand, policy))
+        Some(Asked { demand, policy })
     }
 
     fn allows(&self, grant: &Grant) -> Result<(), Fault> {
@@ -183,8 +191,9 @@ impl<'a> CouldPlace<'a> {
     /// Returns the grant of a process on this node, or `None` if its size does not fit.
     fn grant(
         &self,
-        (work, demand): (&WorkId, &Demand),
-        (class, policy): (&str, Policy),
+        work: &WorkId,
+        class: &str,
+        Asked { demand, policy }: Asked<'_>,
         place: &OpenNode<'_>,
     ) -> Option<Grant> {
         let capacity = &place.node.capacity;

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 const BITS: usize = u64::BITS as usize;
 
 #[derive(Clone)]
-pub(crate) struct BitSet<I = usize> {
+pub(crate) struct BitSet<I> {
     words: Vec<u64>,
     /// Bitmap of the words that are not empty.
     filled: Vec<u64>,

@@ -10,7 +10,7 @@ use crate::ids::Ix;
 /// takes 0.7 s longer.
 const LARGE: u64 = 1 << 12;
 
-pub(crate) struct Buckets<I = usize> {
+pub(crate) struct Buckets<I> {
     /// Nodes by quanta, for small numbers of quanta.
     small: Vec<BitSet<I>>,
     /// Positions of `small` that are not empty.

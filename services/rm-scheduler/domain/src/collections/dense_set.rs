@@ -7,7 +7,7 @@ const BITS: usize = u64::BITS as usize;
 
 /// Set with fast insert, iteration and clear. A bitmap answers membership; a list gives the
 /// members.
-pub(crate) struct DenseSet<I = usize> {
+pub(crate) struct DenseSet<I> {
     words: Vec<Word>,
     /// All members and some removed ones, each once.
     listed: Vec<I>,
@@ -106,7 +106,7 @@ impl<I: Ix> Index<I> for DenseSet<I> {
 }
 
 /// Set with fast insert, remove and iteration.
-pub(crate) struct MemberSet<I = usize> {
+pub(crate) struct MemberSet<I> {
     listed: Vec<I>,
     /// Position in `listed`, by index of the member.
     positions: Vec<Option<u32>>,

@@ -4,7 +4,7 @@ use crate::ids::Ix;
 
 /// Indices in the order in which they were inserted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct IdList<I = usize>(Vec<I>);
+pub(crate) struct IdList<I>(Vec<I>);
 
 impl<I> Default for IdList<I> {
     fn default() -> Self {

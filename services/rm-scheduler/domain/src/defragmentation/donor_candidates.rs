@@ -18,7 +18,12 @@ pub(super) struct DonorCandidates {
     known: BTreeMap<Kind, Found>,
 }
 
-type Kind = (i64, PoolIx);
+/// Priority and pool of the class of needy work.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    priority: i64,
+    home: PoolIx,
+}
 
 #[derive(Default)]
 struct Found {
@@ -28,14 +33,21 @@ struct Found {
     then: usize,
 }
 
+impl Kind {
+    fn new(class_state: &ClassState) -> Option<Self> {
+        Some(Self {
+            priority: class_state.class.priority,
+            home: class_state.pool?,
+        })
+    }
+}
+
 impl DonorCandidates {
     /// Returns rich work, and poor work of lower priority, both unordered.
     pub fn of(&mut self, state: &RoundState, work: WorkIx) -> (&[WorkIx], &[WorkIx]) {
         let class = state.work[work].class;
         let class = class.map(|class| &state.classes[class]);
-        let Some(kind) =
-            class.and_then(|class_state| Some((class_state.class.priority, class_state.pool?)))
-        else {
+        let Some(kind) = class.and_then(Kind::new) else {
             return (&[], &[]);
         };
         let found = self.known.entry(kind);
@@ -51,7 +63,7 @@ impl Found {
             then: state.work.now(),
             ..Self::default()
         };
-        let is_below = |class_state: &ClassState| kind.0 < class_state.class.priority;
+        let is_below = |class_state: &ClassState| kind.priority < class_state.class.priority;
         // Work of equal or higher priority gives only what exceeds the threshold.
         for donor in state.derived.large_holders.donors(state) {
             if class_of(state, donor).is_some_and(|class_state| !is_below(class_state)) {
@@ -82,7 +94,7 @@ impl Found {
         }
     }
 
-    fn enter(&mut self, state: &RoundState, (priority, home): Kind, donor: WorkIx) {
+    fn enter(&mut self, state: &RoundState, Kind { priority, home }: Kind, donor: WorkIx) {
         let (forest, class_state) = (state.forest, class_of(state, donor));
         let is_related =
             |pool: PoolIx| forest.is_within(pool, home) || forest.is_within(home, pool);

@@ -70,7 +70,7 @@ fn waiting(state: &RoundState, tree: PoolIx) -> Vec<WorkIx> {
             && unserved(state, *work) > 0
     };
     let queue = lacking_in_order(state, tree).into_iter();
-    let mut waiting: Vec<WorkIx> = queue.map(|(_, work)| work).filter(waits).collect();
+    let mut waiting: Vec<WorkIx> = queue.map(|queued| queued.work).filter(waits).collect();
     if !is_by_age(state, tree) || !is_of_one_priority(state, &waiting) {
         waiting.sort_by(|one, other| state.age(*one).cmp(&state.age(*other)));
     }

@@ -208,7 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tests::fixture::Fixture;
+    use crate::tests::fixture::{Fixture, terms};
 
     proptest! {
         #[test]
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_class_without_demand_is_owed_nothing() {
         let mut fixture = Fixture::eager().nodes(&[3]);
-        fixture.class("rival", (Policy::FairShare, 10, 100), "default");
+        fixture.class("rival", terms(Policy::FairShare, 10, 100), "default");
         fixture.job("one", "a", 1);
         fixture.job_in("rival", "two", "b", 1);
         fixture.step();

@@ -16,9 +16,7 @@ use hayward_vocabulary::{UserName, WorkId};
 use crate::{
     ids::{AllocIx, PoolIx, WorkIx},
     input::snapshot::Policy,
-    output::plan::{
-        ClassShare, OfUser, PriorityShare, ShareDelta, Shares, Tally, Turn, UserShare, WorkShare,
-    },
+    output::plan::{ClassShare, PriorityShare, Shares, Tally, Turn, UserShare, WorkShare},
     state::{ClassState, RoundState},
 };
 
@@ -27,30 +25,22 @@ use user_totals::OfClass;
 pub(crate) use user_totals::UserTotals;
 pub(crate) use user_work::UserWork;
 
-/// Updates the sums after the reported work changed. Returns the difference: the fleet, all
-/// classes, the users that changed, and the reported work.
-pub(crate) fn renew(
-    state: &RoundState,
-    (user_totals, pools): (&mut UserTotals, &mut Pools),
-    sums: &mut Shares,
-    (users, work): (Vec<OfUser>, Vec<(WorkId, WorkShare)>),
-) -> ShareDelta {
-    let classes = renew_sums(state, pools, user_totals, sums);
-    let gone = state.index.departed.iter().map(|it| {
-        let class = Arc::clone(&state.index.classes[it.class].name);
-        (class, it.user.clone(), it.work_id.clone())
+/// Returns the work that left its class: the name of the class, the user and the work.
+pub(crate) fn departed_work(state: &RoundState) -> Vec<(Arc<str>, UserName, WorkId)> {
+    let departed = state.index.departed.iter().map(|departed| {
+        let class = Arc::clone(&state.index.classes[departed.class].name);
+        (class, departed.user.clone(), departed.work_id.clone())
     });
-    let shares = Shares {
+    departed.collect()
+}
+
+/// Returns the sums of the fleet with the classes that [`renew_sums`] returned.
+pub(crate) fn changed_sums(sums: &Shares, classes: BTreeMap<String, ClassShare>) -> Shares {
+    Shares {
         classes,
         pools: sums.pools.clone(),
         priorities: sums.priorities.clone(),
         ..*sums
-    };
-    ShareDelta {
-        gone: gone.collect(),
-        shares,
-        users,
-        work,
     }
 }
 
@@ -62,7 +52,7 @@ pub(crate) fn sums(state: &RoundState, pools: &mut Pools, user_totals: &mut User
 }
 
 /// Updates all sums. Returns every class, but only the users that changed.
-fn renew_sums(
+pub(crate) fn renew_sums(
     state: &RoundState,
     pools: &mut Pools,
     user_totals: &mut UserTotals,

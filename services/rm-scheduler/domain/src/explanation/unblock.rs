@@ -311,7 +311,7 @@ mod tests {
     use crate::{
         input::{settings::Settings, snapshot::Policy},
         output::plan::{Reason, Unblock},
-        tests::fixture::{Fixture, GIB, node_name},
+        tests::fixture::{Fixture, GIB, node_name, terms},
     };
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
         ] {
             let mut fixture = Fixture::eager().nodes(&[4]);
             fixture.snapshot.tunables.settings = Settings::reference();
-            fixture.class("heavy", (Policy::FairShare, priority, 100), "default");
+            fixture.class("heavy", terms(Policy::FairShare, priority, 100), "default");
             fixture.job_in("heavy", "has", "a", 2).max_processes = 2;
             fixture.job("lacks", "b", 2);
             fixture.snapshot.classes.get_mut("fair").unwrap().weight = 1;

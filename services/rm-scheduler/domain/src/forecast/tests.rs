@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     input::snapshot::{Demand, Policy, User},
     tests::{
-        fixture::{Fixture, GIB, node_name, work_id},
+        fixture::{Fixture, GIB, node_name, terms, work_id},
         properties::{add, asks, fleet, nodes},
     },
 };
@@ -227,7 +227,7 @@ fn a_forecast_comes_true() {
 #[test]
 fn another_policy_is_compared_with_the_one_in_force() {
     let mut fixture = Fixture::eager().nodes(&[6, 6]);
-    fixture.class("other", (Policy::FairShare, 10, 100), "default");
+    fixture.class("other", terms(Policy::FairShare, 10, 100), "default");
     fixture.job("old", "ann", 1);
     fixture.job_in("other", "new", "ben", 1);
     for _ in 0..8 {

@@ -138,7 +138,7 @@ fn a_gang_that_stays_torn_is_reported() {
     assert!(check(&fixture, 300_000).holds(), "it holds nothing");
 }
 
-fn receipt(number: u64, (from, to): (&str, &str), outcome: Outcome) -> Receipt {
+fn receipt(number: u64, from: &str, to: &str, outcome: Outcome) -> Receipt {
     Receipt {
         round: number,
         at: Timestamp::from_unix_ms(1_000_000 + i64::try_from(number).unwrap()),
@@ -172,7 +172,7 @@ fn preemption_in_vain_or_in_alternation_is_reported() {
             Timestamp::from_unix_ms(now),
         )
     };
-    let open = [receipt(1, ("job_a", "job_b"), Outcome::Open)];
+    let open = [receipt(1, "job_a", "job_b", Outcome::Open)];
     assert!(check(&open, 1_100_000).holds());
     assert_eq!(blamed(&check(&open, 3_000_000)), Some("alc_1"));
     assert!(
@@ -185,12 +185,12 @@ fn preemption_in_vain_or_in_alternation_is_reported() {
 
     let alternating: Vec<Receipt> = (0..4)
         .map(|at| {
-            let pair = if at % 2 == 0 {
+            let (from, to) = if at % 2 == 0 {
                 ("job_a", "job_b")
             } else {
                 ("job_b", "job_a")
             };
-            receipt(at, pair, started())
+            receipt(at, from, to, started())
         })
         .collect();
     assert!(check(&alternating[..3], 1_100_000).holds());
@@ -204,7 +204,7 @@ fn preemption_in_vain_or_in_alternation_is_reported() {
         (0..12)
             .map(|at| {
                 let outcome = if at < vain { in_vain() } else { started() };
-                receipt(at, ("job_a", "job_b"), outcome)
+                receipt(at, "job_a", "job_b", outcome)
             })
             .collect()
     };

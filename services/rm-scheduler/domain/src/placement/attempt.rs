@@ -8,13 +8,13 @@ use super::{
 use crate::{
     ids::{NodeIx, PoolIx, WorkIx},
     input::snapshot::Policy,
-    state::RoundState,
+    state::{RoundState, serve_order::QueuedWork},
 };
 
 /// Most grants for which capacity is reserved at once.
 const RESERVED_AT_ONCE: u64 = 1 << 20;
 
-pub(super) fn place_in_order(state: &mut RoundState, queue: &[(Policy, WorkIx)]) {
+pub(super) fn place_in_order(state: &mut RoundState, queue: &[QueuedWork]) {
     reserve_memory(state, queue);
     let mut pass = None;
     serve(state, &mut pass, queue.iter());
@@ -24,8 +24,8 @@ pub(super) fn place_in_order(state: &mut RoundState, queue: &[(Policy, WorkIx)])
 }
 
 /// Reserves capacity for the grants of a queue, so that the vector is not copied as it grows.
-pub(super) fn reserve_memory(state: &mut RoundState, queue: &[(Policy, WorkIx)]) {
-    let missing = queue.iter().map(|(_, work)| state.work[*work].missing());
+pub(super) fn reserve_memory(state: &mut RoundState, queue: &[QueuedWork]) {
+    let missing = queue.iter().map(|queued| state.work[queued.work].missing());
     let missing = missing.fold(0, u64::saturating_add).min(RESERVED_AT_ONCE);
     state.granted.reserve(usize::try_from(missing).unwrap_or(0));
 }
@@ -34,9 +34,9 @@ pub(super) fn reserve_memory(state: &mut RoundState, queue: &[(Policy, WorkIx)])
 pub(super) fn serve<'a, 't>(
     state: &mut RoundState<'a>,
     pass: &mut Option<PlacementPass<'a>>,
-    queue: impl Iterator<Item = &'t (Policy, WorkIx)>,
+    queue: impl Iterator<Item = &'t QueuedWork>,
 ) {
-    for (policy, work) in queue {
+    for QueuedWork { policy, work } in queue {
         let work_state = &state.work[*work];
         if work_state.missing() == 0 {
             continue;
@@ -90,7 +90,13 @@ pub(crate) fn place<'a>(
         if left == 0 {
             return;
         }
-        left = place_in(state, pass, (work, *pool), left, true);
+        let goal = PoolGoal {
+            work,
+            pool: *pool,
+            missing: left,
+            next_to_siblings: true,
+        };
+        left = place_in(state, pass, goal);
     }
     if left > 0 {
         pass.note_exhausted(state, work, home);
@@ -100,25 +106,41 @@ pub(crate) fn place<'a>(
 /// Uses the home pool only. Prefers nodes without a process of the same service.
 fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, work: WorkIx) {
     let Some(home) = state.home(work) else { return };
+    let goal = |missing, next_to_siblings| PoolGoal {
+        work,
+        pool: home,
+        missing,
+        next_to_siblings,
+    };
     let mut left = state.work[work].missing();
     if state.work_record(work).constraints().service.is_some() {
-        left = place_in(state, pass, (work, home), left, false);
+        left = place_in(state, pass, goal(left, false));
         if state.work[work].has() > 0 {
             return;
         }
     }
-    place_in(state, pass, (work, home), left, true);
+    place_in(state, pass, goal(left, true));
 }
 
-/// Places up to `missing` processes in one pool. Returns how many are left. A process shares a node
-/// with another of its service only if `next_to_siblings` is set.
-fn place_in<'a>(
-    state: &mut RoundState<'a>,
-    pass: &mut PlacementPass<'a>,
-    (work, pool): (WorkIx, PoolIx),
+/// Processes of one piece of work to place in one pool.
+#[derive(Clone, Copy)]
+struct PoolGoal {
+    work: WorkIx,
+    pool: PoolIx,
+    /// Number of processes.
     missing: u64,
+    /// True if a process may share a node with another of its service.
     next_to_siblings: bool,
-) -> u64 {
+}
+
+/// Places up to `missing` processes in one pool. Returns how many are left.
+fn place_in<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, goal: PoolGoal) -> u64 {
+    let PoolGoal {
+        work,
+        pool,
+        missing,
+        next_to_siblings,
+    } = goal;
     let work_state = &state.work[work];
     let (quanta, size, shape) = (
         work_state.process_quanta,
@@ -138,7 +160,7 @@ fn place_in<'a>(
         return missing;
     }
     if pass.gpu_packing.as_ref().is_some_and(|it| it.covers(pool)) {
-        return place_packed(state, pass, (work, pool), missing, next_to_siblings);
+        return place_packed(state, pass, goal);
     }
     let mut left = missing;
     let mut reserved_for_others = false;
@@ -158,12 +180,7 @@ fn place_in<'a>(
                 .any(|reservation| reservation.work != work)
         {
             // The space that becomes free on this node is reserved for other work.
-            let unreserved = if state.future_quanta_for(node, Some(work)) < quanta {
-                0
-            } else {
-                let space = state.future_free_for(node, Some(work));
-                space.fitting(quanta, size)
-            };
+            let unreserved = unreserved_processes(state, work, node);
             reserved_for_others |= unreserved < count;
             count = count.min(unreserved);
         }
@@ -189,15 +206,30 @@ fn place_in<'a>(
     left
 }
 
+/// Returns how many processes of the work fit into the future space of a node, without the space
+/// that is reserved for other work.
+fn unreserved_processes(state: &RoundState, work: WorkIx, node: NodeIx) -> u64 {
+    let quanta = state.work[work].process_quanta;
+    if state.future_quanta_for(node, Some(work)) < quanta {
+        return 0;
+    }
+    let space = state.future_free_for(node, Some(work));
+    space.fitting(quanta, state.size(work))
+}
+
 /// Does the same as [`place_in`] for pools with GPUs. Places one process after the other, each on
 /// the node where it fragments the GPUs least.
 fn place_packed<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
-    (work, pool): (WorkIx, PoolIx),
-    missing: u64,
-    next_to_siblings: bool,
+    goal: PoolGoal,
 ) -> u64 {
+    let PoolGoal {
+        work,
+        pool,
+        missing,
+        next_to_siblings,
+    } = goal;
     let (quanta, size) = (state.work[work].process_quanta, state.size(work));
     let Some(packing) = pass.gpu_packing.as_mut() else {
         return missing;

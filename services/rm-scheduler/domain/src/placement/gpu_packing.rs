@@ -114,6 +114,13 @@ impl Mix {
 /// Sort key of a node: best score, then smallest hole, then name.
 type RankKey = (Reverse<i128>, u64, NodeIx);
 
+/// Quanta and size of one process.
+#[derive(Clone, Copy)]
+struct ProcessSize<'a> {
+    quanta: u64,
+    size: &'a Size,
+}
+
 /// Ranked nodes of one pool for processes of one size.
 #[derive(Default)]
 struct Ranking {
@@ -218,7 +225,8 @@ impl<'a> GpuPacking<'a> {
             let node_state = &state.nodes[*node];
             if node_state.pool == Some(pool) {
                 let (mix, most) = (&self.mix, self.most);
-                ranking.renew(*node, &node_state.free, (quanta, size), |space| {
+                let process = ProcessSize { quanta, size };
+                ranking.renew(*node, &node_state.free, process, |space| {
                     mix.score(space, quanta, size, most)
                 });
             }
@@ -234,14 +242,14 @@ impl Ranking {
         &mut self,
         node: NodeIx,
         space: &NodeSpace,
-        (quanta, size): (u64, &Size),
+        process: ProcessSize,
         score: impl Fn(&NodeSpace) -> Option<i128>,
     ) {
         if let Some(old) = self.by_node.remove(&node) {
             self.ranked.remove(&old);
         }
         // Most nodes are full, and this check is cheaper than the lookup of the score.
-        if space.fitting(quanta, size) == 0 {
+        if space.fitting(process.quanta, process.size) == 0 {
             return;
         }
         let score = match self.known.get(space) {

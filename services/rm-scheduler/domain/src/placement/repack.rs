@@ -10,11 +10,11 @@ use super::attempt::place_in_order;
 use crate::{
     ids::{NodeIx, WorkIx},
     input::snapshot::Policy,
-    state::{RoundState, WorkState},
+    state::{RoundState, WorkState, serve_order::QueuedWork},
 };
 
 /// Repacks the grants from index `since` on.
-pub(crate) fn improve(state: &mut RoundState, queue: &[(Policy, WorkIx)], since: usize) {
+pub(crate) fn improve(state: &mut RoundState, queue: &[QueuedWork], since: usize) {
     if state.granted.len() == since {
         return;
     }
@@ -23,9 +23,9 @@ pub(crate) fn improve(state: &mut RoundState, queue: &[(Policy, WorkIx)], since:
         return;
     }
     let first = lift(state, since);
-    let mut by_size: Vec<(Policy, WorkIx)> = queue.to_vec();
-    by_size.retain(|(policy, _)| *policy == Policy::FairShare);
-    by_size.sort_by_key(|(_, work)| size(state, *work));
+    let mut by_size: Vec<QueuedWork> = queue.to_vec();
+    by_size.retain(|queued| queued.policy == Policy::FairShare);
+    by_size.sort_by_key(|queued| size(state, queued.work));
     let second = state.granted.len();
     place_in_order(state, &by_size);
     let after = waiting_quanta(state, queue);
@@ -39,14 +39,14 @@ pub(crate) fn improve(state: &mut RoundState, queue: &[(Policy, WorkIx)], since:
 }
 
 /// Returns the fair-share work. Only its grants of this round may be cancelled.
-fn fair(queue: &[(Policy, WorkIx)]) -> impl Iterator<Item = WorkIx> {
+fn fair(queue: &[QueuedWork]) -> impl Iterator<Item = WorkIx> {
     let fair = queue.iter();
-    let fair = fair.filter(|(policy, _)| *policy == Policy::FairShare);
-    fair.map(|(_, work)| *work)
+    let fair = fair.filter(|queued| queued.policy == Policy::FairShare);
+    fair.map(|queued| queued.work)
 }
 
 /// Returns the quanta of all entitled processes without a node.
-fn waiting_quanta(state: &RoundState, queue: &[(Policy, WorkIx)]) -> u64 {
+fn waiting_quanta(state: &RoundState, queue: &[QueuedWork]) -> u64 {
     let work = fair(queue).map(|at| &state.work[at]);
     work.map(|it| waiting(it) * it.process_quanta).sum()
 }

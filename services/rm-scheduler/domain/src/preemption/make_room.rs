@@ -19,15 +19,16 @@ use crate::{
     state::{
         RoundState,
         budget::{BudgetStop, PreemptionBudget},
+        serve_order::QueuedWork,
         whole_nodes::is_whole_node_taken,
     },
 };
-use candidate_node::{CandidateNode, Evictable, Victims};
+use candidate_node::{CandidateNode, Evictable, Victims, VictimsFor};
 
 /// Most nodes examined in one round. The next round continues.
 const MAX_EXAMINED: u64 = 400_000;
 
-pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[(Policy, WorkIx)]) {
+pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
     if !queue.iter().any(|entry| waits(state, *entry)) {
         return;
     }
@@ -49,7 +50,7 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[(Policy
         if !waits(state, *entry) {
             continue;
         }
-        let work = entry.1;
+        let work = entry.work;
         let work_state = &state.work[work];
         let shape = work_state.shape;
         for _ in work_state.reserved..work_state.missing() {
@@ -76,14 +77,28 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[(Policy
     }
 }
 
-fn waits(state: &RoundState, (policy, work): (Policy, WorkIx)) -> bool {
-    let work_state = &state.work[work];
-    policy != Policy::Reserve && work_state.missing() > 0 && !work_state.is_excluded()
+fn waits(state: &RoundState, queued: QueuedWork) -> bool {
+    let work_state = &state.work[queued.work];
+    queued.policy != Policy::Reserve && work_state.missing() > 0 && !work_state.is_excluded()
 }
 
-/// Number of processes that must leave, milliseconds of work lost with them, and position of the
-/// candidate.
-type EvictionCost = (usize, u64, usize);
+/// Work that needs space for a process, and the position of a candidate to clear for it.
+#[derive(Clone, Copy)]
+struct Clearing {
+    work: WorkIx,
+    position: usize,
+}
+
+/// Cost of clearing a candidate for one process. The order of the fields is the order of costs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct EvictionCost {
+    /// Number of processes that must leave.
+    processes: usize,
+    /// Milliseconds of work lost with them.
+    lost_ms: u64,
+    /// Position of the candidate.
+    position: usize,
+}
 
 /// Costs of clearing each candidate for one shape. They are lower bounds. A cost becomes exact when
 /// its candidate comes first.
@@ -120,7 +135,7 @@ impl EvictionCosts {
 
     fn first(&mut self) -> Option<EvictionCost> {
         while let Some(Reverse(cost)) = self.cheapest.peek().copied() {
-            if self.by_position[cost.2] == Some(cost) {
+            if self.by_position[cost.position] == Some(cost) {
                 return Some(cost);
             }
             self.cheapest.pop();
@@ -211,9 +226,9 @@ impl EvictionCandidates {
             let here = here.unwrap_or_default();
             let first = from;
             from += here.len();
-            let (pool, coming) = state.derived.node_index.future_key(node)?;
+            let (pool, future_quanta) = state.derived.node_index.future_key(node)?;
             let is_open = state.forest.root(pool) == tree && !is_whole_node_taken(state, node);
-            is_open.then(|| CandidateNode::new(state, (node, coming), (first, here)))
+            is_open.then(|| CandidateNode::new(state, node, future_quanta, &takeable, first..from))
         }));
         Self {
             nodes: places,
@@ -232,7 +247,7 @@ impl EvictionCandidates {
     fn offer(
         &self,
         state: &RoundState,
-        (work, position): (WorkIx, usize),
+        Clearing { work, position }: Clearing,
         list: &mut Victims,
         budget_stop: &mut Option<(usize, BudgetStop)>,
     ) -> Option<EvictionCost> {
@@ -244,11 +259,20 @@ impl EvictionCandidates {
         {
             return None;
         }
-        let need = (quanta, state.size(work));
         let mut budget = state.preemption_budget(node_state.node);
         let all = &self.takeable;
-        if list.choose(state, (node_state, all), need, &mut budget) {
-            return Some((list.chosen.len(), list.lost_ms, position));
+        let victims_for = VictimsFor {
+            candidate: node_state,
+            all,
+            process_quanta: quanta,
+            size: state.size(work),
+        };
+        if list.choose(state, victims_for, &mut budget) {
+            return Some(EvictionCost {
+                processes: list.chosen.len(),
+                lost_ms: list.lost_ms,
+                position,
+            });
         }
         // Later, there may be budget, or other allocations may be the cheapest to lose.
         if !state.has_time_dependence()
@@ -260,7 +284,7 @@ impl EvictionCandidates {
         let is_first = budget_stop
             .as_ref()
             .is_none_or(|(first, _)| position < *first);
-        if budget.declined && is_first && list.choose(state, (node_state, all), need, anyhow) {
+        if budget.declined && is_first && list.choose(state, victims_for, anyhow) {
             let why = state.budget_stop(node_state.node, &list.chosen);
             *budget_stop = why.map(|why| (position, why));
         }
@@ -278,12 +302,18 @@ impl EvictionCandidates {
         let found = if state.work_record(work).is_constrained() {
             let mut budget_stop = None;
             let costs = (0..self.nodes.len()).filter_map(|position| {
-                self.offer(state, (work, position), &mut list, &mut budget_stop)
+                self.offer(
+                    state,
+                    Clearing { work, position },
+                    &mut list,
+                    &mut budget_stop,
+                )
             });
             let best = costs.min().ok_or(budget_stop);
             // `list` contains the choice for another candidate by now.
-            if let Ok((.., position)) = best {
-                self.offer(state, (work, position), &mut list, &mut None);
+            if let Ok(cost) = best {
+                let position = cost.position;
+                self.offer(state, Clearing { work, position }, &mut list, &mut None);
             }
             best
         } else {
@@ -293,20 +323,25 @@ impl EvictionCandidates {
                 known.unwrap_or_else(|| EvictionCosts::new(self, state.work[work].process_quanta));
             let mut best = None;
             while let Some(old) = costs.first() {
-                let now = self.offer(state, (work, old.2), &mut list, &mut costs.budget_stop);
+                let position = old.position;
+                let now = self.offer(
+                    state,
+                    Clearing { work, position },
+                    &mut list,
+                    &mut costs.budget_stop,
+                );
                 if now == Some(old) {
                     best = Some(old);
                     break;
                 }
-                costs.set(old.2, now);
+                costs.set(old.position, now);
             }
             let best = best.ok_or_else(|| costs.budget_stop.clone());
             self.costs.insert(shape, costs);
             best
         };
-        let (.., position) =
-            found.map_err(|budget_stop| budget_stop.map(|(_, budget_stop)| budget_stop))?;
-        Ok((position, list.chosen))
+        let cost = found.map_err(|budget_stop| budget_stop.map(|(_, budget_stop)| budget_stop))?;
+        Ok((cost.position, list.chosen))
     }
 
     /// Updates a node after it was cleared. It may have become cheaper for all shapes.
@@ -352,11 +387,11 @@ fn squatted(state: &RoundState) -> Vec<NodeIx> {
 }
 
 /// Sends squatters home from the nodes of all waiting work (W-13).
-pub(super) fn send_all_home(state: &mut RoundState, queue: &[(Policy, WorkIx)]) {
+pub(super) fn send_all_home(state: &mut RoundState, queue: &[QueuedWork]) {
     let squatted = squatted(state);
     for entry in queue {
         if waits(state, *entry) {
-            send_squatters_home(state, entry.1, &squatted);
+            send_squatters_home(state, entry.work, &squatted);
         }
     }
 }

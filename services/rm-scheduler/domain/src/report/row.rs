@@ -33,11 +33,12 @@ impl Row {
     pub fn renew<'a>(
         &mut self,
         state: &RoundState<'a>,
-        ((work, wait), share): (ChangedWork, &WorkShare),
+        ChangedWork { work, wait }: ChangedWork,
         user_totals: &mut UserTotals,
         builder: &mut VerdictBuilder<'a>,
     ) -> bool {
         let work_state = &state.work[work];
+        let share = shares::work_share(state, work);
         let class = work_state.class;
         let user = class.map(|_| state.work_record(work).user);
         let finding = Some(builder.find(state, work, wait));
@@ -50,7 +51,7 @@ impl Row {
         *self = Self {
             class,
             user,
-            share: Some(*share),
+            share: Some(share),
             process_quanta: work_state.process_quanta,
             finding,
         };
@@ -100,11 +101,13 @@ pub(super) fn fill(state: &RoundState, rows: &mut TypedVec<WorkIx, Row>) -> User
     let mut builder = VerdictBuilder::default();
     for work in state.work.indices() {
         let row = &mut rows[work];
-        let (of_work, share) = (
-            (work, state.wait_reason(work)),
-            shares::work_share(state, work),
+        let wait = state.wait_reason(work);
+        row.renew(
+            state,
+            ChangedWork { work, wait },
+            &mut user_totals,
+            &mut builder,
         );
-        row.renew(state, (of_work, &share), &mut user_totals, &mut builder);
     }
     user_totals
 }

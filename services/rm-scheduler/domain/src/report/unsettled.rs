@@ -49,7 +49,10 @@ impl Unsettled {
                 let wait = state.wait_reason(it.work);
                 let stays = it.is_reported_the_same(state, wait, builder);
                 if !stays {
-                    all.push((it.work, wait));
+                    all.push(ChangedWork {
+                        work: it.work,
+                        wait,
+                    });
                 }
                 stays
             });

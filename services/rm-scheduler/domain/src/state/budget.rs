@@ -39,7 +39,7 @@ impl Hour {
     }
 
     /// Adds preempted quanta. Returns the sum of that minute, pool and user.
-    pub fn note(&mut self, minute: i64, (pool, user): (&str, &UserName), quanta: u64) -> u64 {
+    pub fn note(&mut self, minute: i64, pool: &str, user: &UserName, quanta: u64) -> u64 {
         add(&mut self.sum, pool, user, quanta);
         add(self.minutes.entry(minute).or_default(), pool, user, quanta)
     }

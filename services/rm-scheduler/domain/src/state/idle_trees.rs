@@ -7,7 +7,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{ClassState, RoundState, serve_order::lacking_in_order};
+use super::{
+    ClassState, RoundState,
+    serve_order::{QueuedWork, lacking_in_order},
+};
 use crate::{
     collections::bit_set::BitSet,
     ids::{Ix, PoolIx, TypedVec, WorkIx},
@@ -112,9 +115,10 @@ impl RoundState<'_> {
                 .keys()
                 .any(|work| self.tree_of(*work) == Some(tree))
         };
-        let waits = |(policy, work): &(Policy, WorkIx)| {
-            let work_state = &self.work[*work];
-            *policy != Policy::FairShare && (work_state.has() == 0 || work_state.missing() > 0)
+        let waits = |queued: &QueuedWork| {
+            let work_state = &self.work[queued.work];
+            queued.policy != Policy::FairShare
+                && (work_state.has() == 0 || work_state.missing() > 0)
         };
         let is_fair = |class_state: &ClassState| class_state.class.policy == Policy::FairShare;
         let others_wait =
@@ -144,7 +148,7 @@ mod tests {
         Plan, Planner as _, Rounds, SnapshotDelta,
         input::snapshot::{Policy, Pool},
         planner::FairShare,
-        tests::fixture::{Fixture, work_id},
+        tests::fixture::{Fixture, terms, work_id},
     };
 
     /// Returns two trees with more demand than space, by name of the pool.
@@ -155,7 +159,7 @@ mod tests {
             .pools
             .insert("other".into(), Pool::default());
         fixture.node_in("other", "m0", 4);
-        fixture.class("apart", (Policy::FairShare, 10, 100), "other");
+        fixture.class("apart", terms(Policy::FairShare, 10, 100), "other");
         for (at, user) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
             fixture.job(&format!("here{at}"), user, 3);
             fixture.job_in("apart", &format!("there{at}"), user, 3);

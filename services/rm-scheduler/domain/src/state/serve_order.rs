@@ -90,8 +90,16 @@ impl ServeKey {
     }
 }
 
+/// Work to serve, with the policy of its class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct QueuedWork {
+    pub policy: Policy,
+    pub work: WorkIx,
+}
+
 /// Ranks of the classes in one tree. Classes with equal keys have the same rank.
 pub(crate) struct ClassRanks {
+    tree: PoolIx,
     pub keys: Vec<ClassRankKey>,
     by_class: TypedVec<ClassIx, Option<usize>>,
 }
@@ -123,7 +131,11 @@ impl ClassRanks {
         keys.dedup();
         let rank = |class| keys.binary_search(&key(class)?).ok();
         let by_class = state.classes.indices().map(rank).collect();
-        Self { keys, by_class }
+        Self {
+            tree,
+            keys,
+            by_class,
+        }
     }
 
     /// Returns the rank of a piece of work, or `None` if it belongs to another tree.
@@ -139,8 +151,11 @@ impl ClassRanks {
         })
     }
 
-    pub fn named(&self, key: ServeKey) -> (Policy, WorkIx) {
-        (self.keys[key.class_rank as usize].policy, key.work())
+    pub fn queued(&self, key: ServeKey) -> QueuedWork {
+        QueuedWork {
+            policy: self.keys[key.class_rank as usize].policy,
+            work: key.work(),
+        }
     }
 }
 
@@ -224,7 +239,7 @@ pub(crate) fn renew(state: &mut RoundState, tree: PoolIx) {
         queue.unfiled.clear();
         queue.seen = 0;
     }
-    queue.queue_dirty_work(state, (tree, &ranks));
+    queue.queue_dirty_work(state, &ranks);
     if let Some(queues) = queue.by_tree.get_mut(&tree) {
         queues.lacking.settle(state);
         queues.by_shape.retain(|_, queue| {
@@ -233,7 +248,7 @@ pub(crate) fn renew(state: &mut RoundState, tree: PoolIx) {
         });
         #[cfg(test)]
         {
-            let rebuilt = |work: WorkIx| QueueEntry::default().now(state, work, (tree, &ranks));
+            let rebuilt = |work: WorkIx| QueueEntry::default().now(state, work, &ranks);
             queues.assert_recounted(state, state.work.indices().filter_map(rebuilt));
         }
     }
@@ -243,17 +258,12 @@ pub(crate) fn renew(state: &mut RoundState, tree: PoolIx) {
 impl QueueEntry {
     /// Returns the new entry of a piece of work, or `None` if it belongs to another tree or a
     /// RESERVE class.
-    fn now(
-        &self,
-        state: &RoundState,
-        work: WorkIx,
-        (tree, ranks): (PoolIx, &ClassRanks),
-    ) -> Option<Self> {
+    fn now(&self, state: &RoundState, work: WorkIx, ranks: &ClassRanks) -> Option<Self> {
         let policy = ranks.keys[ranks.rank(state, work)?].policy;
         if policy == Policy::Reserve {
             return None;
         }
-        let key = if self.is_current && self.tree == Some(tree) {
+        let key = if self.is_current && self.tree == Some(ranks.tree) {
             self.key
         } else {
             Some(ranks.key(state, work)?)
@@ -261,7 +271,7 @@ impl QueueEntry {
         let lends = state.settings.lend_idle;
         Some(Self {
             key,
-            tree: Some(tree),
+            tree: Some(ranks.tree),
             lending_queue: borrows(state, work, policy).filter(|_| lends),
             lacks: lacks(state, work, policy),
             exceeds: self.exceeds,
@@ -293,16 +303,16 @@ impl TreeQueues {
 
 impl ServeOrder {
     /// Queues the dirty work of this tree. Other dirty work stays in `unfiled` for the other trees.
-    fn queue_dirty_work(&mut self, state: &RoundState, tree: (PoolIx, &ClassRanks)) {
+    fn queue_dirty_work(&mut self, state: &RoundState, ranks: &ClassRanks) {
         let others = std::mem::take(&mut self.unfiled);
         let dirty = state.work.dirty().skip(self.seen);
         for work in others.into_iter().chain(dirty) {
-            self.renew(state, work, tree);
+            self.renew(state, work, ranks);
         }
         self.seen = state.work.dirty().count();
     }
 
-    fn renew(&mut self, state: &RoundState, work: WorkIx, (tree, ranks): (PoolIx, &ClassRanks)) {
+    fn renew(&mut self, state: &RoundState, work: WorkIx, ranks: &ClassRanks) {
         let before = &mut self.entries[work];
         let exceeds = state.work[work].excess() > 0;
         if before.exceeds != exceeds {
@@ -310,10 +320,10 @@ impl ServeOrder {
             self.excess.set(work, exceeds);
         }
         let before = *before;
-        let now = before.now(state, work, (tree, ranks));
+        let now = before.now(state, work, ranks);
         if now.is_none() {
             self.unfiled.push(work);
-            if before.tree != Some(tree) {
+            if before.tree != Some(ranks.tree) {
                 return;
             }
         }
@@ -366,7 +376,7 @@ impl ServeOrder {
 
 /// Returns the work of one tree that misses processes or holds too many, and all work of its
 /// RESERVE classes. It is in serve order.
-pub(crate) fn lacking_in_order(state: &RoundState, tree: PoolIx) -> Vec<(Policy, WorkIx)> {
+pub(crate) fn lacking_in_order(state: &RoundState, tree: PoolIx) -> Vec<QueuedWork> {
     let ranks = ClassRanks::new(state, tree);
     let Some(queues) = state.derived.serve_order.by_tree.get(&tree) else {
         return Vec::new();
@@ -384,23 +394,23 @@ pub(crate) fn lacking_in_order(state: &RoundState, tree: PoolIx) -> Vec<(Policy,
         .collect();
     let here = &queues.lacking.keys;
     if fresh.is_empty() {
-        return here.iter().map(|key| ranks.named(*key)).collect();
+        return here.iter().map(|key| ranks.queued(*key)).collect();
     }
     sort(state, &mut fresh);
     let mut all = Vec::with_capacity(here.len() + fresh.len());
     merge(state, here.iter().copied(), &fresh, |key| {
-        all.push(ranks.named(key));
+        all.push(ranks.queued(key));
     });
     all
 }
 
 /// Returns all work of one tree, in serve order.
-pub(crate) fn all_in_order(state: &RoundState, tree: PoolIx) -> Vec<(Policy, WorkIx)> {
+pub(crate) fn all_in_order(state: &RoundState, tree: PoolIx) -> Vec<QueuedWork> {
     let ranks = ClassRanks::new(state, tree);
     let all = state.work.indices();
     let mut queue: Vec<ServeKey> = all.filter_map(|work| ranks.key(state, work)).collect();
     sort(state, &mut queue);
-    queue.into_iter().map(|key| ranks.named(key)).collect()
+    queue.into_iter().map(|key| ranks.queued(key)).collect()
 }
 
 impl RoundState<'_> {

@@ -1,6 +1,6 @@
 //! The effect of each setting: every test compares a fleet without the setting and with it.
 
-use super::fixture::{Fixture, node_name, share};
+use super::fixture::{Fixture, node_name, share, terms};
 use crate::{
     Plan,
     input::{
@@ -35,8 +35,8 @@ fn over_time(mut fixture: Fixture, id: &str, rounds: usize) -> u64 {
 fn a_class_with_a_small_weight_gets_its_entitlement_over_time() {
     let run = |carry| {
         let mut fixture = rules(|settings| settings.carry_remainders = carry).nodes(&[4; 3]);
-        fixture.class("light", (Policy::FairShare, 10, 1), "default");
-        fixture.class("heavy", (Policy::FairShare, 10, 400), "default");
+        fixture.class("light", terms(Policy::FairShare, 10, 1), "default");
+        fixture.class("heavy", terms(Policy::FairShare, 10, 400), "default");
         fixture.job_in("light", "small", "a", 1);
         fixture.job_in("heavy", "large", "b", 1);
         over_time(fixture, "small", 4_000)
@@ -102,8 +102,8 @@ fn squatters_return_to_their_home_pool_when_it_has_space() {
             };
             fixture.snapshot.pools.insert(name.into(), pool);
         }
-        fixture.class("p", (Policy::FairShare, 10, 100), "top");
-        fixture.class("q", (Policy::FairShare, 10, 100), "fast");
+        fixture.class("p", terms(Policy::FairShare, 10, 100), "top");
+        fixture.class("q", terms(Policy::FairShare, 10, 100), "fast");
         fixture.node_in("top", "t0", 8);
         fixture.node_in("fast", "f0", 8);
         fixture.node("t0").lost = true;

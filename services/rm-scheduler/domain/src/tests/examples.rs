@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::{Quantum, Size};
 
-use super::fixture::{Fixture, GIB, node_name, share, work_id};
+use super::fixture::{Fixture, GIB, node_name, share, terms, work_id};
 use crate::{
     input::snapshot::{Policy, Pool},
     output::plan::{Reason, VacateReason},
@@ -33,7 +33,11 @@ fn counts(mut fixture: Fixture, requests: &[(&str, &str, u64, u64)], expected: &
 fn eager(nodes: &[u64], classes: &[(&str, i64, u64)]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(nodes);
     for (name, priority, weight) in classes {
-        fixture.class(name, (Policy::FairShare, *priority, *weight), "default");
+        fixture.class(
+            name,
+            terms(Policy::FairShare, *priority, *weight),
+            "default",
+        );
     }
     fixture
 }
@@ -236,8 +240,8 @@ fn departures_may_take_two_rounds() {
 #[test]
 fn classes_grow_together_and_one_takes_over_when_the_other_ends() {
     let mut fixture = Fixture::new().nodes(&[4; 3]);
-    fixture.class("p", (Policy::FairShare, 10, 100), "default");
-    fixture.class("q", (Policy::FairShare, 10, 200), "default");
+    fixture.class("p", terms(Policy::FairShare, 10, 100), "default");
+    fixture.class("q", terms(Policy::FairShare, 10, 200), "default");
     fixture.job_in("p", "p1", "a", 1);
     fixture.job_in("q", "q1", "b", 1);
     let seen = fixture.watch(&["p1", "q1"], 4);
@@ -268,8 +272,8 @@ fn a_squatter_leaves_for_residents_of_the_pool() {
         ..Pool::default()
     };
     fixture.snapshot.pools.insert("fast".into(), fast);
-    fixture.class("on-top", (Policy::FairShare, 10, 100), "top");
-    fixture.class("on-fast", (Policy::FairShare, 10, 100), "fast");
+    fixture.class("on-top", terms(Policy::FairShare, 10, 100), "top");
+    fixture.class("on-fast", terms(Policy::FairShare, 10, 100), "fast");
     fixture.node_in("top", "t0", 4);
     fixture.node_in("fast", "f0", 4);
     fixture.job_in("on-top", "j1", "a", 1);
@@ -402,7 +406,7 @@ fn refusals_have_a_reason() {
     fixture.job_in("nowhere", "unknown", "a", 1);
     fixture.reservation("mismatch", "a", 1).class = Some("fair".into());
     fixture.service("moved", "a", 1).class = Some("fair".into());
-    fixture.class("closed", (Policy::FairShare, 10, 100), "default");
+    fixture.class("closed", terms(Policy::FairShare, 10, 100), "default");
     fixture
         .snapshot
         .classes

@@ -15,6 +15,22 @@ use crate::{
 
 pub const GIB: u64 = hayward_vocabulary::resources::GIB;
 
+/// How a class is served.
+#[derive(Clone, Copy)]
+pub(crate) struct ClassTerms {
+    policy: Policy,
+    priority: i64,
+    weight: u64,
+}
+
+pub(crate) fn terms(policy: Policy, priority: i64, weight: u64) -> ClassTerms {
+    ClassTerms {
+        policy,
+        priority,
+        weight,
+    }
+}
+
 pub struct Fixture {
     pub snapshot: Snapshot,
     /// Number of rounds from the vacate of an allocation until it is gone.
@@ -58,9 +74,9 @@ impl Fixture {
             hour: Hour::default(),
             born: 0,
         };
-        fixture.class("fair", (Policy::FairShare, 10, 100), "default");
-        fixture.class("fixed", (Policy::FixedShare, 5, 100), "default");
-        fixture.class("reserve", (Policy::Reserve, 1, 100), "default");
+        fixture.class("fair", terms(Policy::FairShare, 10, 100), "default");
+        fixture.class("fixed", terms(Policy::FixedShare, 5, 100), "default");
+        fixture.class("reserve", terms(Policy::Reserve, 1, 100), "default");
         for name in ["fair", "fixed", "reserve"] {
             fixture.snapshot.classes.get_mut(name).unwrap().default = true;
         }
@@ -74,16 +90,11 @@ impl Fixture {
         fixture
     }
 
-    pub fn class(
-        &mut self,
-        name: &str,
-        (policy, priority, weight): (Policy, i64, u64),
-        pool: &str,
-    ) {
+    pub fn class(&mut self, name: &str, terms: ClassTerms, pool: &str) {
         let class = Class {
-            policy,
-            priority,
-            weight,
+            policy: terms.policy,
+            priority: terms.priority,
+            weight: terms.weight,
             pool: pool.into(),
             default: false,
             users: std::collections::BTreeSet::new(),

@@ -11,7 +11,7 @@ use hayward_vocabulary::WorkKind;
 use hayward_vocabulary::invariant::{Finding, Outcome as Found};
 use proptest::prelude::*;
 
-use super::fixture::{Fixture, GIB, share};
+use super::fixture::{Fixture, GIB, share, terms};
 use crate::{
     FairShare, Plan, Planner, Snapshot,
     input::{
@@ -102,7 +102,7 @@ fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> Fixture {
         ("d", 10, "other"),
     ] {
         let weight = weights[usize::try_from(priority).unwrap() % weights.len()];
-        fixture.class(name, (Policy::FairShare, priority, weight), pool);
+        fixture.class(name, terms(Policy::FairShare, priority, weight), pool);
     }
     for (at, (order, pool)) in nodes.iter().enumerate() {
         let pool = ["default", "below", "deep", "beside", "other"][usize::from(*pool % 5)];

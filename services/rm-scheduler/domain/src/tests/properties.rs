@@ -3,7 +3,7 @@
 use hayward_vocabulary::{Size, WorkKind};
 use proptest::prelude::*;
 
-use super::fixture::{Fixture, GIB, node_name};
+use super::fixture::{Fixture, GIB, node_name, terms};
 use crate::{
     FairShare, Fault, Part, Planner, Snapshot, check,
     index::node_space::NodeSpace,
@@ -64,9 +64,9 @@ pub(crate) fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> Fixtur
         ..Pool::default()
     };
     fixture.snapshot.pools.insert("below".into(), below);
-    fixture.class("heavy", (Policy::FairShare, 10, 300), "default");
-    fixture.class("low", (Policy::FairShare, 10, 100), "below");
-    fixture.class("late", (Policy::FairShare, 20, 100), "default");
+    fixture.class("heavy", terms(Policy::FairShare, 10, 300), "default");
+    fixture.class("low", terms(Policy::FairShare, 10, 100), "below");
+    fixture.class("late", terms(Policy::FairShare, 20, 100), "default");
     fixture.snapshot.tunables.global_allotment_bytes = Some(9 * GIB);
     for (at, (order, trait_)) in nodes.iter().enumerate() {
         let name = format!("n{at:02}");

@@ -3,7 +3,7 @@
 
 use hayward_vocabulary::{Quantum, Size, WorkKind};
 
-use super::fixture::{Fixture, GIB, node_name};
+use super::fixture::{Fixture, GIB, node_name, terms};
 use crate::input::{
     settings::Settings,
     snapshot::{BlockEffect, Policy, Pool, User},
@@ -56,7 +56,7 @@ pub fn fleet(draw: &mut Draw) -> Fixture {
         ("d", "other"),
     ] {
         let (priority, weight) = (draw.pick(&[5, 10, 10, 20]), 1 + draw.below(400));
-        fixture.class(name, (Policy::FairShare, priority, weight), pool);
+        fixture.class(name, terms(Policy::FairShare, priority, weight), pool);
         let class = fixture.snapshot.classes.get_mut(name).unwrap();
         class.place = draw.below(2);
         class.growth.expand_by_doubling = draw.one_in(4).then(|| draw.one_in(2));

@@ -7,7 +7,7 @@ use crate::{
         snapshot::{Demand, Policy},
     },
     tests::{
-        fixture::{Fixture, GIB, node_name, work_id},
+        fixture::{Fixture, GIB, node_name, terms, work_id},
         random_fleets::Draw,
     },
 };
@@ -23,8 +23,8 @@ fn small_fleet() -> Fixture {
         .snapshot
         .pools
         .insert("other".into(), crate::input::snapshot::Pool::default());
-    fixture.class("kept", (Policy::FixedShare, 10, 100), "default");
-    fixture.class("whole", (Policy::Reserve, 10, 100), "default");
+    fixture.class("kept", terms(Policy::FixedShare, 10, 100), "default");
+    fixture.class("whole", terms(Policy::Reserve, 10, 100), "default");
     fixture
 }
 
@@ -99,7 +99,7 @@ fn happens(fixture: &mut Fixture, draw: &mut Draw, demand: &Demand) {
         }
         5 => {
             let policy = draw.pick(&[Policy::FairShare, Policy::Reserve]);
-            fixture.class("whole", (policy, 10, 100), "default");
+            fixture.class("whole", terms(policy, 10, 100), "default");
         }
         _ => {}
     }

@@ -363,7 +363,7 @@ mod tests {
             claims.apportion(holes.clone(), settings);
             let numbered = (0..).zip(&alike).collect::<Vec<_>>().into_iter();
             let bands = numbered.map(|(owner, ((quanta, want), members))| {
-                Band::new(owner, (0, members), *quanta, *want)
+                Band::new(owner, 0, members, *quanta, *want)
             });
             let mut given: TypedVec<WorkIx, u64> = vec![u64::MAX; wants.len()].into();
             for band in divide(bands, holes, level) {

@@ -243,8 +243,9 @@ impl UserCount {
             let groups = &self.groups;
             let bands = self.runs.iter().map(|run| {
                 let group = &groups.groups[run.group as usize];
-                let position = (run.from, &group.members[run.positions()]);
-                Band::new(run.group, position, group.inputs.process_quanta, run.limit)
+                let members = &group.members[run.positions()];
+                let quanta = group.inputs.process_quanta;
+                Band::new(run.group, run.from, members, quanta, run.limit)
             });
             let divided =
                 apportion::divide(bands, given.as_holes(), pass.division.spread_remainders);

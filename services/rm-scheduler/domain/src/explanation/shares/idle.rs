@@ -46,14 +46,28 @@ pub(super) struct Wishers {
     by_shape: TypedVec<ShapeIx, (u32, u32)>,
     listed: BTreeSet<WorkIx>,
     /// Shape and wish as they were counted, by work.
-    parts: TypedVec<WorkIx, (Option<ShapeIx>, Asks)>,
+    parts: TypedVec<WorkIx, CountedWish>,
+}
+
+/// Shape and wish of one piece of work, as they were counted.
+#[derive(Clone, Copy, PartialEq)]
+struct CountedWish {
+    shape: Option<ShapeIx>,
+    asks: Asks,
+}
+
+impl CountedWish {
+    const NONE: Self = Self {
+        shape: None,
+        asks: Asks::Nothing,
+    };
 }
 
 impl Wishers {
     /// Counts work again if its wish changed.
     pub fn renew(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx>) {
         self.by_shape.resize(state.index.shapes.len(), (0, 0));
-        self.parts.resize(state.work.len(), (None, Asks::Nothing));
+        self.parts.resize(state.work.len(), CountedWish::NONE);
         all.for_each(|work| self.enter(state, work));
     }
 
@@ -62,7 +76,7 @@ impl Wishers {
     pub fn assert_recounted(&self, state: &RoundState) {
         let mut afresh = Self::default();
         afresh.by_shape.resize(self.by_shape.len(), (0, 0));
-        afresh.parts.resize(self.parts.len(), (None, Asks::Nothing));
+        afresh.parts.resize(self.parts.len(), CountedWish::NONE);
         state
             .work
             .indices()
@@ -72,31 +86,27 @@ impl Wishers {
     }
 
     fn enter(&mut self, state: &RoundState, work: WorkIx) {
-        let now = match state.policy(work) {
+        let asks = match state.policy(work) {
             None | Some(Policy::Reserve) => Asks::Nothing,
             Some(_) => asks(state, work),
         };
         let shape = Some(state.work[work].shape);
-        let before = std::mem::replace(&mut self.parts[work], (shape, now));
-        if before != (shape, now) {
+        let now = CountedWish { shape, asks };
+        let before = std::mem::replace(&mut self.parts[work], now);
+        if before != now {
             self.count(work, before, |sum| *sum -= 1);
-            self.count(work, (shape, now), |sum| *sum += 1);
-            if now == Asks::Listed {
+            self.count(work, now, |sum| *sum += 1);
+            if asks == Asks::Listed {
                 self.listed.insert(work);
             }
         }
     }
 
-    fn count(
-        &mut self,
-        work: WorkIx,
-        (shape, asks): (Option<ShapeIx>, Asks),
-        count: impl Fn(&mut u32),
-    ) {
-        let Some(shape) = shape.map(|shape| &mut self.by_shape[shape]) else {
+    fn count(&mut self, work: WorkIx, wish: CountedWish, count: impl Fn(&mut u32)) {
+        let Some(shape) = wish.shape.map(|shape| &mut self.by_shape[shape]) else {
             return;
         };
-        match asks {
+        match wish.asks {
             Asks::Nothing => {}
             Asks::More => count(&mut shape.0),
             Asks::Capped => count(&mut shape.1),

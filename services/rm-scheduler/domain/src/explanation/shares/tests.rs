@@ -7,7 +7,7 @@ use crate::{
         snapshot::{BlockEffect, Policy, Pool},
     },
     output::plan::{CapParts, Idle, PoolShare, Shares, Turn},
-    tests::fixture::{Fixture, GIB, share},
+    tests::fixture::{Fixture, GIB, share, terms},
 };
 
 /// Quanta, pool and condition of one node.
@@ -35,10 +35,10 @@ fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
         .snapshot
         .pools
         .insert("apart".into(), Pool::default());
-    fixture.class("heavy", (Policy::FairShare, 10, 300), "default");
-    fixture.class("low", (Policy::FairShare, 10, 100), "below");
-    fixture.class("late", (Policy::FairShare, 20, 100), "default");
-    fixture.class("there", (Policy::FairShare, 10, 100), "apart");
+    fixture.class("heavy", terms(Policy::FairShare, 10, 300), "default");
+    fixture.class("low", terms(Policy::FairShare, 10, 100), "below");
+    fixture.class("late", terms(Policy::FairShare, 20, 100), "default");
+    fixture.class("there", terms(Policy::FairShare, 10, 100), "apart");
     for (at, (quanta, pool, _)) in nodes.iter().enumerate() {
         let pool = POOLS[usize::from(*pool)];
         fixture.node_in(pool, &format!("n{at:02}"), *quanta);

@@ -29,16 +29,18 @@ impl UserWork {
     pub fn sort<T: Copy>(
         state: &RoundState,
         user_totals: &mut UserTotals,
-        all: &mut Vec<(WorkIx, T)>,
+        all: &mut Vec<T>,
+        work_of: impl Fn(&T) -> WorkIx,
     ) -> Self {
         let mut groups: Vec<Group> = Vec::new();
-        let place = |(work, _): &(WorkIx, T)| {
-            let Some(class) = state.work[*work].class else {
+        let place = |item: &T| {
+            let work = work_of(item);
+            let Some(class) = state.work[work].class else {
                 return NOWHERE;
             };
-            let sum = user_totals.class(class).user(state.work_record(*work).user);
+            let sum = user_totals.class(class).user(state.work_record(work).user);
             let place = *sum.reported_position.get_or_insert_with(|| {
-                groups.push(Group::new(class, *work));
+                groups.push(Group::new(class, work));
                 u32::try_from(groups.len() - 1).unwrap_or(NOWHERE)
             });
             groups[place as usize].pieces += 1;

@@ -90,19 +90,22 @@ fn lost_ms(state: &RoundState, allocation: AllocIx) -> u64 {
 }
 
 impl CandidateNode {
-    /// Creates the candidate. `first` is the position of `evictables` in the list of all nodes.
+    /// Creates the candidate. `evictables` is its range in `all`, the list of all nodes.
     pub fn new(
         state: &RoundState,
-        (node, future_quanta): (NodeIx, u64),
-        (first, evictables): (usize, &[Evictable]),
+        node: NodeIx,
+        future_quanta: u64,
+        all: &[Evictable],
+        evictables: std::ops::Range<usize>,
     ) -> Self {
-        let allocation = || evictables.iter().map(|evictable| evictable.allocation);
+        let here = &all[evictables.clone()];
+        let allocation = || here.iter().map(|evictable| evictable.allocation);
         let quanta = || allocation().map(|allocation| state.index.usage[allocation].quanta);
         let lost_ms = allocation().map(|allocation| lost_ms(state, allocation));
         Self {
             node,
             future_quanta,
-            evictables: first..first + evictables.len(),
+            evictables,
             most: quanta().sum(),
             largest: quanta().max().unwrap_or(0),
             least_lost_ms: lost_ms.min().unwrap_or(0),
@@ -142,7 +145,11 @@ impl CandidateNode {
         let count = lacking.div_ceil(self.largest.max(1));
         let lost_ms = count.saturating_mul(self.least_lost_ms);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        Some((count, lost_ms, position))
+        Some(EvictionCost {
+            processes: count,
+            lost_ms,
+            position,
+        })
     }
 
     /// Returns whether one process would fit if all evictable allocations left.
@@ -166,6 +173,16 @@ impl CandidateNode {
     }
 }
 
+/// A process that needs space on a candidate.
+#[derive(Clone, Copy)]
+pub(super) struct VictimsFor<'a> {
+    pub candidate: &'a CandidateNode,
+    /// Evictable allocations of all nodes.
+    pub all: &'a [Evictable],
+    pub process_quanta: u64,
+    pub size: &'a Size,
+}
+
 /// Allocations that must leave a node so that one process fits. The value is reused for many nodes.
 #[derive(Default)]
 pub(super) struct Victims {
@@ -181,8 +198,12 @@ impl Victims {
     pub fn choose(
         &mut self,
         state: &RoundState,
-        (candidate, all): (&CandidateNode, &[Evictable]),
-        (process_quanta, size): (u64, &Size),
+        VictimsFor {
+            candidate,
+            all,
+            process_quanta,
+            size,
+        }: VictimsFor,
         budget: &mut PreemptionBudget,
     ) -> bool {
         self.chosen.clear();

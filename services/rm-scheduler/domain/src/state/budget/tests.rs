@@ -183,8 +183,8 @@ fn the_reference_rules_keep_a_configured_budget() {
 fn an_hour_passes_minute_by_minute() {
     let (mut hour, ann) = (Hour::default(), UserName::new("ann").unwrap());
     let at = |ms| Timestamp::from_unix_ms(ms);
-    hour.note(Hour::minute(at(59_999)), ("p", &ann), 3);
-    hour.note(Hour::minute(at(60_000)), ("p", &ann), 4);
+    hour.note(Hour::minute(at(59_999)), "p", &ann, 3);
+    hour.note(Hour::minute(at(60_000)), "p", &ann, 4);
     assert_eq!(hour.taken_back()["p"][&ann], 7);
     // The whole first minute must be an hour ago.
     assert_eq!(hour.ends(), Some(at(60_000 + HOUR_MS)));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::{
     Plan,
     input::{settings::Settings, snapshot::Policy},
-    tests::fixture::{Fixture, GIB, share},
+    tests::fixture::{Fixture, GIB, share, terms},
 };
 
 /// Returns a fleet where each user has one unlimited job, with one user for each process size.
@@ -72,7 +72,7 @@ proptest! {
         fixture.snapshot.tunables.settings = Settings::reference();
         for (class, weight) in weights.iter().enumerate() {
             let name = format!("c{class}");
-            fixture.class(&name, (Policy::FairShare, 10, *weight), "default");
+            fixture.class(&name, terms(Policy::FairShare, 10, *weight), "default");
             for user in 0..users {
                 fixture.job_in(&name, &format!("j{class}.{user}"), &format!("u{user}"), 1);
             }
@@ -113,7 +113,7 @@ proptest! {
     ) {
         let mut fixture = Fixture::eager().nodes(&nodes);
         fixture.snapshot.tunables.settings = Settings::reference();
-        fixture.class("late", (Policy::FairShare, 20, 400), "default");
+        fixture.class("late", terms(Policy::FairShare, 20, 400), "default");
         fixture.job("first", "a", order);
         fixture.job_in("late", "second", "b", 1);
         let plan = fixture.plan();

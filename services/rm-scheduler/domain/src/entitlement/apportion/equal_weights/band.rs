@@ -30,7 +30,7 @@ pub(crate) struct Band<'t> {
 }
 
 impl<'t> Band<'t> {
-    pub fn new(owner: u32, (from, members): (u32, &'t [Member]), quanta: u64, want: u64) -> Self {
+    pub fn new(owner: u32, from: u32, members: &'t [Member], quanta: u64, want: u64) -> Self {
         Self {
             owner,
             from,
