@@ -75,7 +75,7 @@ fn measure(nodes: u64, requests: u64) {
     let (first, plan) = first_rounds(&full);
     let peak = peak_bytes() >> 20;
     let (placed, naive) = timed(|| naive_best_fit(&full));
-    assert!(placed > 0, "the yardstick placed nothing");
+    assert!(placed > 0, "the baseline placed nothing");
     first.show("first", &naive);
     println!(
         "  best fit {:>9.2} ms for {placed}, peak {peak} MiB",
@@ -93,6 +93,12 @@ fn measure(nodes: u64, requests: u64) {
     assert_eq!(verdicts.len(), full.demand.len(), "work without a verdict");
     drop((verdicts, shares));
     come_to_rest(&mut service, &mut full, plan);
+    later_rounds(&mut service, &mut full, requests, &naive);
+    println!("  peak {} MiB", peak_bytes() >> 20);
+}
+
+/// Measures rounds after changes, and rounds without changes, in a settled fleet.
+fn later_rounds(service: &mut ServiceState, full: &mut Snapshot, requests: u64, naive: &Cost) {
     let mut next_number = requests;
     let replaced = [
         ("1% changed", 200),
@@ -110,15 +116,15 @@ fn measure(nodes: u64, requests: u64) {
             change,
             every,
         };
-        changed_work_rounds(&mut service, &mut full, changes, &mut next_number, &naive);
+        changed_work_rounds(service, full, changes, &mut next_number, naive);
     }
-    node_rounds(&mut service, &mut full, &naive);
+    node_rounds(service, full, naive);
     let mut rest = Several::default();
     for _ in 0..RESTS {
-        let (after, cost) = service.round(&full, &SnapshotDelta::default());
+        let (after, cost) = service.round(full, &SnapshotDelta::default());
         rest.note(&after.plan, cost);
     }
-    rest.show("at rest", &naive);
+    rest.show("at rest", naive);
     // More work arrives than ends, so from here on some work always waits.
     for (name, change) in [
         ("progressed", WorkChange::Progressed),
@@ -131,9 +137,8 @@ fn measure(nodes: u64, requests: u64) {
             change,
             every,
         };
-        changed_work_rounds(&mut service, &mut full, changes, &mut next_number, &naive);
+        changed_work_rounds(service, full, changes, &mut next_number, naive);
     }
-    println!("  peak {} MiB", peak_bytes() >> 20);
 }
 
 /// Carries out a plan and those of the following rounds. Stops at an empty plan, or after

@@ -10,6 +10,7 @@ use rustc_hash::FxHashSet;
 use super::{DonorCandidates, SpaciousNodes};
 use crate::{
     ids::{AllocIx, NodeIx, TypedVec, UserIx, WorkIx},
+    index::node_space::NodeSpace,
     input::snapshot::Policy,
     state::{
         RoundState,
@@ -310,6 +311,34 @@ fn allowed(
     found
 }
 
+/// Returns whether one process of the work fits in this space.
+fn fits(state: &RoundState, work: WorkIx, space: &NodeSpace) -> bool {
+    let quanta = state.work[work].process_quanta;
+    if state.settings.count_what_fits {
+        space.fitting(quanta, state.size(work)) > 0
+    } else {
+        space.quanta >= quanta
+    }
+}
+
+/// Returns as many of the items, in this order, as it takes until one process fits.
+fn first_enough(
+    state: &RoundState,
+    work: WorkIx,
+    mut space: NodeSpace,
+    items: Vec<Takeable>,
+) -> Vec<Takeable> {
+    let mut enough = Vec::new();
+    for item in items {
+        if fits(state, work, &space) {
+            break;
+        }
+        give_back(state, &mut space, item);
+        enough.push(item);
+    }
+    enough
+}
+
 /// Lists what must leave so that one process fits. Returns `None` if the process would not fit even
 /// then.
 fn chosen(
@@ -319,29 +348,19 @@ fn chosen(
     donors: &Donors,
     budget: &mut PreemptionBudget,
 ) -> Option<Vec<Takeable>> {
-    let work_state = &state.work[work];
-    let (quanta, size) = (work_state.process_quanta, state.size(work));
-    let early = state.settings.count_leaving_room;
-    let node_state = &state.nodes[node];
-    let mut space = if early {
+    let counts_leaving = state.settings.count_leaving_room;
+    let mut space = if counts_leaving {
         state.future_free(node)
     } else {
-        let mut free = node_state.free.clone();
+        let mut free = state.nodes[node].free.clone();
         free.quanta = unspent(state, node, donors);
         free
-    };
-    let fits = |space: &crate::index::node_space::NodeSpace| {
-        if state.settings.count_what_fits {
-            space.fitting(quanta, size) > 0
-        } else {
-            space.quanta >= quanta
-        }
     };
     let start = space.clone();
     let mut collected = Vec::new();
     let mut left: BTreeMap<WorkIx, u64> = BTreeMap::new();
     for share in takeable(state, node, donors) {
-        if fits(&space) {
+        if fits(state, work, &space) {
             break;
         }
         let giver = owner(state, share)?;
@@ -363,21 +382,13 @@ fn chosen(
     }
     // A node where nothing has to leave counts only with `count_leaving_room`, even if the process
     // fits.
-    if !fits(&space) || collected.is_empty() && !early {
+    if !fits(state, work, &space) || collected.is_empty() && !counts_leaving {
         return None;
     }
     // Allocations of exactly the right size come first, because one of them may be enough.
+    let quanta = state.work[work].process_quanta;
     collected.sort_by_key(|share| quanta_of(state, *share) != quanta);
-    let mut space = start;
-    let mut enough = Vec::new();
-    for share in collected {
-        if fits(&space) {
-            break;
-        }
-        give_back(state, &mut space, share);
-        enough.push(share);
-    }
-    Some(enough)
+    Some(first_enough(state, work, start, collected))
 }
 
 fn unspent(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {

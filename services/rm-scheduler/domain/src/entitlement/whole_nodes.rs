@@ -121,11 +121,9 @@ fn promise_one(
     let candidates = candidates.or_insert_with(|| clearable(state, home));
     while state.work[work].counted < wanted {
         let chosen = candidates.iter().position(|node| {
-            let node_state = &state.nodes[*node];
             // A group of higher priority may already use this space in its count.
-            accepts(state, work, *node)
-                && (!state.settings.count_what_fits
-                    || tables.get(home).processes(node_state.quanta) > 0)
+            let has_hole = || tables.get(home).processes(state.nodes[*node].quanta) > 0;
+            accepts(state, work, *node) && (!state.settings.count_what_fits || has_hole())
         });
         let Some(position) = chosen else {
             defer_if_empty(state, work, |state, work| no_node(state, work, home));
@@ -143,15 +141,21 @@ fn promise_one(
         if !holes.remove(quanta) {
             holes.count_out(1, quanta);
         }
-        state.use_allotment(work, quanta, 1);
-        state.nodes[node].whole_node_for = Some(work);
-        state.whole_nodes.entry(work).or_default().push(node);
-        let work_state = &mut state.work[work];
-        work_state.counted += 1;
-        if state.snapshot.tunables.reserve_overage_bytes.is_some() {
-            // From now on the work accepts only this size.
-            (work_state.process_quanta, work_state.upgraded) = (quanta, true);
-        }
+        reserve_node(state, work, node);
+    }
+}
+
+/// Reserves a whole node for the work, and adds it to the entitlement.
+fn reserve_node(state: &mut RoundState, work: WorkIx, node: NodeIx) {
+    let quanta = state.nodes[node].quanta;
+    state.use_allotment(work, quanta, 1);
+    state.nodes[node].whole_node_for = Some(work);
+    state.whole_nodes.entry(work).or_default().push(node);
+    let work_state = &mut state.work[work];
+    work_state.counted += 1;
+    if state.snapshot.tunables.reserve_overage_bytes.is_some() {
+        // From now on the work accepts only this size.
+        (work_state.process_quanta, work_state.upgraded) = (quanta, true);
     }
 }
 

@@ -116,27 +116,14 @@ impl UnblockFinder {
             | Reason::UnknownClass
             | Reason::NotAuthorised
             | Reason::PolicyMismatch => Unblock::NameClass,
-            Reason::AllotmentExceeded => {
-                let (limit, used) = state.allotment(work)?;
-                let quantum = state.quantum_bytes(work).max(1);
-                let left = limit.saturating_sub(used) / quantum;
-                if structural::has_no_host_of_size(state, work)
-                    && let Some(quanta) = structural::smaller(state, work, left)
-                {
-                    return Some(Unblock::AskForLess { quanta });
-                }
-                let needed = structural::least(state, work).saturating_mul(quantum);
-                let bytes = used.saturating_add(needed).saturating_sub(limit);
-                Unblock::RaiseAllotment { bytes }
-            }
+            Reason::AllotmentExceeded => structural::more_allotment(state, work)?,
             Reason::NoHostLargeEnough | Reason::NoHostOfSize => {
-                if let Some(name) = not_offered(state, work) {
-                    let name = name.to_owned();
-                    return Some(Unblock::OfferResource { name });
-                }
-                match self.smaller(state, work) {
-                    Some(quanta) => Unblock::AskForLess { quanta },
-                    None => Unblock::AddNode { quanta: order },
+                match (not_offered(state, work), self.smaller(state, work)) {
+                    (Some(name), _) => Unblock::OfferResource {
+                        name: name.to_owned(),
+                    },
+                    (None, Some(quanta)) => Unblock::AskForLess { quanta },
+                    (None, None) => Unblock::AddNode { quanta: order },
                 }
             }
             Reason::NoListedMachine => structural::listed_or_added(state, work),
@@ -157,16 +144,22 @@ impl UnblockFinder {
             Reason::WaitingForPreemption
             | Reason::WaitingForDefragmentation
             | Reason::InsufficientResources
-            | Reason::ResourcesExhausted => match self.nearest(state, work) {
-                None => structural::unblock(state, work),
-                Some(near) if near.lacking > 0 => free_space(state, near),
-                Some(near) if near.uncounted.is_some() => Unblock::AddNode { quanta: order },
-                Some(_) => Unblock::Wait {
-                    leaving_processes: 1,
-                },
-            },
+            | Reason::ResourcesExhausted => self.more_space(state, work),
             _ => return None,
         })
+    }
+
+    /// Returns the change that gives work space on its nearest node.
+    fn more_space(&mut self, state: &RoundState, work: WorkIx) -> Unblock {
+        let quanta = state.work[work].process_quanta;
+        match self.nearest(state, work) {
+            None => structural::unblock(state, work),
+            Some(near) if near.lacking > 0 => free_space(state, near),
+            Some(near) if near.uncounted.is_some() => Unblock::AddNode { quanta },
+            Some(_) => Unblock::Wait {
+                leaving_processes: 1,
+            },
+        }
     }
 
     pub fn nearest(&mut self, state: &RoundState, work: WorkIx) -> Option<NearestNode> {

@@ -147,10 +147,8 @@ fn place_in<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, goal: 
         state.size(work),
         work_state.shape,
     );
-    let (anywhere, is_apart) = (
-        next_to_siblings && !work_state.is_constrained(),
-        work_state.has_anti_affinity,
-    );
+    let anywhere = next_to_siblings && !work_state.is_constrained();
+    let is_apart = work_state.has_anti_affinity;
     let has_reservations = work_state.reserved > 0;
     let is_exhausted = |pass: &PlacementPass| {
         pass.exhausted.contains(&(pool, shape))
@@ -169,21 +167,11 @@ fn place_in<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, goal: 
         if !is_usable(state, pass.lends, node) {
             continue;
         }
-        let node_state = &state.nodes[node];
         let excluded = (!next_to_siblings && has_sibling(state, work, node))
             || is_apart && state.violates_anti_affinity(work, node);
-        let mut count = node_state.free.fitting(quanta, size).min(left);
-        if count > 0
-            && node_state
-                .reservations
-                .iter()
-                .any(|reservation| reservation.work != work)
-        {
-            // The space that becomes free on this node is reserved for other work.
-            let unreserved = unreserved_processes(state, work, node);
-            reserved_for_others |= unreserved < count;
-            count = count.min(unreserved);
-        }
+        let fitting = state.nodes[node].free.fitting(quanta, size).min(left);
+        let count = fitting.min(unreserved_processes(state, work, node, fitting));
+        reserved_for_others |= count < fitting;
         if excluded || count == 0 {
             continue;
         }
@@ -207,9 +195,13 @@ fn place_in<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, goal: 
 }
 
 /// Returns how many processes of the work fit into the future space of a node, without the space
-/// that is reserved for other work.
-fn unreserved_processes(state: &RoundState, work: WorkIx, node: NodeIx) -> u64 {
+/// that is reserved for other work. Returns `most` if nothing is reserved for other work.
+fn unreserved_processes(state: &RoundState, work: WorkIx, node: NodeIx, most: u64) -> u64 {
     let quanta = state.work[work].process_quanta;
+    let reservations = &state.nodes[node].reservations;
+    if most == 0 || !reservations.iter().any(|other| other.work != work) {
+        return most;
+    }
     if state.future_quanta_for(node, Some(work)) < quanta {
         return 0;
     }

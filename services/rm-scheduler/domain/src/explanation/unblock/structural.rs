@@ -149,3 +149,19 @@ fn for_good(state: &RoundState, node: NodeIx) -> u64 {
         .map(|allocation| state.allocations[allocation].quanta)
         .sum()
 }
+
+/// Returns the change that lets work exceed its allotment no more: a smaller process, if one fits,
+/// or a larger allotment. Returns `None` if the work has no allotment.
+pub(super) fn more_allotment(state: &RoundState, work: WorkIx) -> Option<Unblock> {
+    let (limit, used) = state.allotment(work)?;
+    let quantum = state.quantum_bytes(work).max(1);
+    let left = limit.saturating_sub(used) / quantum;
+    if has_no_host_of_size(state, work)
+        && let Some(quanta) = smaller(state, work, left)
+    {
+        return Some(Unblock::AskForLess { quanta });
+    }
+    let needed = least(state, work).saturating_mul(quantum);
+    let bytes = used.saturating_add(needed).saturating_sub(limit);
+    Some(Unblock::RaiseAllotment { bytes })
+}
