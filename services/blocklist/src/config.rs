@@ -21,7 +21,7 @@ pub enum DefaultEvacuation {
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: ServerSettings,
+    pub server: ServerSettings,
     /// True enables the blocklist. Default true. If false, the list is empty, and no item can be
     /// added, read or published (BL-10). Stored items remain, and apply again when this is true.
     pub enabled: bool,
@@ -72,7 +72,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: ServerSettings::default(),
+            server: ServerSettings::default(),
             enabled: true,
             rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
             strategy: "none".to_owned(),

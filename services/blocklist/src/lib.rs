@@ -68,7 +68,7 @@ static SERVICE: ServiceSpec = ServiceSpec {
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     settings.validate()?;
     let opened = SERVICE
-        .open(&settings.frame, MAX_CONNECTIONS, shutdown)
+        .open(&settings.server, MAX_CONNECTIONS, shutdown)
         .await?;
     let context = Arc::new(Context::new(settings.clone()));
     let service = opened.start_committer::<Ledger>(Arc::clone(&context));

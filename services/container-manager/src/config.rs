@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: ServerSettings,
+    pub server: ServerSettings,
     /// Addresses of rm-scheduler, whose publications are followed; comma-separated. Default
     /// `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
@@ -48,7 +48,7 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: ServerSettings {
+            server: ServerSettings {
                 listen: std::net::SocketAddr::from(([127, 0, 0, 1], 7402)),
                 ..ServerSettings::default()
             },

@@ -54,7 +54,7 @@ static SERVICE: ServiceSpec = ServiceSpec {
 /// Returns an error if a setting is invalid, or the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let opened = SERVICE
-        .open(&settings.frame, MAX_CONNECTIONS, shutdown)
+        .open(&settings.server, MAX_CONNECTIONS, shutdown)
         .await?;
     let service = opened.start_committer::<Ledger>(Arc::new(settings.limits()));
 

@@ -68,7 +68,7 @@ pub(crate) fn record_transition(container: &Container, next: &Lifecycle, moment:
         // by the clock of this service.
         let since = moment.now.ms_since(container.ordered_at);
         let first_report = new_span(container, "first heartbeat", &parent);
-        let ordered_at = trace::before_now(std::time::Duration::from_millis(since));
+        let ordered_at = trace::now_minus(std::time::Duration::from_millis(since));
         first_report.starting_at(ordered_at).end_at(trace::now());
     }
 }

@@ -160,7 +160,7 @@ impl Session {
     fn credentials(&self, role: Role) -> anyhow::Result<TokenSource> {
         let authority = self.keys().join(CA_IN_KEYS);
         let authority = authority.exists().then_some(Authority::File(authority));
-        Ok(self.token(role)?.trusting(authority))
+        Ok(self.token(role)?.with_authority(authority))
     }
 
     fn token(&self, role: Role) -> anyhow::Result<TokenSource> {

@@ -127,7 +127,7 @@ impl Fleet {
         macro_rules! start {
             ($service:ident, $port:expr, $($field:ident: $value:expr),*) => {{
                 let settings = $service::Settings {
-                    frame: options.server_settings($port, $service::SCHEMA)?,
+                    server: options.server_settings($port, $service::SCHEMA)?,
                     $($field: $value,)*
                     ..$service::Settings::default()
                 };

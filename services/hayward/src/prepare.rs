@@ -343,7 +343,7 @@ mod tests {
         fs::write(keys.token_path("stray"), "no token").unwrap();
         let clock_after = |hours: u64| -> Arc<dyn Clock> {
             let now = SystemClock.now().plus_ms(hours * HOUR_MS);
-            Arc::new(hayward_service::ManualClock::at(now))
+            Arc::new(hayward_service::ManualClock::new(now))
         };
         assert_eq!(renew(&keys, &clock_after(1)).unwrap(), 0);
         // The operator's token is valid for eight hours.

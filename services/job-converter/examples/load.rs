@@ -56,7 +56,7 @@ async fn main() -> anyhow::Result<()> {
     };
     let service = token("job-converter", Scope::Service("job-converter".to_owned()))?;
     let user = token("ann", Scope::Submitter)?;
-    let frame = ServerSettings {
+    let server = ServerSettings {
         database_url: Some(database.url(SCHEMA)),
         keys: Some(keys.dir().to_owned()),
         requests_per_second: 0,
@@ -67,7 +67,7 @@ async fn main() -> anyhow::Result<()> {
     // No process listens on the scheduler's address.
     let rm_scheduler_url = "http://127.0.0.1:9".to_owned();
     let settings = Settings {
-        frame,
+        server,
         rm_scheduler_url,
         ..Settings::default()
     };

@@ -22,7 +22,7 @@ pub const MAX_LEASED: u32 = 1_024;
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: ServerSettings,
+    pub server: ServerSettings,
     /// URL of rm-scheduler; its `allocations` and `verdicts` are followed. Several addresses:
     /// comma-separated. Default `http://127.0.0.1:7401`.
     pub rm_scheduler_url: String,
@@ -78,7 +78,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: ServerSettings {
+            server: ServerSettings {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7400)),
                 ..ServerSettings::default()
             },

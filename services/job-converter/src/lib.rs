@@ -74,7 +74,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let managers = gates.managers(&settings.managers);
     let mut managers = managers.context("the setting `managers`")?;
     let connections = settings.database_connections;
-    let opened = SERVICE.open(&settings.frame, connections, shutdown).await?;
+    let opened = SERVICE
+        .open(&settings.server, connections, shutdown)
+        .await?;
     let issuer = opened.keys.issuer(Arc::clone(&opened.clock))?;
     let runner_tokens = Arc::new(RunnerTokens::new(issuer));
     let shared = Arc::new(SharedView::new(settings.clone()));

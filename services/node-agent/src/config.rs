@@ -247,7 +247,7 @@ impl Settings {
     }
 
     /// Returns the settings of telemetry.
-    pub fn frame(&self) -> ServerSettings {
+    pub fn server_settings(&self) -> ServerSettings {
         ServerSettings {
             otlp_endpoint: self.otlp_endpoint.clone(),
             otlp_authority: self.otlp_authority.clone(),

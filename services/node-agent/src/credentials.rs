@@ -33,7 +33,7 @@ pub async fn enrol(settings: &Settings, shutdown: &Shutdown) -> anyhow::Result<(
         return Ok(());
     }
     let secret = read_secret(secret)?.trim().to_owned();
-    let no_token = TokenSource::none().trusting(settings.token()?.authority());
+    let no_token = TokenSource::none().with_authority(settings.token()?.authority());
     let client = Client::from_list(&settings.node_status_url, no_token)?;
     let path = format!("/v1/nodes/{}/credentials", settings.node()?);
     loop {

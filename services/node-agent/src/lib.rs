@@ -393,14 +393,14 @@ fn serve_until_stopped(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let telemetry = telemetry::init(NAME, &settings.frame())?;
+    let telemetry = telemetry::init(NAME, &settings.server_settings())?;
     let ended = runtime.block_on(async {
         let shutdown = Shutdown::on_signals()?;
-        let frame = settings.frame();
+        let server_settings = settings.server_settings();
         let running = start(settings, shutdown).await?;
         tokio::select! {
             () = running.wait() => {}
-            () = log_insecure_modes(NAME, &frame) => {}
+            () = log_insecure_modes(NAME, &server_settings) => {}
         }
         Ok(())
     });

@@ -99,7 +99,7 @@ impl Assignment {
 
     pub fn lease_loop(&self, queue: Arc<TaskQueue>) -> anyhow::Result<LeaseLoop> {
         let authority = self.source.authority.clone();
-        let token = TokenSource::fixed(&self.token).trusting(authority);
+        let token = TokenSource::fixed(&self.token).with_authority(authority);
         let client = Client::from_list(&self.source.url, token)?;
         Ok(LeaseLoop::new(
             client,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: ServerSettings,
+    pub server: ServerSettings,
     /// Milliseconds between two heartbeats of an agent. Longer in a large fleet. Default 1,000, so
     /// that a loss is detected within seconds.
     pub heartbeat_ms: u64,
@@ -67,7 +67,7 @@ pub struct Guards {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: ServerSettings::default(),
+            server: ServerSettings::default(),
             heartbeat_ms: 1_000,
             heartbeats_per_second: 1_000,
             suspect_ms: 15_000,

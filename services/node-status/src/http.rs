@@ -45,7 +45,7 @@ pub struct App {
     pub issuer: Arc<Issuer>,
     /// Responses that contain a secret. They are only in memory, so that a repeated request gets
     /// the same secret.
-    pub secret_answers: Arc<KeyStore>,
+    pub enrolment_responses: Arc<KeyStore>,
     /// Limit on attempts with wrong secrets.
     pub secret_attempts: Arc<SecretAttempts>,
 }

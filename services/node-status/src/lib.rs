@@ -60,7 +60,7 @@ const ABOUT: Description = Description {
 /// Maximum number of database connections: one commits, the others read history.
 const MAX_CONNECTIONS: u32 = 4;
 /// Maximum number of responses with a secret in memory.
-const MAX_SECRET_ANSWERS: usize = 1024;
+const MAX_ENROLMENT_RESPONSES: usize = 1024;
 
 static SERVICE: ServiceSpec = ServiceSpec {
     name: NAME,
@@ -80,7 +80,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let heartbeat_period = settings.heartbeat_period()?;
     let lease_ms = settings.lease_ms()?;
     let opened = SERVICE
-        .open(&settings.frame, MAX_CONNECTIONS, shutdown)
+        .open(&settings.server, MAX_CONNECTIONS, shutdown)
         .await?;
     let issuer = Arc::new(opened.keys.issuer(Arc::clone(&opened.clock))?);
     let heartbeats = Heartbeats::default();
@@ -108,7 +108,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         context,
         pool: service.pool(),
         issuer,
-        secret_answers: Arc::new(KeyStore::new(MAX_SECRET_ANSWERS)),
+        enrolment_responses: Arc::new(KeyStore::new(MAX_ENROLMENT_RESPONSES)),
         secret_attempts: Arc::new(SecretAttempts::default()),
     };
     service

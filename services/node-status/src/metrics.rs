@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_node_status_domain::Health;
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{
-    NODE_BRAKE, NODE_COUNT, NODE_FLAPS, NODE_HEARTBEAT_AGE, NODE_STATE, POOL, POOL_FLOOR,
+    NODE_BRAKE, NODE_COUNT, NODE_FLAPS, NODE_HEARTBEAT_AGE, NODE_STATE, POOL, POOL_MINIMUM,
 };
 
 use crate::model::Node;
@@ -74,7 +74,7 @@ pub(crate) fn readings<'a>(
         let silent = f64::from(totals.silent_ms) / 1_000.0;
         readings.push(NODE_HEARTBEAT_AGE.reading(silent, attributes_of_pool()));
         readings.push(NODE_BRAKE.count_reading(u64::from(brake_is_on(pool)), attributes_of_pool()));
-        readings.push(POOL_FLOOR.count_reading(pool_floor, attributes_of_pool()));
+        readings.push(POOL_MINIMUM.count_reading(pool_floor, attributes_of_pool()));
     }
     readings
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: ServerSettings,
+    pub server: ServerSettings,
     /// Addresses of job-converter, separated by commas. Its `demand` is followed.
     pub job_converter_url: String,
     /// Addresses of node-status, separated by commas. Its `nodes` are followed.
@@ -97,7 +97,7 @@ pub struct InputLimits {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: ServerSettings {
+            server: ServerSettings {
                 listen: ([127, 0, 0, 1], 7401).into(),
                 ..ServerSettings::default()
             },

@@ -82,7 +82,9 @@ static SERVICE: ServiceSpec = ServiceSpec {
 ///
 /// Fails if a setting is missing or wrong, or if the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
-    let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
+    let opened = SERVICE
+        .open(&settings.server, CONNECTIONS, shutdown)
+        .await?;
     let issuer = Arc::new(opened.keys.issuer(Arc::clone(&opened.clock))?);
     let view = RwLock::new(SharedView::default());
     let (request_sender, planner_requests) = PlannerRequestSender::new();

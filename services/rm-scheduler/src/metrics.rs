@@ -79,7 +79,7 @@ pub(crate) fn allocation_span(
 }
 
 pub(crate) fn count_vacate(reason: VacateReason) {
-    catalogue::PREEMPTION_ALLOCATIONS.add(1, &[catalogue::LEAVES.is(wire_name(&reason))]);
+    catalogue::PREEMPTION_ALLOCATIONS.add(1, &[catalogue::VACATE_CAUSE.is(wire_name(&reason))]);
 }
 
 /// Pairs of preempted work and its beneficiary within the last hour. They reveal work that preempts
@@ -194,7 +194,7 @@ pub(crate) fn end_trace_of(record: &AllocationRecord, cause: ExitCause, batch: &
     if entry.launch.is_none() {
         // Without a launch, no other service traces the allocation.
         part("held")
-            .starting_at(trace::system_time(entry.granted_at))
+            .starting_at(trace::to_system_time(entry.granted_at))
             .end_at(trace::now());
     }
     let release = part("release").with_attribute("hayward.exit.cause", wire_name(&cause));
@@ -457,7 +457,10 @@ mod tests {
             assert!(catalogue::REFUSAL.allows(&wire_name(&fault)), "{fault:?}");
         }
         for reason in [VacateReason::Preempted, VacateReason::WorkGone] {
-            assert!(catalogue::LEAVES.allows(&wire_name(&reason)), "{reason:?}");
+            assert!(
+                catalogue::VACATE_CAUSE.allows(&wire_name(&reason)),
+                "{reason:?}"
+            );
         }
     }
 }

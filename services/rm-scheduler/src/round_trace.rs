@@ -130,7 +130,7 @@ fn add_links<'a>(mut root: SpanBuilder, submissions: impl Iterator<Item = &'a st
     for parent in parents {
         if !linked.contains(&parent) {
             linked.push(parent.clone());
-            root = root.link(parent);
+            root = root.with_link(parent);
         }
     }
     root
@@ -171,7 +171,7 @@ impl RoundTrace {
     ) -> Option<TraceParent> {
         let mut span = span.with_parent(&self.commit.trace_parent()?);
         if let Some(submitted) = submitted.and_then(TraceParent::parse) {
-            span = span.link(submitted);
+            span = span.with_link(submitted);
         }
         let span = span.start();
         let trace_parent = span.trace_parent();
@@ -189,10 +189,10 @@ impl RoundTrace {
 impl Drop for RoundTrace {
     fn drop(&mut self) {
         if !self.committed {
-            self.commit.failed("it was not committed");
-            self.root.failed("it was not committed");
+            self.commit.set_error("it was not committed");
+            self.root.set_error("it was not committed");
             for span in &mut self.allocations {
-                span.failed("its round was not committed");
+                span.set_error("its round was not committed");
             }
         }
     }

@@ -17,7 +17,7 @@ pub(crate) mod rows;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hayward_service::http::origin::{CommandOrigin, RefusalObserver};
+use hayward_service::http::request_actor::{CommandOrigin, RefusalObserver};
 use hayward_service::runtime::clock::Clock;
 use parking_lot::Mutex;
 use sqlx::PgPool;

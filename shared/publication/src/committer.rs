@@ -15,7 +15,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_service::http::origin::{self, CommandOrigin};
+use hayward_service::http::request_actor::{self, CommandOrigin};
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::clock::Clock;
 use hayward_vocabulary::Timestamp;
@@ -246,7 +246,7 @@ impl<C: Send + 'static> Handle<C> {
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
         let (reply, answer) = oneshot::channel();
-        let command_origin = origin::current();
+        let command_origin = request_actor::current();
         let origin = command_origin.as_ref().map(|it| Arc::clone(&it.origin));
         let (conditions, refusal) =
             Conditions::for_request(command_origin.as_ref(), if_generation)?.unzip();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{
-    CUT, CUT_READERS, FOLLOWER_LAG, PUBLICATION, SERVICE, SUBSCRIBERS,
+    FOLLOWER_LAG, FULL_UPDATE_CAUSE, FULL_UPDATES, PUBLICATION, SERVICE, SUBSCRIBERS,
 };
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -269,9 +269,9 @@ impl Publisher {
         let attributes = [
             SERVICE.is(service),
             PUBLICATION.is(publication),
-            CUT.is(cut),
+            FULL_UPDATE_CAUSE.is(cut),
         ];
-        CUT_READERS.add(1, &attributes);
+        FULL_UPDATES.add(1, &attributes);
     }
 
     /// Returns gauges of waiting readers and of followed neighbours (T6).

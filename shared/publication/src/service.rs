@@ -81,7 +81,7 @@ impl ServiceSpec {
         let (_, document) = routes.split_for_parts();
         let routes = OpenApiRouter::with_openapi(document)
             .merge(health.routes())
-            .merge(InvariantMonitor::described(self.name).routes())
+            .merge(InvariantMonitor::without_source(self.name).routes())
             .merge(audit::described(self.name))
             .merge(changes::described(self.feed));
         golden(routes, self.about)
@@ -211,7 +211,8 @@ impl<C: Send + 'static> Service<C> {
         monitor.spawn(opened.background.clone());
         let state = Arc::clone(&publisher);
         let state = move || status::service_state(&state);
-        let health = Health::new(name, Arc::new(state)).schema(hayward_postgres::newest(migrator));
+        let health =
+            Health::new(name, Arc::new(state)).with_schema(hayward_postgres::newest(migrator));
         let routes = routes
             .merge(health.routes())
             .merge(monitor.routes())

@@ -16,12 +16,12 @@ mod token;
 mod token_peek;
 
 pub use caller::{Caller, Requester, TokenValidity};
-pub use groups::{BadGroups, Groups};
+pub use groups::{Groups, InvalidGroups};
 pub(crate) use impersonation::requested_user;
 pub use impersonation::{ACT_AS, ANYONE, MAX_USERS, orchestrator_subject};
-pub use keys::{FreshIssuer, Keys, TokenSpec, read_secret, write_atomically};
+pub use keys::{Keys, NewIssuerKey, TokenSpec, read_secret, write_atomically};
 pub use lifetime::{TokenLifetime, max_lifetime_ms};
-pub use scope::{BadScope, Scope};
+pub use scope::{InvalidScope, Scope};
 pub use tenants::Tenant;
 pub use token::{Claims, Issuer, Refusal, Verifier};
 pub(crate) use token_peek::TokenPeek;
@@ -62,12 +62,12 @@ impl Principal {
     }
 
     #[must_use]
-    pub fn in_groups(self, groups: Groups) -> Self {
+    pub fn with_groups(self, groups: Groups) -> Self {
         Self { groups, ..self }
     }
 
     #[must_use]
-    pub fn in_tenant(self, tenant: Option<Arc<Tenant>>) -> Self {
+    pub fn with_tenant(self, tenant: Option<Arc<Tenant>>) -> Self {
         Self { tenant, ..self }
     }
 
@@ -81,15 +81,15 @@ impl Principal {
     /// represent (S12).
     pub fn may_see_user(&self, user: &str) -> bool {
         let tenant = self.tenant.as_ref();
-        let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
-        let known = if self.has(&Scope::Submitter) {
+        let is_orchestrator = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
+        let is_visible = if self.has(&Scope::Submitter) {
             self.name == user || tenant.is_some_and(|it| it.has(user))
-        } else if self.scopes.iter().any(orchestrates) {
+        } else if self.scopes.iter().any(is_orchestrator) {
             self.may_act_for(user)
         } else {
             false
         };
-        known || self.sees_all_users()
+        is_visible || self.sees_all_users()
     }
 
     pub fn has(&self, scope: &Scope) -> bool {
@@ -104,10 +104,10 @@ impl Principal {
         if any_of.iter().any(|scope| self.has(scope)) {
             return Ok(());
         }
-        let wanted: Vec<_> = any_of.iter().map(ToString::to_string).collect();
+        let names: Vec<_> = any_of.iter().map(ToString::to_string).collect();
         Err(Problem::forbidden(format!(
             "this takes one of the scopes: {}",
-            wanted.join(", ")
+            names.join(", ")
         )))
     }
 
@@ -125,11 +125,11 @@ impl Principal {
     /// # Errors
     /// 403 if the caller is not this agent.
     pub fn require_agent(&self, node: &NodeName) -> Result<(), Problem> {
-        let theirs = self
+        let is_agent = self
             .scopes
             .iter()
             .any(|scope| matches!(scope, Scope::Agent(name) if name == node));
-        if theirs {
+        if is_agent {
             Ok(())
         } else {
             Err(Problem::forbidden(format!(

@@ -23,15 +23,15 @@ use serde::de::DeserializeOwned;
 use crate::problem::Problem;
 
 pub use crate::runtime::crypto::install_crypto;
-pub use call::{Answer, Call};
+pub use call::{Call, Response};
 pub use token::TokenSource;
 pub use trust::{Authority, CA_FILE, CA_IN_KEYS};
 
 /// Default timeout of a call.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle timeout. It is shorter than that of the server.
-const IDLE: Duration = Duration::from_secs(45);
-const CONNECT: Duration = Duration::from_secs(3);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -82,8 +82,8 @@ impl ClientError {
     }
 }
 
-struct Shared {
-    http: trust::Http,
+struct ClientState {
+    http: trust::HttpClient,
     urls: Vec<Url>,
     token: TokenSource,
     /// Index of the current address, modulo the length of the list.
@@ -92,7 +92,7 @@ struct Shared {
 
 /// A client of one service. Clones share connections and the current address.
 #[derive(Clone)]
-pub struct Client(Arc<Shared>);
+pub struct Client(Arc<ClientState>);
 
 impl Client {
     /// Creates a client. `urls` are base addresses of replicas of one service.
@@ -120,11 +120,11 @@ impl Client {
             .collect::<anyhow::Result<Vec<_>>>()?;
         ensure!(!urls.is_empty(), "a client needs at least one address");
         let http = if urls.iter().all(|url| url.scheme() == "http") {
-            trust::Http::plain()?
+            trust::HttpClient::without_tls()?
         } else {
-            trust::Http::trusting(token.authority())?
+            trust::HttpClient::with_authority(token.authority())?
         };
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(ClientState {
             http,
             urls,
             token,
@@ -149,7 +149,7 @@ impl Client {
         self.call(Method::GET, path).send().await
     }
 
-    /// Sends a long poll. `patience` is the requested wait plus some slack.
+    /// Sends a long poll. `timeout` is the requested wait plus some slack.
     pub async fn get_with_timeout<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -184,12 +184,12 @@ impl Client {
         self.call(Method::DELETE, path).send().await
     }
 
-    fn current_address(&self) -> usize {
+    fn current_index(&self) -> usize {
         self.0.current.load(Ordering::Relaxed)
     }
 
     /// Moves on from a failed address unless another call already did.
-    fn leave_address(&self, failed: usize) {
+    fn advance_from(&self, failed: usize) {
         let next = failed.wrapping_add(1);
         let _ = self
             .0

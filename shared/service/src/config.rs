@@ -9,7 +9,7 @@
 //! The comment of a field is its text in `--help` and `hayward config explain`.
 
 mod database_url;
-mod described;
+mod help;
 pub mod insecure_modes;
 mod layers;
 mod names;
@@ -23,7 +23,7 @@ use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use described::{Setting, SettingsStruct, paragraph, settings as all_settings};
+pub use help::{Setting, SettingsStruct, all_settings, format_setting};
 pub use layers::{Outcome, read};
 
 /// Settings of every service, to be flattened into its own:
@@ -33,7 +33,7 @@ pub use layers::{Outcome, read};
 /// #[serde(default)]
 /// struct Settings {
 ///     #[serde(flatten)]
-///     frame: hayward_service::ServerSettings,
+///     server: hayward_service::ServerSettings,
 ///     /// What it means, with its unit and why it has its default.
 ///     own_setting: u32,
 /// }
@@ -177,7 +177,7 @@ pub fn load<T: SettingsStruct>(
         .collect();
     match read(service, args, &environment)? {
         Outcome::Settings(settings) => Ok(settings),
-        #[expect(clippy::exit, reason = "asked for a text, which is now given")]
+        #[expect(clippy::exit, reason = "`--help` and `--version` only print a text")]
         Outcome::Text(text) => {
             use std::io::Write as _;
             // The reader may have closed the pipe. There is no other place to report that.

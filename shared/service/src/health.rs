@@ -18,7 +18,7 @@ use crate::http::authorization::{Role, RouteRoles, authorize};
 use crate::http::extract::Json;
 
 /// Roles of the routes. Without a token, only the two probes respond (S1).
-const TABLE: RouteRoles = &[
+const ROUTE_ROLES: RouteRoles = &[
     ("livez", &[Role::Anyone]),
     ("readyz", &[Role::Anyone]),
     ("show_status", &[Role::Authenticated]),
@@ -93,7 +93,7 @@ impl Health {
     }
 
     #[must_use]
-    pub fn schema(mut self, newest: Option<u64>) -> Self {
+    pub fn with_schema(mut self, newest: Option<u64>) -> Self {
         self.schema = newest;
         self
     }
@@ -104,14 +104,14 @@ impl Health {
             .routes(routes!(livez))
             .routes(routes!(readyz))
             .routes(routes!(status));
-        authorize(routes, TABLE).with_state(self)
+        authorize(routes, ROUTE_ROLES).with_state(self)
     }
 }
 
 /// Answer of a probe.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = Word)]
-pub struct ProbeAnswer {
+pub struct ProbeResponse {
     /// `alive`, `ready` or `not_ready`.
     #[schema(examples("ready"))]
     pub status: String,
@@ -120,8 +120,8 @@ pub struct ProbeAnswer {
     pub not_ready: Option<Vec<String>>,
 }
 
-fn answer(status: &str) -> Json<ProbeAnswer> {
-    Json(ProbeAnswer {
+fn probe_response(status: &str) -> Json<ProbeResponse> {
+    Json(ProbeResponse {
         status: status.to_owned(),
         not_ready: None,
     })
@@ -130,35 +130,35 @@ fn answer(status: &str) -> Json<ProbeAnswer> {
 /// Whether the process is there.
 #[utoipa::path(
     get, path = "/livez", operation_id = "livez", tag = "health", security(()),
-    responses((status = 200, description = "the process is there", body = ProbeAnswer)),
+    responses((status = 200, description = "the process is there", body = ProbeResponse)),
 )]
-async fn livez() -> Json<ProbeAnswer> {
-    answer("alive")
+async fn livez() -> Json<ProbeResponse> {
+    probe_response("alive")
 }
 
 /// Whether this replica may serve; with a good token, also which parts keep it from that.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readyz", tag = "health", security(()),
     responses(
-        (status = 200, description = "it may serve", body = ProbeAnswer),
-        (status = 503, description = "it may not serve now", body = ProbeAnswer),
+        (status = 200, description = "it may serve", body = ProbeResponse),
+        (status = 503, description = "it may not serve now", body = ProbeResponse),
     ),
 )]
 async fn readyz(State(health): State<Health>, caller: Option<Extension<Caller>>) -> Response {
-    let failing = health.source.state().not_ready;
-    let (status, text) = if failing.is_empty() {
+    let reasons = health.source.state().not_ready;
+    let (status, text) = if reasons.is_empty() {
         (StatusCode::OK, "ready")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not_ready")
     };
     // Without a token the response has no details (S1).
-    let Json(answer) = answer(text);
-    let not_ready = caller.map(|_| failing);
+    let Json(response) = probe_response(text);
+    let not_ready = caller.map(|_| reasons);
     (
         status,
-        Json(ProbeAnswer {
+        Json(ProbeResponse {
             not_ready,
-            ..answer
+            ..response
         }),
     )
         .into_response()

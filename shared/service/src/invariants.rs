@@ -40,7 +40,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Only these roles may read the results, because evidence may name the work of any user (S12).
-const TABLE: RouteRoles = &[("list_invariants", &[Role::Operator, Role::Viewer])];
+const ROUTE_ROLES: RouteRoles = &[("list_invariants", &[Role::Operator, Role::Viewer])];
 
 /// Result of one rule at the last check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -158,7 +158,7 @@ impl InvariantMonitor {
     }
 
     /// Creates a monitor for the description of the API only.
-    pub fn described(service: &'static str) -> Self {
+    pub fn without_source(service: &'static str) -> Self {
         Self::new(service, NoSource)
     }
 
@@ -171,7 +171,7 @@ impl InvariantMonitor {
     /// Returns the route. The service merges it into its own.
     pub fn routes(self) -> OpenApiRouter {
         let routes = OpenApiRouter::default().routes(routes!(list_invariants));
-        authorize(routes, TABLE).with_state(self)
+        authorize(routes, ROUTE_ROLES).with_state(self)
     }
 
     /// Evaluates every minute until the shutdown, so that a broken rule is logged.
@@ -196,24 +196,24 @@ impl InvariantMonitor {
     /// If this replica does not lead, or the evaluation took too long.
     pub async fn evaluate(&self) -> Result<Invariants, Problem> {
         let mut progress = self.progress.lock().await;
-        if let Some((taken, cost, answer)) = &progress.last
-            && taken.elapsed() < (*cost * MIN_PAUSE_FACTOR).min(MAX_PAUSE)
+        if let Some((evaluated_at, duration, invariants)) = &progress.last
+            && evaluated_at.elapsed() < (*duration * MIN_PAUSE_FACTOR).min(MAX_PAUSE)
         {
-            return Ok(answer.clone());
+            return Ok(invariants.clone());
         }
-        if let Some((taken, cost, problem)) = &progress.failed
-            && taken.elapsed() < (*cost * MIN_PAUSE_FACTOR).min(INTERVAL)
+        if let Some((evaluated_at, duration, problem)) = &progress.failed
+            && evaluated_at.elapsed() < (*duration * MIN_PAUSE_FACTOR).min(INTERVAL)
         {
             return Err(problem.clone());
         }
         let started = Instant::now();
         let evaluation = tokio::time::timeout(TIMEOUT, self.source.evaluate()).await;
-        let too_long = |_| {
+        let timed_out = |_| {
             let detail = "the evaluation took too long: the service is too busy";
             Problem::new(Code::Unavailable, detail).retry_after_ms(5_000)
         };
         let evaluation = evaluation
-            .map_err(too_long)
+            .map_err(timed_out)
             .and_then(|evaluation| evaluation);
         let evaluation = evaluation.inspect_err(|problem| {
             progress.last = None;
@@ -223,40 +223,40 @@ impl InvariantMonitor {
         progress.failed = None;
         let now = self.clock.now();
         let transitions = progress.history.record(&evaluation, now);
-        let answer = Invariants {
+        let invariants = Invariants {
             service: self.service.to_owned(),
             revision: evaluation.revision,
             checked_at: now,
             rules: progress.history.status(),
         };
-        self.publish(&transitions, &answer);
-        progress.last = Some((started, started.elapsed(), answer.clone()));
-        Ok(answer)
+        self.publish(&transitions, &invariants);
+        progress.last = Some((started, started.elapsed(), invariants.clone()));
+        Ok(invariants)
     }
 
-    fn publish(&self, transitions: &[Transition], answer: &Invariants) {
+    fn publish(&self, transitions: &[Transition], invariants: &Invariants) {
         for transition in transitions {
             self.log(transition);
         }
-        gauges::set(self.service, answer);
+        gauges::set(self.service, invariants);
     }
 
     fn log(&self, transition: &Transition) {
         let (service, rule) = (self.service, transition.id);
-        match transition.now {
+        match transition.result {
             RuleResult::Violated => tracing::error!(
                 service,
                 rule,
                 title = transition.title,
                 violations = transition.violations,
-                first = transition.first,
+                first = transition.detail,
                 "an invariant is broken"
             ),
             RuleResult::Holds => tracing::info!(service, rule, "an invariant holds again"),
             RuleResult::NotChecked | RuleResult::Unknown => tracing::warn!(
                 service,
                 rule,
-                why = transition.first,
+                why = transition.detail,
                 "an invariant is not checked any more"
             ),
         }

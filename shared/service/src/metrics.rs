@@ -17,7 +17,7 @@ use std::time::Duration;
 use opentelemetry::metrics::{Counter, Histogram};
 use opentelemetry::{KeyValue, Value, global};
 
-pub use docs_page::document;
+pub use docs_page::render_docs_page;
 pub use gauges::Reading;
 
 /// Whether metrics are exported. Telemetry sets it once.
@@ -96,10 +96,10 @@ impl Attribute {
         }
     }
 
-    pub const fn bounded(key: &'static str, by: &'static str) -> Self {
+    pub const fn bounded(key: &'static str, description: &'static str) -> Self {
         Self {
             key,
-            values: Values::Bounded(by),
+            values: Values::Bounded(description),
         }
     }
 
@@ -125,14 +125,14 @@ pub struct Metric {
     pub kind: Kind,
     /// Unit in UCUM notation, or the counted thing in braces.
     pub unit: &'static str,
-    /// Description for people: one sentence without a full stop.
-    pub what: &'static str,
+    /// Human-readable description: one sentence without a full stop.
+    pub description: &'static str,
     pub group: Group,
     pub attributes: &'static [&'static Attribute],
     /// Services that report the metric. Agents count as one of them.
     pub services: &'static [&'static str],
-    /// Whether a fleet that runs one job without trouble reports it.
-    pub quiet: bool,
+    /// Whether every fleet reports it. Otherwise it appears only after unusual events.
+    pub always_reported: bool,
     boundaries: &'static [f64],
     instrument: OnceLock<Instrument>,
 }
@@ -156,17 +156,17 @@ impl Metric {
         kind: Kind,
         unit: &'static str,
         group: Group,
-        what: &'static str,
+        description: &'static str,
     ) -> Self {
         Self {
             name,
             kind,
             unit,
-            what,
+            description,
             group,
             attributes: &[],
             services: &[],
-            quiet: true,
+            always_reported: true,
             boundaries: SECONDS,
             instrument: OnceLock::new(),
         }
@@ -176,47 +176,47 @@ impl Metric {
         name: &'static str,
         unit: &'static str,
         group: Group,
-        what: &'static str,
+        description: &'static str,
     ) -> Self {
-        Self::new(name, Kind::Counter, unit, group, what)
+        Self::new(name, Kind::Counter, unit, group, description)
     }
 
     const fn gauge(
         name: &'static str,
         unit: &'static str,
         group: Group,
-        what: &'static str,
+        description: &'static str,
     ) -> Self {
-        Self::new(name, Kind::Gauge, unit, group, what)
+        Self::new(name, Kind::Gauge, unit, group, description)
     }
 
     const fn histogram(
         name: &'static str,
         unit: &'static str,
         group: Group,
-        what: &'static str,
+        description: &'static str,
     ) -> Self {
-        Self::new(name, Kind::Histogram, unit, group, what)
+        Self::new(name, Kind::Histogram, unit, group, description)
     }
 
-    const fn by(mut self, attributes: &'static [&'static Attribute]) -> Self {
+    const fn with_attributes(mut self, attributes: &'static [&'static Attribute]) -> Self {
         self.attributes = attributes;
         self
     }
 
-    const fn of(mut self, services: &'static [&'static str]) -> Self {
+    const fn reported_by(mut self, services: &'static [&'static str]) -> Self {
         self.services = services;
         self
     }
 
-    const fn cut(mut self, boundaries: &'static [f64]) -> Self {
+    const fn with_boundaries(mut self, boundaries: &'static [f64]) -> Self {
         self.boundaries = boundaries;
         self
     }
 
     /// Marks a metric as reported only in unusual situations.
     const fn rare(mut self) -> Self {
-        self.quiet = false;
+        self.always_reported = false;
         self
     }
 
@@ -230,14 +230,14 @@ impl Metric {
                     meter
                         .u64_counter(self.name)
                         .with_unit(self.unit)
-                        .with_description(self.what)
+                        .with_description(self.description)
                         .build(),
                 ),
                 Kind::Histogram => Instrument::Histogram(
                     meter
                         .f64_histogram(self.name)
                         .with_unit(self.unit)
-                        .with_description(self.what)
+                        .with_description(self.description)
                         .with_boundaries(self.boundaries.to_vec())
                         .build(),
                 ),
@@ -281,16 +281,13 @@ impl Metric {
     }
 
     /// Returns a reading of a gauge that counts things.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "nobody counts beyond 2^53 of anything"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "no count is larger than 2^53")]
     pub fn count_reading(&'static self, count: u64, attributes: Vec<KeyValue>) -> Reading {
         self.reading(count as f64, attributes)
     }
 
     /// Returns the name of this metric in Prometheus, as a collector would convert it.
-    pub fn prometheus(&self) -> String {
+    pub fn prometheus_name(&self) -> String {
         let mut name = self.name.replace('.', "_");
         let unit: Cow<'static, str> = match self.unit {
             "s" => "_seconds".into(),

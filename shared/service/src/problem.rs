@@ -30,7 +30,7 @@ pub struct FieldFault {
 #[serde(from = "wire::Document", into = "wire::Document")]
 pub struct Problem {
     pub code: Code,
-    /// Description for people.
+    /// Human-readable description.
     pub detail: Box<str>,
     pub errors: Vec<FieldFault>,
     /// Whether the same request may succeed later.

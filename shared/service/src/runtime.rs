@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Path of a file that marks released images. It is a file because the environment of a container
 /// can be set freely, and the root file system of the container is read-only.
-pub(crate) const RELEASE: &str = "/usr/share/hayward/release";
+pub(crate) const RELEASE_MARKER: &str = "/usr/share/hayward/release";
 
 /// Number of tasks that a busy thread runs before it polls for I/O. With the default of 61, a flood
 /// of requests from one caller delays others by milliseconds (G13).
@@ -41,59 +41,59 @@ mod tests {
 
     use super::builder;
 
-    const CALLS: usize = 200;
+    const MESSAGES: usize = 200;
 
     /// A busy thread polls for I/O after a few tasks (G13).
     #[test]
     fn io_is_polled_between_a_few_tasks() {
-        let one = builder().worker_threads(1).build().unwrap();
-        let (done, over) = (
+        let runtime = builder().worker_threads(1).build().unwrap();
+        let (finished, stop) = (
             Arc::new(AtomicU64::new(0)),
             Arc::new(AtomicBool::new(false)),
         );
         for _ in 0..3 {
-            let (done, over) = (Arc::clone(&done), Arc::clone(&over));
+            let (finished, stop) = (Arc::clone(&finished), Arc::clone(&stop));
             // This task does not use `yield_now`, because that polls for I/O first.
-            one.spawn(std::future::poll_fn(move |cx| {
-                done.fetch_add(1, SeqCst);
+            runtime.spawn(std::future::poll_fn(move |cx| {
+                finished.fetch_add(1, SeqCst);
                 cx.waker().wake_by_ref();
-                if over.load(SeqCst) {
+                if stop.load(SeqCst) {
                     Poll::Ready(())
                 } else {
                     Poll::Pending
                 }
             }));
         }
-        let (send_call, calls) = std::sync::mpsc::channel::<()>();
-        let called_at = Arc::new(AtomicU64::new(0));
-        let (at, done_so_far) = (Arc::clone(&called_at), Arc::clone(&done));
-        let mut waited: Vec<u64> = one.block_on(async {
+        let (send_message, messages) = std::sync::mpsc::channel::<()>();
+        let sent_at = Arc::new(AtomicU64::new(0));
+        let (recorded_at, finished_now) = (Arc::clone(&sent_at), Arc::clone(&finished));
+        let mut delays: Vec<u64> = runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let mut caller = std::net::TcpStream::connect(address).unwrap();
-            let (mut called, _) = listener.accept().await.unwrap();
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            let (mut server, _) = listener.accept().await.unwrap();
             std::thread::spawn(move || {
-                while calls.recv().is_ok() {
-                    caller.write_all(b"x").unwrap();
-                    at.store(done.load(SeqCst), SeqCst);
+                while messages.recv().is_ok() {
+                    client.write_all(b"x").unwrap();
+                    recorded_at.store(finished.load(SeqCst), SeqCst);
                 }
             });
             let receive = async move {
-                let mut waited = Vec::new();
-                for _ in 0..CALLS {
-                    send_call.send(()).unwrap();
-                    called.read_u8().await.unwrap();
-                    let before = called_at.load(SeqCst);
-                    waited.push(done_so_far.load(SeqCst).saturating_sub(before));
+                let mut delays = Vec::new();
+                for _ in 0..MESSAGES {
+                    send_message.send(()).unwrap();
+                    server.read_u8().await.unwrap();
+                    let before = sent_at.load(SeqCst);
+                    delays.push(finished_now.load(SeqCst).saturating_sub(before));
                 }
-                waited
+                delays
             };
             tokio::spawn(receive).await.unwrap()
         });
-        over.store(true, SeqCst);
-        // Some calls are late because the node runs other programs too.
-        waited.sort_unstable();
-        let usual = waited[CALLS / 2];
-        assert!(usual <= 15, "{usual} tasks were done before it");
+        stop.store(true, SeqCst);
+        // Some messages are late because the node runs other programs too.
+        delays.sort_unstable();
+        let median = delays[MESSAGES / 2];
+        assert!(median <= 15, "{median} tasks were finished before it");
     }
 }

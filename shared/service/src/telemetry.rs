@@ -44,7 +44,7 @@ pub(crate) use scrape::{CONTENT_TYPE, scrape};
 
 /// Libraries whose events are used from level warning. Some of them log while exporting, which
 /// would cause more exports.
-const QUIET: [&str; 8] = [
+const WARN_ONLY_LIBRARIES: [&str; 8] = [
     "hyper",
     "hyper_util",
     "h2",
@@ -55,7 +55,7 @@ const QUIET: [&str; 8] = [
     "sqlx",
 ];
 /// Target of spans of routine requests. These spans are only for the log.
-pub(crate) const LOG_ONLY: &str = "hayward::chatter";
+pub(crate) const LOG_ONLY_TARGET: &str = "hayward::chatter";
 
 static INITIALIZED: OnceLock<()> = OnceLock::new();
 static INITIALIZING: Mutex<()> = Mutex::new(());
@@ -73,7 +73,7 @@ pub struct Telemetry {
 /// # Errors
 /// If the filter or the address of the collector is invalid.
 pub fn init(service: &str, settings: &ServerSettings) -> anyhow::Result<Telemetry> {
-    let _turn = INITIALIZING.lock();
+    let _guard = INITIALIZING.lock();
     if INITIALIZED.get().is_some() {
         return Ok(Telemetry::default());
     }
@@ -93,17 +93,17 @@ pub fn init(service: &str, settings: &ServerSettings) -> anyhow::Result<Telemetr
 
 fn subscribe(exporters: Option<&Exporters>, settings: &ServerSettings) -> anyhow::Result<()> {
     let otlp = exporters.and_then(|exporters| exporters.otlp.as_ref());
-    let spans = otlp.map(|otlp| {
+    let spans_layer = otlp.map(|otlp| {
         tracing_opentelemetry::layer()
             .with_tracer(otlp.tracer.tracer("hayward"))
-            .with_filter(exported().with_target(LOG_ONLY, LevelFilter::OFF))
+            .with_filter(export_filter().with_target(LOG_ONLY_TARGET, LevelFilter::OFF))
     });
-    let logs = otlp.map(|otlp| {
+    let logs_layer = otlp.map(|otlp| {
         let bridge =
             opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(&otlp.logs);
-        bridge.with_filter(exported())
+        bridge.with_filter(export_filter())
     });
-    let statements = exporters.map(|_| {
+    let sql_layer = exporters.map(|_| {
         let targets = Targets::new().with_target(sql_timing::TARGET, LevelFilter::DEBUG);
         sql_timing::SqlTiming.with_filter(targets)
     });
@@ -112,41 +112,43 @@ fn subscribe(exporters: Option<&Exporters>, settings: &ServerSettings) -> anyhow
         LogFormat::Text => false,
         LogFormat::Auto => !std::io::stderr().is_terminal(),
     };
-    let lines = json.then(|| {
+    let json_layer = json.then(|| {
         fmt::layer()
             .fmt_fields(JsonFields::new())
             .event_format(json_line::JsonLine)
             .with_writer(std::io::stderr)
     });
-    let text = (!json).then(|| {
+    let text_layer = (!json).then(|| {
         fmt::layer()
             .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr)
     });
-    let made = tracing_subscriber::registry()
-        .with(spans)
-        .with(lines.with_filter(filter(&settings.log_filter)?))
-        .with(text.with_filter(filter(&settings.log_filter)?))
-        .with(logs)
-        .with(statements)
+    let result = tracing_subscriber::registry()
+        .with(spans_layer)
+        .with(json_layer.with_filter(log_filter(&settings.log_filter)?))
+        .with(text_layer.with_filter(log_filter(&settings.log_filter)?))
+        .with(logs_layer)
+        .with(sql_layer)
         // The filter ensures that disabled events cost nothing.
-        .with(log_throttle::LogThrottle::default().with_filter(exported()))
+        .with(log_throttle::LogThrottle::default().with_filter(export_filter()))
         .try_init();
     // A test may have its own subscriber.
-    if let Err(error) = made {
+    if let Err(error) = result {
         tracing::debug!(%error, "another subscriber is set already");
     }
     Ok(())
 }
 
 /// Returns the filter of events that are exported to a collector.
-fn exported() -> Targets {
+fn export_filter() -> Targets {
     let all = Targets::new().with_default(LevelFilter::INFO);
-    all.with_targets(QUIET.map(|library| (library, LevelFilter::WARN)))
+    all.with_targets(WARN_ONLY_LIBRARIES.map(|library| (library, LevelFilter::WARN)))
 }
 
-fn filter(directives: &str) -> anyhow::Result<EnvFilter> {
-    let mut text = QUIET.map(|library| format!("{library}=warn")).join(",");
+fn log_filter(directives: &str) -> anyhow::Result<EnvFilter> {
+    let mut text = WARN_ONLY_LIBRARIES
+        .map(|library| format!("{library}=warn"))
+        .join(",");
     if !directives.is_empty() {
         // Later directives win, so a library can still be enabled by name.
         text.push(',');
@@ -187,12 +189,12 @@ mod tests {
 
     #[test]
     fn libraries_log_only_warnings_and_invalid_filters_are_refused() {
-        let text = filter("debug").unwrap().to_string();
+        let text = log_filter("debug").unwrap().to_string();
         assert!(
             text.contains("hyper=warn") && text.contains("debug"),
             "{text}"
         );
-        assert!(filter("=====").is_err());
+        assert!(log_filter("=====").is_err());
     }
 
     #[test]

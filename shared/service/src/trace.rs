@@ -87,32 +87,32 @@ impl TraceParent {
 
 /// Returns the current time, for spans.
 pub fn now() -> SystemTime {
-    let here = opentelemetry::time::now();
+    let system_now = opentelemetry::time::now();
     let ahead_ms = offset::offset_ms().unwrap_or(0);
     let ahead = Duration::from_millis(ahead_ms.unsigned_abs());
     let stepped = if ahead_ms < 0 {
-        here.checked_sub(ahead)
+        system_now.checked_sub(ahead)
     } else {
-        here.checked_add(ahead)
+        system_now.checked_add(ahead)
     };
-    stepped.unwrap_or(here)
+    stepped.unwrap_or(system_now)
 }
 
 /// Converts a stored timestamp.
-pub fn system_time(moment: Timestamp) -> SystemTime {
-    let since = u64::try_from(moment.unix_ms()).unwrap_or(0);
-    SystemTime::UNIX_EPOCH + Duration::from_millis(since)
+pub fn to_system_time(moment: Timestamp) -> SystemTime {
+    let since_epoch_ms = u64::try_from(moment.unix_ms()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_millis(since_epoch_ms)
 }
 
 /// Returns the time this long ago.
-pub fn before_now(time: Duration) -> SystemTime {
+pub fn now_minus(time: Duration) -> SystemTime {
     now().checked_sub(time).unwrap_or_else(now)
 }
 
 /// Builder of a span.
 pub struct SpanBuilder {
     name: Cow<'static, str>,
-    at: SystemTime,
+    start_time: SystemTime,
     parent: Option<TraceParent>,
     links: Vec<Link>,
     attributes: Vec<KeyValue>,
@@ -123,7 +123,7 @@ impl SpanBuilder {
     pub fn new(service: &'static str, name: &'static str) -> Self {
         Self {
             name: name.into(),
-            at: now(),
+            start_time: now(),
             parent: None,
             links: Vec::new(),
             attributes: vec![SERVICE.is(service)],
@@ -132,7 +132,7 @@ impl SpanBuilder {
 
     #[must_use]
     pub fn starting_at(mut self, at: SystemTime) -> Self {
-        self.at = at;
+        self.start_time = at;
         self
     }
 
@@ -143,7 +143,7 @@ impl SpanBuilder {
     }
 
     #[must_use]
-    pub fn link(mut self, to: TraceParent) -> Self {
+    pub fn with_link(mut self, to: TraceParent) -> Self {
         if self.links.len() < MAX_LINKS {
             self.links.push(Link::with_context(to.0));
         }
@@ -170,7 +170,7 @@ impl SpanBuilder {
         let tracer = global::tracer("hayward");
         let builder = tracer
             .span_builder(self.name)
-            .with_start_time(self.at)
+            .with_start_time(self.start_time)
             .with_links(self.links)
             .with_attributes(self.attributes);
         OpenSpan(tracer.build_with_context(builder, &parent))
@@ -196,8 +196,8 @@ impl OpenSpan {
     }
 
     /// Marks the span as failed.
-    pub fn failed(&mut self, why: &'static str) {
-        self.0.set_status(Status::error(why));
+    pub fn set_error(&mut self, reason: &'static str) {
+        self.0.set_status(Status::error(reason));
     }
 
     pub fn set_attribute(&mut self, key: &'static str, value: impl Into<opentelemetry::Value>) {
@@ -263,7 +263,7 @@ mod tests {
     fn a_trace_parent_is_parsed_and_printed() {
         let parent = TraceParent::parse(TEXT).unwrap();
         assert_eq!(parent.to_string(), TEXT);
-        for not in [
+        for invalid in [
             "",
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
@@ -271,7 +271,7 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
             "00-xyz-b7ad6b7169203331-01",
         ] {
-            assert_eq!(TraceParent::parse(not), None, "{not:?}");
+            assert_eq!(TraceParent::parse(invalid), None, "{invalid:?}");
         }
     }
 

@@ -49,7 +49,7 @@ impl axum::serve::Listener for Tls {
 
 /// Writes the certificate of a new authority to the file. Returns an acceptor with a certificate
 /// for localhost that the authority signed.
-fn authority(file: &Path) -> TlsAcceptor {
+fn create_authority(file: &Path) -> TlsAcceptor {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -71,60 +71,63 @@ fn authority(file: &Path) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !so() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(30), "{what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 /// This is a single test, because a process has one subscriber.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_is_verified_with_its_authority_also_after_a_change() {
+async fn a_collector_is_verified_with_the_current_authority() {
     let dir = tempfile::tempdir().unwrap();
-    let (believed, signed) = (dir.path().join("believed.pem"), dir.path().join("own.pem"));
-    drop(authority(&believed));
+    let (trusted_file, issuer_file) = (dir.path().join("trusted.pem"), dir.path().join("own.pem"));
+    drop(create_authority(&trusted_file));
     let received = Arc::new(Received::default());
     let tls = Tls {
         listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
-        acceptor: authority(&signed),
+        acceptor: create_authority(&issuer_file),
         received: Arc::clone(&received),
     };
     let port = tls.listener.local_addr().unwrap().port();
-    let counted = Arc::clone(&received);
+    let counter = Arc::clone(&received);
     let receive = move || {
-        counted.batches.fetch_add(1, Ordering::SeqCst);
+        counter.batches.fetch_add(1, Ordering::SeqCst);
         async {}
     };
     let router = axum::Router::new().route("/v1/{kind}", axum::routing::post(receive));
     tokio::spawn(async move { axum::serve(tls, router).await });
 
-    let plain = ServerSettings {
+    let without_tls = ServerSettings {
         otlp_endpoint: Some("http://collector.example:4318".to_owned()),
         ..ServerSettings::default()
     };
-    let error = telemetry::init("test", &plain).err().unwrap().to_string();
+    let error = telemetry::init("test", &without_tls)
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("otlp_authority"), "{error}");
 
     let settings = ServerSettings {
         otlp_endpoint: Some(format!("https://localhost:{port}")),
-        otlp_authority: Some(believed.clone()),
+        otlp_authority: Some(trusted_file.clone()),
         otlp_interval_ms: 50,
         ..ServerSettings::default()
     };
     let telemetry = telemetry::init("test", &settings).unwrap();
     tracing::info_span!("round").in_scope(|| tracing::info!("a plan"));
     let refused = || received.refused.load(Ordering::SeqCst) > 0;
-    until("another authority's collector is refused", refused).await;
+    wait_until("the collector of another authority is refused", refused).await;
     assert_eq!(received.batches.load(Ordering::SeqCst), 0);
 
-    std::fs::copy(&signed, &believed).unwrap();
+    std::fs::copy(&issuer_file, &trusted_file).unwrap();
     let arrived = || {
         tracing::info_span!("round").in_scope(|| tracing::info!("another plan"));
         received.batches.load(Ordering::SeqCst) > 0
     };
-    until("the new authority is believed", arrived).await;
+    wait_until("the new authority is trusted", arrived).await;
     tokio::task::spawn_blocking(|| telemetry.shutdown())
         .await
         .unwrap();

@@ -19,13 +19,13 @@ use hayward_service::{
 use http::header::CONTENT_TYPE;
 
 /// Returns an address with a port that is free at this moment.
-fn a_port() -> SocketAddr {
+fn free_address() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }
 
-async fn asked(at: SocketAddr, token: Option<&str>) -> reqwest::Response {
-    let mut client = reqwest::Client::new().get(format!("http://{at}/metrics"));
+async fn scrape(address: SocketAddr, token: Option<&str>) -> reqwest::Response {
+    let mut client = reqwest::Client::new().get(format!("http://{address}/metrics"));
     if let Some(token) = token {
         client = client.bearer_auth(token);
     }
@@ -33,7 +33,7 @@ async fn asked(at: SocketAddr, token: Option<&str>) -> reqwest::Response {
 }
 
 /// Returns the series by name, and the type of each family.
-fn read(page: &str) -> (BTreeMap<&str, Vec<&str>>, BTreeMap<&str, &str>) {
+fn parse_page(page: &str) -> (BTreeMap<&str, Vec<&str>>, BTreeMap<&str, &str>) {
     let (mut series, mut types) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -49,7 +49,7 @@ fn read(page: &str) -> (BTreeMap<&str, Vec<&str>>, BTreeMap<&str, &str>) {
 
 /// Checks the format with `promtool` if it is installed. Its warnings about names have another exit
 /// code and are ignored.
-fn promtool_reads(page: &str) {
+fn check_with_promtool(page: &str) {
     let Ok(mut promtool) = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -62,22 +62,26 @@ fn promtool_reads(page: &str) {
     let mut input = promtool.stdin.take().unwrap();
     input.write_all(page.as_bytes()).unwrap();
     drop(input);
-    let judged = promtool.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&judged.stderr);
-    assert_ne!(judged.status.code(), Some(1), "{stderr}");
+    let output = promtool.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_ne!(output.status.code(), Some(1), "{stderr}");
 }
 
 /// Checks the page after three requests: only series of the catalogue, with the right types.
-fn echoed_thrice(page: &str) {
-    let (series, types) = read(page);
+fn check_page_after_three_requests(page: &str) {
+    let (series, types) = parse_page(page);
     let known: BTreeMap<String, &str> = catalogue::all()
-        .map(|metric| (metric.prometheus(), metric.kind.as_str()))
+        .map(|metric| (metric.prometheus_name(), metric.kind.as_str()))
         .collect();
     for (name, kind) in &types {
         assert_eq!(known.get(*name), Some(kind), "{name}");
     }
-    let safe = "hayward_service_insecure_modes";
-    assert!(series[safe][0].ends_with(" 0"), "{:?}", series[safe]);
+    let insecure_modes = "hayward_service_insecure_modes";
+    assert!(
+        series[insecure_modes][0].ends_with(" 0"),
+        "{:?}",
+        series[insecure_modes]
+    );
     let counts = &series["http_server_request_duration_seconds_count"];
     let echoed = counts
         .iter()
@@ -87,10 +91,13 @@ fn echoed_thrice(page: &str) {
         echoed.unwrap().contains("service_name=\"hayward-test\""),
         "{counts:?}"
     );
-    let whole = series["http_server_request_duration_seconds_bucket"]
+    let infinite_bucket = series["http_server_request_duration_seconds_bucket"]
         .iter()
         .find(|line| line.contains("http_route=\"/v1/echo\"") && line.contains("le=\"+Inf\""));
-    assert!(whole.unwrap().ends_with(" 3"), "{whole:?}");
+    assert!(
+        infinite_bucket.unwrap().ends_with(" 3"),
+        "{infinite_bucket:?}"
+    );
 }
 
 /// This is a single test, because a process has one telemetry.
@@ -105,20 +112,20 @@ async fn metrics_are_readable_with_a_permitted_scope_and_without_a_collector() {
     hayward_service::client::install_crypto();
 
     let settings = ServerSettings {
-        scrape_listen: Some(a_port()),
+        scrape_listen: Some(free_address()),
         ..ServerSettings::default()
     };
-    let at = settings.scrape_listen.unwrap();
+    let address = settings.scrape_listen.unwrap();
     let telemetry = telemetry::init("test", &settings).unwrap();
     assert!(telemetry::metrics_enabled() && !telemetry::traces_enabled());
     let shutdown = Shutdown::new();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let api = listener.local_addr().unwrap();
     let router = Router::new().route("/v1/echo", get(|| async { "echo" }));
-    let frame = Server::new("rm-scheduler", Some(verifier))
+    let server = Server::new("rm-scheduler", Some(verifier))
         .configure(&settings)
         .unwrap();
-    let served = tokio::spawn(frame.serve(router, listener, shutdown.clone()));
+    let server_task = tokio::spawn(server.serve(router, listener, shutdown.clone()));
 
     let viewer = TokenSource::fixed(token(Scope::Viewer));
     let client = Client::new([format!("http://{api}")], viewer).unwrap();
@@ -126,34 +133,34 @@ async fn metrics_are_readable_with_a_permitted_scope_and_without_a_collector() {
         // The response is text. The client rejects it as JSON, but the request is measured.
         drop(client.get::<serde_json::Value>("/v1/echo").await);
     }
-    assert_eq!(asked(at, None).await.status(), 401);
-    assert_eq!(asked(at, Some("nonsense")).await.status(), 401);
+    assert_eq!(scrape(address, None).await.status(), 401);
+    assert_eq!(scrape(address, Some("nonsense")).await.status(), 401);
     for scope in [
         Scope::Submitter,
         Scope::Auditor,
         Scope::Service("rm-scheduler".to_owned()),
     ] {
-        assert_eq!(asked(at, Some(&token(scope))).await.status(), 403);
+        assert_eq!(scrape(address, Some(&token(scope))).await.status(), 403);
     }
     for scope in [Scope::Viewer, Scope::Operator] {
-        assert_eq!(asked(at, Some(&token(scope))).await.status(), 200);
+        assert_eq!(scrape(address, Some(&token(scope))).await.status(), 200);
     }
-    let answer = asked(at, Some(&token(Scope::Scraper))).await;
+    let response = scrape(address, Some(&token(Scope::Scraper))).await;
     assert_eq!(
-        answer.headers()[CONTENT_TYPE],
+        response.headers()[CONTENT_TYPE],
         "text/plain; version=0.0.4; charset=utf-8"
     );
-    let page = answer.text().await.unwrap();
+    let page = response.text().await.unwrap();
 
-    echoed_thrice(&page);
-    promtool_reads(&page);
+    check_page_after_three_requests(&page);
+    check_with_promtool(&page);
 
     // This listener has only one route, and the listener of the API does not have it.
-    let stray = format!("http://{at}/v1/echo");
-    let stray = reqwest::Client::new()
-        .get(stray)
+    let other_route = format!("http://{address}/v1/echo");
+    let other_route = reqwest::Client::new()
+        .get(other_route)
         .bearer_auth(token(Scope::Viewer));
-    assert_eq!(stray.send().await.unwrap().status(), 404);
+    assert_eq!(other_route.send().await.unwrap().status(), 404);
     let other = format!("http://{api}/metrics");
     let other = reqwest::Client::new()
         .get(other)
@@ -161,13 +168,13 @@ async fn metrics_are_readable_with_a_permitted_scope_and_without_a_collector() {
     assert_eq!(other.send().await.unwrap().status(), 404);
 
     shutdown.begin();
-    tokio::time::timeout(Duration::from_secs(20), served)
+    tokio::time::timeout(Duration::from_secs(20), server_task)
         .await
         .unwrap()
         .unwrap()
         .unwrap();
-    let gone = reqwest::Client::new().get(format!("http://{at}/metrics"));
-    assert!(gone.send().await.is_err(), "both listeners are closed");
+    let request = reqwest::Client::new().get(format!("http://{address}/metrics"));
+    assert!(request.send().await.is_err(), "both listeners are closed");
     tokio::task::spawn_blocking(|| telemetry.shutdown())
         .await
         .unwrap();
@@ -176,11 +183,14 @@ async fn metrics_are_readable_with_a_permitted_scope_and_without_a_collector() {
 /// A reachable scrape listener without TLS needs `allow_insecure` (S3).
 #[tokio::test]
 async fn a_reachable_scrape_listener_needs_permission() {
-    let far = ServerSettings {
+    let reachable = ServerSettings {
         scrape_listen: Some("0.0.0.0:0".parse().unwrap()),
         ..ServerSettings::default()
     };
-    let refused = Server::new("test", None).configure(&far).err().unwrap();
+    let refused = Server::new("test", None)
+        .configure(&reachable)
+        .err()
+        .unwrap();
     let error = format!("{refused:#}");
     assert!(
         error.contains("scrape_listen") && error.contains("allow_insecure"),
@@ -188,7 +198,7 @@ async fn a_reachable_scrape_listener_needs_permission() {
     );
     let allowed = ServerSettings {
         allow_insecure: true,
-        ..far
+        ..reachable
     };
     assert!(Server::new("test", None).configure(&allowed).is_ok());
     assert_eq!(ServerSettings::default().scrape_listen, None);

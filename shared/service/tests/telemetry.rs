@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use bytes::Bytes;
-use hayward_service::http::deprecation::{Notice, deprecated};
+use hayward_service::http::deprecation::{DeprecationNotice, deprecated};
 use hayward_service::{Caller, Principal, Scope, ServerSettings, telemetry};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -25,7 +25,7 @@ async fn receive(State(received): State<Received>, Path(kind): Path<String>, bod
     received.lock().entry(kind).or_default().push(body);
 }
 
-fn all<M: prost::Message + Default>(received: &Received, kind: &str) -> Vec<M> {
+fn decode_all<M: prost::Message + Default>(received: &Received, kind: &str) -> Vec<M> {
     let received = received.lock();
     let bodies = received.get(kind).map(Vec::as_slice).unwrap_or_default();
     bodies
@@ -34,18 +34,18 @@ fn all<M: prost::Message + Default>(received: &Received, kind: &str) -> Vec<M> {
         .collect()
 }
 
-#[utoipa::path(get, path = "/v1/old/{thing}", operation_id = "old", responses(
+#[utoipa::path(get, path = "/v1/old/{thing}", operation_id = "deprecated_route", responses(
     (status = 200, description = "as ever")))]
-async fn old() {}
+async fn deprecated_route() {}
 
 /// Uses a deprecated route: twice as the user ann, once without a caller.
-async fn uses_what_is_deprecated() {
-    let notice = Notice {
-        since: 1_688_169_599,
-        ends: 1_719_791_999,
-        instead: "/v1/new",
+async fn call_deprecated_route() {
+    let notice = DeprecationNotice {
+        deprecated_since: 1_688_169_599,
+        sunset: 1_719_791_999,
+        successor: "/v1/new",
     };
-    let routes = OpenApiRouter::<()>::new().routes(routes!(old));
+    let routes = OpenApiRouter::<()>::new().routes(routes!(deprecated_route));
     let (router, document) = deprecated(routes, notice).split_for_parts();
     let described = document.paths.paths["/v1/old/{thing}"].get.clone().unwrap();
     assert!(described.deprecated.is_some());
@@ -55,9 +55,12 @@ async fn uses_what_is_deprecated() {
         if let Some(caller) = caller {
             request.extensions_mut().insert(caller);
         }
-        let answer = router.clone().oneshot(request).await.unwrap();
-        assert_eq!(answer.headers()["deprecation"], "@1688169599");
-        assert_eq!(answer.headers()["sunset"], "Sun, 30 Jun 2024 23:59:59 GMT");
+        let response = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.headers()["deprecation"], "@1688169599");
+        assert_eq!(
+            response.headers()["sunset"],
+            "Sun, 30 Jun 2024 23:59:59 GMT"
+        );
     }
 }
 
@@ -82,21 +85,21 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_loss_delays_nothing
         .u64_counter("hayward.test.rounds")
         .build()
         .add(1, &[]);
-    uses_what_is_deprecated().await;
+    call_deprecated_route().await;
     tokio::task::spawn_blocking(|| telemetry.shutdown())
         .await
         .unwrap();
 
-    let traces: Vec<ExportTraceServiceRequest> = all(&received, "traces");
+    let traces: Vec<ExportTraceServiceRequest> = decode_all(&received, "traces");
     let resource = traces[0].resource_spans[0].resource.as_ref().unwrap();
-    let named = resource.attributes.iter().any(|pair| {
+    let has_service_name = resource.attributes.iter().any(|pair| {
         pair.key == "service.name" && format!("{:?}", pair.value).contains("hayward-test")
     });
-    assert!(named, "{resource:?}");
+    assert!(has_service_name, "{resource:?}");
     let scopes = &traces[0].resource_spans[0].scope_spans;
     let mut spans = scopes.iter().flat_map(|scope| &scope.spans);
     let span = spans.find(|span| span.name == "round").expect("our span");
-    let logs: Vec<ExportLogsServiceRequest> = all(&received, "logs");
+    let logs: Vec<ExportLogsServiceRequest> = decode_all(&received, "logs");
     let records = logs.iter().flat_map(|log| &log.resource_logs[0].scope_logs);
     // The record is found by its text, because the order within a batch is undefined.
     let record = records
@@ -104,19 +107,19 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_loss_delays_nothing
         .find(|record| format!("{:?}", record.body).contains("a plan"))
         .expect("our log record");
     assert_eq!(record.trace_id, span.trace_id, "a log names its trace");
-    let metrics: Vec<ExportMetricsServiceRequest> = all(&received, "metrics");
+    let metrics: Vec<ExportMetricsServiceRequest> = decode_all(&received, "metrics");
     assert!(format!("{metrics:?}").contains("hayward.test.rounds"));
     // Use of deprecated routes is counted by route and kind of caller, and not by name (A14).
     let metrics = format!("{metrics:?}");
-    let (_, used) = metrics.split_once("hayward.api.deprecated").unwrap();
+    let (_, counter_text) = metrics.split_once("hayward.api.deprecated").unwrap();
     assert!(
-        used.contains("/v1/old/{thing}") && used.contains("submitter"),
-        "{used}"
+        counter_text.contains("/v1/old/{thing}") && counter_text.contains("submitter"),
+        "{counter_text}"
     );
-    assert!(used.contains("stranger"), "{used}");
+    assert!(counter_text.contains("stranger"), "{counter_text}");
     assert!(
-        !used.contains("\"ann\"") && !used.contains("/v1/old/7"),
-        "{used}"
+        !counter_text.contains("\"ann\"") && !counter_text.contains("/v1/old/7"),
+        "{counter_text}"
     );
 
     // The collector is gone, but logging does not block (F47).

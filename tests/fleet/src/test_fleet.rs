@@ -235,7 +235,7 @@ impl TestFleet {
             let client = self.client(service, "operator");
             until(&format!("{service} to be ready"), async || {
                 client
-                    .get::<hayward_service::health::ProbeAnswer>("/readyz")
+                    .get::<hayward_service::health::ProbeResponse>("/readyz")
                     .await
                     .ok()
             })

@@ -127,7 +127,7 @@ fn followed_reservation(spans: &[Span]) -> Result<(), String> {
 
 /// Returns the fault of one series, if any.
 fn fault(one: &Measurement) -> Option<String> {
-    let Some(known) = catalogue::named(&one.name) else {
+    let Some(known) = catalogue::find(&one.name) else {
         return Some(format!("{} is not in the catalogue", one.name));
     };
     if known.unit != one.unit || known.kind.as_str() != one.kind {
@@ -154,7 +154,7 @@ fn missing(metrics: &[Measurement]) -> Vec<String> {
         .iter()
         .map(|one| (one.process.as_str(), one.name.as_str()))
         .collect();
-    let promised = catalogue::all().filter(|metric| metric.quiet);
+    let promised = catalogue::all().filter(|metric| metric.always_reported);
     let promised = promised.flat_map(|metric| {
         let services = metric.services.iter();
         services.map(move |service| (format!("hayward-{service}"), metric.name))

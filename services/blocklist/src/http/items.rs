@@ -183,7 +183,10 @@ pub async fn list_blocks(
     let limit = page.limit()?;
     app.publisher.readable()?;
     let listing = Listing::new("/v1/blocklist/items");
-    let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
+    let after = page
+        .cursor
+        .as_deref()
+        .map(|cursor| listing.last_key(cursor));
     let (mut entries, revision) =
         app.publisher
             .page::<BlockEntry>(BLOCKS, "", after.transpose()?.as_deref(), limit + 1);

@@ -53,7 +53,7 @@ impl Fixture {
         let database = hayward_testkit::database(&[schema]).await;
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
-        let frame = ServerSettings {
+        let server = ServerSettings {
             database_url: Some(database.url(SCHEMA)),
             keys: Some(keys.dir().to_owned()),
             lease_ms: 1000,
@@ -70,7 +70,7 @@ impl Fixture {
         keys.write_token("blocklist", &service_token).unwrap();
         let scheduler = FakeScheduler::start().await;
         let settings = Settings {
-            frame,
+            server,
             rm_scheduler_url: scheduler.url.clone(),
             ..settings
         };

@@ -46,7 +46,7 @@ impl ListFilter {
     fn into_filter(self, user: Option<String>) -> Result<Filter, Problem> {
         let after = self.cursor.as_deref();
         let after = after
-            .map(|cursor| self.listing().last(cursor))
+            .map(|cursor| self.listing().last_key(cursor))
             .transpose()?;
         let limit = pagination::limit(self.limit, pagination::DEFAULT_LIMIT)?;
         let state = match self.state {

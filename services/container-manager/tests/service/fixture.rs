@@ -88,10 +88,10 @@ impl Fixture {
             rm_scheduler_url: scheduler.url(),
             ..Settings::default()
         };
-        settings.frame.listen = "127.0.0.1:0".parse().unwrap();
-        settings.frame.database_url = Some(database.url(SCHEMA));
-        settings.frame.keys = Some(keys.dir().to_owned());
-        settings.frame.lease_ms = 1_000;
+        settings.server.listen = "127.0.0.1:0".parse().unwrap();
+        settings.server.database_url = Some(database.url(SCHEMA));
+        settings.server.keys = Some(keys.dir().to_owned());
+        settings.server.lease_ms = 1_000;
         change(&mut settings);
         let mut fixture = Self {
             scheduler,

@@ -271,7 +271,7 @@ fn filter(caller: &Caller, query: Listing) -> Result<crate::applications::Filter
     let after = query
         .cursor
         .as_deref()
-        .map(|cursor| query.bound().last(cursor));
+        .map(|cursor| query.bound().last_key(cursor));
     let after = after.transpose()?;
     let after = after.map(AppId::new).transpose();
     let after = after.map_err(|_| no_cursor())?;

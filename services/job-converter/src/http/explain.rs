@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(lost, Some(all));
         let fellows = ["ann", "ben"].map(str::to_owned);
         let acme = Tenant::new("acme".parse().unwrap(), fellows);
-        let (text, lost) = redacted(ann.in_tenant(Some(acme.into())));
+        let (text, lost) = redacted(ann.with_tenant(Some(acme.into())));
         assert!(text.contains("job_ben") && !text.contains("cy"), "{text}");
         assert_eq!(lost, Some(all));
         let (text, lost) = redacted(Principal::new("boss", [Scope::Viewer]));

@@ -179,7 +179,10 @@ pub fn list(
     }
     app.publisher.readable()?;
     let listing = filter.listing(kind);
-    let last = filter.cursor.as_deref().map(|cursor| listing.last(cursor));
+    let last = filter
+        .cursor
+        .as_deref()
+        .map(|cursor| listing.last_key(cursor));
     let last = last.transpose()?;
     let (from, after) = match last.as_deref().and_then(|last| last.split_once('~')) {
         None => ("", None),

@@ -33,7 +33,7 @@ pub async fn fixture() -> Fixture {
 pub async fn with_short_lease() -> Fixture {
     Fixture::with(|settings| {
         quick(settings);
-        settings.frame.lease_ms = 3_000;
+        settings.server.lease_ms = 3_000;
     })
     .await
 }

@@ -135,7 +135,7 @@ async fn an_invalid_feed_request_is_refused_before_the_first_byte() {
 /// Security rule (S27).
 #[tokio::test(flavor = "multi_thread")]
 async fn open_streams_are_counted_until_their_last_byte() {
-    let fixture = Fixture::with(|settings| settings.frame.streams_at_once = 2).await;
+    let fixture = Fixture::with(|settings| settings.server.streams_at_once = 2).await;
     let one = open(&fixture, "ann", Scope::Submitter, "since=now").await;
     let two = open(&fixture, "ann", Scope::Submitter, "since=now").await;
     assert_eq!((one.status, two.status), (200, 200));
@@ -167,7 +167,7 @@ async fn a_revoked_token_ends_its_stream() {
     let path = "/v1/changes?since=now";
     let mut ends = Events::open(&fixture.url(), path, &bad, &[]).await;
     let mut stays = Events::open(&fixture.url(), path, &good, &[]).await;
-    let keys = Keys::open(fixture.settings.frame.keys.clone().unwrap()).unwrap();
+    let keys = Keys::open(fixture.settings.server.keys.clone().unwrap()).unwrap();
     let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
     let id = verifier.token_id(&bad).unwrap();
     std::fs::write(keys.revoked_path(), format!("{id}\n")).unwrap();

@@ -38,7 +38,7 @@ impl Fixture {
 
     /// Starts a service that is killed. Its short lease lets the successor start soon.
     pub async fn with_short_lease() -> Self {
-        Self::with(|settings| settings.frame.lease_ms = 3_000).await
+        Self::with(|settings| settings.server.lease_ms = 3_000).await
     }
 
     pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
@@ -65,7 +65,7 @@ impl Fixture {
         keys.write_token("job-converter", &order).unwrap();
         let scheduler = Scheduler::start().await;
         let mut settings = Settings {
-            frame: ServerSettings {
+            server: ServerSettings {
                 database_url: Some(database.url(SCHEMA)),
                 keys: Some(keys.dir().to_owned()),
                 lease_ms: 60_000,

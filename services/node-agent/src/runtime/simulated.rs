@@ -125,7 +125,7 @@ async fn run_to_end(
 ) -> Exit {
     tokio::select! {
         exit = pass(behaviour, container, stop.clone()) => {
-            if stop.begun() { Exit::of(ExitCause::Intended, "asked to end") } else { exit }
+            if stop.has_begun() { Exit::of(ExitCause::Intended, "asked to end") } else { exit }
         }
         () = lease_over(tenure), if container.exclusive => {
             Exit::of(ExitCause::Node, "the lease of its node ran out")

@@ -93,7 +93,7 @@ impl LeaseLoop {
         grace: Duration,
         interrupt: impl Fn(),
     ) -> anyhow::Result<()> {
-        while !stop.begun() {
+        while !stop.has_begun() {
             let state = self.queue.state();
             let settled = state.finished == 0 && self.returned.is_empty();
             if self.done && state.is_idle() && settled {

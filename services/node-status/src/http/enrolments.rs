@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use hayward_node_status_api::{Enrolment, EnrolmentRequest};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::Json;
-use hayward_service::http::idempotency::{Answer, Key, digest_of};
+use hayward_service::http::idempotency::{Key, StoredResponse, digest_of};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_service::runtime::clock::random_secret;
@@ -42,11 +42,16 @@ pub async fn create_enrolment(
     let request_digest = digest_of(&Method::POST, "/v1/enrolments", &request)?;
     let location = format!("/v1/nodes/{}/credentials", request.node);
     let running = match app
-        .secret_answers
+        .enrolment_responses
         .begin(&caller.name, key.clone(), request_digest)
     {
         Ok(running) => running,
-        Err(before) => return Ok(with_location(before.answer()?.into_response(), &location)),
+        Err(before) => {
+            return Ok(with_location(
+                before.into_response_to_repeat()?.into_response(),
+                &location,
+            ));
+        }
     };
     let (secret, node) = (random_secret(), request.node);
     let enrolment = NewEnrolment {
@@ -67,7 +72,7 @@ pub async fn create_enrolment(
         expires_at: done.value?,
     };
     let body = serde_json::to_vec(&enrolment).map_err(Problem::internal)?;
-    running.done(Answer {
+    running.complete(StoredResponse {
         status: 201,
         headers: Vec::new(),
         body: body.into(),

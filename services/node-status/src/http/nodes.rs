@@ -102,7 +102,10 @@ pub async fn list_nodes(
     let limit = page.limit()?;
     app.publisher.readable()?;
     let listing = Listing::new("/v1/nodes");
-    let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
+    let after = page
+        .cursor
+        .as_deref()
+        .map(|cursor| listing.last_key(cursor));
     let (mut entries, revision) =
         app.publisher
             .page::<NodeEntry>(NODES, "", after.transpose()?.as_deref(), limit + 1);
@@ -257,7 +260,7 @@ pub async fn list_node_changes(
 mod tests {
     use super::missed;
 
-    ///
+    /// A single late heartbeat is not missed.
     #[test]
     fn missed_heartbeats_count_from_the_second_on() {
         let counts = [0, 999, 1_000, 1_999, 2_000, 5_999, 6_000].map(|age| missed(age, 1_000));

@@ -317,7 +317,7 @@ async fn a_secret_is_exchanged_for_a_token_once() {
         .unwrap();
     assert!(renewed.expires_at >= credentials.expires_at);
     let stored = fixture
-        .rows("select count(*) from node_status.enrolment")
+        .query_count("select count(*) from node_status.enrolment")
         .await;
     assert_eq!(stored, 1);
 }

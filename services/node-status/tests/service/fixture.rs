@@ -66,7 +66,7 @@ impl Fixture {
         };
         keys.write_token(NAME, &token).unwrap();
         let scheduler = FakeScheduler::start().await;
-        let frame = ServerSettings {
+        let server = ServerSettings {
             database_url: Some(database.url(SCHEMA)),
             keys: Some(keys.dir().to_owned()),
             lease_ms: 1000,
@@ -74,7 +74,7 @@ impl Fixture {
         };
         let heartbeat_ms = (suspect_ms / 5).max(1);
         let mut settings = Settings {
-            frame,
+            server,
             heartbeat_ms,
             suspect_ms,
             lost_ms,
@@ -162,7 +162,7 @@ impl Fixture {
             .unwrap()
     }
 
-    pub async fn rows(&self, sql: &'static str) -> i64 {
+    pub async fn query_count(&self, sql: &'static str) -> i64 {
         let pool = hayward_postgres::connect(&self.database.url("postgres"), 1)
             .await
             .unwrap();

@@ -17,8 +17,8 @@ const VARIED_ON: Schedulable = Schedulable {
     reason: None,
 };
 
+/// Neither heartbeats nor restarts of the service vary it on.
 #[tokio::test(flavor = "multi_thread")]
-///
 async fn a_node_varied_off_stays_off_until_varied_on() {
     let mut fixture = Fixture::without_losses().await;
     fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
@@ -167,7 +167,7 @@ async fn history_holds_caller_and_reason_and_is_bounded() {
     let second: NodeHistory = fixture.viewer().get(&next).await.unwrap();
     assert_eq!(second.changes[0].reason, "varied on");
     let count = fixture
-        .rows("select count(*) from node_status.node_change")
+        .query_count("select count(*) from node_status.node_change")
         .await;
     assert!((200..=250).contains(&count), "{count} changes");
     let unknown = fixture
@@ -226,7 +226,7 @@ async fn lists_have_pages_and_wait_for_writes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_releases_the_lease() {
     let mut fixture = Fixture::without_losses().await;
-    fixture.settings.frame.lease_ms = 3_600_000;
+    fixture.settings.server.lease_ms = 3_600_000;
     fixture.kill_and_restart().await;
     fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     // A held lease of one hour would prevent a new leader.

@@ -72,7 +72,10 @@ pub async fn list_allocations(
     Query(filter): Query<Filter>,
 ) -> Result<Json<AllocationList>, Problem> {
     let (limit, listing) = (filter.limit()?, filter.listing());
-    let after = filter.cursor.as_deref().map(|cursor| listing.last(cursor));
+    let after = filter
+        .cursor
+        .as_deref()
+        .map(|cursor| listing.last_key(cursor));
     let after = after.transpose()?;
     api.publisher().readable()?;
     let after = after.as_deref();

@@ -126,10 +126,10 @@ impl Fixture {
             round_max_ms: 50,
             ..Settings::default()
         };
-        settings.frame.listen = "127.0.0.1:0".parse().unwrap();
-        settings.frame.database_url = Some(database.url(SCHEMA));
-        settings.frame.keys = Some(keys.dir().to_owned());
-        settings.frame.lease_ms = 1_000;
+        settings.server.listen = "127.0.0.1:0".parse().unwrap();
+        settings.server.database_url = Some(database.url(SCHEMA));
+        settings.server.keys = Some(keys.dir().to_owned());
+        settings.server.lease_ms = 1_000;
         Self {
             neighbours,
             settings,

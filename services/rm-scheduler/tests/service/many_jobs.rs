@@ -40,7 +40,7 @@ async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
     );
     let quanta = u64::try_from(nodes * 16).unwrap();
     let mut fixture = Fixture::not_started(&[]).await;
-    fixture.settings.frame.lease_ms = 5_000;
+    fixture.settings.server.lease_ms = 5_000;
     let fleet: Vec<_> = (0..nodes)
         .map(|at| (format!("n{at:05}"), node(&format!("n{at:05}"), 16)))
         .collect();

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::policy::{
 };
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::Code;
-use hayward_service::client::{Answer, ClientError};
+use hayward_service::client::{ClientError, Response};
 use http::Method;
 use http::header::{ETAG, IF_MATCH};
 
@@ -20,7 +20,7 @@ async fn set_policy(
     query: &str,
     from: Option<&str>,
     policy: &impl serde::Serialize,
-) -> Result<Answer<PolicyView>, ClientError> {
+) -> Result<Response<PolicyView>, ClientError> {
     let call = fixture
         .client("operator")
         .call(Method::PUT, format!("/v1/policy{query}"));
@@ -40,7 +40,7 @@ fn problem_code<T>(outcome: Result<T, ClientError>) -> Option<Code> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_is_changed_only_from_its_present_generation() {
     let fixture = Fixture::new(&[4]).await;
-    let read: Answer<PolicyView> = fixture
+    let read: Response<PolicyView> = fixture
         .client("viewer")
         .call(Method::GET, "/v1/policy")
         .answer()

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_service::http::origin::{ActorKind, CommandOrigin};
+use hayward_service::http::request_actor::{ActorKind, CommandOrigin};
 use hayward_vocabulary::Timestamp;
 use sha2::{Digest as _, Sha256};
 

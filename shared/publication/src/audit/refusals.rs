@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use hayward_service::http::origin::CommandOrigin;
+use hayward_service::http::request_actor::CommandOrigin;
 use hayward_vocabulary::Timestamp;
 use parking_lot::Mutex;
 
@@ -158,7 +158,7 @@ mod tests {
     use axum::body::Body;
     use axum::extract::Request;
     use hayward_service::Principal;
-    use hayward_service::http::origin::Origin;
+    use hayward_service::http::request_actor::Origin;
 
     use super::*;
 

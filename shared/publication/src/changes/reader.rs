@@ -169,7 +169,7 @@ impl Reader {
     }
 
     fn check(&self) -> Result<(), End> {
-        if self.context.shutdown.begun() {
+        if self.context.shutdown.has_begun() {
             return Err(End::ShuttingDown);
         }
         let token = self.context.token.as_ref();

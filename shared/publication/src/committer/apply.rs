@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use hayward_service::http::origin::CommandOrigin;
+use hayward_service::http::request_actor::CommandOrigin;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Batch, Conditions, DryRunSupport, Generation, Ledger, Moment, Sent, Wake};

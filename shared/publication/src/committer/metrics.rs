@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hayward_service::metrics::catalogue::{
-    AUDIT_BEHIND, AUDIT_CAUSE, AUDIT_LENGTH, AUDIT_OUTCOME, AUDIT_RECORDS, AUDIT_REFUSALS,
+    AUDIT_CAUSE, AUDIT_LENGTH, AUDIT_OUTCOME, AUDIT_RECORDS, AUDIT_REFUSALS, AUDIT_UNVERIFIED,
     COMMITTER_BATCH, COMMITTER_WAITING, DB_DURATION, DB_POOL, DB_RETRIES, DB_SUMMARY, DB_SYSTEM,
     DB_WAIT, EPOCH, FENCED_WRITES, LEADER_CHANGES, LEADING, RETRY, SERVICE, SINCE_COMMIT,
     TRANSACTION_AGE,
@@ -109,7 +109,7 @@ impl Shared {
         // The position is unknown before the first check.
         if let Some(followed) = self.auditor.checked_to() {
             let behind = recorded.saturating_sub(followed);
-            readings.push(AUDIT_BEHIND.count_reading(behind, service_attribute()));
+            readings.push(AUDIT_UNVERIFIED.count_reading(behind, service_attribute()));
         }
         readings.extend(self.publisher.readings(self.service));
         readings

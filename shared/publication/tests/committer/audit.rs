@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use hayward_publication::Handle;
-use hayward_service::http::origin::{Origin, RefusalObserver as _};
+use hayward_service::http::request_actor::{Origin, RefusalObserver as _};
 use hayward_service::{Principal, Scope};
 use hayward_testkit::{TestDatabase, database};
 use sqlx::{Connection as _, PgConnection, PgPool};

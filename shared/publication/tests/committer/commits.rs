@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use hayward_publication::publisher::Poll;
 use hayward_publication::{CommitError, Committed, Handle, Reply};
-use hayward_service::http::origin::Origin;
+use hayward_service::http::request_actor::Origin;
 use hayward_service::{Principal, Scope};
 use hayward_testkit::{TestServer, database};
 

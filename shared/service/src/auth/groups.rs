@@ -14,34 +14,34 @@ pub struct Groups(Vec<String>);
 
 /// An invalid list of groups.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadGroups {
-    #[error("{0} groups are more than the {most} a token carries", most = Groups::MOST)]
+pub enum InvalidGroups {
+    #[error("{0} groups are more than the {max} a token carries", max = Groups::MAX_COUNT)]
     TooMany(usize),
     #[error(
         "group {0:?} must have 1 to {longest} characters, start with a letter, a digit or '_', \
          and use only these and '.', '@', ':', '/', '$' and '-'",
-        longest = Groups::LONGEST
+        longest = Groups::MAX_NAME_BYTES
     )]
-    BadName(String),
+    InvalidName(String),
 }
 
 impl Groups {
     pub const NONE: Self = Self(Vec::new());
     /// Most groups of a token. A token with the longest names still fits into a header.
-    pub const MOST: usize = 32;
+    pub const MAX_COUNT: usize = 32;
     /// Longest name of a group, in bytes.
-    pub const LONGEST: usize = 128;
+    pub const MAX_NAME_BYTES: usize = 128;
 
     /// Creates the groups from these names.
     ///
     /// # Errors
     /// If there are too many groups, or a name is invalid.
-    pub fn new(mut names: Vec<String>) -> Result<Self, BadGroups> {
-        if names.len() > Self::MOST {
-            return Err(BadGroups::TooMany(names.len()));
+    pub fn new(mut names: Vec<String>) -> Result<Self, InvalidGroups> {
+        if names.len() > Self::MAX_COUNT {
+            return Err(InvalidGroups::TooMany(names.len()));
         }
-        if let Some(bad) = names.iter().find(|name| !is_name(name)) {
-            return Err(BadGroups::BadName(bad.clone()));
+        if let Some(invalid) = names.iter().find(|name| !is_name(name)) {
+            return Err(InvalidGroups::InvalidName(invalid.clone()));
         }
         names.sort_unstable();
         names.dedup();
@@ -60,14 +60,14 @@ impl Groups {
 /// Returns whether this is a valid name, as in a policy. A policy uses `*` for all users, so `*` is
 /// not a name.
 fn is_name(name: &str) -> bool {
-    let starts = name.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
-    let belongs = |it: char| it.is_ascii_alphanumeric() || "_.@:/$-".contains(it);
-    starts && name.len() <= Groups::LONGEST && name.chars().all(belongs)
+    let starts_well = name.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
+    let is_allowed = |it: char| it.is_ascii_alphanumeric() || "_.@:/$-".contains(it);
+    starts_well && name.len() <= Groups::MAX_NAME_BYTES && name.chars().all(is_allowed)
 }
 
 impl TryFrom<Vec<String>> for Groups {
-    type Error = BadGroups;
-    fn try_from(names: Vec<String>) -> Result<Self, BadGroups> {
+    type Error = InvalidGroups;
+    fn try_from(names: Vec<String>) -> Result<Self, InvalidGroups> {
         Self::new(names)
     }
 }
@@ -88,32 +88,32 @@ impl fmt::Display for Groups {
 mod tests {
     use super::*;
 
-    fn of(names: &[&str]) -> Result<Groups, BadGroups> {
+    fn groups(names: &[&str]) -> Result<Groups, InvalidGroups> {
         Groups::new(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
     #[test]
     fn groups_are_sorted_and_unique() {
-        let groups = of(&["ops", "dev", "ops", "_a.b@c:d/e$f-1"]).unwrap();
-        assert_eq!(groups.names(), ["_a.b@c:d/e$f-1", "dev", "ops"]);
+        let sorted = groups(&["ops", "dev", "ops", "_a.b@c:d/e$f-1"]).unwrap();
+        assert_eq!(sorted.names(), ["_a.b@c:d/e$f-1", "dev", "ops"]);
     }
 
     #[test]
     fn a_name_that_no_policy_can_contain_is_refused() {
-        let longest = "x".repeat(Groups::LONGEST);
-        assert!(of(&[&longest]).is_ok());
-        let long = "x".repeat(Groups::LONGEST + 1);
-        for bad in ["", "*", "-dev", "a b", "a,b", "dév", "a\0", long.as_str()] {
-            let refused = of(&["dev", bad]);
-            assert_eq!(refused, Err(BadGroups::BadName(bad.to_owned())));
+        let longest = "x".repeat(Groups::MAX_NAME_BYTES);
+        assert!(groups(&[&longest]).is_ok());
+        let long = "x".repeat(Groups::MAX_NAME_BYTES + 1);
+        for invalid in ["", "*", "-dev", "a b", "a,b", "dév", "a\0", long.as_str()] {
+            let refused = groups(&["dev", invalid]);
+            assert_eq!(refused, Err(InvalidGroups::InvalidName(invalid.to_owned())));
         }
     }
 
     #[test]
     fn the_number_of_groups_is_limited() {
         let many = |count: usize| (0..count).map(|it| format!("g{it}")).collect();
-        assert!(Groups::new(many(Groups::MOST)).is_ok());
-        let refused = Groups::new(many(Groups::MOST + 1));
-        assert_eq!(refused, Err(BadGroups::TooMany(Groups::MOST + 1)));
+        assert!(Groups::new(many(Groups::MAX_COUNT)).is_ok());
+        let refused = Groups::new(many(Groups::MAX_COUNT + 1));
+        assert_eq!(refused, Err(InvalidGroups::TooMany(Groups::MAX_COUNT + 1)));
     }
 }

@@ -27,8 +27,8 @@ impl Principal {
     /// # Errors
     /// 403 if the caller is not an orchestrator, is an operator, or may not act for this user.
     pub fn acting_as(&self, user: &str) -> Result<Self, Problem> {
-        let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
-        if self.has(&Scope::Operator) || !self.scopes.iter().any(orchestrates) {
+        let is_orchestrator = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
+        if self.has(&Scope::Operator) || !self.scopes.iter().any(is_orchestrator) {
             return Err(Problem::forbidden("only an orchestrator acts for others"));
         }
         if !self.may_act_for(user) {
@@ -49,8 +49,8 @@ impl Principal {
 
     /// Returns whether the token lists this user. In a tenant, `*` means all users of the tenant.
     pub fn may_act_for(&self, user: &str) -> bool {
-        let within = self.tenant.as_ref().is_none_or(|it| it.has(user));
-        within && self.act_as.iter().any(|it| it == ANYONE || it == user)
+        let in_own_tenant = self.tenant.as_ref().is_none_or(|it| it.has(user));
+        in_own_tenant && self.act_as.iter().any(|it| it == ANYONE || it == user)
     }
 
     /// Returns the subject of the token of this request.
@@ -58,7 +58,7 @@ impl Principal {
         self.actor.as_deref().unwrap_or(&self.name)
     }
 
-    /// Returns actor and user, for people.
+    /// Returns actor and user as human-readable text.
     pub fn display_name(&self) -> String {
         match &self.actor {
             Some(actor) => format!("{actor} for {}", self.name),
@@ -69,13 +69,13 @@ impl Principal {
 
 /// Returns the user in the header. Returns `None` without the header.
 pub(crate) fn requested_user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let mut given = headers.get_all(ACT_AS).iter();
-    let Some(first) = given.next() else {
+    let mut values = headers.get_all(ACT_AS).iter();
+    let Some(first) = values.next() else {
         return Ok(None);
     };
     let user = first.to_str().unwrap_or_default().trim();
-    let plain = hayward_vocabulary::UserName::new(user).is_ok();
-    if given.next().is_some() || !plain {
+    let is_valid = hayward_vocabulary::UserName::new(user).is_ok();
+    if values.next().is_some() || !is_valid {
         let detail = "hayward-act-as names one user";
         return Err(Problem::new(Code::BadRequest, detail));
     }
@@ -116,7 +116,7 @@ mod tests {
     fn an_orchestrator_acts_only_within_its_tenant() {
         let members = ["orchestrator-etl", "ada", "ann"].map(str::to_owned);
         let acme = Arc::new(Tenant::new("acme".parse().unwrap(), members));
-        let etl = |users: &[&str]| orchestrator(users).in_tenant(Some(Arc::clone(&acme)));
+        let etl = |users: &[&str]| orchestrator(users).with_tenant(Some(Arc::clone(&acme)));
         assert!(etl(&[ANYONE]).acting_as("ann").is_ok());
         assert!(etl(&[ANYONE, "ben"]).acting_as("ben").is_err());
         assert!(etl(&["ada"]).acting_as("ann").is_err());
@@ -129,9 +129,9 @@ mod tests {
         let user = |scope| Principal::new("ada", [scope]);
         let ada = user(Scope::Submitter);
         assert!(ada.may_see_user("ada") && !ada.may_see_user("ann"));
-        let ada = ada.in_tenant(Some(Arc::new(acme.clone())));
+        let ada = ada.with_tenant(Some(Arc::new(acme.clone())));
         assert!(ada.may_see_user("ada") && ada.may_see_user("ann") && !ada.may_see_user("ben"));
-        let owner = user(Scope::Owner("p1".to_owned())).in_tenant(Some(Arc::new(acme)));
+        let owner = user(Scope::Owner("p1".to_owned())).with_tenant(Some(Arc::new(acme)));
         assert!(
             !owner.may_see_user("ada") && !user(Scope::Auditor).may_see_user("ada"),
             "S4"

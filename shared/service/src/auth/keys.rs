@@ -19,19 +19,19 @@ use hayward_vocabulary::UserName;
 use super::{Groups, Issuer, Scope, Verifier, tenants};
 use crate::runtime::clock::{Clock, random_bytes};
 
-const PRIVATE: &str = "issuer.pem";
-const PUBLIC: &str = "issuer.pub.pem";
+const PRIVATE_KEY_FILE: &str = "issuer.pem";
+const PUBLIC_KEYS_FILE: &str = "issuer.pub.pem";
 
-const END: &str = "-----END PUBLIC KEY-----";
+const PEM_END: &str = "-----END PUBLIC KEY-----";
 
-/// A new key of the issuer. It does not sign yet.
-pub struct FreshIssuer {
+/// A new key pair of the issuer. It does not sign before [`Keys::install`].
+pub struct NewIssuerKey {
     private: Zeroizing<String>,
     public: String,
 }
 
-impl FreshIssuer {
-    fn make() -> anyhow::Result<Self> {
+impl NewIssuerKey {
+    fn generate() -> anyhow::Result<Self> {
         let key = SigningKey::from_bytes(&random_bytes());
         let private = key.to_pkcs8_pem(LineEnding::LF).ok();
         let public = key.verifying_key().to_public_key_pem(LineEnding::LF).ok();
@@ -61,10 +61,10 @@ impl Keys {
         builder
             .create(&tokens)
             .with_context(|| format!("cannot make {}", tokens.display()))?;
-        if !keys.dir.join(PRIVATE).exists() {
-            let issuer = FreshIssuer::make()?;
+        if !keys.dir.join(PRIVATE_KEY_FILE).exists() {
+            let issuer = NewIssuerKey::generate()?;
             // The public key is written first, because an issuer is useless without it.
-            keys.announce(&issuer, "")?;
+            keys.write_public_keys(&issuer, "")?;
             keys.install(&issuer)?;
         }
         Ok(keys)
@@ -75,27 +75,27 @@ impl Keys {
     ///
     /// # Errors
     /// When the file cannot be read or written.
-    pub fn announce_another(&self) -> anyhow::Result<FreshIssuer> {
-        let file = self.dir.join(PUBLIC);
+    pub fn publish_new_key(&self) -> anyhow::Result<NewIssuerKey> {
+        let file = self.dir.join(PUBLIC_KEYS_FILE);
         let text =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let newest = text.split_inclusive(END).next().unwrap_or_default();
-        let issuer = FreshIssuer::make()?;
-        self.announce(&issuer, newest.trim_start())?;
+        let newest = text.split_inclusive(PEM_END).next().unwrap_or_default();
+        let issuer = NewIssuerKey::generate()?;
+        self.write_public_keys(&issuer, newest.trim_start())?;
         Ok(issuer)
     }
 
-    fn announce(&self, issuer: &FreshIssuer, before: &str) -> anyhow::Result<()> {
+    fn write_public_keys(&self, issuer: &NewIssuerKey, before: &str) -> anyhow::Result<()> {
         let text = format!("{}\n{before}", issuer.public.trim_end());
-        write_atomically(&self.dir.join(PUBLIC), &text, 0o644)
+        write_atomically(&self.dir.join(PUBLIC_KEYS_FILE), &text, 0o644)
     }
 
     /// Signs with this key from now on.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn install(&self, issuer: &FreshIssuer) -> anyhow::Result<()> {
-        write_atomically(&self.dir.join(PRIVATE), &issuer.private, 0o600)
+    pub fn install(&self, issuer: &NewIssuerKey) -> anyhow::Result<()> {
+        write_atomically(&self.dir.join(PRIVATE_KEY_FILE), &issuer.private, 0o600)
     }
 
     /// Opens an existing directory. A service needs only the public key and its own token.
@@ -104,7 +104,7 @@ impl Keys {
     /// When there is no issuer.
     pub fn open(dir: impl Into<PathBuf>) -> anyhow::Result<Self> {
         let keys = Self { dir: dir.into() };
-        let public = keys.dir.join(PUBLIC);
+        let public = keys.dir.join(PUBLIC_KEYS_FILE);
         ensure!(
             public.exists(),
             "there is no {}; `hayward prepare` makes the keys of a fleet",
@@ -122,7 +122,7 @@ impl Keys {
     /// # Errors
     /// When the private key is missing, unreadable, or readable by others.
     pub fn issuer(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Issuer> {
-        Issuer::new(self.dir.join(PRIVATE), clock)
+        Issuer::new(self.dir.join(PRIVATE_KEY_FILE), clock)
     }
 
     /// Opens the verifier of tokens.
@@ -130,7 +130,11 @@ impl Keys {
     /// # Errors
     /// When the public key or the revocation list cannot be read.
     pub fn verifier(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Verifier> {
-        let verifier = Verifier::new(self.dir.join(PUBLIC), Some(self.revoked_path()), clock)?;
+        let verifier = Verifier::new(
+            self.dir.join(PUBLIC_KEYS_FILE),
+            Some(self.revoked_path()),
+            clock,
+        )?;
         verifier.with_tenants(self.tenants_path())
     }
 
@@ -188,11 +192,14 @@ impl Keys {
     pub fn token_names(&self) -> anyhow::Result<Vec<String>> {
         let dir = self.dir.join("tokens");
         let files = fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
-        let named = |file: fs::DirEntry| {
+        let token_name = |file: fs::DirEntry| {
             let name = file.file_name().into_string().ok()?;
             name.strip_suffix(".token").map(str::to_owned)
         };
-        let mut names: Vec<_> = files.filter_map(Result::ok).filter_map(named).collect();
+        let mut names: Vec<_> = files
+            .filter_map(Result::ok)
+            .filter_map(token_name)
+            .collect();
         names.sort_unstable();
         Ok(names)
     }
@@ -240,9 +247,9 @@ pub struct TokenSpec<'a> {
 /// # Errors
 /// If the file cannot be written.
 pub fn write_atomically(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
-    let fresh = path.with_extension("new");
-    let attempt = || -> std::io::Result<()> {
-        match fs::remove_file(&fresh) {
+    let temporary = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        match fs::remove_file(&temporary) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -250,12 +257,12 @@ pub fn write_atomically(path: &Path, text: &str, mode: u32) -> anyhow::Result<()
             .write(true)
             .create_new(true)
             .mode(mode)
-            .open(&fresh)?;
+            .open(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&fresh, path)
+        fs::rename(&temporary, path)
     };
-    attempt().with_context(|| format!("cannot write {}", path.display()))
+    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Reads a file that only its owner can read.

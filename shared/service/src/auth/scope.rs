@@ -35,7 +35,7 @@ pub enum Scope {
 /// A text that is not a scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a scope")]
-pub struct BadScope(pub String);
+pub struct InvalidScope(pub String);
 
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,10 +55,10 @@ impl fmt::Display for Scope {
 }
 
 impl FromStr for Scope {
-    type Err = BadScope;
+    type Err = InvalidScope;
 
-    fn from_str(text: &str) -> Result<Self, BadScope> {
-        let bad = || BadScope(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidScope> {
+        let invalid = || InvalidScope(text.to_owned());
         let Some((kind, name)) = text.split_once(':') else {
             return match text {
                 "submitter" => Ok(Self::Submitter),
@@ -66,26 +66,26 @@ impl FromStr for Scope {
                 "viewer" => Ok(Self::Viewer),
                 "auditor" => Ok(Self::Auditor),
                 "scraper" => Ok(Self::Scraper),
-                _ => Err(bad()),
+                _ => Err(invalid()),
             };
         };
         if name.is_empty() {
-            return Err(bad());
+            return Err(invalid());
         }
         match kind {
-            "agent" => name.parse().map(Self::Agent).map_err(|_| bad()),
+            "agent" => name.parse().map(Self::Agent).map_err(|_| invalid()),
             "service" => Ok(Self::Service(name.to_owned())),
-            "runner" => name.parse().map(Self::Runner).map_err(|_| bad()),
+            "runner" => name.parse().map(Self::Runner).map_err(|_| invalid()),
             "owner" => Ok(Self::Owner(name.to_owned())),
-            "orchestrator" => name.parse().map(Self::Orchestrator).map_err(|_| bad()),
-            _ => Err(bad()),
+            "orchestrator" => name.parse().map(Self::Orchestrator).map_err(|_| invalid()),
+            _ => Err(invalid()),
         }
     }
 }
 
 impl TryFrom<String> for Scope {
-    type Error = BadScope;
-    fn try_from(text: String) -> Result<Self, BadScope> {
+    type Error = InvalidScope;
+    fn try_from(text: String) -> Result<Self, InvalidScope> {
         text.parse()
     }
 }

@@ -13,9 +13,9 @@ use jsonwebtoken::errors::{Error, ErrorKind};
 use jsonwebtoken::signature::{self, Signer, Verifier};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 
-static ONE_WAY: CryptoProvider = CryptoProvider {
-    signer_factory: signer,
-    verifier_factory: verifier,
+static ED25519_PROVIDER: CryptoProvider = CryptoProvider {
+    signer_factory: create_signer,
+    verifier_factory: create_verifier,
     // Only keys in JSON would need these functions, and we do not use such keys.
     key_utils: KeyUtils::new_unimplemented(),
 };
@@ -26,33 +26,34 @@ pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // This fails only if a provider is already installed.
-        let _ = ONE_WAY.install_default();
+        let _ = ED25519_PROVIDER.install_default();
     });
 }
 
-struct Signs(SigningKey);
+struct Ed25519Signer(SigningKey);
 
-impl Signer<Vec<u8>> for Signs {
+impl Signer<Vec<u8>> for Ed25519Signer {
     fn try_sign(&self, message: &[u8]) -> Result<Vec<u8>, signature::Error> {
         Ok(self.0.sign(message).to_vec())
     }
 }
 
-impl JwtSigner for Signs {
+impl JwtSigner for Ed25519Signer {
     fn algorithm(&self) -> Algorithm {
         Algorithm::EdDSA
     }
 }
 
-struct Checks(VerifyingKey);
+struct Ed25519Verifier(VerifyingKey);
 
-impl Verifier<Vec<u8>> for Checks {
-    fn verify(&self, message: &[u8], signed: &Vec<u8>) -> Result<(), signature::Error> {
-        self.0.verify(message, &Signature::from_slice(signed)?)
+impl Verifier<Vec<u8>> for Ed25519Verifier {
+    fn verify(&self, message: &[u8], signature_bytes: &Vec<u8>) -> Result<(), signature::Error> {
+        self.0
+            .verify(message, &Signature::from_slice(signature_bytes)?)
     }
 }
 
-impl JwtVerifier for Checks {
+impl JwtVerifier for Ed25519Verifier {
     fn algorithm(&self) -> Algorithm {
         Algorithm::EdDSA
     }
@@ -60,28 +61,31 @@ impl JwtVerifier for Checks {
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "the library asks for it so"
+    reason = "the library requires this signature"
 )]
-fn signer(way: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>, Error> {
-    only_ours(*way)?;
+fn create_signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>, Error> {
+    require_eddsa(*algorithm)?;
     let key = SigningKey::from_pkcs8_der(key.as_bytes()).map_err(|_| ErrorKind::InvalidEddsaKey)?;
-    Ok(Box::new(Signs(key)))
+    Ok(Box::new(Ed25519Signer(key)))
 }
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "the library asks for it so"
+    reason = "the library requires this signature"
 )]
-fn verifier(way: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>, Error> {
-    only_ours(*way)?;
+fn create_verifier(
+    algorithm: &Algorithm,
+    key: &DecodingKey,
+) -> Result<Box<dyn JwtVerifier>, Error> {
+    require_eddsa(*algorithm)?;
     let key = VerifyingKey::try_from(key.try_get_as_bytes()?);
-    Ok(Box::new(Checks(
+    Ok(Box::new(Ed25519Verifier(
         key.map_err(|_| ErrorKind::InvalidEddsaKey)?,
     )))
 }
 
-fn only_ours(way: Algorithm) -> Result<(), Error> {
-    match way {
+fn require_eddsa(algorithm: Algorithm) -> Result<(), Error> {
+    match algorithm {
         Algorithm::EdDSA => Ok(()),
         _ => Err(ErrorKind::InvalidAlgorithm.into()),
     }
@@ -94,16 +98,17 @@ mod tests {
     #[test]
     fn other_algorithms_are_refused() {
         let (secret, public) = ([7; 32], [9; 32]);
-        for way in [Algorithm::HS256, Algorithm::RS256, Algorithm::ES256] {
-            let signs = signer(&way, &EncodingKey::from_secret(&secret)).err();
-            let checks = verifier(&way, &DecodingKey::from_secret(&public)).err();
-            for refused in [signs, checks] {
+        for algorithm in [Algorithm::HS256, Algorithm::RS256, Algorithm::ES256] {
+            let signer = create_signer(&algorithm, &EncodingKey::from_secret(&secret)).err();
+            let verifier = create_verifier(&algorithm, &DecodingKey::from_secret(&public)).err();
+            for refused in [signer, verifier] {
                 let kind = refused.map(Error::into_kind);
-                assert_eq!(kind, Some(ErrorKind::InvalidAlgorithm), "{way:?}");
+                assert_eq!(kind, Some(ErrorKind::InvalidAlgorithm), "{algorithm:?}");
             }
         }
-        let short = verifier(&Algorithm::EdDSA, &DecodingKey::from_ed_der(&public[1..])).err();
-        let kind = short.map(Error::into_kind);
+        let short_key =
+            create_verifier(&Algorithm::EdDSA, &DecodingKey::from_ed_der(&public[1..])).err();
+        let kind = short_key.map(Error::into_kind);
         assert_eq!(kind, Some(ErrorKind::InvalidEddsaKey));
     }
 }

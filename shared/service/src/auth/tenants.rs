@@ -31,10 +31,10 @@ impl Tenant {
     }
 }
 
-type ByUser = HashMap<String, Arc<Tenant>>;
+type TenantsByUser = HashMap<String, Arc<Tenant>>;
 
 /// The file, which is read again when it changes.
-pub(super) struct Tenants(Option<Watched<ByUser>>);
+pub(super) struct Tenants(Option<Watched<TenantsByUser>>);
 
 impl Tenants {
     pub(super) fn none() -> Self {
@@ -52,17 +52,17 @@ impl Tenants {
     }
 }
 
-fn index_by_user(lines: &BTreeMap<String, UserName>) -> ByUser {
+fn index_by_user(tenant_by_user: &BTreeMap<String, UserName>) -> TenantsByUser {
     let mut members = BTreeMap::<&UserName, Vec<String>>::new();
-    for (user, tenant) in lines {
+    for (user, tenant) in tenant_by_user {
         members.entry(tenant).or_default().push(user.clone());
     }
-    let mut all = ByUser::new();
+    let mut by_user = TenantsByUser::new();
     for (tenant, users) in members {
-        let one = Arc::new(Tenant::new(tenant.clone(), users.iter().cloned()));
-        all.extend(users.into_iter().map(|user| (user, Arc::clone(&one))));
+        let shared = Arc::new(Tenant::new(tenant.clone(), users.iter().cloned()));
+        by_user.extend(users.into_iter().map(|user| (user, Arc::clone(&shared))));
     }
-    all
+    by_user
 }
 
 /// Returns the tenant of each user. An invalid line makes the whole file invalid, because skipping
@@ -74,18 +74,18 @@ pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, UserName>> {
         Err(error) => return Err(error).context(format!("cannot read {}", path.display())),
     };
     let mut lines = BTreeMap::new();
-    for (at, line) in text.lines().enumerate() {
-        let place = || format!("line {} of {}", at + 1, path.display());
-        let mut words = line.split_whitespace();
-        let (Some(tenant), user, None) = (words.next(), words.next(), words.next()) else {
-            ensure!(line.trim().is_empty(), "{} names more than two", place());
+    for (index, line) in text.lines().enumerate() {
+        let location = || format!("line {} of {}", index + 1, path.display());
+        let mut fields = line.split_whitespace();
+        let (Some(tenant), user, None) = (fields.next(), fields.next(), fields.next()) else {
+            ensure!(line.trim().is_empty(), "{} names more than two", location());
             continue;
         };
-        let user = user.with_context(|| format!("{} names no user", place()))?;
-        let tenant: UserName = tenant.parse().with_context(place)?;
-        let user = UserName::new(user).with_context(place)?;
-        let before = lines.insert(user.to_string(), tenant);
-        ensure!(before.is_none(), "{user} is twice in {}", path.display());
+        let user = user.with_context(|| format!("{} names no user", location()))?;
+        let tenant: UserName = tenant.parse().with_context(location)?;
+        let user = UserName::new(user).with_context(location)?;
+        let previous = lines.insert(user.to_string(), tenant);
+        ensure!(previous.is_none(), "{user} is twice in {}", path.display());
     }
     Ok(lines)
 }
@@ -114,10 +114,13 @@ mod tests {
     #[test]
     fn a_tenant_has_the_users_of_its_lines_and_no_user_is_in_two() {
         let lines = read_text("acme ada\n\n acme  ann \nglobex ben\n").unwrap();
-        let all = index_by_user(&lines);
-        assert!(all["ada"].has("ann") && all["ann"].has("ada"));
-        assert!(!all["ada"].has("ben") && !all["ada"].has("an"), "S5");
-        assert!(!all.contains_key("cy"), "S4");
+        let by_user = index_by_user(&lines);
+        assert!(by_user["ada"].has("ann") && by_user["ann"].has("ada"));
+        assert!(
+            !by_user["ada"].has("ben") && !by_user["ada"].has("an"),
+            "S5"
+        );
+        assert!(!by_user.contains_key("cy"), "S4");
         assert_eq!(render(&lines), "acme ada\nacme ann\nglobex ben\n");
         for bad in ["acme ada\nglobex ada", "acme", "acme ada ann", "acme ../x"] {
             assert!(read_text(bad).is_err(), "{bad}");

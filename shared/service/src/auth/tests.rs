@@ -18,7 +18,7 @@ struct Fixture {
 fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path().join("keys")).unwrap();
-    let clock = Arc::new(ManualClock::at(Timestamp::from_unix_ms(1_800_000_000_000)));
+    let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_800_000_000_000)));
     Fixture { dir, clock, keys }
 }
 
@@ -32,7 +32,7 @@ impl Fixture {
 }
 
 #[test]
-fn scopes_survive_their_text_form_and_other_texts_are_refused() {
+fn a_scope_is_parsed_and_printed_and_an_invalid_text_is_refused() {
     for text in [
         "submitter",
         "operator",
@@ -58,7 +58,7 @@ fn scopes_survive_their_text_form_and_other_texts_are_refused() {
 }
 
 #[test]
-fn a_good_token_names_its_principal_and_costs_one_signature() {
+fn a_valid_token_gives_its_principal_and_is_verified_once() {
     let fixture = fixture();
     let token = fixture
         .issuer()
@@ -69,7 +69,7 @@ fn a_good_token_names_its_principal_and_costs_one_signature() {
         let principal = verifier.verify(&token).unwrap();
         assert_eq!(*principal, Principal::new("ann", [Scope::Submitter]));
     }
-    assert_eq!(verifier.signatures_checked(), 1);
+    assert_eq!(verifier.verified_count(), 1);
 }
 
 /// The result is cached until the keys change (S28).
@@ -84,7 +84,7 @@ fn a_forged_token_is_verified_once_per_key() {
         assert_eq!(verifier.verify(&forged), Err(Refusal::Forged));
         assert_eq!(verifier.peek(&forged), TokenPeek::Rejected);
     }
-    assert_eq!(verifier.forged_checked(), 1);
+    assert_eq!(verifier.forged_count(), 1);
     let key = std::fs::read(theirs.dir.path().join("keys/issuer.pub.pem")).unwrap();
     std::fs::write(ours.dir.path().join("keys/issuer.pub.pem"), key).unwrap();
     verifier.reload_keys();
@@ -129,17 +129,17 @@ fn a_token_stays_valid_after_the_clock_is_set_back() {
         let life_ms = max_lifetime_ms(&scopes);
         fixture.issuer().mint("ann", &scopes, life_ms).unwrap()
     };
-    let right = fixture.clock.now();
-    for (ahead_ms, good) in [(hour, true), (20 * hour, true), (100 * hour, false)] {
-        fixture.clock.set(right.plus_ms(ahead_ms));
+    let correct_time = fixture.clock.now();
+    for (ahead_ms, is_accepted) in [(hour, true), (20 * hour, true), (100 * hour, false)] {
+        fixture.clock.set(correct_time.plus_ms(ahead_ms));
         let tokens = kinds.each_ref().map(mint);
-        fixture.clock.set(right);
+        fixture.clock.set(correct_time);
         for (scope, token) in kinds.iter().zip(tokens) {
             let result = fixture.verifier().verify(&token);
             let runner = matches!(scope, Scope::Runner(_));
             assert_eq!(
                 result.is_ok(),
-                good || runner,
+                is_accepted || runner,
                 "{scope} {ahead_ms} {result:?}"
             );
         }
@@ -181,25 +181,25 @@ fn other_keys_issuers_audiences_and_algorithms_are_refused() {
     verifier
         .verify(&ours.issuer().sign(&claims).unwrap())
         .unwrap();
-    let odd = Claims {
+    let wrong_issuer = Claims {
         iss: "else".into(),
         ..claims.clone()
     };
     assert_eq!(
-        verifier.verify(&ours.issuer().sign(&odd).unwrap()),
+        verifier.verify(&ours.issuer().sign(&wrong_issuer).unwrap()),
         Err(Refusal::Forged)
     );
-    let odd = Claims {
+    let wrong_audience = Claims {
         aud: "else".into(),
         ..claims.clone()
     };
     assert_eq!(
-        verifier.verify(&ours.issuer().sign(&odd).unwrap()),
+        verifier.verify(&ours.issuer().sign(&wrong_audience).unwrap()),
         Err(Refusal::Forged)
     );
     // A known attack: a symmetric signature is made with the public key.
     let public = std::fs::read(ours.dir.path().join("keys/issuer.pub.pem")).unwrap();
-    let confused = symmetric(&claims, &public);
+    let confused = hs256_token(&claims, &public);
     assert_eq!(verifier.verify(&confused), Err(Refusal::Forged));
     for junk in ["", "a.b.c", "hwd_123"] {
         assert_eq!(verifier.verify(junk), Err(Refusal::Forged));
@@ -208,17 +208,17 @@ fn other_keys_issuers_audiences_and_algorithms_are_refused() {
 }
 
 /// Creates an HS256 token by hand (RFC 2104), because none of our libraries makes such a token.
-fn symmetric(claims: &Claims, secret: &[u8]) -> String {
-    let text = |part: serde_json::Value| BASE64_URL_SAFE_NO_PAD.encode(part.to_string());
+fn hs256_token(claims: &Claims, secret: &[u8]) -> String {
+    let encode = |part: serde_json::Value| BASE64_URL_SAFE_NO_PAD.encode(part.to_string());
     let header = serde_json::json!({"typ": "JWT", "alg": "HS256"});
     let claims = serde_json::to_value(claims).unwrap();
-    let message = format!("{}.{}", text(header), text(claims));
-    let hashed = |parts: [&[u8]; 2]| -> [u8; 32] { Sha256::digest(parts.concat()).into() };
+    let message = format!("{}.{}", encode(header), encode(claims));
+    let sha256 = |parts: [&[u8]; 2]| -> [u8; 32] { Sha256::digest(parts.concat()).into() };
     let mut block = [0; 64];
-    block[..32].copy_from_slice(&hashed([secret, b""]));
-    let pad = |with: u8| block.map(|byte| byte ^ with);
-    let inner = hashed([&pad(0x36), message.as_bytes()]);
-    let signature = BASE64_URL_SAFE_NO_PAD.encode(hashed([&pad(0x5c), &inner]));
+    block[..32].copy_from_slice(&sha256([secret, b""]));
+    let pad = |mask: u8| block.map(|byte| byte ^ mask);
+    let inner = sha256([&pad(0x36), message.as_bytes()]);
+    let signature = BASE64_URL_SAFE_NO_PAD.encode(sha256([&pad(0x5c), &inner]));
     format!("{message}.{signature}")
 }
 
@@ -251,9 +251,12 @@ fn a_token_names_the_groups_of_its_user() {
     assert_eq!(principal.groups.names(), ["dev", "ops"]);
     fixture.clock.advance_ms(60_000);
     assert_eq!(verifier.verify(&token), Err(Refusal::Expired));
-    let named = verifier.principal_of(&token).unwrap();
+    let principal_of_expired = verifier.principal_of(&token).unwrap();
     assert_eq!(
-        (named.name.as_str(), named.groups.names()),
+        (
+            principal_of_expired.name.as_str(),
+            principal_of_expired.groups.names()
+        ),
         ("ann", principal.groups.names())
     );
     let foreign = self::fixture()
@@ -266,13 +269,14 @@ fn a_token_names_the_groups_of_its_user() {
 #[test]
 fn the_largest_list_of_groups_still_fits_a_token() {
     let fixture = fixture();
-    let long = |at: usize| format!("g{at:0>width$}", width = Groups::LONGEST - 1);
-    let most = Groups::new((0..Groups::MOST).map(long).collect()).unwrap();
+    let longest_name =
+        |index: usize| format!("g{index:0>width$}", width = Groups::MAX_NAME_BYTES - 1);
+    let largest = Groups::new((0..Groups::MAX_COUNT).map(longest_name).collect()).unwrap();
     let token = fixture
         .issuer()
-        .mint_with_groups("ann", &[], &most, 60_000)
+        .mint_with_groups("ann", &[], &largest, 60_000)
         .unwrap();
-    assert_eq!(fixture.verifier().verify(&token).unwrap().groups, most);
+    assert_eq!(fixture.verifier().verify(&token).unwrap().groups, largest);
 }
 
 /// The signature is valid, but the list of groups is not.
@@ -297,10 +301,10 @@ fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_non
     };
     let old = verify(None).unwrap();
     assert_eq!(*old, Principal::new("ann", [Scope::Submitter]));
-    let good = verify(Some(serde_json::json!(["dev"]))).unwrap();
-    let expected = Principal::new("ann", [Scope::Submitter]).in_groups(groups(&["dev"]));
-    assert_eq!(*good, expected);
-    let many: Vec<_> = (0..=Groups::MOST).map(|it| format!("g{it}")).collect();
+    let with_groups = verify(Some(serde_json::json!(["dev"]))).unwrap();
+    let expected = Principal::new("ann", [Scope::Submitter]).with_groups(groups(&["dev"]));
+    assert_eq!(*with_groups, expected);
+    let many: Vec<_> = (0..=Groups::MAX_COUNT).map(|it| format!("g{it}")).collect();
     for bad in [
         serde_json::json!(["*"]),
         serde_json::json!(["a b"]),
@@ -355,19 +359,19 @@ fn scopes_are_exact_and_an_empty_requirement_is_never_met() {
 fn keys_are_private_and_reused_and_refused_if_others_can_read_them() {
     use std::os::unix::fs::PermissionsExt as _;
     let fixture = fixture();
-    let order = TokenSpec {
+    let spec = TokenSpec {
         subject: "rm-scheduler",
         scopes: &[Scope::Service("rm-scheduler".into())],
         groups: Groups::NONE,
         life_ms: 60_000,
         clock: fixture.clock.clone(),
     };
-    let token = fixture.keys.write_token("rm-scheduler", &order).unwrap();
-    assert!(fixture.keys.write_token("../x", &order).is_err());
+    let token = fixture.keys.write_token("rm-scheduler", &spec).unwrap();
+    assert!(fixture.keys.write_token("../x", &spec).is_err());
     let dir = fixture.dir.path().join("keys");
-    let again = Keys::create(&dir).unwrap();
-    assert_eq!(again.token("rm-scheduler").unwrap(), token);
-    again
+    let reopened = Keys::create(&dir).unwrap();
+    assert_eq!(reopened.token("rm-scheduler").unwrap(), token);
+    reopened
         .verifier(fixture.clock.clone())
         .unwrap()
         .verify(&token)
@@ -382,8 +386,8 @@ fn keys_are_private_and_reused_and_refused_if_others_can_read_them() {
     assert_eq!(mode("issuer.pem") & 0o777, 0o600);
     assert_eq!(mode("tokens/rm-scheduler.token") & 0o777, 0o600);
     assert_eq!(mode("tokens") & 0o777, 0o700);
-    let lax = std::fs::Permissions::from_mode(0o644);
-    std::fs::set_permissions(dir.join("issuer.pem"), lax).unwrap();
-    assert!(again.issuer(fixture.clock.clone()).is_err());
+    let readable_by_all = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(dir.join("issuer.pem"), readable_by_all).unwrap();
+    assert!(reopened.issuer(fixture.clock.clone()).is_err());
     assert!(Keys::open(fixture.dir.path().join("nowhere")).is_err());
 }

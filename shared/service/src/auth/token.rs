@@ -23,18 +23,18 @@ use crate::problem::{Code, Problem};
 use crate::runtime::clock::{Clock, fresh_uuid};
 use crate::runtime::file_watch::Watched;
 
+mod cache;
 #[cfg(test)]
 mod races;
 mod revoked;
-mod verified_cache;
 
+use cache::TokenCache;
 use revoked::Revoked;
-use verified_cache::VerifiedCache;
 
 const ISSUER: &str = "hayward";
 const AUDIENCE: &str = "hayward";
 /// Largest difference between the clocks of two nodes, in seconds.
-const SKEW_S: i64 = 24 * 3600;
+const MAX_CLOCK_SKEW_S: i64 = 24 * 3600;
 /// Largest token in bytes. A longer token is refused at once.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
@@ -83,12 +83,12 @@ impl Issuer {
         Ok(Self { key, clock })
     }
 
-    /// Creates a token for `name` that expires after `life_ms`.
+    /// Creates a token for `name` that expires after `lifetime_ms`.
     ///
     /// # Errors
     /// If signing fails, which never happens with a valid key.
-    pub fn mint(&self, name: &str, scopes: &[Scope], life_ms: u64) -> anyhow::Result<String> {
-        self.mint_with_groups(name, scopes, &Groups::NONE, life_ms)
+    pub fn mint(&self, name: &str, scopes: &[Scope], lifetime_ms: u64) -> anyhow::Result<String> {
+        self.mint_with_groups(name, scopes, &Groups::NONE, lifetime_ms)
     }
 
     /// Creates a token for a user in these groups.
@@ -100,9 +100,9 @@ impl Issuer {
         name: &str,
         scopes: &[Scope],
         groups: &Groups,
-        life_ms: u64,
+        lifetime_ms: u64,
     ) -> anyhow::Result<String> {
-        let mut claims = self.claims(name, scopes, life_ms);
+        let mut claims = self.claims(name, scopes, lifetime_ms);
         claims.groups = groups.clone();
         self.sign(&claims)
     }
@@ -116,21 +116,21 @@ impl Issuer {
         name: &str,
         scopes: &[Scope],
         users: Vec<String>,
-        life_ms: u64,
+        lifetime_ms: u64,
     ) -> anyhow::Result<String> {
-        let mut claims = self.claims(name, scopes, life_ms);
+        let mut claims = self.claims(name, scopes, lifetime_ms);
         claims.act_as = users;
         self.sign(&claims)
     }
 
-    fn claims(&self, name: &str, scopes: &[Scope], life_ms: u64) -> Claims {
+    fn claims(&self, name: &str, scopes: &[Scope], lifetime_ms: u64) -> Claims {
         let now = self.clock.now();
         Claims {
             sub: name.to_owned(),
             scopes: scopes.to_vec(),
             groups: Groups::NONE,
             act_as: Vec::new(),
-            exp: now.plus_ms(life_ms).unix_ms() / 1000,
+            exp: now.plus_ms(lifetime_ms).unix_ms() / 1000,
             iat: now.unix_ms() / 1000,
             jti: fresh_uuid().simple().to_string(),
             iss: ISSUER.to_owned(),
@@ -188,7 +188,7 @@ fn digest_of(token: &str) -> [u8; 32] {
 pub(super) struct AcceptedToken {
     jti: String,
     exp: i64,
-    keys: Trusted,
+    keys: TrustedKeys,
 }
 
 /// Reason why a token is not accepted.
@@ -201,11 +201,11 @@ pub enum Refusal {
     #[error("this token has expired")]
     Expired,
     #[error("this token was made by a clock that is days ahead")]
-    Early,
+    ClockAhead,
     #[error("this token was revoked")]
     Revoked,
     #[error("this token is good for longer than one of its kind may be")]
-    Lasting,
+    LifetimeTooLong,
 }
 
 impl From<Refusal> for Problem {
@@ -253,7 +253,7 @@ impl VerifiedToken {
         let runner = |scope: &Scope| matches!(scope, Scope::Runner(_));
         !scopes.is_empty()
             && !scopes.iter().any(runner)
-            && self.exp.saturating_sub(now_s) > self.max_lifetime_s() + SKEW_S
+            && self.exp.saturating_sub(now_s) > self.max_lifetime_s() + MAX_CLOCK_SKEW_S
     }
 
     fn max_lifetime_s(&self) -> i64 {
@@ -263,17 +263,17 @@ impl VerifiedToken {
 
 /// The public keys from one read of their file. Cached results refer to them and are compared by
 /// pointer. A cached result does not apply to other keys.
-type Trusted = Arc<Vec<DecodingKey>>;
+type TrustedKeys = Arc<Vec<DecodingKey>>;
 
 /// Verifier of tokens. It needs only public keys.
 pub struct Verifier {
     keys: Watched<Vec<DecodingKey>>,
-    rules: Validation,
+    validation: Validation,
     clock: Arc<dyn Clock>,
     /// Verified tokens, with the keys that verified them.
-    verified: VerifiedCache<(Arc<VerifiedToken>, Trusted)>,
+    verified: TokenCache<(Arc<VerifiedToken>, TrustedKeys)>,
     /// Tokens with an invalid signature, with the keys that were tried.
-    forged: VerifiedCache<Trusted>,
+    forged: TokenCache<TrustedKeys>,
     revoked: Revoked,
     tenants: Tenants,
 }
@@ -290,19 +290,19 @@ impl Verifier {
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         signature::install();
-        let mut rules = Validation::new(Algorithm::EdDSA);
-        rules.algorithms = vec![Algorithm::EdDSA];
-        rules.set_issuer(&[ISSUER]);
-        rules.set_audience(&[AUDIENCE]);
-        rules.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        let mut validation = Validation::new(Algorithm::EdDSA);
+        validation.algorithms = vec![Algorithm::EdDSA];
+        validation.set_issuer(&[ISSUER]);
+        validation.set_audience(&[AUDIENCE]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         // `check_current` checks the expiry with our own clock.
-        rules.validate_exp = false;
+        validation.validate_exp = false;
         Ok(Self {
             keys: Watched::open(public, public_keys)?,
-            rules,
+            validation,
             clock,
-            verified: VerifiedCache::new(),
-            forged: VerifiedCache::new(),
+            verified: TokenCache::new(),
+            forged: TokenCache::new(),
             revoked: Revoked::open(revoked)?,
             tenants: Tenants::none(),
         })
@@ -338,11 +338,11 @@ impl Verifier {
             None => match self.check_signature(&keys, token) {
                 Ok(checked) => {
                     let checked = Arc::new(checked);
-                    self.verified.put(digest, (Arc::clone(&checked), keys));
+                    self.verified.insert(digest, (Arc::clone(&checked), keys));
                     checked
                 }
                 Err(refusal) => {
-                    self.forged.put(digest, keys);
+                    self.forged.insert(digest, keys);
                     return Err(refusal);
                 }
             },
@@ -352,16 +352,16 @@ impl Verifier {
     }
 
     /// Returns the cached token if it was verified with these keys.
-    fn cached(&self, digest: &[u8; 32], keys: &Trusted) -> Option<Arc<VerifiedToken>> {
+    fn cached(&self, digest: &[u8; 32], keys: &TrustedKeys) -> Option<Arc<VerifiedToken>> {
         let found = self.verified.get(digest)?;
-        let (checked, with) = &*found;
-        Arc::ptr_eq(with, keys).then(|| Arc::clone(checked))
+        let (checked, used_keys) = &*found;
+        Arc::ptr_eq(used_keys, keys).then(|| Arc::clone(checked))
     }
 
     /// Returns whether the signature is known to be invalid with these keys.
-    fn is_forged(&self, digest: &[u8; 32], keys: &Trusted) -> bool {
-        let with = self.forged.get(digest);
-        with.is_some_and(|with| Arc::ptr_eq(&*with, keys))
+    fn is_forged(&self, digest: &[u8; 32], keys: &TrustedKeys) -> bool {
+        let used_keys = self.forged.get(digest);
+        used_keys.is_some_and(|used_keys| Arc::ptr_eq(&*used_keys, keys))
     }
 
     /// Returns the state of a token without checking its signature.
@@ -371,19 +371,19 @@ impl Verifier {
         }
         let (digest, keys) = (digest_of(token), self.keys.get());
         if let Some(checked) = self.cached(&digest, &keys) {
-            let good = self.check_current(&checked).is_ok();
-            return if good {
+            let is_current = self.check_current(&checked).is_ok();
+            return if is_current {
                 TokenPeek::Verified
             } else {
                 TokenPeek::Rejected
             };
         }
-        let ours = |claims: &Claims| claims.iss == ISSUER && claims.aud == AUDIENCE;
-        let could_be = !self.is_forged(&digest, &keys)
+        let has_our_issuer = |claims: &Claims| claims.iss == ISSUER && claims.aud == AUDIENCE;
+        let is_plausible = !self.is_forged(&digest, &keys)
             && claims_of(token)
-                .filter(ours)
+                .filter(has_our_issuer)
                 .is_some_and(|claims| self.check_current(&VerifiedToken::new(claims)).is_ok());
-        if could_be {
+        if is_plausible {
             TokenPeek::Unverified
         } else {
             TokenPeek::Rejected
@@ -400,10 +400,10 @@ impl Verifier {
             return Err(Refusal::Expired);
         }
         if checked.expires_too_late(now_s) {
-            return Err(Refusal::Early);
+            return Err(Refusal::ClockAhead);
         }
         if checked.exceeds_max_lifetime() {
-            return Err(Refusal::Lasting);
+            return Err(Refusal::LifetimeTooLong);
         }
         Ok(())
     }
@@ -416,22 +416,22 @@ impl Verifier {
     pub(super) fn accept(&self, token: &str) -> Result<AcceptedToken, Refusal> {
         let keys = self.keys.get();
         let checked = self.check_signature(&keys, token)?;
-        let pass = AcceptedToken {
+        let accepted = AcceptedToken {
             jti: checked.jti,
             exp: checked.exp,
             keys,
         };
-        if self.still_accepts(&pass) {
-            return Ok(pass);
+        if self.still_accepts(&accepted) {
+            return Ok(accepted);
         }
         Err(Refusal::Revoked)
     }
 
     /// Returns whether an accepted token would be accepted now.
-    pub(super) fn still_accepts(&self, pass: &AcceptedToken) -> bool {
-        Arc::ptr_eq(&self.keys.get(), &pass.keys)
-            && !self.revoked.contains(&pass.jti)
-            && self.clock.now().unix_ms() / 1000 < pass.exp
+    pub(super) fn still_accepts(&self, accepted: &AcceptedToken) -> bool {
+        Arc::ptr_eq(&self.keys.get(), &accepted.keys)
+            && !self.revoked.contains(&accepted.jti)
+            && self.clock.now().unix_ms() / 1000 < accepted.exp
     }
 
     /// Returns the principal of a token with a valid signature. The token may have expired.
@@ -451,13 +451,13 @@ impl Verifier {
     /// if the lifetime is too long. Returns `None` for other tokens and for revoked ones.
     pub fn due_for_renewal(&self, token: &str) -> Option<Arc<Principal>> {
         let checked = self.check_signature(&self.keys.get(), token).ok()?;
-        let third = checked.iat + (checked.exp - checked.iat) / 3;
-        let due = self.clock.now().unix_ms() / 1000 >= third || checked.exceeds_max_lifetime();
+        let renewal_s = checked.iat + (checked.exp - checked.iat) / 3;
+        let due = self.clock.now().unix_ms() / 1000 >= renewal_s || checked.exceeds_max_lifetime();
         (due && !self.revoked.contains(&checked.jti)).then_some(checked.principal)
     }
 
     fn check_signature(&self, keys: &[DecodingKey], token: &str) -> Result<VerifiedToken, Refusal> {
-        let decode = |key| jsonwebtoken::decode::<Claims>(token, key, &self.rules);
+        let decode = |key| jsonwebtoken::decode::<Claims>(token, key, &self.validation);
         for key in keys {
             match decode(key) {
                 Ok(data) => return Ok(VerifiedToken::new(data.claims)),
@@ -468,7 +468,7 @@ impl Verifier {
     }
 
     #[cfg(test)]
-    pub(super) fn signatures_checked(&self) -> u64 {
+    pub(super) fn verified_count(&self) -> u64 {
         self.verified.misses()
     }
 
@@ -478,7 +478,7 @@ impl Verifier {
     }
 
     #[cfg(test)]
-    pub(super) fn forged_checked(&self) -> u64 {
+    pub(super) fn forged_count(&self) -> u64 {
         self.forged.misses()
     }
 }

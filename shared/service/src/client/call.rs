@@ -12,7 +12,9 @@ use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError, DEFAULT_TIMEOUT};
 use crate::http::request_context::{REQUEST_ID, current_id};
-use crate::metrics::catalogue::{ERROR, HTTP_CLIENT, METHOD, PORT, SERVER, STATUS, WAITS};
+use crate::metrics::catalogue::{
+    ERROR_TYPE, HTTP_CLIENT_DURATION, IS_LONG_POLL, METHOD, PORT, SERVER, STATUS,
+};
 use crate::problem::{Code, Problem};
 use crate::runtime::clock::fresh_uuid;
 use crate::trace::inject_current;
@@ -37,24 +39,24 @@ pub struct Call {
 
 /// A response with status and headers.
 #[derive(Debug)]
-pub struct Answer<T> {
+pub struct Response<T> {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: T,
 }
 
-impl<T> Answer<T> {
+impl<T> Response<T> {
     /// Returns the time of the response by the clock of the service, in whole seconds. It is for
     /// display only (R4).
     pub fn date(&self) -> Option<Timestamp> {
-        instant(self.headers.get(DATE)?.to_str().ok()?)
+        parse_http_date(self.headers.get(DATE)?.to_str().ok()?)
     }
 }
 
 /// Parses a date such as `Sun, 22 Nov 2026 11:25:00 GMT`.
-fn instant(date: &str) -> Option<Timestamp> {
-    let read = chrono::DateTime::parse_from_rfc2822(date).ok()?;
-    Some(Timestamp::from_unix_ms(read.timestamp_millis()))
+fn parse_http_date(date: &str) -> Option<Timestamp> {
+    let parsed = chrono::DateTime::parse_from_rfc2822(date).ok()?;
+    Some(Timestamp::from_unix_ms(parsed.timestamp_millis()))
 }
 
 impl Call {
@@ -118,38 +120,38 @@ impl Call {
     }
 
     pub async fn send<T: DeserializeOwned>(self) -> Result<T, ClientError> {
-        self.answer().await.map(|answer| answer.body)
+        self.answer().await.map(|response| response.body)
     }
 
     /// Sends the request like [`Call::send`]. Returns status and headers too.
-    pub async fn answer<T: DeserializeOwned>(mut self) -> Result<Answer<T>, ClientError> {
+    pub async fn answer<T: DeserializeOwned>(mut self) -> Result<Response<T>, ClientError> {
         if let Some(error) = self.invalid.take() {
             return Err(ClientError::InvalidRequest(error));
         }
         self.add_default_headers();
         let addresses = self.client.0.urls.len();
-        let mut tried = 0;
+        let mut attempts = 0;
         let retry_until = Instant::now() + UNAVAILABLE_RETRY;
         loop {
-            tried += 1;
-            let at = self.client.current_address();
-            let began = Instant::now();
-            let attempt = self.attempt(at).await;
-            self.measure(at, began, &attempt);
+            attempts += 1;
+            let index = self.client.current_index();
+            let started = Instant::now();
+            let attempt = self.attempt(index).await;
+            self.record_metrics(index, started, &attempt);
             match attempt {
-                Ok(answer) => return decoded(answer),
+                Ok(response) => return decode(response),
                 Err(error) => {
-                    let (elsewhere, again) = self.retry_decision(&error);
-                    if elsewhere {
-                        self.client.leave_address(at);
+                    let (use_next, retry) = self.retry_decision(&error);
+                    if use_next {
+                        self.client.advance_from(index);
                     }
-                    if !again {
+                    if !retry {
                         return Err(error);
                     }
-                    if tried >= addresses {
+                    if attempts >= addresses {
                         // A service without a leader responds with 503. It will have a leader soon.
-                        let answered = matches!(error, ClientError::Problem(_));
-                        if !answered || Instant::now() >= retry_until {
+                        let has_response = matches!(error, ClientError::Problem(_));
+                        if !has_response || Instant::now() >= retry_until {
                             return Err(error);
                         }
                         tokio::time::sleep(RETRY_INTERVAL).await;
@@ -168,8 +170,8 @@ impl Call {
         match error {
             // A request with response 503 was not executed.
             ClientError::Problem(problem) => {
-                let away = problem.status() == StatusCode::SERVICE_UNAVAILABLE;
-                (away, away)
+                let unavailable = problem.status() == StatusCode::SERVICE_UNAVAILABLE;
+                (unavailable, unavailable)
             }
             ClientError::Unreachable { source, .. } => {
                 (true, source.is_connect() || self.idempotent)
@@ -179,31 +181,36 @@ impl Call {
     }
 
     /// Records the duration of an attempt. The path is not a label, because it contains ids (T3).
-    fn measure(&self, at: usize, began: Instant, attempt: &Result<RawAnswer, ClientError>) {
+    fn record_metrics(
+        &self,
+        index: usize,
+        started: Instant,
+        attempt: &Result<RawResponse, ClientError>,
+    ) {
         let urls = &self.client.0.urls;
-        let url = &urls[at % urls.len()];
-        let waits = self.path.contains("wait=") && !self.path.contains("wait=0");
+        let url = &urls[index % urls.len()];
+        let is_long_poll = self.path.contains("wait=") && !self.path.contains("wait=0");
         let host = url.host_str().unwrap_or_default().to_owned();
         let outcome = match attempt {
             Ok(raw) => STATUS.is(i64::from(raw.status.as_u16())),
             Err(ClientError::Problem(problem)) => STATUS.is(i64::from(problem.status().as_u16())),
             Err(ClientError::Unreachable { source, .. }) if source.is_timeout() => {
-                ERROR.is("timeout")
+                ERROR_TYPE.is("timeout")
             }
             Err(ClientError::Unreachable { source, .. }) if source.is_connect() => {
-                ERROR.is("connect")
+                ERROR_TYPE.is("connect")
             }
-            Err(ClientError::Unreadable { .. }) => ERROR.is("unreadable"),
-            Err(_) => ERROR.is("broken"),
+            Err(ClientError::Unreadable { .. }) => ERROR_TYPE.is("unreadable"),
+            Err(_) => ERROR_TYPE.is("broken"),
         };
         let attributes = [
             METHOD.is(self.method.as_str().to_owned()),
             SERVER.is(host),
             PORT.is(i64::from(url.port_or_known_default().unwrap_or(0))),
-            WAITS.is(if waits { "true" } else { "false" }),
+            IS_LONG_POLL.is(if is_long_poll { "true" } else { "false" }),
             outcome,
         ];
-        HTTP_CLIENT.record_duration(began.elapsed(), &attributes);
+        HTTP_CLIENT_DURATION.record_duration(started.elapsed(), &attributes);
     }
 
     fn add_default_headers(&mut self) {
@@ -222,16 +229,16 @@ impl Call {
         }
     }
 
-    async fn attempt(&self, at: usize) -> Result<RawAnswer, ClientError> {
+    async fn attempt(&self, index: usize) -> Result<RawResponse, ClientError> {
         let shared = &self.client.0;
-        let base = &shared.urls[at % shared.urls.len()];
+        let base = &shared.urls[index % shared.urls.len()];
         let url = base
             .join(self.path.trim_start_matches('/'))
             .map_err(|error| ClientError::InvalidRequest(error.into()))?;
         let name = format!("{} {url}", self.method);
         let mut request = shared
             .http
-            .now()
+            .client()
             .request(self.method.clone(), url)
             .headers(self.headers.clone())
             .timeout(self.timeout);
@@ -254,26 +261,26 @@ impl Call {
         let headers = std::mem::take(response.headers_mut());
         let body = response.bytes().await.map_err(unreachable)?;
         if status.is_success() {
-            Ok(RawAnswer {
+            Ok(RawResponse {
                 name,
                 status,
                 headers,
                 body,
             })
         } else {
-            Err(ClientError::Problem(refusal(status, &body)))
+            Err(ClientError::Problem(problem_from(status, &body)))
         }
     }
 }
 
-struct RawAnswer {
+struct RawResponse {
     name: String,
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
 }
 
-fn decoded<T: DeserializeOwned>(raw: RawAnswer) -> Result<Answer<T>, ClientError> {
+fn decode<T: DeserializeOwned>(raw: RawResponse) -> Result<Response<T>, ClientError> {
     // An empty body is read as `null`, for the type `()`.
     let text = if raw.body.is_empty() {
         &b"null"[..]
@@ -284,7 +291,7 @@ fn decoded<T: DeserializeOwned>(raw: RawAnswer) -> Result<Answer<T>, ClientError
         url: raw.name,
         source,
     })?;
-    Ok(Answer {
+    Ok(Response {
         status: raw.status,
         headers: raw.headers,
         body,
@@ -292,12 +299,12 @@ fn decoded<T: DeserializeOwned>(raw: RawAnswer) -> Result<Answer<T>, ClientError
 }
 
 /// Returns the problem document of a response. If a proxy responded, creates one from the status.
-fn refusal(status: StatusCode, body: &[u8]) -> Problem {
+fn problem_from(status: StatusCode, body: &[u8]) -> Problem {
     match serde_json::from_slice::<Problem>(body) {
         Ok(problem) if problem.code != Code::Unknown => problem,
-        read => {
+        parsed => {
             let code = code_of(status);
-            let detail = match read {
+            let detail = match parsed {
                 Ok(problem) if !problem.detail.is_empty() => String::from(problem.detail),
                 _ => format!("answered {status} without a problem document"),
             };
@@ -307,11 +314,11 @@ fn refusal(status: StatusCode, body: &[u8]) -> Problem {
 }
 
 fn code_of(status: StatusCode) -> Code {
-    let same = Code::ALL
+    let exact = Code::ALL
         .iter()
         .copied()
         .find(|code| code.status() == status);
-    same.unwrap_or(match status.as_u16() {
+    exact.unwrap_or(match status.as_u16() {
         502 | 504 => Code::Unavailable,
         400..=499 => Code::BadRequest,
         _ => Code::Internal,
@@ -337,9 +344,9 @@ mod tests {
 
     #[test]
     fn an_invalid_date_is_none() {
-        let read = instant("Thu, 01 Jan 1970 00:01:00 GMT");
-        assert_eq!(read, Some(Timestamp::from_unix_ms(60_000)));
-        assert_eq!(instant("yesterday"), None);
-        assert_eq!(instant(""), None);
+        let parsed = parse_http_date("Thu, 01 Jan 1970 00:01:00 GMT");
+        assert_eq!(parsed, Some(Timestamp::from_unix_ms(60_000)));
+        assert_eq!(parse_http_date("yesterday"), None);
+        assert_eq!(parse_http_date(""), None);
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct RoundRobin(Arc<AtomicUsize>);
 
 impl Resolve for RoundRobin {
     fn resolve(&self, name: Name) -> Resolving {
-        let turn = Arc::clone(&self.0);
+        let rotation = Arc::clone(&self.0);
         Box::pin(async move {
             // The caller replaces the port.
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
@@ -25,26 +25,26 @@ impl Resolve for RoundRobin {
                     io::Error::new(io::ErrorKind::NotFound, "a name without address").into(),
                 );
             }
-            let turn = turn.fetch_add(1, Ordering::Relaxed);
-            Ok(Box::new(rotated(found, turn).into_iter()) as Addrs)
+            let rotation = rotation.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(rotate(found, rotation).into_iter()) as Addrs)
         })
     }
 }
 
-/// Returns the addresses of the preferred family, rotated by `turn`. The other addresses follow as
-/// a fallback.
-fn rotated(found: Vec<SocketAddr>, turn: usize) -> Vec<SocketAddr> {
+/// Returns the addresses of the preferred family, rotated by `rotation`. The other addresses
+/// follow as a fallback.
+fn rotate(found: Vec<SocketAddr>, rotation: usize) -> Vec<SocketAddr> {
     let preferred = found.first().is_some_and(SocketAddr::is_ipv4);
-    let (mut first, rest): (Vec<_>, Vec<_>) = found
+    let (mut first, others): (Vec<_>, Vec<_>) = found
         .into_iter()
         .partition(|address| address.is_ipv4() == preferred);
     // The addresses are sorted, because the order of the resolver changes and could undo the
     // rotation.
     first.sort_unstable();
     first.dedup();
-    let by = turn % first.len().max(1);
-    first.rotate_left(by);
-    first.extend(rest);
+    let offset = rotation % first.len().max(1);
+    first.rotate_left(offset);
+    first.extend(others);
     first
 }
 
@@ -53,24 +53,24 @@ mod tests {
     use super::*;
 
     fn addresses(all: &[&str]) -> Vec<SocketAddr> {
-        all.iter().map(|one| one.parse().unwrap()).collect()
+        all.iter().map(|address| address.parse().unwrap()).collect()
     }
 
     #[test]
     fn each_connection_starts_with_another_address_of_the_preferred_family() {
-        let (one, two) = (
+        let (found, reordered) = (
             ["10.0.0.1:0", "10.0.0.2:0", "[::1]:0"],
             ["10.0.0.2:0", "10.0.0.1:0"],
         );
-        let begins = |found: &[&str], turn| rotated(addresses(found), turn)[0];
+        let first_address = |all: &[&str], rotation| rotate(addresses(all), rotation)[0];
         // The order of the resolver does not matter.
-        assert_eq!(begins(&one, 0), begins(&two, 0));
-        assert_ne!(begins(&one, 0), begins(&two, 1));
-        assert_eq!(begins(&one, 0), begins(&one, 2));
-        let all = rotated(addresses(&one), 1);
+        assert_eq!(first_address(&found, 0), first_address(&reordered, 0));
+        assert_ne!(first_address(&found, 0), first_address(&reordered, 1));
+        assert_eq!(first_address(&found, 0), first_address(&found, 2));
+        let all = rotate(addresses(&found), 1);
         assert!(all[2].is_ipv6() && all.len() == 3);
-        assert!(rotated(addresses(&["[::1]:0", "127.0.0.1:0"]), 7)[0].is_ipv6());
-        assert!(rotated(Vec::new(), 3).is_empty());
+        assert!(rotate(addresses(&["[::1]:0", "127.0.0.1:0"]), 7)[0].is_ipv6());
+        assert!(rotate(Vec::new(), 3).is_empty());
     }
 
     #[tokio::test]

@@ -42,20 +42,20 @@ impl TokenSource {
     /// precedence. Without either, a token of a keys directory brings the authority of that
     /// directory.
     #[must_use]
-    pub fn trusting(mut self, authority: Option<Authority>) -> Self {
+    pub fn with_authority(mut self, authority: Option<Authority>) -> Self {
         self.authority = authority;
         self
     }
 
     /// Returns the certificate authority to trust. Returns `None` if there is none.
     pub fn authority(&self) -> Option<Authority> {
-        let next_to_token = || match &self.kind {
-            Kind::File(file) => super::trust::ca_next_to(&file.path).map(Authority::File),
+        let from_keys_directory = || match &self.kind {
+            Kind::File(file) => super::trust::authority_for_token(&file.path).map(Authority::File),
             Kind::None | Kind::Fixed(_) => None,
         };
         Authority::from_env()
             .or_else(|| self.authority.clone())
-            .or_else(next_to_token)
+            .or_else(from_keys_directory)
     }
 
     pub fn none() -> Self {

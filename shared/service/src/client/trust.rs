@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use reqwest::{Certificate, ClientBuilder};
 
-use super::{CONNECT, IDLE};
+use super::{CONNECT_TIMEOUT, IDLE_TIMEOUT};
 use crate::runtime::file_watch::Watched;
 
 /// Environment variable with the path of a file of authorities. It has precedence over the keys
@@ -31,8 +31,8 @@ pub enum Authority {
 impl Authority {
     /// Reads the authority from the environment. Returns `None` if the variable is not set.
     pub fn from_env() -> Option<Self> {
-        let named = std::env::var_os(CA_FILE)?;
-        (!named.is_empty()).then(|| Self::File(named.into()))
+        let path = std::env::var_os(CA_FILE)?;
+        (!path.is_empty()).then(|| Self::File(path.into()))
     }
 
     /// Returns the certificates in PEM.
@@ -50,7 +50,7 @@ impl Authority {
 }
 
 /// Returns the authority of the keys directory that contains this token of `<keys>/tokens/`.
-pub(super) fn ca_next_to(token: &Path) -> Option<PathBuf> {
+pub(super) fn authority_for_token(token: &Path) -> Option<PathBuf> {
     let tokens = token.parent()?;
     let authority = tokens.parent()?.join(CA_IN_KEYS);
     let is_keys = tokens.file_name().is_some_and(|name| name == "tokens");
@@ -58,30 +58,33 @@ pub(super) fn ca_next_to(token: &Path) -> Option<PathBuf> {
 }
 
 /// An HTTP client that is rebuilt when its authorities change.
-pub(super) enum Http {
+pub(super) enum HttpClient {
     Fixed(reqwest::Client),
     Watched(Box<Watched<reqwest::Client>>),
 }
 
-impl Http {
+impl HttpClient {
     /// Creates a client for addresses without TLS.
-    pub(super) fn plain() -> anyhow::Result<Self> {
+    pub(super) fn without_tls() -> anyhow::Result<Self> {
         // The trust store of the system has hundreds of files and is not needed here.
         build(reqwest::Client::builder().tls_certs_only([])).map(Self::Fixed)
     }
 
-    pub(super) fn trusting(authority: Option<Authority>) -> anyhow::Result<Self> {
+    pub(super) fn with_authority(authority: Option<Authority>) -> anyhow::Result<Self> {
         let authority = match authority {
             None => return build(reqwest::Client::builder()).map(Self::Fixed),
             Some(Authority::Pem(pem)) => {
-                return client_trusting(pem.as_bytes(), "the authority").map(Self::Fixed);
+                return client_from_pem(pem.as_bytes(), "the authority").map(Self::Fixed);
             }
             Some(Authority::File(file)) => file,
         };
-        Ok(Self::Watched(Box::new(Watched::open(authority, read)?)))
+        Ok(Self::Watched(Box::new(Watched::open(
+            authority,
+            client_from_file,
+        )?)))
     }
 
-    pub(super) fn now(&self) -> reqwest::Client {
+    pub(super) fn client(&self) -> reqwest::Client {
         match self {
             Self::Fixed(client) => client.clone(),
             Self::Watched(watched) => reqwest::Client::clone(&watched.get()),
@@ -89,26 +92,26 @@ impl Http {
     }
 }
 
-fn read(authority: &Path) -> anyhow::Result<reqwest::Client> {
-    let place = authority.display().to_string();
-    let pem = std::fs::read(authority).with_context(|| format!("cannot read {place}"))?;
-    client_trusting(&pem, &place)
+fn client_from_file(authority: &Path) -> anyhow::Result<reqwest::Client> {
+    let source = authority.display().to_string();
+    let pem = std::fs::read(authority).with_context(|| format!("cannot read {source}"))?;
+    client_from_pem(&pem, &source)
 }
 
-fn client_trusting(pem: &[u8], place: &str) -> anyhow::Result<reqwest::Client> {
+fn client_from_pem(pem: &[u8], source: &str) -> anyhow::Result<reqwest::Client> {
     let certificates =
-        Certificate::from_pem_bundle(pem).with_context(|| format!("{place} is not PEM"))?;
+        Certificate::from_pem_bundle(pem).with_context(|| format!("{source} is not PEM"))?;
     ensure!(
         !certificates.is_empty(),
-        "there is no certificate in {place}"
+        "there is no certificate in {source}"
     );
     build(reqwest::Client::builder().tls_certs_only(certificates))
 }
 
 fn build(builder: ClientBuilder) -> anyhow::Result<reqwest::Client> {
     builder
-        .connect_timeout(CONNECT)
-        .pool_idle_timeout(IDLE)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
         .tcp_nodelay(true)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
@@ -126,12 +129,15 @@ mod tests {
     fn the_authority_is_found_in_the_keys_directory() {
         let keys = tempfile::tempdir().unwrap();
         let token = keys.path().join("tokens/ann.token");
-        assert_eq!(ca_next_to(&token), None);
+        assert_eq!(authority_for_token(&token), None);
         std::fs::create_dir(keys.path().join("tls")).unwrap();
         let authority = keys.path().join(CA_IN_KEYS);
         std::fs::write(&authority, "").unwrap();
-        assert_eq!(ca_next_to(&token), Some(authority));
-        assert_eq!(ca_next_to(&keys.path().join("elsewhere/ann.token")), None);
-        assert_eq!(ca_next_to(Path::new("ann.token")), None);
+        assert_eq!(authority_for_token(&token), Some(authority));
+        assert_eq!(
+            authority_for_token(&keys.path().join("elsewhere/ann.token")),
+            None
+        );
+        assert_eq!(authority_for_token(Path::new("ann.token")), None);
     }
 }

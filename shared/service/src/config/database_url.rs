@@ -19,21 +19,24 @@ impl DatabaseUrl {
     pub(super) fn parse(url: &str) -> Option<Self> {
         let url = Url::parse(url).ok()?;
         // The last value of a parameter wins.
-        let last = |names: &[&str]| {
+        let last_value = |names: &[&str]| {
             let pairs = url.query_pairs();
-            let named = pairs.filter(|(name, _)| names.contains(&name.as_ref()));
-            named.last().map(|(_, value)| value.into_owned())
+            let values = pairs.filter(|(name, _)| names.contains(&name.as_ref()));
+            values.last().map(|(_, value)| value.into_owned())
         };
-        let named = url.host_str().filter(|host| !host.is_empty());
-        let host = last(&["host", "hostaddr"])
-            .or_else(|| named.map(str::to_owned))
+        let url_host = url.host_str().filter(|host| !host.is_empty());
+        let host = last_value(&["host", "hostaddr"])
+            .or_else(|| url_host.map(str::to_owned))
             .or_else(|| std::env::var("PGHOST").ok())?;
-        let port = last(&["port"]).and_then(|text| text.parse().ok());
-        let by_environment = || std::env::var("PGPORT").ok()?.parse().ok();
+        let port = last_value(&["port"]).and_then(|text| text.parse().ok());
+        let from_environment = || std::env::var("PGPORT").ok()?.parse().ok();
         Some(Self {
             host,
-            port: port.or(url.port()).or_else(by_environment).unwrap_or(5432),
-            sslmode: last(&["sslmode", "ssl-mode"]),
+            port: port
+                .or(url.port())
+                .or_else(from_environment)
+                .unwrap_or(5432),
+            sslmode: last_value(&["sslmode", "ssl-mode"]),
         })
     }
 
@@ -49,12 +52,12 @@ mod tests {
     #[test]
     fn the_last_value_wins_and_missing_ones_have_defaults() {
         let parse = |url: &str| DatabaseUrl::parse(url).unwrap();
-        let plain = parse("postgres://a:c@db/b");
-        assert_eq!((plain.host.as_str(), plain.port), ("db", 5432));
-        assert_eq!(plain.sslmode, None);
-        let stated = parse("postgres://a@db:1/b?port=7&host=x&sslmode=disable&ssl-mode=require");
-        assert_eq!((stated.host.as_str(), stated.port), ("x", 7));
-        assert_eq!(stated.sslmode.as_deref(), Some("require"));
+        let defaults = parse("postgres://a:c@db/b");
+        assert_eq!((defaults.host.as_str(), defaults.port), ("db", 5432));
+        assert_eq!(defaults.sslmode, None);
+        let explicit = parse("postgres://a@db:1/b?port=7&host=x&sslmode=disable&ssl-mode=require");
+        assert_eq!((explicit.host.as_str(), explicit.port), ("x", 7));
+        assert_eq!(explicit.sslmode.as_deref(), Some("require"));
         assert!(parse("postgres://a@localhost/b?host=/run/pg").is_socket());
         assert!(parse("postgres://a@%2Frun%2Fpg/b").is_socket());
         assert_eq!(DatabaseUrl::parse("no address"), None);

@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::bail;
 
 use crate::config::ServerSettings;
-use crate::metrics::catalogue::{INSECURE, SERVICE};
+use crate::metrics::catalogue::{INSECURE_MODES, SERVICE};
 use crate::metrics::gauges;
-use crate::runtime::RELEASE;
+use crate::runtime::RELEASE_MARKER;
 use crate::runtime::clock::offset;
 
 /// Interval of the log message while a mode is on.
@@ -25,9 +25,9 @@ pub struct InsecureModes(pub Arc<[String]>);
 
 pub(crate) fn refuse_in_release(
     allow_insecure: bool,
-    release: impl AsRef<Path>,
+    marker: impl AsRef<Path>,
 ) -> anyhow::Result<()> {
-    if allow_insecure && release.as_ref().exists() {
+    if allow_insecure && marker.as_ref().exists() {
         bail!(
             "`allow_insecure` is refused in released images; set `tls_certificate` and `tls_key`, \
              which `hayward prepare` makes, or listen on 127.0.0.1; and reach the database and the \
@@ -39,14 +39,14 @@ pub(crate) fn refuse_in_release(
 
 /// Refuses a stepped clock in a released image, because tokens expire by this clock.
 pub(crate) fn check_clock() -> anyhow::Result<()> {
-    refuse_test_clock_in_release(offset::variable().is_some(), RELEASE)
+    refuse_test_clock_in_release(offset::variable().is_some(), RELEASE_MARKER)
 }
 
 fn refuse_test_clock_in_release(
     has_test_clock: bool,
-    release: impl AsRef<Path>,
+    marker: impl AsRef<Path>,
 ) -> anyhow::Result<()> {
-    if has_test_clock && release.as_ref().exists() {
+    if has_test_clock && marker.as_ref().exists() {
         bail!(
             "`{}` is refused in released images: it is for tests alone, so take it away",
             offset::VARIABLE
@@ -69,7 +69,7 @@ pub(crate) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Resul
 /// Checks connections to other nodes that an attacker could read: to the database and to the
 /// collector (S25).
 pub(crate) fn check_peers(settings: &ServerSettings) -> anyhow::Result<()> {
-    refuse_in_release(settings.allow_insecure, RELEASE)?;
+    refuse_in_release(settings.allow_insecure, RELEASE_MARKER)?;
     check_clock()?;
     for peer in remote_peers::insecure_peers(settings) {
         if !settings.allow_insecure {
@@ -84,7 +84,7 @@ pub(crate) fn check_peers(settings: &ServerSettings) -> anyhow::Result<()> {
 
 /// Returns the reason not to use this database address, for a program that connects only once.
 pub fn unencrypted_database_warning(url: &str) -> Option<String> {
-    remote_peers::database(url).map(|peer| peer.advice)
+    remote_peers::insecure_database(url).map(|peer| peer.advice)
 }
 
 /// Logs the modes of these settings repeatedly, for a process without a status.
@@ -103,7 +103,7 @@ pub(crate) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
 }
 
 /// Returns the modes of a listener, for the status and the log.
-pub(crate) fn modes(address: SocketAddr, tls: bool) -> Vec<String> {
+pub(crate) fn listener_modes(address: SocketAddr, tls: bool) -> Vec<String> {
     if address.ip().is_loopback() || tls {
         return Vec::new();
     }
@@ -124,8 +124,8 @@ pub(crate) async fn log_forever(name: &str, insecure: &[String]) {
 /// Sets the gauge that dashboards show.
 pub(crate) fn set_gauge(name: &'static str, insecure: &[String]) {
     let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
-    let reading = INSECURE.count_reading(modes, vec![SERVICE.is(name)]);
-    gauges::set(name, "frame", vec![reading]);
+    let reading = INSECURE_MODES.count_reading(modes, vec![SERVICE.is(name)]);
+    gauges::set(name, "insecure_modes", vec![reading]);
 }
 
 #[cfg(test)]
@@ -135,32 +135,32 @@ mod tests {
     /// Other addresses need TLS or `allow_insecure` (S3).
     #[test]
     fn only_loopback_is_served_without_a_flag() {
-        let (near, far) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
-        check_address(near, false).unwrap();
+        let (loopback, reachable) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
+        check_address(loopback, false).unwrap();
         assert!(
-            check_address(far, false)
+            check_address(reachable, false)
                 .unwrap_err()
                 .to_string()
                 .contains("allow_insecure")
         );
-        check_address(far, true).unwrap();
-        assert!(modes(near, false).is_empty());
-        assert_eq!(modes(far, false), ["plain_http_on_0.0.0.0"]);
-        assert!(modes(far, true).is_empty());
+        check_address(reachable, true).unwrap();
+        assert!(listener_modes(loopback, false).is_empty());
+        assert_eq!(listener_modes(reachable, false), ["plain_http_on_0.0.0.0"]);
+        assert!(listener_modes(reachable, true).is_empty());
     }
 
     /// The marker file of the image decides (S3).
     #[test]
     fn a_released_image_refuses_insecure_modes() {
         let dir = tempfile::tempdir().unwrap();
-        let release = dir.path().join("release");
-        refuse_in_release(true, &release).unwrap();
-        std::fs::write(&release, "").unwrap();
-        refuse_in_release(false, &release).unwrap();
-        let message = refuse_in_release(true, &release).unwrap_err().to_string();
+        let marker = dir.path().join("release");
+        refuse_in_release(true, &marker).unwrap();
+        std::fs::write(&marker, "").unwrap();
+        refuse_in_release(false, &marker).unwrap();
+        let message = refuse_in_release(true, &marker).unwrap_err().to_string();
         assert!(message.contains("`allow_insecure` is refused"), "{message}");
-        refuse_test_clock_in_release(false, &release).unwrap();
-        let message = refuse_test_clock_in_release(true, &release)
+        refuse_test_clock_in_release(false, &marker).unwrap();
+        let message = refuse_test_clock_in_release(true, &marker)
             .unwrap_err()
             .to_string();
         assert!(

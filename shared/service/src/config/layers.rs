@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value};
 
-use super::{SettingsStruct, described, names};
+use super::{SettingsStruct, help, names};
 
 /// The result of reading the settings.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub enum Outcome<T> {
 }
 
 /// OpenTelemetry variables that set one of our settings. Our own setting wins if both are set.
-const STANDARD: [(&str, &str); 1] = [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint")];
+const OTEL_VARIABLES: [(&str, &str); 1] = [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint")];
 
 /// Reads settings without side effects on the process.
 ///
@@ -37,24 +37,22 @@ pub fn read<T: SettingsStruct>(
     environment: &BTreeMap<String, OsString>,
 ) -> anyhow::Result<Outcome<T>> {
     let mut layers = Layers::<T>::defaults()?;
-    let flags = match flags(args, &layers.known)? {
-        Flags::Help => return Ok(Outcome::Text(described::help::<T>(service)?)),
+    let (config, values) = match parse_flags(args, &layers.known)? {
+        Flags::Help => return Ok(Outcome::Text(help::help_text::<T>(service)?)),
         Flags::Version => {
             let version = env!("CARGO_PKG_VERSION");
             return Ok(Outcome::Text(format!("hayward-{service} {version}\n")));
         }
         Flags::Set { config, values } => (config, values),
     };
-    let file = flags
-        .0
-        .or_else(|| environment.get("HAYWARD_CONFIG").cloned());
+    let file = config.or_else(|| environment.get("HAYWARD_CONFIG").cloned());
     if let Some(file) = file {
-        layers.file(Path::new(&file))?;
+        layers.apply_file(Path::new(&file))?;
     }
-    layers.environment(service, environment)?;
-    for (name, text) in flags.1 {
+    layers.apply_environment(service, environment)?;
+    for (name, text) in values {
         let flag = format!("--{}", name.replace('_', "-"));
-        layers.set_text(&flag, &name, &text)?;
+        layers.set_from_text(&flag, &name, &text)?;
     }
     Ok(Outcome::Settings(layers.finish()?))
 }
@@ -63,66 +61,67 @@ struct Layers<T> {
     values: Map<String, Value>,
     /// The defaults. Their names are the known names of this program.
     known: Map<String, Value>,
-    made: std::marker::PhantomData<T>,
+    settings_type: std::marker::PhantomData<T>,
 }
 
 impl<T: SettingsStruct> Layers<T> {
     fn defaults() -> anyhow::Result<Self> {
-        let known = described::defaults::<T>()?;
+        let known = help::defaults::<T>()?;
         Ok(Self {
             values: known.clone(),
             known,
-            made: std::marker::PhantomData,
+            settings_type: std::marker::PhantomData,
         })
     }
 
-    fn file(&mut self, path: &Path) -> anyhow::Result<()> {
-        let place = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {place}"))?;
+    fn apply_file(&mut self, path: &Path) -> anyhow::Result<()> {
+        let source = path.display();
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {source}"))?;
         let table: Map<String, Value> =
-            toml::from_str(&text).with_context(|| format!("{place} is not TOML"))?;
+            toml::from_str(&text).with_context(|| format!("{source} is not TOML"))?;
         for (name, value) in table {
             if !self.known.contains_key(&name) {
                 if names::is_setting(&name) {
                     continue;
                 }
                 let others = names::settings().map(str::to_owned);
-                let nearest = names::nearest(&name, self.known.keys().cloned().chain(others));
-                bail!("{place}: there is no setting `{name}`{nearest}");
+                let suggestion = names::suggestion(&name, self.known.keys().cloned().chain(others));
+                bail!("{source}: there is no setting `{name}`{suggestion}");
             }
-            let place = format!("{place}: `{name}`");
-            self.try_set(&name, value).with_context(|| place)?;
+            let source = format!("{source}: `{name}`");
+            self.try_set(&name, value).with_context(|| source)?;
         }
         Ok(())
     }
 
-    fn environment(
+    fn apply_environment(
         &mut self,
         service: &str,
         environment: &BTreeMap<String, OsString>,
     ) -> anyhow::Result<()> {
-        for (variable, setting) in STANDARD {
+        for (variable, setting) in OTEL_VARIABLES {
             let value = environment.get(variable).and_then(|value| value.to_str());
             if let Some(text) = value.filter(|text| !text.is_empty())
                 && self.known.contains_key(setting)
             {
-                self.set_text(variable, setting, text)?;
+                self.set_from_text(variable, setting, text)?;
             }
         }
-        let own = format!("{}_", names::variable(service));
+        let own_prefix = format!("{}_", names::to_variable(service));
         let (mut shared, mut private) = (Vec::new(), Vec::new());
         for (variable, value) in environment {
-            let Some(rest) = variable.strip_prefix(names::PREFIX) else {
+            let Some(suffix) = variable.strip_prefix(names::PREFIX) else {
                 continue;
             };
-            let mine = rest.strip_prefix(&own);
-            if let Some(setting) = self.named(rest) {
+            let own_suffix = suffix.strip_prefix(&own_prefix);
+            if let Some(setting) = self.find_setting(suffix) {
                 shared.push((variable, setting, value));
-            } else if let Some(setting) = mine.and_then(|mine| self.named(mine)) {
+            } else if let Some(setting) = own_suffix.and_then(|suffix| self.find_setting(suffix)) {
                 private.push((variable, setting, value));
-            } else if !names::is_known(rest) {
-                let nearest = names::nearest(variable, self.variables(&own));
-                bail!("{variable}: there is no such setting{nearest}");
+            } else if !names::is_known(suffix) {
+                let suggestion = names::suggestion(variable, self.known_variables(&own_prefix));
+                bail!("{variable}: there is no such setting{suggestion}");
             }
         }
         for (variable, (name, in_file), value) in shared.into_iter().chain(private) {
@@ -132,26 +131,30 @@ impl<T: SettingsStruct> Layers<T> {
             if in_file {
                 let text = std::fs::read_to_string(text)
                     .with_context(|| format!("{variable}: cannot read {text}"))?;
-                self.set_text(variable, &name, text.trim_end())?;
+                self.set_from_text(variable, &name, text.trim_end())?;
             } else {
-                self.set_text(variable, &name, text)?;
+                self.set_from_text(variable, &name, text)?;
             }
         }
         Ok(())
     }
 
     /// Returns every known variable, those of this program first.
-    fn variables(&self, own: &str) -> impl Iterator<Item = String> {
+    fn known_variables(&self, own_prefix: &str) -> impl Iterator<Item = String> {
         let prefix = names::PREFIX;
-        let known = self.known.keys().map(|name| names::variable(name));
-        let known =
-            known.flat_map(move |name| [format!("{prefix}{name}"), format!("{prefix}{own}{name}")]);
+        let known = self.known.keys().map(|name| names::to_variable(name));
+        let known = known.flat_map(move |name| {
+            [
+                format!("{prefix}{name}"),
+                format!("{prefix}{own_prefix}{name}"),
+            ]
+        });
         known.chain(names::variables())
     }
 
     /// Returns the setting of a variable, and whether its value is in a file. A secret in the
     /// environment is easier for others to read than a secret in a file.
-    fn named(&self, variable: &str) -> Option<(String, bool)> {
+    fn find_setting(&self, variable: &str) -> Option<(String, bool)> {
         let name = variable.to_ascii_lowercase();
         if self.known.contains_key(&name) {
             return Some((name, false));
@@ -164,24 +167,24 @@ impl<T: SettingsStruct> Layers<T> {
 
     /// Sets a value from a text. The text can be a string, a number or a list, which the type of
     /// the setting decides.
-    fn set_text(&mut self, place: &str, name: &str, text: &str) -> anyhow::Result<()> {
-        let mut last = anyhow!("no value");
-        for reading in readings(self.known.get(name), text) {
-            match self.try_set(name, reading) {
+    fn set_from_text(&mut self, source: &str, name: &str, text: &str) -> anyhow::Result<()> {
+        let mut last_error = anyhow!("no value");
+        for candidate in candidate_values(self.known.get(name), text) {
+            match self.try_set(name, candidate) {
                 Ok(()) => return Ok(()),
-                Err(error) => last = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(last.context(format!("{place} cannot be used")))
+        Err(last_error.context(format!("{source} cannot be used")))
     }
 
     fn try_set(&mut self, name: &str, value: Value) -> anyhow::Result<()> {
-        let before = self.values.insert(name.to_owned(), value);
+        let previous = self.values.insert(name.to_owned(), value);
         match serde_json::from_value::<T>(Value::Object(self.values.clone())) {
             Ok(_) => Ok(()),
             Err(error) => {
-                if let Some(before) = before {
-                    self.values.insert(name.to_owned(), before);
+                if let Some(previous) = previous {
+                    self.values.insert(name.to_owned(), previous);
                 }
                 Err(error.into())
             }
@@ -194,23 +197,23 @@ impl<T: SettingsStruct> Layers<T> {
 }
 
 /// Returns the possible values of a text, in the order in which they are tried.
-fn readings(default: Option<&Value>, text: &str) -> Vec<Value> {
-    let plain = Value::String(text.to_owned());
+fn candidate_values(default: Option<&Value>, text: &str) -> Vec<Value> {
+    let string = Value::String(text.to_owned());
     let json = serde_json::from_str::<Value>(text).ok();
     let list = || Value::Array(text.split(',').map(|part| part.trim().into()).collect());
     match default {
-        Some(Value::String(_)) => vec![plain],
+        Some(Value::String(_)) => vec![string],
         Some(Value::Array(_)) => json.into_iter().chain([list()]).collect(),
         Some(Value::Null) if text.is_empty() => vec![Value::Null],
         // The type of an unset option is not known. Text is tried first, so that `5` can be a text.
-        Some(Value::Null) | None => [plain].into_iter().chain(json).chain([list()]).collect(),
-        Some(_) => json.into_iter().chain([plain]).collect(),
+        Some(Value::Null) | None => [string].into_iter().chain(json).chain([list()]).collect(),
+        Some(_) => json.into_iter().chain([string]).collect(),
     }
 }
 
-/// Returns whether a switch is on. Its value may follow as a separate word.
-fn is_switched(word: &OsString) -> bool {
-    word == "true" || word == "false"
+/// Returns whether the argument is the value of a switch. A switch may also have no value.
+fn is_bool_literal(argument: &OsString) -> bool {
+    argument == "true" || argument == "false"
 }
 
 enum Flags {
@@ -222,7 +225,7 @@ enum Flags {
     },
 }
 
-fn flags(
+fn parse_flags(
     args: impl Iterator<Item = OsString>,
     known: &Map<String, Value>,
 ) -> anyhow::Result<Flags> {
@@ -244,16 +247,16 @@ fn flags(
         let name = flag.strip_prefix("--").map(|name| name.replace('-', "_"));
         let name = name.filter(|name| name == "config" || known.contains_key(name));
         let Some(name) = name else {
-            let all = known
+            let flags = known
                 .keys()
                 .map(|name| format!("--{}", name.replace('_', "-")));
-            let nearest = names::nearest(flag, all);
-            bail!("{flag}: there is no such flag{nearest}; see --help")
+            let suggestion = names::suggestion(flag, flags);
+            bail!("{flag}: there is no such flag{suggestion}; see --help")
         };
-        let switch = matches!(known.get(&name), Some(Value::Bool(_)));
+        let is_switch = matches!(known.get(&name), Some(Value::Bool(_)));
         let value = match value {
             Some(value) => value,
-            None if switch && !args.peek().is_some_and(is_switched) => "true".to_owned(),
+            None if is_switch && !args.peek().is_some_and(is_bool_literal) => "true".to_owned(),
             None => {
                 let next = args
                     .next()

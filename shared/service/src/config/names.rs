@@ -8,9 +8,9 @@ const NAMES: &str = include_str!("names.txt");
 /// Prefix of all our environment variables.
 pub const PREFIX: &str = "HAYWARD_";
 /// Prefix of variables for the tests of this repository. No program reads them.
-const TESTS: &str = "TEST_";
+const TEST_PREFIX: &str = "TEST_";
 /// Minimum similarity of a name that is suggested for a misspelled one.
-const ALIKE: f64 = 0.6;
+const MIN_SIMILARITY: f64 = 0.6;
 
 /// One name of the list.
 enum KnownName<'a> {
@@ -18,7 +18,7 @@ enum KnownName<'a> {
     Variable(&'a str),
 }
 
-fn lines() -> impl Iterator<Item = KnownName<'static>> {
+fn known_names() -> impl Iterator<Item = KnownName<'static>> {
     NAMES.lines().filter_map(|line| {
         let mut words = line.split(' ');
         match (words.next()?, words.next()?, words.next()) {
@@ -30,13 +30,13 @@ fn lines() -> impl Iterator<Item = KnownName<'static>> {
 }
 
 /// Returns the name as part of a variable, in upper case.
-pub fn variable(name: &str) -> String {
+pub fn to_variable(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
 
 /// Returns the settings of all programs.
 pub fn settings() -> impl Iterator<Item = &'static str> {
-    lines().filter_map(|line| match line {
+    known_names().filter_map(|line| match line {
         KnownName::Setting { name, .. } => Some(name),
         KnownName::Variable(_) => None,
     })
@@ -48,9 +48,9 @@ pub fn is_setting(name: &str) -> bool {
 
 /// Returns every variable that a program knows, with its prefix.
 pub fn variables() -> impl Iterator<Item = String> {
-    lines().flat_map(|line| match line {
+    known_names().flat_map(|line| match line {
         KnownName::Setting { name, program } => {
-            let (name, program) = (variable(name), variable(program));
+            let (name, program) = (to_variable(name), to_variable(program));
             vec![
                 format!("{PREFIX}{name}"),
                 format!("{PREFIX}{program}_{name}"),
@@ -60,39 +60,39 @@ pub fn variables() -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns whether a program knows this variable. It is given without prefix.
-pub fn is_known(rest: &str) -> bool {
-    if rest.starts_with(TESTS) {
+/// Returns whether a program knows the variable with this suffix after the prefix.
+pub fn is_known(suffix: &str) -> bool {
+    if suffix.starts_with(TEST_PREFIX) {
         return true;
     }
-    let whole = format!("{PREFIX}{rest}");
-    let value = whole.strip_suffix("_FILE");
-    lines().any(|line| match line {
-        KnownName::Variable(name) => name == whole,
+    let variable = format!("{PREFIX}{suffix}");
+    let without_file = variable.strip_suffix("_FILE");
+    known_names().any(|line| match line {
+        KnownName::Variable(name) => name == variable,
         KnownName::Setting { name, program } => {
-            let (name, program) = (variable(name), variable(program));
-            let is = |it: &str| {
-                let it = it.strip_prefix(PREFIX).unwrap_or(it);
-                let own = it
+            let (name, program) = (to_variable(name), to_variable(program));
+            let sets_it = |variable: &str| {
+                let suffix = variable.strip_prefix(PREFIX).unwrap_or(variable);
+                let own = suffix
                     .strip_prefix(&program)
-                    .and_then(|it| it.strip_prefix('_'));
-                it == name || own == Some(&name)
+                    .and_then(|own| own.strip_prefix('_'));
+                suffix == name || own == Some(&name)
             };
-            is(&whole) || value.is_some_and(is)
+            sets_it(&variable) || without_file.is_some_and(sets_it)
         }
     })
 }
 
 /// Returns the end of an error message: the known name most similar to the wrong one. Returns an
 /// empty text if no name is similar.
-pub fn nearest(wrong: &str, known: impl Iterator<Item = String>) -> String {
-    let alike = known.map(|name| (strsim::normalized_damerau_levenshtein(wrong, &name), name));
+pub fn suggestion(wrong: &str, known: impl Iterator<Item = String>) -> String {
+    let candidates = known.map(|name| (strsim::normalized_damerau_levenshtein(wrong, &name), name));
     // The first of several equally similar names wins. A program lists its own names first.
-    let best = alike.fold(None, |best: Option<(f64, String)>, one| match best {
-        Some(best) if best.0 >= one.0 => Some(best),
-        _ => Some(one),
+    let best = candidates.fold(None, |best: Option<(f64, String)>, candidate| match best {
+        Some(best) if best.0 >= candidate.0 => Some(best),
+        _ => Some(candidate),
     });
-    match best.filter(|(alike, _)| *alike >= ALIKE) {
+    match best.filter(|(similarity, _)| *similarity >= MIN_SIMILARITY) {
         Some((_, name)) => format!("; did you mean {name}?"),
         None => String::new(),
     }

@@ -4,7 +4,7 @@ use super::*;
 #[serde(default)]
 struct Settings {
     #[serde(flatten)]
-    frame: ServerSettings,
+    server: ServerSettings,
     lost_after_ms: u64,
     pools: Vec<String>,
     node_status_url: String,
@@ -33,24 +33,24 @@ fn settings(args: &[&str], pairs: &[(&str, &str)]) -> Settings {
     }
 }
 
-fn refusal(args: &[&str], pairs: &[(&str, &str)]) -> String {
+fn error_text(args: &[&str], pairs: &[(&str, &str)]) -> String {
     format!("{:#}", outcome(args, pairs).unwrap_err())
 }
 
 #[test]
 fn the_defaults_are_safe() {
     let settings = settings(&[], &[("PATH", "/bin")]);
-    assert!(settings.frame.listen.ip().is_loopback());
-    assert!(!settings.frame.allow_insecure && settings.frame.database_url.is_none());
+    assert!(settings.server.listen.ip().is_loopback());
+    assert!(!settings.server.allow_insecure && settings.server.database_url.is_none());
     assert!(
         settings
-            .frame
+            .server
             .database_url()
             .unwrap_err()
             .to_string()
             .contains("database_url")
     );
-    assert_eq!(settings.frame.lease_ms, 5_000);
+    assert_eq!(settings.server.lease_ms, 5_000);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn the_strongest_layer_wins() {
         ("HAYWARD_RM_SCHEDULER_LOST_AFTER_MS", "3"),
     ];
     let settings = settings(&["--config", file, "--lease-ms=4"], &pairs);
-    assert_eq!(settings.frame.lease_ms, 4, "flag over environment");
+    assert_eq!(settings.server.lease_ms, 4, "flag over environment");
     assert_eq!(settings.lost_after_ms, 3, "own variable over shared one");
     assert_eq!(settings.quantum, Some(1), "file over default");
     assert_eq!(settings.pools, ["a"]);
@@ -92,41 +92,41 @@ fn the_type_of_a_setting_decides_how_a_text_is_read() {
         ("HAYWARD_LOG_FILTER", "true"),
     ];
     let settings = settings(&args, &pairs);
-    assert!(settings.frame.allow_insecure);
+    assert!(settings.server.allow_insecure);
     assert_eq!(settings.pools, ["a", "b"]);
     assert_eq!(settings.quantum, Some(5));
     assert_eq!(
-        settings.frame.database_url.as_deref(),
+        settings.server.database_url.as_deref(),
         Some("12"),
         "an option of text stays text"
     );
-    assert_eq!(settings.frame.log_filter, "true");
-    assert_eq!(settings.frame.log_format, LogFormat::Json);
-    assert_eq!(settings.frame.listen.port(), 7401);
+    assert_eq!(settings.server.log_filter, "true");
+    assert_eq!(settings.server.log_format, LogFormat::Json);
+    assert_eq!(settings.server.listen.port(), 7401);
 }
 
 #[test]
 fn an_unknown_or_invalid_setting_is_named_with_its_source() {
-    assert!(refusal(&["--leese-ms", "1"], &[]).contains("--leese-ms"));
-    assert!(refusal(&["stray"], &[]).contains("stray"));
-    assert!(refusal(&["--lease-ms"], &[]).contains("--lease-ms"));
-    assert!(refusal(&["--lease-ms", "soon"], &[]).contains("--lease-ms"));
-    assert!(refusal(&[], &[("HAYWARD_LEESE_MS", "1")]).contains("HAYWARD_LEESE_MS"));
-    assert!(refusal(&[], &[("HAYWARD_LEASE_MS", "soon")]).contains("HAYWARD_LEASE_MS"));
+    assert!(error_text(&["--leese-ms", "1"], &[]).contains("--leese-ms"));
+    assert!(error_text(&["stray"], &[]).contains("stray"));
+    assert!(error_text(&["--lease-ms"], &[]).contains("--lease-ms"));
+    assert!(error_text(&["--lease-ms", "soon"], &[]).contains("--lease-ms"));
+    assert!(error_text(&[], &[("HAYWARD_LEESE_MS", "1")]).contains("HAYWARD_LEESE_MS"));
+    assert!(error_text(&[], &[("HAYWARD_LEASE_MS", "soon")]).contains("HAYWARD_LEASE_MS"));
     let own = [("HAYWARD_RM_SCHEDULER_LEESE_MS", "1")];
-    assert!(refusal(&[], &own).contains("HAYWARD_RM_SCHEDULER_LEESE_MS"));
+    assert!(error_text(&[], &own).contains("HAYWARD_RM_SCHEDULER_LEESE_MS"));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("hayward.toml");
     std::fs::write(&file, "leese_ms = 1\n").unwrap();
     let config = [("HAYWARD_CONFIG", file.to_str().unwrap())];
-    assert!(refusal(&[], &config).contains("leese_ms"));
+    assert!(error_text(&[], &config).contains("leese_ms"));
     std::fs::write(&file, "lease_ms = 'soon'\n").unwrap();
-    assert!(refusal(&[], &config).contains("lease_ms"));
+    assert!(error_text(&[], &config).contains("lease_ms"));
 }
 
 #[test]
 fn an_error_does_not_repeat_the_address_of_a_database() {
-    let text = refusal(&[], &[("HAYWARD_LISTEN", "postgres://me:hush@db/x")]);
+    let text = error_text(&[], &[("HAYWARD_LISTEN", "postgres://me:hush@db/x")]);
     assert!(
         text.contains("HAYWARD_LISTEN") && !text.contains("hush"),
         "{text}"
@@ -147,7 +147,7 @@ fn variables_of_other_programs_are_ignored() {
     ];
     let settings = settings(&[], &pairs);
     assert_eq!(settings.node_status_url, "http://127.0.0.1:7403");
-    assert_eq!(settings.frame.listen.port(), 0);
+    assert_eq!(settings.server.listen.port(), 0);
 }
 
 #[test]
@@ -168,19 +168,19 @@ fn help_lists_every_setting() {
 
 #[test]
 fn an_error_suggests_the_most_similar_name() {
-    let meant = |text: &str, name: &str| {
+    let assert_suggests = |text: &str, name: &str| {
         assert!(text.contains(&format!("did you mean {name}?")), "{text}");
     };
-    meant(&refusal(&["--leese-ms", "1"], &[]), "--lease-ms");
-    meant(
-        &refusal(&[], &[("HAYWARD_LEESE_MS", "1")]),
+    assert_suggests(&error_text(&["--leese-ms", "1"], &[]), "--lease-ms");
+    assert_suggests(
+        &error_text(&[], &[("HAYWARD_LEESE_MS", "1")]),
         "HAYWARD_LEASE_MS",
     );
     let own = [("HAYWARD_RM_SCHEDULER_LEESE_MS", "1")];
-    meant(&refusal(&[], &own), "HAYWARD_RM_SCHEDULER_LEASE_MS");
+    assert_suggests(&error_text(&[], &own), "HAYWARD_RM_SCHEDULER_LEASE_MS");
     let other = [("HAYWARD_BLOCKLIST_TRAIL_MS", "1")];
-    meant(&refusal(&[], &other), "HAYWARD_BLOCKLIST_TRIAL_MS");
-    let strange = refusal(&[], &[("HAYWARD_ZZZZZZZZZZZZ", "1")]);
+    assert_suggests(&error_text(&[], &other), "HAYWARD_BLOCKLIST_TRIAL_MS");
+    let strange = error_text(&[], &[("HAYWARD_ZZZZZZZZZZZZ", "1")]);
     assert!(!strange.contains("did you mean"), "{strange}");
 }
 
@@ -190,9 +190,9 @@ fn one_file_serves_all_programs() {
     let file = dir.path().join("hayward.toml");
     let config = [("HAYWARD_CONFIG", file.to_str().unwrap())];
     std::fs::write(&file, "lease_ms = 7\ntrial_ms = 1\n").unwrap();
-    assert_eq!(settings(&[], &config).frame.lease_ms, 7);
+    assert_eq!(settings(&[], &config).server.lease_ms, 7);
     std::fs::write(&file, "trail_ms = 1\n").unwrap();
-    assert!(refusal(&[], &config).contains("did you mean trial_ms?"));
+    assert!(error_text(&[], &config).contains("did you mean trial_ms?"));
 }
 
 #[test]
@@ -205,15 +205,15 @@ fn a_switch_takes_an_optional_value() {
         (&["--allow-insecure"], true),
     ] {
         let settings = settings(args, &[("HAYWARD_ALLOW_INSECURE", "true")]);
-        assert_eq!(settings.frame.allow_insecure, on, "{args:?}");
+        assert_eq!(settings.server.allow_insecure, on, "{args:?}");
     }
-    assert!(refusal(&["--allow-insecure", "no"], &[]).contains("no: there is no such flag"));
+    assert!(error_text(&["--allow-insecure", "no"], &[]).contains("no: there is no such flag"));
 }
 
 #[test]
 fn the_standard_variable_of_a_collector_is_the_weakest_layer() {
     let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
-    let endpoint = |pairs: &[(&str, &str)]| settings(&[], pairs).frame.otlp_endpoint;
+    let endpoint = |pairs: &[(&str, &str)]| settings(&[], pairs).server.otlp_endpoint;
     assert_eq!(endpoint(&[standard]).as_deref(), Some(standard.1));
     let own = ("HAYWARD_OTLP_ENDPOINT", "http://127.0.0.1:1");
     assert_eq!(endpoint(&[standard, own]).as_deref(), Some(own.1));
@@ -225,14 +225,14 @@ fn the_standard_variable_of_a_collector_is_the_weakest_layer() {
 fn a_remote_database_without_tls_is_refused() {
     let plain = ("HAYWARD_DATABASE_URL", "postgres://me:hush@db/x");
     let found = settings(&[], &[plain]);
-    let error = found.frame.database_url().unwrap_err().to_string();
+    let error = found.server.database_url().unwrap_err().to_string();
     assert!(error.contains("sslmode=verify-full"), "{error}");
     assert!(!error.contains("hush"), "{error}");
     let allowed = settings(&[], &[plain, ("HAYWARD_ALLOW_INSECURE", "true")]);
-    assert!(allowed.frame.database_url().is_ok());
+    assert!(allowed.server.database_url().is_ok());
     let collector = ("HAYWARD_OTLP_ENDPOINT", "http://collector:4318");
     let found = settings(&[], &[collector, ("HAYWARD_DATABASE_URL", "postgres:///x")]);
-    assert!(found.frame.database_url().is_err());
+    assert!(found.server.database_url().is_err());
 }
 
 #[test]
@@ -243,9 +243,9 @@ fn a_secret_may_be_in_a_file() {
     std::fs::write(&file, format!("{address}\n")).unwrap();
     let path = file.to_str().unwrap();
     let found = settings(&[], &[("HAYWARD_DATABASE_URL_FILE", path)]);
-    assert_eq!(found.frame.database_url().unwrap(), address);
+    assert_eq!(found.server.database_url().unwrap(), address);
     let own = [("HAYWARD_RM_SCHEDULER_DATABASE_URL_FILE", path)];
-    assert!(settings(&[], &own).frame.database_url.is_some());
+    assert!(settings(&[], &own).server.database_url.is_some());
     let missing = [("HAYWARD_DATABASE_URL_FILE", "/nowhere/x")];
-    assert!(refusal(&[], &missing).contains("HAYWARD_DATABASE_URL_FILE"));
+    assert!(error_text(&[], &missing).contains("HAYWARD_DATABASE_URL_FILE"));
 }

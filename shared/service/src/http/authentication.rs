@@ -12,7 +12,7 @@ use http::Method;
 use http::header::AUTHORIZATION;
 
 use super::limits::is_stream;
-use super::origin::{Origin, RefusalObserver};
+use super::request_actor::{Origin, RefusalObserver};
 use crate::auth::{Caller, Principal, Refusal, TokenPeek, TokenValidity, Verifier, requested_user};
 use crate::problem::Problem;
 
@@ -33,10 +33,11 @@ fn is_public(path: &str) -> bool {
 /// A route without a token, by method and matched path.
 pub type OpenRoute = (Method, &'static str);
 
-fn is_open_route(open: &[OpenRoute], request: &Request) -> bool {
+fn is_open_route(open_routes: &[OpenRoute], request: &Request) -> bool {
     let matched = request.extensions().get::<MatchedPath>();
     matched.is_some_and(|matched| {
-        open.iter()
+        open_routes
+            .iter()
             .any(|(method, route)| request.method() == *method && matched.as_str() == *route)
     })
 }
@@ -46,7 +47,8 @@ fn is_open_route(open: &[OpenRoute], request: &Request) -> bool {
 pub struct AuthConfig {
     /// Verifier of tokens. `None` accepts no token.
     pub verifier: Option<Arc<Verifier>>,
-    pub open: Vec<OpenRoute>,
+    /// Routes that need no token.
+    pub open_routes: Vec<OpenRoute>,
     /// Receiver of refusals (S24).
     pub observer: Option<Arc<dyn RefusalObserver>>,
 }
@@ -54,17 +56,17 @@ pub struct AuthConfig {
 /// Adds the [`Caller`] to the request. This middleware responds with 401 without a valid token, and
 /// with 403 for a user that the caller may not represent.
 pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: Next) -> Response {
-    let open = is_public(request.uri().path()) || is_open_route(&config.open, &request);
-    let known = (!open).then(|| principal_of(config.verifier.as_deref(), &request));
-    let asks = known.as_ref().and_then(|known| known.as_ref().ok());
-    let asks = asks.cloned();
+    let is_open = is_public(request.uri().path()) || is_open_route(&config.open_routes, &request);
+    let principal = (!is_open).then(|| principal_of(config.verifier.as_deref(), &request));
+    let token_owner = principal.as_ref().and_then(|it| it.as_ref().ok());
+    let token_owner = token_owner.cloned();
     let verifier = config.verifier.as_deref();
-    let caller = known.map(|known| caller_of(verifier, known?, &request));
-    let speaks = match &caller {
+    let caller = principal.map(|principal| caller_of(verifier, principal?, &request));
+    let sender = match &caller {
         Some(Ok(caller)) => Some(Arc::clone(&caller.0)),
-        _ => asks,
+        _ => token_owner,
     };
-    let origin = Origin::from_request(&request, speaks);
+    let origin = Origin::from_request(&request, sender);
     // The header is checked here, because not every request reaches a commit.
     let caller = caller.map(|caller| caller.and_then(|it| origin.if_revision().map(|_| it)));
     let response = match caller {
@@ -75,9 +77,9 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
             span.record("actor", caller.actor());
             span.record("subject", caller.name.as_str());
             if is_stream(request.uri().path())
-                && let Some(good) = token_validity(&config, &request)
+                && let Some(validity) = token_validity(&config, &request)
             {
-                request.extensions_mut().insert(good);
+                request.extensions_mut().insert(validity);
             }
             request.extensions_mut().insert(caller);
             Arc::clone(&origin).scope(next.run(request)).await
@@ -121,7 +123,7 @@ fn with_tenant(verifier: Option<&Verifier>, principal: Arc<Principal>) -> Arc<Pr
     match verifier.and_then(|it| it.tenant_of(&principal.name)) {
         Some(tenant) => {
             let principal = Arc::unwrap_or_clone(principal);
-            Arc::new(principal.in_tenant(Some(tenant)))
+            Arc::new(principal.with_tenant(Some(tenant)))
         }
         None => principal,
     }
@@ -157,11 +159,13 @@ impl AuthConfig {
     pub(crate) fn peek(&self, request: &Request) -> TokenPeek {
         let verifier = self.verifier.as_deref();
         let token = bearer(request).ok();
-        let seen = verifier.zip(token).map(|(it, token)| it.peek(token));
-        match seen.unwrap_or(TokenPeek::Rejected) {
+        let peek = verifier.zip(token).map(|(it, token)| it.peek(token));
+        match peek.unwrap_or(TokenPeek::Rejected) {
             TokenPeek::Rejected if PROBES.contains(&request.uri().path()) => TokenPeek::Probe,
-            TokenPeek::Rejected if is_open_route(&self.open, request) => TokenPeek::Unverified,
-            seen => seen,
+            TokenPeek::Rejected if is_open_route(&self.open_routes, request) => {
+                TokenPeek::Unverified
+            }
+            peek => peek,
         }
     }
 }

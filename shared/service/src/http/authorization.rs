@@ -77,7 +77,7 @@ type Parameters<'a> = &'a [(&'a str, &'a str)];
 
 impl Role {
     fn matches(self, principal: &Principal, path: Parameters<'_>) -> bool {
-        let named = |parameter: &str, name: &str| path.contains(&(parameter, name));
+        let has_parameter = |parameter: &str, name: &str| path.contains(&(parameter, name));
         principal.scopes.iter().any(|scope| match (self, scope) {
             (Self::Operator, Scope::Operator)
             | (Self::Viewer, Scope::Viewer)
@@ -87,10 +87,10 @@ impl Role {
             | (Self::Runner, Scope::Runner(_))
             | (Self::Owner, Scope::Owner(_))
             | (Self::Orchestrator, Scope::Orchestrator(_)) => true,
-            (Self::Agent(parameter), Scope::Agent(node)) => named(parameter, node.as_str()),
-            (Self::OwnerOf(parameter), Scope::Owner(pool)) => named(parameter, pool),
+            (Self::Agent(parameter), Scope::Agent(node)) => has_parameter(parameter, node.as_str()),
+            (Self::OwnerOf(parameter), Scope::Owner(pool)) => has_parameter(parameter, pool),
             (Self::OrchestratorOf(parameter), Scope::Orchestrator(name)) => {
-                named(parameter, name.as_str())
+                has_parameter(parameter, name.as_str())
             }
             _ => false,
         }) || self == Self::Authenticated
@@ -108,29 +108,29 @@ pub fn authorize<S: Clone + Send + Sync + 'static>(
             let id = operation.operation_id.as_deref().unwrap_or_default();
             let row = table.iter().find(|(name, _)| *name == id);
             let roles = row.map_or(&[] as &[Role], |(_, roles)| roles);
-            declare(operation, roles);
+            add_scopes_extension(operation, roles);
             by_route.insert((method, path.clone()), roles);
         }
     }
     let by_route = Arc::new(by_route);
     router.route_layer(from_fn(move |request: Request, next: Next| {
-        guard(Arc::clone(&by_route), request, next)
+        check_roles(Arc::clone(&by_route), request, next)
     }))
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
-    let all = [
+    let operations = [
         (Method::GET, &mut item.get),
         (Method::PUT, &mut item.put),
         (Method::POST, &mut item.post),
         (Method::DELETE, &mut item.delete),
         (Method::PATCH, &mut item.patch),
     ];
-    let all = all.into_iter();
-    all.filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+    let operations = operations.into_iter();
+    operations.filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-fn declare(operation: &mut Operation, roles: &[Role]) {
+fn add_scopes_extension(operation: &mut Operation, roles: &[Role]) {
     let names: Vec<_> = roles.iter().map(ToString::to_string).collect();
     let extensions = operation.extensions.get_or_insert_default();
     extensions.merge(ExtensionsBuilder::new().add(SCOPES, names).build());
@@ -138,7 +138,7 @@ fn declare(operation: &mut Operation, roles: &[Role]) {
 
 type RolesByRoute = HashMap<(Method, String), &'static [Role]>;
 
-async fn guard(by_route: Arc<RolesByRoute>, request: Request, next: Next) -> Response {
+async fn check_roles(by_route: Arc<RolesByRoute>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let matched = parts.extensions.get::<MatchedPath>();
     let path = matched.map_or("", MatchedPath::as_str).to_owned();
@@ -149,8 +149,8 @@ async fn guard(by_route: Arc<RolesByRoute>, request: Request, next: Next) -> Res
     let roles = by_route.get(&(method, path)).copied().unwrap_or_default();
     if !roles.contains(&Role::Anyone) {
         let Some(Caller(principal)) = parts.extensions.get::<Caller>().cloned() else {
-            let absent = Problem::new(Code::Unauthenticated, Refusal::Absent.to_string());
-            return absent.into_response();
+            let problem = Problem::new(Code::Unauthenticated, Refusal::Absent.to_string());
+            return problem.into_response();
         };
         let parameters = RawPathParams::from_request_parts(&mut parts, &()).await;
         let parameters = parameters.ok();
@@ -195,15 +195,22 @@ mod tests {
     #[test]
     fn a_scope_matches_its_own_role_only() {
         let path = [("node", "n1"), ("pool", "p1"), ("name", "o1")];
-        let yes = |roles: Role, scope: &str| roles.matches(&principal(&[scope]), &path);
-        assert!(yes(Role::Operator, "operator") && !yes(Role::Operator, "viewer"));
-        assert!(yes(Role::Agent("node"), "agent:n1") && !yes(Role::Agent("node"), "agent:n2"));
-        assert!(!yes(Role::Agent("node"), "agent:n"), "no prefix (S5)");
-        assert!(!yes(Role::Agent("other"), "agent:n1"));
-        assert!(yes(Role::OwnerOf("pool"), "owner:p1") && !yes(Role::OwnerOf("pool"), "owner:p2"));
-        assert!(yes(Role::Owner, "owner:p2") && !yes(Role::Owner, "submitter"));
-        let own = Role::OrchestratorOf("name");
-        assert!(yes(own, "orchestrator:o1") && !yes(own, "orchestrator:o2"));
+        let matches = |role: Role, scope: &str| role.matches(&principal(&[scope]), &path);
+        assert!(matches(Role::Operator, "operator") && !matches(Role::Operator, "viewer"));
+        assert!(
+            matches(Role::Agent("node"), "agent:n1") && !matches(Role::Agent("node"), "agent:n2")
+        );
+        assert!(!matches(Role::Agent("node"), "agent:n"), "no prefix (S5)");
+        assert!(!matches(Role::Agent("other"), "agent:n1"));
+        assert!(
+            matches(Role::OwnerOf("pool"), "owner:p1")
+                && !matches(Role::OwnerOf("pool"), "owner:p2")
+        );
+        assert!(matches(Role::Owner, "owner:p2") && !matches(Role::Owner, "submitter"));
+        let orchestrator = Role::OrchestratorOf("name");
+        assert!(
+            matches(orchestrator, "orchestrator:o1") && !matches(orchestrator, "orchestrator:o2")
+        );
         assert!(Role::Authenticated.matches(&principal(&[]), &[]));
         assert!(!Role::Operator.matches(&principal(&[]), &path), "S4");
     }

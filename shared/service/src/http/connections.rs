@@ -62,9 +62,9 @@ pub(super) async fn serve(
         };
         let (limits, connection_limit) = (Arc::clone(limits), Arc::clone(&connection_limit));
         let (router, shutdown) = (router.clone(), shutdown.clone());
-        let (tls, tracked) = (tls.clone(), unauthenticated.enter(peer.ip()));
+        let (tls, tracked) = (tls.clone(), unauthenticated.add(peer.ip()));
         connections.spawn(async move {
-            let _held = permit;
+            let _permit = permit;
             let connection = Connection {
                 peer,
                 tracked,
@@ -83,8 +83,11 @@ pub(super) async fn serve(
         accept_rate.pause().await;
     }
     drop(listener);
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(limits.drain, all).await.is_err() {
+    let finished = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(limits.drain_timeout, finished)
+        .await
+        .is_err()
+    {
         tracing::warn!(
             left = connections.len(),
             "cutting requests that did not finish in time"
@@ -100,7 +103,7 @@ async fn accept(
     connection_limit: &Arc<ConnectionLimit>,
 ) -> Option<Accepted> {
     // The permit is acquired first. Without a permit, a connection waits in the kernel queue.
-    let permit = connection_limit.enter().await?;
+    let permit = connection_limit.acquire().await?;
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer, permit)),
         Err(error) => {
@@ -128,17 +131,17 @@ struct Connection {
 
 impl Connection {
     /// Returns when a timeout passed, or when the connection is closed in favour of another.
-    async fn must_close(&self) {
+    async fn wait_until_must_close(&self) {
         let ServerContext {
             limits,
             connection_limit,
             ..
         } = &self.context;
         tokio::select! {
-            () = self.timer.deadline_passed(limits, connection_limit) => {
+            () = self.timer.wait_for_deadline(limits, connection_limit) => {
                 tracing::debug!(peer = %self.peer, "connection was too slow");
             }
-            () = self.tracked.closed_for_others() => {
+            () = self.tracked.evicted() => {
                 tracing::debug!(peer = %self.peer, "too many silent connections from one address");
             }
         }
@@ -148,7 +151,7 @@ impl Connection {
     async fn wait_for_first_byte(&self, stream: &TcpStream) -> bool {
         tokio::select! {
             ready = stream.readable() => ready.is_ok(),
-            () = self.must_close() => false,
+            () = self.wait_until_must_close() => false,
             () = self.context.shutdown.wait() => false,
         }
     }
@@ -162,7 +165,7 @@ impl Connection {
         };
         let (stream, handshake) = with_cpu_time(self.tls_handshake(&tls, stream)).await;
         if let Some(stream) = stream {
-            self.timer.enter(Phase::Idle);
+            self.timer.set_phase(Phase::Idle);
             self.serve_http(router, stream, ConnectionCost::new(handshake))
                 .await;
         }
@@ -177,8 +180,8 @@ impl Connection {
     ) -> Option<TlsStream<TcpStream>> {
         let peer = self.peer;
         let result = tokio::select! {
-            done = tokio::time::timeout(self.context.limits.head, tls.accept(stream)) => done,
-            () = self.must_close() => return None,
+            done = tokio::time::timeout(self.context.limits.head_timeout, tls.accept(stream)) => done,
+            () = self.wait_until_must_close() => return None,
             () = self.context.shutdown.wait() => return None,
         };
         match result {
@@ -200,17 +203,17 @@ impl Connection {
             timer: Arc::clone(&self.timer),
         });
         let service = service_fn(|request: http::Request<Incoming>| {
-            let in_request = InRequest::enter(self);
+            let in_request = InRequest::start(self);
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer));
             request.extensions_mut().insert(Arc::clone(&self.tracked));
             if let Some(cost) = cost.lock().take() {
                 request.extensions_mut().insert(cost);
             }
-            let answer = router.clone().oneshot(request);
+            let response = router.clone().oneshot(request);
             async move {
-                let answer = answer.await?;
-                let guarded = answer.map(|body| GuardedBody {
+                let response = response.await?;
+                let guarded = response.map(|body| GuardedBody {
                     body,
                     _guard: in_request,
                 });
@@ -220,8 +223,8 @@ impl Connection {
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             // A fallback: `ConnectionTimer` has shorter timeouts.
-            .header_read_timeout(limits.head + limits.idle)
-            .max_buf_size(limits.head_bytes)
+            .header_read_timeout(limits.head_timeout + limits.idle_timeout)
+            .max_buf_size(limits.max_head_bytes)
             .half_close(false)
             .serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
@@ -234,7 +237,7 @@ impl Connection {
                     }
                     return;
                 }
-                () = self.must_close() => return,
+                () = self.wait_until_must_close() => return,
                 () = self.context.shutdown.wait(), if !draining => {
                     draining = true;
                     connection.as_mut().graceful_shutdown();
@@ -251,9 +254,9 @@ struct InRequest {
 }
 
 impl InRequest {
-    fn enter(connection: &Connection) -> Self {
-        connection.timer.enter(Phase::Busy);
-        connection.tracked.request_started();
+    fn start(connection: &Connection) -> Self {
+        connection.timer.set_phase(Phase::Busy);
+        connection.tracked.mark_request_started();
         Self {
             timer: Arc::clone(&connection.timer),
             tracked: Arc::clone(&connection.tracked),
@@ -263,8 +266,8 @@ impl InRequest {
 
 impl Drop for InRequest {
     fn drop(&mut self) {
-        self.timer.enter(Phase::Idle);
-        self.tracked.becomes_silent();
+        self.timer.set_phase(Phase::Idle);
+        self.tracked.mark_request_finished();
     }
 }
 
@@ -277,21 +280,23 @@ mod tests {
 
     use super::*;
 
-    const WORDS: [&str; 2] = ["comes", "stays"];
+    /// Replies to the first request of a connection, and to later ones.
+    const REPLIES: [&str; 2] = ["first", "later"];
 
-    /// Sends a request. Returns the last word of the response on this connection.
-    fn ask(line: &mut std::net::TcpStream) -> &'static str {
-        line.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    /// Sends a request. Returns the reply, which is the body of the response.
+    fn send_request(stream: &mut std::net::TcpStream) -> &'static str {
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
             .unwrap();
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         loop {
-            let mut some = [0; 1_024];
-            let read = line.read(&mut some).unwrap();
+            let mut buffer = [0; 1_024];
+            let read = stream.read(&mut buffer).unwrap();
             assert!(read > 0, "it hung up");
-            answer.extend_from_slice(&some[..read]);
-            let word = WORDS.iter().find(|it| answer.ends_with(it.as_bytes()));
-            if let Some(word) = word {
-                return word;
+            response.extend_from_slice(&buffer[..read]);
+            let reply = REPLIES.iter().find(|it| response.ends_with(it.as_bytes()));
+            if let Some(reply) = reply {
+                return reply;
             }
         }
     }
@@ -299,22 +304,26 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn the_first_request_of_a_connection_pays_for_the_connection() {
         let handler = |request: Request| async move {
-            let comes = request.extensions().get::<ConnectionCost>().is_some();
-            WORDS[usize::from(!comes)]
+            let is_first = request.extensions().get::<ConnectionCost>().is_some();
+            REPLIES[usize::from(!is_first)]
         };
         let router = Router::new().route("/", get(handler));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (limits, shutdown) = (Arc::new(Limits::default()), Shutdown::new());
-        let asking = tokio::task::spawn_blocking(move || {
-            let open = || std::net::TcpStream::connect(address).unwrap();
-            let (mut one, mut other) = (open(), open());
-            [ask(&mut one), ask(&mut one), ask(&mut other)]
+        let requests = tokio::task::spawn_blocking(move || {
+            let connect = || std::net::TcpStream::connect(address).unwrap();
+            let (mut one, mut other) = (connect(), connect());
+            [
+                send_request(&mut one),
+                send_request(&mut one),
+                send_request(&mut other),
+            ]
         });
-        let answers = tokio::select! {
+        let replies = tokio::select! {
             () = serve(router, listener, None, &limits, &shutdown) => unreachable!("it serves"),
-            asking = asking => asking.unwrap(),
+            requests = requests => requests.unwrap(),
         };
-        assert_eq!(answers, ["comes", "stays", "comes"]);
+        assert_eq!(replies, ["first", "later", "first"]);
     }
 }

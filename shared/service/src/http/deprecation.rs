@@ -12,7 +12,7 @@ use utoipa::openapi::Deprecated;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::openapi::operations;
-use super::origin::ActorKind;
+use super::request_actor::ActorKind;
 use crate::auth::{Caller, Principal};
 
 pub const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
@@ -21,25 +21,28 @@ pub const SUNSET: HeaderName = HeaderName::from_static("sunset");
 /// Dates of a deprecation, and the successor of the route. At least two minor versions lie between
 /// the two dates (A14).
 #[derive(Debug, Clone, Copy)]
-pub struct Notice {
+pub struct DeprecationNotice {
     /// Start of the deprecation, in seconds since 1970.
-    pub since: i64,
+    pub deprecated_since: i64,
     /// End of the route, in seconds since 1970.
-    pub ends: i64,
+    pub sunset: i64,
     /// The route to use instead.
-    pub instead: &'static str,
+    pub successor: &'static str,
 }
 
-impl Notice {
+impl DeprecationNotice {
     /// Returns the headers of RFC 9745, RFC 8594 and RFC 8288.
     fn headers(self) -> Vec<(HeaderName, HeaderValue)> {
-        let ends = DateTime::from_timestamp(self.ends, 0).unwrap_or_default();
+        let sunset = DateTime::from_timestamp(self.sunset, 0).unwrap_or_default();
         let texts = [
-            (DEPRECATION, format!("@{}", self.since)),
-            (SUNSET, ends.format("%a, %d %b %Y %H:%M:%S GMT").to_string()),
+            (DEPRECATION, format!("@{}", self.deprecated_since)),
+            (
+                SUNSET,
+                sunset.format("%a, %d %b %Y %H:%M:%S GMT").to_string(),
+            ),
             (
                 LINK,
-                format!("<{}>; rel=\"successor-version\"", self.instead),
+                format!("<{}>; rel=\"successor-version\"", self.successor),
             ),
         ];
         let values = texts.into_iter().filter_map(|(name, text)| {
@@ -52,7 +55,7 @@ impl Notice {
 
 /// Marks these routes as deprecated.
 #[must_use]
-pub fn deprecated<S>(mut routes: OpenApiRouter<S>, notice: Notice) -> OpenApiRouter<S>
+pub fn deprecated<S>(mut routes: OpenApiRouter<S>, notice: DeprecationNotice) -> OpenApiRouter<S>
 where
     S: Clone + Send + Sync + 'static,
 {
@@ -65,7 +68,7 @@ where
     routes.layer(middleware::from_fn(move |request: Request, next: Next| {
         let headers = Arc::clone(&headers);
         async move {
-            count(&request);
+            count_request(&request);
             let mut response = next.run(request).await;
             for (name, value) in headers.iter() {
                 response.headers_mut().insert(name.clone(), value.clone());
@@ -77,7 +80,7 @@ where
 
 /// Counts a request by route and kind of caller. The log has the name of the caller, because names
 /// are unbounded (T3).
-fn count(request: &Request) {
+fn count_request(request: &Request) {
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or("unmatched", MatchedPath::as_str).to_owned();
     let caller = request.extensions().get::<Caller>();
@@ -92,12 +95,15 @@ fn count(request: &Request) {
             1,
             &[
                 KeyValue::new("http.route", route),
-                KeyValue::new("hayward.caller.kind", kind(caller.map(|caller| &*caller.0))),
+                KeyValue::new(
+                    "hayward.caller.kind",
+                    caller_kind(caller.map(|caller| &*caller.0)),
+                ),
             ],
         );
 }
 
-fn kind(caller: Option<&Principal>) -> &'static str {
+fn caller_kind(caller: Option<&Principal>) -> &'static str {
     let kind = caller.map_or(ActorKind::Unauthenticated, |caller| {
         ActorKind::from_scopes(&caller.scopes)
     });
@@ -110,10 +116,10 @@ mod tests {
 
     #[test]
     fn headers_follow_their_standards() {
-        let notice = Notice {
-            since: 1_688_169_599,
-            ends: 1_719_791_999,
-            instead: "/v1/new",
+        let notice = DeprecationNotice {
+            deprecated_since: 1_688_169_599,
+            sunset: 1_719_791_999,
+            successor: "/v1/new",
         };
         let texts: Vec<String> = notice
             .headers()

@@ -28,8 +28,8 @@ pub struct Json<T>(pub T);
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Query<T>(pub T);
 
-/// The query of a change that may be tried first (A10). The committer keeps to it, whatever the
-/// handler does.
+/// Query of a change that supports dry runs (A10). The committer enforces the dry run, even if the
+/// handler ignores it.
 #[derive(Debug, Clone, Copy, Default, serde::Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -60,7 +60,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
         }
         let body = Bytes::from_request(request, state)
             .await
-            .map_err(unreadable)?;
+            .map_err(body_problem)?;
         parse(&body).map(Self)
     }
 }
@@ -137,7 +137,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     })
 }
 
-pub(crate) fn unreadable(rejection: BytesRejection) -> Problem {
+pub(crate) fn body_problem(rejection: BytesRejection) -> Problem {
     if has_source::<BodyTooSlow>(&rejection) {
         return Problem::new(Code::Timeout, BodyTooSlow.to_string());
     }
@@ -168,17 +168,17 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         return Err(Problem::new(Code::MalformedJson, detail));
     }
     // The original text is parsed first, so that a fault refers to it.
-    read(body).or_else(|problem| {
-        let plain = whole_numbers::normalized(body).and_then(|text| read(&text).ok());
-        plain.ok_or(problem)
+    deserialize(body).or_else(|problem| {
+        let normalized = whole_numbers::normalized(body).and_then(|text| deserialize(&text).ok());
+        normalized.ok_or(problem)
     })
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+fn deserialize<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let pointer = pointer_of(&error.path().to_string()).replace("/?", "");
-        unsuitable(pointer, &error.into_inner())
+        json_problem(pointer, &error.into_inner())
     })?;
     reader.end().map_err(|error| {
         Problem::new(Code::MalformedJson, "something follows the body").at("", error.to_string())
@@ -188,7 +188,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 
 /// Creates the problem for valid JSON of another shape, which is 422. A missing field has a pointer
 /// too (A9).
-fn unsuitable(pointer: String, error: &serde_json::Error) -> Problem {
+fn json_problem(pointer: String, error: &serde_json::Error) -> Problem {
     let detail = error.to_string();
     if !error.is_data() {
         let problem = Problem::new(Code::MalformedJson, "the body is not JSON");
@@ -214,44 +214,44 @@ mod tests {
     }
 
     #[derive(Debug, serde::Deserialize)]
-    struct Order {
+    struct ItemList {
         items: Vec<Item>,
     }
 
-    fn refusal(body: &str) -> Problem {
-        parse::<Order>(body.as_bytes()).unwrap_err()
+    fn parse_problem(body: &str) -> Problem {
+        parse::<ItemList>(body.as_bytes()).unwrap_err()
     }
 
     #[test]
     fn a_fault_has_a_pointer() {
-        let problem = refusal(r#"{"items":[{"size":1},{"size":"big"}]}"#);
+        let problem = parse_problem(r#"{"items":[{"size":1},{"size":"big"}]}"#);
         assert_eq!(problem.errors[0].pointer, "/items/1/size");
         assert!(problem.errors[0].detail.contains("line 1"), "{problem}");
-        let problem = refusal(r#"{"items":[{"size":1,"colour":2}]}"#);
+        let problem = parse_problem(r#"{"items":[{"size":1,"colour":2}]}"#);
         assert!(problem.errors[0].detail.contains("colour"), "{problem}");
         assert_eq!(problem.errors[0].pointer, "/items/0/colour");
-        assert!(refusal("{").errors[0].detail.contains("EOF"));
-        assert_eq!(refusal("{").status(), 400);
-        assert_eq!(refusal(r#"{"items":[]} {}"#).errors.len(), 1);
+        assert!(parse_problem("{").errors[0].detail.contains("EOF"));
+        assert_eq!(parse_problem("{").status(), 400);
+        assert_eq!(parse_problem(r#"{"items":[]} {}"#).errors.len(), 1);
     }
 
     #[test]
     fn a_missing_field_is_422_with_its_own_pointer() {
-        let problem = refusal(r#"{"items":[{"size":1},{}]}"#);
+        let problem = parse_problem(r#"{"items":[{"size":1},{}]}"#);
         assert_eq!(
             (problem.status().as_u16(), problem.code),
             (422, Code::Invalid)
         );
         assert_eq!(problem.errors[0].pointer, "/items/1/size");
         assert_eq!(problem.errors[0].detail, "is required");
-        assert_eq!(refusal("{}").errors[0].pointer, "/items");
+        assert_eq!(parse_problem("{}").errors[0].pointer, "/items");
     }
 
     #[test]
     fn a_whole_number_may_have_a_zero_fraction() {
-        let order = parse::<Order>(br#"{"items":[{"size":2.0}]}"#).unwrap();
-        assert_eq!(order.items[0].size, 2);
-        let problem = refusal(r#"{"items":[{"size":2.5}]}"#);
+        let list = parse::<ItemList>(br#"{"items":[{"size":2.0}]}"#).unwrap();
+        assert_eq!(list.items[0].size, 2);
+        let problem = parse_problem(r#"{"items":[{"size":2.5}]}"#);
         assert_eq!(problem.errors[0].pointer, "/items/0/size");
         assert!(problem.errors[0].detail.contains("2.5"), "{problem}");
     }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_deep_body_is_refused_before_it_is_parsed() {
         let deep = "[".repeat(MAX_JSON_DEPTH + 1);
-        assert!(refusal(&deep).detail.contains("deeper"));
+        assert!(parse_problem(&deep).detail.contains("deeper"));
     }
 
     #[tokio::test]

@@ -93,14 +93,14 @@ pub fn digest_of<B: serde::Serialize>(
 
 /// A stored response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoredResponse {
     pub status: u16,
     /// Headers with location, version and revision of the object.
     pub headers: Vec<(HeaderName, http::HeaderValue)>,
     pub body: bytes::Bytes,
 }
 
-impl axum::response::IntoResponse for Answer {
+impl axum::response::IntoResponse for StoredResponse {
     /// Returns the first response again, with the header for a repetition (A4).
     fn into_response(self) -> axum::response::Response {
         let status = http::StatusCode::from_u16(self.status)
@@ -119,23 +119,23 @@ impl axum::response::IntoResponse for Answer {
 
 /// State of a key that was used before (A4).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Earlier {
+pub enum EarlierRequest {
     /// The same request is done, with this response.
-    Done(Answer),
+    Done(StoredResponse),
     /// Another request has used the key.
     Mismatch,
     /// The same request is in progress.
     Running,
 }
 
-impl Earlier {
+impl EarlierRequest {
     /// Returns the response to repeat.
     ///
     /// # Errors
     /// 422 for a mismatch. 409 with a time to retry while the first request is in progress.
-    pub fn answer(self) -> Result<Answer, Problem> {
+    pub fn into_response_to_repeat(self) -> Result<StoredResponse, Problem> {
         match self {
-            Self::Done(answer) => Ok(answer),
+            Self::Done(response) => Ok(response),
             Self::Mismatch => Err(Problem::new(
                 Code::IdempotencyMismatch,
                 "this Idempotency-Key was used before with another request",
@@ -151,13 +151,13 @@ impl Earlier {
 /// Compares a request with an earlier one. Without a response, the earlier request is in progress.
 pub fn compare(
     earlier: &RequestDigest,
-    answer: Option<Answer>,
+    response: Option<StoredResponse>,
     request: &RequestDigest,
-) -> Earlier {
-    match answer {
-        _ if earlier != request => Earlier::Mismatch,
-        Some(answer) => Earlier::Done(answer),
-        None => Earlier::Running,
+) -> EarlierRequest {
+    match response {
+        _ if earlier != request => EarlierRequest::Mismatch,
+        Some(response) => EarlierRequest::Done(response),
+        None => EarlierRequest::Running,
     }
 }
 
@@ -166,12 +166,12 @@ type Owner = (String, Key);
 /// A bounded store of keys. The oldest keys are evicted first, but never keys in progress.
 pub struct KeyStore {
     limit: usize,
-    entries: Mutex<Entries>,
+    state: Mutex<Entries>,
 }
 
 #[derive(Default)]
 struct Entries {
-    entries: HashMap<Owner, (RequestDigest, Option<Answer>)>,
+    entries: HashMap<Owner, (RequestDigest, Option<StoredResponse>)>,
     order: VecDeque<Owner>,
 }
 
@@ -179,12 +179,12 @@ impl KeyStore {
     pub fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
-            entries: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
-    /// Reserves a key. Report the response with [`Running::done`]. Dropping the guard frees the
-    /// key.
+    /// Reserves a key. Report the response with [`RunningRequest::complete`]. Dropping the guard
+    /// frees the key.
     ///
     /// # Errors
     /// With the state of the key if it was used before.
@@ -193,17 +193,17 @@ impl KeyStore {
         principal: &str,
         key: Key,
         digest: RequestDigest,
-    ) -> Result<Running<'_>, Earlier> {
+    ) -> Result<RunningRequest<'_>, EarlierRequest> {
         let owner = (principal.to_owned(), key);
-        let mut state = self.entries.lock();
-        if let Some((before, answer)) = state.entries.get(&owner) {
-            return Err(compare(before, answer.clone(), &digest));
+        let mut state = self.state.lock();
+        if let Some((before, response)) = state.entries.get(&owner) {
+            return Err(compare(before, response.clone(), &digest));
         }
         state.evict(self.limit);
         state.order.push_back(owner.clone());
         state.entries.insert(owner.clone(), (digest, None));
-        Ok(Running {
-            memory: self,
+        Ok(RunningRequest {
+            store: self,
             owner: Some(owner),
         })
     }
@@ -230,25 +230,25 @@ impl Entries {
 }
 
 /// Guard of a key whose request is in progress.
-pub struct Running<'a> {
-    memory: &'a KeyStore,
+pub struct RunningRequest<'a> {
+    store: &'a KeyStore,
     owner: Option<Owner>,
 }
 
-impl Running<'_> {
-    pub fn done(mut self, answer: Answer) {
+impl RunningRequest<'_> {
+    pub fn complete(mut self, response: StoredResponse) {
         if let Some(owner) = self.owner.take()
-            && let Some(entry) = self.memory.entries.lock().entries.get_mut(&owner)
+            && let Some(entry) = self.store.state.lock().entries.get_mut(&owner)
         {
-            entry.1 = Some(answer);
+            entry.1 = Some(response);
         }
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningRequest<'_> {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
-            let mut state = self.memory.entries.lock();
+            let mut state = self.store.state.lock();
             state.entries.remove(&owner);
             state.order.retain(|other| *other != owner);
         }
@@ -266,8 +266,8 @@ mod tests {
         Key::new(text).unwrap()
     }
 
-    fn answer(text: &'static str) -> Answer {
-        Answer {
+    fn response(text: &'static str) -> StoredResponse {
+        StoredResponse {
             status: 201,
             headers: Vec::new(),
             body: bytes::Bytes::from_static(text.as_bytes()),
@@ -276,52 +276,52 @@ mod tests {
 
     #[test]
     fn a_used_key_is_done_running_or_mismatched() {
-        let memory = KeyStore::new(10);
+        let store = KeyStore::new(10);
         let request = digest(&Method::POST, "/v1/jobs", b"{}");
-        let running = memory.begin("ann", key("k"), request).ok().unwrap();
+        let running = store.begin("ann", key("k"), request).ok().unwrap();
         assert_eq!(
-            memory.begin("ann", key("k"), request).err(),
-            Some(Earlier::Running)
+            store.begin("ann", key("k"), request).err(),
+            Some(EarlierRequest::Running)
         );
-        running.done(answer("first"));
+        running.complete(response("first"));
         assert_eq!(
-            memory.begin("ann", key("k"), request).err(),
-            Some(Earlier::Done(answer("first")))
+            store.begin("ann", key("k"), request).err(),
+            Some(EarlierRequest::Done(response("first")))
         );
         let other = digest(&Method::POST, "/v1/jobs", b"{ }");
         assert_eq!(
-            memory.begin("ann", key("k"), other).err(),
-            Some(Earlier::Mismatch)
+            store.begin("ann", key("k"), other).err(),
+            Some(EarlierRequest::Mismatch)
         );
         assert!(
-            memory.begin("bob", key("k"), other).is_ok(),
+            store.begin("bob", key("k"), other).is_ok(),
             "keys belong to their principal"
         );
     }
 
     #[test]
     fn a_failed_request_frees_its_key() {
-        let memory = KeyStore::new(10);
-        drop(memory.begin("ann", key("k"), [0; 32]));
-        assert!(memory.begin("ann", key("k"), [1; 32]).is_ok());
+        let store = KeyStore::new(10);
+        drop(store.begin("ann", key("k"), [0; 32]));
+        assert!(store.begin("ann", key("k"), [1; 32]).is_ok());
     }
 
     #[test]
     fn the_store_is_bounded_and_keeps_keys_in_progress() {
-        let memory = KeyStore::new(3);
-        let _running = memory.begin("ann", key("runs"), [0; 32]).ok().unwrap();
+        let store = KeyStore::new(3);
+        let _running = store.begin("ann", key("runs"), [0; 32]).ok().unwrap();
         for number in 0..50 {
-            let done = memory
+            let running = store
                 .begin("ann", key(&format!("k{number}")), [0; 32])
                 .ok()
                 .unwrap();
-            done.done(answer("x"));
-            let state = memory.entries.lock();
+            running.complete(response("x"));
+            let state = store.state.lock();
             assert!(state.entries.len() <= 3 && state.order.len() == state.entries.len());
         }
         assert_eq!(
-            memory.begin("ann", key("runs"), [0; 32]).err(),
-            Some(Earlier::Running)
+            store.begin("ann", key("runs"), [0; 32]).err(),
+            Some(EarlierRequest::Running)
         );
     }
 

@@ -60,7 +60,7 @@ pub struct Limits {
     /// that has been silent longest is closed.
     pub connections_per_address: usize,
     /// Most requests in progress, without long polls. Further requests get 503.
-    pub working: usize,
+    pub in_progress: usize,
     /// Requests per second of one caller, five times as many in a burst. 0 means no limit (S28).
     pub requests_per_second: u32,
     /// Requests per second of one address without a valid token, five times as many in a burst. 0
@@ -76,25 +76,25 @@ pub struct Limits {
     /// limit (G13).
     pub processor_percent_each: u32,
     /// Most expensive requests in progress.
-    pub costly_at_once: usize,
+    pub expensive_at_once: usize,
     /// Most expensive requests in the queue. Further requests get 429.
-    pub costly_waiting: usize,
+    pub expensive_waiting: usize,
     /// Most expensive requests of one caller, in progress and in the queue. Further ones get 429.
-    pub costly_each: usize,
+    pub expensive_per_caller: usize,
     /// Largest request head, in bytes.
-    pub head_bytes: usize,
+    pub max_head_bytes: usize,
     /// Longest time from the first byte of a request head to its end.
-    pub head: Duration,
+    pub head_timeout: Duration,
     /// Longest time from the end of a request to the first byte of the next one.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// Longest time from the first byte of a body to its end.
-    pub body: Duration,
+    pub body_timeout: Duration,
     /// Longest time in which a client reads no byte of a response.
-    pub write_stall: Duration,
+    pub write_timeout: Duration,
     /// Time for a handler, in addition to the time for its body or long poll.
-    pub work: Duration,
+    pub handler_timeout: Duration,
     /// Time for requests in progress after the shutdown has begun.
-    pub drain: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -102,23 +102,23 @@ impl Default for Limits {
         Self {
             connections: 65_536,
             connections_per_address: 256,
-            working: 1_024,
+            in_progress: 1_024,
             requests_per_second: 2_000,
             stranger_requests_per_second: 50,
             tenant_requests_per_second: 8_000,
             requests_at_once: 64,
             streams_at_once: 16,
             processor_percent_each: 12,
-            costly_at_once: 8,
-            costly_waiting: 64,
-            costly_each: 24,
-            head_bytes: 16 * 1024,
-            head: Duration::from_secs(10),
-            idle: Duration::from_mins(1),
-            body: Duration::from_secs(30),
-            write_stall: Duration::from_secs(30),
-            work: Duration::from_secs(15),
-            drain: Duration::from_secs(5),
+            expensive_at_once: 8,
+            expensive_waiting: 64,
+            expensive_per_caller: 24,
+            max_head_bytes: 16 * 1024,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(1),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            handler_timeout: Duration::from_secs(15),
+            drain_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -143,8 +143,8 @@ pub(crate) fn connection_descriptors() -> usize {
 /// the system has no `/proc`.
 pub fn open_descriptors() -> Option<(u64, u64)> {
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
-    let (most, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    Some((u64::try_from(open).ok()?, most))
+    let (max, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    Some((u64::try_from(open).ok()?, max))
 }
 
 /// Returns a layer for bulk routes, which allows bodies up to [`MAX_BULK_BODY_BYTES`].
@@ -162,7 +162,7 @@ pub(crate) struct BodyDeadline {
     body: Body,
     timeout: Duration,
     /// Timer of the deadline. It is created at the first poll, which runs inside the runtime.
-    until: Option<Pin<Box<tokio::time::Sleep>>>,
+    deadline: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 impl BodyDeadline {
@@ -170,7 +170,7 @@ impl BodyDeadline {
         Self {
             body,
             timeout,
-            until: None,
+            deadline: None,
         }
     }
 }
@@ -187,10 +187,10 @@ impl HttpBody for BodyDeadline {
             Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
             Poll::Pending => {
                 let timeout = self.timeout;
-                let until = self
-                    .until
+                let deadline = self
+                    .deadline
                     .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-                match until.as_mut().poll(cx) {
+                match deadline.as_mut().poll(cx) {
                     Poll::Ready(()) => Poll::Ready(Some(Err(BodyTooSlow.into()))),
                     Poll::Pending => Poll::Pending,
                 }
@@ -209,14 +209,14 @@ impl HttpBody for BodyDeadline {
 
 /// Returns whether brackets nest deeper than [`MAX_JSON_DEPTH`]. Brackets in strings do not count.
 pub fn nests_too_deep(json: &[u8]) -> bool {
-    let (mut depth, mut text, mut escaped) = (0_usize, false, false);
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in json {
         match byte {
             _ if escaped => escaped = false,
-            b'\\' if text => escaped = true,
-            b'"' => text = !text,
-            b'[' | b'{' if !text => depth += 1,
-            b']' | b'}' if !text => depth = depth.saturating_sub(1),
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
             _ => {}
         }
         if depth > MAX_JSON_DEPTH {

@@ -3,14 +3,14 @@
 //!
 //! The page at `/docs` is part of the binary and loads nothing from other servers.
 
-mod answers;
-mod conditional;
+mod common_responses;
+mod if_revision;
 mod integer_bounds;
-mod merge;
+mod merge_alternatives;
 mod min_revision;
-mod queries;
+mod query_parameters;
 
-pub(crate) use answers::operations;
+pub(crate) use common_responses::operations;
 pub use min_revision::MIN_REVISION;
 
 use axum::Router;
@@ -31,8 +31,8 @@ pub struct Description {
     pub text: &'static str,
 }
 
-const DOCUMENT: &str = "/v1/openapi.json";
-const SCHEME: &str = "token";
+const DOCUMENT_PATH: &str = "/v1/openapi.json";
+const SECURITY_SCHEME: &str = "token";
 /// Content policy of the page. It loads everything from the service itself and cannot be embedded
 /// in another page.
 const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
@@ -49,29 +49,29 @@ const CONVENTIONS: &str = "Within v1, routes, fields and enum values are only ad
 pub fn documented(router: OpenApiRouter, about: Description) -> Router {
     let (router, document) = router.split_for_parts();
     // The text is shared by all requests.
-    let text = Bytes::from(pretty(&complete(document, about)));
+    let text = Bytes::from(to_json(&complete(document, about)));
     let serve_text = move || {
         let text = text.clone();
         async move { ([(http::header::CONTENT_TYPE, "application/json")], text) }
     };
     // The document has no name. The base layout has no bar for named documents and would show none.
-    let config = Config::new([DOCUMENT])
+    let config = Config::new([DOCUMENT_PATH])
         .validator_url("none")
         .display_operation_id(true)
         .use_base_layout();
     let page: Router = SwaggerUi::new("/docs").config(config).into();
     let policy = SetResponseHeaderLayer::overriding(CONTENT_SECURITY_POLICY, CONTENT_POLICY);
     router
-        .route(DOCUMENT, get(serve_text))
+        .route(DOCUMENT_PATH, get(serve_text))
         .merge(page.layer(policy))
 }
 
 /// Returns the document as in the golden file, with a newline at the end.
 pub fn golden(router: OpenApiRouter, about: Description) -> String {
-    pretty(&complete(router.into_openapi(), about))
+    to_json(&complete(router.into_openapi(), about))
 }
 
-fn pretty(document: &OpenApi) -> String {
+fn to_json(document: &OpenApi) -> String {
     let mut text = document.to_pretty_json().unwrap_or_default();
     text.push('\n');
     text
@@ -93,13 +93,16 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     document
         .components
         .get_or_insert_with(Components::new)
-        .add_security_scheme(SCHEME, SecurityScheme::Http(scheme));
-    document.security = Some(vec![SecurityRequirement::new(SCHEME, Vec::<String>::new())]);
-    merge::alternatives(&mut document);
-    conditional::add(&mut document);
-    queries::add(&mut document);
+        .add_security_scheme(SECURITY_SCHEME, SecurityScheme::Http(scheme));
+    document.security = Some(vec![SecurityRequirement::new(
+        SECURITY_SCHEME,
+        Vec::<String>::new(),
+    )]);
+    merge_alternatives::apply(&mut document);
+    if_revision::add(&mut document);
+    query_parameters::add(&mut document);
     min_revision::add(&mut document);
-    answers::add(&mut document);
+    common_responses::add(&mut document);
     integer_bounds::add(&mut document);
     document
 }
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[derive(serde::Deserialize, utoipa::ToSchema)]
-    struct Order {
+    struct Item {
         amount: u32,
     }
 
@@ -163,43 +166,43 @@ mod tests {
     }
 
     #[utoipa::path(
-        post, path = "/v1/orders/{id}", operation_id = "place_order", params(Page),
+        post, path = "/v1/items/{id}", operation_id = "create_item", params(Page),
         responses((status = 200, description = "the sum"), (status = 400, body = Problem,
             description = "cannot be understood", content_type = "application/problem+json")),
     )]
-    async fn place(
+    async fn create_item(
         Path(id): Path<u32>,
         Query(page): Query<Page>,
-        Json(order): Json<Order>,
+        Json(item): Json<Item>,
     ) -> Json<u32> {
-        Json(id + page.limit + order.amount)
+        Json(id + page.limit + item.amount)
     }
 
     #[test]
     fn our_extractors_are_described_like_those_of_axum() {
-        let router = OpenApiRouter::default().routes(utoipa_axum::routes!(place));
+        let router = OpenApiRouter::default().routes(utoipa_axum::routes!(create_item));
         let about = Description {
             title: "Test",
             text: "a test",
         };
         let document: serde_json::Value = serde_json::from_str(&golden(router, about)).unwrap();
-        let place = &document["paths"]["/v1/orders/{id}"]["post"];
-        let body = &place["requestBody"]["content"]["application/json"]["schema"]["$ref"];
-        assert_eq!(body, "#/components/schemas/Order");
-        let parameters = place["parameters"].as_array().unwrap();
-        let mut places: Vec<_> = parameters
+        let operation = &document["paths"]["/v1/items/{id}"]["post"];
+        let body = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+        assert_eq!(body, "#/components/schemas/Item");
+        let parameters = operation["parameters"].as_array().unwrap();
+        let mut names: Vec<_> = parameters
             .iter()
-            .map(|one| (&one["in"], &one["name"]))
+            .map(|parameter| (&parameter["in"], &parameter["name"]))
             .collect();
-        places.sort_by_key(|(place, _)| place.as_str());
+        names.sort_by_key(|(location, _)| location.as_str());
         let expected = [("path", "id"), ("query", "limit")];
         assert!(
-            places
+            names
                 .iter()
                 .zip(expected)
-                .all(|(got, want)| got.0 == want.0 && got.1 == want.1)
+                .all(|(actual, expected)| actual.0 == expected.0 && actual.1 == expected.1)
         );
-        assert_eq!(places.len(), 2);
+        assert_eq!(names.len(), 2);
         let schemas = &document["components"]["schemas"];
         assert!(schemas["Problem"].is_object() && schemas["FieldFault"].is_object());
     }

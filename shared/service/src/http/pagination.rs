@@ -54,7 +54,7 @@ impl PageQuery {
     /// 422 if the cursor belongs to another list.
     pub fn after(&self, listing: &Listing) -> Result<Option<String>, Problem> {
         let cursor = self.cursor.as_deref();
-        cursor.map(|cursor| listing.last(cursor)).transpose()
+        cursor.map(|cursor| listing.last_key(cursor)).transpose()
     }
 
     /// Cuts the page out of all entries, in order of key. Returns it with the next cursor.
@@ -71,9 +71,9 @@ impl PageQuery {
         let after = self.after(listing)?;
         all.retain(|entry| after.as_ref().is_none_or(|after| key(entry) > *after));
         all.sort_by_cached_key(&key);
-        let more = all.len() > limit;
+        let has_more = all.len() > limit;
         all.truncate(limit);
-        let last = all.last().filter(|_| more);
+        let last = all.last().filter(|_| has_more);
         let next = last.map(|last| listing.cursor(key(last)));
         Ok((all, next))
     }
@@ -83,7 +83,10 @@ impl PageQuery {
 mod tests {
     use super::*;
 
-    fn ask(limit: usize, cursor: Option<String>) -> Result<(Vec<u32>, Option<String>), Problem> {
+    fn page_of(
+        limit: usize,
+        cursor: Option<String>,
+    ) -> Result<(Vec<u32>, Option<String>), Problem> {
         let limit = Some(limit);
         let all = vec![30, 10, 20, 50, 40];
         PageQuery { limit, cursor }.page(&Listing::new("/v1/things"), all, ToString::to_string)
@@ -93,23 +96,23 @@ mod tests {
     fn pages_add_up_to_the_list_in_order() {
         let (mut seen, mut cursor) = (Vec::new(), None);
         for _ in 0..3 {
-            let (page, next) = ask(2, cursor.take()).unwrap();
+            let (page, next) = page_of(2, cursor.take()).unwrap();
             seen.extend(page);
             cursor = next;
         }
         assert_eq!((seen, cursor), (vec![10, 20, 30, 40, 50], None));
         // A page that ends with the list has no next page.
-        assert_eq!(ask(5, None).unwrap().1, None);
+        assert_eq!(page_of(5, None).unwrap().1, None);
     }
 
     #[test]
     fn limits_and_foreign_cursors_are_checked() {
         for limit in [0, usize::from(MAX_LIMIT) + 1] {
-            let refusal = ask(limit, None).unwrap_err();
+            let refusal = page_of(limit, None).unwrap_err();
             assert_eq!(refusal.status(), 400);
             assert_eq!(refusal.errors[0].pointer, "/query/limit");
         }
-        let of_another = Listing::new("/v1/others").cursor("10");
-        assert_eq!(ask(1, Some(of_another)).unwrap_err().status(), 422);
+        let foreign_cursor = Listing::new("/v1/others").cursor("10");
+        assert_eq!(page_of(1, Some(foreign_cursor)).unwrap_err().status(), 422);
     }
 }

@@ -11,10 +11,10 @@ use utoipa::openapi::{Ref, RefOr, Response, ResponseBuilder};
 pub use utoipa::IntoResponses;
 
 /// Responses of an operation, by status.
-pub type Described = BTreeMap<String, RefOr<Response>>;
+pub type ResponsesByStatus = BTreeMap<String, RefOr<Response>>;
 
 /// Returns a problem document with this status.
-pub fn described(status: u16, description: &str) -> Described {
+pub fn problem_response(status: u16, description: &str) -> ResponsesByStatus {
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
     let response = ResponseBuilder::new()
         .description(description)
@@ -32,8 +32,8 @@ macro_rules! refusals {
         pub struct $name;
 
         impl $crate::http::refusal::IntoResponses for $name {
-            fn responses() -> $crate::http::refusal::Described {
-                $crate::http::refusal::described($status, $description)
+            fn responses() -> $crate::http::refusal::ResponsesByStatus {
+                $crate::http::refusal::problem_response($status, $description)
             }
         }
     )+};

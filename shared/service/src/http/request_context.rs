@@ -14,36 +14,38 @@ use opentelemetry::trace::{
 use tracing::{Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::metrics::catalogue::{HTTP_SERVER, METHOD, ROUTE, SERVICE, STATUS, WAITS};
+use crate::metrics::catalogue::{
+    HTTP_SERVER_DURATION, IS_LONG_POLL, METHOD, ROUTE, SERVICE, STATUS,
+};
 use crate::problem::Problem;
 use crate::runtime::clock::fresh_uuid;
-use crate::telemetry::LOG_ONLY;
+use crate::telemetry::LOG_ONLY_TARGET;
 use crate::trace;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 tokio::task_local! {
-    static CURRENT: Box<str>;
+    static CURRENT_ID: Box<str>;
 }
 
 /// Returns the id of the request of this task. Outgoing calls pass it on.
 pub fn current_id() -> Option<String> {
-    CURRENT.try_with(|id| String::from(&**id)).ok()
+    CURRENT_ID.try_with(|id| String::from(&**id)).ok()
 }
 
 /// Returns the id of the client if it has 1–64 safe characters. Otherwise returns a new id (A13).
 fn id_of(headers: &HeaderMap) -> String {
-    let given = headers
+    let client_id = headers
         .get(REQUEST_ID)
         .and_then(|value| value.to_str().ok());
-    let safe = |id: &&str| {
+    let is_safe = |id: &&str| {
         (1..=64).contains(&id.len())
             && id
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
     };
-    given
-        .filter(safe)
+    client_id
+        .filter(is_safe)
         .map_or_else(|| fresh_uuid().simple().to_string(), str::to_owned)
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct LongPolled;
 /// Returns whether the request is one that every node and every neighbour sends all the time. Such
 /// requests are logged. They are traced only if the client has a trace.
 fn is_routine(route: &str, headers: &HeaderMap) -> bool {
-    let ends = [
+    let suffixes = [
         "/publication",
         "/heartbeat",
         "/report",
@@ -64,7 +66,7 @@ fn is_routine(route: &str, headers: &HeaderMap) -> bool {
         "/livez",
         "/readyz",
     ];
-    ends.iter().any(|end| route.ends_with(end)) && !headers.contains_key("traceparent")
+    suffixes.iter().any(|suffix| route.ends_with(suffix)) && !headers.contains_key("traceparent")
 }
 
 /// Creates the span of a request. Spans of routine requests are for the log only.
@@ -88,7 +90,7 @@ fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> S
         };
     }
     if is_routine(route, request.headers()) {
-        span!(LOG_ONLY)
+        span!(LOG_ONLY_TARGET)
     } else {
         span!("hayward::request")
     }
@@ -96,14 +98,14 @@ fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> S
 
 /// Measures a request. Clients choose methods and paths, so neither is used as a label unchecked
 /// (T3).
-fn measure(
+fn record_metrics(
     service: &'static str,
     method: &Method,
     route: String,
     response: &Response,
-    began: Instant,
+    started: Instant,
 ) {
-    let known = [
+    let standard_methods = [
         Method::GET,
         Method::PUT,
         Method::POST,
@@ -112,23 +114,23 @@ fn measure(
         Method::HEAD,
         Method::OPTIONS,
     ];
-    let method = known.iter().find(|known| *known == method);
+    let method = standard_methods.iter().find(|known| *known == method);
     let method = method.map_or("_OTHER", Method::as_str).to_owned();
-    let waited = response.extensions().get::<LongPolled>().is_some();
+    let is_long_poll = response.extensions().get::<LongPolled>().is_some();
     let attributes = [
         SERVICE.is(service),
         METHOD.is(method),
         ROUTE.is(route),
         STATUS.is(i64::from(response.status().as_u16())),
-        WAITS.is(if waited { "true" } else { "false" }),
+        IS_LONG_POLL.is(if is_long_poll { "true" } else { "false" }),
     ];
-    HTTP_SERVER.record_duration(began.elapsed(), &attributes);
+    HTTP_SERVER_DURATION.record_duration(started.elapsed(), &attributes);
 }
 
 /// Opens the span with the parent from `traceparent`, sets the request id, and writes the ids into
 /// problem documents. This is the outermost middleware.
 pub async fn with_request_context(service: &'static str, request: Request, next: Next) -> Response {
-    let began = Instant::now();
+    let started = Instant::now();
     let id = id_of(request.headers());
     let route = request
         .extensions()
@@ -143,8 +145,8 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
 
-    let answer = CURRENT.scope(id.clone().into_boxed_str(), next.run(request));
-    let mut response = answer.instrument(span.clone()).await;
+    let response = CURRENT_ID.scope(id.clone().into_boxed_str(), next.run(request));
+    let mut response = response.instrument(span.clone()).await;
     span.record("http.response.status_code", response.status().as_u16());
     if response.status().is_server_error() {
         span.record("otel.status_code", "ERROR");
@@ -167,36 +169,36 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    measure(service, &method, route, &response, began);
+    record_metrics(service, &method, route, &response, started);
     response
 }
 
 /// Returns the trace context of a request: of its span, otherwise of the client, otherwise a new
 /// one. The new trace id equals the request id where possible, so that the log has it (A13).
 fn trace_context(span: &Span, caller: Context, id: &str) -> Context {
-    let here = span.context();
-    if here.span().span_context().is_valid() {
-        return here;
+    let own = span.context();
+    if own.span().span_context().is_valid() {
+        return own;
     }
     if caller.span().span_context().is_valid() {
         return caller;
     }
-    let fresh = fresh_uuid();
-    let made = SpanContext::new(
-        TraceId::from_hex(id).unwrap_or_else(|_| TraceId::from_bytes(fresh.into_bytes())),
-        SpanId::from_bytes(fresh.as_u64_pair().1.to_be_bytes()),
+    let new_id = fresh_uuid();
+    let new_context = SpanContext::new(
+        TraceId::from_hex(id).unwrap_or_else(|_| TraceId::from_bytes(new_id.into_bytes())),
+        SpanId::from_bytes(new_id.as_u64_pair().1.to_be_bytes()),
         TraceFlags::default(),
         false,
         TraceState::default(),
     );
-    Context::new().with_remote_span_context(made)
+    Context::new().with_remote_span_context(new_context)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn id_given(value: &str) -> String {
+    fn id_for_header(value: &str) -> String {
         let mut headers = HeaderMap::new();
         headers.insert(REQUEST_ID, HeaderValue::from_str(value).unwrap());
         id_of(&headers)
@@ -204,9 +206,9 @@ mod tests {
 
     #[test]
     fn only_safe_request_ids_are_accepted() {
-        assert_eq!(id_given("abc-1"), "abc-1");
+        assert_eq!(id_for_header("abc-1"), "abc-1");
         for bad in ["a b", "<x>", &"x".repeat(65)] {
-            assert_ne!(id_given(bad), bad);
+            assert_ne!(id_for_header(bad), bad);
         }
         assert_eq!(id_of(&HeaderMap::new()).len(), 32);
     }
@@ -223,14 +225,14 @@ mod tests {
         let id = id_of(&HeaderMap::new());
         assert_eq!(trace_id(&empty, &id), id, "the log has this id");
         assert_ne!(trace_id(&empty, "my-own"), trace_id(&empty, "my-own"));
-        let theirs = SpanContext::new(
+        let caller_span = SpanContext::new(
             TraceId::from(7),
             SpanId::from(7),
             TraceFlags::SAMPLED,
             true,
             TraceState::default(),
         );
-        let caller = empty.with_remote_span_context(theirs);
+        let caller = empty.with_remote_span_context(caller_span);
         assert!(trace_id(&caller, &id).ends_with("07"));
     }
 }

@@ -31,21 +31,21 @@ impl ScrapeListener {
     ///
     /// # Errors
     /// If the address is not allowed (S3) or in use.
-    pub(super) fn bind(settings: &ServerSettings, locked: bool) -> anyhow::Result<Option<Self>> {
-        let Some(wanted) = settings.scrape_listen else {
+    pub(super) fn bind(settings: &ServerSettings, has_tls: bool) -> anyhow::Result<Option<Self>> {
+        let Some(listen) = settings.scrape_listen else {
             return Ok(None);
         };
-        insecure_modes::check_address(wanted, settings.allow_insecure || locked)
+        insecure_modes::check_address(listen, settings.allow_insecure || has_tls)
             .context("`scrape_listen`")?;
-        let bound = || -> std::io::Result<Self> {
-            let listener = std::net::TcpListener::bind(wanted)?;
+        let bind = || -> std::io::Result<Self> {
+            let listener = std::net::TcpListener::bind(listen)?;
             listener.set_nonblocking(true)?;
             let address = listener.local_addr()?;
             let listener = TcpListener::from_std(listener)?;
             Ok(Self { listener, address })
         };
-        let bound = bound().with_context(|| format!("cannot listen for scrapes on {wanted}"))?;
-        Ok(Some(bound))
+        let listener = bind().with_context(|| format!("cannot listen for scrapes on {listen}"))?;
+        Ok(Some(listener))
     }
 }
 

@@ -38,7 +38,7 @@ use super::limits::expensive_routes::{self, ExpensiveRoutes};
 use super::limits::failed_auth_per_address::{self, FailedAuthLimiter};
 use super::limits::per_caller::{self, CallerLimits};
 use super::limits::{BodyDeadline, Limits, MAX_BODY_BYTES, MAX_LONG_POLL};
-use super::origin::RefusalObserver;
+use super::request_actor::RefusalObserver;
 use super::request_context::LongPolled;
 use super::scrape::{self, ScrapeListener};
 use super::tls::{self, Tls};
@@ -46,10 +46,10 @@ use super::{connections, request_context};
 use crate::auth::Verifier;
 use crate::config::ServerSettings;
 use crate::config::insecure_modes::{self, InsecureModes};
-use crate::metrics::catalogue::{CERTIFICATE_LEFT, CERTIFICATE_LIFE, SERVICE};
+use crate::metrics::catalogue::{CERTIFICATE_LIFETIME, CERTIFICATE_REMAINING, SERVICE};
 use crate::metrics::{Reading, gauges};
 use crate::problem::{Code, Problem};
-use crate::runtime::RELEASE;
+use crate::runtime::RELEASE_MARKER;
 use crate::runtime::clock::{Clock as _, SystemClock};
 use crate::runtime::shutdown::Shutdown;
 
@@ -93,7 +93,7 @@ impl Server {
     /// `route` is written as in the router: `/v1/things/{thing}`.
     #[must_use]
     pub fn open_route(mut self, method: http::Method, route: &'static str) -> Self {
-        self.auth.open.push((method, route));
+        self.auth.open_routes.push((method, route));
         self
     }
 
@@ -149,9 +149,12 @@ impl Server {
             .context("the listener has no address")?;
         let tls = self.tls;
         insecure_modes::check_address(address, self.allow_insecure || tls.is_some())?;
-        let mut insecure = insecure_modes::modes(address, tls.is_some());
+        let mut insecure = insecure_modes::listener_modes(address, tls.is_some());
         if let Some(scrape) = &self.scrape {
-            insecure.extend(insecure_modes::modes(scrape.address, tls.is_some()));
+            insecure.extend(insecure_modes::listener_modes(
+                scrape.address,
+                tls.is_some(),
+            ));
             insecure.dedup();
         }
         insecure.extend(self.peer_modes);
@@ -169,10 +172,10 @@ impl Server {
         };
         let router = with_middleware(router, self.auth, &context);
         let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
-        let second = scrape::serve(self.scrape, verifier, acceptor.clone(), &context);
-        let first = connections::serve(router, listener, acceptor, &limits, &shutdown);
+        let metrics_server = scrape::serve(self.scrape, verifier, acceptor.clone(), &context);
+        let api_server = connections::serve(router, listener, acceptor, &limits, &shutdown);
         tokio::select! {
-            _ = async { tokio::join!(first, second) } => {}
+            _ = async { tokio::join!(api_server, metrics_server) } => {}
             () = insecure_modes::log_forever(self.name, &insecure) => {}
         }
         tracing::info!(service = self.name, %address, "stopped listening");
@@ -201,9 +204,9 @@ pub async fn serve(
 /// # Errors
 /// If other nodes could reach it without TLS (S3), or it is in use.
 pub fn bind(settings: &ServerSettings) -> anyhow::Result<TcpListener> {
-    insecure_modes::refuse_in_release(settings.allow_insecure, RELEASE)?;
-    let locked = settings.tls_certificate.is_some();
-    insecure_modes::check_address(settings.listen, settings.allow_insecure || locked)?;
+    insecure_modes::refuse_in_release(settings.allow_insecure, RELEASE_MARKER)?;
+    let has_tls = settings.tls_certificate.is_some();
+    insecure_modes::check_address(settings.listen, settings.allow_insecure || has_tls)?;
     listener(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))
 }
 
@@ -236,10 +239,10 @@ fn publish_certificate_metrics(name: &'static str, tls: Option<&Tls>) {
 
 fn certificate_readings(name: &'static str, validity: tls::Validity, now_ms: i64) -> Vec<Reading> {
     let attributes = || vec![SERVICE.is(name)];
-    let (left, all) = validity.seconds(now_ms);
+    let (remaining, total) = validity.seconds(now_ms);
     vec![
-        CERTIFICATE_LEFT.reading(left, attributes()),
-        CERTIFICATE_LIFE.reading(all, attributes()),
+        CERTIFICATE_REMAINING.reading(remaining, attributes()),
+        CERTIFICATE_LIFETIME.reading(total, attributes()),
     ]
 }
 
@@ -253,7 +256,7 @@ pub(super) struct ServeContext {
 pub(super) fn with_middleware(router: Router, auth: AuthConfig, context: &ServeContext) -> Router {
     let (name, limits) = (context.name, &context.limits);
     let auth = Arc::new(auth);
-    let in_flight = Arc::new(Semaphore::new(limits.working));
+    let in_flight = Arc::new(Semaphore::new(limits.in_progress));
     let callers = Arc::new(CallerLimits::new(limits));
     let failed_auth = Arc::new(FailedAuthLimiter::new(limits));
     let failed_auth_config = Arc::clone(&auth);
@@ -327,19 +330,19 @@ async fn limit_load(load_limit: LoadLimit, request: Request, next: Next) -> Resp
         in_flight,
         shutdown,
     } = load_limit;
-    let waits = is_long_poll(request.uri().query());
-    let mut timeout = limits.work;
-    if waits {
+    let has_wait = is_long_poll(request.uri().query());
+    let mut timeout = limits.handler_timeout;
+    if has_wait {
         timeout += MAX_LONG_POLL;
     }
     if !request.body().is_end_stream() {
-        timeout += limits.body;
+        timeout += limits.body_timeout;
     }
-    let mut request = request.map(|body| Body::new(BodyDeadline::new(body, limits.body)));
+    let mut request = request.map(|body| Body::new(BodyDeadline::new(body, limits.body_timeout)));
     // Health checks are answered even if the server is busy.
-    let free = waits || matches!(request.uri().path(), "/livez" | "/readyz");
+    let is_exempt = has_wait || matches!(request.uri().path(), "/livez" | "/readyz");
     let permit = match in_flight.try_acquire_owned() {
-        _ if free => None,
+        _ if is_exempt => None,
         Ok(permit) => Some(permit),
         Err(_) => return Problem::new(Code::Unavailable, "too busy").into_response(),
     };
@@ -347,15 +350,15 @@ async fn limit_load(load_limit: LoadLimit, request: Request, next: Next) -> Resp
     request.extensions_mut().insert(shutdown);
     request.extensions_mut().insert(permit.clone());
     let work = async {
-        if waits {
+        if has_wait {
             long_poll(request, next).await
         } else {
             next.run(request).await
         }
     };
-    let answer = tokio::time::timeout(timeout, work).await;
+    let response = tokio::time::timeout(timeout, work).await;
     drop(permit);
-    answer.unwrap_or_else(|_| {
+    response.unwrap_or_else(|_| {
         let cause = anyhow::anyhow!("a handler took longer than {timeout:?}");
         Problem::unavailable("this took too long and was given up", cause).into_response()
     })
@@ -372,14 +375,14 @@ pub async fn long_poll(mut request: Request, next: Next) -> Response {
         .get::<Shutdown>()
         .cloned()
         .unwrap_or_default();
-    let mut answer = tokio::select! {
-        answer = next.run(request) => answer,
+    let mut response = tokio::select! {
+        response = next.run(request) => response,
         () = shutdown.wait() => {
             Problem::new(Code::Unavailable, "this replica is shutting down").into_response()
         }
     };
-    answer.extensions_mut().insert(LongPolled);
-    answer
+    response.extensions_mut().insert(LongPolled);
+    response
 }
 
 pub(super) fn is_long_poll(query: Option<&str>) -> bool {

@@ -72,7 +72,9 @@ impl Tls {
         crate::runtime::crypto::install_crypto();
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
         let files = vec![certificate.clone(), key.clone()];
-        let pair = Watched::open_all(files, move || read(&certificate, &key).map(Arc::new))?;
+        let pair = Watched::open_all(files, move || {
+            read_certified_key(&certificate, &key).map(Arc::new)
+        })?;
         let watched = Arc::new(CertificateResolver(pair));
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&watched) as _;
         let mut config = ServerConfig::builder()
@@ -92,20 +94,20 @@ impl Tls {
     }
 }
 
-fn read(certificate: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
-    let place = certificate.display();
-    let pem = fs::read(certificate).with_context(|| format!("cannot read {place}"))?;
+fn read_certified_key(certificate: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
+    let path = certificate.display();
+    let pem = fs::read(certificate).with_context(|| format!("cannot read {path}"))?;
     let chain = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<Vec<_>, _>>()
-        .with_context(|| format!("{place} is not PEM"))?;
-    ensure!(!chain.is_empty(), "there is no certificate in {place}");
-    let place = key.display();
+        .with_context(|| format!("{path} is not PEM"))?;
+    ensure!(!chain.is_empty(), "there is no certificate in {path}");
+    let path = key.display();
     let pem = crate::auth::read_secret(key)?;
     let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
-        .with_context(|| format!("there is no private key in {place}"))?;
+        .with_context(|| format!("there is no private key in {path}"))?;
     let provider = rustls::crypto::ring::default_provider();
     CertifiedKey::from_der(chain, key, &provider)
-        .with_context(|| format!("the key in {place} is not the certificate's"))
+        .with_context(|| format!("the key in {path} is not the certificate's"))
 }
 
 #[cfg(test)]
@@ -114,17 +116,17 @@ mod tests {
 
     use super::*;
 
-    fn write(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
+    fn write_pair(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
         use std::os::unix::fs::PermissionsExt as _;
-        let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        let generated = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
         let (certificate, key) = (dir.join("a.pem"), dir.join("a.key"));
-        fs::write(&certificate, made.cert.pem()).unwrap();
-        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        fs::write(&certificate, generated.cert.pem()).unwrap();
+        fs::write(&key, generated.signing_key.serialize_pem()).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         (certificate, key)
     }
 
-    fn served(tls: &Tls) -> Vec<u8> {
+    fn served_certificate(tls: &Tls) -> Vec<u8> {
         tls.resolver.0.latest().cert[0].to_vec()
     }
 
@@ -132,20 +134,20 @@ mod tests {
     #[test]
     fn a_new_pair_is_used_and_a_broken_one_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
-        let (certificate, key) = write(dir.path(), "one");
+        let (certificate, key) = write_pair(dir.path(), "one");
         let tls = Tls::open(&certificate, &key).unwrap();
-        let first = served(&tls);
+        let first = served_certificate(&tls);
         fs::write(&certificate, "-----BEGIN CERTIFICATE-----\nmoth").unwrap();
-        assert_eq!(served(&tls), first);
+        assert_eq!(served_certificate(&tls), first);
         // The certificate belongs to another key, as between the two writes of a renewal.
         let other = rcgen::generate_simple_self_signed(["two".to_owned()]).unwrap();
         fs::write(&certificate, other.cert.pem()).unwrap();
-        assert_eq!(served(&tls), first);
+        assert_eq!(served_certificate(&tls), first);
         fs::write(&key, other.signing_key.serialize_pem()).unwrap();
-        assert_eq!(served(&tls), other.cert.der().to_vec());
+        assert_eq!(served_certificate(&tls), other.cert.der().to_vec());
         assert!(tls.validity().is_some());
         fs::remove_file(&certificate).unwrap();
-        assert_eq!(served(&tls), other.cert.der().to_vec());
+        assert_eq!(served_certificate(&tls), other.cert.der().to_vec());
     }
 
     /// Only the owner may read the key file (S23).
@@ -153,7 +155,7 @@ mod tests {
     fn a_key_that_others_can_read_is_refused() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
-        let (certificate, key) = write(dir.path(), "one");
+        let (certificate, key) = write_pair(dir.path(), "one");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
         let error = Tls::open(&certificate, &key).err().unwrap().to_string();
         assert!(error.contains("can be read by others"), "{error}");

@@ -18,14 +18,14 @@ pub(super) struct History {
 pub(super) struct Transition {
     pub id: &'static str,
     pub title: &'static str,
-    pub now: RuleResult,
+    pub result: RuleResult,
     pub violations: u64,
     /// The first piece of evidence, or the reason why the rule is not checked.
-    pub first: String,
+    pub detail: String,
 }
 
-/// Returns the position of a rule. Rules are ordered by number and not by text.
-fn place(id: &str) -> u32 {
+/// Returns the number in the id of a rule. Rules are ordered by it and not by text.
+fn rule_number(id: &str) -> u32 {
     id.trim_start_matches(char::is_alphabetic)
         .parse()
         .unwrap_or(u32::MAX)
@@ -39,12 +39,12 @@ impl History {
         let mut rules = BTreeMap::new();
         for timed in &evaluation.findings {
             let rule = timed.finding.rule;
-            let key = (place(rule.id), rule.id);
-            let before = self.rules.get(&key);
-            let status = status(timed, evaluation.revision, now, before);
-            let was = before.map_or(RuleResult::Holds, |before| before.result);
-            let at_first = before.is_none() && status.result == RuleResult::NotChecked;
-            if status.result != was && !at_first {
+            let key = (rule_number(rule.id), rule.id);
+            let previous = self.rules.get(&key);
+            let status = status(timed, evaluation.revision, now, previous);
+            let previous_result = previous.map_or(RuleResult::Holds, |previous| previous.result);
+            let unchecked_at_first = previous.is_none() && status.result == RuleResult::NotChecked;
+            if status.result != previous_result && !unchecked_at_first {
                 transitions.push(transition(&timed.finding, &status));
             }
             rules.insert(key, status);
@@ -62,7 +62,7 @@ fn status(
     timed: &TimedFinding,
     revision: u64,
     now: Timestamp,
-    before: Option<&RuleStatus>,
+    previous: Option<&RuleStatus>,
 ) -> RuleStatus {
     let finding = &timed.finding;
     let (result, why, violations, evidence) = match &finding.outcome {
@@ -72,7 +72,7 @@ fn status(
         }
         Outcome::NotChecked(why) => (RuleResult::NotChecked, Some(why.clone()), 0, Vec::new()),
     };
-    let last_good = before.and_then(|before| before.last_good_at);
+    let last_good = previous.and_then(|previous| previous.last_good_at);
     RuleStatus {
         id: finding.rule.id.to_owned(),
         title: finding.rule.title.to_owned(),
@@ -93,13 +93,13 @@ fn status(
 }
 
 fn transition(finding: &Finding, status: &RuleStatus) -> Transition {
-    let first = status.evidence.first();
-    let first = first.map(|it| format!("{}: {}", it.subject, it.detail));
+    let first_evidence = status.evidence.first();
+    let first_evidence = first_evidence.map(|it| format!("{}: {}", it.subject, it.detail));
     Transition {
         id: finding.rule.id,
         title: finding.rule.title,
-        now: status.result,
+        result: status.result,
         violations: status.violations,
-        first: first.or(status.why.clone()).unwrap_or_default(),
+        detail: first_evidence.or(status.why.clone()).unwrap_or_default(),
     }
 }

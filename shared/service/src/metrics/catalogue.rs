@@ -2,13 +2,13 @@
 //! metrics.
 
 mod fleet;
-mod frame;
-mod keeping;
+mod http_and_process;
+mod leadership_and_database;
 mod scheduling;
 
 pub use fleet::*;
-pub use frame::*;
-pub use keeping::*;
+pub use http_and_process::*;
+pub use leadership_and_database::*;
 pub use scheduling::*;
 
 use super::{Attribute, Metric};
@@ -20,7 +20,7 @@ const ALL_SERVICES: &[&str] = &[
     "node-status",
     "blocklist",
 ];
-const EVERYBODY: &[&str] = &[
+const ALL_SERVICES_AND_AGENTS: &[&str] = &[
     "job-converter",
     "rm-scheduler",
     "container-manager",
@@ -33,10 +33,10 @@ const CONTAINERS: &[&str] = &["container-manager"];
 const JOBS: &[&str] = &["job-converter"];
 const NODES: &[&str] = &["node-status"];
 const BLOCKS: &[&str] = &["blocklist"];
-const AGENT: &[&str] = &["node-agent"];
+const AGENTS: &[&str] = &["node-agent"];
 
 /// Name of the service. A process may run several services.
-pub static SERVICE: Attribute = Attribute::listed("hayward.service", EVERYBODY);
+pub static SERVICE: Attribute = Attribute::listed("hayward.service", ALL_SERVICES_AND_AGENTS);
 pub static POOL: Attribute = Attribute::bounded("hayward.pool", "names of pools of the policy");
 pub static CLASS: Attribute =
     Attribute::bounded("hayward.class", "names of classes and queues of the policy");
@@ -49,12 +49,17 @@ pub static USER: Attribute = Attribute::bounded(
 
 /// Returns all metrics, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    let lists = [scheduling::ALL, fleet::ALL, keeping::ALL, frame::ALL];
+    let lists = [
+        scheduling::ALL,
+        fleet::ALL,
+        leadership_and_database::ALL,
+        http_and_process::ALL,
+    ];
     lists.into_iter().flatten().copied()
 }
 
 /// Returns the metric with this name.
-pub fn named(name: &str) -> Option<&'static Metric> {
+pub fn find(name: &str) -> Option<&'static Metric> {
     all().find(|metric| metric.name == name)
 }
 
@@ -72,7 +77,7 @@ pub fn attributes() -> Vec<&'static Attribute> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{Kind, document};
+    use crate::metrics::{Kind, render_docs_page};
 
     /// A name has no unit and no suffix (T2).
     #[test]
@@ -84,13 +89,13 @@ mod tests {
         }
         for metric in all() {
             let name = metric.name;
-            let own = name.starts_with("hayward.");
-            let common = ["http.", "db.client."]
+            let is_ours = name.starts_with("hayward.");
+            let is_standard = ["http.", "db.client."]
                 .iter()
                 .any(|it| name.starts_with(it));
-            assert!(own || common, "{name}");
-            let plain = |c: char| c.is_ascii_lowercase() || matches!(c, '.' | '_');
-            assert!(name.chars().all(plain), "{name}");
+            assert!(is_ours || is_standard, "{name}");
+            let is_name_character = |c: char| c.is_ascii_lowercase() || matches!(c, '.' | '_');
+            assert!(name.chars().all(is_name_character), "{name}");
             for banned in ["total", "seconds", "bytes", "count_"] {
                 assert!(
                     !name.contains(banned),
@@ -105,7 +110,7 @@ mod tests {
             );
             assert!(!metric.services.is_empty(), "{name}");
             assert!(
-                !metric.what.ends_with('.') && metric.what.len() > 10,
+                !metric.description.ends_with('.') && metric.description.len() > 10,
                 "{name}"
             );
         }
@@ -117,9 +122,9 @@ mod tests {
         for attribute in attributes() {
             for banned in ["job", "allocation", "node.name", "container.id", "request"] {
                 let allowed = ["hayward.invariant.id", "http.request.method"];
-                let named = attribute.key.contains(banned);
+                let has_banned_word = attribute.key.contains(banned);
                 assert!(
-                    !named || allowed.contains(&attribute.key),
+                    !has_banned_word || allowed.contains(&attribute.key),
                     "{}",
                     attribute.key
                 );
@@ -129,18 +134,21 @@ mod tests {
 
     #[test]
     fn prometheus_names_equal_those_of_a_collector() {
-        let prometheus = |name: &str| named(name).unwrap().prometheus();
+        let prometheus_name = |name: &str| find(name).unwrap().prometheus_name();
         assert_eq!(
-            prometheus("hayward.round.duration"),
+            prometheus_name("hayward.round.duration"),
             "hayward_round_duration_seconds"
         );
         assert_eq!(
-            prometheus("hayward.round.placements"),
+            prometheus_name("hayward.round.placements"),
             "hayward_round_placements_total"
         );
-        assert_eq!(prometheus("hayward.leader.epoch"), "hayward_leader_epoch");
         assert_eq!(
-            prometheus("hayward.leader.leading"),
+            prometheus_name("hayward.leader.epoch"),
+            "hayward_leader_epoch"
+        );
+        assert_eq!(
+            prometheus_name("hayward.leader.leading"),
             "hayward_leader_leading_ratio"
         );
         assert!(all().any(|metric| metric.kind == Kind::Gauge));
@@ -149,11 +157,14 @@ mod tests {
     #[test]
     fn the_page_in_the_documentation_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
-        let page = document();
+        let page = render_docs_page();
         if std::env::var_os("BLESS").is_some() {
             std::fs::write(path, &page).unwrap();
         }
-        let there = std::fs::read_to_string(path).unwrap_or_default();
-        assert_eq!(there, page, "docs/metrics.md is old: run this with BLESS=1");
+        let stored = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(
+            stored, page,
+            "docs/metrics.md is old: run this with BLESS=1"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Group, Metric, Values, catalogue};
 
-const HEAD: &str = "# Metrics
+const HEADER: &str = "# Metrics
 
 Metrics that Hayward sends to an OpenTelemetry collector, or serves to Prometheus (T1, T2, T3, T6).
 `BLESS=1 cargo test --locked -p hayward-service --lib catalogue` makes this page from
@@ -41,30 +41,34 @@ fn title(group: Group) -> &'static str {
     }
 }
 
-fn row(page: &mut String, metric: &Metric) {
+fn write_row(page: &mut String, metric: &Metric) {
     let keys: Vec<String> = metric
         .attributes
         .iter()
         .map(|attribute| format!("`{}`", attribute.key))
         .collect();
-    let rare = if metric.quiet { "" } else { " (rare)" };
+    let suffix = if metric.always_reported {
+        ""
+    } else {
+        " (rare)"
+    };
     // Writing to a string cannot fail.
     let _ = writeln!(
         page,
-        "| `{}` | `{}` | {} | `{}` | {} | {} | {}{rare} |",
+        "| `{}` | `{}` | {} | `{}` | {} | {} | {}{suffix} |",
         metric.name,
-        metric.prometheus(),
+        metric.prometheus_name(),
         metric.kind.as_str(),
         metric.unit,
         keys.join(", "),
         metric.services.join(", "),
-        metric.what,
+        metric.description,
     );
 }
 
 /// Returns the complete page.
-pub fn document() -> String {
-    let mut page = HEAD.to_owned();
+pub fn render_docs_page() -> String {
+    let mut page = HEADER.to_owned();
     let mut groups: Vec<Group> = catalogue::all().map(|metric| metric.group).collect();
     groups.sort_unstable();
     groups.dedup();
@@ -77,7 +81,7 @@ pub fn document() -> String {
             title(group)
         );
         for metric in catalogue::all().filter(|metric| metric.group == group) {
-            row(&mut page, metric);
+            write_row(&mut page, metric);
         }
     }
     page.push_str("\n## Attributes\n\n| Key | Values |\n|---|---|\n");
@@ -87,15 +91,15 @@ pub fn document() -> String {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
                 words.join(", ")
             }
-            Values::Bounded(by) => by.to_owned(),
+            Values::Bounded(description) => description.to_owned(),
         };
         let _ = writeln!(page, "| `{}` | {values} |", attribute.key);
     }
-    page.push_str(AFTER);
+    page.push_str(FOOTER);
     page
 }
 
-const AFTER: &str = "
+const FOOTER: &str = "
 ## Metrics that do not exist
 
 * An outbox and its lag: there is none. Committed data is in memory and visible when its commit

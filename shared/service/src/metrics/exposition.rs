@@ -14,7 +14,7 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Histogram, MetricData,
 use super::{Metric, SCOPE, catalogue};
 
 /// Attributes of the resource that become labels. Those of the library are omitted.
-const RESOURCE: [&str; 4] = [
+const RESOURCE_KEYS: [&str; 4] = [
     "service.name",
     "service.version",
     "service.instance.id",
@@ -25,40 +25,43 @@ const RESOURCE: [&str; 4] = [
 pub(crate) fn render(metrics: &ResourceMetrics) -> String {
     let resource_labels = resource_labels(metrics.resource());
     // Each family is written once, because all samples of a family have to follow its header.
-    let mut pages: BTreeMap<String, String> = BTreeMap::new();
-    let ours = metrics
+    let mut families: BTreeMap<String, String> = BTreeMap::new();
+    let our_scopes = metrics
         .scope_metrics()
         .filter(|scope| scope.scope().name() == SCOPE);
-    for metric in ours.flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics) {
-        if let Some(known) = catalogue::named(metric.name()) {
-            let name = known.prometheus();
-            let page = pages.entry(name.clone());
-            let page = page.or_insert_with(|| head(&name, known));
-            let mut page = Page {
+    for metric in our_scopes.flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics) {
+        if let Some(described) = catalogue::find(metric.name()) {
+            let name = described.prometheus_name();
+            let family = families.entry(name.clone());
+            let family = family.or_insert_with(|| family_header(&name, described));
+            let mut writer = FamilyWriter {
                 name: &name,
                 resource_labels: &resource_labels,
-                text: page,
+                text: family,
             };
-            page.points(metric.data());
+            writer.write_data(metric.data());
         }
     }
-    pages.into_values().collect()
+    families.into_values().collect()
 }
 
 fn resource_labels(resource: &Resource) -> String {
-    let known = resource.iter();
-    let known = known.filter(|(key, _)| RESOURCE.contains(&key.as_str()));
-    let mut labels: Vec<String> = known
+    let attributes = resource.iter();
+    let attributes = attributes.filter(|(key, _)| RESOURCE_KEYS.contains(&key.as_str()));
+    let mut labels: Vec<String> = attributes
         .map(|(key, value)| label(key.as_str(), &value.as_str()))
         .collect();
     labels.sort_unstable();
     labels.join(",")
 }
 
-fn head(name: &str, known: &Metric) -> String {
-    let what = known.what.replace('\\', "\\\\").replace('\n', "\\n");
-    let kind = known.kind.as_str();
-    format!("# HELP {name} {what}\n# TYPE {name} {kind}\n")
+fn family_header(name: &str, metric: &Metric) -> String {
+    let description = metric
+        .description
+        .replace('\\', "\\\\")
+        .replace('\n', "\\n");
+    let kind = metric.kind.as_str();
+    format!("# HELP {name} {description}\n# TYPE {name} {kind}\n")
 }
 
 fn label(key: &str, value: &str) -> String {
@@ -71,34 +74,46 @@ fn label(key: &str, value: &str) -> String {
 }
 
 /// The text of one metric.
-struct Page<'a> {
+struct FamilyWriter<'a> {
     name: &'a str,
     resource_labels: &'a str,
     text: &'a mut String,
 }
 
-impl Page<'_> {
-    fn points(&mut self, data: &AggregatedMetrics) {
+impl FamilyWriter<'_> {
+    fn write_data(&mut self, data: &AggregatedMetrics) {
         match data {
-            AggregatedMetrics::F64(data) => self.data_points(data, |value| value),
-            AggregatedMetrics::U64(data) => self.data_points(data, |value| value),
-            AggregatedMetrics::I64(data) => self.data_points(data, |value| value),
+            AggregatedMetrics::F64(data) => self.write_points(data, |value| value),
+            AggregatedMetrics::U64(data) => self.write_points(data, |value| value),
+            AggregatedMetrics::I64(data) => self.write_points(data, |value| value),
         }
     }
 
-    fn data_points<T: Copy, V: Display>(&mut self, data: &MetricData<T>, shown: impl Fn(T) -> V) {
+    fn write_points<T: Copy, V: Display>(
+        &mut self,
+        data: &MetricData<T>,
+        format_value: impl Fn(T) -> V,
+    ) {
         match data {
             MetricData::Gauge(gauge) => {
                 for point in gauge.data_points() {
-                    self.line("", &self.labels(point.attributes()), shown(point.value()));
+                    self.write_sample(
+                        "",
+                        &self.labels(point.attributes()),
+                        format_value(point.value()),
+                    );
                 }
             }
             MetricData::Sum(sum) => {
                 for point in sum.data_points() {
-                    self.line("", &self.labels(point.attributes()), shown(point.value()));
+                    self.write_sample(
+                        "",
+                        &self.labels(point.attributes()),
+                        format_value(point.value()),
+                    );
                 }
             }
-            MetricData::Histogram(histogram) => self.histogram(histogram, shown),
+            MetricData::Histogram(histogram) => self.write_histogram(histogram, format_value),
             // No metric of ours has this type.
             MetricData::ExponentialHistogram(_) => {}
         }
@@ -106,19 +121,23 @@ impl Page<'_> {
 
     /// Writes the buckets of a histogram. The library counts each bucket separately, and the format
     /// needs cumulative counts.
-    fn histogram<T: Copy, V: Display>(&mut self, histogram: &Histogram<T>, shown: impl Fn(T) -> V) {
+    fn write_histogram<T: Copy, V: Display>(
+        &mut self,
+        histogram: &Histogram<T>,
+        format_value: impl Fn(T) -> V,
+    ) {
         for point in histogram.data_points() {
             let labels = self.labels(point.attributes());
             let limits = point.bounds().map(|limit| limit.to_string());
             let limits = limits.chain(["+Inf".to_owned()]);
-            let mut below = 0;
+            let mut cumulative = 0;
             for (limit, count) in limits.zip(point.bucket_counts()) {
-                below += count;
-                let labels = joined(&labels, &label("le", &limit));
-                self.line("_bucket", &labels, below);
+                cumulative += count;
+                let labels = join_labels(&labels, &label("le", &limit));
+                self.write_sample("_bucket", &labels, cumulative);
             }
-            self.line("_sum", &labels, shown(point.sum()));
-            self.line("_count", &labels, point.count());
+            self.write_sample("_sum", &labels, format_value(point.sum()));
+            self.write_sample("_count", &labels, point.count());
         }
     }
 
@@ -127,18 +146,18 @@ impl Page<'_> {
             .map(|pair| label(pair.key.as_str(), &pair.value.as_str()))
             .collect();
         labels.sort_unstable();
-        joined(&labels.join(","), self.resource_labels)
+        join_labels(&labels.join(","), self.resource_labels)
     }
 
-    fn line(&mut self, end: &str, labels: &str, value: impl Display) {
+    fn write_sample(&mut self, suffix: &str, labels: &str, value: impl Display) {
         let name = self.name;
         // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{name}{end}{{{labels}}} {value}");
+        let _ = writeln!(self.text, "{name}{suffix}{{{labels}}} {value}");
     }
 }
 
-fn joined(some: &str, more: &str) -> String {
-    let both = [some, more].into_iter().filter(|part| !part.is_empty());
+fn join_labels(first: &str, second: &str) -> String {
+    let both = [first, second].into_iter().filter(|part| !part.is_empty());
     both.collect::<Vec<_>>().join(",")
 }
 
@@ -154,14 +173,14 @@ mod tests {
     /// Returns the page after `record` recorded its metrics.
     fn page(record: impl FnOnce(&SdkMeterProvider)) -> String {
         let reader = std::sync::Arc::new(ManualReader::default());
-        let registered = crate::telemetry::reader(std::sync::Arc::clone(&reader));
+        let scrape_reader = crate::telemetry::reader(std::sync::Arc::clone(&reader));
         let resource = Resource::builder_empty()
             .with_service_name("hayward-test")
             .with_attribute(KeyValue::new("telemetry.sdk.name", "opentelemetry"))
             .build();
         let provider = SdkMeterProvider::builder()
             .with_resource(resource)
-            .with_reader(registered)
+            .with_reader(scrape_reader)
             .build();
         record(&provider);
         let mut metrics = ResourceMetrics::default();
@@ -176,10 +195,10 @@ mod tests {
             let count = meter.u64_counter(ROUND_PLACEMENTS.name).build();
             count.add(2, &[POOL.is("b"), KeyValue::new("hayward.class", "a")]);
             count.add(1, &[POOL.is("b"), KeyValue::new("hayward.class", "a")]);
-            let took = meter.f64_histogram(ROUND_DURATION.name);
-            let took = took.with_boundaries(vec![0.1, 5.0]).build();
+            let durations = meter.f64_histogram(ROUND_DURATION.name);
+            let durations = durations.with_boundaries(vec![0.1, 5.0]).build();
             for amount in [0.05, 0.1, 3.0, 9.0] {
-                took.record(amount, &[]);
+                durations.record(amount, &[]);
             }
             let free = meter.f64_gauge("hayward.pool.free").build();
             free.record(1.5, &[POOL.is("a \"b\"\\c\nd")]);
@@ -190,7 +209,7 @@ mod tests {
             other.u64_counter(ROUND_PLACEMENTS.name).build().add(7, &[]);
         });
         let resource_labels = "service_name=\"hayward-test\"";
-        let wanted = [
+        let expected = [
             "# HELP hayward_pool_free free quanta on the nodes of a pool that take new work"
                 .to_owned(),
             "# TYPE hayward_pool_free gauge".to_owned(),
@@ -210,15 +229,15 @@ mod tests {
             ),
         ];
         let lines: Vec<&str> = page.lines().collect();
-        assert_eq!(lines, wanted);
+        assert_eq!(lines, expected);
     }
 
     #[test]
     fn every_metric_has_a_unique_prometheus_name() {
-        let mut names: Vec<String> = catalogue::all().map(Metric::prometheus).collect();
-        let all = names.len();
+        let mut names: Vec<String> = catalogue::all().map(Metric::prometheus_name).collect();
+        let count = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), all);
+        assert_eq!(names.len(), count);
     }
 }

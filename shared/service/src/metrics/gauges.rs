@@ -53,7 +53,7 @@ pub fn clear(service: &'static str, part: &'static str) {
 }
 
 #[cfg(test)]
-pub(crate) fn shown(service: &'static str, part: &'static str) -> Vec<Reading> {
+pub(crate) fn fixed_readings(service: &'static str, part: &'static str) -> Vec<Reading> {
     match SOURCES.lock().get(&(service, part)) {
         Some(Source::Fixed(readings)) => readings.clone(),
         _ => Vec::new(),
@@ -67,11 +67,11 @@ pub(crate) fn register() {
     GAUGES.get_or_init(|| {
         let meter = global::meter(SCOPE);
         let gauges = catalogue::all().filter(|metric| metric.kind == Kind::Gauge);
-        let made = gauges.map(|metric| {
+        let registered = gauges.map(|metric| {
             meter
                 .f64_observable_gauge(metric.name)
                 .with_unit(metric.unit)
-                .with_description(metric.what)
+                .with_description(metric.description)
                 .with_callback(move |observer| {
                     let observe = |reading: &Reading| {
                         if std::ptr::eq(reading.metric, metric) {
@@ -91,6 +91,6 @@ pub(crate) fn register() {
                 })
                 .build()
         });
-        made.collect()
+        registered.collect()
     });
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn every_code_has_its_wire_name_and_a_refusing_status() {
+fn every_code_has_its_wire_name_and_an_error_status() {
     for code in Code::ALL {
         assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         assert!(code.status().is_client_error() || code.status().is_server_error());
@@ -29,9 +29,9 @@ fn a_problem_survives_the_wire_format() {
 }
 
 #[test]
-fn problems_have_headers_for_the_next_step() {
-    let busy = Problem::new(Code::TooManyRequests, "slow down").retry_after_ms(1500);
-    let response = busy.into_response();
+fn problem_responses_have_headers_for_retry_and_authentication() {
+    let too_many = Problem::new(Code::TooManyRequests, "slow down").retry_after_ms(1500);
+    let response = too_many.into_response();
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers()["retry-after"], "2");
     assert_eq!(response.headers()["content-type"], CONTENT_TYPE);
@@ -53,7 +53,7 @@ fn all_faults_of_a_request_are_reported_with_pointers() {
 }
 
 #[test]
-fn a_problem_survives_as_the_source_of_an_error() {
+fn a_problem_in_an_anyhow_error_is_recovered() {
     let problem = Problem::from(anyhow::Error::new(Problem::not_found("job_1")));
     assert_eq!(problem.code, Code::NotFound);
 }

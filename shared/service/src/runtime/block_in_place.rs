@@ -20,23 +20,28 @@ mod tests {
     #[test]
     fn a_closure_runs_inside_and_outside_any_runtime() {
         assert_eq!(block_in_place(|| 1), 1);
-        let alone = tokio::runtime::Builder::new_current_thread().build();
-        assert_eq!(alone.unwrap().block_on(async { block_in_place(|| 2) }), 2);
+        let single_threaded = tokio::runtime::Builder::new_current_thread().build();
+        assert_eq!(
+            single_threaded
+                .unwrap()
+                .block_on(async { block_in_place(|| 2) }),
+            2
+        );
     }
 
     #[test]
-    fn other_tasks_continue_meanwhile() {
-        let pool = tokio::runtime::Builder::new_multi_thread()
+    fn other_tasks_run_while_a_task_blocks() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .build()
             .unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
-        let received = pool.block_on(async {
-            let thinker = tokio::spawn(async move {
+        let received = runtime.block_on(async {
+            let outer_task = tokio::spawn(async move {
                 tokio::spawn(async move { sender.send(3) });
                 block_in_place(|| receiver.recv())
             });
-            thinker.await.unwrap()
+            outer_task.await.unwrap()
         });
         assert_eq!(received, Ok(3));
     }

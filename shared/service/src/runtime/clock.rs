@@ -29,11 +29,11 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     #[expect(
         clippy::disallowed_methods,
-        reason = "this is the clock everybody else is given"
+        reason = "this is the only place that reads the system clock"
     )]
     fn now(&self) -> Timestamp {
-        let here = chrono::Utc::now().timestamp_millis();
-        Timestamp::from_unix_ms(here.saturating_add(offset::offset_ms().unwrap_or(0)))
+        let system_ms = chrono::Utc::now().timestamp_millis();
+        Timestamp::from_unix_ms(system_ms.saturating_add(offset::offset_ms().unwrap_or(0)))
     }
 }
 
@@ -42,7 +42,7 @@ impl Clock for SystemClock {
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    pub fn at(instant: Timestamp) -> Self {
+    pub fn new(instant: Timestamp) -> Self {
         Self(AtomicI64::new(instant.unix_ms()))
     }
     pub fn set(&self, instant: Timestamp) {
@@ -62,7 +62,7 @@ impl Clock for ManualClock {
 /// Creates an id. Later ids sort after earlier ones (A2).
 #[expect(
     clippy::disallowed_methods,
-    reason = "ids are made here for everybody else"
+    reason = "this is the only place that creates ids"
 )]
 pub fn fresh_uuid() -> Uuid {
     match offset::offset_ms() {
@@ -76,8 +76,8 @@ pub fn fresh_uuid() -> Uuid {
 static STEPPED_UUIDS: Mutex<ContextV7> = Mutex::new(ContextV7::new());
 
 fn stepped_uuid(context: &Mutex<ContextV7>, now: Timestamp) -> Uuid {
-    let since = Duration::from_millis(u64::try_from(now.unix_ms()).unwrap_or(0));
-    let (seconds, nanos) = (since.as_secs(), since.subsec_nanos());
+    let since_epoch = Duration::from_millis(u64::try_from(now.unix_ms()).unwrap_or(0));
+    let (seconds, nanos) = (since_epoch.as_secs(), since_epoch.subsec_nanos());
     Uuid::new_v7(uuid::Timestamp::from_unix(context, seconds, nanos))
 }
 
@@ -86,13 +86,13 @@ pub fn random_secret() -> String {
     let mut secret = String::with_capacity(68);
     secret.push_str("hwd_");
     for byte in random_bytes() {
-        secret.push(char::from(HEX[usize::from(byte >> 4)]));
-        secret.push(char::from(HEX[usize::from(byte & 15)]));
+        secret.push(char::from(HEX_DIGITS[usize::from(byte >> 4)]));
+        secret.push(char::from(HEX_DIGITS[usize::from(byte & 15)]));
     }
     secret
 }
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
+const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 pub(crate) fn random_bytes() -> [u8; 32] {
     let mut bytes = [0; 32];
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_manual_clock_does_not_move_by_itself() {
-        let clock = ManualClock::at(Timestamp::from_unix_ms(5));
+        let clock = ManualClock::new(Timestamp::from_unix_ms(5));
         assert_eq!(clock.now(), clock.now());
         clock.advance_ms(7);
         assert_eq!(clock.now().unix_ms(), 12);

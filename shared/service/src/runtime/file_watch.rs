@@ -23,13 +23,13 @@ fn version_of(path: &Path) -> anyhow::Result<FileVersion> {
     }
 }
 
-type Read<T> = Box<dyn Fn() -> anyhow::Result<T> + Send + Sync>;
+type ReadFn<T> = Box<dyn Fn() -> anyhow::Result<T> + Send + Sync>;
 
 /// A value read from files, and read again when one of them changes. If the files become
 /// unreadable, the last value stays, because a disk fault must not drop keys or revocations.
 pub(crate) struct Watched<T> {
     paths: Vec<PathBuf>,
-    read: Read<T>,
+    read: ReadFn<T>,
     state: Mutex<State<T>>,
 }
 
@@ -79,7 +79,7 @@ impl<T: 'static> Watched<T> {
         Self::new(paths, Box::new(move || read(&path)), value, versions)
     }
 
-    fn new(paths: Vec<PathBuf>, read: Read<T>, value: T, versions: Vec<FileVersion>) -> Self {
+    fn new(paths: Vec<PathBuf>, read: ReadFn<T>, value: T, versions: Vec<FileVersion>) -> Self {
         let state = State {
             value: Arc::new(value),
             versions,
@@ -111,7 +111,7 @@ impl<T: 'static> Watched<T> {
 
     fn check(&self, state: &mut State<T>) {
         state.checked_at = Instant::now();
-        match self.changed(&state.versions) {
+        match self.read_if_changed(&state.versions) {
             Ok(None) => {}
             Ok(Some((versions, value))) => {
                 (state.versions, state.value) = (versions, Arc::new(value));
@@ -133,9 +133,12 @@ impl<T: 'static> Watched<T> {
         state.fault = None;
     }
 
-    fn changed(&self, before: &[FileVersion]) -> anyhow::Result<Option<(Vec<FileVersion>, T)>> {
+    fn read_if_changed(
+        &self,
+        previous: &[FileVersion],
+    ) -> anyhow::Result<Option<(Vec<FileVersion>, T)>> {
         let versions = versions_of(&self.paths)?;
-        if versions == before {
+        if versions == previous {
             return Ok(None);
         }
         Ok(Some((versions, (self.read)()?)))
@@ -155,7 +158,7 @@ fn versions_of(paths: &[PathBuf]) -> anyhow::Result<Vec<FileVersion>> {
 mod tests {
     use super::*;
 
-    fn number(path: &Path) -> anyhow::Result<u32> {
+    fn read_number(path: &Path) -> anyhow::Result<u32> {
         Ok(std::fs::read_to_string(path)?.trim().parse()?)
     }
 
@@ -163,9 +166,9 @@ mod tests {
     fn a_changed_file_is_read_again_and_an_invalid_one_keeps_the_last_value() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("number");
-        assert!(Watched::open(path.clone(), number).is_err());
+        assert!(Watched::open(path.clone(), read_number).is_err());
         std::fs::write(&path, "1").unwrap();
-        let watched = Watched::open(path.clone(), number).unwrap();
+        let watched = Watched::open(path.clone(), read_number).unwrap();
         std::fs::write(&path, "20").unwrap();
         assert_eq!(*watched.latest(), 20);
         std::fs::write(&path, "three").unwrap();
@@ -177,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn a_given_value_is_used_until_the_file_changes() {
+    fn an_initial_value_is_used_until_the_file_changes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("number");
-        let watched = Watched::with_value(path.clone(), number, 7);
+        let watched = Watched::with_value(path.clone(), read_number, 7);
         assert_eq!(*watched.latest(), 7);
         std::fs::write(&path, "8").unwrap();
         assert_eq!(*watched.latest(), 8);
-        let watched = Watched::with_value(path.clone(), number, 9);
+        let watched = Watched::with_value(path.clone(), read_number, 9);
         assert_eq!(*watched.latest(), 9);
     }
 }

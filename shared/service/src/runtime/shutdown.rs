@@ -2,8 +2,8 @@
 
 use tokio_util::sync::CancellationToken;
 
-/// Shutdown signal. Clones share the signal. A [`Shutdown::child`] ends with its parent, but the
-/// parent does not end with its child.
+/// Shutdown signal. Clones share the signal. A shutdown of the parent begins that of its
+/// [`Shutdown::child`], but not the reverse.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown(CancellationToken);
 
@@ -23,15 +23,15 @@ impl Shutdown {
             signal(SignalKind::terminate())?,
         );
         let shutdown = Self::new();
-        let signalled = shutdown.clone();
+        let for_task = shutdown.clone();
         tokio::spawn(async move {
             let name = tokio::select! {
                 _ = interrupt.recv() => "SIGINT",
                 _ = terminate.recv() => "SIGTERM",
-                () = signalled.wait() => return,
+                () = for_task.wait() => return,
             };
             tracing::info!(signal = name, "shutting down");
-            signalled.begin();
+            for_task.begin();
         });
         Ok(shutdown)
     }
@@ -40,7 +40,7 @@ impl Shutdown {
         self.0.cancel();
     }
 
-    pub fn begun(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         self.0.is_cancelled()
     }
 
@@ -49,7 +49,7 @@ impl Shutdown {
         self.0.cancelled().await;
     }
 
-    /// Returns a shutdown that ends with this one and can be ended alone.
+    /// Returns a shutdown that begins with this one, and can begin alone.
     #[must_use]
     pub fn child(&self) -> Self {
         Self(self.0.child_token())
@@ -61,11 +61,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_parent_ends_its_children_and_a_child_does_not_end_its_parent() {
+    async fn a_shutdown_reaches_children_and_not_the_parent() {
         let parent = Shutdown::new();
         let child = parent.child();
         child.begin();
-        assert!(child.begun() && !parent.begun());
+        assert!(child.has_begun() && !parent.has_begun());
         let other = parent.child();
         parent.clone().begin();
         other.wait().await;

@@ -16,35 +16,35 @@ use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 
-use super::event_names::event_name;
-use crate::metrics::catalogue::{DROPPED, SIGNAL};
+use super::event_names::set_event_name;
+use crate::metrics::catalogue::{SIGNAL, TELEMETRY_DROPPED};
 
 /// Most spans or records in a queue.
-pub(super) const QUEUE: usize = 4_096;
+pub(super) const MAX_QUEUE_LENGTH: usize = 4_096;
 
 /// Length of a queue. The sender and the exporter share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct QueueLength(Arc<AtomicUsize>);
 
 impl QueueLength {
-    fn enter(&self) -> bool {
-        let one_more = |queued| (queued < QUEUE).then_some(queued + 1);
-        let entered = self
+    fn try_reserve(&self) -> bool {
+        let one_more = |length| (length < MAX_QUEUE_LENGTH).then_some(length + 1);
+        let reserved = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        entered.is_ok()
+        reserved.is_ok()
     }
 
-    fn leave(&self, count: usize) {
-        let less = |queued: usize| Some(queued.saturating_sub(count));
+    fn release(&self, count: usize) {
+        let less = |length: usize| Some(length.saturating_sub(count));
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
-fn dropped(signal: &'static str, count: usize) {
-    DROPPED.add(
+fn count_dropped(signal: &'static str, count: usize) {
+    TELEMETRY_DROPPED.add(
         u64::try_from(count).unwrap_or(u64::MAX),
         &[SIGNAL.is(signal)],
     );
@@ -53,7 +53,7 @@ fn dropped(signal: &'static str, count: usize) {
 /// Makes the counters visible at 0.
 pub(super) fn init_counters() {
     for signal in ["spans", "logs", "metrics"] {
-        dropped(signal, 0);
+        count_dropped(signal, 0);
     }
 }
 
@@ -61,16 +61,16 @@ pub(super) fn init_counters() {
 #[derive(Debug)]
 pub(super) struct CountDropped<T> {
     pub inner: T,
-    pub queued: QueueLength,
+    pub queue_length: QueueLength,
 }
 
 impl<E: SpanExporter> SpanExporter for CountDropped<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
-        self.queued.leave(count);
+        self.queue_length.release(count);
         let sent = self.inner.export(batch).await;
         if sent.is_err() {
-            dropped("spans", count);
+            count_dropped("spans", count);
         }
         sent
     }
@@ -97,10 +97,10 @@ impl<P: SpanProcessor> SpanProcessor for CountDropped<P> {
         if !span.span_context.is_sampled() {
             return;
         }
-        if self.queued.enter() {
+        if self.queue_length.try_reserve() {
             self.inner.on_end(span);
         } else {
-            dropped("spans", 1);
+            count_dropped("spans", 1);
         }
     }
 
@@ -120,10 +120,10 @@ impl<P: SpanProcessor> SpanProcessor for CountDropped<P> {
 impl<E: LogExporter> LogExporter for CountDropped<E> {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
         let count = batch.iter().count();
-        self.queued.leave(count);
+        self.queue_length.release(count);
         let sent = self.inner.export(batch).await;
         if sent.is_err() {
-            dropped("logs", count);
+            count_dropped("logs", count);
         }
         sent
     }
@@ -139,11 +139,11 @@ impl<E: LogExporter> LogExporter for CountDropped<E> {
 
 impl<P: LogProcessor> LogProcessor for CountDropped<P> {
     fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
-        event_name(record);
-        if self.queued.enter() {
+        set_event_name(record);
+        if self.queue_length.try_reserve() {
             self.inner.emit(record, scope);
         } else {
-            dropped("logs", 1);
+            count_dropped("logs", 1);
         }
     }
 
@@ -165,7 +165,7 @@ impl<E: PushMetricExporter> PushMetricExporter for CountDropped<E> {
         let sent = self.inner.export(metrics).await;
         if sent.is_err() {
             // The next export contains the counters again. Only the gauges of this time are lost.
-            dropped("metrics", 1);
+            count_dropped("metrics", 1);
         }
         sent
     }
@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn a_full_queue_accepts_no_item_until_one_leaves() {
-        let queued = QueueLength::default();
-        assert!((0..QUEUE).all(|_| queued.enter()));
-        assert!(!queued.enter());
-        queued.leave(1);
-        assert!(queued.enter() && !queued.enter());
+        let queue_length = QueueLength::default();
+        assert!((0..MAX_QUEUE_LENGTH).all(|_| queue_length.try_reserve()));
+        assert!(!queue_length.try_reserve());
+        queue_length.release(1);
+        assert!(queue_length.try_reserve() && !queue_length.try_reserve());
     }
 }

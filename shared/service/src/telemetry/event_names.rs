@@ -7,13 +7,13 @@ use opentelemetry_sdk::logs::SdkLogRecord;
 /// Name of the field and of the attribute with the event name.
 pub(super) const EVENT: &str = "event";
 /// Longest event name. Names from longer messages are cut.
-const LENGTH: usize = 64;
+const MAX_LENGTH: usize = 64;
 
 /// Returns the event name of a message.
-pub(super) fn named(sentence: &str) -> String {
-    let mut name = String::with_capacity(sentence.len().min(LENGTH));
-    for c in sentence.chars() {
-        if name.len() >= LENGTH {
+pub(super) fn event_name_of(message: &str) -> String {
+    let mut name = String::with_capacity(message.len().min(MAX_LENGTH));
+    for c in message.chars() {
+        if name.len() >= MAX_LENGTH {
             break;
         }
         if c.is_ascii_alphanumeric() {
@@ -27,17 +27,17 @@ pub(super) fn named(sentence: &str) -> String {
 }
 
 /// Adds the event name to a record without one.
-pub(super) fn event_name(record: &mut SdkLogRecord) {
-    let has = record
+pub(super) fn set_event_name(record: &mut SdkLogRecord) {
+    let has_event_name = record
         .attributes_iter()
         .any(|(key, _)| key.as_str() == EVENT);
-    let body = match record.body() {
-        _ if has => return,
-        Some(AnyValue::String(text)) if !text.as_str().is_empty() => named(text.as_str()),
+    let name = match record.body() {
+        _ if has_event_name => return,
+        Some(AnyValue::String(text)) if !text.as_str().is_empty() => event_name_of(text.as_str()),
         // Some libraries log without a message.
-        _ => named(record.target().map_or("unnamed", |target| target.as_ref())),
+        _ => event_name_of(record.target().map_or("unnamed", |target| target.as_ref())),
     };
-    record.add_attribute(EVENT, body);
+    record.add_attribute(EVENT, name);
 }
 
 #[cfg(test)]
@@ -46,12 +46,12 @@ mod tests {
 
     #[test]
     fn the_event_name_is_made_from_the_message() {
-        assert_eq!(named("cannot follow"), "cannot_follow");
+        assert_eq!(event_name_of("cannot follow"), "cannot_follow");
         assert_eq!(
-            named("silent for too long; nothing is revoked until it is heard"),
+            event_name_of("silent for too long; nothing is revoked until it is heard"),
             "silent_for_too_long_nothing_is_revoked_until_it_is_heard"
         );
-        assert_eq!(named("..."), "");
-        assert_eq!(named(&"a b ".repeat(99)).len(), LENGTH - 1);
+        assert_eq!(event_name_of("..."), "");
+        assert_eq!(event_name_of(&"a b ".repeat(99)).len(), MAX_LENGTH - 1);
     }
 }

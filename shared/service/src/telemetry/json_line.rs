@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::event_names::{EVENT, named};
+use super::event_names::{EVENT, event_name_of};
 use super::log_throttle;
 
 pub(super) struct JsonLine;
@@ -28,15 +28,15 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let mut line = Map::new();
-        let mut at = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut at))?;
-        line.insert("timestamp".into(), at.into());
+        let mut timestamp = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
+        line.insert("timestamp".into(), timestamp.into());
         line.insert("level".into(), event.metadata().level().as_str().into());
         line.insert(EVENT.into(), Value::Null);
         event.record(&mut Fields(&mut line));
         if line[EVENT].is_null() {
-            let text = sentence(&line).unwrap_or(event.metadata().target());
-            let text = named(text);
+            let text = message(&line).unwrap_or(event.metadata().target());
+            let text = event_name_of(text);
             line[EVENT] = text.into();
         }
         line.insert("target".into(), event.metadata().target().into());
@@ -44,11 +44,14 @@ where
         if withheld > 0 {
             line.insert("withheld".into(), withheld.into());
         }
-        opentelemetry::Context::map_current(|here| {
-            let here = here.span().span_context().clone();
-            if here.is_valid() {
-                line.insert("trace_id".into(), here.trace_id().to_string().into());
-                line.insert("span_id".into(), here.span_id().to_string().into());
+        opentelemetry::Context::map_current(|context| {
+            let span_context = context.span().span_context().clone();
+            if span_context.is_valid() {
+                line.insert(
+                    "trace_id".into(),
+                    span_context.trace_id().to_string().into(),
+                );
+                line.insert("span_id".into(), span_context.span_id().to_string().into());
             }
         });
         if let Some(span) = context.lookup_current() {
@@ -60,7 +63,7 @@ where
 }
 
 /// Returns the message. Some libraries have a name instead.
-fn sentence(line: &Map<String, Value>) -> Option<&str> {
+fn message(line: &Map<String, Value>) -> Option<&str> {
     let text = ["message", "name"].into_iter();
     let mut text = text.filter_map(|field| line.get(field).and_then(Value::as_str));
     text.find(|text| !text.is_empty())
@@ -70,8 +73,8 @@ fn span_fields<'a, S: LookupSpan<'a>>(
     span: &tracing_subscriber::registry::SpanRef<'a, S>,
 ) -> Value {
     let extensions = span.extensions();
-    let written = extensions.get::<FormattedFields<JsonFields>>();
-    let fields = written.and_then(|it| serde_json::from_str::<Map<String, Value>>(it).ok());
+    let formatted = extensions.get::<FormattedFields<JsonFields>>();
+    let fields = formatted.and_then(|it| serde_json::from_str::<Map<String, Value>>(it).ok());
     let mut fields = fields.unwrap_or_default();
     fields.insert("name".into(), span.name().into());
     fields.into()
@@ -80,33 +83,33 @@ fn span_fields<'a, S: LookupSpan<'a>>(
 struct Fields<'a>(&'a mut Map<String, Value>);
 
 impl Fields<'_> {
-    fn put(&mut self, field: &Field, value: impl Into<Value>) {
+    fn insert(&mut self, field: &Field, value: impl Into<Value>) {
         self.0.insert(field.name().to_owned(), value.into());
     }
 }
 
 impl Visit for Fields<'_> {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field, value);
+        self.insert(field, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, value);
+        self.insert(field, value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, value);
+        self.insert(field, value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, value);
+        self.insert(field, value);
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, value);
+        self.insert(field, value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, format!("{value:?}"));
+        self.insert(field, format!("{value:?}"));
     }
 }

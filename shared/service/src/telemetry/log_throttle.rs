@@ -1,5 +1,5 @@
 //! Rate limit for repeated log lines. Each window permits a few lines of each warning, and a few of
-//! each other line with the same content. The next line has the number of omitted ones (T4).
+//! each other line with the same content. The next line has the number of withheld ones (T4).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use tracing::{Event, Level, Subscriber, callsite::Identifier};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use crate::metrics::catalogue::LINES_WITHHELD;
+use crate::metrics::catalogue::LOG_LINES_WITHHELD;
 
 /// Most lines of one kind per window.
 const MAX_PER_WINDOW: u64 = 20;
@@ -22,11 +22,11 @@ const WINDOW: Duration = Duration::from_secs(10);
 const MAX_KINDS: usize = 4_096;
 
 thread_local! {
-    /// Number of omitted lines before the line that is being written.
+    /// Number of withheld lines before the line that is being written.
     static WITHHELD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns the number of omitted lines of this kind before the line that is being written.
+/// Returns the number of withheld lines of this kind before the line that is being written.
 pub(super) fn withheld() -> u64 {
     WITHHELD.get()
 }
@@ -42,8 +42,8 @@ struct Window {
 pub(super) struct LogThrottle(Mutex<HashMap<(Identifier, u64), Window>>);
 
 impl LogThrottle {
-    /// Returns the number of omitted lines before a line. Returns `None` if the line must be
-    /// omitted.
+    /// Returns the number of withheld lines before a line. Returns `None` if the line must be
+    /// withheld.
     fn admit(&self, kind: (Identifier, u64), now: Instant) -> Option<u64> {
         let mut kinds = self.0.lock();
         if kinds.len() >= MAX_KINDS {
@@ -73,19 +73,19 @@ impl<S: Subscriber> Layer<S> for LogThrottle {
     fn event_enabled(&self, event: &Event<'_>, _context: Context<'_, S>) -> bool {
         let metadata = event.metadata();
         WITHHELD.set(0);
-        let content = match *metadata.level() {
+        let content_hash = match *metadata.level() {
             Level::ERROR | Level::WARN => 0,
             Level::INFO => {
-                let mut content = Content(DefaultHasher::new());
-                event.record(&mut content);
-                content.0.finish()
+                let mut hasher = ContentHasher(DefaultHasher::new());
+                event.record(&mut hasher);
+                hasher.0.finish()
             }
             // Debug levels are not limited.
             _ => return true,
         };
-        let admitted = self.admit((metadata.callsite(), content), Instant::now());
+        let admitted = self.admit((metadata.callsite(), content_hash), Instant::now());
         if admitted.is_none() {
-            LINES_WITHHELD.add(1, &[]);
+            LOG_LINES_WITHHELD.add(1, &[]);
         }
         WITHHELD.set(admitted.unwrap_or(0));
         admitted.is_some()
@@ -93,9 +93,9 @@ impl<S: Subscriber> Layer<S> for LogThrottle {
 }
 
 /// Hasher of the fields of a line.
-struct Content(DefaultHasher);
+struct ContentHasher(DefaultHasher);
 
-impl Visit for Content {
+impl Visit for ContentHasher {
     fn record_str(&mut self, field: &Field, value: &str) {
         (field.index(), value).hash(&mut self.0);
     }
@@ -111,17 +111,17 @@ mod tests {
     use tracing::Callsite as _;
 
     #[test]
-    fn repeated_lines_are_omitted_and_counted() {
-        let site = tracing::callsite! {
+    fn repeated_lines_are_withheld_and_counted() {
+        let callsite = tracing::callsite! {
             name: "a line", kind: tracing::metadata::Kind::EVENT, fields: a
         };
-        let site = site.metadata().callsite();
-        let kind = || (site.clone(), 0);
+        let callsite = callsite.metadata().callsite();
+        let kind = || (callsite.clone(), 0);
         let (throttle, now) = (LogThrottle::default(), Instant::now());
         let passed = (0..100).filter(|_| throttle.admit(kind(), now).is_some());
         assert_eq!(passed.count(), 20);
         assert_eq!(
-            throttle.admit((site.clone(), 1), now),
+            throttle.admit((callsite.clone(), 1), now),
             Some(0),
             "another line"
         );

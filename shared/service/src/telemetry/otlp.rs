@@ -17,7 +17,7 @@ use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, S
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{self, BatchSpanProcessor, Sampler, SdkTracerProvider};
 
-use super::dropped_count::{CountDropped, QUEUE, QueueLength};
+use super::dropped_count::{CountDropped, MAX_QUEUE_LENGTH, QueueLength};
 use super::otlp_http::OtlpHttp;
 use super::scrape::ScrapeReader;
 use crate::config::ServerSettings;
@@ -47,13 +47,13 @@ pub(super) struct OtlpProviders {
 /// Settings of the exporters.
 #[derive(Clone)]
 struct ExportSettings {
-    base: String,
+    base_url: String,
     /// Path of the file with the trusted authorities of the collector. `None` trusts those of the
     /// system.
     authority: Option<PathBuf>,
     interval: Duration,
     /// Fraction of traces that are exported, among those that begin here.
-    sampled: f64,
+    sample_ratio: f64,
     resource: Resource,
 }
 
@@ -67,49 +67,52 @@ impl Exporters {
         let resource = resource(service);
         let Some(endpoint) = &settings.otlp_endpoint else {
             return Ok(scrape_reader.map(|scrape_reader| Self {
-                meter: meter(resource, None, Some(scrape_reader)),
+                meter: meter_provider(resource, None, Some(scrape_reader)),
                 otlp: None,
             }));
         };
         check_peers(settings)?;
         crate::runtime::crypto::install_crypto();
         let export = ExportSettings {
-            base: endpoint.trim_end_matches('/').to_owned(),
+            base_url: endpoint.trim_end_matches('/').to_owned(),
             authority: settings.otlp_authority.clone(),
             interval: Duration::from_millis(settings.otlp_interval_ms.max(10)),
-            sampled: f64::from(settings.otlp_trace_percent.min(100)) / 100.0,
+            sample_ratio: f64::from(settings.otlp_trace_percent.min(100)) / 100.0,
             resource,
         };
         // The blocking client cannot be created on a thread of the runtime.
-        let made = std::thread::spawn(move || Self::build(&export, scrape_reader)).join();
-        made.unwrap_or_else(|_| Err(anyhow::anyhow!("making the exporters panicked")))
+        let built = std::thread::spawn(move || Self::build(&export, scrape_reader)).join();
+        built
+            .unwrap_or_else(|_| Err(anyhow::anyhow!("making the exporters panicked")))
             .with_context(|| format!("cannot export to {endpoint:?}"))
             .map(Some)
     }
 
     fn build(export: &ExportSettings, scrape_reader: Option<ScrapeReader>) -> anyhow::Result<Self> {
-        let ExportSettings { base, resource, .. } = export;
-        let http = OtlpHttp::to(base, export.authority.as_deref())?;
+        let ExportSettings {
+            base_url, resource, ..
+        } = export;
+        let http = OtlpHttp::new(base_url, export.authority.as_deref())?;
         let metrics = MetricExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(format!("{base}/v1/metrics"))
+            .with_endpoint(format!("{base_url}/v1/metrics"))
             .with_timeout(SEND_TIMEOUT)
             .with_http_client(http.clone())
             .build()?;
         let metrics = CountDropped {
             inner: metrics,
-            queued: QueueLength::default(),
+            queue_length: QueueLength::default(),
         };
         let reader = PeriodicReader::builder(metrics)
             .with_interval(export.interval)
             .build();
         Ok(Self {
             otlp: Some(OtlpProviders {
-                tracer: spans(export, &http)?,
-                logs: records(export, http)?,
+                tracer: tracer_provider(export, &http)?,
+                logs: logger_provider(export, http)?,
             }),
-            meter: meter(resource.clone(), Some(reader), scrape_reader),
+            meter: meter_provider(resource.clone(), Some(reader), scrape_reader),
         })
     }
 
@@ -123,47 +126,47 @@ impl Exporters {
     /// Ends the providers. An unreachable or silent collector delays the shutdown by a few seconds
     /// at most. Data that is not sent by then is lost (F47).
     pub(super) fn shutdown(self) {
-        let (ended, over) = mpsc::channel();
+        let (ended, all_ended) = mpsc::channel();
         let Self { otlp, meter } = self;
-        let mut ends: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || {
+        let mut shutdowns: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || {
             drop(meter.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
         })];
         if let Some(OtlpProviders { tracer, logs }) = otlp {
-            ends.push(Box::new(move || {
+            shutdowns.push(Box::new(move || {
                 drop(tracer.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
             }));
-            ends.push(Box::new(move || {
+            shutdowns.push(Box::new(move || {
                 drop(logs.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
             }));
         }
-        let count = ends.len();
-        for end in ends {
+        let count = shutdowns.len();
+        for shutdown in shutdowns {
             let ended = ended.clone();
             std::thread::spawn(move || {
-                end();
+                shutdown();
                 let _ = ended.send(());
             });
         }
         drop(ended);
-        let until = std::time::Instant::now() + SHUTDOWN_TIMEOUT;
+        let deadline = std::time::Instant::now() + SHUTDOWN_TIMEOUT;
         for _ in 0..count {
-            let left = until.saturating_duration_since(std::time::Instant::now());
-            if over.recv_timeout(left).is_err() {
+            let timeout = deadline.saturating_duration_since(std::time::Instant::now());
+            if all_ended.recv_timeout(timeout).is_err() {
                 return;
             }
         }
     }
 }
 
-fn meter(
+fn meter_provider(
     resource: Resource,
-    sends: Option<PeriodicReader<CountDropped<MetricExporter>>>,
+    periodic_reader: Option<PeriodicReader<CountDropped<MetricExporter>>>,
     scrape_reader: Option<ScrapeReader>,
 ) -> SdkMeterProvider {
     let mut meter = SdkMeterProvider::builder()
         .with_resource(resource)
-        .with_view(bounded);
-    if let Some(reader) = sends {
+        .with_view(drop_unknown_attributes);
+    if let Some(reader) = periodic_reader {
         meter = meter.with_reader(reader);
     }
     if let Some(scrape_reader) = scrape_reader {
@@ -173,49 +176,52 @@ fn meter(
     meter.build()
 }
 
-fn spans(export: &ExportSettings, http: &OtlpHttp) -> anyhow::Result<SdkTracerProvider> {
-    let queued = QueueLength::default();
+fn tracer_provider(export: &ExportSettings, http: &OtlpHttp) -> anyhow::Result<SdkTracerProvider> {
+    let queue_length = QueueLength::default();
     let inner = SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
-        .with_endpoint(format!("{}/v1/traces", export.base))
+        .with_endpoint(format!("{}/v1/traces", export.base_url))
         .with_timeout(SEND_TIMEOUT)
         .with_http_client(http.clone())
         .build()?;
     let exporter = CountDropped {
         inner,
-        queued: queued.clone(),
+        queue_length: queue_length.clone(),
     };
     let config = trace::BatchConfigBuilder::default()
-        .with_max_queue_size(QUEUE)
+        .with_max_queue_size(MAX_QUEUE_LENGTH)
         .with_scheduled_delay(export.interval.min(MAX_BATCH_DELAY))
         .build();
     let inner = BatchSpanProcessor::builder(exporter)
         .with_batch_config(config)
         .build();
-    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(export.sampled)));
+    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(export.sample_ratio)));
     Ok(SdkTracerProvider::builder()
         .with_resource(export.resource.clone())
         .with_sampler(sampler)
-        .with_span_processor(CountDropped { inner, queued })
+        .with_span_processor(CountDropped {
+            inner,
+            queue_length,
+        })
         .build())
 }
 
-fn records(export: &ExportSettings, http: OtlpHttp) -> anyhow::Result<SdkLoggerProvider> {
-    let queued = QueueLength::default();
+fn logger_provider(export: &ExportSettings, http: OtlpHttp) -> anyhow::Result<SdkLoggerProvider> {
+    let queue_length = QueueLength::default();
     let inner = LogExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
-        .with_endpoint(format!("{}/v1/logs", export.base))
+        .with_endpoint(format!("{}/v1/logs", export.base_url))
         .with_timeout(SEND_TIMEOUT)
         .with_http_client(http)
         .build()?;
     let exporter = CountDropped {
         inner,
-        queued: queued.clone(),
+        queue_length: queue_length.clone(),
     };
     let config = logs::BatchConfigBuilder::default()
-        .with_max_queue_size(QUEUE)
+        .with_max_queue_size(MAX_QUEUE_LENGTH)
         .with_scheduled_delay(export.interval.min(MAX_BATCH_DELAY))
         .build();
     let inner = BatchLogProcessor::builder(exporter)
@@ -223,7 +229,10 @@ fn records(export: &ExportSettings, http: OtlpHttp) -> anyhow::Result<SdkLoggerP
         .build();
     Ok(SdkLoggerProvider::builder()
         .with_resource(export.resource.clone())
-        .with_log_processor(CountDropped { inner, queued })
+        .with_log_processor(CountDropped {
+            inner,
+            queue_length,
+        })
         .build())
 }
 
@@ -232,7 +241,7 @@ fn records(export: &ExportSettings, http: OtlpHttp) -> anyhow::Result<SdkLoggerP
 fn resource(service: &str) -> Resource {
     let environment =
         std::env::var("DEPLOYMENT_ENVIRONMENT").unwrap_or_else(|_| "unnamed".to_owned());
-    let named = std::env::var("OTEL_SERVICE_NAME").unwrap_or_default();
+    let service_name = std::env::var("OTEL_SERVICE_NAME").unwrap_or_default();
     let resource = Resource::builder_empty()
         .with_detector(Box::new(TelemetryResourceDetector))
         .with_service_name(format!("hayward-{service}"))
@@ -242,16 +251,16 @@ fn resource(service: &str) -> Resource {
             KeyValue::new("deployment.environment.name", environment),
         ])
         .with_detector(Box::new(EnvResourceDetector::new()));
-    if named.is_empty() {
+    if service_name.is_empty() {
         return resource.build();
     }
-    resource.with_service_name(named).build()
+    resource.with_service_name(service_name).build()
 }
 
 /// Removes attributes that are not in the catalogue (T3).
-fn bounded(instrument: &Instrument) -> Option<Stream> {
-    let known = catalogue::named(instrument.name())?;
-    let keys = known.attributes.iter();
+fn drop_unknown_attributes(instrument: &Instrument) -> Option<Stream> {
+    let metric = catalogue::find(instrument.name())?;
+    let keys = metric.attributes.iter();
     Stream::builder()
         .with_allowed_attribute_keys(keys.map(|it| Key::from_static_str(it.key)))
         .build()

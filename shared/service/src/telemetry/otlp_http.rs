@@ -29,7 +29,7 @@ impl OtlpHttp {
     ///
     /// # Errors
     /// If the file cannot be used.
-    pub(super) fn to(endpoint: &str, authority: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) fn new(endpoint: &str, authority: Option<&Path>) -> anyhow::Result<Self> {
         if endpoint.starts_with("http://") {
             // Plain HTTP needs no certificates, so the trust store of the system is not loaded.
             return build(Client::builder().tls_certs_only([])).map(Self::Fixed);
@@ -37,11 +37,11 @@ impl OtlpHttp {
         let Some(authority) = authority else {
             return build(Client::builder()).map(Self::Fixed);
         };
-        let watched = Watched::open(authority.to_owned(), trusting)?;
+        let watched = Watched::open(authority.to_owned(), client_with_authorities)?;
         Ok(Self::Watched(Arc::new(watched)))
     }
 
-    fn now(&self) -> Client {
+    fn client(&self) -> Client {
         match self {
             Self::Fixed(client) => client.clone(),
             Self::Watched(watched) => Client::clone(&watched.get()),
@@ -64,18 +64,18 @@ impl HttpClient for OtlpHttp {
         'a: 'b,
         Self: 'b,
     {
-        Box::pin(async move { self.now().send_bytes(request).await })
+        Box::pin(async move { self.client().send_bytes(request).await })
     }
 }
 
-fn trusting(authority: &Path) -> anyhow::Result<Client> {
-    let place = authority.display();
-    let pem = std::fs::read(authority).with_context(|| format!("cannot read {place}"))?;
+fn client_with_authorities(authority: &Path) -> anyhow::Result<Client> {
+    let path = authority.display();
+    let pem = std::fs::read(authority).with_context(|| format!("cannot read {path}"))?;
     let certificates =
-        Certificate::from_pem_bundle(&pem).with_context(|| format!("{place} is not PEM"))?;
+        Certificate::from_pem_bundle(&pem).with_context(|| format!("{path} is not PEM"))?;
     ensure!(
         !certificates.is_empty(),
-        "there is no certificate in {place}"
+        "there is no certificate in {path}"
     );
     build(Client::builder().tls_certs_only(certificates))
 }

@@ -61,7 +61,7 @@ async fn an_agent_enrols_once_and_renews_its_token() {
     fleet.kill("node-new-1");
     let then = SystemClock.now().unix_ms() - 17 * 3_600_000;
     let then = hayward_vocabulary::Timestamp::from_unix_ms(then);
-    let old: Arc<dyn Clock> = Arc::new(ManualClock::at(then));
+    let old: Arc<dyn Clock> = Arc::new(ManualClock::new(then));
     let scopes = [Scope::Agent("node-old".parse().unwrap())];
     let order = TokenSpec {
         subject: "agent-node-old",

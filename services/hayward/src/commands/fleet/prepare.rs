@@ -102,7 +102,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let groups = groups.transpose()?;
     if arguments.new_issuer {
         let keys = Keys::open(&arguments.keys)?;
-        let issuer = keys.announce_another()?;
+        let issuer = keys.publish_new_key()?;
         tokio::time::sleep(RELOAD_TIME).await;
         keys.install(&issuer)?;
     }

@@ -92,7 +92,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
             let Some(settings) = settings else {
                 return Ok(());
             };
-            let telemetry = telemetry::init($service::NAME, &settings.frame)?;
+            let telemetry = telemetry::init($service::NAME, &settings.server)?;
             let running = $service::start(settings, Shutdown::on_signals()?).await?;
             let result = running.stopped().await;
             tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
@@ -180,30 +180,30 @@ fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
 fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
     let name = program_name(arguments.service);
     macro_rules! missing_settings {
-        ($type:ty, $frame:expr) => {{
+        ($type:ty, $server:expr) => {{
             let settings = read_settings::<$type>(name, arguments.flags);
             let Some(settings) = settings.with_context(|| format!("{name} would not start"))?
             else {
                 return Ok(());
             };
-            let frame: fn(&$type) -> Option<&ServerSettings> = $frame;
-            missing_required(frame(&settings))
+            let server: fn(&$type) -> Option<&ServerSettings> = $server;
+            missing_required(server(&settings))
         }};
     }
     let missing = match arguments.service {
         Program::JobConverter => {
-            missing_settings!(hayward_job_converter::Settings, |it| Some(&it.frame))
+            missing_settings!(hayward_job_converter::Settings, |it| Some(&it.server))
         }
         Program::RmScheduler => {
-            missing_settings!(hayward_rm_scheduler::Settings, |it| Some(&it.frame))
+            missing_settings!(hayward_rm_scheduler::Settings, |it| Some(&it.server))
         }
         Program::ContainerManager => {
-            missing_settings!(hayward_container_manager::Settings, |it| Some(&it.frame))
+            missing_settings!(hayward_container_manager::Settings, |it| Some(&it.server))
         }
         Program::NodeStatus => {
-            missing_settings!(hayward_node_status::Settings, |it| Some(&it.frame))
+            missing_settings!(hayward_node_status::Settings, |it| Some(&it.server))
         }
-        Program::Blocklist => missing_settings!(hayward_blocklist::Settings, |it| Some(&it.frame)),
+        Program::Blocklist => missing_settings!(hayward_blocklist::Settings, |it| Some(&it.server)),
         Program::NodeAgent => missing_settings!(hayward_node_agent::Settings, |_| None),
     };
     if out.json {
@@ -216,13 +216,13 @@ fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// Returns the required settings that are missing.
-fn missing_required(frame: Option<&ServerSettings>) -> Vec<&'static str> {
-    let Some(frame) = frame else {
+fn missing_required(server: Option<&ServerSettings>) -> Vec<&'static str> {
+    let Some(server) = server else {
         return Vec::new();
     };
     let required = [
-        ("database_url", frame.database_url.is_none()),
-        ("keys", frame.keys.is_none()),
+        ("database_url", server.database_url.is_none()),
+        ("keys", server.keys.is_none()),
     ];
     required
         .into_iter()

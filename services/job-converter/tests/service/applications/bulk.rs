@@ -1,7 +1,7 @@
 //! Bulk requests for tasks: one result per task in order, or all or nothing (A16).
 
 use hayward_job_converter_api::applications::BulkTasksAdded;
-use hayward_service::client::{Answer, Client, ClientError};
+use hayward_service::client::{Client, ClientError, Response};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ async fn post(
     client: &Client,
     path: &str,
     tasks: &[(&str, Value)],
-) -> Result<Answer<BulkTasksAdded>, ClientError> {
+) -> Result<Response<BulkTasksAdded>, ClientError> {
     let named = |(id, task): &(&str, Value)| json!({ "id": id, "task": task });
     let tasks: Vec<Value> = tasks.iter().map(named).collect();
     let call = client.call(Method::POST, format!("/v1/applications/{path}"));

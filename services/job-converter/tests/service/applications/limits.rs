@@ -115,7 +115,7 @@ async fn the_total_of_tasks_is_bounded_and_freed_again() {
 async fn the_tasks_of_one_user_are_bounded() {
     let mut fixture = Fixture::with(|settings| {
         quick(settings);
-        settings.frame.lease_ms = 3_000;
+        settings.server.lease_ms = 3_000;
         settings.max_open_work = 5;
         settings.max_user_application_tasks = 2;
     })

@@ -46,7 +46,7 @@ async fn empty_stale_and_early_maps_change_nothing() {
 
     // The map is too early.
     fixture.settings.orchestrator_least_ms = 600_000;
-    fixture.settings.frame.lease_ms = 60_000;
+    fixture.settings.server.lease_ms = 60_000;
     fixture.stop_and_restart().await;
     (one.lineage, one.sequence) = ("first", 7);
     assert!(

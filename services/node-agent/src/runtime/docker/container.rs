@@ -76,7 +76,7 @@ impl Docker {
         };
         folder.make(order).map_err(no_folder)?;
         let id = self.make(ordered, stop).await?;
-        if stop.begun() {
+        if stop.has_begun() {
             return Err(stopped_before_start());
         }
         folder.record_start_request().map_err(no_folder)?;
@@ -107,7 +107,7 @@ impl Docker {
         let mut pause = Backoff::default();
         let mut pulled = false;
         loop {
-            if stop.begun() {
+            if stop.has_begun() {
                 return Err(stopped_before_start());
             }
             let engine = &self.0.engine;
@@ -216,7 +216,7 @@ impl Docker {
                     continue;
                 }
                 Stage::Made => match self.0.engine.remove(&seen.id).await {
-                    Ok(()) if stop.begun() => return stopped_before_start(),
+                    Ok(()) if stop.has_begun() => return stopped_before_start(),
                     Ok(()) => return unclear(),
                     Err(_) => {
                         pause.wait().await;
@@ -276,7 +276,7 @@ impl<'a> Watch<'a> {
     }
 
     fn may_still_start(&self, stop: &Shutdown) -> bool {
-        !stop.begun() && self.since.elapsed() < self.docker.0.engine.limits.unclear
+        !stop.has_begun() && self.since.elapsed() < self.docker.0.engine.limits.unclear
     }
 
     async fn runs(
@@ -297,7 +297,7 @@ impl<'a> Watch<'a> {
             } = self.order;
             self.docker.send_event(id, *incarnation, event).await;
         }
-        if stop.begun() && self.ending.is_none() {
+        if stop.has_begun() && self.ending.is_none() {
             self.folder.record_stop_request();
             let (docker, id) = (self.docker.clone(), id.to_owned());
             let grace = self.order.stop_grace_ms;

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::pools::{
     SizeAnswer, StartedAnswer, WorkerSpec,
 };
 use hayward_service::Code;
-use hayward_service::client::{Answer, Client, ClientError};
+use hayward_service::client::{Client, ClientError, Response};
 use hayward_testkit::until;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId};
 use http::{HeaderName, Method};
@@ -91,7 +91,7 @@ impl Owner {
         method: Method,
         rest: &str,
         body: &Value,
-    ) -> Result<Answer<T>, ClientError> {
+    ) -> Result<Response<T>, ClientError> {
         let header = HeaderName::from_static;
         let call = self.client.call(method, self.path(rest));
         let call = call.header(header("x-owner-epoch"), &self.epoch.to_string());
@@ -136,7 +136,7 @@ impl Owner {
         done.map(drop)
     }
 
-    pub async fn stop(&self, status: &str) -> Result<Answer<PoolView>, ClientError> {
+    pub async fn stop(&self, status: &str) -> Result<Response<PoolView>, ClientError> {
         let body = json!({ "status": status, "message": "stopped by its owner" });
         self.call_with_status(Method::POST, "/stop", &body).await
     }

@@ -10,14 +10,14 @@ use crate::auth::{Keys, Scope};
 use crate::runtime::clock::ManualClock;
 
 /// Public keys in a file that can be replaced.
-struct File {
+struct KeyFile {
     path: PathBuf,
     before: Vec<u8>,
     after: Vec<u8>,
 }
 
-impl File {
-    fn holds(&self, keys: &[u8]) {
+impl KeyFile {
+    fn replace(&self, keys: &[u8]) {
         let temporary = self.path.with_extension("new");
         std::fs::write(&temporary, keys).unwrap();
         std::fs::rename(temporary, &self.path).unwrap();
@@ -28,7 +28,7 @@ fn public_key(dir: &Path) -> Vec<u8> {
     std::fs::read(dir.join("issuer.pub.pem")).unwrap()
 }
 
-fn token_by(keys: &Keys, clock: &Arc<ManualClock>) -> String {
+fn mint_token(keys: &Keys, clock: &Arc<ManualClock>) -> String {
     let issuer = keys.issuer(clock.clone()).unwrap();
     issuer.mint("ann", &[Scope::Submitter], 60_000).unwrap()
 }
@@ -38,35 +38,39 @@ fn tokens_of_a_withdrawn_key_are_refused_in_any_interleaving() {
     let dir = tempfile::tempdir().unwrap();
     let [old, new] = ["old", "new"].map(|name| Keys::create(dir.path().join(name)).unwrap());
     let clock = Arc::new(ManualClock::default());
-    let (stale, fresh) = (token_by(&old, &clock), token_by(&new, &clock));
-    let file = File {
+    let (old_token, new_token) = (mint_token(&old, &clock), mint_token(&new, &clock));
+    let file = KeyFile {
         path: dir.path().join("trusted.pem"),
         before: public_key(old.dir()),
         after: public_key(new.dir()),
     };
     check(300, move || {
-        file.holds(&file.before);
+        file.replace(&file.before);
         let verifier = Verifier::new(file.path.clone(), None, clock.clone()).unwrap();
         let verifier = Arc::new(verifier);
-        let ask = |token: &str| {
+        let spawn_verify = |token: &str| {
             let (verifier, token) = (Arc::clone(&verifier), token.to_owned());
             thread::spawn(move || drop(verifier.verify(&token)))
         };
-        let asking = [ask(&stale), ask(&stale), ask(&fresh)];
-        let passed = verifier.accept(&stale).unwrap();
-        file.holds(&file.after);
+        let verifications = [
+            spawn_verify(&old_token),
+            spawn_verify(&old_token),
+            spawn_verify(&new_token),
+        ];
+        let accepted = verifier.accept(&old_token).unwrap();
+        file.replace(&file.after);
         verifier.reload_keys();
-        let withdrawn = || {
-            assert_eq!(verifier.verify(&stale).err(), Some(Refusal::Forged));
-            assert_ne!(verifier.peek(&stale), TokenPeek::Verified);
-            assert!(!verifier.still_accepts(&passed));
-            assert!(verifier.verify(&fresh).is_ok());
-            assert_eq!(verifier.peek(&fresh), TokenPeek::Verified);
+        let assert_withdrawn = || {
+            assert_eq!(verifier.verify(&old_token).err(), Some(Refusal::Forged));
+            assert_ne!(verifier.peek(&old_token), TokenPeek::Verified);
+            assert!(!verifier.still_accepts(&accepted));
+            assert!(verifier.verify(&new_token).is_ok());
+            assert_eq!(verifier.peek(&new_token), TokenPeek::Verified);
         };
-        withdrawn();
-        for caller in asking {
-            caller.join().unwrap();
+        assert_withdrawn();
+        for verification in verifications {
+            verification.join().unwrap();
         }
-        withdrawn();
+        assert_withdrawn();
     });
 }

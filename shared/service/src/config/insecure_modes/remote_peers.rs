@@ -17,14 +17,17 @@ pub(super) struct InsecurePeer {
 }
 
 pub(super) fn insecure_peers(settings: &ServerSettings) -> Vec<InsecurePeer> {
-    let database = settings.database_url.as_deref().and_then(database);
-    let collector = settings.otlp_endpoint.as_deref().and_then(collector);
+    let database = settings.database_url.as_deref().and_then(insecure_database);
+    let collector = settings
+        .otlp_endpoint
+        .as_deref()
+        .and_then(insecure_collector);
     database.into_iter().chain(collector).collect()
 }
 
 /// Returns the database connection if it is insecure. The address itself has to require full
 /// verification. An invalid address is refused later, at connect (S25).
-pub(super) fn database(url: &str) -> Option<InsecurePeer> {
+pub(super) fn insecure_database(url: &str) -> Option<InsecurePeer> {
     let DatabaseUrl { host, sslmode, .. } =
         DatabaseUrl::parse(url).filter(|url| !url.is_socket())?;
     if is_this_machine(&host) {
@@ -36,21 +39,21 @@ pub(super) fn database(url: &str) -> Option<InsecurePeer> {
         Some("require" | "verify-ca") => "unverified",
         _ => "plain",
     };
-    let stated = sslmode.map_or_else(
+    let stated_mode = sslmode.map_or_else(
         || "says no `sslmode`".to_owned(),
         |it| format!("says `{it}`"),
     );
     Some(InsecurePeer {
         mode: format!("{kind}_postgres_at_{host}"),
         advice: format!(
-            "the database at {host} is on another machine, and its address {stated}: add \
+            "the database at {host} is on another machine, and its address {stated_mode}: add \
              `?sslmode=verify-full&sslrootcert=FILE`, with the file of the authority that signed \
              its certificate"
         ),
     })
 }
 
-fn collector(url: &str) -> Option<InsecurePeer> {
+fn insecure_collector(url: &str) -> Option<InsecurePeer> {
     let url = Url::parse(url).ok()?;
     let host = url.host_str()?;
     if url.scheme() != "http" || is_this_machine(host) {
@@ -78,13 +81,13 @@ mod tests {
     use super::*;
 
     fn mode(url: &str) -> Option<String> {
-        database(url).map(|peer| peer.mode)
+        insecure_database(url).map(|peer| peer.mode)
     }
 
     /// Only `verify-full` verifies the server (S25).
     #[test]
     fn a_remote_database_without_verification_is_an_insecure_mode() {
-        for well in [
+        for url in [
             "postgres://a@localhost/b?host=/run/pg&sslmode=disable",
             "postgres://a@%2Frun%2Fpg/b",
             "postgres://a@LOCALHOST/b",
@@ -94,9 +97,9 @@ mod tests {
             "postgres://a:c@db.example:5432/b?sslmode=verify-full&sslrootcert=/x/ca.pem",
             "no address",
         ] {
-            assert_eq!(mode(well), None, "{well}");
+            assert_eq!(mode(url), None, "{url}");
         }
-        for (url, wanted) in [
+        for (url, expected) in [
             ("postgres://a:c@db/b", "plain_postgres_at_db"),
             ("postgres://a@db/b?sslmode=disable", "plain_postgres_at_db"),
             ("postgres://a@db/b?sslmode=prefer", "plain_postgres_at_db"),
@@ -119,13 +122,13 @@ mod tests {
             ),
             ("postgres://a@127.0.0.1/b?host=db", "plain_postgres_at_db"),
         ] {
-            assert_eq!(mode(url).as_deref(), Some(wanted), "{url}");
+            assert_eq!(mode(url).as_deref(), Some(expected), "{url}");
         }
     }
 
     #[test]
     fn the_advice_contains_no_password() {
-        let advice = database("postgres://a:sesame@db/b?password=sesame")
+        let advice = insecure_database("postgres://a:sesame@db/b?password=sesame")
             .unwrap()
             .advice;
         assert!(
@@ -136,10 +139,10 @@ mod tests {
 
     #[test]
     fn a_remote_collector_without_tls_is_an_insecure_mode() {
-        assert_eq!(collector("http://127.0.0.1:4318"), None);
-        assert_eq!(collector("http://[::1]:4318"), None);
-        assert_eq!(collector("https://otel-collector:4318"), None);
-        let peer = collector("http://otel-collector:4318").unwrap();
+        assert_eq!(insecure_collector("http://127.0.0.1:4318"), None);
+        assert_eq!(insecure_collector("http://[::1]:4318"), None);
+        assert_eq!(insecure_collector("https://otel-collector:4318"), None);
+        let peer = insecure_collector("http://otel-collector:4318").unwrap();
         assert_eq!(peer.mode, "plain_telemetry_to_otel-collector");
         assert!(peer.advice.contains("otlp_authority"), "{}", peer.advice);
     }

@@ -15,7 +15,7 @@ const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 #[derive(Default)]
 pub(crate) struct AcceptRate {
     /// Time at which all connections so far would be accepted at the fixed rate.
-    until: Option<Instant>,
+    scheduled_until: Option<Instant>,
 }
 
 impl AcceptRate {
@@ -30,9 +30,12 @@ impl AcceptRate {
     }
 
     fn wait(&mut self, now: Instant) -> Duration {
-        let until = self.until.map_or(now, |until| until.max(now)) + INTERVAL;
-        self.until = Some(until);
-        let wait = (until - now).saturating_sub(INTERVAL * BURST);
+        let scheduled_until = self
+            .scheduled_until
+            .map_or(now, |scheduled_until| scheduled_until.max(now))
+            + INTERVAL;
+        self.scheduled_until = Some(scheduled_until);
+        let wait = (scheduled_until - now).saturating_sub(INTERVAL * BURST);
         if wait < TIMER_RESOLUTION {
             Duration::ZERO
         } else {
@@ -49,28 +52,28 @@ mod tests {
     fn many_connections_are_accepted_evenly_and_a_few_at_once() {
         let began = Instant::now();
         let (mut rate, mut now) = (AcceptRate::default(), began);
-        let mut most_in_a_row = 0;
-        let mut in_a_row = 0;
+        let mut most_without_wait = 0;
+        let mut without_wait = 0;
         for number in 0..10_000 {
             let wait = rate.wait(now);
             if number < BURST {
                 assert_eq!(wait, Duration::ZERO, "{number}");
                 continue;
             }
-            in_a_row = if wait.is_zero() { in_a_row + 1 } else { 0 };
-            most_in_a_row = most_in_a_row.max(in_a_row);
+            without_wait = if wait.is_zero() { without_wait + 1 } else { 0 };
+            most_without_wait = most_without_wait.max(without_wait);
             now += wait;
         }
-        assert!(most_in_a_row <= 8, "{most_in_a_row}");
-        let took = now - began;
-        let even = INTERVAL * (10_000 - BURST);
+        assert!(most_without_wait <= 8, "{most_without_wait}");
+        let elapsed = now - began;
+        let expected = INTERVAL * (10_000 - BURST);
         assert!(
-            took <= even && took + TIMER_RESOLUTION * 2 > even,
-            "{took:?}"
+            elapsed <= expected && elapsed + TIMER_RESOLUTION * 2 > expected,
+            "{elapsed:?}"
         );
         // The burst is available again after a quiet time.
         now += INTERVAL * BURST + TIMER_RESOLUTION;
-        let again = (0..BURST).map(|_| rate.wait(now));
-        assert!(again.into_iter().all(|wait| wait.is_zero()));
+        let after_pause = (0..BURST).map(|_| rate.wait(now));
+        assert!(after_pause.into_iter().all(|wait| wait.is_zero()));
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct ConnectionLimit {
     permits: Arc<Semaphore>,
     /// Number of free permits at which the normal idle timeout applies again: a sixteenth.
     resume_at: usize,
-    full: AtomicBool,
+    is_full: AtomicBool,
     changed: Notify,
 }
 
@@ -29,20 +29,20 @@ impl ConnectionLimit {
         Self {
             permits: Arc::new(Semaphore::new(connections)),
             resume_at: (connections / 16).max(1),
-            full: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             changed: Notify::new(),
         }
     }
 
     /// Waits for a permit. If none is free, idle connections close soon.
-    pub(crate) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             if self.permits.available_permits() >= self.resume_at {
-                self.full.store(false, Ordering::Relaxed);
+                self.is_full.store(false, Ordering::Relaxed);
             }
             return Some(permit);
         }
-        if !self.full.swap(true, Ordering::Relaxed) {
+        if !self.is_full.swap(true, Ordering::Relaxed) {
             tracing::warn!("the connection limit is reached: idle connections are closed");
         }
         self.changed.notify_waiters();
@@ -50,11 +50,11 @@ impl ConnectionLimit {
     }
 
     /// Returns the current idle timeout.
-    pub(crate) fn idle(&self, limits: &Limits) -> Duration {
-        if self.full.load(Ordering::Relaxed) {
-            limits.idle.min(IDLE_UNDER_PRESSURE)
+    pub(crate) fn idle_timeout(&self, limits: &Limits) -> Duration {
+        if self.is_full.load(Ordering::Relaxed) {
+            limits.idle_timeout.min(IDLE_UNDER_PRESSURE)
         } else {
-            limits.idle
+            limits.idle_timeout
         }
     }
 
@@ -71,23 +71,23 @@ mod tests {
     #[tokio::test]
     async fn a_full_server_shortens_the_idle_timeout_until_connections_are_free() {
         let (connection_limit, limits) = (ConnectionLimit::new(2), Limits::default());
-        let first = connection_limit.enter().await.unwrap();
-        let second = connection_limit.enter().await.unwrap();
-        assert_eq!(connection_limit.idle(&limits), limits.idle);
+        let first = connection_limit.acquire().await.unwrap();
+        let second = connection_limit.acquire().await.unwrap();
+        assert_eq!(connection_limit.idle_timeout(&limits), limits.idle_timeout);
         let pressure = connection_limit.pressure();
-        let (third, ()) = tokio::join!(connection_limit.enter(), async {
+        let (third, ()) = tokio::join!(connection_limit.acquire(), async {
             pressure.await;
-            assert_eq!(connection_limit.idle(&limits), IDLE_UNDER_PRESSURE);
+            assert_eq!(connection_limit.idle_timeout(&limits), IDLE_UNDER_PRESSURE);
             drop(first);
         });
         assert!(third.is_some());
         assert_eq!(
-            connection_limit.idle(&limits),
+            connection_limit.idle_timeout(&limits),
             IDLE_UNDER_PRESSURE,
             "too few are free"
         );
         drop((second, third));
-        let _fourth = connection_limit.enter().await.unwrap();
-        assert_eq!(connection_limit.idle(&limits), limits.idle);
+        let _fourth = connection_limit.acquire().await.unwrap();
+        assert_eq!(connection_limit.idle_timeout(&limits), limits.idle_timeout);
     }
 }

@@ -30,7 +30,7 @@ struct State {
     phase: Phase,
     since: Instant,
     /// Time since which the client has read no byte. `None` while it reads.
-    stalled: Option<Instant>,
+    stalled_since: Option<Instant>,
 }
 
 /// Timer that the stream and the service of one connection share.
@@ -44,7 +44,7 @@ impl ConnectionTimer {
         let state = State {
             phase: Phase::Idle,
             since: Instant::now(),
-            stalled: None,
+            stalled_since: None,
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -52,14 +52,14 @@ impl ConnectionTimer {
         })
     }
 
-    pub(crate) fn enter(&self, phase: Phase) {
+    pub(crate) fn set_phase(&self, phase: Phase) {
         let mut state = self.state.lock();
         (state.phase, state.since) = (phase, Instant::now());
         drop(state);
         self.changed.notify_one();
     }
 
-    fn bytes_received(&self) {
+    fn record_read(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Idle {
             (state.phase, state.since) = (Phase::Head, Instant::now());
@@ -68,11 +68,11 @@ impl ConnectionTimer {
         }
     }
 
-    fn wrote<T>(&self, result: &Poll<T>) {
+    fn record_write<T>(&self, result: &Poll<T>) {
         let mut state = self.state.lock();
-        match (result.is_pending(), state.stalled) {
-            (true, None) => state.stalled = Some(Instant::now()),
-            (false, Some(_)) => state.stalled = None,
+        match (result.is_pending(), state.stalled_since) {
+            (true, None) => state.stalled_since = Some(Instant::now()),
+            (false, Some(_)) => state.stalled_since = None,
             // The library may still send a response after it has read the whole body.
             (false, None) if state.phase == Phase::Idle => {
                 state.since = Instant::now();
@@ -87,16 +87,18 @@ impl ConnectionTimer {
     fn deadline(&self, limits: &Limits, connection_limit: &ConnectionLimit) -> Option<Instant> {
         let state = self.state.lock();
         let phase = match state.phase {
-            Phase::Idle => Some(state.since + connection_limit.idle(limits)),
-            Phase::Head => Some(state.since + limits.head),
+            Phase::Idle => Some(state.since + connection_limit.idle_timeout(limits)),
+            Phase::Head => Some(state.since + limits.head_timeout),
             Phase::Busy => None,
         };
-        let stall = state.stalled.map(|since| since + limits.write_stall);
+        let stall = state
+            .stalled_since
+            .map(|since| since + limits.write_timeout);
         [phase, stall].into_iter().flatten().min()
     }
 
     /// Returns when a deadline passed.
-    pub(crate) async fn deadline_passed(
+    pub(crate) async fn wait_for_deadline(
         &self,
         limits: &Limits,
         connection_limit: &ConnectionLimit,
@@ -108,7 +110,7 @@ impl ConnectionTimer {
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return;
             }
-            let passed = async {
+            let sleep = async {
                 match deadline {
                     Some(deadline) => tokio::time::sleep_until(deadline).await,
                     None => std::future::pending().await,
@@ -118,7 +120,7 @@ impl ConnectionTimer {
                 biased;
                 () = self.changed.notified() => {}
                 () = pressure => {}
-                () = passed => {}
+                () = sleep => {}
             }
         }
     }
@@ -139,7 +141,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.timer.bytes_received();
+            self.timer.record_read();
         }
         result
     }
@@ -152,7 +154,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.timer.wrote(&result);
+        self.timer.record_write(&result);
         result
     }
 
@@ -170,7 +172,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         parts: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.timer.wrote(&result);
+        self.timer.record_write(&result);
         result
     }
 

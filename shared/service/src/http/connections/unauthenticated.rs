@@ -18,7 +18,7 @@ pub(crate) fn client_network(address: IpAddr) -> IpAddr {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
             address.to_bits() & !u128::from(u64::MAX),
         )),
-        four @ IpAddr::V4(_) => four,
+        ipv4 @ IpAddr::V4(_) => ipv4,
     }
 }
 
@@ -60,7 +60,7 @@ impl UnauthenticatedConnections {
     }
 
     /// Adds a new connection, which is silent at first.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Arc<TrackedConnection> {
+    pub(crate) fn add(self: &Arc<Self>, address: IpAddr) -> Arc<TrackedConnection> {
         let address = client_network(address);
         let close = Arc::new(Notify::new());
         let position = self.add_silent(address, &close);
@@ -76,10 +76,10 @@ impl UnauthenticatedConnections {
         let mut silent = self.silent.lock();
         silent.next_position += 1;
         let position = silent.next_position;
-        let waiting = silent.by_address.entry(address).or_default();
-        waiting.insert(position, Arc::clone(close));
-        if waiting.len() > self.limit
-            && let Some((_, oldest)) = waiting.pop_first()
+        let connections_of_address = silent.by_address.entry(address).or_default();
+        connections_of_address.insert(position, Arc::clone(close));
+        if connections_of_address.len() > self.limit
+            && let Some((_, oldest)) = connections_of_address.pop_first()
         {
             oldest.notify_one();
         }
@@ -88,9 +88,9 @@ impl UnauthenticatedConnections {
 
     fn remove_silent(&self, address: IpAddr, position: u64) {
         let mut silent = self.silent.lock();
-        if let Some(waiting) = silent.by_address.get_mut(&address) {
-            waiting.remove(&position);
-            if waiting.is_empty() {
+        if let Some(connections_of_address) = silent.by_address.get_mut(&address) {
+            connections_of_address.remove(&position);
+            if connections_of_address.is_empty() {
                 silent.by_address.remove(&address);
             }
         }
@@ -99,17 +99,17 @@ impl UnauthenticatedConnections {
 
 impl TrackedConnection {
     /// Records that a request arrived.
-    pub(crate) fn request_started(&self) {
+    pub(crate) fn mark_request_started(&self) {
         self.set(State::InRequest);
     }
 
     /// Records a valid token. The connection is not counted any more.
-    pub(crate) fn authenticated(&self) {
+    pub(crate) fn mark_authenticated(&self) {
         self.set(State::Authenticated);
     }
 
     /// Records that a response was sent.
-    pub(crate) fn becomes_silent(&self) {
+    pub(crate) fn mark_request_finished(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::InRequest) {
             *state = State::Silent(self.connections.add_silent(self.address, &self.close));
@@ -129,7 +129,7 @@ impl TrackedConnection {
     }
 
     /// Returns when the connection must close in favour of another of its address.
-    pub(crate) async fn closed_for_others(&self) {
+    pub(crate) async fn evicted(&self) {
         self.close.notified().await;
     }
 }
@@ -159,56 +159,57 @@ mod tests {
     #[test]
     fn beyond_the_limit_the_longest_silent_connection_is_closed() {
         let connections = UnauthenticatedConnections::new(2);
-        let far = address("192.0.2.1");
-        let [first, second, third] = [0; 3].map(|_| connections.enter(far));
+        let address_a = address("192.0.2.1");
+        let [first, second, third] = [0; 3].map(|_| connections.add(address_a));
         assert!(is_closed(&first) && !is_closed(&second) && !is_closed(&third));
         assert!(
-            !is_closed(&connections.enter(address("192.0.2.2"))),
+            !is_closed(&connections.add(address("192.0.2.2"))),
             "another one"
         );
         drop((first, third));
-        let _fourth = connections.enter(far);
-        assert!(!is_closed(&second), "there was room");
+        let _fourth = connections.add(address_a);
+        assert!(!is_closed(&second), "the limit was not reached");
         drop(second);
     }
 
     #[test]
     fn connections_with_requests_or_tokens_are_not_closed() {
         let connections = UnauthenticatedConnections::new(1);
-        let far = address("192.0.2.1");
-        let (asking, known) = (connections.enter(far), connections.enter(far));
-        assert!(is_closed(&asking));
-        asking.request_started();
-        known.request_started();
-        known.authenticated();
-        let others: Vec<_> = (0..9).map(|_| connections.enter(far)).collect();
-        assert!(!is_closed(&asking) && !is_closed(&known));
-        known.becomes_silent();
-        asking.becomes_silent();
+        let address_a = address("192.0.2.1");
+        let (requesting, authenticated) = (connections.add(address_a), connections.add(address_a));
+        assert!(is_closed(&requesting));
+        requesting.mark_request_started();
+        authenticated.mark_request_started();
+        authenticated.mark_authenticated();
+        let others: Vec<_> = (0..9).map(|_| connections.add(address_a)).collect();
+        assert!(!is_closed(&requesting) && !is_closed(&authenticated));
+        authenticated.mark_request_finished();
+        requesting.mark_request_finished();
         assert!(
             is_closed(&others[8]),
             "the connection that was silent before"
         );
-        let _next = connections.enter(far);
-        assert!(is_closed(&asking) && !is_closed(&known));
+        let _next = connections.add(address_a);
+        assert!(is_closed(&requesting) && !is_closed(&authenticated));
     }
 
     #[test]
     fn closed_connections_leave_no_entry() {
         let connections = UnauthenticatedConnections::new(1);
-        let all: Vec<_> = (1..200_u8)
-            .map(|number| connections.enter(IpAddr::from([192, 0, 2, number])))
+        let connections_of_all: Vec<_> = (1..200_u8)
+            .map(|number| connections.add(IpAddr::from([192, 0, 2, number])))
             .collect();
-        drop(all);
+        drop(connections_of_all);
         assert!(connections.silent.lock().by_address.is_empty());
     }
 
     #[test]
     fn ipv6_addresses_of_one_network_count_as_one() {
-        let same = |one, other| client_network(address(one)) == client_network(address(other));
-        assert!(same("2001:db8::1", "2001:db8::ffff:0:0:1"));
-        assert!(!same("2001:db8::1", "2001:db8:0:1::1"));
-        assert!(same("::ffff:192.0.2.1", "192.0.2.1"));
-        assert!(!same("192.0.2.1", "192.0.2.2"));
+        let same_network =
+            |one, other| client_network(address(one)) == client_network(address(other));
+        assert!(same_network("2001:db8::1", "2001:db8::ffff:0:0:1"));
+        assert!(!same_network("2001:db8::1", "2001:db8:0:1::1"));
+        assert!(same_network("::ffff:192.0.2.1", "192.0.2.1"));
+        assert!(!same_network("192.0.2.1", "192.0.2.2"));
     }
 }

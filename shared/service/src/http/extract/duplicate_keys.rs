@@ -5,53 +5,53 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// Most keys that are compared linearly. More keys are stored in a set.
-const FEW: usize = 16;
+const MAX_LISTED_KEYS: usize = 16;
 
 /// Returns the first duplicate key. Returns `None` for text that is not JSON.
 pub(super) fn first_duplicate(json: &[u8]) -> Option<String> {
-    let mut open: Vec<Option<Keys<'_>>> = Vec::new();
-    let (mut at, mut key_next) = (0, false);
-    while let Some(byte) = json.get(at) {
+    let mut containers: Vec<Option<Keys<'_>>> = Vec::new();
+    let (mut position, mut expects_key) = (0, false);
+    while let Some(byte) = json.get(position) {
         match byte {
             b'{' => {
-                open.push(Some(Keys::default()));
-                key_next = true;
+                containers.push(Some(Keys::default()));
+                expects_key = true;
             }
             b'[' => {
-                open.push(None);
-                key_next = false;
+                containers.push(None);
+                expects_key = false;
             }
             b'}' | b']' => {
-                open.pop();
-                key_next = false;
+                containers.pop();
+                expects_key = false;
             }
-            b',' => key_next = matches!(open.last(), Some(Some(_))),
+            b',' => expects_key = matches!(containers.last(), Some(Some(_))),
             b'"' => {
-                let end = end_of_string(json, at)?;
-                if key_next && let Some(Some(keys)) = open.last_mut() {
-                    let key = &json[at + 1..end];
+                let end = end_of_string(json, position)?;
+                if expects_key && let Some(Some(keys)) = containers.last_mut() {
+                    let key = &json[position + 1..end];
                     if !keys.insert(unescaped(key)) {
                         return Some(String::from_utf8_lossy(key).into_owned());
                     }
-                    key_next = false;
+                    expects_key = false;
                 }
-                at = end;
+                position = end;
             }
             _ => {}
         }
-        at += 1;
+        position += 1;
     }
     None
 }
 
 /// Returns the position of the closing quote of the string that begins at `start`.
 fn end_of_string(json: &[u8], start: usize) -> Option<usize> {
-    let mut at = start + 1;
+    let mut position = start + 1;
     loop {
-        match json.get(at)? {
-            b'"' => return Some(at),
-            b'\\' => at += 2,
-            _ => at += 1,
+        match json.get(position)? {
+            b'"' => return Some(position),
+            b'\\' => position += 2,
+            _ => position += 1,
         }
     }
 }
@@ -70,24 +70,24 @@ fn unescaped(key: &[u8]) -> Cow<'_, [u8]> {
 
 #[derive(Default)]
 struct Keys<'a> {
-    few: Vec<Cow<'a, [u8]>>,
-    many: HashSet<Cow<'a, [u8]>>,
+    list: Vec<Cow<'a, [u8]>>,
+    set: HashSet<Cow<'a, [u8]>>,
 }
 
 impl<'a> Keys<'a> {
     /// Inserts a key. Returns false for a duplicate.
     fn insert(&mut self, key: Cow<'a, [u8]>) -> bool {
-        if self.many.is_empty() {
-            if self.few.contains(&key) {
+        if self.set.is_empty() {
+            if self.list.contains(&key) {
                 return false;
             }
-            self.few.push(key);
-            if self.few.len() > FEW {
-                self.many.extend(self.few.drain(..));
+            self.list.push(key);
+            if self.list.len() > MAX_LISTED_KEYS {
+                self.set.extend(self.list.drain(..));
             }
             return true;
         }
-        self.many.insert(key)
+        self.set.insert(key)
     }
 }
 

@@ -4,7 +4,7 @@
 use serde_json::{Number, Value};
 
 /// Largest float that is an exact integer.
-const EXACT: f64 = 9_007_199_254_740_992.0;
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 /// Returns the JSON without such fractions. Returns `None` if it has no such number.
 pub(super) fn normalized(json: &[u8]) -> Option<Vec<u8>> {
@@ -18,8 +18,8 @@ pub(super) fn normalized(json: &[u8]) -> Option<Vec<u8>> {
 /// Rewrites such numbers in place. Returns how many there were.
 pub fn normalize_whole_numbers(value: &mut Value) -> usize {
     match value {
-        Value::Number(number) => whole(number).map_or(0, |plain| {
-            *number = plain;
+        Value::Number(number) => to_integer(number).map_or(0, |integer| {
+            *number = integer;
             1
         }),
         Value::Array(items) => items.iter_mut().map(normalize_whole_numbers).sum(),
@@ -28,10 +28,10 @@ pub fn normalize_whole_numbers(value: &mut Value) -> usize {
     }
 }
 
-fn whole(number: &Number) -> Option<Number> {
+fn to_integer(number: &Number) -> Option<Number> {
     let float = number.as_f64().filter(|_| number.is_f64())?;
-    let whole = float.fract() == 0.0 && float.abs() <= EXACT;
-    let text = whole.then(|| format!("{float:.0}"))?;
+    let is_whole = float.fract() == 0.0 && float.abs() <= MAX_EXACT_INTEGER;
+    let text = is_whole.then(|| format!("{float:.0}"))?;
     text.parse::<i64>().ok().map(Number::from)
 }
 

@@ -16,16 +16,16 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Required};
 use utoipa_axum::router::OpenApiRouter;
 
-use super::{Answer, Key, KeyStore, REPLAYED, digest};
+use super::{Key, KeyStore, REPLAYED, StoredResponse, digest};
 use crate::auth::Caller;
-use crate::http::extract::unreadable;
-use crate::http::origin::is_dry_run;
-use crate::http::refusal::described;
+use crate::http::extract::body_problem;
+use crate::http::refusal::problem_response;
+use crate::http::request_actor::is_dry_run;
 use crate::problem::Problem;
 
 /// Most stored responses. Together with the largest size of one, they use at most 32 MiB.
-const MAX_ANSWERS: usize = 1_024;
-const MAX_ANSWER_BYTES: usize = 32 * 1_024;
+const MAX_RESPONSES: usize = 1_024;
+const MAX_RESPONSE_BYTES: usize = 32 * 1_024;
 /// Headers that are stored with a response.
 const REPLAYED_HEADERS: [HeaderName; 3] = [
     header::LOCATION,
@@ -40,9 +40,9 @@ pub fn require_keys<S: Clone + Send + Sync + 'static>(
     for item in router.get_openapi_mut().paths.paths.values_mut() {
         item.post.iter_mut().for_each(describe);
     }
-    let memory = Arc::new(KeyStore::new(MAX_ANSWERS));
+    let store = Arc::new(KeyStore::new(MAX_RESPONSES));
     router.layer(from_fn(move |request: Request, next: Next| {
-        once(Arc::clone(&memory), request, next)
+        run_once(Arc::clone(&store), request, next)
     }))
 }
 
@@ -55,17 +55,17 @@ fn describe(operation: &mut Operation) {
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)));
     let parameters = operation.parameters.get_or_insert_default();
     parameters.push(RefOr::T(key.build()));
-    let under_way = described(409, "the request with this key is still under way");
-    for (status, answer) in under_way {
+    let in_progress = problem_response(409, "the request with this key is still under way");
+    for (status, response) in in_progress {
         operation
             .responses
             .responses
             .entry(status)
-            .or_insert(answer);
+            .or_insert(response);
     }
 }
 
-async fn once(memory: Arc<KeyStore>, request: Request, next: Next) -> Response {
+async fn run_once(store: Arc<KeyStore>, request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         return next.run(request).await;
     }
@@ -76,40 +76,48 @@ async fn once(memory: Arc<KeyStore>, request: Request, next: Next) -> Response {
             Err(refusal) => refusal.into_response(),
         };
     }
-    let answer = answer_once(&memory, request, next).await;
-    answer.unwrap_or_else(IntoResponse::into_response)
+    let response = run_or_repeat(&store, request, next).await;
+    response.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn answer_once(memory: &KeyStore, request: Request, next: Next) -> Result<Response, Problem> {
+async fn run_or_repeat(
+    store: &KeyStore,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
     let key = Key::from_headers(request.headers())?;
     let caller = request.extensions().get::<Caller>();
     let principal = caller.map(|it| it.0.display_name()).unwrap_or_default();
     let (parts, body) = request.into_parts();
-    let whole = Request::from_parts(parts.clone(), body);
-    let body = Bytes::from_request(whole, &()).await.map_err(unreadable)?;
+    let request = Request::from_parts(parts.clone(), body);
+    let body = Bytes::from_request(request, &())
+        .await
+        .map_err(body_problem)?;
     let path = parts
         .uri
         .path_and_query()
         .map_or("", http::uri::PathAndQuery::as_str);
     let request_digest = digest(&parts.method, path, &body);
-    let running = match memory.begin(&principal, key, request_digest) {
+    let running = match store.begin(&principal, key, request_digest) {
         Ok(running) => running,
         Err(before) => {
-            return before.answer().map(IntoResponse::into_response);
+            return before
+                .into_response_to_repeat()
+                .map(IntoResponse::into_response);
         }
     };
-    let answer = next.run(Request::from_parts(parts, Body::from(body))).await;
+    let response = next.run(Request::from_parts(parts, Body::from(body))).await;
     // A refusal frees the key, because the client may correct the request.
-    let size = answer.body().size_hint().upper().unwrap_or(u64::MAX);
-    if !answer.status().is_success() || size > MAX_ANSWER_BYTES as u64 {
-        return Ok(answer);
+    let size = response.body().size_hint().upper().unwrap_or(u64::MAX);
+    if !response.status().is_success() || size > MAX_RESPONSE_BYTES as u64 {
+        return Ok(response);
     }
-    let (parts, body) = answer.into_parts();
-    let body = to_bytes(body, MAX_ANSWER_BYTES)
+    let (parts, body) = response.into_parts();
+    let body = to_bytes(body, MAX_RESPONSE_BYTES)
         .await
         .map_err(Problem::internal)?;
     if !parts.headers.contains_key(REPLAYED) {
-        running.done(Answer {
+        running.complete(StoredResponse {
             status: parts.status.as_u16(),
             headers: replayed_headers(&parts.headers),
             body: body.clone(),
@@ -119,11 +127,11 @@ async fn answer_once(memory: &KeyStore, request: Request, next: Next) -> Result<
 }
 
 fn replayed_headers(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
-    let found = REPLAYED_HEADERS.into_iter().filter_map(|name| {
+    let present = REPLAYED_HEADERS.into_iter().filter_map(|name| {
         let value = headers.get(&name)?.clone();
         Some((name, value))
     });
-    found.collect()
+    present.collect()
 }
 
 #[cfg(test)]
@@ -137,30 +145,30 @@ mod tests {
     use super::*;
     use crate::http::idempotency::HEADER;
 
-    static DONE: AtomicU32 = AtomicU32::new(0);
+    static EFFECTS: AtomicU32 = AtomicU32::new(0);
 
-    #[utoipa::path(post, path = "/v1/orders", operation_id = "order", responses(
-        (status = 202, description = "taken in")))]
-    async fn order(body: String) -> Response {
+    #[utoipa::path(post, path = "/v1/items", operation_id = "create_item", responses(
+        (status = 202, description = "accepted")))]
+    async fn create_item(body: String) -> Response {
         if body == "bad" {
             return StatusCode::UNPROCESSABLE_ENTITY.into_response();
         }
-        let number = DONE.fetch_add(1, Ordering::Relaxed);
-        let head = [(header::LOCATION, format!("/v1/orders/{number}"))];
+        let number = EFFECTS.fetch_add(1, Ordering::Relaxed);
+        let head = [(header::LOCATION, format!("/v1/items/{number}"))];
         (StatusCode::ACCEPTED, head, number.to_string()).into_response()
     }
 
     #[tokio::test]
-    async fn a_request_is_done_once_and_its_answer_repeated() {
-        let routes = require_keys(OpenApiRouter::<()>::new().routes(routes!(order)));
-        let described = routes.get_openapi().paths.paths["/v1/orders"].post.clone();
+    async fn a_request_is_executed_once_and_its_response_is_repeated() {
+        let routes = require_keys(OpenApiRouter::<()>::new().routes(routes!(create_item)));
+        let operation = routes.get_openapi().paths.paths["/v1/items"].post.clone();
         assert!(
-            serde_json::to_string(&described)
+            serde_json::to_string(&operation)
                 .unwrap()
                 .contains("Idempotency-Key")
         );
         let (router, _) = routes.split_for_parts();
-        let ask = async |key: Option<&str>, path: &str, body: &str| {
+        let send = async |key: Option<&str>, path: &str, body: &str| {
             let mut request = Request::builder().method(Method::POST).uri(path);
             if let Some(key) = key {
                 request = request.header(HEADER, key);
@@ -168,33 +176,33 @@ mod tests {
             let request = request.body(Body::from(body.to_owned())).unwrap();
             router.clone().oneshot(request).await.unwrap()
         };
-        let path = "/v1/orders";
-        assert_eq!(ask(None, path, "x").await.status(), 400, "required");
-        assert_eq!(ask(Some(""), path, "x").await.status(), 400);
-        assert_eq!(ask(Some("k"), path, "bad").await.status(), 422);
-        let first = ask(Some("k"), path, "x").await;
+        let path = "/v1/items";
+        assert_eq!(send(None, path, "x").await.status(), 400, "required");
+        assert_eq!(send(Some(""), path, "x").await.status(), 400);
+        assert_eq!(send(Some("k"), path, "bad").await.status(), 422);
+        let first = send(Some("k"), path, "x").await;
         assert_eq!(
             (first.status().as_u16(), first.headers().get(REPLAYED)),
             (202, None)
         );
-        let again = ask(Some("k"), path, "x").await;
-        assert_eq!(again.status(), 202);
-        assert_eq!(again.headers()[REPLAYED], "true");
+        let repeated = send(Some("k"), path, "x").await;
+        assert_eq!(repeated.status(), 202);
+        assert_eq!(repeated.headers()[REPLAYED], "true");
         assert_eq!(
-            again.headers()[header::LOCATION],
+            repeated.headers()[header::LOCATION],
             first.headers()[header::LOCATION]
         );
-        assert_eq!(DONE.load(Ordering::Relaxed), 1);
+        assert_eq!(EFFECTS.load(Ordering::Relaxed), 1);
         assert_eq!(
-            ask(Some("k"), path, "y").await.status(),
+            send(Some("k"), path, "y").await.status(),
             422,
             "another body"
         );
-        assert_eq!(ask(Some("k"), "/v1/orders?a=b", "x").await.status(), 422);
-        let tried = "/v1/orders?dry_run=true";
-        assert_eq!(ask(Some("k"), tried, "y").await.status(), 202);
+        assert_eq!(send(Some("k"), "/v1/items?a=b", "x").await.status(), 422);
+        let dry_run = "/v1/items?dry_run=true";
+        assert_eq!(send(Some("k"), dry_run, "y").await.status(), 202);
         for none in [None, Some(""), Some("k k")] {
-            assert_eq!(ask(none, tried, "y").await.status(), 400, "{none:?}");
+            assert_eq!(send(none, dry_run, "y").await.status(), 400, "{none:?}");
         }
     }
 }

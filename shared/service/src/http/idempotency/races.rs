@@ -14,8 +14,8 @@ fn key(text: &str) -> Key {
 }
 
 /// Returns the response to a request, which is the number of the effect.
-fn answer(effect: u32) -> Answer {
-    Answer {
+fn response(effect: u32) -> StoredResponse {
+    StoredResponse {
         status: 201,
         headers: Vec::new(),
         body: effect.to_string().into(),
@@ -23,65 +23,65 @@ fn answer(effect: u32) -> Answer {
 }
 
 /// Acts like a handler: one effect, and the same response to every repetition.
-fn ask(memory: &KeyStore, effects: &AtomicU32) -> Option<Answer> {
-    match memory.begin("ann", key("k"), DIGEST) {
+fn send_request(store: &KeyStore, effects: &AtomicU32) -> Option<StoredResponse> {
+    match store.begin("ann", key("k"), DIGEST) {
         Ok(running) => {
-            let done = answer(effects.fetch_add(1, Ordering::SeqCst) + 1);
-            running.done(done.clone());
-            Some(done)
+            let response = response(effects.fetch_add(1, Ordering::SeqCst) + 1);
+            running.complete(response.clone());
+            Some(response)
         }
-        Err(Earlier::Done(answer)) => Some(answer),
-        Err(Earlier::Running) => None,
-        Err(Earlier::Mismatch) => panic!("the requests are equal"),
+        Err(EarlierRequest::Done(response)) => Some(response),
+        Err(EarlierRequest::Running) => None,
+        Err(EarlierRequest::Mismatch) => panic!("the requests are equal"),
     }
 }
 
 #[test]
-fn a_key_has_one_effect_and_one_answer_in_any_interleaving() {
+fn a_key_has_one_effect_and_one_response_in_any_interleaving() {
     check(2_000, || {
-        let memory = Arc::new(KeyStore::new(8));
+        let store = Arc::new(KeyStore::new(8));
         let effects = Arc::new(AtomicU32::new(0));
-        let asking = [0; 3].map(|_| {
-            let (memory, effects) = (Arc::clone(&memory), Arc::clone(&effects));
-            thread::spawn(move || ask(&memory, &effects))
+        let requests = [0; 3].map(|_| {
+            let (store, effects) = (Arc::clone(&store), Arc::clone(&effects));
+            thread::spawn(move || send_request(&store, &effects))
         });
         // A request that fails frees its key. Another request never reuses its result.
-        let (failing, other) = (Arc::clone(&memory), Arc::clone(&memory));
+        let (failing, other) = (Arc::clone(&store), Arc::clone(&store));
         let failing = thread::spawn(move || drop(failing.begin("ben", key("k"), DIGEST)));
         let other = thread::spawn(move || other.begin("ben", key("k"), [8; 32]).map(drop).err());
-        for caller in asking {
-            let answered = caller.join().unwrap();
-            assert!(answered.is_none_or(|answered| answered == answer(1)));
+        for request in requests {
+            let received = request.join().unwrap();
+            assert!(received.is_none_or(|received| received == response(1)));
         }
         failing.join().unwrap();
-        let refused = other.join().unwrap();
-        assert!(matches!(refused, None | Some(Earlier::Mismatch)));
-        assert_eq!(ask(&memory, &effects), Some(answer(1)));
+        let error = other.join().unwrap();
+        assert!(matches!(error, None | Some(EarlierRequest::Mismatch)));
+        assert_eq!(send_request(&store, &effects), Some(response(1)));
         assert_eq!(effects.load(Ordering::SeqCst), 1);
-        assert!(memory.begin("ben", key("k"), DIGEST).is_ok());
+        assert!(store.begin("ben", key("k"), DIGEST).is_ok());
     });
 }
 
 #[test]
 fn a_key_in_progress_is_never_dropped_in_any_interleaving() {
     check(2_000, || {
-        let memory = Arc::new(KeyStore::new(1));
-        let running = memory.begin("ann", key("k"), DIGEST).ok().unwrap();
+        let store = Arc::new(KeyStore::new(1));
+        let running = store.begin("ann", key("k"), DIGEST).ok().unwrap();
         let others = ["a", "b"].map(|text| {
-            let memory = Arc::clone(&memory);
+            let store = Arc::clone(&store);
             thread::spawn(move || {
-                if let Ok(running) = memory.begin("ben", key(text), DIGEST) {
-                    running.done(answer(9));
+                if let Ok(running) = store.begin("ben", key(text), DIGEST) {
+                    running.complete(response(9));
                 }
             })
         });
-        let again = memory.begin("ann", key("k"), DIGEST).err();
-        assert_eq!(again, Some(Earlier::Running));
-        running.done(answer(1));
+        let again = store.begin("ann", key("k"), DIGEST).err();
+        assert_eq!(again, Some(EarlierRequest::Running));
+        running.complete(response(1));
         for other in others {
             other.join().unwrap();
         }
-        let state = memory.entries.lock();
+        let state = store.state.lock();
         // Three requests can be in progress at once, and each needs one entry.
         assert!(state.entries.len() <= 3 && state.order.len() == state.entries.len());
     });

@@ -55,10 +55,10 @@ impl State {
             *other = last.take();
         }
         *last = Some((Arc::clone(caller), now));
-        let since = other
+        let age = other
             .as_ref()
             .map(|(_, at)| now.saturating_duration_since(*at));
-        since.is_some_and(|since| since < CONTENTION_WINDOW)
+        age.is_some_and(|age| age < CONTENTION_WINDOW)
     }
 }
 
@@ -160,13 +160,13 @@ impl CpuFairness {
         let (Some(share), Some(estimate)) = (self.share, reservation) else {
             return;
         };
-        let (expected, took) = (
+        let (reserved, actual) = (
             time_at_share(estimate.0, share),
             time_at_share(spent, share),
         );
         let buckets = &mut self.state.lock().buckets;
-        buckets.spend(caller, took.saturating_sub(expected), now);
-        buckets.refund(caller, expected.saturating_sub(took));
+        buckets.spend(caller, actual.saturating_sub(reserved), now);
+        buckets.refund(caller, reserved.saturating_sub(actual));
     }
 }
 
@@ -190,10 +190,10 @@ mod tests {
 
     /// Sends requests on all connections without a pause for a second. Returns the CPU time of the
     /// second half, and the most requests that began in one millisecond of it.
-    fn greedy(fairness: &CpuFairness, connections: usize, cost: Duration) -> (Duration, usize) {
+    fn flood(fairness: &CpuFairness, connections: usize, cost: Duration) -> (Duration, usize) {
         let (caller, began) = (Arc::from("ann"), Instant::now());
         let mut ready = vec![began; connections];
-        let (mut estimate, mut begun) = (CpuEstimate::default(), Vec::new());
+        let (mut estimate, mut starts) = (CpuEstimate::default(), Vec::new());
         loop {
             ready.sort_unstable();
             let now = ready[0];
@@ -201,29 +201,33 @@ mod tests {
                 break;
             }
             let (wait, reservation) = fairness.enqueue(&caller, estimate, now);
-            let begins = now + wait;
-            ready[0] = begins + cost;
+            let start = now + wait;
+            ready[0] = start + cost;
             fairness.settle(&caller, reservation, cost, ready[0]);
             estimate.observe(cost);
-            begun.push(begins - began);
+            starts.push(start - began);
         }
-        let late = begun
+        let second_half = starts
             .iter()
             .filter(|at| (500..1_000).contains(&at.as_millis()));
-        let late: Vec<_> = late.map(Duration::as_millis).collect();
-        let simultaneous = |ms: &u128| late.iter().filter(|other| *other == ms).count();
-        let taken = cost * u32::try_from(late.len()).unwrap();
-        (taken, late.iter().map(simultaneous).max().unwrap_or(0))
+        let second_half: Vec<_> = second_half.map(Duration::as_millis).collect();
+        let simultaneous = |ms: &u128| second_half.iter().filter(|other| *other == ms).count();
+        let used = cost * u32::try_from(second_half.len()).unwrap();
+        (
+            used,
+            second_half.iter().map(simultaneous).max().unwrap_or(0),
+        )
     }
 
     #[test]
     fn a_flood_gets_its_share_evenly_at_any_cost_per_request() {
-        for (connections, micros, most) in [(16, 100, 4), (64, 100, 4), (16, 5_000, 2)] {
+        for (connections, micros, max_simultaneous) in [(16, 100, 4), (64, 100, 4), (16, 5_000, 2)]
+        {
             let cost = Duration::from_micros(micros);
-            let (taken, simultaneous) = greedy(&fairness(), connections, cost);
-            let what = format!("{connections} of {cost:?}: {taken:?}, {simultaneous} at once");
-            assert!(taken <= MS * 130 && taken >= MS * 60, "{what}");
-            assert!(simultaneous <= most, "{what}");
+            let (used, simultaneous) = flood(&fairness(), connections, cost);
+            let case = format!("{connections} of {cost:?}: {used:?}, {simultaneous} at once");
+            assert!(used <= MS * 130 && used >= MS * 60, "{case}");
+            assert!(simultaneous <= max_simultaneous, "{case}");
         }
     }
 
@@ -240,37 +244,40 @@ mod tests {
             }
             count
         };
-        let (stays, comes) = (
+        let (reused_connection, new_connection) = (
             refused(overhead(None)),
             refused(overhead(Some(&ConnectionCost::new(MS)))),
         );
-        assert!((4_500..6_000).contains(&stays), "{stays}");
-        assert!((200..300).contains(&comes), "{comes}");
+        assert!(
+            (4_500..6_000).contains(&reused_connection),
+            "{reused_connection}"
+        );
+        assert!((200..300).contains(&new_connection), "{new_connection}");
     }
 
     #[test]
     fn occasional_requests_and_short_bursts_never_wait() {
         let (fairness, ben) = (fairness(), Arc::from("ben"));
         let mut now = Instant::now();
-        let ask = |now| {
+        let send_request = |now| {
             let (wait, reservation) = fairness.enqueue(&ben, CpuEstimate::default(), now);
             fairness.settle(&ben, reservation, MS, now);
             wait
         };
         for _ in 0..100 {
-            assert_eq!(ask(now), Duration::ZERO);
+            assert_eq!(send_request(now), Duration::ZERO);
             now += MS * 5;
         }
         now += MS * 1_000;
-        let burst = (0..19).map(|_| ask(now));
+        let burst = (0..19).map(|_| send_request(now));
         assert!(burst.into_iter().all(|wait| wait.is_zero()));
-        assert!((0..9).any(|_| !ask(now).is_zero()));
+        assert!((0..9).any(|_| !send_request(now).is_zero()));
     }
 
     #[test]
     fn a_flood_of_one_caller_does_not_delay_another() {
         let fairness = fairness();
-        greedy(&fairness, 16, MS);
+        flood(&fairness, 16, MS);
         let (wait, _) = fairness.enqueue(&Arc::from("ben"), CpuEstimate::default(), Instant::now());
         assert!(wait.is_zero());
     }
@@ -282,21 +289,21 @@ mod tests {
             Arc::from("ann"),
             Instant::now(),
         );
-        let ask = |caller: &Arc<str>, at: Duration| {
+        let send_request = |caller: &Arc<str>, at: Duration| {
             let (wait, reservation) = fairness.enqueue(caller, CpuEstimate::default(), began + at);
             fairness.settle(caller, reservation, MS * 10, began + at);
             wait
         };
-        assert!((0..1_000).all(|at| ask(&ann, MS * at).is_zero()));
-        ask(&Arc::from("ben"), MS * 1_000);
+        assert!((0..1_000).all(|at| send_request(&ann, MS * at).is_zero()));
+        send_request(&Arc::from("ben"), MS * 1_000);
         assert!(
-            ask(&ann, MS * 1_001).is_zero(),
+            send_request(&ann, MS * 1_001).is_zero(),
             "she used nothing of his share"
         );
-        assert!((0..9).any(|at| !ask(&ann, MS * (1_002 + at)).is_zero()));
+        assert!((0..9).any(|at| !send_request(&ann, MS * (1_002 + at)).is_zero()));
         let later = MS * 1_000 + CONTENTION_WINDOW * 2;
         assert!(
-            (0..9).all(|at| ask(&ann, later + MS * at).is_zero()),
+            (0..9).all(|at| send_request(&ann, later + MS * at).is_zero()),
             "he is not active any more"
         );
     }

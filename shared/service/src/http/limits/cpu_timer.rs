@@ -9,14 +9,14 @@ use nix::time::{ClockId, clock_gettime};
 pub(crate) async fn with_cpu_time<F: Future>(future: F) -> (F::Output, Duration) {
     let mut future = pin!(future);
     let mut spent = Duration::ZERO;
-    let outcome = std::future::poll_fn(|cx| {
+    let output = std::future::poll_fn(|cx| {
         let before = thread_cpu_time();
         let poll = future.as_mut().poll(cx);
         spent += thread_cpu_time().saturating_sub(before);
         poll
     });
-    let outcome = outcome.await;
-    (outcome, spent)
+    let output = output.await;
+    (output, spent)
 }
 
 /// Returns the CPU time of this thread. Returns zero if the system has no such clock.
@@ -29,21 +29,21 @@ fn thread_cpu_time() -> Duration {
 mod tests {
     use super::*;
 
-    const WORK: Duration = Duration::from_millis(20);
+    const SPIN_TIME: Duration = Duration::from_millis(20);
 
-    fn work() {
+    fn spin() {
         let began = thread_cpu_time();
-        while thread_cpu_time().saturating_sub(began) < WORK {
+        while thread_cpu_time().saturating_sub(began) < SPIN_TIME {
             std::hint::spin_loop();
         }
     }
 
     #[tokio::test]
     async fn work_counts_and_waiting_does_not() {
-        let ((), busy) = with_cpu_time(async { work() }).await;
-        assert!(busy >= WORK, "{busy:?}");
-        let (waited, idle) = with_cpu_time(tokio::task::spawn_blocking(work)).await;
-        waited.unwrap();
-        assert!(idle < WORK, "{idle:?}");
+        let ((), spin_cpu_time) = with_cpu_time(async { spin() }).await;
+        assert!(spin_cpu_time >= SPIN_TIME, "{spin_cpu_time:?}");
+        let (result, wait_cpu_time) = with_cpu_time(tokio::task::spawn_blocking(spin)).await;
+        result.unwrap();
+        assert!(wait_cpu_time < SPIN_TIME, "{wait_cpu_time:?}");
     }
 }

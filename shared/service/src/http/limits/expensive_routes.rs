@@ -18,9 +18,9 @@ use crate::auth::Caller;
 use crate::problem::{Code, Problem};
 
 /// Last segments of expensive routes.
-const ROUTES: [&str; 4] = ["explain", "timeline", "what-if", "inputs"];
+const EXPENSIVE_SEGMENTS: [&str; 4] = ["explain", "timeline", "what-if", "inputs"];
 /// Query parameters that do not turn a list into a search.
-const PLAIN: [&str; 8] = [
+const LIST_PARAMETERS: [&str; 8] = [
     "limit",
     "cursor",
     "min_revision",
@@ -48,25 +48,25 @@ struct Slot<'a> {
 impl ExpensiveRoutes {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            workers: Semaphore::new(limits.costly_at_once),
+            workers: Semaphore::new(limits.expensive_at_once),
             admitted: Mutex::default(),
-            max_total: limits.costly_at_once + limits.costly_waiting,
-            max_per_caller: limits.costly_each,
+            max_total: limits.expensive_at_once + limits.expensive_waiting,
+            max_per_caller: limits.expensive_per_caller,
         }
     }
 
-    fn enter(&self, caller: Arc<str>) -> Option<Slot<'_>> {
+    fn admit(&self, caller: Arc<str>) -> Option<Slot<'_>> {
         let mut admitted = self.admitted.lock();
-        let (all, each) = &mut *admitted;
-        if *all >= self.max_total
-            || each
+        let (total, by_caller) = &mut *admitted;
+        if *total >= self.max_total
+            || by_caller
                 .get(&caller)
                 .is_some_and(|count| *count >= self.max_per_caller)
         {
             return None;
         }
-        *all += 1;
-        *each.entry(Arc::clone(&caller)).or_default() += 1;
+        *total += 1;
+        *by_caller.entry(Arc::clone(&caller)).or_default() += 1;
         drop(admitted);
         Some(Slot {
             routes: self,
@@ -91,10 +91,10 @@ impl Drop for Slot<'_> {
 fn is_expensive(route: &str, query: Option<&str>) -> bool {
     let last = route.rsplit('/').next().unwrap_or(route);
     let names = query.into_iter().flat_map(|query| query.split('&'));
-    ROUTES.contains(&last)
+    EXPENSIVE_SEGMENTS.contains(&last)
         || names
             .map(|part| part.split('=').next().unwrap_or(part))
-            .any(|name| !name.is_empty() && !PLAIN.contains(&name))
+            .any(|name| !name.is_empty() && !LIST_PARAMETERS.contains(&name))
 }
 
 /// Queues expensive requests, as a middleware.
@@ -110,14 +110,14 @@ pub(crate) async fn queue_expensive(
     }
     let caller = request.extensions().get::<Caller>();
     let key = caller.and_then(|caller| caller_key(caller));
-    let Some(_slot) = routes.enter(key.unwrap_or_else(|| "fleet".into())) else {
+    let Some(_slot) = routes.admit(key.unwrap_or_else(|| "fleet".into())) else {
         let detail = "too many requests of this kind wait for an answer";
         return Problem::new(Code::TooManyRequests, detail).into_response();
     };
     let worker = routes.workers.acquire().await;
-    let answer = next.run(request).await;
+    let response = next.run(request).await;
     drop(worker);
-    answer
+    response
 }
 
 #[cfg(test)]
@@ -127,23 +127,23 @@ mod tests {
     #[test]
     fn one_caller_has_a_part_of_the_queue() {
         let limits = Limits {
-            costly_at_once: 1,
-            costly_waiting: 2,
-            costly_each: 2,
+            expensive_at_once: 1,
+            expensive_waiting: 2,
+            expensive_per_caller: 2,
             ..Limits::default()
         };
         let routes = ExpensiveRoutes::new(&limits);
         let (ann, ben): (Arc<str>, Arc<str>) = ("ann".into(), "ben".into());
-        let first = routes.enter(Arc::clone(&ann));
-        let second = routes.enter(Arc::clone(&ann));
+        let first = routes.admit(Arc::clone(&ann));
+        let second = routes.admit(Arc::clone(&ann));
         assert!(first.is_some() && second.is_some());
-        assert!(routes.enter(Arc::clone(&ann)).is_none(), "her part is used");
-        let third = routes.enter(Arc::clone(&ben));
+        assert!(routes.admit(Arc::clone(&ann)).is_none(), "her part is used");
+        let third = routes.admit(Arc::clone(&ben));
         assert!(third.is_some());
-        assert!(routes.enter(ben).is_none(), "the queue is full");
+        assert!(routes.admit(ben).is_none(), "the queue is full");
         drop((first, second, third));
         assert_eq!(*routes.admitted.lock(), (0, HashMap::new()));
-        assert!(routes.enter(ann).is_some());
+        assert!(routes.admit(ann).is_some());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::token_bucket::TokenBuckets;
 use crate::auth::TokenPeek;
 use crate::http::authentication::AuthConfig;
 use crate::http::connections::unauthenticated::client_network;
-use crate::http::origin::Origin;
+use crate::http::request_actor::Origin;
 use crate::problem::{Code, Problem};
 
 /// Size of a bucket, as the time in which it fills.
@@ -54,9 +54,9 @@ impl Queue {
 
 /// Limiter of failed authentications of one server.
 pub(crate) struct FailedAuthLimiter {
-    /// Time that one refusal takes out of a bucket. `None` means no limit.
+    /// Time that one failed authentication takes out of a bucket. `None` means no limit.
     cost: Option<Duration>,
-    refused: Mutex<TokenBuckets<IpAddr>>,
+    failures: Mutex<TokenBuckets<IpAddr>>,
     /// Queue of signature checks. They use at most about a twentieth of a CPU.
     signature_checks: Queue,
     /// Queue of 429 responses. A client that retries at once gets its response no sooner.
@@ -82,16 +82,16 @@ impl FailedAuthLimiter {
         };
         Self {
             cost: Duration::from_secs(1).checked_div(limits.stranger_requests_per_second),
-            refused: Mutex::new(TokenBuckets::new(OVERFLOW_KEY)),
+            failures: Mutex::new(TokenBuckets::new(OVERFLOW_KEY)),
             signature_checks: queue(2, 8),
             refusals: queue(2, 1),
         }
     }
 
     fn decide(&self, peek: TokenPeek, address: IpAddr, now: Instant) -> Verdict {
-        let debt = self.refused.lock().debt(&address, now);
-        let over = debt.saturating_sub(BURST);
-        if over.is_zero() || matches!(peek, TokenPeek::Verified | TokenPeek::Probe) {
+        let debt = self.failures.lock().debt(&address, now);
+        let excess = debt.saturating_sub(BURST);
+        if excess.is_zero() || matches!(peek, TokenPeek::Verified | TokenPeek::Probe) {
             return Verdict::Pass;
         }
         if peek == TokenPeek::Unverified
@@ -100,16 +100,16 @@ impl FailedAuthLimiter {
             return Verdict::CheckAfter(wait);
         }
         let wait = self.refusals.enqueue(address, now);
-        Verdict::Refuse(wait.unwrap_or_default(), over)
+        Verdict::Refuse(wait.unwrap_or_default(), excess)
     }
 
-    /// Takes a refusal out of the bucket of its address.
+    /// Takes a failed authentication out of the bucket of its address.
     fn record(&self, peek: TokenPeek, status: StatusCode, address: IpAddr, now: Instant) {
-        let stranger = status == StatusCode::UNAUTHORIZED || peek == TokenPeek::Rejected;
+        let is_failure = status == StatusCode::UNAUTHORIZED || peek == TokenPeek::Rejected;
         if let Some(cost) = self.cost
-            && stranger
+            && is_failure
         {
-            self.refused.lock().spend(&address, cost, now);
+            self.failures.lock().spend(&address, cost, now);
         }
     }
 }
@@ -129,46 +129,49 @@ pub(crate) async fn limit_failed_auth(
     match limiter.decide(peek, address, Instant::now()) {
         Verdict::Pass => {}
         Verdict::CheckAfter(wait) => tokio::time::sleep(wait).await,
-        Verdict::Refuse(wait, over) => {
+        Verdict::Refuse(wait, excess) => {
             tokio::time::sleep(wait).await;
-            return refused(&auth_config, &request, over);
+            return refusal_response(&auth_config, &request, excess);
         }
     }
-    let answer = next.run(request).await;
-    limiter.record(peek, answer.status(), address, Instant::now());
-    answer
+    let response = next.run(request).await;
+    limiter.record(peek, response.status(), address, Instant::now());
+    response
 }
 
-fn refused(auth_config: &AuthConfig, request: &Request, over: Duration) -> Response {
-    let ms = u64::try_from(over.as_millis()).unwrap_or(u64::MAX).max(1);
+fn refusal_response(auth_config: &AuthConfig, request: &Request, excess: Duration) -> Response {
+    let ms = u64::try_from(excess.as_millis()).unwrap_or(u64::MAX).max(1);
     let detail = "too many requests from this address without a valid token";
     let problem = Problem::new(Code::TooManyRequests, detail).retry_after_ms(ms);
-    let mut answer = problem.into_response();
+    let mut response = problem.into_response();
     if let Some(observer) = &auth_config.observer {
         let origin = Origin::from_request(request, None).for_command();
-        observer.refused(origin, answer.status().as_u16());
+        observer.refused(origin, response.status().as_u16());
     }
-    answer
+    response
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("close"));
-    answer
+    response
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
     /// Creates a limiter with an address that has used up its bucket.
-    fn flooded(now: Instant) -> FailedAuthLimiter {
+    fn limiter_with_empty_bucket(now: Instant) -> FailedAuthLimiter {
         let limiter = FailedAuthLimiter::new(&Limits {
             stranger_requests_per_second: 1,
             ..Limits::default()
         });
         for _ in 0..6 {
-            assert_eq!(limiter.decide(TokenPeek::Rejected, FAR, now), Verdict::Pass);
-            limiter.record(TokenPeek::Rejected, StatusCode::UNAUTHORIZED, FAR, now);
+            assert_eq!(
+                limiter.decide(TokenPeek::Rejected, ADDRESS, now),
+                Verdict::Pass
+            );
+            limiter.record(TokenPeek::Rejected, StatusCode::UNAUTHORIZED, ADDRESS, now);
         }
         limiter
     }
@@ -176,18 +179,18 @@ mod tests {
     #[test]
     fn an_address_with_an_empty_bucket_is_refused_with_a_time_to_retry() {
         let now = Instant::now();
-        let limiter = flooded(now);
+        let limiter = limiter_with_empty_bucket(now);
         let second = Duration::from_secs(1);
         let refused = Verdict::Refuse(Duration::ZERO, second);
-        assert_eq!(limiter.decide(TokenPeek::Rejected, FAR, now), refused);
-        let near = IpAddr::from([192, 0, 2, 2]);
+        assert_eq!(limiter.decide(TokenPeek::Rejected, ADDRESS, now), refused);
+        let other_address = IpAddr::from([192, 0, 2, 2]);
         assert_eq!(
-            limiter.decide(TokenPeek::Rejected, near, now),
+            limiter.decide(TokenPeek::Rejected, other_address, now),
             Verdict::Pass
         );
         let later = now + second;
         assert_eq!(
-            limiter.decide(TokenPeek::Rejected, FAR, later),
+            limiter.decide(TokenPeek::Rejected, ADDRESS, later),
             Verdict::Pass
         );
     }
@@ -195,29 +198,31 @@ mod tests {
     #[test]
     fn verified_tokens_pass_and_unknown_tokens_wait_in_the_queue() {
         let now = Instant::now();
-        let limiter = flooded(now);
-        for passes in [TokenPeek::Verified, TokenPeek::Probe] {
-            assert_eq!(limiter.decide(passes, FAR, now), Verdict::Pass);
+        let limiter = limiter_with_empty_bucket(now);
+        for peek in [TokenPeek::Verified, TokenPeek::Probe] {
+            assert_eq!(limiter.decide(peek, ADDRESS, now), Verdict::Pass);
         }
-        for place in 0..=4_000_u64 {
-            let wait = Duration::from_millis(place * 2);
+        for position in 0..=4_000_u64 {
+            let wait = Duration::from_millis(position * 2);
             assert_eq!(
-                limiter.decide(TokenPeek::Unverified, FAR, now),
+                limiter.decide(TokenPeek::Unverified, ADDRESS, now),
                 Verdict::CheckAfter(wait)
             );
         }
-        let full = limiter.decide(TokenPeek::Unverified, FAR, now);
+        let full = limiter.decide(TokenPeek::Unverified, ADDRESS, now);
         assert!(matches!(full, Verdict::Refuse(..)), "{full:?}");
     }
 
     #[test]
     fn refusals_are_delayed_until_there_are_too_many() {
         let now = Instant::now();
-        let limiter = flooded(now);
-        let waits = (0..600).map(|_| match limiter.decide(TokenPeek::Rejected, FAR, now) {
-            Verdict::Refuse(wait, _) => wait,
-            other => panic!("{other:?}"),
-        });
+        let limiter = limiter_with_empty_bucket(now);
+        let waits = (0..600).map(
+            |_| match limiter.decide(TokenPeek::Rejected, ADDRESS, now) {
+                Verdict::Refuse(wait, _) => wait,
+                other => panic!("{other:?}"),
+            },
+        );
         let waits: Vec<_> = waits.collect();
         assert_eq!(waits[500], Duration::from_secs(1));
         assert_eq!(waits[501], Duration::ZERO);
@@ -227,14 +232,19 @@ mod tests {
     fn only_refusals_are_counted() {
         let (limiter, now) = (FailedAuthLimiter::new(&Limits::default()), Instant::now());
         for good in [TokenPeek::Verified, TokenPeek::Unverified] {
-            limiter.record(good, StatusCode::OK, FAR, now);
-            limiter.record(good, StatusCode::FORBIDDEN, FAR, now);
+            limiter.record(good, StatusCode::OK, ADDRESS, now);
+            limiter.record(good, StatusCode::FORBIDDEN, ADDRESS, now);
         }
-        assert_eq!(limiter.refused.lock().debt(&FAR, now), Duration::ZERO);
-        limiter.record(TokenPeek::Unverified, StatusCode::UNAUTHORIZED, FAR, now);
-        limiter.record(TokenPeek::Rejected, StatusCode::OK, FAR, now);
+        assert_eq!(limiter.failures.lock().debt(&ADDRESS, now), Duration::ZERO);
+        limiter.record(
+            TokenPeek::Unverified,
+            StatusCode::UNAUTHORIZED,
+            ADDRESS,
+            now,
+        );
+        limiter.record(TokenPeek::Rejected, StatusCode::OK, ADDRESS, now);
         let each = Duration::from_millis(20);
-        assert_eq!(limiter.refused.lock().debt(&FAR, now), each * 2);
+        assert_eq!(limiter.failures.lock().debt(&ADDRESS, now), each * 2);
     }
 
     #[test]
@@ -245,8 +255,11 @@ mod tests {
         });
         let now = Instant::now();
         for _ in 0..10_000 {
-            limiter.record(TokenPeek::Rejected, StatusCode::UNAUTHORIZED, FAR, now);
+            limiter.record(TokenPeek::Rejected, StatusCode::UNAUTHORIZED, ADDRESS, now);
         }
-        assert_eq!(limiter.decide(TokenPeek::Rejected, FAR, now), Verdict::Pass);
+        assert_eq!(
+            limiter.decide(TokenPeek::Rejected, ADDRESS, now),
+            Verdict::Pass
+        );
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct CallerLimits {
 #[derive(Default)]
 struct ActiveCaller {
     /// Concurrent requests by [`RequestKind`].
-    at_once: [u32; 2],
+    active_counts: [u32; 2],
     estimate: CpuEstimate,
 }
 
@@ -114,22 +114,22 @@ impl CallerLimits {
         now: Instant,
     ) -> Result<ActiveRequest, Problem> {
         spend(self.per_caller.as_ref(), caller, "this caller asks", now)?;
-        let mut all = self.active.lock();
-        let active = all.entry(Arc::clone(caller)).or_default();
+        let mut active_callers = self.active.lock();
+        let active = active_callers.entry(Arc::clone(caller)).or_default();
         let max_active = self.max_active[kind as usize];
-        let count = &mut active.at_once[kind as usize];
+        let count = &mut active.active_counts[kind as usize];
         if max_active != 0 && *count >= max_active {
-            let what = match kind {
+            let kind_name = match kind {
                 RequestKind::Request => "requests",
                 RequestKind::Stream => "long polls",
             };
             return Err(too_many(format!(
-                "{max_active} {what} of this caller are under way"
+                "{max_active} {kind_name} of this caller are under way"
             )));
         }
         *count += 1;
         let estimate = active.estimate;
-        drop(all);
+        drop(active_callers);
         Ok(ActiveRequest {
             callers: Arc::clone(self),
             caller: Arc::clone(caller),
@@ -186,11 +186,11 @@ impl ActiveRequest {
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        let mut all = self.callers.active.lock();
-        if let Some(active) = all.get_mut(&self.caller) {
-            active.at_once[self.kind as usize] -= 1;
-            if active.at_once == [0, 0] {
-                all.remove(&self.caller);
+        let mut active_callers = self.callers.active.lock();
+        if let Some(active) = active_callers.get_mut(&self.caller) {
+            active.active_counts[self.kind as usize] -= 1;
+            if active.active_counts == [0, 0] {
+                active_callers.remove(&self.caller);
             }
         }
     }
@@ -216,7 +216,7 @@ pub(crate) async fn limit_callers(
     if principal.is_some()
         && let Some(connection) = request.extensions().get::<Arc<TrackedConnection>>()
     {
-        connection.authenticated();
+        connection.mark_authenticated();
     }
     let limited = principal.and_then(|it| Some((caller_key(it)?, it.tenant.clone())));
     let Some((caller, tenant)) = limited else {
@@ -230,25 +230,25 @@ pub(crate) async fn limit_callers(
     };
     let overhead = overhead(request.extensions().get::<ConnectionCost>());
     let now = Instant::now();
-    let admitted = callers.admit(&caller, kind, now).and_then(|active| {
-        let within = tenant.map_or(Ok(()), |it| callers.admit_tenant(it.name.as_str(), now));
-        within.map(|()| active)
+    let admission = callers.admit(&caller, kind, now).and_then(|active| {
+        let tenant_result = tenant.map_or(Ok(()), |it| callers.admit_tenant(it.name.as_str(), now));
+        tenant_result.map(|()| active)
     });
-    match admitted {
+    match admission {
         Ok(active) => {
             let reservation = active.wait_for_cpu().await;
-            let (answer, spent) = with_cpu_time(next.run(request)).await;
+            let (response, spent) = with_cpu_time(next.run(request)).await;
             active.settle(reservation, spent + overhead);
             if is_stream {
                 // The request is in progress until the last byte of the response.
-                let guarded = |body| GuardedBody {
+                let guard_body = |body| GuardedBody {
                     body,
                     _guard: active,
                 };
-                return answer.map(|body| Body::new(guarded(body)));
+                return response.map(|body| Body::new(guard_body(body)));
             }
             drop(active);
-            answer
+            response
         }
         Err(problem) => {
             let estimate = CpuEstimate::refused(overhead);
@@ -322,10 +322,13 @@ mod tests {
         for caller in ["ann", "ben"] {
             admit(caller, now).ok().unwrap();
         }
-        for stranger in 0..10 {
-            admit(&format!("s{stranger}"), now).ok().unwrap();
+        for number in 0..10 {
+            admit(&format!("s{number}"), now).ok().unwrap();
         }
-        assert!(admit("s9", now).is_err(), "the strangers share a bucket");
+        assert!(
+            admit("s9", now).is_err(),
+            "callers without their own bucket share one"
+        );
         assert!(admit("ann", now).is_err(), "ann shares it while it is full");
         assert!(keys() <= 3);
         assert!(admit("s9", now + Duration::from_secs(9)).is_ok());
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_not_limited_and_agents_apart_from_users() {
+    fn services_are_not_limited_and_agents_have_other_keys_than_users() {
         let node = Scope::Agent("n1".parse().unwrap());
         let key = |scope| caller_key(&Principal::new("agent-n1", [scope]));
         assert_ne!(key(Scope::Submitter), key(node));

@@ -96,9 +96,9 @@ impl<K: Eq + Hash + Clone> TokenBuckets<K> {
     pub(crate) fn refund(&mut self, key: &K, cost: Duration) {
         let key = self.key_or_overflow(key).clone();
         if let Some(full_at) = self.full_at.get_mut(&key)
-            && let Some(sooner) = full_at.checked_sub(cost)
+            && let Some(earlier) = full_at.checked_sub(cost)
         {
-            *full_at = sooner;
+            *full_at = earlier;
         }
     }
 

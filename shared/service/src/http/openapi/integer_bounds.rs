@@ -31,9 +31,9 @@ fn visit_operation(operation: &mut Operation) {
     for parameter in operation.parameters.iter_mut().flatten() {
         if let RefOr::T(parameter) = parameter {
             parameter.schema.iter_mut().for_each(visit);
-            parameter.schema.iter_mut().for_each(never_null);
+            parameter.schema.iter_mut().for_each(remove_null);
             if parameter.name.eq_ignore_ascii_case(HEADER.as_str()) {
-                parameter.schema = Some(RefOr::T(Schema::Object(key())));
+                parameter.schema = Some(RefOr::T(Schema::Object(key_schema())));
             }
             if parameter.name.eq_ignore_ascii_case(IF_MATCH.as_str()) {
                 parameter.schema.iter_mut().for_each(version_pattern);
@@ -47,16 +47,16 @@ fn visit_operation(operation: &mut Operation) {
             }
         }
     }
-    for answer in operation.responses.responses.values_mut() {
-        if let RefOr::T(answer) = answer {
-            visit_response(answer);
+    for response in operation.responses.responses.values_mut() {
+        if let RefOr::T(response) = response {
+            visit_response(response);
         }
     }
 }
 
 /// Removes `null` from the type of a parameter. A header or query has no value for `null`: the
 /// parameter is present or absent.
-fn never_null(schema: &mut RefOr<Schema>) {
+fn remove_null(schema: &mut RefOr<Schema>) {
     let RefOr::T(Schema::Object(object)) = schema else {
         return;
     };
@@ -71,13 +71,13 @@ fn never_null(schema: &mut RefOr<Schema>) {
 /// Sets the pattern of an `ETag`. Our versions are numbers unless the route states otherwise (A5).
 fn version_pattern(schema: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::Object(object)) = schema {
-        let usual = || r#"^(\*|"?[0-9]{1,18}"?)$"#.to_owned();
-        object.pattern.get_or_insert_with(usual);
+        let default_pattern = || r#"^(\*|"?[0-9]{1,18}"?)$"#.to_owned();
+        object.pattern.get_or_insert_with(default_pattern);
     }
 }
 
 /// Returns the schema of [`crate::http::idempotency::Key`].
-fn key() -> Object {
+fn key_schema() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)
         .min_length(Some(1))
@@ -86,13 +86,13 @@ fn key() -> Object {
         .build()
 }
 
-fn visit_response(answer: &mut Response) {
-    for content in answer.content.values_mut() {
+fn visit_response(response: &mut Response) {
+    for content in response.content.values_mut() {
         if let RefOr::T(content) = content {
             content.schema.iter_mut().for_each(visit);
         }
     }
-    for header in answer.headers.values_mut() {
+    for header in response.headers.values_mut() {
         if let RefOr::T(header) = header {
             header.schema.iter_mut().for_each(visit);
         }
@@ -118,9 +118,9 @@ fn visit(schema: &mut RefOr<Schema>) {
 }
 
 fn visit_object(object: &mut Object) {
-    if let Some((least, most)) = object.format.as_ref().and_then(bounds) {
-        object.minimum.get_or_insert(least);
-        object.maximum.get_or_insert(most);
+    if let Some((minimum, maximum)) = object.format.as_ref().and_then(bounds) {
+        object.minimum.get_or_insert(minimum);
+        object.maximum.get_or_insert(maximum);
     }
     object.properties.values_mut().for_each(visit);
     if let Some(AdditionalProperties::RefOr(values)) = object.additional_properties.as_deref_mut() {

@@ -5,19 +5,19 @@ use utoipa::PartialSchema as _;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::{OpenApi, Required};
 
-use super::answers::has_parameter;
+use super::common_responses::has_parameter;
 use crate::http::limits::CHANGES_ROUTE;
 
 /// Name of the parameter.
 pub const MIN_REVISION: &str = "min_revision";
 /// Route that describes the replica itself. It also works on a standby, so it has no such
 /// parameter.
-const STATUS: &str = "/v1/status";
+const STATUS_ROUTE: &str = "/v1/status";
 
 pub(super) fn add(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
         if is_read(path) {
-            describe(item);
+            add_parameter(item);
         }
     }
 }
@@ -25,11 +25,11 @@ pub(super) fn add(document: &mut OpenApi) {
 /// Returns whether the route is a read. A long poll is not one: it names a revision itself and
 /// waits for later ones.
 fn is_read(path: &str) -> bool {
-    let follows = path == CHANGES_ROUTE || path.ends_with("/publication");
-    path.starts_with("/v1/") && path != STATUS && !follows
+    let is_long_poll = path == CHANGES_ROUTE || path.ends_with("/publication");
+    path.starts_with("/v1/") && path != STATUS_ROUTE && !is_long_poll
 }
 
-fn describe(item: &mut PathItem) {
+fn add_parameter(item: &mut PathItem) {
     let Some(operation) = &mut item.get else {
         return;
     };
@@ -45,8 +45,8 @@ fn describe(item: &mut PathItem) {
         ))
         .schema(Some(u64::schema()))
         .build();
-    let all = operation.parameters.get_or_insert_default();
-    all.push(parameter.into());
+    let parameters = operation.parameters.get_or_insert_default();
+    parameters.push(parameter.into());
 }
 
 #[cfg(test)]

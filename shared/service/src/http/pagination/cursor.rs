@@ -52,30 +52,30 @@ impl Listing {
     ///
     /// # Errors
     /// 422 if the text is not a cursor, or belongs to another list.
-    pub fn last(&self, cursor: &str) -> Result<String, Problem> {
+    pub fn last_key(&self, cursor: &str) -> Result<String, Problem> {
         let mut parts = cursor.split('.');
         let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
         let [Some(VERSION), Some(fingerprint), Some(last), None] = parts else {
-            return Err(refused("take it from the answer of the page before"));
+            return Err(invalid_cursor("take it from the answer of the page before"));
         };
         if fingerprint != self.fingerprint() {
-            return Err(refused("it belongs to a list with other filters"));
+            return Err(invalid_cursor("it belongs to a list with other filters"));
         }
-        unhex(last).ok_or_else(|| refused("take it from the answer of the page before"))
+        unhex(last).ok_or_else(|| invalid_cursor("take it from the answer of the page before"))
     }
 
     /// Returns the last key, parsed.
     ///
     /// # Errors
-    /// Same as [`Self::last`].
+    /// Same as [`Self::last_key`].
     pub fn key<K: FromStr>(&self, cursor: &str) -> Result<K, Problem> {
-        let last = self.last(cursor)?;
+        let last = self.last_key(cursor)?;
         last.parse()
-            .map_err(|_| refused("take it from the answer of the page before"))
+            .map_err(|_| invalid_cursor("take it from the answer of the page before"))
     }
 }
 
-fn refused(detail: &str) -> Problem {
+fn invalid_cursor(detail: &str) -> Problem {
     Problem::new(Code::Invalid, "the cursor belongs to another list").at("/query/cursor", detail)
 }
 
@@ -94,7 +94,7 @@ fn unhex(text: &str) -> Option<String> {
     }
     let bytes = (0..digits.len())
         .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16));
+        .map(|start| u8::from_str_radix(&text[start..start + 2], 16));
     String::from_utf8(bytes.collect::<Result<_, _>>().ok()?).ok()
 }
 
@@ -107,10 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_holds_the_last_key() {
+    fn a_cursor_contains_the_last_key_in_encoded_form() {
         for last in ["job_1", "ann~job_1", "ä.b", ""] {
             let cursor = jobs(None).cursor(last);
-            assert_eq!(jobs(None).last(&cursor).unwrap(), last);
+            assert_eq!(jobs(None).last_key(&cursor).unwrap(), last);
             assert!(!cursor.contains("job_"), "{cursor} can be read");
         }
     }
@@ -126,7 +126,7 @@ mod tests {
             jobs(Some("ann")).with("state", &None::<&str>),
         ];
         for other in others {
-            let refusal = other.last(&cursor).unwrap_err();
+            let refusal = other.last_key(&cursor).unwrap_err();
             assert_eq!(refusal.status(), 422);
             assert_eq!(refusal.errors[0].pointer, "/query/cursor");
         }
@@ -145,7 +145,11 @@ mod tests {
             format!("{good}é"),
         ];
         for bad in bad {
-            assert_eq!(jobs(None).last(&bad).unwrap_err().status(), 422, "{bad}");
+            assert_eq!(
+                jobs(None).last_key(&bad).unwrap_err().status(),
+                422,
+                "{bad}"
+            );
         }
     }
 }

@@ -16,58 +16,58 @@ const VERSION: u8 = 0xa0;
 
 /// Parses a certificate. Returns `None` if the bytes are not a certificate.
 pub(super) fn parse(der: &[u8]) -> Option<Validity> {
-    let (certificate, _) = take(der, SEQUENCE)?;
-    let (signed, _) = take(certificate, SEQUENCE)?;
-    let rest = take(signed, VERSION).map_or(signed, |(_, rest)| rest);
-    let (_serial, rest) = take(rest, INTEGER)?;
-    let (_algorithm, rest) = take(rest, SEQUENCE)?;
-    let (_issuer, rest) = take(rest, SEQUENCE)?;
-    let (validity, _) = take(rest, SEQUENCE)?;
-    let (from_ms, rest) = instant(validity)?;
-    let (to_ms, _) = instant(rest)?;
+    let (certificate, _) = read_element(der, SEQUENCE)?;
+    let (signed, _) = read_element(certificate, SEQUENCE)?;
+    let remaining = read_element(signed, VERSION).map_or(signed, |(_, remaining)| remaining);
+    let (_serial, remaining) = read_element(remaining, INTEGER)?;
+    let (_algorithm, remaining) = read_element(remaining, SEQUENCE)?;
+    let (_issuer, remaining) = read_element(remaining, SEQUENCE)?;
+    let (validity, _) = read_element(remaining, SEQUENCE)?;
+    let (from_ms, remaining) = parse_time(validity)?;
+    let (to_ms, _) = parse_time(remaining)?;
     Some(Validity { from_ms, to_ms })
 }
 
 /// Returns the content of the first element, which must have this tag, and the remaining bytes.
-fn take(der: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
-    let (found, rest) = der.split_first()?;
-    let (first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(*first), rest),
+fn read_element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (found_tag, remaining) = der.split_first()?;
+    let (first, remaining) = remaining.split_first()?;
+    let (length, remaining) = match first {
+        0..=0x7f => (usize::from(*first), remaining),
         // The length follows in this many bytes. A certificate never needs more than four.
         0x81..=0x84 => {
-            let (bytes, rest) = rest.split_at_checked(usize::from(first - 0x80))?;
+            let (bytes, remaining) = remaining.split_at_checked(usize::from(first - 0x80))?;
             let length = bytes
                 .iter()
                 .fold(0, |sum, byte| (sum << 8) | usize::from(*byte));
-            (length, rest)
+            (length, remaining)
         }
         _ => return None,
     };
-    let both = rest.split_at_checked(length)?;
-    (*found == kind).then_some(both)
+    let content_and_rest = remaining.split_at_checked(length)?;
+    (*found_tag == tag).then_some(content_and_rest)
 }
 
-fn instant(der: &[u8]) -> Option<(i64, &[u8])> {
-    let (text, rest) = if der.first()? == &UTC_TIME {
-        let (text, rest) = take(der, UTC_TIME)?;
+fn parse_time(der: &[u8]) -> Option<(i64, &[u8])> {
+    let (text, remaining) = if der.first()? == &UTC_TIME {
+        let (text, remaining) = read_element(der, UTC_TIME)?;
         let text = std::str::from_utf8(text).ok()?;
         // The year has two digits. Years below 50 are in this century.
         let century = if text < "50" { "20" } else { "19" };
-        (format!("{century}{text}"), rest)
+        (format!("{century}{text}"), remaining)
     } else {
-        let (text, rest) = take(der, GENERALIZED_TIME)?;
-        (std::str::from_utf8(text).ok()?.to_owned(), rest)
+        let (text, remaining) = read_element(der, GENERALIZED_TIME)?;
+        (std::str::from_utf8(text).ok()?.to_owned(), remaining)
     };
-    let at = NaiveDateTime::parse_from_str(&text, "%Y%m%d%H%M%SZ").ok()?;
-    Some((at.and_utc().timestamp_millis(), rest))
+    let time = NaiveDateTime::parse_from_str(&text, "%Y%m%d%H%M%SZ").ok()?;
+    Some((time.and_utc().timestamp_millis(), remaining))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn made(from: (i32, u8, u8), to: (i32, u8, u8)) -> Vec<u8> {
+    fn certificate(from: (i32, u8, u8), to: (i32, u8, u8)) -> Vec<u8> {
         let mut params = rcgen::CertificateParams::new(["a".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(from.0, from.1, from.2);
         params.not_after = rcgen::date_time_ymd(to.0, to.1, to.2);
@@ -76,35 +76,35 @@ mod tests {
     }
 
     fn ms(text: &str) -> i64 {
-        let at: chrono::DateTime<chrono::Utc> = text.parse().unwrap();
-        at.timestamp_millis()
+        let time: chrono::DateTime<chrono::Utc> = text.parse().unwrap();
+        time.timestamp_millis()
     }
 
     #[test]
     fn both_encodings_of_a_time_are_parsed() {
-        let read = parse(&made((1999, 12, 31), (2026, 3, 4)));
-        let wanted = Validity {
+        let parsed = parse(&certificate((1999, 12, 31), (2026, 3, 4)));
+        let expected = Validity {
             from_ms: ms("1999-12-31T00:00:00Z"),
             to_ms: ms("2026-03-04T00:00:00Z"),
         };
-        assert_eq!(read, Some(wanted));
+        assert_eq!(parsed, Some(expected));
         // Years from 2050 have four digits.
-        let read = parse(&made((2049, 1, 1), (4096, 1, 1))).unwrap();
-        assert_eq!(read.from_ms, ms("2049-01-01T00:00:00Z"));
-        assert_eq!(read.to_ms, ms("4096-01-01T00:00:00Z"));
+        let parsed = parse(&certificate((2049, 1, 1), (4096, 1, 1))).unwrap();
+        assert_eq!(parsed.from_ms, ms("2049-01-01T00:00:00Z"));
+        assert_eq!(parsed.to_ms, ms("4096-01-01T00:00:00Z"));
     }
 
     #[test]
     fn a_truncated_certificate_is_rejected_without_panic() {
-        let whole = made((2024, 1, 1), (2030, 1, 1));
-        for end in 0..whole.len() {
-            assert_eq!(parse(&whole[..end]), None, "{end}");
+        let valid = certificate((2024, 1, 1), (2030, 1, 1));
+        for end in 0..valid.len() {
+            assert_eq!(parse(&valid[..end]), None, "{end}");
         }
-        for place in 0..120 {
+        for position in 0..120 {
             for byte in [0x00, 0x7f, 0x80, 0x84, 0x85, 0xff] {
-                let mut wrong = whole.clone();
-                wrong[place] = byte;
-                let _ = parse(&wrong);
+                let mut corrupted = valid.clone();
+                corrupted[position] = byte;
+                let _ = parse(&corrupted);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Metrics of nodes, blocks, agents, containers and work.
 
 use super::super::{Attribute, Group, Metric};
-use super::{AGENT, BLOCKS, CONTAINERS, JOBS, KIND, NODES, POOL, SCHEDULER};
+use super::{AGENTS, BLOCKS, CONTAINERS, JOBS, KIND, NODES, POOL, SCHEDULER};
 
 /// State of a node. A node in several states counts for the last of them in this list.
 pub static NODE_STATE: Attribute = Attribute::listed(
@@ -71,24 +71,24 @@ pub static NODE_COUNT: Metric = Metric::gauge(
     Group::Nodes,
     "nodes of a pool by state",
 )
-.by(&[&POOL, &NODE_STATE])
-.of(NODES);
+.with_attributes(&[&POOL, &NODE_STATE])
+.reported_by(NODES);
 pub static NODE_HEARTBEAT_AGE: Metric = Metric::gauge(
     "hayward.node.heartbeat_age",
     "s",
     Group::Nodes,
     "time since the last heartbeat of the longest silent node of a pool that is not given up",
 )
-.by(&[&POOL])
-.of(NODES);
+.with_attributes(&[&POOL])
+.reported_by(NODES);
 pub static NODE_FLAPS: Metric = Metric::counter(
     "hayward.node.flaps",
     "{flap}",
     Group::Nodes,
     "number of times that a healthy node of a pool fell silent",
 )
-.by(&[&POOL])
-.of(NODES)
+.with_attributes(&[&POOL])
+.reported_by(NODES)
 .rare();
 pub static NODE_BRAKE: Metric = Metric::gauge(
     "hayward.node.brake",
@@ -96,32 +96,32 @@ pub static NODE_BRAKE: Metric = Metric::gauge(
     Group::Nodes,
     "one while the brake of a pool is on and none of its nodes is given up (B1)",
 )
-.by(&[&POOL])
-.of(NODES);
-pub static POOL_FLOOR: Metric = Metric::gauge(
+.with_attributes(&[&POOL])
+.reported_by(NODES);
+pub static POOL_MINIMUM: Metric = Metric::gauge(
     "hayward.pool.floor",
     "{node}",
     Group::Nodes,
     "least number of nodes of a pool that must take work (B4)",
 )
-.by(&[&POOL])
-.of(NODES);
+.with_attributes(&[&POOL])
+.reported_by(NODES);
 pub static LAUNCH_COUNT: Metric = Metric::counter(
     "hayward.launch.attempts",
     "{launch}",
     Group::Nodes,
     "launches of processes in a pool, by outcome",
 )
-.by(&[&POOL, &LAUNCH_OUTCOME])
-.of(SCHEDULER);
+.with_attributes(&[&POOL, &LAUNCH_OUTCOME])
+.reported_by(SCHEDULER);
 pub static BLOCK_COUNT: Metric = Metric::gauge(
     "hayward.block.count",
     "{block}",
     Group::Nodes,
     "blocked nodes and workers, and those on trial",
 )
-.by(&[&BLOCK_KIND, &BLOCK_STATE, &BLOCK_CAUSE])
-.of(BLOCKS);
+.with_attributes(&[&BLOCK_KIND, &BLOCK_STATE, &BLOCK_CAUSE])
+.reported_by(BLOCKS);
 
 pub static AGENT_GENERATION_LAG: Metric = Metric::gauge(
     "hayward.agent.generation_lag",
@@ -129,21 +129,21 @@ pub static AGENT_GENERATION_LAG: Metric = Metric::gauge(
     Group::Agents,
     "age of the oldest order that its agent has not answered; 0 when all are answered",
 )
-.of(CONTAINERS);
+.reported_by(CONTAINERS);
 pub static AGENT_JOURNAL_ERRORS: Metric = Metric::counter(
     "hayward.agent.journal_errors",
     "{error}",
     Group::Agents,
     "failed writes to the journal of an agent",
 )
-.of(AGENT);
+.reported_by(AGENTS);
 pub static AGENT_ORPHANS: Metric = Metric::counter(
     "hayward.agent.orphans",
     "{container}",
     Group::Agents,
     "containers on a node that its agent's journal did not have",
 )
-.of(AGENT);
+.reported_by(AGENTS);
 
 pub static CONTAINER_COUNT: Metric = Metric::gauge(
     "hayward.container.count",
@@ -151,47 +151,47 @@ pub static CONTAINER_COUNT: Metric = Metric::gauge(
     Group::Work,
     "containers that are not removed, by state",
 )
-.by(&[&CONTAINER_STATE])
-.of(CONTAINERS);
+.with_attributes(&[&CONTAINER_STATE])
+.reported_by(CONTAINERS);
 pub static CONTAINER_EXITS: Metric = Metric::counter(
     "hayward.container.exits",
     "{container}",
     Group::Work,
     "ended containers, by cause",
 )
-.by(&[&EXIT_CAUSE])
-.of(CONTAINERS);
+.with_attributes(&[&EXIT_CAUSE])
+.reported_by(CONTAINERS);
 pub static CONTAINER_LAUNCH_DURATION: Metric = Metric::histogram(
     "hayward.container.launch_duration",
     "s",
     Group::Work,
     "time from the intent to start a container until its program runs, by the agent's clock",
 )
-.of(AGENT);
+.reported_by(AGENTS);
 pub static WORK_SUBMITTED: Metric = Metric::counter(
     "hayward.work.submitted",
     "{work}",
     Group::Work,
     "accepted jobs, services and reservations",
 )
-.by(&[&KIND])
-.of(JOBS);
+.with_attributes(&[&KIND])
+.reported_by(JOBS);
 pub static WORK_OPEN: Metric = Metric::gauge(
     "hayward.work.open",
     "{work}",
     Group::Work,
     "jobs, services and reservations that have not ended",
 )
-.by(&[&KIND])
-.of(JOBS);
+.with_attributes(&[&KIND])
+.reported_by(JOBS);
 pub static TASKS: Metric = Metric::counter(
     "hayward.task.outcomes",
     "{task}",
     Group::Work,
     "reported attempts at tasks, by outcome",
 )
-.by(&[&TASK_OUTCOME])
-.of(JOBS);
+.with_attributes(&[&TASK_OUTCOME])
+.reported_by(JOBS);
 
 pub static PLACEMENT_REQUESTS: Metric = Metric::counter(
     "hayward.placement.requests",
@@ -199,8 +199,8 @@ pub static PLACEMENT_REQUESTS: Metric = Metric::counter(
     Group::Placements,
     "places requested by placement actions",
 )
-.by(&[&PLACEMENT_HOST])
-.of(CONTAINERS)
+.with_attributes(&[&PLACEMENT_HOST])
+.reported_by(CONTAINERS)
 .rare();
 pub static PLACEMENT_MATCHES: Metric = Metric::counter(
     "hayward.placement.matches",
@@ -208,8 +208,8 @@ pub static PLACEMENT_MATCHES: Metric = Metric::counter(
     Group::Placements,
     "requests with a granted place",
 )
-.by(&[&PLACEMENT_HOST])
-.of(CONTAINERS)
+.with_attributes(&[&PLACEMENT_HOST])
+.reported_by(CONTAINERS)
 .rare();
 pub static PLACEMENT_EXPIRATIONS: Metric = Metric::counter(
     "hayward.placement.expirations",
@@ -217,8 +217,8 @@ pub static PLACEMENT_EXPIRATIONS: Metric = Metric::counter(
     Group::Placements,
     "requests that expired without a place",
 )
-.by(&[&PLACEMENT_HOST])
-.of(CONTAINERS)
+.with_attributes(&[&PLACEMENT_HOST])
+.reported_by(CONTAINERS)
 .rare();
 pub static PLACEMENT_FAILURES: Metric = Metric::counter(
     "hayward.placement.failures",
@@ -226,8 +226,8 @@ pub static PLACEMENT_FAILURES: Metric = Metric::counter(
     Group::Placements,
     "failed placement actions",
 )
-.by(&[&PLACEMENT_REASON])
-.of(CONTAINERS)
+.with_attributes(&[&PLACEMENT_REASON])
+.reported_by(CONTAINERS)
 .rare();
 pub static PLACEMENT_FORCED_STOP_FAILURES: Metric = Metric::counter(
     "hayward.placement.forced_stop_failures",
@@ -235,7 +235,7 @@ pub static PLACEMENT_FORCED_STOP_FAILURES: Metric = Metric::counter(
     Group::Placements,
     "processes that did not end at a forced restart",
 )
-.of(CONTAINERS)
+.reported_by(CONTAINERS)
 .rare();
 
 pub(super) static ALL: &[&Metric] = &[
@@ -243,7 +243,7 @@ pub(super) static ALL: &[&Metric] = &[
     &NODE_HEARTBEAT_AGE,
     &NODE_FLAPS,
     &NODE_BRAKE,
-    &POOL_FLOOR,
+    &POOL_MINIMUM,
     &LAUNCH_COUNT,
     &BLOCK_COUNT,
     &AGENT_GENERATION_LAG,

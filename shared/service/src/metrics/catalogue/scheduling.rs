@@ -83,7 +83,7 @@ pub static REFUSAL: Attribute = Attribute::listed(
 );
 
 /// Reason why an allocation was vacated.
-pub static LEAVES: Attribute = Attribute::listed(
+pub static VACATE_CAUSE: Attribute = Attribute::listed(
     "hayward.preemption.cause",
     &[
         "preempted",
@@ -107,8 +107,8 @@ pub static WAITING_SLOTS: Metric = Metric::gauge(
     Group::Waiting,
     "processes that work could use and does not have",
 )
-.by(&[&REASON, &CLASS, &POOL])
-.of(SCHEDULER)
+.with_attributes(&[&REASON, &CLASS, &POOL])
+.reported_by(SCHEDULER)
 .rare();
 pub static WAITING_QUANTA: Metric = Metric::gauge(
     "hayward.waiting.quanta",
@@ -116,8 +116,8 @@ pub static WAITING_QUANTA: Metric = Metric::gauge(
     Group::Waiting,
     "the same in quanta",
 )
-.by(&[&REASON, &CLASS, &POOL])
-.of(SCHEDULER)
+.with_attributes(&[&REASON, &CLASS, &POOL])
+.reported_by(SCHEDULER)
 .rare();
 pub static WAITING_OLDEST: Metric = Metric::gauge(
     "hayward.waiting.oldest",
@@ -125,32 +125,32 @@ pub static WAITING_OLDEST: Metric = Metric::gauge(
     Group::Waiting,
     "age of the submission that has waited longest for its first process; 0 when no work waits",
 )
-.by(&[&CLASS, &POOL])
-.of(SCHEDULER);
+.with_attributes(&[&CLASS, &POOL])
+.reported_by(SCHEDULER);
 pub static WAITING_TARGET: Metric = Metric::gauge(
     "hayward.waiting.target",
     "s",
     Group::Waiting,
     "longest permitted wait of a class for its first process; longer waits raise an alert (T8)",
 )
-.by(&[&CLASS])
-.of(SCHEDULER);
+.with_attributes(&[&CLASS])
+.reported_by(SCHEDULER);
 pub static WORK_TIME_TO_START: Metric = Metric::histogram(
     "hayward.work.time_to_start",
     "s",
     Group::Waiting,
     "time from the submission of work until its first process runs (G8)",
 )
-.by(&[&KIND, &CLASS])
-.of(SCHEDULER);
+.with_attributes(&[&KIND, &CLASS])
+.reported_by(SCHEDULER);
 pub static ALLOCATION_TIME_TO_START: Metric = Metric::histogram(
     "hayward.allocation.time_to_start",
     "s",
     Group::Waiting,
     "time from the grant of an allocation until its process runs",
 )
-.by(&[&CLASS, &POOL])
-.of(SCHEDULER);
+.with_attributes(&[&CLASS, &POOL])
+.reported_by(SCHEDULER);
 
 pub static ROUND_DURATION: Metric = Metric::histogram(
     "hayward.round.duration",
@@ -158,24 +158,24 @@ pub static ROUND_DURATION: Metric = Metric::histogram(
     Group::Rounds,
     "duration of rounds and their phases",
 )
-.by(&[&PHASE])
-.of(SCHEDULER);
+.with_attributes(&[&PHASE])
+.reported_by(SCHEDULER);
 pub static ROUND_PLACEMENTS: Metric = Metric::counter(
     "hayward.round.placements",
     "{allocation}",
     Group::Rounds,
     "allocations that rounds granted",
 )
-.by(&[&CLASS, &POOL])
-.of(SCHEDULER);
+.with_attributes(&[&CLASS, &POOL])
+.reported_by(SCHEDULER);
 pub static ROUND_REFUSALS: Metric = Metric::counter(
     "hayward.round.refusals",
     "{part}",
     Group::Rounds,
     "parts of plans that the check refused; each one is a defect",
 )
-.by(&[&REFUSAL])
-.of(SCHEDULER)
+.with_attributes(&[&REFUSAL])
+.reported_by(SCHEDULER)
 .rare();
 pub static ROUND_SNAPSHOT_AGE: Metric = Metric::gauge(
     "hayward.round.snapshot_age",
@@ -183,7 +183,7 @@ pub static ROUND_SNAPSHOT_AGE: Metric = Metric::gauge(
     Group::Rounds,
     "time since the last answer of the longest silent neighbour; up to 10 s when nothing changes",
 )
-.of(SCHEDULER);
+.reported_by(SCHEDULER);
 
 pub static FAIRNESS_ENTITLED: Metric = Metric::gauge(
     "hayward.fairness.entitled",
@@ -191,32 +191,32 @@ pub static FAIRNESS_ENTITLED: Metric = Metric::gauge(
     Group::Fairness,
     "quanta that a user is entitled to in a class",
 )
-.by(&[&USER, &CLASS])
-.of(SCHEDULER);
+.with_attributes(&[&USER, &CLASS])
+.reported_by(SCHEDULER);
 pub static FAIRNESS_WANTED: Metric = Metric::gauge(
     "hayward.fairness.wanted",
     "{quantum}",
     Group::Fairness,
     "quanta that a user's work could use in a class",
 )
-.by(&[&USER, &CLASS])
-.of(SCHEDULER);
+.with_attributes(&[&USER, &CLASS])
+.reported_by(SCHEDULER);
 pub static FAIRNESS_RECEIVED: Metric = Metric::gauge(
     "hayward.fairness.received",
     "{quantum}",
     Group::Fairness,
     "quanta that a user holds in a class",
 )
-.by(&[&USER, &CLASS])
-.of(SCHEDULER);
+.with_attributes(&[&USER, &CLASS])
+.reported_by(SCHEDULER);
 pub static FAIRNESS_ERROR: Metric = Metric::gauge(
     "hayward.fairness.error",
     "{quantum}",
     Group::Fairness,
     "quanta received minus entitled; below zero the user has less than is due (G15)",
 )
-.by(&[&USER, &CLASS])
-.of(SCHEDULER);
+.with_attributes(&[&USER, &CLASS])
+.reported_by(SCHEDULER);
 
 pub static PREEMPTION_ALLOCATIONS: Metric = Metric::counter(
     "hayward.preemption.allocations",
@@ -224,23 +224,23 @@ pub static PREEMPTION_ALLOCATIONS: Metric = Metric::counter(
     Group::Preemption,
     "vacated allocations",
 )
-.by(&[&LEAVES])
-.of(SCHEDULER);
+.with_attributes(&[&VACATE_CAUSE])
+.reported_by(SCHEDULER);
 pub static PREEMPTION_LOST: Metric = Metric::counter(
     "hayward.preemption.lost",
     "{quantum_second}",
     Group::Preemption,
     "quantum seconds of work lost by preemption (G16)",
 )
-.of(SCHEDULER);
+.reported_by(SCHEDULER);
 pub static PREEMPTION_BUDGET_LEFT: Metric = Metric::gauge(
     "hayward.preemption.budget.left",
     "{quantum}",
     Group::Preemption,
     "quanta of a pool that may still be preempted within this hour, when a budget applies (B5)",
 )
-.by(&[&POOL])
-.of(SCHEDULER)
+.with_attributes(&[&POOL])
+.reported_by(SCHEDULER)
 .rare();
 pub static PREEMPTION_BUDGET_ALLOWED: Metric = Metric::gauge(
     "hayward.preemption.budget.allowed",
@@ -248,8 +248,8 @@ pub static PREEMPTION_BUDGET_ALLOWED: Metric = Metric::gauge(
     Group::Preemption,
     "quanta of a pool that may be preempted within an hour, when a budget applies (B5)",
 )
-.by(&[&POOL])
-.of(SCHEDULER)
+.with_attributes(&[&POOL])
+.reported_by(SCHEDULER)
 .rare();
 pub static PREEMPTION_PING_PONG: Metric = Metric::counter(
     "hayward.preemption.ping_pong",
@@ -257,7 +257,7 @@ pub static PREEMPTION_PING_PONG: Metric = Metric::counter(
     Group::Preemption,
     "allocations preempted for work that was preempted for theirs within the hour; must stay 0",
 )
-.of(SCHEDULER);
+.reported_by(SCHEDULER);
 
 pub static GANG_COUNT: Metric = Metric::gauge(
     "hayward.gang.count",
@@ -265,8 +265,8 @@ pub static GANG_COUNT: Metric = Metric::gauge(
     Group::Gangs,
     "gangs by state: waiting, whole, below their minimum",
 )
-.by(&[&GANG_STATE])
-.of(JOBS);
+.with_attributes(&[&GANG_STATE])
+.reported_by(JOBS);
 
 pub static POOL_USABLE: Metric = Metric::gauge(
     "hayward.pool.usable",
@@ -274,32 +274,32 @@ pub static POOL_USABLE: Metric = Metric::gauge(
     Group::Nodes,
     "quanta of the nodes of a pool that take new work",
 )
-.by(&[&POOL])
-.of(SCHEDULER);
+.with_attributes(&[&POOL])
+.reported_by(SCHEDULER);
 pub static POOL_FREE: Metric = Metric::gauge(
     "hayward.pool.free",
     "{quantum}",
     Group::Nodes,
     "free quanta on the nodes of a pool that take new work",
 )
-.by(&[&POOL])
-.of(SCHEDULER);
+.with_attributes(&[&POOL])
+.reported_by(SCHEDULER);
 pub static POOL_LARGEST_HOLE: Metric = Metric::gauge(
     "hayward.pool.largest_hole",
     "{quantum}",
     Group::Nodes,
     "most free quanta on one node of a pool",
 )
-.by(&[&POOL])
-.of(SCHEDULER);
+.with_attributes(&[&POOL])
+.reported_by(SCHEDULER);
 pub static POOL_FRAGMENTATION: Metric = Metric::gauge(
     "hayward.pool.fragmentation",
     "1",
     Group::Nodes,
     "part of a pool's free quanta outside of its largest free space",
 )
-.by(&[&POOL])
-.of(SCHEDULER);
+.with_attributes(&[&POOL])
+.reported_by(SCHEDULER);
 
 pub(super) static ALL: &[&Metric] = &[
     &WAITING_SLOTS,

@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::runtime::RELEASE;
+use crate::runtime::RELEASE_MARKER;
 
 pub const VARIABLE: &str = "HAYWARD_TEST_CLOCK_OFFSET_FILE";
 /// Name of the insecure mode.
 pub(crate) const MODE: &str = "clock_stepped_by_a_test";
 
-const READ_AGAIN_AFTER: Duration = Duration::from_millis(50);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 
 static OFFSET: LazyLock<Option<Offset>> = LazyLock::new(|| {
     let (_, file) = variable()?;
-    (!Path::new(RELEASE).exists()).then(|| Offset::open(file.into()))
+    (!Path::new(RELEASE_MARKER).exists()).then(|| Offset::open(file.into()))
 });
 
 /// Returns the variable and its value if a test may step the clock of this process. The variable is
@@ -40,30 +40,31 @@ pub(crate) fn offset_ms() -> Option<i64> {
 
 struct Offset {
     file: PathBuf,
-    last: Mutex<(Instant, i64)>,
+    /// Time of the last read, and the offset in milliseconds.
+    last_read: Mutex<(Instant, i64)>,
 }
 
 impl Offset {
     fn open(file: PathBuf) -> Self {
-        let last = Mutex::new((Instant::now(), 0));
-        let offset = Self { file, last };
-        offset.read(&mut offset.last.lock());
+        let last_read = Mutex::new((Instant::now(), 0));
+        let offset = Self { file, last_read };
+        offset.read(&mut offset.last_read.lock());
         offset
     }
 
     fn ms(&self) -> i64 {
-        let mut last = self.last.lock();
-        if last.0.elapsed() >= READ_AGAIN_AFTER {
-            self.read(&mut last);
+        let mut last_read = self.last_read.lock();
+        if last_read.0.elapsed() >= REFRESH_INTERVAL {
+            self.read(&mut last_read);
         }
-        last.1
+        last_read.1
     }
 
     /// Reads the file. An incompletely written file changes nothing.
-    fn read(&self, last: &mut (Instant, i64)) {
+    fn read(&self, last_read: &mut (Instant, i64)) {
         let text = std::fs::read_to_string(&self.file).ok();
         let ms = text.and_then(|text| text.trim().parse().ok());
-        *last = (Instant::now(), ms.unwrap_or(last.1));
+        *last_read = (Instant::now(), ms.unwrap_or(last_read.1));
     }
 }
 
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(offset.ms(), 0, "no file yet");
         for (text, ms) in [("3600000\n", 3_600_000), ("", 3_600_000), ("-5", -5)] {
             std::fs::write(&file, text).unwrap();
-            offset.read(&mut offset.last.lock());
+            offset.read(&mut offset.last_read.lock());
             assert_eq!(offset.ms(), ms, "{text:?}");
         }
     }

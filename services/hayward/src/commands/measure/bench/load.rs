@@ -125,7 +125,7 @@ pub async fn measure_heartbeats(
 }
 
 async fn get_livez(client: Client) -> anyhow::Result<()> {
-    let _: hayward_service::health::ProbeAnswer = client.get("/livez").await?;
+    let _: hayward_service::health::ProbeResponse = client.get("/livez").await?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use hayward_service::Client;
-use hayward_service::health::ProbeAnswer;
+use hayward_service::health::ProbeResponse;
 use tokio::process::{Child, Command};
 
 /// Ticks per second in `/proc/PID/stat` on Linux.
@@ -65,7 +65,7 @@ impl Process {
         let url = format!("http://{}", self.address);
         let client = Client::new(&[url], hayward_service::TokenSource::none())?;
         let deadline = tokio::time::Instant::now() + TIMEOUT;
-        while client.get::<ProbeAnswer>("/readyz").await.is_err() {
+        while client.get::<ProbeResponse>("/readyz").await.is_err() {
             if let Some(status) = self.child.try_wait()? {
                 bail!("{service} ended: {status}");
             }

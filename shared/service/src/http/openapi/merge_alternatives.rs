@@ -8,7 +8,7 @@ use utoipa::openapi::{OpenApi, RefOr};
 
 type Schemas = BTreeMap<String, RefOr<Schema>>;
 
-pub(super) fn alternatives(document: &mut OpenApi) {
+pub(super) fn apply(document: &mut OpenApi) {
     let Some(components) = &mut document.components else {
         return;
     };
@@ -19,12 +19,12 @@ pub(super) fn alternatives(document: &mut OpenApi) {
         };
         for item in &mut one.items {
             if let RefOr::T(Schema::AllOf(all)) = item
-                && let Some(object) = merged(all, &known)
+                && let Some(object) = merge(all, &known)
             {
                 *item = RefOr::T(Schema::Object(object));
             }
             if let RefOr::T(Schema::Object(object)) = item {
-                close(object);
+                forbid_other_fields(object);
             }
         }
     }
@@ -32,14 +32,14 @@ pub(super) fn alternatives(document: &mut OpenApi) {
 
 /// Forbids other fields in an alternative that is identified by its only field. With two such
 /// fields the object would be ambiguous, and `serde` refuses it.
-fn close(object: &mut Object) {
-    let named = object.properties.len() == 1 && object.required.len() == 1;
+fn forbid_other_fields(object: &mut Object) {
+    let has_one_field = object.properties.len() == 1 && object.required.len() == 1;
     // Other fields are allowed if the value of the field identifies the alternative.
-    let word = |it: &RefOr<Schema>| match it {
+    let is_enum = |it: &RefOr<Schema>| match it {
         RefOr::T(Schema::Object(it)) => it.enum_values.is_some(),
         _ => false,
     };
-    if named && !object.properties.values().any(word) {
+    if has_one_field && !object.properties.values().any(is_enum) {
         let none = AdditionalProperties::FreeForm(false);
         object.additional_properties.get_or_insert(Box::new(none));
     }
@@ -47,31 +47,31 @@ fn close(object: &mut Object) {
 
 /// Returns one object with the properties of all parts. Returns `None` unless all parts are
 /// objects.
-fn merged(all: &AllOf, known: &Schemas) -> Option<Object> {
-    let mut whole = Object::default();
+fn merge(all: &AllOf, known: &Schemas) -> Option<Object> {
+    let mut merged_object = Object::default();
     for part in &all.items {
         let part = object(part, known)?;
-        whole.properties.extend(part.properties.clone());
-        whole.required.extend(part.required.iter().cloned());
+        merged_object.properties.extend(part.properties.clone());
+        merged_object.required.extend(part.required.iter().cloned());
         if part.additional_properties.is_some() {
-            whole
+            merged_object
                 .additional_properties
                 .clone_from(&part.additional_properties);
         }
-        if whole.description.is_none() {
-            whole.description.clone_from(&part.description);
+        if merged_object.description.is_none() {
+            merged_object.description.clone_from(&part.description);
         }
     }
-    whole.description = all.description.clone().or(whole.description);
-    Some(whole)
+    merged_object.description = all.description.clone().or(merged_object.description);
+    Some(merged_object)
 }
 
 fn object<'a>(part: &'a RefOr<Schema>, known: &'a Schemas) -> Option<&'a Object> {
     match part {
         RefOr::T(Schema::Object(object)) => Some(object),
         RefOr::T(_) => None,
-        RefOr::Ref(named) => {
-            let name = named.ref_location.rsplit('/').next()?;
+        RefOr::Ref(reference) => {
+            let name = reference.ref_location.rsplit('/').next()?;
             match known.get(name)? {
                 RefOr::T(Schema::Object(object)) => Some(object),
                 _ => None,
@@ -86,19 +86,21 @@ mod tests {
 
     use super::*;
 
-    fn closed(field: ObjectBuilder) -> bool {
+    fn forbids_other_fields(field: ObjectBuilder) -> bool {
         let mut object = ObjectBuilder::new()
             .property("field", field)
             .required("field")
             .build();
-        close(&mut object);
+        forbid_other_fields(&mut object);
         object.additional_properties.is_some()
     }
 
     #[test]
     fn an_alternative_identified_by_its_field_allows_no_other_field() {
-        assert!(closed(ObjectBuilder::new().schema_type(Type::Integer)));
+        assert!(forbids_other_fields(
+            ObjectBuilder::new().schema_type(Type::Integer)
+        ));
         let tag = ObjectBuilder::new().enum_values(Some(["IMMEDIATE"]));
-        assert!(!closed(tag));
+        assert!(!forbids_other_fields(tag));
     }
 }

@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::fixture::{Fixture, PATIENCE, fixture_with, rest, write};
+use crate::fixture::{Fixture, TIMEOUT, fixture_with, read_to_end, send_text};
 
 /// An authority and the certificate that it renews.
 struct Fleet {
@@ -43,15 +43,15 @@ impl Fleet {
         let key = KeyPair::generate().unwrap();
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let params = CertificateParams::new(names).unwrap();
-        let made = params.signed_by(&key, &self.issuer).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
         fs::write(self.file("key"), key.serialize_pem()).unwrap();
         fs::set_permissions(self.file("key"), fs::Permissions::from_mode(0o600)).unwrap();
-        fs::write(self.file("pem"), made.pem()).unwrap();
-        made.der().clone()
+        fs::write(self.file("pem"), certificate.pem()).unwrap();
+        certificate.der().clone()
     }
 
     /// Adds a second authority, which is trusted together with the first.
-    fn succeed(&mut self) {
+    fn add_authority(&mut self) {
         let before = fs::read_to_string(self.file("ca.pem")).unwrap();
         self.issuer = authority(self.dir.path(), &before);
     }
@@ -70,8 +70,8 @@ impl Fleet {
 
     fn client(&self, fixture: &Fixture) -> Client {
         let authority = Authority::File(self.file("ca.pem"));
-        let token = TokenSource::fixed(fixture.token()).trusting(Some(authority));
-        Client::new([secure(fixture)], token).unwrap()
+        let token = TokenSource::fixed(fixture.token()).with_authority(Some(authority));
+        Client::new([https_url(fixture)], token).unwrap()
     }
 }
 
@@ -84,17 +84,17 @@ fn authority(dir: &Path, before: &str) -> Issuer<'static, KeyPair> {
     params
         .distinguished_name
         .push(rcgen::DnType::CommonName, name);
-    let made = params.self_signed(&key).unwrap();
-    fs::write(dir.join("ca.pem"), made.pem() + before).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    fs::write(dir.join("ca.pem"), certificate.pem() + before).unwrap();
     Issuer::new(params, key)
 }
 
-fn secure(fixture: &Fixture) -> String {
+fn https_url(fixture: &Fixture) -> String {
     format!("https://{}", fixture.address)
 }
 
 /// Returns the certificate that a new connection receives.
-async fn shown(fleet: &Fleet, fixture: &Fixture) -> CertificateDer<'static> {
+async fn served_certificate(fleet: &Fleet, fixture: &Fixture) -> CertificateDer<'static> {
     let mut roots = rustls::RootCertStore::empty();
     for root in CertificateDer::pem_file_iter(fleet.file("ca.pem")).unwrap() {
         roots.add(root.unwrap()).unwrap();
@@ -110,11 +110,15 @@ async fn shown(fleet: &Fleet, fixture: &Fixture) -> CertificateDer<'static> {
     chain[0].clone().into_owned()
 }
 
-async fn shows(fleet: &Fleet, fixture: &Fixture, wanted: &CertificateDer<'static>) {
+async fn wait_for_certificate(
+    fleet: &Fleet,
+    fixture: &Fixture,
+    expected: &CertificateDer<'static>,
+) {
     let began = Instant::now();
-    while shown(fleet, fixture).await != *wanted {
+    while served_certificate(fleet, fixture).await != *expected {
         assert!(
-            began.elapsed() < PATIENCE,
+            began.elapsed() < TIMEOUT,
             "the new certificate is never shown"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -130,37 +134,42 @@ async fn only_a_client_that_trusts_the_authority_connects() {
     let status: serde_json::Value = client.get("/v1/status").await.unwrap();
     assert_eq!(status["insecure_modes"], serde_json::json!([]));
     // Plain text is not a handshake.
-    let mut stream = fixture.raw().await;
-    write(
+    let mut stream = fixture.connect().await;
+    send_text(
         &mut stream,
         &format!("{}\r\n", fixture.head("GET /v1/echo")),
     )
     .await;
-    assert!(!rest(&mut stream).await.contains("HTTP/1.1"));
+    assert!(!read_to_end(&mut stream).await.contains("HTTP/1.1"));
     // A client that trusts another authority does not connect.
     let other = Fleet::new();
     let other = other.client(&fixture);
-    let doubts = other.get::<serde_json::Value>("/v1/status").await;
-    assert!(doubts.unwrap_err().retryable());
+    let refused = other.get::<serde_json::Value>("/v1/status").await;
+    assert!(refused.unwrap_err().retryable());
     // A client without a configured authority does not connect either.
-    let naive = TokenSource::fixed(fixture.token());
-    let naive = Client::new([secure(&fixture)], naive).unwrap();
-    assert!(naive.get::<serde_json::Value>("/v1/status").await.is_err());
+    let without_authority = TokenSource::fixed(fixture.token());
+    let without_authority = Client::new([https_url(&fixture)], without_authority).unwrap();
+    assert!(
+        without_authority
+            .get::<serde_json::Value>("/v1/status")
+            .await
+            .is_err()
+    );
 }
 
 /// Incomplete handshakes are closed (S27).
 #[tokio::test]
 async fn a_handshake_has_a_deadline_and_delays_no_other_client() {
     let fleet = Fleet::new();
-    let head = Duration::from_millis(500);
+    let head_timeout = Duration::from_millis(500);
     let limits = Limits {
-        head,
+        head_timeout,
         ..Limits::default()
     };
     let fixture = fleet.fixture(limits).await;
     let mut silent = Vec::new();
     for _ in 0..32 {
-        let mut stream = fixture.raw().await;
+        let mut stream = fixture.connect().await;
         // This is only the beginning of a handshake.
         stream.write_all(&[22, 3, 1]).await.unwrap();
         silent.push(stream);
@@ -168,9 +177,9 @@ async fn a_handshake_has_a_deadline_and_delays_no_other_client() {
     let client = fleet.client(&fixture);
     assert!(client.get::<serde_json::Value>("/v1/status").await.is_ok());
     for mut stream in silent {
-        let mut left = Vec::new();
-        let read = stream.read_to_end(&mut left);
-        let _ = tokio::time::timeout(PATIENCE, read).await.expect("cut");
+        let mut received = Vec::new();
+        let read = stream.read_to_end(&mut received);
+        let _ = tokio::time::timeout(TIMEOUT, read).await.expect("cut");
     }
 }
 
@@ -184,56 +193,56 @@ async fn certificate_and_authority_change_under_load() {
             ..Limits::default()
         })
         .await;
-    let (over, good) = (
+    let (stop, successes) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
     );
     let mut load = Vec::new();
     for number in 0..4 {
-        let (over, good) = (Arc::clone(&over), Arc::clone(&good));
+        let (stop, successes) = (Arc::clone(&stop), Arc::clone(&successes));
         let mut client = fleet.client(&fixture);
-        let (url, token, ca) = (secure(&fixture), fixture.token(), fleet.file("ca.pem"));
+        let (url, token, ca) = (https_url(&fixture), fixture.token(), fleet.file("ca.pem"));
         load.push(tokio::spawn(async move {
-            while !over.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 // Half of the clients keep their connection. The others open one for each request.
                 if number % 2 == 0 {
                     let token = TokenSource::fixed(&token);
-                    let token = token.trusting(Some(Authority::File(ca.clone())));
+                    let token = token.with_authority(Some(Authority::File(ca.clone())));
                     client = Client::new([&url], token).unwrap();
                 }
                 let status: serde_json::Value = client.get("/v1/status").await.unwrap();
                 assert_eq!(status["name"], "test");
-                good.fetch_add(1, Ordering::Relaxed);
+                successes.fetch_add(1, Ordering::Relaxed);
             }
         }));
     }
-    let first = shown(&fleet, &fixture).await;
+    let first = served_certificate(&fleet, &fixture).await;
     let second = fleet.renew();
-    shows(&fleet, &fixture, &second).await;
+    wait_for_certificate(&fleet, &fixture, &second).await;
     assert_ne!(first, second);
     // The file is incomplete, as during a copy.
     fs::write(fleet.file("pem"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(
-        shown(&fleet, &fixture).await,
+        served_certificate(&fleet, &fixture).await,
         second,
         "the broken one is not shown"
     );
     let third = fleet.renew();
-    shows(&fleet, &fixture, &third).await;
+    wait_for_certificate(&fleet, &fixture, &third).await;
     // A new authority is trusted first. It signs later.
-    fleet.succeed();
+    fleet.add_authority();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let fourth = fleet.renew();
-    shows(&fleet, &fixture, &fourth).await;
-    let so_far = good.load(Ordering::Relaxed);
-    while good.load(Ordering::Relaxed) < so_far + 20 {
+    wait_for_certificate(&fleet, &fixture, &fourth).await;
+    let before = successes.load(Ordering::Relaxed);
+    while successes.load(Ordering::Relaxed) < before + 20 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(load.iter().all(|it| !it.is_finished()), "a request failed");
     }
-    over.store(true, Ordering::Relaxed);
-    for it in load {
-        it.await.unwrap();
+    stop.store(true, Ordering::Relaxed);
+    for client in load {
+        client.await.unwrap();
     }
 }
 

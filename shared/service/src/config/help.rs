@@ -1,4 +1,5 @@
-//! Descriptions of the settings, from the comments of their definitions.
+//! Text of `--help`: every setting with its default and its meaning, from the comments of the
+//! definitions.
 
 use std::fmt::Write as _;
 
@@ -32,7 +33,7 @@ impl Setting {
     }
 
     pub fn variable(&self) -> String {
-        format!("{}{}", names::PREFIX, names::variable(&self.name))
+        format!("{}{}", names::PREFIX, names::to_variable(&self.name))
     }
 }
 
@@ -53,37 +54,37 @@ pub(super) fn defaults<T: SettingsStruct>() -> anyhow::Result<Map<String, Value>
 ///
 /// # Errors
 /// If a setting has no default.
-pub fn settings<T: SettingsStruct>() -> anyhow::Result<Vec<Setting>> {
+pub fn all_settings<T: SettingsStruct>() -> anyhow::Result<Vec<Setting>> {
     let schema = schemars::schema_for!(T).to_value();
-    let comment = |name: &str| {
+    let meaning_of = |name: &str| {
         let text = schema["properties"][name]["description"].as_str();
-        plain(text.unwrap_or_default())
+        without_codes(text.unwrap_or_default())
     };
-    let all = defaults::<T>()?;
-    let all = all.iter().map(|(name, value)| Setting {
+    let defaults = defaults::<T>()?;
+    let defaults = defaults.iter().map(|(name, value)| Setting {
         name: name.clone(),
-        meaning: comment(name),
+        meaning: meaning_of(name),
         default: match value {
             Value::Null => "none".to_owned(),
             Value::String(text) => text.clone(),
             other => other.to_string(),
         },
     });
-    Ok(all.collect())
+    Ok(defaults.collect())
 }
 
 /// Returns a comment as one line. Codes of rules are removed, because they mean nothing to users.
-fn plain(comment: &str) -> String {
+fn without_codes(comment: &str) -> String {
     let mut text = comment.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut from = 0;
-    while let Some(begin) = text[from..].find(" (").map(|at| from + at) {
-        let Some(end) = text[begin..].find(')').map(|at| begin + at) else {
+    let mut search_from = 0;
+    while let Some(open) = text[search_from..].find(" (").map(|at| search_from + at) {
+        let Some(close) = text[open..].find(')').map(|at| open + at) else {
             break;
         };
-        if text[begin + 2..end].split(", ").all(is_code) {
-            text.replace_range(begin..=end, "");
+        if text[open + 2..close].split(", ").all(is_code) {
+            text.replace_range(open..=close, "");
         } else {
-            from = end;
+            search_from = close;
         }
     }
     text
@@ -99,24 +100,24 @@ fn is_code(word: &str) -> bool {
 }
 
 /// Returns the text of `--help`.
-pub(super) fn help<T: SettingsStruct>(program: &str) -> anyhow::Result<String> {
-    let own = names::variable(program);
+pub(super) fn help_text<T: SettingsStruct>(program: &str) -> anyhow::Result<String> {
+    let program_name = names::to_variable(program);
     let mut text = format!(
         "hayward-{program} [--config FILE] [--SETTING VALUE]...\n\n\
-         Stronger first: a flag, HAYWARD_{own}_SETTING, HAYWARD_SETTING, the TOML file\n\
+         Stronger first: a flag, HAYWARD_{program_name}_SETTING, HAYWARD_SETTING, the TOML file\n\
          (--config or HAYWARD_CONFIG), the default. HAYWARD_SETTING_FILE names a file that\n\
          holds the value. Settings of other programs are passed over, unknown ones refused.\n\n\
          Settings, with their defaults in brackets:\n"
     );
-    for setting in settings::<T>()? {
+    for setting in all_settings::<T>()? {
         text.push('\n');
-        text.push_str(&paragraph(&setting));
+        text.push_str(&format_setting(&setting));
     }
     Ok(text)
 }
 
 /// Returns a setting as a few lines of text.
-pub fn paragraph(setting: &Setting) -> String {
+pub fn format_setting(setting: &Setting) -> String {
     let mut text = String::new();
     let (flag, variable) = (setting.flag(), setting.variable());
     let _ = writeln!(text, "  {flag}  {variable}  [{}]", setting.default);
@@ -148,7 +149,7 @@ mod tests {
     fn codes_of_rules_are_removed_and_other_parentheses_stay() {
         let comment = "Allows\nit. Default false (S3); more (two of them) is\nnot (S20, R-4.1).";
         assert_eq!(
-            plain(comment),
+            without_codes(comment),
             "Allows it. Default false; more (two of them) is not."
         );
     }
@@ -160,7 +161,7 @@ mod tests {
             meaning: ["word"; 60].join(" "),
             default: "5000".to_owned(),
         };
-        let text = paragraph(&setting);
+        let text = format_setting(&setting);
         assert!(text.starts_with("  --lease-ms  HAYWARD_LEASE_MS  [5000]\n      word"));
         assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
         assert_eq!(text.matches("word").count(), 60);

@@ -6,30 +6,33 @@ use hayward_service::{Code, Limits, Problem};
 use reqwest::Method;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::fixture::{Fixture, fixture, problem, rest, write};
+use crate::fixture::{Fixture, fixture, problem_of, read_to_end, send_text};
 
 /// Sends this body unchanged. Returns the refusal.
 async fn refused(fixture: &Fixture, body: Vec<u8>) -> (u16, Problem) {
     let request = fixture
         .request(Method::POST, "/v1/labels")
         .header("content-type", "application/json");
-    problem(request.body(body).send().await.unwrap()).await
+    problem_of(request.body(body).send().await.unwrap()).await
 }
 
 #[tokio::test]
 async fn a_body_of_the_wrong_type_gives_422_with_the_reason() {
     let fixture = fixture(Limits::default()).await;
-    for (body, why) in [
+    for (body, reason) in [
         (&b"[]"[..], "map"),
         (br#"{"a":-1}"#, "u32"),
         (br#"{"a":4294967296}"#, "u32"),
         (br#"{"a":1.5}"#, "u32"),
         (br#"{"a":null}"#, "null"),
     ] {
-        let shown = String::from_utf8_lossy(body).into_owned();
+        let body_text = String::from_utf8_lossy(body).into_owned();
         let (status, refusal) = refused(&fixture, body.to_vec()).await;
-        assert_eq!((status, refusal.code), (422, Code::Invalid), "{shown}");
-        assert!(refusal.to_string().contains(why), "{shown}: {refusal}");
+        assert_eq!((status, refusal.code), (422, Code::Invalid), "{body_text}");
+        assert!(
+            refusal.to_string().contains(reason),
+            "{body_text}: {refusal}"
+        );
     }
 }
 
@@ -38,7 +41,7 @@ async fn a_body_that_is_not_json_gives_400_with_the_reason() {
     let fixture = fixture(Limits::default()).await;
     let bomb = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let objects = "{\"a\":".repeat(50_000);
-    for (body, why) in [
+    for (body, reason) in [
         (b"".to_vec(), "EOF"),
         (b"{".to_vec(), "EOF"),
         (b"{}x".to_vec(), "follows"),
@@ -52,14 +55,17 @@ async fn a_body_that_is_not_json_gives_400_with_the_reason() {
         (bomb.into_bytes(), "nested deeper"),
         (objects.into_bytes(), "nested deeper"),
     ] {
-        let shown = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
+        let body_text = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
         let (status, refusal) = refused(&fixture, body).await;
         assert_eq!(
             (status, refusal.code),
             (400, Code::MalformedJson),
-            "{shown}"
+            "{body_text}"
         );
-        assert!(refusal.to_string().contains(why), "{shown}: {refusal}");
+        assert!(
+            refusal.to_string().contains(reason),
+            "{body_text}: {refusal}"
+        );
         assert!(refusal.request_id.is_some() && refusal.instance.is_some());
         assert!(!refusal.retryable, "the same body will not do better");
     }
@@ -71,13 +77,13 @@ async fn a_body_that_is_not_json_gives_400_with_the_reason() {
 }
 
 /// Sends a request written by hand. Returns the complete response.
-async fn answered(fixture: &Fixture, line: &str, headers: &str, body: &[u8]) -> String {
-    let mut stream = fixture.raw().await;
-    write(&mut stream, &fixture.head(line)).await;
-    write(&mut stream, &format!("{headers}connection: close\r\n\r\n")).await;
+async fn send_by_hand(fixture: &Fixture, request_line: &str, headers: &str, body: &[u8]) -> String {
+    let mut stream = fixture.connect().await;
+    send_text(&mut stream, &fixture.head(request_line)).await;
+    send_text(&mut stream, &format!("{headers}connection: close\r\n\r\n")).await;
     // The server may refuse the request and close the connection before everything is sent.
     let _ = stream.write_all(body).await;
-    rest(&mut stream).await
+    read_to_end(&mut stream).await
 }
 
 #[tokio::test]
@@ -86,27 +92,27 @@ async fn a_body_of_100_mb_is_refused_at_the_limit() {
     let json = "content-type: application/json\r\n";
     let announced = format!("{json}content-length: 104857600\r\n");
     let body = vec![b' '; 2 << 20];
-    let answer = answered(&fixture, "POST /v1/labels", &announced, &body).await;
-    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-    assert!(answer.contains("application/problem+json"), "{answer}");
-    assert!(answer.contains("payload_too_large"), "{answer}");
+    let response = send_by_hand(&fixture, "POST /v1/labels", &announced, &body).await;
+    assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
+    assert!(response.contains("application/problem+json"), "{response}");
+    assert!(response.contains("payload_too_large"), "{response}");
     let chunked = format!("{json}transfer-encoding: chunked\r\n");
     let body = [b"200000\r\n", &vec![b' '; 2 << 20][..], b"\r\n"].concat();
-    let answer = answered(&fixture, "POST /v1/labels", &chunked, &body).await;
-    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let response = send_by_hand(&fixture, "POST /v1/labels", &chunked, &body).await;
+    assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
 }
 
 #[tokio::test]
 async fn a_slow_body_gives_408() {
     let limits = Limits {
-        body: Duration::from_millis(100),
+        body_timeout: Duration::from_millis(100),
         ..Limits::default()
     };
     let fixture = fixture(limits).await;
     let headers = "content-type: application/json\r\ncontent-length: 10\r\n";
-    let answer = answered(&fixture, "POST /v1/labels", headers, b"{").await;
-    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert!(answer.contains("application/problem+json"), "{answer}");
+    let response = send_by_hand(&fixture, "POST /v1/labels", headers, b"{").await;
+    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+    assert!(response.contains("application/problem+json"), "{response}");
 }
 
 #[tokio::test]
@@ -118,7 +124,7 @@ async fn paths_and_queries_that_are_not_text_give_400() {
         ("/v1/poll?wait=1&wait=2", "/query"),
         ("/v1/poll?wait=-1", "/query/wait"),
     ] {
-        let (status, refusal) = problem(fixture.get(path).await).await;
+        let (status, refusal) = problem_of(fixture.get(path).await).await;
         assert_eq!((status, refusal.code), (400, Code::BadRequest), "{path}");
         assert_eq!(refusal.errors[0].pointer, pointer, "{path}");
     }
@@ -128,11 +134,14 @@ async fn paths_and_queries_that_are_not_text_give_400() {
 #[tokio::test]
 async fn a_deprecated_route_announces_its_end() {
     let fixture = fixture(Limits::default()).await;
-    let answer = fixture.get("/v1/old").await;
-    assert_eq!(answer.status(), 200);
-    assert_eq!(answer.headers()["deprecation"], "@1688169599");
-    assert_eq!(answer.headers()["sunset"], "Sun, 30 Jun 2024 23:59:59 GMT");
-    let link = &answer.headers()["link"];
+    let response = fixture.get("/v1/old").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["deprecation"], "@1688169599");
+    assert_eq!(
+        response.headers()["sunset"],
+        "Sun, 30 Jun 2024 23:59:59 GMT"
+    );
+    let link = &response.headers()["link"];
     assert_eq!(link, "</v1/echo>; rel=\"successor-version\"");
     let new = fixture.get("/v1/echo").await;
     assert!(!new.headers().contains_key("deprecation"));

@@ -11,13 +11,13 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{Components, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder};
 use utoipa::{PartialSchema as _, ToSchema as _};
 
-use super::{MIN_REVISION, conditional, queries::CURSOR};
+use super::{MIN_REVISION, if_revision, query_parameters::CURSOR};
 use crate::http::idempotency::HEADER;
 use crate::problem::{CONTENT_TYPE, Problem};
 
 /// Condition under which a route gives a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+enum Condition {
     Always,
     /// The route requires a token.
     Secured,
@@ -37,11 +37,11 @@ enum When {
     Keyed,
 }
 
-struct CommonAnswer {
+struct CommonResponse {
     status: &'static str,
     name: &'static str,
     text: &'static str,
-    when: When,
+    condition: Condition,
     /// Header in addition to the request id, which every response has.
     header: Option<(&'static str, &'static str)>,
 }
@@ -50,107 +50,106 @@ const RETRY_AFTER: (&str, &str) = ("Retry-After", "seconds to wait before trying
 
 /// Common responses. If several have the same status, only the first one whose condition holds is
 /// added.
-/// added.
-const COMMON: [CommonAnswer; 14] = [
-    CommonAnswer {
+const COMMON: [CommonResponse; 14] = [
+    CommonResponse {
         status: "400",
         name: "NotUnderstood",
         text: "the path, the query, a header or the body cannot be understood",
-        when: When::Input,
+        condition: Condition::Input,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "401",
         name: "Unauthenticated",
         text: "no token, or none that is accepted",
-        when: When::Secured,
+        condition: Condition::Secured,
         header: Some(("WWW-Authenticate", "the scheme of tokens")),
     },
-    CommonAnswer {
+    CommonResponse {
         status: "403",
         name: "Forbidden",
         text: "the token is good and does not allow this",
-        when: When::Secured,
+        condition: Condition::Secured,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "408",
         name: "TooSlow",
         text: "the body did not come in time",
-        when: When::Body,
+        condition: Condition::Body,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "409",
         name: "NotReached",
         text: "the revision in `min_revision` has not been given out, nor was it within 5 seconds",
-        when: When::Revision,
+        condition: Condition::Revision,
         header: Some(RETRY_AFTER),
     },
-    CommonAnswer {
+    CommonResponse {
         status: "412",
         name: "Moved",
         text: "the revision in `If-Revision`, or the version in `If-Match`, is not the one of now: \
             look again",
-        when: When::Conditional,
+        condition: Condition::Conditional,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "413",
         name: "TooLarge",
         text: "the body is larger than this route takes",
-        when: When::Body,
+        condition: Condition::Body,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "415",
         name: "NotJson",
         text: "the body is not of a media type this route takes",
-        when: When::Body,
+        condition: Condition::Body,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "422",
         name: "NoSuchPage",
         text: "outside of what is described here, or a `cursor` that no page of this list and \
             these filters gave; `errors` points at what and where",
-        when: When::Paged,
+        condition: Condition::Paged,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "422",
         name: "KeyUsed",
         text: "outside of what is described here, where `errors` points at what and where, or an \
             `Idempotency-Key` that came with another request before",
-        when: When::Keyed,
+        condition: Condition::Keyed,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "422",
         name: "Invalid",
         text: "outside of what is described here; `errors` points at what and where",
-        when: When::Input,
+        condition: Condition::Input,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "428",
         name: "Unread",
         text: "no `If-Match`: read first what is to be changed, or say `*`, where that is taken",
-        when: When::Versioned,
+        condition: Condition::Versioned,
         header: None,
     },
-    CommonAnswer {
+    CommonResponse {
         status: "429",
         name: "TooMany",
         text: "more requests than this caller is allowed",
-        when: When::Always,
+        condition: Condition::Always,
         header: Some(RETRY_AFTER),
     },
-    CommonAnswer {
+    CommonResponse {
         status: "503",
         name: "NotNow",
         text: "this replica does not lead or is too busy, or a dependency is unavailable",
-        when: When::Always,
+        condition: Condition::Always,
         header: Some(RETRY_AFTER),
     },
 ];
@@ -164,24 +163,27 @@ pub(super) fn add(document: &mut OpenApi) {
     components
         .headers
         .insert(REQUEST_ID.to_owned(), RefOr::T(id));
-    let mut used = BTreeMap::new();
+    let mut used_responses = BTreeMap::new();
     for (path, item) in &mut document.paths.paths {
         for operation in operations(item) {
             if path.starts_with("/v1/") {
-                complete(operation, &mut used);
+                add_common_responses(operation, &mut used_responses);
             }
-            for answer in operation.responses.responses.values_mut() {
-                add_request_id(answer);
+            for response in operation.responses.responses.values_mut() {
+                add_request_id(response);
             }
         }
     }
-    components.responses.append(&mut used);
+    components.responses.append(&mut used_responses);
     let mut schemas = vec![(Problem::name().into_owned(), Problem::schema())];
     Problem::schemas(&mut schemas);
     components.schemas.extend(schemas);
 }
 
-fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Response>>) {
+fn add_common_responses(
+    operation: &mut Operation,
+    used_responses: &mut BTreeMap<String, RefOr<Response>>,
+) {
     let body = operation.request_body.is_some();
     let input = body
         || operation
@@ -189,23 +191,24 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
             .as_ref()
             .is_some_and(|all| !all.is_empty());
     for common in &COMMON {
-        let holds = match common.when {
-            When::Always => true,
-            When::Secured => operation.security.is_none(),
-            When::Body => body,
-            When::Input => input,
-            When::Revision => has_parameter(operation, MIN_REVISION),
-            When::Conditional => has_parameter(operation, conditional::HEADER),
-            When::Versioned => requires_parameter(operation, IF_MATCH.as_str()),
-            When::Paged => has_parameter(operation, CURSOR),
-            When::Keyed => has_parameter(operation, HEADER.as_str()),
+        let holds = match common.condition {
+            Condition::Always => true,
+            Condition::Secured => operation.security.is_none(),
+            Condition::Body => body,
+            Condition::Input => input,
+            Condition::Revision => has_parameter(operation, MIN_REVISION),
+            Condition::Conditional => has_parameter(operation, if_revision::HEADER),
+            Condition::Versioned => requires_parameter(operation, IF_MATCH.as_str()),
+            Condition::Paged => has_parameter(operation, CURSOR),
+            Condition::Keyed => has_parameter(operation, HEADER.as_str()),
         };
-        let answers = &mut operation.responses.responses;
-        if holds && !answers.contains_key(common.status) {
-            let named = Ref::from_response_name(common.name);
-            answers.insert(common.status.to_owned(), RefOr::Ref(named));
-            used.entry(common.name.to_owned())
-                .or_insert_with(|| RefOr::T(problem(common)));
+        let responses = &mut operation.responses.responses;
+        if holds && !responses.contains_key(common.status) {
+            let reference = Ref::from_response_name(common.name);
+            responses.insert(common.status.to_owned(), RefOr::Ref(reference));
+            used_responses
+                .entry(common.name.to_owned())
+                .or_insert_with(|| RefOr::T(response_for(common)));
         }
     }
 }
@@ -215,19 +218,19 @@ pub(super) fn has_parameter(operation: &Operation, name: &str) -> bool {
 }
 
 fn requires_parameter(operation: &Operation, name: &str) -> bool {
-    parameter(operation, name).is_some_and(|one| one.required == Required::True)
+    parameter(operation, name).is_some_and(|parameter| parameter.required == Required::True)
 }
 
 fn parameter<'a>(operation: &'a Operation, name: &str) -> Option<&'a Parameter> {
     let mut parameters = operation.parameters.iter().flatten();
-    parameters.find_map(|one| match one {
-        RefOr::T(one) if one.name.eq_ignore_ascii_case(name) => Some(one),
+    parameters.find_map(|candidate| match candidate {
+        RefOr::T(parameter) if parameter.name.eq_ignore_ascii_case(name) => Some(parameter),
         _ => None,
     })
 }
 
 /// Returns the response for a status that the route does not describe itself.
-fn problem(common: &CommonAnswer) -> Response {
+fn response_for(common: &CommonResponse) -> Response {
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
     let mut response = ResponseBuilder::new()
         .description(common.text)
@@ -237,18 +240,18 @@ fn problem(common: &CommonAnswer) -> Response {
         let header = RefOr::T(text_header(text));
         response.headers.insert(name.to_owned(), header);
     }
-    let mut answer = RefOr::T(response);
-    add_request_id(&mut answer);
-    match answer {
+    let mut response = RefOr::T(response);
+    add_request_id(&mut response);
+    match response {
         RefOr::T(response) => response,
         RefOr::Ref(_) => Response::new(common.text),
     }
 }
 
-fn add_request_id(answer: &mut RefOr<Response>) {
-    if let RefOr::T(answer) = answer {
+fn add_request_id(response: &mut RefOr<Response>) {
+    if let RefOr::T(response) = response {
         let id = Ref::new(format!("#/components/headers/{REQUEST_ID}"));
-        answer
+        response
             .headers
             .insert("X-Request-Id".to_owned(), RefOr::Ref(id));
     }

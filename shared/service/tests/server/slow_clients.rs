@@ -6,18 +6,18 @@ use hayward_service::{Code, Limits};
 use reqwest::Method;
 use tokio::io::AsyncReadExt as _;
 
-use crate::fixture::{PATIENCE, fixture, problem, rest, write};
+use crate::fixture::{TIMEOUT, fixture, problem_of, read_to_end, send_text};
 
 const SHORT: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn a_slowly_sent_head_has_one_deadline() {
     let fixture = fixture(Limits {
-        head: SHORT,
+        head_timeout: SHORT,
         ..Limits::default()
     })
     .await;
-    let mut stream = fixture.raw().await;
+    let mut stream = fixture.connect().await;
     let began = Instant::now();
     let (mut reader, mut writer) = stream.split();
     // The client sends one byte from time to time. A deadline per byte would never expire.
@@ -34,8 +34,8 @@ async fn a_slowly_sent_head_has_one_deadline() {
     };
     let mut byte = [0];
     tokio::select! {
-        () = trickle => unreachable!("it only ends by the other branch"),
-        read = tokio::time::timeout(PATIENCE, reader.read(&mut byte)) => {
+        () = trickle => unreachable!("this branch never ends"),
+        read = tokio::time::timeout(TIMEOUT, reader.read(&mut byte)) => {
             let closed = read.expect("the server never closed");
             assert!(matches!(closed, Ok(0) | Err(_)));
         }
@@ -46,50 +46,50 @@ async fn a_slowly_sent_head_has_one_deadline() {
 #[tokio::test]
 async fn the_idle_timeout_is_longer_than_the_head_timeout() {
     let limits = Limits {
-        head: SHORT,
-        idle: SHORT * 4,
+        head_timeout: SHORT,
+        idle_timeout: SHORT * 4,
         ..Limits::default()
     };
     let fixture = fixture(limits).await;
-    let mut stream = fixture.raw().await;
+    let mut stream = fixture.connect().await;
     let began = Instant::now();
-    write(
+    send_text(
         &mut stream,
         &format!("{}\r\n", fixture.head("GET /v1/echo")),
     )
     .await;
-    let all = rest(&mut stream).await;
-    assert!(all.starts_with("HTTP/1.1 200"), "{all}");
-    assert!(began.elapsed() >= SHORT * 4, "idle is its own limit");
+    let response = read_to_end(&mut stream).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    assert!(began.elapsed() >= SHORT * 4, "the idle timeout applies");
 }
 
 #[tokio::test]
 async fn a_missing_body_gives_a_timeout() {
     let fixture = fixture(Limits {
-        body: SHORT,
+        body_timeout: SHORT,
         ..Limits::default()
     })
     .await;
-    let mut stream = fixture.raw().await;
+    let mut stream = fixture.connect().await;
     let head = fixture.head("POST /v1/items");
-    write(
+    send_text(
         &mut stream,
         &format!("{head}content-type: application/json\r\ncontent-length: 9\r\n\r\n["),
     )
     .await;
-    let all = rest(&mut stream).await;
-    assert!(all.starts_with("HTTP/1.1 408"), "{all}");
-    assert!(all.contains("\"code\":\"timeout\""), "{all}");
+    let response = read_to_end(&mut stream).await;
+    assert!(response.starts_with("HTTP/1.1 408"), "{response}");
+    assert!(response.contains("\"code\":\"timeout\""), "{response}");
 }
 
 #[tokio::test]
 async fn a_handler_that_takes_too_long_is_cancelled() {
     let fixture = fixture(Limits {
-        work: SHORT,
+        handler_timeout: SHORT,
         ..Limits::default()
     })
     .await;
-    let (status, refused) = problem(fixture.get("/v1/work").await).await;
+    let (status, refused) = problem_of(fixture.get("/v1/work").await).await;
     assert_eq!((status, refused.code), (503, Code::Unavailable));
     // A long poll may take longer than other requests.
     assert_eq!(fixture.get("/v1/poll?wait=1").await.status(), 200);
@@ -98,15 +98,15 @@ async fn a_handler_that_takes_too_long_is_cancelled() {
 #[tokio::test]
 async fn a_client_that_does_not_read_the_response_is_disconnected() {
     // With such a long drain, only the write timeout can end the connection in time.
-    let drain = PATIENCE * 3;
+    let drain_timeout = TIMEOUT * 3;
     let fixture = fixture(Limits {
-        write_stall: SHORT,
-        drain,
+        write_timeout: SHORT,
+        drain_timeout,
         ..Limits::default()
     })
     .await;
-    let mut stream = fixture.raw().await;
-    write(
+    let mut stream = fixture.connect().await;
+    send_text(
         &mut stream,
         &format!("{}\r\n", fixture.head("GET /v1/flood")),
     )
@@ -116,31 +116,31 @@ async fn a_client_that_does_not_read_the_response_is_disconnected() {
     let mut first = [0; 16];
     stream.read_exact(&mut first).await.unwrap();
     fixture.shutdown.begin();
-    tokio::time::timeout(PATIENCE, fixture.served)
+    tokio::time::timeout(TIMEOUT, fixture.server_task)
         .await
         .unwrap()
         .unwrap()
         .unwrap();
-    let left = rest(&mut stream).await;
-    assert!(left.len() < 64 << 20, "the whole response arrived");
+    let received = read_to_end(&mut stream).await;
+    assert!(received.len() < 64 << 20, "the whole response arrived");
 }
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
     let fixture = fixture(Limits::default()).await;
-    let mut stream = fixture.raw().await;
+    let mut stream = fixture.connect().await;
     let head = fixture.head("GET /v1/echo");
-    write(
+    send_text(
         &mut stream,
         &format!("{head}x-long: {}\r\n\r\n", "x".repeat(20 * 1024)),
     )
     .await;
-    let all = rest(&mut stream).await;
-    assert!(all.starts_with("HTTP/1.1 431"), "{all}");
+    let response = read_to_end(&mut stream).await;
+    assert!(response.starts_with("HTTP/1.1 431"), "{response}");
 }
 
 #[tokio::test]
-async fn shutdown_finishes_requests_and_cuts_long_polls() {
+async fn shutdown_finishes_requests_and_ends_long_polls() {
     let fixture = fixture(Limits::default()).await;
     let work = tokio::spawn(fixture.request(Method::GET, "/v1/work").send());
     fixture.entered.notified().await;
@@ -148,11 +148,11 @@ async fn shutdown_finishes_requests_and_cuts_long_polls() {
     fixture.entered.notified().await;
     let began = Instant::now();
     fixture.shutdown.begin();
-    let (status, cut) = problem(poll.await.unwrap().unwrap()).await;
-    assert_eq!((status, cut.code), (503, Code::Unavailable));
+    let (status, refusal) = problem_of(poll.await.unwrap().unwrap()).await;
+    assert_eq!((status, refusal.code), (503, Code::Unavailable));
     fixture.release.notify_one();
     assert_eq!(work.await.unwrap().unwrap().text().await.unwrap(), "done");
-    tokio::time::timeout(PATIENCE, fixture.served)
+    tokio::time::timeout(TIMEOUT, fixture.server_task)
         .await
         .unwrap()
         .unwrap()
@@ -164,16 +164,16 @@ async fn shutdown_finishes_requests_and_cuts_long_polls() {
 }
 
 #[tokio::test]
-async fn shutdown_cuts_requests_that_do_not_end() {
+async fn shutdown_cancels_requests_that_do_not_end() {
     let fixture = fixture(Limits {
-        drain: SHORT,
+        drain_timeout: SHORT,
         ..Limits::default()
     })
     .await;
     let work = tokio::spawn(fixture.request(Method::GET, "/v1/work").send());
     fixture.entered.notified().await;
     fixture.shutdown.begin();
-    tokio::time::timeout(PATIENCE, fixture.served)
+    tokio::time::timeout(TIMEOUT, fixture.server_task)
         .await
         .unwrap()
         .unwrap()
@@ -184,7 +184,7 @@ async fn shutdown_cuts_requests_that_do_not_end() {
 #[tokio::test]
 async fn a_request_with_its_wait_in_the_body_is_treated_as_a_long_poll() {
     let fixture = fixture(Limits {
-        working: 1,
+        in_progress: 1,
         ..Limits::default()
     })
     .await;
@@ -192,8 +192,8 @@ async fn a_request_with_its_wait_in_the_body_is_treated_as_a_long_poll() {
     fixture.entered.notified().await;
     assert_eq!(fixture.get("/v1/echo").await.status(), 200);
     fixture.shutdown.begin();
-    assert_eq!(problem(lease.await.unwrap().unwrap()).await.0, 503);
-    tokio::time::timeout(PATIENCE, fixture.served)
+    assert_eq!(problem_of(lease.await.unwrap().unwrap()).await.0, 503);
+    tokio::time::timeout(TIMEOUT, fixture.server_task)
         .await
         .unwrap()
         .unwrap()

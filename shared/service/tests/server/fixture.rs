@@ -9,7 +9,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use hayward_service::auth::Scope;
 use hayward_service::health::{Health, ServiceState};
-use hayward_service::http::deprecation::{Notice, deprecated};
+use hayward_service::http::deprecation::{DeprecationNotice, deprecated};
 use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::limits;
 use hayward_service::http::server;
@@ -25,13 +25,13 @@ use tokio::task::JoinHandle;
 use utoipa_axum::router::OpenApiRouter;
 
 /// Timeout of the tests. It is long enough for a busy node, and short enough to notice a hang.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub struct Fixture {
     pub address: SocketAddr,
     pub issuer: Issuer,
     pub shutdown: Shutdown,
-    pub served: JoinHandle<anyhow::Result<()>>,
+    pub server_task: JoinHandle<anyhow::Result<()>>,
     /// Notification that a handler has started. Handlers then wait for `release`.
     pub entered: Arc<Notify>,
     pub release: Arc<Notify>,
@@ -50,7 +50,7 @@ pub struct Page {
 }
 
 #[utoipa::path(get, path = "/v1/old", responses((status = 200, description = "as ever")))]
-async fn old() -> &'static str {
+async fn deprecated_route() -> &'static str {
     "as ever"
 }
 
@@ -72,7 +72,7 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
                 Json(labels.values().sum::<u32>())
             }),
         )
-        .route("/v1/things/{name}", get(name_of_thing))
+        .route("/v1/things/{name}", get(thing_name))
         .route(
             "/v1/bulk",
             post(|body: axum::body::Bytes| async move { body.len().to_string() })
@@ -84,7 +84,7 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
         )
         .route(
             "/v1/careless",
-            get(|| async { "a handler that does not ask who calls" }),
+            get(|| async { "a handler without a caller argument" }),
         )
         .route(
             "/v1/broken",
@@ -95,22 +95,22 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
 
 /// Creates routes that wait for the test.
 fn blocking_routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
-    let (polled, leased) = (Arc::clone(&entered), Arc::clone(&entered));
-    let (worked, freed) = (entered, release);
+    let (poll_entered, lease_entered) = (Arc::clone(&entered), Arc::clone(&entered));
+    let (work_entered, work_release) = (entered, release);
     Router::new()
         .route(
             "/v1/poll",
             get(move |Query(page): Query<Page>| async move {
-                polled.notify_one();
+                poll_entered.notify_one();
                 tokio::time::sleep(Duration::from_secs(page.wait.into())).await;
-                "news"
+                "changes"
             }),
         )
         .route(
             "/v1/work",
             get(move || async move {
-                worked.notify_one();
-                freed.notified().await;
+                work_entered.notify_one();
+                work_release.notified().await;
                 "done"
             }),
         )
@@ -123,7 +123,7 @@ fn blocking_routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
         .route(
             "/v1/lease",
             post(move || async move {
-                leased.notify_one();
+                lease_entered.notify_one();
                 std::future::pending::<()>().await;
             })
             .layer(axum::middleware::from_fn(server::long_poll)),
@@ -131,7 +131,7 @@ fn blocking_routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
         .route("/v1/flood", get(|| async { vec![b'x'; 64 << 20] }))
 }
 
-async fn name_of_thing(Path(name): Path<String>) -> String {
+async fn thing_name(Path(name): Path<String>) -> String {
     name
 }
 
@@ -152,28 +152,28 @@ pub async fn fixture_with(settings: &ServerSettings, limits: Limits) -> Fixture 
         title: "Test",
         text: "a service for tests",
     };
-    let notice = Notice {
-        since: 1_688_169_599,
-        ends: 1_719_791_999,
-        instead: "/v1/echo",
+    let notice = DeprecationNotice {
+        deprecated_since: 1_688_169_599,
+        sunset: 1_719_791_999,
+        successor: "/v1/echo",
     };
-    let old = OpenApiRouter::default().routes(utoipa_axum::routes!(old));
-    let described = health.routes().merge(deprecated(old, notice));
-    let router =
-        documented(described, about).merge(routes(Arc::clone(&entered), Arc::clone(&release)));
+    let deprecated_routes = OpenApiRouter::default().routes(utoipa_axum::routes!(deprecated_route));
+    let described_routes = health.routes().merge(deprecated(deprecated_routes, notice));
+    let router = documented(described_routes, about)
+        .merge(routes(Arc::clone(&entered), Arc::clone(&release)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let frame = Server::new("test", Some(verifier))
+    let server = Server::new("test", Some(verifier))
         .configure(settings)
         .unwrap();
-    let frame = frame.limits(limits);
-    let served = tokio::spawn(frame.serve(router, listener, shutdown.clone()));
+    let server = server.limits(limits);
+    let server_task = tokio::spawn(server.serve(router, listener, shutdown.clone()));
     Fixture {
         address,
         issuer,
         shutdown,
-        served,
+        server_task,
         entered,
         release,
         dir,
@@ -192,9 +192,9 @@ impl Fixture {
     }
 
     /// Returns an expired token with a valid signature.
-    pub fn token_expired(&self) -> String {
-        let past = SystemClock.now().unix_ms() - 120_000;
-        let clock = hayward_service::ManualClock::at(Timestamp::from_unix_ms(past));
+    pub fn expired_token(&self) -> String {
+        let past_ms = SystemClock.now().unix_ms() - 120_000;
+        let clock = hayward_service::ManualClock::new(Timestamp::from_unix_ms(past_ms));
         self.keys()
             .issuer(Arc::new(clock))
             .unwrap()
@@ -207,7 +207,7 @@ impl Fixture {
     }
 
     pub fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
-        plain()
+        http_client()
             .request(method, self.url(path))
             .bearer_auth(self.token())
     }
@@ -219,7 +219,7 @@ impl Fixture {
             .unwrap()
     }
 
-    pub async fn raw(&self) -> TcpStream {
+    pub async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
@@ -232,16 +232,16 @@ impl Fixture {
     }
 }
 
-pub fn plain() -> reqwest::Client {
+pub fn http_client() -> reqwest::Client {
     hayward_service::client::install_crypto();
     reqwest::Client::builder()
         .no_proxy()
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .build()
         .unwrap()
 }
 
-pub async fn problem(response: reqwest::Response) -> (u16, Problem) {
+pub async fn problem_of(response: reqwest::Response) -> (u16, Problem) {
     let status = response.status().as_u16();
     assert_eq!(
         response.headers()["content-type"],
@@ -251,23 +251,23 @@ pub async fn problem(response: reqwest::Response) -> (u16, Problem) {
 }
 
 /// Reads until the server closes the connection.
-pub async fn rest(stream: &mut TcpStream) -> String {
+pub async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let read = stream.read_to_end(&mut bytes);
     // A reset also ends the connection, because the server may close it before it has read all our
     // bytes.
-    let _ = tokio::time::timeout(PATIENCE, read)
+    let _ = tokio::time::timeout(TIMEOUT, read)
         .await
         .expect("the server never closed");
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-pub async fn write(stream: &mut TcpStream, text: &str) {
+pub async fn send_text(stream: &mut TcpStream, text: &str) {
     stream.write_all(text.as_bytes()).await.unwrap();
 }
 
 /// Installs a subscriber that gives ids to spans, as telemetry with a collector does.
-pub fn traced() {
+pub fn install_tracing() {
     use opentelemetry::trace::TracerProvider as _;
     use tracing_subscriber::layer::SubscriberExt as _;
     use tracing_subscriber::util::SubscriberInitExt as _;

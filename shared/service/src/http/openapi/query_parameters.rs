@@ -13,24 +13,24 @@ use crate::http::pagination::cursor;
 type Schemas = BTreeMap<String, RefOr<Schema>>;
 
 pub(super) const CURSOR: &str = "cursor";
-const UNKNOWN: &str = "unknown";
+const UNKNOWN_VALUE: &str = "unknown";
 
 pub(super) fn add(document: &mut OpenApi) {
     let components = document.components.as_ref();
     let known = components.map(|it| it.schemas.clone()).unwrap_or_default();
     for item in document.paths.paths.values_mut() {
         for operation in operations(item) {
-            for parameter in query_parameters(operation) {
+            for parameter in query_parameters_of(operation) {
                 narrow(parameter, &known);
             }
         }
     }
 }
 
-fn query_parameters(operation: &mut Operation) -> impl Iterator<Item = &mut Parameter> {
-    let all = operation.parameters.iter_mut().flatten();
-    all.filter_map(|one| match one {
-        RefOr::T(one) if one.parameter_in == ParameterIn::Query => Some(one),
+fn query_parameters_of(operation: &mut Operation) -> impl Iterator<Item = &mut Parameter> {
+    let parameters = operation.parameters.iter_mut().flatten();
+    parameters.filter_map(|candidate| match candidate {
+        RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter),
         _ => None,
     })
 }
@@ -42,8 +42,8 @@ fn narrow(parameter: &mut Parameter, known: &Schemas) {
     };
     if is_cursor {
         // A list with other cursors describes their pattern itself.
-        let usual = || cursor::PATTERN.to_owned();
-        object.pattern.get_or_insert_with(usual);
+        let default_pattern = || cursor::PATTERN.to_owned();
+        object.pattern.get_or_insert_with(default_pattern);
     } else if !remove_unknown(&mut object) {
         return;
     }
@@ -54,8 +54,8 @@ fn object(schema: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
     match schema {
         RefOr::T(Schema::Object(object)) => Some(object.clone()),
         RefOr::T(_) => None,
-        RefOr::Ref(named) => {
-            let name = named.ref_location.rsplit('/').next()?;
+        RefOr::Ref(reference) => {
+            let name = reference.ref_location.rsplit('/').next()?;
             known.get(name).and_then(|it| object(it, known))
         }
     }
@@ -70,7 +70,7 @@ fn remove_unknown(object: &mut Object) -> bool {
     values.retain(|value| {
         !value
             .as_str()
-            .is_some_and(|it| it.eq_ignore_ascii_case(UNKNOWN))
+            .is_some_and(|it| it.eq_ignore_ascii_case(UNKNOWN_VALUE))
     });
     values.len() < before
 }
@@ -113,8 +113,8 @@ mod tests {
     /// A route with other cursors keeps its own pattern (A6).
     #[test]
     fn a_cursor_has_the_pattern_of_issued_cursors() {
-        let usual = narrowed(CURSOR, Schema::Object(text().build()));
-        assert_eq!(usual["pattern"], cursor::PATTERN);
+        let standard = narrowed(CURSOR, Schema::Object(text().build()));
+        assert_eq!(standard["pattern"], cursor::PATTERN);
         let own = narrowed(
             CURSOR,
             Schema::Object(text().pattern(Some("^[0-9]+$")).build()),

@@ -7,10 +7,12 @@ use hayward_service::{Code, Limits};
 use reqwest::Method;
 use tokio::io::AsyncReadExt as _;
 
-use crate::fixture::{Fixture, PATIENCE, fixture, plain, problem, rest, write};
+use crate::fixture::{Fixture, TIMEOUT, fixture, http_client, problem_of, read_to_end, send_text};
 
 async fn echo(fixture: &Fixture, token: &str) -> reqwest::Response {
-    let request = plain().get(fixture.url("/v1/echo")).bearer_auth(token);
+    let request = http_client()
+        .get(fixture.url("/v1/echo"))
+        .bearer_auth(token);
     request.send().await.unwrap()
 }
 
@@ -27,18 +29,18 @@ async fn a_caller_over_its_rate_is_refused_with_a_retry_time_and_others_continue
         .issuer
         .mint("ben", &[Scope::Submitter], 60_000)
         .unwrap();
-    let mut refused = None;
+    let mut first_refusal = None;
     // A new token with the same name does not change the limit.
     for _ in 0..20 {
-        let answer = echo(&fixture, &fixture.token()).await;
-        if answer.status() != 200 {
-            refused = Some(answer);
+        let response = echo(&fixture, &fixture.token()).await;
+        if response.status() != 200 {
+            first_refusal = Some(response);
             break;
         }
     }
-    let refused = refused.expect("twenty requests within some seconds");
-    assert_eq!(refused.headers()["retry-after"], "1");
-    let (status, refusal) = problem(refused).await;
+    let first_refusal = first_refusal.expect("twenty requests within some seconds");
+    assert_eq!(first_refusal.headers()["retry-after"], "1");
+    let (status, refusal) = problem_of(first_refusal).await;
     assert_eq!((status, refusal.code), (429, Code::TooManyRequests));
     assert!(refusal.retryable && refusal.retry_after_ms.is_some());
     assert_eq!(echo(&fixture, &ben).await.status(), 200);
@@ -57,17 +59,17 @@ async fn concurrent_long_polls_of_one_caller_are_limited() {
         ..Limits::default()
     })
     .await;
-    let poll = tokio::spawn(fixture.request(Method::GET, "/v1/poll?wait=25").send());
+    let long_poll = tokio::spawn(fixture.request(Method::GET, "/v1/poll?wait=25").send());
     fixture.entered.notified().await;
     let second = fixture.get("/v1/poll?wait=25").await;
-    assert_eq!(problem(second).await.1.code, Code::TooManyRequests);
+    assert_eq!(problem_of(second).await.1.code, Code::TooManyRequests);
     assert_eq!(
         fixture.get("/v1/echo").await.status(),
         200,
-        "work is another thing"
+        "other requests are not long polls"
     );
     fixture.shutdown.begin();
-    assert_eq!(poll.await.unwrap().unwrap().status(), 503);
+    assert_eq!(long_poll.await.unwrap().unwrap().status(), 503);
 }
 
 /// The connection limit is reached with idle connections (F39).
@@ -81,11 +83,11 @@ async fn idle_connections_are_closed_for_new_ones() {
     .await;
     let mut idle = Vec::new();
     for _ in 0..CONNECTIONS {
-        let mut stream = fixture.raw().await;
+        let mut stream = fixture.connect().await;
         // Half of the connections have sent one request and are silent.
         if idle.len() % 2 == 0 {
             let head = fixture.head("GET /v1/echo");
-            write(&mut stream, &format!("{head}\r\n")).await;
+            send_text(&mut stream, &format!("{head}\r\n")).await;
             let mut byte = [0];
             stream.read_exact(&mut byte).await.unwrap();
         }
@@ -96,8 +98,8 @@ async fn idle_connections_are_closed_for_new_ones() {
     assert_eq!(fixture.get("/v1/echo").await.status(), 200);
     let mut closed = false;
     for stream in &mut idle {
-        let mut rest = Vec::new();
-        let read = stream.read_to_end(&mut rest);
+        let mut bytes = Vec::new();
+        let read = stream.read_to_end(&mut bytes);
         closed |= tokio::time::timeout(Duration::from_secs(5), read)
             .await
             .is_ok();
@@ -114,15 +116,18 @@ async fn a_busy_connection_is_not_closed_for_new_ones() {
         ..Limits::default()
     })
     .await;
-    let work = tokio::spawn(fixture.request(Method::GET, "/v1/work").send());
+    let work_request = tokio::spawn(fixture.request(Method::GET, "/v1/work").send());
     fixture.entered.notified().await;
     let mut idle = Vec::new();
     for _ in 0..CONNECTIONS - 1 {
-        idle.push(fixture.raw().await);
+        idle.push(fixture.connect().await);
     }
     assert_eq!(fixture.get("/v1/echo").await.status(), 200);
     fixture.release.notify_one();
-    assert_eq!(work.await.unwrap().unwrap().text().await.unwrap(), "done");
+    assert_eq!(
+        work_request.await.unwrap().unwrap().text().await.unwrap(),
+        "done"
+    );
 }
 
 /// The token of the orchestrator lists the users (S10).
@@ -135,29 +140,31 @@ async fn an_orchestrator_acts_for_a_listed_user() {
         .issuer
         .mint_for_orchestrator("orchestrator-etl", &scope, users, 60_000);
     let etl = etl.unwrap();
-    let ask = async |token: &str, user: &str| {
-        let request = plain().get(fixture.url("/v1/echo")).bearer_auth(token);
+    let echo_as = async |token: &str, user: &str| {
+        let request = http_client()
+            .get(fixture.url("/v1/echo"))
+            .bearer_auth(token);
         request.header(ACT_AS, user).send().await.unwrap()
     };
-    assert_eq!(ask(&etl, "ada").await.text().await.unwrap(), "ada");
-    assert_eq!(ask(&etl, "ben").await.status(), 403);
-    assert_eq!(ask(&etl, "ada,ben").await.status(), 400);
-    assert_eq!(ask(&fixture.token(), "ada").await.status(), 403);
+    assert_eq!(echo_as(&etl, "ada").await.text().await.unwrap(), "ada");
+    assert_eq!(echo_as(&etl, "ben").await.status(), 403);
+    assert_eq!(echo_as(&etl, "ada,ben").await.status(), 400);
+    assert_eq!(echo_as(&fixture.token(), "ada").await.status(), 403);
     let operator = fixture
         .issuer
         .mint("olga", &[Scope::Operator], 60_000)
         .unwrap();
-    assert_eq!(ask(&operator, "ada").await.status(), 403);
+    assert_eq!(echo_as(&operator, "ada").await.status(), 403);
 }
 
 #[tokio::test]
 async fn an_endless_body_is_cut_at_the_size_limit() {
     let fixture = fixture(Limits::default()).await;
-    let mut stream = fixture.raw().await;
+    let mut stream = fixture.connect().await;
     let head = fixture.head("POST /v1/items");
     let head =
         format!("{head}content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n");
-    write(&mut stream, &head).await;
+    send_text(&mut stream, &head).await;
     let (mut reader, mut writer) = stream.split();
     let flood = async {
         let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
@@ -167,13 +174,13 @@ async fn an_endless_body_is_cut_at_the_size_limit() {
         {}
         std::future::pending::<()>().await;
     };
-    let mut answer = vec![0; 12];
+    let mut response = vec![0; 12];
     tokio::select! {
-        () = flood => unreachable!("it only ends by the other branch"),
-        read = tokio::time::timeout(PATIENCE, reader.read_exact(&mut answer)) => {
+        () = flood => unreachable!("this branch never ends"),
+        read = tokio::time::timeout(TIMEOUT, reader.read_exact(&mut response)) => {
             read.expect("an answer in time").unwrap();
         }
     }
-    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 413");
-    let _ = rest(&mut stream).await;
+    assert_eq!(String::from_utf8_lossy(&response), "HTTP/1.1 413");
+    let _ = read_to_end(&mut stream).await;
 }

@@ -22,28 +22,28 @@ pub(super) fn add(document: &mut OpenApi) {
         for operation in changes.into_iter().flatten() {
             if is_command(operation) {
                 let parameters = operation.parameters.get_or_insert_default();
-                parameters.push(RefOr::T(header()));
-                answer_with_revision(operation);
+                parameters.push(RefOr::T(if_revision_parameter()));
+                add_revision_header(operation);
             }
         }
     }
 }
 
 /// Adds the revision that a client waits for to read its own write (A11).
-fn answer_with_revision(operation: &mut Operation) {
-    for (status, answer) in &mut operation.responses.responses {
-        if let (true, RefOr::T(answer)) = (status.starts_with('2'), answer) {
+fn add_revision_header(operation: &mut Operation) {
+    for (status, response) in &mut operation.responses.responses {
+        if let (true, RefOr::T(response)) = (status.starts_with('2'), response) {
             let revision = HeaderBuilder::new()
                 .description(Some("revision of this write"))
-                .schema(Some(number()))
+                .schema(Some(revision_schema()))
                 .build();
-            let headers = answer.headers.entry("Hayward-Revision".to_owned());
+            let headers = response.headers.entry("Hayward-Revision".to_owned());
             headers.or_insert(RefOr::T(revision));
         }
     }
 }
 
-fn number() -> ObjectBuilder {
+fn revision_schema() -> ObjectBuilder {
     ObjectBuilder::new()
         .schema_type(Type::Integer)
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
@@ -54,14 +54,14 @@ fn is_command(operation: &Operation) -> bool {
     let id = operation.operation_id.as_deref().unwrap_or_default();
     let scopes = operation.extensions.as_ref().and_then(|it| it.get(SCOPES));
     let mut scopes = scopes.and_then(|it| it.as_array()).into_iter().flatten();
-    let orders = |scope: &str| {
+    let is_commanding = |scope: &str| {
         let kind = scope.split(':').next().unwrap_or_default();
         COMMANDING_SCOPES.contains(&kind)
     };
-    !NOT_COMMITTED.contains(&id) && scopes.any(|scope| scope.as_str().is_some_and(orders))
+    !NOT_COMMITTED.contains(&id) && scopes.any(|scope| scope.as_str().is_some_and(is_commanding))
 }
 
-fn header() -> Parameter {
+fn if_revision_parameter() -> Parameter {
     ParameterBuilder::new()
         .name(HEADER)
         .parameter_in(ParameterIn::Header)
@@ -69,6 +69,6 @@ fn header() -> Parameter {
         .description(Some(
             "do it only if the service is still at this revision, as a dry run or a list told it",
         ))
-        .schema(Some(number()))
+        .schema(Some(revision_schema()))
         .build()
 }

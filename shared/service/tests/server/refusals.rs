@@ -3,16 +3,16 @@
 use hayward_service::{Code, Limits};
 use reqwest::Method;
 
-use crate::fixture::{fixture, plain, problem};
+use crate::fixture::{fixture, http_client, problem_of};
 
 #[tokio::test]
 async fn a_client_without_token_reads_only_health_and_the_description() {
     let fixture = fixture(Limits::default()).await;
-    for open in ["/livez", "/readyz", "/v1/openapi.json", "/docs/"] {
-        let response = plain().get(fixture.url(open)).send().await.unwrap();
-        assert_eq!(response.status(), 200, "{open}");
+    for public in ["/livez", "/readyz", "/v1/openapi.json", "/docs/"] {
+        let response = http_client().get(fixture.url(public)).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{public}");
     }
-    for closed in [
+    for protected in [
         "/v1/status",
         "/v1/careless",
         "/v1/nowhere",
@@ -20,13 +20,17 @@ async fn a_client_without_token_reads_only_health_and_the_description() {
         "/v1/echo",
         "/livez/x",
     ] {
-        let response = plain().get(fixture.url(closed)).send().await.unwrap();
+        let response = http_client()
+            .get(fixture.url(protected))
+            .send()
+            .await
+            .unwrap();
         assert_eq!(response.headers()["www-authenticate"], "Bearer");
-        let (status, problem) = problem(response).await;
+        let (status, refusal) = problem_of(response).await;
         assert_eq!(
-            (status, problem.code),
+            (status, refusal.code),
             (401, Code::Unauthenticated),
-            "{closed}"
+            "{protected}"
         );
     }
 }
@@ -37,32 +41,32 @@ async fn wrong_and_expired_tokens_are_refused() {
         fixture(Limits::default()).await,
         fixture(Limits::default()).await,
     );
-    let ask = |token: String| {
-        let request = plain().get(ours.url("/v1/echo")).bearer_auth(token);
+    let send = |token: String| {
+        let request = http_client().get(ours.url("/v1/echo")).bearer_auth(token);
         async { request.send().await.unwrap() }
     };
-    let good = ask(ours.token()).await;
+    let good = send(ours.token()).await;
     assert_eq!(
         (good.status().as_u16(), good.text().await.unwrap()),
         (200, "ann".to_owned())
     );
-    let (status, refused) = problem(ask(theirs.token()).await).await;
+    let (status, refused) = problem_of(send(theirs.token()).await).await;
     assert_eq!(
         (status, &*refused.detail),
         (401, "this token is not one of ours")
     );
-    let (status, refused) = problem(ask(ours.token_expired()).await).await;
+    let (status, refused) = problem_of(send(ours.expired_token()).await).await;
     assert_eq!((status, &*refused.detail), (401, "this token has expired"));
-    let basic = plain()
+    let basic = http_client()
         .get(ours.url("/v1/echo"))
         .basic_auth("ann", Some("x"));
-    assert_eq!(problem(basic.send().await.unwrap()).await.0, 401);
+    assert_eq!(problem_of(basic.send().await.unwrap()).await.0, 401);
 }
 
 #[tokio::test]
 async fn unknown_routes_and_methods_are_problems() {
     let fixture = fixture(Limits::default()).await;
-    let (status, refused) = problem(fixture.get("/v1/nowhere").await).await;
+    let (status, refused) = problem_of(fixture.get("/v1/nowhere").await).await;
     assert_eq!((status, refused.code), (404, Code::NotFound));
     let response = fixture
         .request(Method::DELETE, "/v1/echo")
@@ -70,7 +74,7 @@ async fn unknown_routes_and_methods_are_problems() {
         .await
         .unwrap();
     assert!(response.headers().contains_key("allow"));
-    let (status, refused) = problem(response).await;
+    let (status, refused) = problem_of(response).await;
     assert_eq!((status, refused.code), (405, Code::MethodNotAllowed));
 }
 
@@ -78,12 +82,12 @@ async fn unknown_routes_and_methods_are_problems() {
 async fn a_panic_gives_one_error_response_and_the_server_continues() {
     let fixture = fixture(Limits::default()).await;
     for path in ["/v1/panic", "/v1/broken"] {
-        let (status, refused) = problem(fixture.get(path).await).await;
+        let (status, refused) = problem_of(fixture.get(path).await).await;
         assert_eq!((status, refused.code), (500, Code::Internal));
         assert!(!refused.to_string().contains("tea") && !refused.to_string().contains("secret"));
         assert!(
             refused.request_id.is_some(),
-            "what to quote when asking for help"
+            "the user quotes it in a report"
         );
     }
     assert_eq!(fixture.get("/v1/echo").await.status(), 200);
@@ -109,12 +113,12 @@ async fn an_invalid_body_is_refused_with_the_path_of_the_fault() {
     )
     .await;
     assert_eq!(good.text().await.unwrap(), "3");
-    let (status, refused) = problem(post(r#"[{"size":-1}]"#, "application/json").await).await;
+    let (status, refused) = problem_of(post(r#"[{"size":-1}]"#, "application/json").await).await;
     assert_eq!((status, refused.code), (422, Code::Invalid));
     assert_eq!(refused.errors[0].pointer, "/0/size");
-    let (status, _) = problem(post("[]", "text/plain").await).await;
+    let (status, _) = problem_of(post("[]", "text/plain").await).await;
     assert_eq!(status, 415);
-    let (status, refused) = problem(fixture.get("/v1/poll?wait=long").await).await;
+    let (status, refused) = problem_of(fixture.get("/v1/poll?wait=long").await).await;
     assert_eq!(
         (status, refused.errors[0].pointer.as_str()),
         (400, "/query/wait")
@@ -124,11 +128,11 @@ async fn an_invalid_body_is_refused_with_the_path_of_the_fault() {
 #[tokio::test]
 async fn oversized_bodies_are_refused_except_on_bulk_routes() {
     let fixture = fixture(Limits::default()).await;
-    let large = format!("[{}]", " ".repeat(limits_body()));
+    let large = format!("[{}]", " ".repeat(max_body_bytes()));
     let request = fixture
         .request(Method::POST, "/v1/items")
         .header("content-type", "application/json");
-    let (status, refused) = problem(request.body(large.clone()).send().await.unwrap()).await;
+    let (status, refused) = problem_of(request.body(large.clone()).send().await.unwrap()).await;
     assert_eq!((status, refused.code), (413, Code::PayloadTooLarge));
     let bulk = fixture
         .request(Method::POST, "/v1/bulk")
@@ -139,14 +143,14 @@ async fn oversized_bodies_are_refused_except_on_bulk_routes() {
     assert_eq!(bulk.text().await.unwrap(), large.len().to_string());
 }
 
-fn limits_body() -> usize {
+fn max_body_bytes() -> usize {
     hayward_service::http::limits::MAX_BODY_BYTES
 }
 
 #[tokio::test]
 async fn requests_over_the_limit_are_shed_and_long_polls_do_not_count() {
     let limits = Limits {
-        working: 1,
+        in_progress: 1,
         ..Limits::default()
     };
     let fixture = fixture(limits).await;
@@ -154,7 +158,7 @@ async fn requests_over_the_limit_are_shed_and_long_polls_do_not_count() {
     fixture.entered.notified().await;
     let response = fixture.get("/v1/echo").await;
     assert_eq!(response.headers()["retry-after"], "1");
-    assert_eq!(problem(response).await.1.code, Code::Unavailable);
+    assert_eq!(problem_of(response).await.1.code, Code::Unavailable);
     assert_eq!(fixture.get("/v1/poll?wait=1").await.status(), 200);
     fixture.release.notify_one();
     assert_eq!(first.await.unwrap().unwrap().text().await.unwrap(), "done");

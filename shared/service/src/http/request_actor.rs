@@ -1,4 +1,4 @@
-//! Origin of a change: the principal and the request behind it (S24).
+//! Actor of a request: its principal, with the data of the request for audit records (S24).
 //!
 //! The server stores it in a task local of the request, so that handlers need not pass it on. A
 //! command without an origin is a decision of the service itself.
@@ -147,10 +147,10 @@ impl Origin {
     }
 
     /// Adds the revision of a change to its response (A11).
-    pub fn add_revision_header(&self, answer: &mut Response) {
+    pub fn add_revision_header(&self, response: &mut Response) {
         let revision = self.revision.load(Ordering::Relaxed);
-        if !self.method.is_safe() && revision > 0 && answer.status().is_success() {
-            let headers = answer.headers_mut();
+        if !self.method.is_safe() && revision > 0 && response.status().is_success() {
+            let headers = response.headers_mut();
             headers.entry(REVISION).or_insert(revision.into());
         }
     }
@@ -226,9 +226,9 @@ impl Origin {
     /// Returns whether a refusal is audited. 401 and 403 always are, other refusals only for
     /// changes by people. Late or repeated reports of the fleet are not audited.
     pub fn is_audited_refusal(&self, status: StatusCode) -> bool {
-        let door = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        let changes = !self.method.is_safe() && !self.kind.is_fleet();
-        door || (changes && status.is_client_error())
+        let is_auth_failure = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let is_change_by_person = !self.method.is_safe() && !self.kind.is_fleet();
+        is_auth_failure || (is_change_by_person && status.is_client_error())
     }
 }
 
@@ -313,9 +313,9 @@ mod tests {
             }
             Origin::from_request(&request.body(Body::empty()).unwrap(), None)
         };
-        let tried = |query| origin_of(Method::PUT, query, None).is_dry_run();
-        assert!(tried("dry_run=true") && tried("a=b&dry_run=true"));
-        assert!(!tried("") && !tried("dry_run=false") && !tried("not_dry_run=true"));
+        let is_dry_run = |query| origin_of(Method::PUT, query, None).is_dry_run();
+        assert!(is_dry_run("dry_run=true") && is_dry_run("a=b&dry_run=true"));
+        assert!(!is_dry_run("") && !is_dry_run("dry_run=false") && !is_dry_run("not_dry_run=true"));
         assert!(!origin_of(Method::GET, "dry_run=true", None).is_dry_run());
         let if_revision = |text| origin_of(Method::PUT, "", text).if_revision();
         assert_eq!(
@@ -335,8 +335,8 @@ mod tests {
     async fn the_origin_is_available_within_its_task() {
         assert!(current().is_none());
         let origin = origin(Method::PUT, &[Scope::Operator]);
-        let seen = origin.scope(async { current() }).await.unwrap();
-        assert_eq!(seen.origin.actor(), "ann");
-        assert_eq!(seen.origin.path(), "/v1/things", "no query");
+        let current_origin = origin.scope(async { current() }).await.unwrap();
+        assert_eq!(current_origin.origin.actor(), "ann");
+        assert_eq!(current_origin.origin.path(), "/v1/things", "no query");
     }
 }

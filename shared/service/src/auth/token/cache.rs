@@ -1,4 +1,4 @@
-//! Bounded cache of verified tokens.
+//! Bounded cache of the results of token verification, by digest of the token.
 //!
 //! The cache has two generations. A full young generation becomes the old one. An entry of the old
 //! generation moves to the young one when it is used.
@@ -11,7 +11,7 @@ use crate::sync::Mutex;
 type Digest = [u8; 32];
 
 /// Tokens per generation. It is enough for a fleet of ten thousand agents.
-const GENERATION: usize = 16 * 1024;
+const GENERATION_SIZE: usize = 16 * 1024;
 
 struct Generations<T> {
     young: HashMap<Digest, Arc<T>>,
@@ -19,9 +19,9 @@ struct Generations<T> {
     misses: u64,
 }
 
-pub(super) struct VerifiedCache<T>(Mutex<Generations<T>>);
+pub(super) struct TokenCache<T>(Mutex<Generations<T>>);
 
-impl<T> VerifiedCache<T> {
+impl<T> TokenCache<T> {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Generations {
             young: HashMap::new(),
@@ -31,19 +31,19 @@ impl<T> VerifiedCache<T> {
     }
 
     pub(super) fn get(&self, digest: &Digest) -> Option<Arc<T>> {
-        let mut both = self.0.lock();
-        if let Some(found) = both.young.get(digest) {
+        let mut generations = self.0.lock();
+        if let Some(found) = generations.young.get(digest) {
             return Some(Arc::clone(found));
         }
-        let found = both.old.remove(digest)?;
-        both.keep(*digest, Arc::clone(&found));
+        let found = generations.old.remove(digest)?;
+        generations.insert_young(*digest, Arc::clone(&found));
         Some(found)
     }
 
-    pub(super) fn put(&self, digest: Digest, value: T) {
-        let mut both = self.0.lock();
-        both.misses += 1;
-        both.keep(digest, Arc::new(value));
+    pub(super) fn insert(&self, digest: Digest, value: T) {
+        let mut generations = self.0.lock();
+        generations.misses += 1;
+        generations.insert_young(digest, Arc::new(value));
     }
 
     #[cfg(test)]
@@ -53,8 +53,8 @@ impl<T> VerifiedCache<T> {
 }
 
 impl<T> Generations<T> {
-    fn keep(&mut self, digest: Digest, value: Arc<T>) {
-        if self.young.len() >= GENERATION {
+    fn insert_young(&mut self, digest: Digest, value: Arc<T>) {
+        if self.young.len() >= GENERATION_SIZE {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(digest, value);
@@ -72,13 +72,13 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_bounded_and_keeps_used_entries() {
-        let cache = VerifiedCache::new();
-        for number in 0..GENERATION * 5 {
-            cache.put(digest(number), number);
+    fn the_cache_is_bounded_and_retains_used_entries() {
+        let cache = TokenCache::new();
+        for number in 0..GENERATION_SIZE * 5 {
+            cache.insert(digest(number), number);
             assert_eq!(cache.get(&digest(0)).as_deref(), Some(&0), "after {number}");
         }
-        let both = cache.0.lock();
-        assert!(both.young.len() + both.old.len() <= 2 * GENERATION);
+        let generations = cache.0.lock();
+        assert!(generations.young.len() + generations.old.len() <= 2 * GENERATION_SIZE);
     }
 }

@@ -8,7 +8,7 @@ use hayward_service::{Code, Limits, Problem, Server, Shutdown};
 use http::Method;
 use tokio::net::TcpListener;
 
-use crate::fixture::{Fixture, fixture, problem, traced};
+use crate::fixture::{Fixture, fixture, install_tracing, problem_of};
 
 fn client(urls: &[String], fixture: &Fixture) -> Client {
     Client::new(urls, TokenSource::fixed(fixture.token())).unwrap()
@@ -18,19 +18,19 @@ fn client(urls: &[String], fixture: &Fixture) -> Client {
 #[tokio::test]
 async fn a_valid_request_id_is_in_the_response_and_in_problems() {
     let fixture = fixture(Limits::default()).await;
-    let ask = |id: &'static str| {
+    let send = |id: &'static str| {
         let request = fixture
             .request(Method::GET, "/v1/nowhere")
             .header("x-request-id", id);
         async { request.send().await.unwrap() }
     };
-    let response = ask("mine-1").await;
+    let response = send("mine-1").await;
     assert_eq!(response.headers()["x-request-id"], "mine-1");
     assert_eq!(
-        problem(response).await.1.request_id.as_deref(),
+        problem_of(response).await.1.request_id.as_deref(),
         Some("mine-1")
     );
-    let response = ask("not safe <>").await;
+    let response = send("not safe <>").await;
     assert_eq!(response.headers()["x-request-id"].len(), 32);
 }
 
@@ -38,12 +38,15 @@ async fn a_valid_request_id_is_in_the_response_and_in_problems() {
 async fn the_client_switches_to_the_next_address_and_keeps_it() {
     let fixture = fixture(Limits::default()).await;
     // The listener is bound and dropped, so the port is closed.
-    let dead = TcpListener::bind("127.0.0.1:0")
+    let closed_address = TcpListener::bind("127.0.0.1:0")
         .await
         .unwrap()
         .local_addr()
         .unwrap();
-    let client = client(&[format!("http://{dead}"), fixture.url("")], &fixture);
+    let client = client(
+        &[format!("http://{closed_address}"), fixture.url("")],
+        &fixture,
+    );
     for _ in 0..3 {
         let sum: u32 = client
             .call(Method::POST, "/v1/items")
@@ -66,13 +69,16 @@ async fn a_standby_redirects_the_client_to_the_next_address() {
     );
     let serving = tokio::spawn(async move { axum::serve(listener, router).await });
     let body = serde_json::json!([{"size": 5}]);
-    let both = client(&[standby.clone(), fixture.url("")], &fixture);
+    let both_addresses = client(&[standby.clone(), fixture.url("")], &fixture);
     assert_eq!(
-        both.post::<_, u32>("/v1/items", &body, None).await.unwrap(),
+        both_addresses
+            .post::<_, u32>("/v1/items", &body, None)
+            .await
+            .unwrap(),
         5
     );
-    let alone = client(&[standby], &fixture);
-    let refused = alone
+    let standby_only = client(&[standby], &fixture);
+    let refused = standby_only
         .post::<_, u32>("/v1/items", &body, None)
         .await
         .unwrap_err();
@@ -90,16 +96,19 @@ async fn a_refusal_is_complete_and_a_silent_server_times_out() {
     let client = client(&[fixture.url("/")], &fixture);
     let refused = client.get::<()>("/v1/nowhere").await.unwrap_err();
     assert!(refused.is_not_found() && !refused.retryable());
-    let impatient = client
+    let short_timeout = client
         .call(Method::GET, "/v1/work")
         .timeout(Duration::from_millis(100));
-    let silent = impatient.send::<String>().await.unwrap_err();
+    let timed_out = short_timeout.send::<String>().await.unwrap_err();
     assert!(
-        matches!(silent, ClientError::Unreachable { .. }),
-        "{silent:?}"
+        matches!(timed_out, ClientError::Unreachable { .. }),
+        "{timed_out:?}"
     );
-    let odd = client.get::<u32>("/v1/echo").await.unwrap_err();
-    assert!(matches!(odd, ClientError::Unreadable { .. }), "{odd:?}");
+    let unreadable = client.get::<u32>("/v1/echo").await.unwrap_err();
+    assert!(
+        matches!(unreadable, ClientError::Unreadable { .. }),
+        "{unreadable:?}"
+    );
     assert!(Client::new(Vec::<String>::new(), TokenSource::none()).is_err());
     assert!(Client::from_list("ftp://x", TokenSource::none()).is_err());
 }
@@ -110,15 +119,15 @@ async fn a_changed_token_file_is_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.token");
     let client = Client::new([fixture.url("")], TokenSource::file(&path)).unwrap();
-    let unmade = client.get::<()>("/v1/status").await.unwrap_err();
+    let missing = client.get::<()>("/v1/status").await.unwrap_err();
     assert!(
-        matches!(unmade, ClientError::InvalidRequest(_)),
-        "{unmade:?}"
+        matches!(missing, ClientError::InvalidRequest(_)),
+        "{missing:?}"
     );
-    let ask = || client.get::<serde_json::Value>("/v1/status");
-    std::fs::write(&path, fixture.token_expired()).unwrap();
+    let send = || client.get::<serde_json::Value>("/v1/status");
+    std::fs::write(&path, fixture.expired_token()).unwrap();
     assert_eq!(
-        ask().await.unwrap_err().problem().unwrap().code,
+        send().await.unwrap_err().problem().unwrap().code,
         Code::Unauthenticated
     );
     std::fs::write(&path, format!("{}\n", fixture.token())).unwrap();
@@ -130,7 +139,7 @@ async fn a_changed_token_file_is_read_again() {
         .unwrap()
         .set_modified(later)
         .unwrap();
-    assert_eq!(ask().await.unwrap()["name"], "test");
+    assert_eq!(send().await.unwrap()["name"], "test");
 }
 
 /// Only loopback is served without TLS (S3).
@@ -142,15 +151,16 @@ async fn a_reachable_listener_without_tls_is_refused() {
     };
     assert!(server::bind(&settings).is_err());
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let served = Server::new("test", None).serve(axum::Router::new(), listener, Shutdown::new());
-    assert!(served.await.is_err());
+    let server_task =
+        Server::new("test", None).serve(axum::Router::new(), listener, Shutdown::new());
+    assert!(server_task.await.is_err());
 }
 
 #[tokio::test]
 async fn a_trace_continues_through_server_and_client() {
     use tracing::Instrument as _;
     use tracing_opentelemetry::OpenTelemetrySpanExt as _;
-    traced();
+    install_tracing();
     let fixture = fixture(Limits::default()).await;
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let response = fixture
@@ -164,7 +174,7 @@ async fn a_trace_continues_through_server_and_client() {
         .unwrap()
         .to_owned();
     assert!(returned.contains(trace), "{returned}");
-    let refused = problem(response).await.1;
+    let refused = problem_of(response).await.1;
     assert_eq!(refused.trace_id.as_deref(), Some(trace));
     assert_eq!(refused.instance.as_deref(), Some("/v1/nowhere"));
 
@@ -174,10 +184,13 @@ async fn a_trace_continues_through_server_and_client() {
         .trace_id()
         .to_string();
     let client = client(&[fixture.url("")], &fixture);
-    let seen = client
+    let received = client
         .get::<String>("/v1/traceparent")
         .instrument(span)
         .await
         .unwrap();
-    assert!(seen.contains(&ours), "{seen} does not go on from {ours}");
+    assert!(
+        received.contains(&ours),
+        "{received} does not go on from {ours}"
+    );
 }

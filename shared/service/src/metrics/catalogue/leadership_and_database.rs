@@ -7,7 +7,7 @@ pub static PUBLICATION: Attribute =
     Attribute::bounded("hayward.publication", "names of publications");
 /// Reason why a reader with a cursor received a full update. Either the missed changes are no
 /// longer stored, or the cursor belongs to another history.
-pub static CUT: Attribute =
+pub static FULL_UPDATE_CAUSE: Attribute =
     Attribute::listed("hayward.publication.cut", &["forgotten", "other_history"]);
 pub static RETRY: Attribute = Attribute::listed(
     "hayward.database.retry.cause",
@@ -51,40 +51,40 @@ pub static LEADING: Metric = Metric::gauge(
     Group::Leadership,
     "one while this replica leads, zero while it is on standby",
 )
-.by(&[&SERVICE])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE])
+.reported_by(ALL_SERVICES);
 pub static EPOCH: Metric = Metric::gauge(
     "hayward.leader.epoch",
     "{term}",
     Group::Leadership,
     "number of the leader's term; reported by the leader",
 )
-.by(&[&SERVICE])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE])
+.reported_by(ALL_SERVICES);
 pub static LEADER_CHANGES: Metric = Metric::counter(
     "hayward.leader.changes",
     "{term}",
     Group::Leadership,
     "terms of leadership that this replica began",
 )
-.by(&[&SERVICE])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE])
+.reported_by(ALL_SERVICES);
 pub static FENCED_WRITES: Metric = Metric::counter(
     "hayward.leader.fenced_writes",
     "{write}",
     Group::Leadership,
     "commits that were rolled back because another replica had taken over (I7)",
 )
-.by(&[&SERVICE])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE])
+.reported_by(ALL_SERVICES);
 pub static SINCE_COMMIT: Metric = Metric::gauge(
     "hayward.leader.since_commit",
     "s",
     Group::Leadership,
     "time since the leader's last commit or the begin of its term; grows while nothing changes",
 )
-.by(&[&SERVICE])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE])
+.reported_by(ALL_SERVICES);
 
 pub static DB_DURATION: Metric = Metric::histogram(
     "db.client.operation.duration",
@@ -92,24 +92,24 @@ pub static DB_DURATION: Metric = Metric::histogram(
     Group::Database,
     "duration of transactions of the committer and of single statements",
 )
-.by(&[&DB_SYSTEM, &DB_SUMMARY])
-.of(ALL_SERVICES);
+.with_attributes(&[&DB_SYSTEM, &DB_SUMMARY])
+.reported_by(ALL_SERVICES);
 pub static DB_WAIT: Metric = Metric::histogram(
     "db.client.connection.wait_time",
     "s",
     Group::Database,
     "time that the committer waits for a connection and the begin of its transaction",
 )
-.by(&[&DB_POOL])
-.of(ALL_SERVICES);
+.with_attributes(&[&DB_POOL])
+.reported_by(ALL_SERVICES);
 pub static DB_RETRIES: Metric = Metric::counter(
     "hayward.database.retries",
     "{retry}",
     Group::Database,
     "reloads of a leader's working set, and failed requests for the lease",
 )
-.by(&[&SERVICE, &RETRY])
-.of(ALL_SERVICES)
+.with_attributes(&[&SERVICE, &RETRY])
+.reported_by(ALL_SERVICES)
 .rare();
 pub static TRANSACTION_AGE: Metric = Metric::gauge(
     "hayward.database.transaction_age",
@@ -117,25 +117,25 @@ pub static TRANSACTION_AGE: Metric = Metric::gauge(
     Group::Database,
     "age of the transaction in flight; 0 when there is none",
 )
-.by(&[&SERVICE])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE])
+.reported_by(ALL_SERVICES);
 pub static COMMITTER_WAITING: Metric = Metric::gauge(
     "hayward.committer.waiting",
     "{command}",
     Group::Database,
     "commands that wait for a commit (I25)",
 )
-.by(&[&SERVICE])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE])
+.reported_by(ALL_SERVICES);
 pub static COMMITTER_BATCH: Metric = Metric::histogram(
     "hayward.committer.batch",
     "{command}",
     Group::Database,
     "commands in one commit",
 )
-.by(&[&SERVICE])
-.cut(COUNTS)
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE])
+.with_boundaries(COUNTS)
+.reported_by(ALL_SERVICES);
 
 pub static SUBSCRIBERS: Metric = Metric::gauge(
     "hayward.publication.subscribers",
@@ -143,24 +143,24 @@ pub static SUBSCRIBERS: Metric = Metric::gauge(
     Group::Stream,
     "readers that wait for changes of a publication",
 )
-.by(&[&SERVICE, &PUBLICATION])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE, &PUBLICATION])
+.reported_by(ALL_SERVICES);
 pub static FOLLOWER_LAG: Metric = Metric::gauge(
     "hayward.follower.lag",
     "s",
     Group::Stream,
     "time for which a neighbour's answer is overdue; 0 when it is in time",
 )
-.by(&[&SERVICE, &PUBLICATION])
-.of(ALL_SERVICES);
-pub static CUT_READERS: Metric = Metric::counter(
+.with_attributes(&[&SERVICE, &PUBLICATION])
+.reported_by(ALL_SERVICES);
+pub static FULL_UPDATES: Metric = Metric::counter(
     "hayward.publication.cut_readers",
     "{reader}",
     Group::Stream,
     "answers with the whole publication to a reader with a position",
 )
-.by(&[&SERVICE, &PUBLICATION, &CUT])
-.of(ALL_SERVICES)
+.with_attributes(&[&SERVICE, &PUBLICATION, &FULL_UPDATE_CAUSE])
+.reported_by(ALL_SERVICES)
 .rare();
 
 pub static INVARIANT_HOLDS: Metric = Metric::gauge(
@@ -169,24 +169,24 @@ pub static INVARIANT_HOLDS: Metric = Metric::gauge(
     Group::Invariants,
     "one when the invariant holds, zero when it is broken; absent when it is not evaluated",
 )
-.by(&[&SERVICE, &INVARIANT])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE, &INVARIANT])
+.reported_by(ALL_SERVICES);
 pub static INVARIANT_VIOLATIONS: Metric = Metric::gauge(
     "hayward.invariant.violations",
     "{violation}",
     Group::Invariants,
     "number of violations of the invariant",
 )
-.by(&[&SERVICE, &INVARIANT])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE, &INVARIANT])
+.reported_by(ALL_SERVICES);
 pub static INVARIANT_SINCE_GOOD: Metric = Metric::gauge(
     "hayward.invariant.since_good",
     "s",
     Group::Invariants,
     "time since the invariant last held",
 )
-.by(&[&SERVICE, &INVARIANT])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE, &INVARIANT])
+.reported_by(ALL_SERVICES);
 
 pub static AUDIT_RECORDS: Metric = Metric::counter(
     "hayward.audit.records",
@@ -194,33 +194,33 @@ pub static AUDIT_RECORDS: Metric = Metric::counter(
     Group::Audit,
     "audit records of changes and refusals, written by the leader (S24)",
 )
-.by(&[&SERVICE, &AUDIT_OUTCOME])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE, &AUDIT_OUTCOME])
+.reported_by(ALL_SERVICES);
 pub static AUDIT_REFUSALS: Metric = Metric::counter(
     "hayward.audit.refusals",
     "{request}",
     Group::Audit,
     "refused requests in the audit records; one record may count several",
 )
-.by(&[&SERVICE, &AUDIT_CAUSE])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE, &AUDIT_CAUSE])
+.reported_by(ALL_SERVICES);
 pub static AUDIT_LENGTH: Metric = Metric::gauge(
     "hayward.audit.length",
     "{record}",
     Group::Audit,
     "number of the last audit record: the length of the chain with its removed part",
 )
-.by(&[&SERVICE])
-.of(ALL_SERVICES);
-pub static AUDIT_BEHIND: Metric = Metric::gauge(
+.with_attributes(&[&SERVICE])
+.reported_by(ALL_SERVICES);
+pub static AUDIT_UNVERIFIED: Metric = Metric::gauge(
     "hayward.audit.unverified",
     "{record}",
     Group::Audit,
     "audit records that are not verified yet; `hayward.invariant.holds` of `I19` has the result \
      for the others",
 )
-.by(&[&SERVICE])
-.of(ALL_SERVICES);
+.with_attributes(&[&SERVICE])
+.reported_by(ALL_SERVICES);
 
 pub(super) static ALL: &[&Metric] = &[
     &LEADING,
@@ -236,12 +236,12 @@ pub(super) static ALL: &[&Metric] = &[
     &COMMITTER_BATCH,
     &SUBSCRIBERS,
     &FOLLOWER_LAG,
-    &CUT_READERS,
+    &FULL_UPDATES,
     &INVARIANT_HOLDS,
     &INVARIANT_VIOLATIONS,
     &INVARIANT_SINCE_GOOD,
     &AUDIT_RECORDS,
     &AUDIT_REFUSALS,
     &AUDIT_LENGTH,
-    &AUDIT_BEHIND,
+    &AUDIT_UNVERIFIED,
 ];
