@@ -43,16 +43,16 @@ pub enum Refusal {
     #[error("invalid drain request")]
     InvalidDrain(Vec<(&'static str, String)>),
     #[error(
-        "pool {pool} has {}, of which {out} take no work; without {node} {}",
-        nodes(*.size), limit_text(*.broken_limit, *.floor, *.percent)
+        "pool {pool} has {}, of which {unavailable} take no work; without {node} {}",
+        node_count_text(*.size), limit_text(*.broken_limit, *.minimum, *.percent)
     )]
     TooFew {
         node: NodeName,
         pool: String,
         size: u64,
         /// Nodes that already take no work.
-        out: u64,
-        floor: u64,
+        unavailable: u64,
+        minimum: u64,
         percent: u64,
         broken_limit: BrokenLimit,
     },
@@ -63,20 +63,25 @@ pub enum Refusal {
     KeyUsedBefore,
 }
 
-fn nodes(count: u64) -> String {
+fn node_count_text(count: u64) -> String {
     match count {
         1 => "1 node".to_owned(),
         count => format!("{count} nodes"),
     }
 }
 
-fn limit_text(broken_limit: BrokenLimit, floor: u64, percent: u64) -> String {
+fn limit_text(broken_limit: BrokenLimit, minimum: u64, percent: u64) -> String {
     match broken_limit {
-        BrokenLimit::Floor { remaining } => {
-            format!("{remaining} would work, and its floor is {floor}")
+        BrokenLimit::Minimum { remaining } => {
+            format!("{remaining} would work, and its floor is {minimum}")
         }
-        BrokenLimit::Fraction { out, max_out } => {
-            format!("it would be {out}, and at most {max_out} may be out ({percent} %)")
+        BrokenLimit::Percentage {
+            unavailable,
+            max_unavailable,
+        } => {
+            format!(
+                "it would be {unavailable}, and at most {max_unavailable} may be out ({percent} %)"
+            )
         }
     }
 }

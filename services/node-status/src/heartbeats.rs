@@ -83,7 +83,7 @@ impl Heartbeats {
 
     /// Starts a term with these nodes, and returns the current time. Earlier heartbeats do not
     /// count.
-    pub fn begin(&self, nodes: impl Iterator<Item = (NodeName, Arc<HeartbeatState>)>) -> u64 {
+    pub fn begin_term(&self, nodes: impl Iterator<Item = (NodeName, Arc<HeartbeatState>)>) -> u64 {
         let now_ms = self.now_ms();
         *self.nodes.write() = nodes.collect();
         self.term_began_ms.store(now_ms, Ordering::Relaxed);

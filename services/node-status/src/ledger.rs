@@ -80,7 +80,7 @@ impl Ledger {
         moment: &Moment,
         stored: StoredState,
     ) -> Self {
-        let began_ms = context.heartbeats.begin(
+        let began_ms = context.heartbeats.begin_term(
             stored
                 .nodes
                 .iter()

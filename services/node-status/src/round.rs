@@ -79,11 +79,11 @@ impl Ledger {
             return;
         }
         // The brake counts as on here, because only silence matters.
-        let record = domain::NodeFacts {
+        let facts = domain::NodeFacts {
             brake_on: true,
             ..node.facts(domain::Brake::default(), &self.context, now_ms)
         };
-        let silent = judge(&record, now_ms).health == Health::Suspect;
+        let silent = judge(&facts, now_ms).health == Health::Suspect;
         let brake_pool = node.brake_pool().to_owned();
         let pool = self.pools.entry(brake_pool.clone()).or_default();
         if silent && !pool.silent.contains_key(name) {
@@ -109,7 +109,7 @@ impl Ledger {
                 silent_since_ms: &silent_since_ms,
             };
             let was_on = pool.brake.is_on();
-            pool.brake = pool.brake.updated(input, now_ms);
+            pool.brake = pool.brake.update(input, now_ms);
             let on = pool.brake.is_on();
             if was_on != on {
                 let silent = silent_since_ms.len();
@@ -152,17 +152,17 @@ impl Ledger {
             node.flaps.record_loss(now_ms);
             metrics::count_loss(&brake_pool);
         }
-        let record = node.facts(pool.brake, &self.context, now_ms);
-        let judgement = judge(&record, now_ms);
+        let facts = node.facts(pool.brake, &self.context, now_ms);
+        let judgement = judge(&facts, now_ms);
         let responsive = is_responsive(judgement.health);
         let decision_holds =
-            responsive && record.last_heartbeat_ms.is_some() && !record.duplicate_agents;
+            responsive && facts.last_heartbeat_ms.is_some() && !facts.duplicate_agents;
         if responsive && pool.silent.remove(name).is_some() {
             self.dirty_pools.insert(brake_pool);
         }
         let loss_delay = LossDelay {
-            brake_on: record.brake_on,
-            not_lost_before_ms: record.not_lost_before_ms,
+            brake_on: facts.brake_on,
+            not_lost_before_ms: facts.not_lost_before_ms,
             lost: judgement.health == Health::Lost,
         };
         let judgement_changed =
@@ -246,11 +246,11 @@ fn is_responsive(health: Health) -> bool {
 
 /// Returns whether a node has just lost contact. Losses during an incident of the pool do not count
 /// as flapping (F33).
-fn lost_contact(before: Health, record: &domain::NodeFacts<'_>, now_ms: u64) -> bool {
+fn lost_contact(before: Health, facts: &domain::NodeFacts<'_>, now_ms: u64) -> bool {
     is_responsive(before)
-        && record.last_heartbeat_ms.is_some()
-        && !record.brake_on
-        && !is_responsive(judge(record, now_ms).health)
+        && facts.last_heartbeat_ms.is_some()
+        && !facts.brake_on
+        && !is_responsive(judge(facts, now_ms).health)
 }
 
 /// Returns the time of the next check: the next limit of silence, the end of a conflict of agents,

@@ -19,7 +19,7 @@ struct Used {
 
 impl SecretAttempts {
     /// Takes one attempt. Returns false if none is available.
-    pub fn take(&self, now_ms: u64) -> bool {
+    pub fn try_take(&self, now_ms: u64) -> bool {
         let mut used = self.0.lock();
         let refilled = now_ms.saturating_sub(used.at_ms) / REFILL_MS;
         used.attempts = used.attempts.saturating_sub(refilled);
@@ -44,12 +44,12 @@ mod tests {
     fn attempts_run_out_and_are_refilled() {
         let attempts = SecretAttempts::default();
         for _ in 0..MAX_ATTEMPTS {
-            assert!(attempts.take(1_000_000));
+            assert!(attempts.try_take(1_000_000));
         }
-        assert!(!attempts.take(1_000_000));
-        assert!(attempts.take(1_000_000 + REFILL_MS));
-        assert!(!attempts.take(1_000_000 + REFILL_MS));
+        assert!(!attempts.try_take(1_000_000));
+        assert!(attempts.try_take(1_000_000 + REFILL_MS));
+        assert!(!attempts.try_take(1_000_000 + REFILL_MS));
         attempts.refund();
-        assert!(attempts.take(1_000_000 + REFILL_MS));
+        assert!(attempts.try_take(1_000_000 + REFILL_MS));
     }
 }

@@ -1,10 +1,10 @@
 //! All SQL of node-status, one file per table.
 
 mod change;
-mod claimed_size;
 mod drain;
 mod enrolment;
 mod node;
+mod node_limit;
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use hayward_vocabulary::NodeName;
 use sqlx::PgConnection;
 
 pub use self::change::{ChangeRow, history};
-pub use self::claimed_size::load_limits;
 pub use self::drain::{DrainRow, load_drains};
 pub use self::enrolment::load_enrolments;
 pub use self::node::{NodeRow, load_nodes};
+pub use self::node_limit::load_limits;
 use crate::model::{ClaimLimits, Enrolment};
 
 /// Rows that one batch changes.
@@ -54,6 +54,6 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     change::trim(&rows.histories_to_trim, tx).await?;
     enrolment::write(rows.enrolments, tx).await?;
     enrolment::delete(rows.removed_enrolments, tx).await?;
-    claimed_size::write(rows.limits, tx).await?;
+    node_limit::write(rows.limits, tx).await?;
     drain::write(rows.drains, tx).await
 }

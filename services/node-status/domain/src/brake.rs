@@ -46,7 +46,7 @@ impl Brake {
 
     /// Returns the state of the brake at `now_ms`.
     #[must_use]
-    pub fn updated(self, pool: Pool<'_>, now_ms: u64) -> Self {
+    pub fn update(self, pool: Pool<'_>, now_ms: u64) -> Self {
         // While the brake is on, the incident includes losses from shortly before it came on.
         let since_ms = self.since_ms.unwrap_or(now_ms);
         let window_start_ms = since_ms.saturating_sub(WINDOW_MS);

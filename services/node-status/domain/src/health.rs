@@ -72,11 +72,11 @@ pub enum Due {
 }
 
 /// Judges a node at `now_ms`.
-pub fn judge(record: &NodeFacts<'_>, now_ms: u64) -> Judgement {
-    let mut judgement = judge_silence(record, now_ms).unwrap_or_else(|| judge_reports(record));
-    if record.flaps > 0 {
+pub fn judge(facts: &NodeFacts<'_>, now_ms: u64) -> Judgement {
+    let mut judgement = judge_silence(facts, now_ms).unwrap_or_else(|| judge_reports(facts));
+    if facts.flaps > 0 {
         judgement.reason.push_str("; came and went ");
-        judgement.reason.push_str(&times_text(record.flaps));
+        judgement.reason.push_str(&times_text(facts.flaps));
     }
     judgement
 }
@@ -88,20 +88,20 @@ pub(crate) fn lost_at(since_ms: u64, limits: Limits, not_lost_before_ms: u64) ->
 }
 
 /// Judges a silent node. Returns `None` if its last heartbeat is recent.
-fn judge_silence(record: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
+fn judge_silence(facts: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
     let Limits {
         suspect_ms,
         lost_ms,
-    } = record.limits;
-    let was_lost = record.before == Health::Lost;
-    let since = record.last_heartbeat_ms.unwrap_or(record.watch_began_ms);
+    } = facts.limits;
+    let was_lost = facts.before == Health::Lost;
+    let since = facts.last_heartbeat_ms.unwrap_or(facts.watch_began_ms);
     let silence = now_ms.saturating_sub(since);
-    let lost_at = lost_at(since, record.limits, record.not_lost_before_ms);
+    let lost_at = lost_at(since, facts.limits, facts.not_lost_before_ms);
     // Only a heartbeat revives a lost node.
-    if was_lost && (record.last_heartbeat_ms.is_none() || silence >= lost_ms) {
+    if was_lost && (facts.last_heartbeat_ms.is_none() || silence >= lost_ms) {
         return Some(lost(lost_ms));
     }
-    if silence >= lost_ms && record.brake_on {
+    if silence >= lost_ms && facts.brake_on {
         let reason = "not given up, because too many nodes of its pool lost contact together";
         let next = Next {
             what: "is given up when enough nodes of its pool are back and it is not, or when an \
@@ -116,7 +116,7 @@ fn judge_silence(record: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
         return Some(lost(lost_ms));
     }
     let suspect_since_restart =
-        record.last_heartbeat_ms.is_none() && record.before == Health::Suspect;
+        facts.last_heartbeat_ms.is_none() && facts.before == Health::Suspect;
     if silence < suspect_ms && !suspect_since_restart {
         return None;
     }
@@ -144,22 +144,22 @@ fn judge_silence(record: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
 }
 
 /// Judges a node with recent heartbeats by their content.
-fn judge_reports(record: &NodeFacts<'_>) -> Judgement {
-    let since = record.last_heartbeat_ms.unwrap_or(record.watch_began_ms);
-    let suspect_at = Some(since.saturating_add(record.limits.suspect_ms));
-    if record.duplicate_agents {
+fn judge_reports(facts: &NodeFacts<'_>) -> Judgement {
+    let since = facts.last_heartbeat_ms.unwrap_or(facts.watch_began_ms);
+    let suspect_at = Some(since.saturating_add(facts.limits.suspect_ms));
+    if facts.duplicate_agents {
         let reason = "two agents report as this node; stop one of them";
         let next = Next {
             what: format!(
                 "takes work again when one of the two has been silent for {}, or an operator \
                  chooses one of them",
-                duration_text(record.limits.lost_ms)
+                duration_text(facts.limits.lost_ms)
             ),
             due: Due::Open,
         };
         return judgement(Health::Quiesced, reason.to_owned(), next, suspect_at);
     }
-    if let Some(why) = record.quiesced {
+    if let Some(why) = facts.quiesced {
         let mut reason = "the node asks for no new work".to_owned();
         if !why.is_empty() {
             reason = format!("{reason}: {why}");
@@ -172,7 +172,7 @@ fn judge_reports(record: &NodeFacts<'_>) -> Judgement {
     }
     let next = Next {
         what: "takes no new work if no heartbeat arrives until then".to_owned(),
-        due: Due::Silence(record.limits.suspect_ms),
+        due: Due::Silence(facts.limits.suspect_ms),
     };
     let reason = "heartbeats arrive".to_owned();
     judgement(Health::Healthy, reason, next, suspect_at)

@@ -63,7 +63,7 @@ mod tests {
             let loss_delay = LossDelay { brake_on, not_lost_before_ms, lost: false };
             let forecast = forecast(since, 45_000, LIMITS, loss_delay);
             let health = |now| {
-                let record = NodeFacts {
+                let facts = NodeFacts {
                     before: Health::Suspect,
                     watch_began_ms: 0,
                     last_heartbeat_ms: Some(since),
@@ -74,7 +74,7 @@ mod tests {
                     flaps: 0,
                     limits: LIMITS,
                 };
-                judge(&record, now).health
+                judge(&facts, now).health
             };
             match forecast.lost_at_ms {
                 None => prop_assert_eq!(health(since + 10_000_000), Health::Suspect),

@@ -6,19 +6,19 @@
 use crate::{Health, NodeFacts};
 
 /// Returns the state of the node as text, and the milliseconds by which the next judgement is late.
-pub fn late_judgement(record: &NodeFacts<'_>, now_ms: u64) -> Option<(&'static str, u64)> {
-    let since = record.last_heartbeat_ms.unwrap_or(record.watch_began_ms);
-    let limits = record.limits;
-    let (state, deadline) = match record.before {
+pub fn late_judgement(facts: &NodeFacts<'_>, now_ms: u64) -> Option<(&'static str, u64)> {
+    let since = facts.last_heartbeat_ms.unwrap_or(facts.watch_began_ms);
+    let limits = facts.limits;
+    let (state, deadline) = match facts.before {
         Health::Healthy | Health::Quiesced => (
             "counts as responsive",
             since.saturating_add(limits.suspect_ms),
         ),
         // No loss is due while the brake is on (B1).
-        Health::Suspect if record.brake_on => return None,
+        Health::Suspect if facts.brake_on => return None,
         Health::Suspect => {
             let lost = since.saturating_add(limits.lost_ms);
-            ("is suspect", lost.max(record.not_lost_before_ms))
+            ("is suspect", lost.max(facts.not_lost_before_ms))
         }
         Health::Lost => return None,
     };
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
     use crate::Limits;
 
-    fn record(before: Health) -> NodeFacts<'static> {
+    fn facts(before: Health) -> NodeFacts<'static> {
         NodeFacts {
             before,
             watch_began_ms: 0,
@@ -50,25 +50,25 @@ mod tests {
 
     #[test]
     fn a_missing_judgement_is_overdue() {
-        let late = |record: &NodeFacts<'_>, now| late_judgement(record, now).map(|(_, late)| late);
-        assert_eq!(late(&record(Health::Healthy), 16_000), None);
-        assert_eq!(late(&record(Health::Healthy), 20_000), Some(4_000));
-        assert_eq!(late(&record(Health::Quiesced), 20_000), Some(4_000));
-        assert_eq!(late(&record(Health::Suspect), 61_000), None);
-        assert_eq!(late(&record(Health::Suspect), 71_000), Some(10_000));
-        assert_eq!(late(&record(Health::Lost), 1_000_000), None);
+        let late = |facts: &NodeFacts<'_>, now| late_judgement(facts, now).map(|(_, late)| late);
+        assert_eq!(late(&facts(Health::Healthy), 16_000), None);
+        assert_eq!(late(&facts(Health::Healthy), 20_000), Some(4_000));
+        assert_eq!(late(&facts(Health::Quiesced), 20_000), Some(4_000));
+        assert_eq!(late(&facts(Health::Suspect), 61_000), None);
+        assert_eq!(late(&facts(Health::Suspect), 71_000), Some(10_000));
+        assert_eq!(late(&facts(Health::Lost), 1_000_000), None);
     }
 
     #[test]
     fn a_delayed_loss_is_not_overdue() {
         let braked = NodeFacts {
             brake_on: true,
-            ..record(Health::Suspect)
+            ..facts(Health::Suspect)
         };
         assert_eq!(late_judgement(&braked, 1_000_000), None);
         let delayed = NodeFacts {
             not_lost_before_ms: 300_000,
-            ..record(Health::Suspect)
+            ..facts(Health::Suspect)
         };
         assert_eq!(late_judgement(&delayed, 300_000), None);
         assert_eq!(late_judgement(&delayed, 300_500), Some(("is suspect", 500)));

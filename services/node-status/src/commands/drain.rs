@@ -127,25 +127,25 @@ impl Ledger {
         let Some(node) = self.nodes.get(name).filter(|_| takes_work(name)) else {
             return Ok(());
         };
-        let (mut size, mut out) = (0, 0);
+        let (mut size, mut unavailable) = (0, 0);
         let is_in_pool = |it: &&Node| it.brake_pool() == node.brake_pool();
         for other in self.nodes.values().filter(is_in_pool) {
             size += 1;
-            out += u64::from(!takes_work(&other.name));
+            unavailable += u64::from(!takes_work(&other.name));
         }
         let guards = &self.context.guards;
         pool_minimum::check_one_more(PoolMinimum {
             size,
-            out,
-            floor: guards.pool_floor,
+            unavailable,
+            minimum: guards.pool_floor,
             percent: guards.drain_percent,
         })
         .map_err(|broken_limit| Refusal::TooFew {
             node: name.clone(),
             pool: node.brake_pool().to_owned(),
             size,
-            out,
-            floor: guards.pool_floor,
+            unavailable,
+            minimum: guards.pool_floor,
             percent: guards.drain_percent,
             broken_limit,
         })

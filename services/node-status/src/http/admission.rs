@@ -12,7 +12,7 @@ const READERS: &[Role] = &[
     Role::Service,
 ];
 const OPERATORS: &[Role] = &[Role::Operator];
-const AGENT: &[Role] = &[Role::Agent("node")];
+const OWN_AGENT: &[Role] = &[Role::Agent("node")];
 
 pub const TABLE: RouteRoles = &[
     ("list_nodes", READERS),
@@ -25,9 +25,9 @@ pub const TABLE: RouteRoles = &[
     ("cancel_drain", OPERATORS),
     ("identify_node", OPERATORS),
     ("list_node_changes", READERS),
-    ("put_heartbeat", AGENT),
+    ("put_heartbeat", OWN_AGENT),
     ("create_enrolment", OPERATORS),
-    ("renew_credentials", AGENT),
+    ("renew_credentials", OWN_AGENT),
     // The secret in the body is the proof.
     ("redeem_enrolment", &[Role::Anyone]),
     ("follow_changes", READERS),

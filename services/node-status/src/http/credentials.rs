@@ -35,7 +35,10 @@ pub async fn redeem_enrolment(
     Path(node): Path<NodeName>,
     Json(EnrolmentSecret { secret }): Json<EnrolmentSecret>,
 ) -> Result<(StatusCode, Json<AgentCredentials>), Problem> {
-    if !app.secret_attempts.take(app.context.heartbeats.now_ms()) {
+    if !app
+        .secret_attempts
+        .try_take(app.context.heartbeats.now_ms())
+    {
         return Err(Problem::new(
             Code::TooManyRequests,
             "too many wrong secrets",

@@ -20,7 +20,7 @@ use crate::command::{Command, ReceivedHeartbeat};
 const MAX_LABELS: usize = 64;
 const MAX_RUNTIMES: usize = 16;
 /// Maximum length of a name, a label or an instance, in bytes.
-const MAX_TEXT: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 
 /// Heartbeat that is parsed only as far as the comparison with the last one needs.
 #[derive(Deserialize)]
@@ -122,9 +122,10 @@ fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
         ..
     } = &heartbeat.inventory;
     let mut faults: Vec<(&str, String)> = Vec::new();
-    let text_limit = format!("takes 1 to {MAX_TEXT} bytes without control characters");
-    let is_valid =
-        |text: &str| (1..=MAX_TEXT).contains(&text.len()) && !text.chars().any(char::is_control);
+    let text_limit = format!("takes 1 to {MAX_TEXT_BYTES} bytes without control characters");
+    let is_valid = |text: &str| {
+        (1..=MAX_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
+    };
     if !is_valid(&heartbeat.boot_id) {
         faults.push(("/boot_id", text_limit.clone()));
     }
@@ -141,7 +142,7 @@ fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
     if pool.as_deref().is_some_and(|pool| !is_valid(pool)) {
         faults.push(("/inventory/pool", text_limit.clone()));
     }
-    if version.len() > MAX_TEXT {
+    if version.len() > MAX_TEXT_BYTES {
         faults.push(("/inventory/version", text_limit.clone()));
     }
     if labels.len() > MAX_LABELS {
@@ -152,7 +153,7 @@ fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
     }
     if labels
         .iter()
-        .any(|(name, value)| !is_valid(name) || value.len() > MAX_TEXT)
+        .any(|(name, value)| !is_valid(name) || value.len() > MAX_TEXT_BYTES)
     {
         faults.push((
             "/inventory/labels",

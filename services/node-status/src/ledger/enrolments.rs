@@ -125,11 +125,11 @@ impl Enrolments {
 }
 
 fn equal_in_constant_time(one: &[u8], other: &[u8]) -> bool {
-    let differs = one
+    let difference = one
         .iter()
         .zip(other)
-        .fold(0, |differs, (a, b)| differs | (a ^ b));
-    one.len() == other.len() && std::hint::black_box(differs) == 0
+        .fold(0, |difference, (a, b)| difference | (a ^ b));
+    one.len() == other.len() && std::hint::black_box(difference) == 0
 }
 
 #[cfg(test)]
@@ -151,24 +151,24 @@ mod tests {
     fn a_secret_is_valid_once_for_its_node_until_it_expires() {
         let node = NodeName::new("n1").unwrap();
         let now = Timestamp::from_unix_ms(1_000);
-        let (mut all, mut rows) = (Enrolments::default(), Rows::default());
-        let expires = all.enrol(enrolment("k", 7), now, &mut rows).unwrap();
+        let (mut enrolments, mut rows) = (Enrolments::default(), Rows::default());
+        let expires = enrolments.enrol(enrolment("k", 7), now, &mut rows).unwrap();
         let other = NodeName::new("n2").unwrap();
         assert_eq!(
-            all.redeem(&other, &[7; 32], now, &mut rows),
+            enrolments.redeem(&other, &[7; 32], now, &mut rows),
             Err(Refusal::InvalidSecret)
         );
         assert_eq!(
-            all.redeem(&node, &[8; 32], now, &mut rows),
+            enrolments.redeem(&node, &[8; 32], now, &mut rows),
             Err(Refusal::InvalidSecret)
         );
         assert_eq!(
-            all.redeem(&node, &[7; 32], expires, &mut rows),
+            enrolments.redeem(&node, &[7; 32], expires, &mut rows),
             Err(Refusal::InvalidSecret)
         );
-        assert_eq!(all.redeem(&node, &[7; 32], now, &mut rows), Ok(None));
+        assert_eq!(enrolments.redeem(&node, &[7; 32], now, &mut rows), Ok(None));
         assert_eq!(
-            all.redeem(&node, &[7; 32], now, &mut rows),
+            enrolments.redeem(&node, &[7; 32], now, &mut rows),
             Err(Refusal::InvalidSecret)
         );
     }
@@ -177,20 +177,20 @@ mod tests {
     fn a_repeated_request_leaves_one_valid_secret() {
         let node = NodeName::new("n1").unwrap();
         let now = Timestamp::from_unix_ms(1_000);
-        let (mut all, mut rows) = (Enrolments::default(), Rows::default());
-        all.enrol(enrolment("k", 1), now, &mut rows).unwrap();
-        all.enrol(enrolment("k", 2), now, &mut rows).unwrap();
+        let (mut enrolments, mut rows) = (Enrolments::default(), Rows::default());
+        enrolments.enrol(enrolment("k", 1), now, &mut rows).unwrap();
+        enrolments.enrol(enrolment("k", 2), now, &mut rows).unwrap();
         assert_eq!(
-            all.redeem(&node, &[1; 32], now, &mut rows),
+            enrolments.redeem(&node, &[1; 32], now, &mut rows),
             Err(Refusal::InvalidSecret)
         );
-        assert_eq!(all.redeem(&node, &[2; 32], now, &mut rows), Ok(None));
+        assert_eq!(enrolments.redeem(&node, &[2; 32], now, &mut rows), Ok(None));
         let other = NewEnrolment {
             request_digest: [9; 32],
             ..enrolment("k", 3)
         };
         assert_eq!(
-            all.enrol(other, now, &mut rows),
+            enrolments.enrol(other, now, &mut rows),
             Err(Refusal::KeyUsedBefore)
         );
     }
@@ -198,15 +198,16 @@ mod tests {
     #[test]
     fn keys_are_removed_after_a_day() {
         let now = Timestamp::from_unix_ms(1_000);
-        let (mut all, mut rows) = (Enrolments::default(), Rows::default());
-        all.enrol(enrolment("k", 1), now, &mut rows).unwrap();
-        all.enrol(
-            enrolment("l", 2),
-            now.plus_ms(KEY_RETENTION_MS + 1),
-            &mut rows,
-        )
-        .unwrap();
-        assert_eq!(all.all.len(), 1);
+        let (mut enrolments, mut rows) = (Enrolments::default(), Rows::default());
+        enrolments.enrol(enrolment("k", 1), now, &mut rows).unwrap();
+        enrolments
+            .enrol(
+                enrolment("l", 2),
+                now.plus_ms(KEY_RETENTION_MS + 1),
+                &mut rows,
+            )
+            .unwrap();
+        assert_eq!(enrolments.all.len(), 1);
         assert_eq!(
             rows.removed_enrolments,
             [("ann".to_owned(), "k".to_owned())]

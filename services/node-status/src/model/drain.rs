@@ -16,7 +16,7 @@ use crate::format;
 /// Maximum time until the deadline, in milliseconds.
 const MAX_DEADLINE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Maximum length of a reason, in bytes.
-const MAX_REASON: usize = 4096;
+const MAX_REASON_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drain {
@@ -168,8 +168,10 @@ pub fn validate(
     let mut faults: Vec<(&'static str, String)> = Vec::new();
     match request.reason.as_deref() {
         None if begins => faults.push(("/reason", "required; it is shown with the node".into())),
-        Some(text) if text.trim().is_empty() || text.len() > MAX_REASON || text.contains('\0') => {
-            let detail = format!("takes 1 to {MAX_REASON} bytes without zero characters");
+        Some(text)
+            if text.trim().is_empty() || text.len() > MAX_REASON_BYTES || text.contains('\0') =>
+        {
+            let detail = format!("takes 1 to {MAX_REASON_BYTES} bytes without zero characters");
             faults.push(("/reason", detail));
         }
         _ => {}
@@ -217,19 +219,19 @@ mod tests {
 
     #[test]
     fn both_forms_of_a_deadline_are_equal() {
-        let in_a_minute = DrainRequest {
+        let with_duration = DrainRequest {
             reason: Some("new disk".into()),
             deadline_ms: Some(60_000),
             ..DrainRequest::default()
         };
-        let at = DrainRequest {
+        let with_instant = DrainRequest {
             deadline_ms: None,
             deadline: Some(NOW.plus_ms(60_000)),
-            ..in_a_minute.clone()
+            ..with_duration.clone()
         };
-        let deadline = validate(&in_a_minute, true, NOW).unwrap();
+        let deadline = validate(&with_duration, true, NOW).unwrap();
         assert_eq!(deadline, Some(NOW.plus_ms(60_000)));
-        assert_eq!(validate(&at, true, NOW).unwrap(), deadline);
+        assert_eq!(validate(&with_instant, true, NOW).unwrap(), deadline);
     }
 
     #[test]

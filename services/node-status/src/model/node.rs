@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    ///
+    /// Another pool in a heartbeat has no effect before the restart.
     #[test]
     fn a_node_keeps_its_pool_until_its_agent_restarts() {
         let name = NodeName::new("n1").unwrap();

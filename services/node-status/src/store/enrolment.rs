@@ -20,13 +20,13 @@ pub async fn load_enrolments(
     let mut enrolments = Vec::with_capacity(rows.len());
     for row in rows {
         let node = NodeName::new(row.node).map_err(|error| sqlx::Error::Decode(error.into()))?;
-        let most = row.most.as_deref().map(serde_json::from_str::<Size>);
-        let most = most.transpose();
-        let most = most.map_err(|error| sqlx::Error::Decode(error.into()))?;
+        let max_size = row.most.as_deref().map(serde_json::from_str::<Size>);
+        let max_size = max_size.transpose();
+        let max_size = max_size.map_err(|error| sqlx::Error::Decode(error.into()))?;
         let enrolment = Enrolment {
             request_digest: row.request_digest,
             node,
-            claim_limits: ClaimLimits::new(most, row.pool),
+            claim_limits: ClaimLimits::new(max_size, row.pool),
             secret_digest: row.secret_digest,
             created: Timestamp::from_unix_ms(row.created_ms),
             expires: Timestamp::from_unix_ms(row.expires_ms),
@@ -44,7 +44,7 @@ pub async fn write(
 ) -> Result<(), sqlx::Error> {
     for ((principal, key), enrolment) in enrolments {
         let claim_limits = enrolment.claim_limits.as_ref();
-        let most = claim_limits.map(|it| super::claimed_size::text(&it.max_size));
+        let max_size = claim_limits.map(|it| super::node_limit::size_text(&it.max_size));
         let pool = claim_limits.and_then(|it| it.pool.as_deref());
         sqlx::query!(
             "insert into enrolment (principal, idempotency_key, request_digest, node,
@@ -61,7 +61,7 @@ pub async fn write(
             enrolment.created.unix_ms(),
             enrolment.expires.unix_ms(),
             enrolment.used,
-            most,
+            max_size,
             pool
         )
         .execute(&mut *tx)

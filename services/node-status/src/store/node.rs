@@ -49,14 +49,14 @@ impl NodeRow {
             off_reason: node.off_reason.clone(),
             since_ms: node.since.unix_ms(),
             quiesce_reason: node.quiesce_reason.clone(),
-            rivals: list(&rivals),
-            refused: list(&node.refused),
+            rivals: json_list(&rivals),
+            refused: json_list(&node.refused),
         }
     }
 }
 
 /// Returns a JSON list.
-fn list(texts: &[String]) -> String {
+fn json_list(texts: &[String]) -> String {
     serde_json::to_string(texts).unwrap_or_default()
 }
 

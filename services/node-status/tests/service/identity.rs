@@ -121,7 +121,7 @@ async fn an_operator_selects_one_agent_and_the_other_is_refused() {
 async fn a_silent_duplicate_leaves_the_node_to_the_other_agent() {
     let fixture = Fixture::with_limits(600, 1500).await;
     fixture.cause_conflict_of_agents().await;
-    until("one of them to be believed", async || {
+    until("one of them to be accepted", async || {
         let answer = fixture.send_heartbeat("n1", &heartbeat_of("agent-2")).await;
         (answer.health == Health::Healthy).then_some(())
     })

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Health, Limits, NodeFacts, judge};
 
-fn updated(brake: Brake, size: usize, silent: &[u64], now: u64) -> Brake {
-    brake.updated(
+fn update(brake: Brake, size: usize, silent: &[u64], now: u64) -> Brake {
+    brake.update(
         Pool {
             size,
             silent_since_ms: silent,
@@ -30,7 +30,7 @@ fn the_brake_comes_on_for_many_simultaneous_losses_only() {
         (1000, 251, true),
     ];
     for (size, silent, on) in table {
-        let brake = updated(off, size, &vec![1_000_000; silent], 1_000_001);
+        let brake = update(off, size, &vec![1_000_000; silent], 1_000_001);
         assert_eq!(brake.is_on(), on, "{silent} of {size}");
     }
 }
@@ -38,21 +38,24 @@ fn the_brake_comes_on_for_many_simultaneous_losses_only() {
 #[test]
 fn old_losses_are_no_incident() {
     let silent = [0, 0, 0, 1_000_000];
-    assert!(!updated(Brake::default(), 10, &silent, 1_000_000).is_on());
+    assert!(!update(Brake::default(), 10, &silent, 1_000_000).is_on());
 }
 
 #[test]
 fn the_brake_holds_until_nodes_return_and_then_grants_a_grace() {
     let silent = [1_000_000, 1_000_000, 1_000_000];
-    let on = updated(Brake::default(), 4, &silent, 1_000_000);
-    let later = updated(on, 4, &silent, 1_000_000 + 10 * WINDOW_MS);
+    let on = update(Brake::default(), 4, &silent, 1_000_000);
+    let later = update(on, 4, &silent, 1_000_000 + 10 * WINDOW_MS);
     assert_eq!(later, on);
     assert_eq!(later.not_lost_before_ms(60), 0);
-    let off = updated(later, 4, &silent[..2], 1_000_000 + 10 * WINDOW_MS);
+    let off = update(later, 4, &silent[..2], 1_000_000 + 10 * WINDOW_MS);
     assert!(!off.is_on());
     assert_eq!(off.not_lost_before_ms(60), 1_000_060 + 10 * WINDOW_MS);
-    let after = updated(off, 4, &silent[..1], 1_000_500 + 10 * WINDOW_MS);
-    assert_eq!(after.not_lost_before_ms(60), off.not_lost_before_ms(60));
+    let after_release = update(off, 4, &silent[..1], 1_000_500 + 10 * WINDOW_MS);
+    assert_eq!(
+        after_release.not_lost_before_ms(60),
+        off.not_lost_before_ms(60)
+    );
 }
 
 const LIMITS: Limits = Limits {
@@ -81,9 +84,9 @@ impl SimulatedPool {
             }
         }
         let silent: Vec<u64> = self.silent.iter().flatten().copied().collect();
-        self.brake = updated(self.brake, up.len(), &silent, now);
+        self.brake = update(self.brake, up.len(), &silent, now);
         for node in 0..up.len() {
-            let record = NodeFacts {
+            let facts = NodeFacts {
                 before: self.health[node],
                 watch_began_ms: 0,
                 last_heartbeat_ms: Some(self.last_heartbeat[node]),
@@ -94,7 +97,7 @@ impl SimulatedPool {
                 flaps: 0,
                 limits: LIMITS,
             };
-            self.health[node] = judge(&record, now).health;
+            self.health[node] = judge(&facts, now).health;
         }
     }
 

@@ -6,7 +6,7 @@ const LIMITS: Limits = Limits {
     lost_ms: 60,
 };
 
-fn record(before: Health, last_heartbeat_ms: Option<u64>) -> NodeFacts<'static> {
+fn facts_of(before: Health, last_heartbeat_ms: Option<u64>) -> NodeFacts<'static> {
     NodeFacts {
         before,
         watch_began_ms: 100,
@@ -21,33 +21,33 @@ fn record(before: Health, last_heartbeat_ms: Option<u64>) -> NodeFacts<'static> 
 }
 
 /// Returns the facts with one more condition.
-fn with(condition: &str, record: NodeFacts<'static>) -> NodeFacts<'static> {
+fn with_condition(condition: &str, facts: NodeFacts<'static>) -> NodeFacts<'static> {
     match condition {
-        "" => record,
+        "" => facts,
         "quiesced" => NodeFacts {
             quiesced: Some("less than 1 GiB of disk is free"),
-            ..record
+            ..facts
         },
         "duplicate agents" => NodeFacts {
             duplicate_agents: true,
-            ..record
+            ..facts
         },
         "brake on" => NodeFacts {
             brake_on: true,
-            ..record
+            ..facts
         },
         "not lost before 300" => NodeFacts {
             not_lost_before_ms: 300,
-            ..record
+            ..facts
         },
-        "flaps" => NodeFacts { flaps: 5, ..record },
+        "flaps" => NodeFacts { flaps: 5, ..facts },
         other => panic!("unknown condition {other}"),
     }
 }
 
 /// A node is suspect after 15 ms and lost after 60 ms. The watch began at 100.
 #[test]
-fn the_table_of_judgements() {
+fn each_combination_of_facts_gives_its_judgement() {
     // (before, last heartbeat, condition, now) -> (health, next check)
     let table = [
         ((Healthy, Some(200), "", 200), (Healthy, Some(215))),
@@ -121,7 +121,7 @@ fn the_table_of_judgements() {
         ((Suspect, Some(200), "flaps", 201), (Healthy, Some(215))),
     ];
     for ((before, heartbeat, condition, now), (health, next_check_ms)) in table {
-        let judgement = judge(&with(condition, record(before, heartbeat)), now);
+        let judgement = judge(&with_condition(condition, facts_of(before, heartbeat)), now);
         let case = format!("{before:?}, heartbeat {heartbeat:?}, {condition} at {now}");
         assert_eq!(
             (judgement.health, judgement.next_check_ms),
@@ -133,47 +133,47 @@ fn the_table_of_judgements() {
 
 #[test]
 fn every_state_has_a_reason_and_a_next_change() {
-    let judged = |condition: &str, before, heartbeat, now| {
-        let facts = with(condition, record(before, heartbeat));
+    let judge_case = |condition: &str, before, heartbeat, now| {
+        let facts = with_condition(condition, facts_of(before, heartbeat));
         let Judgement { reason, next, .. } = judge(&facts, now);
         (reason, next.what, next.due)
     };
-    let (why, next, due) = judged("", Healthy, Some(200), 201);
+    let (why, next, due) = judge_case("", Healthy, Some(200), 201);
     assert_eq!(why, "heartbeats arrive");
     assert!(next.contains("takes no new work"), "{next}");
     assert_eq!(due, Due::Silence(15));
 
-    let (why, next, due) = judged("", Healthy, Some(200), 215);
+    let (why, next, due) = judge_case("", Healthy, Some(200), 215);
     assert_eq!(why, "no heartbeat for more than 15 ms");
     assert!(next.contains("given up"), "{next}");
     assert_eq!(due, Due::At(260));
 
-    let (why, next, due) = judged("", Suspect, Some(200), 260);
+    let (why, next, due) = judge_case("", Suspect, Some(200), 260);
     assert_eq!(why, "no heartbeat for more than 60 ms");
     assert!(next.contains("next heartbeat"), "{next}");
     assert_eq!(due, Due::Open);
 
-    let (why, next, _) = judged("quiesced", Healthy, Some(200), 201);
+    let (why, next, _) = judge_case("quiesced", Healthy, Some(200), 201);
     assert!(
         why.ends_with("no new work: less than 1 GiB of disk is free"),
         "{why}"
     );
     assert!(next.contains("its agent says so"), "{next}");
 
-    let (why, next, _) = judged("duplicate agents", Healthy, Some(200), 201);
+    let (why, next, _) = judge_case("duplicate agents", Healthy, Some(200), 201);
     assert!(why.contains("two agents"), "{why}");
     assert!(next.contains("chooses one of them"), "{next}");
 
-    let (why, next, due) = judged("brake on", Suspect, Some(200), 260);
+    let (why, next, due) = judge_case("brake on", Suspect, Some(200), 260);
     assert!(why.contains("not given up, because too many"), "{why}");
     assert!(next.contains("varies it off"), "{next}");
     assert_eq!(due, Due::Open);
 
-    let (why, _, due) = judged("not lost before 300", Suspect, Some(200), 260);
+    let (why, _, due) = judge_case("not lost before 300", Suspect, Some(200), 260);
     assert!(why.contains("coming back"), "{why}");
     assert_eq!(due, Due::At(300));
 
-    let (why, ..) = judged("flaps", Suspect, Some(200), 201);
+    let (why, ..) = judge_case("flaps", Suspect, Some(200), 201);
     assert_eq!(why, "heartbeats arrive; came and went 5 times in 15 min");
 }
 
@@ -188,17 +188,29 @@ fn a_judgement_does_not_change_before_its_next_check() {
         "flaps",
     ] {
         for now in 200..320 {
-            let first = judge(&with(condition, record(Healthy, Some(200))), now);
-            let again = judge(&with(condition, record(first.health, Some(200))), now);
+            let first = judge(
+                &with_condition(condition, facts_of(Healthy, Some(200))),
+                now,
+            );
+            let again = judge(
+                &with_condition(condition, facts_of(first.health, Some(200))),
+                now,
+            );
             assert_eq!(first, again, "{condition} at {now}");
             let Some(due) = first.next_check_ms else {
                 continue;
             };
             assert!(due > now);
-            let before = judge(&with(condition, record(first.health, Some(200))), due - 1);
+            let before = judge(
+                &with_condition(condition, facts_of(first.health, Some(200))),
+                due - 1,
+            );
             assert_eq!(before.health, first.health);
-            let then = judge(&with(condition, record(first.health, Some(200))), due);
-            assert_ne!((then.health, then.reason), (first.health, first.reason));
+            let at_due = judge(
+                &with_condition(condition, facts_of(first.health, Some(200))),
+                due,
+            );
+            assert_ne!((at_due.health, at_due.reason), (first.health, first.reason));
         }
     }
 }

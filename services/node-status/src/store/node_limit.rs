@@ -42,7 +42,7 @@ pub async fn write(
             "insert into node_limit (node, most, pool) values ($1, $2::text::json, $3)
              on conflict (node) do update set most = excluded.most, pool = excluded.pool",
             node.as_str(),
-            text(&max_size),
+            size_text(&max_size),
             pool
         )
         .execute(&mut *tx)
@@ -52,6 +52,6 @@ pub async fn write(
 }
 
 /// Serializes a size. This cannot fail, because a size contains only numbers.
-pub fn text(size: &Size) -> String {
+pub fn size_text(size: &Size) -> String {
     serde_json::to_string(size).unwrap_or_default()
 }
