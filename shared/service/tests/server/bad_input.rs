@@ -77,7 +77,7 @@ async fn a_body_that_is_not_json_gives_400_with_the_reason() {
 }
 
 /// Sends a request written by hand. Returns the complete response.
-async fn send_by_hand(fixture: &Fixture, request_line: &str, headers: &str, body: &[u8]) -> String {
+async fn send_raw(fixture: &Fixture, request_line: &str, headers: &str, body: &[u8]) -> String {
     let mut stream = fixture.connect().await;
     send_text(&mut stream, &fixture.head(request_line)).await;
     send_text(&mut stream, &format!("{headers}connection: close\r\n\r\n")).await;
@@ -92,13 +92,13 @@ async fn a_body_of_100_mb_is_refused_at_the_limit() {
     let json = "content-type: application/json\r\n";
     let announced = format!("{json}content-length: 104857600\r\n");
     let body = vec![b' '; 2 << 20];
-    let response = send_by_hand(&fixture, "POST /v1/labels", &announced, &body).await;
+    let response = send_raw(&fixture, "POST /v1/labels", &announced, &body).await;
     assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
     assert!(response.contains("application/problem+json"), "{response}");
     assert!(response.contains("payload_too_large"), "{response}");
     let chunked = format!("{json}transfer-encoding: chunked\r\n");
     let body = [b"200000\r\n", &vec![b' '; 2 << 20][..], b"\r\n"].concat();
-    let response = send_by_hand(&fixture, "POST /v1/labels", &chunked, &body).await;
+    let response = send_raw(&fixture, "POST /v1/labels", &chunked, &body).await;
     assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
 }
 
@@ -110,7 +110,7 @@ async fn a_slow_body_gives_408() {
     };
     let fixture = fixture(limits).await;
     let headers = "content-type: application/json\r\ncontent-length: 10\r\n";
-    let response = send_by_hand(&fixture, "POST /v1/labels", headers, b"{").await;
+    let response = send_raw(&fixture, "POST /v1/labels", headers, b"{").await;
     assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
     assert!(response.contains("application/problem+json"), "{response}");
 }

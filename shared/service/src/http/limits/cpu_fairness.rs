@@ -135,12 +135,12 @@ impl CpuFairness {
         if !state.others_active(caller, now) {
             return (Duration::ZERO, None);
         }
-        let before = state.buckets.debt(caller, now);
+        let until_full = state.buckets.time_until_full(caller, now);
         state
             .buckets
             .spend(caller, time_at_share(estimate.0, share), now);
         drop(state);
-        let wait = before.saturating_sub(time_at_share(BURST, share));
+        let wait = until_full.saturating_sub(time_at_share(BURST, share));
         let wait = if wait < TIMER_RESOLUTION {
             Duration::ZERO
         } else {
@@ -234,7 +234,7 @@ mod tests {
     /// Refusals are cheap and connections are not.
     #[test]
     fn a_connection_per_request_is_paid_for() {
-        let refused = |overhead| {
+        let refusals_per_second = |overhead| {
             let (fairness, caller, mut now) = (fairness(), Arc::from("ann"), Instant::now());
             let (began, mut count) = (now, 0);
             while now < began + MS * 1_000 {
@@ -245,8 +245,8 @@ mod tests {
             count
         };
         let (reused_connection, new_connection) = (
-            refused(overhead(None)),
-            refused(overhead(Some(&ConnectionCost::new(MS)))),
+            refusals_per_second(overhead(None)),
+            refusals_per_second(overhead(Some(&ConnectionCost::new(MS)))),
         );
         assert!(
             (4_500..6_000).contains(&reused_connection),
@@ -298,13 +298,13 @@ mod tests {
         send_request(&Arc::from("ben"), MS * 1_000);
         assert!(
             send_request(&ann, MS * 1_001).is_zero(),
-            "she used nothing of his share"
+            "ann has used no CPU time since ben became active"
         );
         assert!((0..9).any(|at| !send_request(&ann, MS * (1_002 + at)).is_zero()));
         let later = MS * 1_000 + CONTENTION_WINDOW * 2;
         assert!(
             (0..9).all(|at| send_request(&ann, later + MS * at).is_zero()),
-            "he is not active any more"
+            "ben is not active any more"
         );
     }
 

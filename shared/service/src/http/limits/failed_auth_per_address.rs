@@ -44,7 +44,7 @@ impl Queue {
     /// Returns how long the next request waits. Returns `None` if the queue is full.
     fn enqueue(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut buckets = self.buckets.lock();
-        let wait = buckets.debt(&address, now);
+        let wait = buckets.time_until_full(&address, now);
         (wait <= self.max_wait).then(|| {
             buckets.spend(&address, self.interval, now);
             wait
@@ -89,8 +89,8 @@ impl FailedAuthLimiter {
     }
 
     fn decide(&self, peek: TokenPeek, address: IpAddr, now: Instant) -> Verdict {
-        let debt = self.failures.lock().debt(&address, now);
-        let excess = debt.saturating_sub(BURST);
+        let until_full = self.failures.lock().time_until_full(&address, now);
+        let excess = until_full.saturating_sub(BURST);
         if excess.is_zero() || matches!(peek, TokenPeek::Verified | TokenPeek::Probe) {
             return Verdict::Pass;
         }
@@ -235,7 +235,10 @@ mod tests {
             limiter.record(good, StatusCode::OK, ADDRESS, now);
             limiter.record(good, StatusCode::FORBIDDEN, ADDRESS, now);
         }
-        assert_eq!(limiter.failures.lock().debt(&ADDRESS, now), Duration::ZERO);
+        assert_eq!(
+            limiter.failures.lock().time_until_full(&ADDRESS, now),
+            Duration::ZERO
+        );
         limiter.record(
             TokenPeek::Unverified,
             StatusCode::UNAUTHORIZED,
@@ -244,7 +247,10 @@ mod tests {
         );
         limiter.record(TokenPeek::Rejected, StatusCode::OK, ADDRESS, now);
         let each = Duration::from_millis(20);
-        assert_eq!(limiter.failures.lock().debt(&ADDRESS, now), each * 2);
+        assert_eq!(
+            limiter.failures.lock().time_until_full(&ADDRESS, now),
+            each * 2
+        );
     }
 
     #[test]

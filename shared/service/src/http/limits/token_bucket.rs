@@ -45,12 +45,12 @@ impl<K: Eq + Hash + Clone> TokenBuckets<K> {
     }
 
     /// Returns the time until the bucket is full again.
-    pub(crate) fn debt(&self, key: &K, now: Instant) -> Duration {
+    pub(crate) fn time_until_full(&self, key: &K, now: Instant) -> Duration {
         let full_at = self.full_at.get(self.key_or_overflow(key));
         full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
     }
 
-    /// Takes `cost` out of the bucket. The debt has no limit.
+    /// Takes `cost` out of the bucket, even beyond its size.
     pub(crate) fn spend(&mut self, key: &K, cost: Duration, now: Instant) {
         if self.is_full() {
             self.sweep(now);
@@ -60,8 +60,8 @@ impl<K: Eq + Hash + Clone> TokenBuckets<K> {
         *full_at = (*full_at).max(now) + cost;
     }
 
-    /// Takes `cost` if the debt stays within `burst`. While the table is full, all keys share the
-    /// overflow bucket.
+    /// Takes `cost` if the bucket is then full again within `burst`. While the table is full, all
+    /// keys share the overflow bucket.
     ///
     /// # Errors
     /// The time until the bucket has enough.
@@ -80,15 +80,15 @@ impl<K: Eq + Hash + Clone> TokenBuckets<K> {
         } else {
             key.clone()
         };
-        let debt = self
+        let until_full = self
             .full_at
             .get(&key)
             .map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
-        let wait = (debt + cost).saturating_sub(burst);
+        let wait = (until_full + cost).saturating_sub(burst);
         if !wait.is_zero() {
             return Err(wait);
         }
-        self.full_at.insert(key, now + debt + cost);
+        self.full_at.insert(key, now + until_full + cost);
         Ok(())
     }
 
@@ -127,11 +127,14 @@ mod tests {
         let (mut buckets, now) = (TokenBuckets::new(0), Instant::now());
         buckets.spend(&1, SECOND, now);
         buckets.spend(&1, SECOND, now);
-        assert_eq!(buckets.debt(&1, now + SECOND), SECOND);
-        assert_eq!(buckets.debt(&1, now + SECOND * 3), Duration::ZERO);
-        assert_eq!(buckets.debt(&2, now), Duration::ZERO);
+        assert_eq!(buckets.time_until_full(&1, now + SECOND), SECOND);
+        assert_eq!(
+            buckets.time_until_full(&1, now + SECOND * 3),
+            Duration::ZERO
+        );
+        assert_eq!(buckets.time_until_full(&2, now), Duration::ZERO);
         buckets.refund(&1, SECOND);
-        assert_eq!(buckets.debt(&1, now), SECOND);
+        assert_eq!(buckets.time_until_full(&1, now), SECOND);
     }
 
     #[test]
@@ -153,8 +156,8 @@ mod tests {
             buckets.spend(&number, SECOND, now);
         }
         assert_eq!(buckets.len(), 3, "two, and the overflow bucket");
-        assert_eq!(buckets.debt(&0, now), SECOND);
-        assert_eq!(buckets.debt(&200, now), SECOND * 7);
+        assert_eq!(buckets.time_until_full(&0, now), SECOND);
+        assert_eq!(buckets.time_until_full(&200, now), SECOND * 7);
         let later = now + SECOND * 7;
         buckets.spend(&5, SECOND, later);
         assert_eq!(buckets.len(), 1);
