@@ -51,7 +51,9 @@ impl Ledger {
                 continue;
             };
             let (pool, user) = (&node.pool, &receipt.user);
-            let quanta = self.preempted_last_hour.note(minute, pool, user, receipt.order);
+            let quanta = self
+                .preempted_last_hour
+                .note(minute, pool, user, receipt.order);
             let row = CarriedRow::Spent {
                 minute,
                 pool: node.pool.clone(),
