@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_container_manager_api::{DesiredEntry, Goal as WireGoal};
-use hayward_node_agent_domain::{Doubt, Goal, Phase, Record, State, Tenure, Wanted, reconcile};
+use hayward_node_agent_domain::{
+    DesiredContainer, Doubt, Goal, Phase, Record, State, Tenure, reconcile,
+};
 use hayward_service::Shutdown;
 use hayward_vocabulary::{AllocationId, Size};
 use parking_lot::Mutex;
@@ -25,7 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::fault_points::{self, Point};
 use crate::follow::{Position, Update};
-use crate::journal::{Journal, Opened};
+use crate::journal::{Journal, OpenedJournal};
 use crate::lease::boottime_ms;
 use crate::output_tail;
 use crate::runtime::{Event, Runtime, RuntimeEvent};
@@ -49,7 +51,7 @@ pub struct Agent {
     boot_id: String,
     containers: BTreeMap<AllocationId, KnownContainer>,
     desired: BTreeMap<AllocationId, DesiredEntry>,
-    seen_in_full: bool,
+    full_set_received: bool,
     /// Why entries of the first full set may have been started before. `None` if they cannot have
     /// been.
     doubt: Option<Doubt>,
@@ -63,19 +65,19 @@ pub struct Agent {
     tenure: watch::Receiver<Option<Tenure>>,
     /// Start of the last seen tenure. `None` before the first.
     leased_since: Option<u64>,
-    overtaken: BTreeSet<AllocationId>,
+    lease_missed: BTreeSet<AllocationId>,
     /// Delay until the next attempt. `None` if none is due.
-    again: Option<Duration>,
+    retry_after: Option<Duration>,
     traces: Traces,
 }
 
-pub struct Inputs {
+pub struct AgentInputs {
     pub updates: mpsc::Receiver<Update>,
     pub events: mpsc::Receiver<RuntimeEvent>,
 }
 
 /// Shared state of the agent and its loops.
-pub struct Channels {
+pub struct AgentChannels {
     pub status: watch::Sender<AgentStatus>,
     pub tenure: watch::Receiver<Option<Tenure>>,
 }
@@ -83,13 +85,13 @@ pub struct Channels {
 impl Agent {
     pub fn new(
         runtime: Arc<dyn Runtime>,
-        opened: Opened,
+        opened: OpenedJournal,
         boot_id: String,
-        channels: Channels,
+        channels: AgentChannels,
         traces: Traces,
     ) -> anyhow::Result<Self> {
         let found = runtime.recover()?;
-        let Channels { status, tenure } = channels;
+        let AgentChannels { status, tenure } = channels;
         let obeyed = opened.obeyed();
         let mut agent = Self {
             runtime,
@@ -97,7 +99,7 @@ impl Agent {
             boot_id,
             containers: BTreeMap::new(),
             desired: BTreeMap::new(),
-            seen_in_full: false,
+            full_set_received: false,
             doubt: opened.doubt,
             doubtful: BTreeMap::new(),
             cursor: None,
@@ -106,8 +108,8 @@ impl Agent {
             status,
             tenure,
             leased_since: None,
-            overtaken: BTreeSet::new(),
-            again: None,
+            lease_missed: BTreeSet::new(),
+            retry_after: None,
             traces,
         };
         agent.recover(opened.state, found)?;
@@ -122,9 +124,9 @@ impl Agent {
     }
 
     /// Runs until `stop`. With `end_containers`, it then continues until every container has ended.
-    pub async fn run(mut self, mut inputs: Inputs, stop: Shutdown, end_containers: bool) {
+    pub async fn run(mut self, mut inputs: AgentInputs, stop: Shutdown, end_containers: bool) {
         loop {
-            let again = self.again;
+            let retry = self.retry_after;
             tokio::select! {
                 Some(update) = inputs.updates.recv() => {
                     // The check comes first, because the new entries did not exist when a lease
@@ -138,7 +140,7 @@ impl Agent {
                     self.apply_events(event, &mut inputs.events).await;
                 }
                 Ok(()) = self.tenure.changed() => self.check_tenure(),
-                () = tokio::time::sleep(again.unwrap_or_default()), if again.is_some() => {}
+                () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
                 () = stop.wait() => break,
             }
             self.act().await;
@@ -149,7 +151,7 @@ impl Agent {
         }
     }
 
-    async fn end_all(&mut self, mut inputs: Inputs) {
+    async fn end_all(&mut self, mut inputs: AgentInputs) {
         let live: Vec<_> = self
             .containers
             .iter()
@@ -165,7 +167,7 @@ impl Agent {
             self.runtime.stop(id);
         }
         let limit = Duration::from_millis(grace) + EXIT_MARGIN;
-        let all_gone = async {
+        let all_ended = async {
             while self
                 .containers
                 .values()
@@ -178,7 +180,7 @@ impl Agent {
                 self.publish_status();
             }
         };
-        if tokio::time::timeout(limit, all_gone).await.is_err() {
+        if tokio::time::timeout(limit, all_ended).await.is_err() {
             tracing::error!("some containers did not end in time");
         }
     }
@@ -191,17 +193,17 @@ impl Agent {
             self.desired.remove(key.as_str());
         }
         for entry in update.changed.into_values() {
-            self.traces.ordered(&entry);
+            self.traces.record_order(&entry);
             self.desired.insert(entry.id.clone(), entry);
         }
         if update.full {
             let position = Position::parse(&update.cursor);
-            let moved = position.as_ref().zip(self.obeyed.as_ref());
-            if moved.is_some_and(|(now, obeyed)| !now.same_history(obeyed)) {
+            let positions = position.as_ref().zip(self.obeyed.as_ref());
+            if positions.is_some_and(|(now, obeyed)| !now.is_same_history(obeyed)) {
                 self.doubt = Some(Doubt::OtherHistory);
             }
             self.obeyed = position.or(self.obeyed.take());
-            self.seen_in_full = true;
+            self.full_set_received = true;
             if let Some(doubt) = self.doubt.take() {
                 let unknown = self
                     .desired
@@ -211,9 +213,9 @@ impl Agent {
             }
         }
         self.cursor = Some(update.cursor);
-        let (desired, known) = (&self.desired, &self.containers);
+        let (desired, containers) = (&self.desired, &self.containers);
         self.traces
-            .retain(|id| desired.contains_key(id) || known.contains_key(id));
+            .retain(|id| desired.contains_key(id) || containers.contains_key(id));
     }
 
     /// Checks for a gap between leases. Entries ordered before a gap are not started any more.
@@ -223,23 +225,27 @@ impl Agent {
             .borrow_and_update()
             .map(|tenure| tenure.since_ms);
         if self.leased_since.is_some() && since != self.leased_since {
-            self.overtaken = self.waiting().cloned().collect();
+            self.lease_missed = self.waiting_for_lease().cloned().collect();
         }
         self.leased_since = since;
     }
 
     /// Returns the exclusive entries that are not started yet.
-    fn waiting(&self) -> impl Iterator<Item = &AllocationId> {
-        let waits = |(id, entry): &(&AllocationId, &DesiredEntry)| {
+    fn waiting_for_lease(&self) -> impl Iterator<Item = &AllocationId> {
+        let is_waiting = |(id, entry): &(&AllocationId, &DesiredEntry)| {
             entry.exclusive && entry.goal == WireGoal::Run && !self.containers.contains_key(*id)
         };
-        self.desired.iter().filter(waits).map(|(id, _)| id)
+        self.desired.iter().filter(is_waiting).map(|(id, _)| id)
     }
 
-    async fn apply_events(&mut self, first: RuntimeEvent, more: &mut mpsc::Receiver<RuntimeEvent>) {
+    async fn apply_events(
+        &mut self,
+        first: RuntimeEvent,
+        receiver: &mut mpsc::Receiver<RuntimeEvent>,
+    ) {
         let mut batch = vec![first];
         while batch.len() < MAX_BATCH
-            && let Ok(event) = more.try_recv()
+            && let Ok(event) = receiver.try_recv()
         {
             batch.push(event);
         }
@@ -271,7 +277,7 @@ impl Agent {
                 if known.actual.phase == Phase::Launching {
                     known.actual.phase = Phase::Running;
                 }
-                self.traces.started(&id);
+                self.traces.record_start(&id);
                 Some(Record::Started {
                     id,
                     incarnation,
@@ -288,8 +294,8 @@ impl Agent {
             }
             Event::Ended(mut exit) => {
                 output_tail::add(self.runtime.as_ref(), &id, &mut exit);
-                self.traces.ended(&id, &exit);
-                let _here = self.traces.parent(&id).map(|place| place.enter());
+                self.traces.record_end(&id, &exit);
+                let _span_guard = self.traces.parent(&id).map(|parent| parent.enter());
                 tracing::info!(container = %id, cause = ?exit.cause, "ended");
                 known.actual.phase = Phase::Ended;
                 known.exit = Some(exit.clone());
@@ -305,7 +311,7 @@ impl Agent {
     }
 
     async fn act(&mut self) {
-        self.again = None;
+        self.retry_after = None;
         // Several passes are needed, because forgetting an old incarnation allows the next one to
         // start.
         for _ in 0..3 {
@@ -314,27 +320,27 @@ impl Agent {
                 break;
             }
             if !self.execute(actions).await {
-                self.again = Some(DISK_RETRY);
+                self.retry_after = Some(DISK_RETRY);
                 return;
             }
         }
         if self.fault.is_some() {
             self.probe().await;
-            self.again = self.fault.is_some().then_some(DISK_RETRY);
+            self.retry_after = self.fault.is_some().then_some(DISK_RETRY);
             return;
         }
-        let waits = self.waiting().next().is_some();
-        self.again = waits.then_some(LEASE_POLL);
+        let is_waiting = self.waiting_for_lease().next().is_some();
+        self.retry_after = is_waiting.then_some(LEASE_POLL);
     }
 
     fn state(&self) -> State {
-        let wanted = |entry: &DesiredEntry| Wanted {
+        let desired_container = |entry: &DesiredEntry| DesiredContainer {
             incarnation: entry.incarnation,
             epoch: entry.epoch,
             goal: match entry.goal {
                 WireGoal::Run => Goal::Run,
                 WireGoal::Stop => Goal::Stop,
-                WireGoal::Unknown => Goal::Hold,
+                WireGoal::Unknown => Goal::Unknown,
             },
             exclusive: entry.exclusive,
         };
@@ -343,29 +349,29 @@ impl Agent {
             desired: self
                 .desired
                 .iter()
-                .map(|(id, entry)| (id.clone(), wanted(entry)))
+                .map(|(id, entry)| (id.clone(), desired_container(entry)))
                 .collect(),
-            seen_in_full: self.seen_in_full,
+            full_set_received: self.full_set_received,
             actual: self
                 .containers
                 .iter()
                 .map(|(id, known)| (id.clone(), known.actual))
                 .collect(),
             doubtful: self.doubtful.keys().cloned().collect(),
-            leased: tenure.is_some_and(|tenure| tenure.may_start(boottime_ms())),
-            overtaken: self.overtaken.clone(),
+            has_lease: tenure.is_some_and(|tenure| tenure.may_start(boottime_ms())),
+            lease_missed: self.lease_missed.clone(),
         }
     }
 
     /// Returns why a container cannot be ended, or `None`. If one cannot, the node asks for no new
     /// work.
-    fn stuck(&self) -> Option<String> {
+    fn stuck_reason(&self) -> Option<String> {
         let mut live = self
             .containers
             .iter()
             .filter(|(_, known)| known.exit.is_none());
-        let (id, why) = live.find_map(|(id, known)| Some((id, known.reason.as_ref()?)))?;
-        Some(format!("{id} cannot be ended: {why}"))
+        let (id, reason) = live.find_map(|(id, known)| Some((id, known.reason.as_ref()?)))?;
+        Some(format!("{id} cannot be ended: {reason}"))
     }
 
     fn publish_status(&self) {
@@ -385,7 +391,7 @@ impl Agent {
             complete: true,
             containers: Arc::new(containers.collect()),
             granted,
-            fault: self.fault.clone().or_else(|| self.stuck()),
+            fault: self.fault.clone().or_else(|| self.stuck_reason()),
         });
     }
 }

@@ -16,14 +16,14 @@ impl Backoff {
     }
 
     /// Returns true for the first failure in a row, which is logged.
-    pub fn is_new(&self) -> bool {
+    pub fn is_first_failure(&self) -> bool {
         self.failures == 0
     }
 
     pub async fn wait(&mut self) {
-        let most = (FIRST_MS << self.failures.min(10)).min(MAX_MS);
+        let max_ms = (FIRST_MS << self.failures.min(10)).min(MAX_MS);
         self.failures = self.failures.saturating_add(1);
-        let pause = rand::random_range(most / 2..=most);
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        let pause_ms = rand::random_range(max_ms / 2..=max_ms);
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
     }
 }

@@ -13,13 +13,13 @@ use crate::files::checksum;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// Folder below the root for the groups of all agents.
-const FOLDER: &str = "hayward";
+const AGENTS_FOLDER: &str = "hayward";
 const PERIOD_US: u64 = 100_000;
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
 /// Returns the prefix of the groups of one agent, a hash of its state directory. Agents may share a
 /// root.
-pub fn owner(state_dir: &Path) -> String {
+pub fn owner_prefix(state_dir: &Path) -> String {
     let name = state_dir.as_os_str().as_encoded_bytes();
     format!("{:016x}", checksum(name))
 }
@@ -32,9 +32,9 @@ pub struct CgroupFolder {
 }
 
 impl CgroupFolder {
-    fn below(root: &Path, owner: &str) -> Self {
+    fn new(root: &Path, owner: &str) -> Self {
         Self {
-            folder: root.join(FOLDER),
+            folder: root.join(AGENTS_FOLDER),
             owner: owner.to_owned(),
         }
     }
@@ -60,13 +60,13 @@ impl Cgroups {
     /// disables cgroups. Other values are a version 2 cgroup or a folder with one folder per
     /// controller.
     pub fn detect(root: Option<&str>, owner: &str) -> Self {
-        let found = match root {
+        let cgroups = match root {
             Some("none") => return Self::off("switched off"),
-            Some(root) if !root.is_empty() => Self::at(Path::new(root), owner),
-            _ => Self::own(Path::new(MOUNT), &read("/proc/self/cgroup"), owner),
+            Some(root) if !root.is_empty() => Self::in_root(Path::new(root), owner),
+            _ => Self::of_agent(Path::new(MOUNT), &read("/proc/self/cgroup"), owner),
         };
-        found
-            .prepared()
+        cgroups
+            .prepare()
             .unwrap_or_else(|error| Self::off(format!("not available: {error}")))
     }
 
@@ -76,32 +76,32 @@ impl Cgroups {
         }
     }
 
-    fn at(root: &Path, owner: &str) -> Self {
+    fn in_root(root: &Path, owner: &str) -> Self {
         if root.join("cgroup.controllers").exists() {
-            return Self::Unified(CgroupFolder::below(root, owner));
+            return Self::Unified(CgroupFolder::new(root, owner));
         }
         Self::split(owner, |controller| Some(root.join(controller)))
     }
 
     /// Returns the cgroups of the agent. `membership` is `/proc/self/cgroup`, with lines such as
     /// `4:memory:/some/group`.
-    fn own(mount: &Path, membership: &str, owner: &str) -> Self {
-        let group = |wanted: &str| {
+    fn of_agent(mount: &Path, membership: &str, owner: &str) -> Self {
+        let group_of = |controller_name: &str| {
             membership.lines().find_map(|line| {
-                let (_, rest) = line.split_once(':')?;
-                let (controllers, path) = rest.split_once(':')?;
-                let ours = controllers
+                let (_, fields) = line.split_once(':')?;
+                let (controllers, path) = fields.split_once(':')?;
+                let matches = controllers
                     .split(',')
-                    .any(|controller| controller == wanted);
-                ours.then(|| path.trim_start_matches('/').to_owned())
+                    .any(|controller| controller == controller_name);
+                matches.then(|| path.trim_start_matches('/').to_owned())
             })
         };
         if mount.join("cgroup.controllers").exists() {
-            let root = mount.join(group("").unwrap_or_default());
-            return Self::Unified(CgroupFolder::below(&root, owner));
+            let root = mount.join(group_of("").unwrap_or_default());
+            return Self::Unified(CgroupFolder::new(&root, owner));
         }
         Self::split(owner, |controller| {
-            Some(mount.join(controller).join(group(controller)?))
+            Some(mount.join(controller).join(group_of(controller)?))
         })
     }
 
@@ -109,13 +109,13 @@ impl Cgroups {
         let folders = CONTROLLERS.iter().filter_map(|controller| {
             let root = root(controller)?;
             root.is_dir()
-                .then(|| (*controller, CgroupFolder::below(&root, owner)))
+                .then(|| (*controller, CgroupFolder::new(&root, owner)))
         });
         Self::Split(folders.collect())
     }
 
     /// Creates the folders and enables the controllers.
-    fn prepared(self) -> io::Result<Self> {
+    fn prepare(self) -> io::Result<Self> {
         match &self {
             Self::Unified(CgroupFolder { folder, .. }) => {
                 // Controllers must be enabled level by level.
@@ -125,7 +125,7 @@ impl Cgroups {
                 if let Some(parent) = folder.parent() {
                     fs::write(parent.join("cgroup.subtree_control"), &enable)?;
                 }
-                make(folder)?;
+                create_dir(folder)?;
                 fs::write(folder.join("cgroup.subtree_control"), &enable)?;
             }
             Self::Split(folders) if folders.is_empty() => {
@@ -133,7 +133,7 @@ impl Cgroups {
             }
             Self::Split(folders) => folders
                 .iter()
-                .try_for_each(|(_, folder)| make(&folder.folder))?,
+                .try_for_each(|(_, folder)| create_dir(&folder.folder))?,
             Self::Off { .. } => {}
         }
         Ok(self)
@@ -157,18 +157,18 @@ impl Cgroups {
     /// The first move after a while waits about 10 ms for an RCU grace period of the kernel. If it
     /// starts with a launch, that wait is over when the supervisor joins its cgroup.
     pub fn warm_up(&self) {
-        let Some(folder) = self.first() else {
+        let Some(folder) = self.first_folder() else {
             return;
         };
-        let Some(home) = folder.folder.parent().map(Path::to_owned) else {
+        let Some(current) = folder.folder.parent().map(Path::to_owned) else {
             return;
         };
         let pid = std::process::id();
         std::thread::spawn(move || {
-            let members = read(home.join("cgroup.procs"));
+            let members = read(current.join("cgroup.procs"));
             // The agent is not in a configured root.
             if members.lines().any(|member| member.parse() == Ok(pid)) {
-                let _ = join(&home, pid);
+                let _ = join(&current, pid);
             }
         });
     }
@@ -185,12 +185,12 @@ impl Cgroups {
     /// Creates the cgroups of a container with its limits.
     pub fn create(&self, id: &AllocationId, size: &Size, pids: u64) -> io::Result<Vec<PathBuf>> {
         let groups = self.paths(id);
-        groups.iter().try_for_each(|group| make(group))?;
+        groups.iter().try_for_each(|group| create_dir(group))?;
         let quota = size.cpu_milli * PERIOD_US / 1000;
         match self {
             Self::Unified(_) => {
                 let group = &groups[0];
-                limit(group, "memory.max", size.memory_bytes)?;
+                write_limit(group, "memory.max", size.memory_bytes)?;
                 fs::write(group.join("pids.max"), pids.to_string())?;
                 if quota > 0 {
                     fs::write(group.join("cpu.max"), format!("{quota} {PERIOD_US}"))?;
@@ -199,9 +199,9 @@ impl Cgroups {
             Self::Split(folders) => {
                 for ((controller, _), group) in folders.iter().zip(&groups) {
                     match *controller {
-                        "memory" => limit(group, "memory.limit_in_bytes", size.memory_bytes)?,
-                        "pids" => limit(group, "pids.max", pids)?,
-                        _ => limit(group, "cpu.cfs_quota_us", quota)?,
+                        "memory" => write_limit(group, "memory.limit_in_bytes", size.memory_bytes)?,
+                        "pids" => write_limit(group, "pids.max", pids)?,
+                        _ => write_limit(group, "cpu.cfs_quota_us", quota)?,
                     }
                 }
             }
@@ -211,7 +211,7 @@ impl Cgroups {
     }
 
     /// Returns whether a cgroup limits the number of processes.
-    pub fn counts_processes(&self) -> bool {
+    pub fn limits_processes(&self) -> bool {
         match self {
             Self::Unified(_) => true,
             Self::Split(folders) => folders.iter().any(|(controller, _)| *controller == "pids"),
@@ -219,7 +219,7 @@ impl Cgroups {
         }
     }
 
-    fn first(&self) -> Option<&CgroupFolder> {
+    fn first_folder(&self) -> Option<&CgroupFolder> {
         match self {
             Self::Unified(folder) => Some(folder),
             Self::Split(folders) => folders.first().map(|(_, folder)| folder),
@@ -229,16 +229,18 @@ impl Cgroups {
 
     /// Returns the containers of this agent that have a cgroup.
     pub fn containers(&self) -> Vec<AllocationId> {
-        let Some(folder) = self.first() else {
+        let Some(folder) = self.first_folder() else {
             return Vec::new();
         };
         let names = fs::read_dir(&folder.folder).into_iter().flatten().flatten();
-        let id = |name: &str| {
-            let (owner, id) = name.split_once('.')?;
-            AllocationId::new(id).ok().filter(|_| owner == folder.owner)
+        let parse_id = |name: &str| {
+            let (prefix, id) = name.split_once('.')?;
+            AllocationId::new(id)
+                .ok()
+                .filter(|_| prefix == folder.owner)
         };
         names
-            .filter_map(|entry| id(entry.file_name().to_str()?))
+            .filter_map(|entry| parse_id(entry.file_name().to_str()?))
             .collect()
     }
 
@@ -264,7 +266,7 @@ impl Cgroups {
     }
 }
 
-fn make(dir: &Path) -> io::Result<()> {
+fn create_dir(dir: &Path) -> io::Result<()> {
     match fs::create_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
@@ -272,7 +274,7 @@ fn make(dir: &Path) -> io::Result<()> {
 }
 
 /// Writes a limit. Zero means unlimited.
-fn limit(group: &Path, file: &str, amount: u64) -> io::Result<()> {
+fn write_limit(group: &Path, file: &str, amount: u64) -> io::Result<()> {
     if amount == 0 {
         Ok(())
     } else {
@@ -322,17 +324,17 @@ mod tests {
         fs::write(root.path().join("cgroup.controllers"), "cpu memory pids").unwrap();
         let groups = Cgroups::detect(root.path().to_str(), "a");
         assert_eq!(groups.describe(), "memory-cpu-pids");
-        let made = groups.create(&id(), &size(), 7).unwrap();
+        let created = groups.create(&id(), &size(), 7).unwrap();
         let folder = root.path().join("hayward");
-        assert_eq!(made, [folder.join("a.alc_1")]);
-        assert_eq!(read(made[0].join("memory.max")), "4096");
-        assert_eq!(read(made[0].join("cpu.max")), "150000 100000");
-        assert_eq!(read(made[0].join("pids.max")), "7");
+        assert_eq!(created, [folder.join("a.alc_1")]);
+        assert_eq!(read(created[0].join("memory.max")), "4096");
+        assert_eq!(read(created[0].join("cpu.max")), "150000 100000");
+        assert_eq!(read(created[0].join("pids.max")), "7");
         assert_eq!(
             read(folder.join("cgroup.subtree_control")),
             "+memory +cpu +pids"
         );
-        join(&made[0], 42).unwrap();
+        join(&created[0], 42).unwrap();
         assert_eq!(groups.members(&id()), [42]);
         assert_eq!(groups.containers(), [id()]);
         let other = Cgroups::detect(root.path().to_str(), "b");
@@ -350,29 +352,29 @@ mod tests {
         }
         let groups = Cgroups::detect(root.path().to_str(), "a");
         assert_eq!(groups.describe(), "memory-pids");
-        let made = groups.create(&id(), &size(), 7).unwrap();
-        assert_eq!(read(made[0].join("memory.limit_in_bytes")), "4096");
-        assert_eq!(read(made[1].join("pids.max")), "7");
+        let created = groups.create(&id(), &size(), 7).unwrap();
+        assert_eq!(read(created[0].join("memory.limit_in_bytes")), "4096");
+        assert_eq!(read(created[1].join("pids.max")), "7");
         fs::write(
-            made[0].join("memory.oom_control"),
+            created[0].join("memory.oom_control"),
             "under_oom 0\noom_kill 2\n",
         )
         .unwrap();
-        assert!(ran_out_of_memory(&made[0]) && !ran_out_of_memory(&made[1]));
+        assert!(ran_out_of_memory(&created[0]) && !ran_out_of_memory(&created[1]));
     }
 
     #[test]
     fn the_cgroup_of_the_agent_is_read_from_proc() {
         let mount = tempfile::tempdir().unwrap();
         fs::create_dir_all(mount.path().join("memory/a/b")).unwrap();
-        let groups = Cgroups::own(mount.path(), "4:memory:/a/b\n1:cpu,cpuacct:/\n", "a");
-        let folder = CgroupFolder::below(&mount.path().join("memory/a/b"), "a");
+        let groups = Cgroups::of_agent(mount.path(), "4:memory:/a/b\n1:cpu,cpuacct:/\n", "a");
+        let folder = CgroupFolder::new(&mount.path().join("memory/a/b"), "a");
         assert_eq!(groups, Cgroups::Split(vec![("memory", folder)]));
         fs::write(mount.path().join("cgroup.controllers"), "").unwrap();
-        let groups = Cgroups::own(mount.path(), "0::/x\n", "a");
+        let groups = Cgroups::of_agent(mount.path(), "0::/x\n", "a");
         assert_eq!(
             groups,
-            Cgroups::Unified(CgroupFolder::below(&mount.path().join("x"), "a"))
+            Cgroups::Unified(CgroupFolder::new(&mount.path().join("x"), "a"))
         );
     }
 

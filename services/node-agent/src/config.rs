@@ -192,8 +192,8 @@ impl Settings {
 
     /// Returns the settings of each simulated agent.
     #[must_use]
-    pub fn simulated(&self) -> Vec<Self> {
-        let one = |number| Self {
+    pub fn simulated_agents(&self) -> Vec<Self> {
+        let numbered = |number| Self {
             node: format!("{}-{number:04}", self.node),
             runtime: RuntimeKind::Simulated,
             simulate: 0,
@@ -201,11 +201,11 @@ impl Settings {
             state_dir: None,
             ..self.clone()
         };
-        (1..=self.simulate).map(one).collect()
+        (1..=self.simulate).map(numbered).collect()
     }
 
     /// Returns the path of the token file, which may not exist before the enrolment.
-    pub fn token_place(&self) -> anyhow::Result<PathBuf> {
+    pub fn token_path(&self) -> anyhow::Result<PathBuf> {
         Ok(match (&self.token_file, &self.keys) {
             (Some(file), _) => file.clone(),
             (None, Some(keys)) => keys
@@ -216,7 +216,7 @@ impl Settings {
     }
 
     pub fn token(&self) -> anyhow::Result<TokenSource> {
-        self.token_place().map(TokenSource::file)
+        self.token_path().map(TokenSource::file)
     }
 
     pub fn label_map(&self) -> anyhow::Result<BTreeMap<String, String>> {
@@ -240,10 +240,10 @@ impl Settings {
         if !self.command.is_empty() {
             return Ok(self.command.clone());
         }
-        let own = std::env::current_exe().context("cannot find the running program")?;
-        let own = own.into_os_string().into_string();
-        let own = own.map_err(|path| anyhow::anyhow!("{} is not text", path.display()))?;
-        Ok(vec![own])
+        let program = std::env::current_exe().context("cannot find the running program")?;
+        let program = program.into_os_string().into_string();
+        let program = program.map_err(|path| anyhow::anyhow!("{} is not text", path.display()))?;
+        Ok(vec![program])
     }
 
     /// Returns the settings of telemetry.
@@ -274,9 +274,9 @@ mod tests {
             ..Settings::default()
         };
         let names: Vec<_> = settings
-            .simulated()
+            .simulated_agents()
             .into_iter()
-            .map(|one| one.node)
+            .map(|settings| settings.node)
             .collect();
         assert_eq!(names, ["sim-0001", "sim-0002"]);
     }

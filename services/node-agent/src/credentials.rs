@@ -28,7 +28,7 @@ pub async fn enrol(settings: &Settings, shutdown: &Shutdown) -> anyhow::Result<(
     let Some(secret) = &settings.enrolment_secret_file else {
         return Ok(());
     };
-    let file = settings.token_place()?;
+    let file = settings.token_path()?;
     if file.exists() {
         return Ok(());
     }
@@ -73,7 +73,7 @@ impl Renewal {
             client,
             node: settings.node()?,
             token,
-            file: settings.token_place()?,
+            file: settings.token_path()?,
         })
     }
 
@@ -94,20 +94,20 @@ impl Renewal {
             return Ok(());
         };
         let now_s = SystemClock.now().unix_ms() / 1000;
-        if TokenLifetime::from_token(&token).is_none_or(|life| now_s < life.renew_at_s()) {
+        if TokenLifetime::from_token(&token).is_none_or(|lifetime| now_s < lifetime.renew_at_s()) {
             return Ok(());
         }
         let path = format!("/v1/nodes/{}/credentials", self.node);
-        let fresh: AgentCredentials = self
+        let renewed: AgentCredentials = self
             .client
             .call(Method::PUT, path)
             .send()
             .await
             .context("cannot renew the token of this agent")?;
-        match write_atomically(&self.file, &fresh.token, 0o600) {
+        match write_atomically(&self.file, &renewed.token, 0o600) {
             Ok(()) => tracing::info!("the token is renewed"),
             Err(error) => {
-                self.token.replace(&fresh.token);
+                self.token.replace(&renewed.token);
                 tracing::info!(
                     error = format!("{error:#}"),
                     "the token is renewed, for as long as this agent runs"

@@ -107,20 +107,20 @@ impl Point {
 pub fn pass(_: Point) {}
 
 #[cfg(feature = "fault-points")]
-pub use named::pass;
+pub use active::pass;
 
 /// Variables that are passed on to supervisors, whose environment is otherwise empty.
 #[cfg(feature = "fault-points")]
-pub const VARIABLES: [&str; 2] = [named::POINT, named::BOOT];
+pub const VARIABLES: [&str; 2] = [active::POINT, active::BOOT];
 
 /// Returns the boot id that a test has set, if any.
 #[cfg(feature = "fault-points")]
 pub fn test_boot_id() -> Option<String> {
-    std::env::var(named::BOOT).ok()
+    std::env::var(active::BOOT).ok()
 }
 
 #[cfg(feature = "fault-points")]
-mod named {
+mod active {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -130,16 +130,16 @@ mod named {
     pub const BOOT: &str = "FAULT_BOOT";
 
     /// Point that `FAULT_POINT` names, and how many more times it is passed.
-    static NAMED: LazyLock<Option<(String, AtomicU32)>> = LazyLock::new(|| {
+    static ACTIVE: LazyLock<Option<(String, AtomicU32)>> = LazyLock::new(|| {
         let text = std::env::var(POINT).ok()?;
-        let (name, time) = text.split_once(':').unwrap_or((&text, "1"));
-        Some((name.to_owned(), AtomicU32::new(time.parse().ok()?)))
+        let (name, count) = text.split_once(':').unwrap_or((&text, "1"));
+        Some((name.to_owned(), AtomicU32::new(count.parse().ok()?)))
     });
 
     pub fn pass(point: Point) {
-        if let Some((name, left)) = &*NAMED
+        if let Some((name, remaining)) = &*ACTIVE
             && name == point.name()
-            && left.fetch_sub(1, Ordering::SeqCst) == 1
+            && remaining.fetch_sub(1, Ordering::SeqCst) == 1
         {
             std::process::abort();
         }

@@ -48,7 +48,7 @@ impl Follower {
             .and_then(|path| Position::parse(std::fs::read_to_string(path).ok()?.trim()));
         // The position has two copies, because either the journal or the file may be lost.
         let mut seen = match (self.obeyed.clone(), stored) {
-            (Some(obeyed), Some(stored)) => Some(obeyed.newer(stored)),
+            (Some(obeyed), Some(stored)) => Some(obeyed.newer_of(stored)),
             (obeyed, stored) => obeyed.or(stored),
         };
         let mut backoff = Backoff::default();
@@ -57,8 +57,8 @@ impl Follower {
                 Ok(update) => {
                     backoff.reset();
                     let position = Position::parse(&update.cursor);
-                    let back = position.as_ref().zip(seen.as_ref());
-                    if back.is_some_and(|(now, seen)| now.is_before(seen)) {
+                    let positions = position.as_ref().zip(seen.as_ref());
+                    if positions.is_some_and(|(current, seen)| current.is_before(seen)) {
                         tracing::error!(
                             cursor = %update.cursor,
                             "container-manager went back in time; the agent changes nothing"
@@ -79,7 +79,7 @@ impl Follower {
                     }
                 }
                 Err(error) => {
-                    if backoff.is_new() {
+                    if backoff.is_first_failure() {
                         tracing::warn!(%error, cause = ?error, "cannot follow the desired set");
                     }
                     backoff.wait().await;

@@ -58,17 +58,17 @@ impl Heartbeats {
     }
 
     async fn send_heartbeats(&mut self) {
-        let seen = |status: &AgentStatus| status.cursor.is_some();
-        if self.wait_for_orders && self.status.wait_for(seen).await.is_err() {
+        let has_cursor = |status: &AgentStatus| status.cursor.is_some();
+        if self.wait_for_orders && self.status.wait_for(has_cursor).await.is_err() {
             return;
         }
         let path = format!("/v1/nodes/{}/heartbeat", self.node);
         let mut period_ms = INITIAL_PERIOD_MS;
-        let mut silent = false;
+        let mut is_failing = false;
         // Spreads agents that start at the same time.
         tokio::time::sleep(Duration::from_millis(rand::random_range(0..20))).await;
         loop {
-            let due = Instant::now() + Duration::from_millis(period_ms);
+            let next_at = Instant::now() + Duration::from_millis(period_ms);
             let status = self.status.borrow().clone();
             let heartbeat = self.condition.heartbeat(&status).await;
             // A lease counts from the sending of the request (I4).
@@ -80,19 +80,19 @@ impl Heartbeats {
             // A lost response must not delay the next heartbeat.
             let timeout = Duration::from_millis((period_ms * 2).clamp(1_000, 10_000));
             match call.timeout(timeout).send::<HeartbeatAnswer>().await {
-                Ok(answer) => {
-                    self.lease_writer.renew(sent_ms, answer.lease_ms);
-                    period_ms = answer.heartbeat_ms.clamp(100, 60_000);
-                    silent = false;
+                Ok(response) => {
+                    self.lease_writer.renew(sent_ms, response.lease_ms);
+                    period_ms = response.heartbeat_ms.clamp(100, 60_000);
+                    is_failing = false;
                 }
-                Err(error) if !silent => {
+                Err(error) if !is_failing => {
                     tracing::warn!(%error, cause = ?error, "node-status does not answer");
-                    silent = true;
+                    is_failing = true;
                 }
                 Err(_) => {}
             }
             let jitter = rand::random_range(0..=period_ms / 20);
-            tokio::time::sleep_until(due - Duration::from_millis(jitter)).await;
+            tokio::time::sleep_until(next_at - Duration::from_millis(jitter)).await;
         }
     }
 }

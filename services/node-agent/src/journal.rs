@@ -18,7 +18,7 @@ use crate::files::{self, checksum};
 use crate::follow::Position;
 
 /// Number of obsolete bytes that triggers a compaction.
-const MAX_GARBAGE: u64 = 1 << 20;
+const MAX_OBSOLETE_BYTES: u64 = 1 << 20;
 
 /// The journal of an agent. It is `None` on a simulated node, which has no file.
 pub struct Journal(Option<JournalFile>);
@@ -34,23 +34,23 @@ struct JournalFile {
 }
 
 /// An opened journal.
-pub struct Opened {
+pub struct OpenedJournal {
     pub journal: Journal,
     pub state: JournalState,
     /// Why the absence of a record proves nothing. `None` if it proves that there was no order.
     pub doubt: Option<Doubt>,
 }
 
-impl Opened {
+impl OpenedJournal {
     /// Returns the newest position that was acted on.
     pub fn obeyed(&self) -> Option<Position> {
-        Position::parse(self.state.seen.as_deref()?)
+        Position::parse(self.state.cursor.as_deref()?)
     }
 }
 
 impl Journal {
-    pub fn in_memory() -> Opened {
-        Opened {
+    pub fn in_memory() -> OpenedJournal {
+        OpenedJournal {
             journal: Self(None),
             state: JournalState::default(),
             doubt: None,
@@ -60,14 +60,14 @@ impl Journal {
     /// Replays and compacts the journal of this directory.
     ///
     /// # Errors If the journal can be neither read nor written.
-    pub fn open(dir: &Path, boot_id: &str) -> io::Result<Opened> {
+    pub fn open(dir: &Path, boot_id: &str) -> io::Result<OpenedJournal> {
         let path = dir.join("journal");
         let content = match fs::read(&path) {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let (records, damaged) = read(&content);
+        let (records, damaged) = decode(&content);
         let mut state = JournalState::replay(records);
         let doubt = journal::doubt(&state, damaged, boot_id);
         state.boot_id = Some(boot_id.to_owned());
@@ -75,9 +75,9 @@ impl Journal {
             // Keeps a copy for diagnosis, because the journal is rewritten below.
             files::replace(&dir.join("journal.damaged"), &content)?;
         }
-        let file_state = JournalFile::begin(path, state.clone())?;
-        Ok(Opened {
-            journal: Self(Some(file_state)),
+        let journal_file = JournalFile::create(path, state.clone())?;
+        Ok(OpenedJournal {
+            journal: Self(Some(journal_file)),
             state,
             doubt,
         })
@@ -87,13 +87,13 @@ impl Journal {
     ///
     /// # Errors If the disk fails. The records then count as not written.
     pub fn append(&mut self, records: &[Record], sync: bool) -> io::Result<()> {
-        let Some(file_state) = &mut self.0 else {
+        let Some(journal_file) = &mut self.0 else {
             return Ok(());
         };
-        file_state.append(records, sync)?;
-        if file_state.length > file_state.compacted_length * 2 + MAX_GARBAGE {
+        journal_file.append(records, sync)?;
+        if journal_file.length > journal_file.compacted_length * 2 + MAX_OBSOLETE_BYTES {
             // If there is no space for a rewrite, the longer journal stays valid.
-            if let Err(error) = file_state.rewrite() {
+            if let Err(error) = journal_file.rewrite() {
                 tracing::warn!(%error, "the journal cannot be rewritten and grows");
             }
         }
@@ -106,8 +106,8 @@ impl Journal {
 }
 
 impl JournalFile {
-    fn begin(path: PathBuf, state: JournalState) -> io::Result<Self> {
-        let content = lines(&state.compacted())?;
+    fn create(path: PathBuf, state: JournalState) -> io::Result<Self> {
+        let content = encode(&state.to_compact_records())?;
         let file = files::replace_open(&path, &content)?;
         let length = content.len() as u64;
         Ok(Self {
@@ -120,7 +120,7 @@ impl JournalFile {
     }
 
     fn rewrite(&mut self) -> io::Result<()> {
-        *self = Self::begin(self.path.clone(), self.state.clone())?;
+        *self = Self::create(self.path.clone(), self.state.clone())?;
         Ok(())
     }
 
@@ -128,19 +128,19 @@ impl JournalFile {
         if records.is_empty() {
             return Ok(());
         }
-        let content = lines(records)?;
+        let content = encode(records)?;
         fault_points::pass(Point::JournalBefore);
         let written = self.file.write_all(&content);
         fault_points::pass(Point::JournalWritten);
-        let done = if sync {
+        let result = if sync {
             written.and_then(|()| self.file.sync_data())
         } else {
             written
         };
-        if done.is_err() {
+        if result.is_err() {
             // A partial line before another line would count as damage.
             self.file.set_len(self.length)?;
-            return done;
+            return result;
         }
         self.length += content.len() as u64;
         for record in records {
@@ -156,26 +156,26 @@ pub fn position_file(dir: &Path) -> PathBuf {
     dir.join("position")
 }
 
-fn lines(records: &[Record]) -> io::Result<Vec<u8>> {
-    let mut lines = Vec::new();
+fn encode(records: &[Record]) -> io::Result<Vec<u8>> {
+    let mut encoded = Vec::new();
     for record in records {
         let text = serde_json::to_vec(record)?;
-        write!(lines, "{:016x} ", checksum(&text))?;
-        lines.extend_from_slice(&text);
-        lines.push(b'\n');
+        write!(encoded, "{:016x} ", checksum(&text))?;
+        encoded.extend_from_slice(&text);
+        encoded.push(b'\n');
     }
-    Ok(lines)
+    Ok(encoded)
 }
 
 /// Returns the intact records, and whether broken ones are between them.
-fn read(content: &[u8]) -> (Vec<Record>, bool) {
+fn decode(content: &[u8]) -> (Vec<Record>, bool) {
     let mut records = Vec::new();
     let (mut broken, mut damaged) = (false, false);
     for line in content
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
     {
-        match whole(line) {
+        match decode_line(line) {
             Some(record) => {
                 damaged |= broken;
                 records.push(record);
@@ -186,10 +186,10 @@ fn read(content: &[u8]) -> (Vec<Record>, bool) {
     (records, damaged)
 }
 
-fn whole(line: &[u8]) -> Option<Record> {
-    let (sum, text) = line.split_at_checked(17)?;
-    let sum = u64::from_str_radix(std::str::from_utf8(&sum[..16]).ok()?, 16).ok()?;
-    (sum == checksum(text)).then(|| serde_json::from_slice(text).ok())?
+fn decode_line(line: &[u8]) -> Option<Record> {
+    let (hash, text) = line.split_at_checked(17)?;
+    let hash = u64::from_str_radix(std::str::from_utf8(&hash[..16]).ok()?, 16).ok()?;
+    (hash == checksum(text)).then(|| serde_json::from_slice(text).ok())?
 }
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    fn written(dir: &Path) -> Vec<u8> {
+    fn write_journal(dir: &Path) -> Vec<u8> {
         let mut opened = Journal::open(dir, "boot").unwrap();
         opened
             .journal
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_torn_or_zeroed_tail_is_cut_off() {
         let dir = tempfile::tempdir().unwrap();
-        let content = written(dir.path());
+        let content = write_journal(dir.path());
         for length in 0..content.len() {
             for zeros in [0, 700] {
                 let mut torn = content[..length].to_vec();
@@ -226,7 +226,7 @@ mod tests {
                 fs::write(dir.path().join("journal"), &torn).unwrap();
                 let opened = Journal::open(dir.path(), "boot").unwrap();
                 // A record is intact even without its line break.
-                let whole = content[..length]
+                let complete_lines = content[..length]
                     .iter()
                     .filter(|byte| **byte == b'\n')
                     .count();
@@ -234,7 +234,7 @@ mod tests {
                 let known = opened.state.containers.len() + usize::from(opened.doubt.is_none());
                 assert_ne!(opened.doubt, Some(Doubt::Damaged));
                 assert!(
-                    known == whole || (zeros == 0 && known == whole + 1),
+                    known == complete_lines || (zeros == 0 && known == complete_lines + 1),
                     "{length} {zeros}"
                 );
             }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_broken_line_in_the_middle_is_damage() {
         let dir = tempfile::tempdir().unwrap();
-        let mut content = written(dir.path());
+        let mut content = write_journal(dir.path());
         // The second line is the first of the intents.
         let second = content.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         content[second + 30] ^= 1;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_a_zeroed_and_another_boots_journal_are_doubted() {
+    fn a_new_zeroed_or_other_boot_journal_reports_a_doubt() {
         let dir = tempfile::tempdir().unwrap();
         let doubt = |boot: &str| Journal::open(dir.path(), boot).unwrap().doubt;
         assert_eq!(doubt("boot"), Some(Doubt::Lost));
@@ -288,10 +288,10 @@ mod tests {
             longest = longest.max(fs::metadata(dir.path().join("journal")).unwrap().len());
         }
         assert!(
-            longest > MAX_GARBAGE && longest < MAX_GARBAGE * 2,
+            longest > MAX_OBSOLETE_BYTES && longest < MAX_OBSOLETE_BYTES * 2,
             "{longest}"
         );
         let state = Journal::open(dir.path(), "boot").unwrap().state;
-        assert_eq!((state.containers.len(), state.seen), (0, Some(cursor)));
+        assert_eq!((state.containers.len(), state.cursor), (0, Some(cursor)));
     }
 }

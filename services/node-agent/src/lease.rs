@@ -21,7 +21,7 @@ pub fn boottime_ms() -> u64 {
     u64::try_from(ms).unwrap_or(0)
 }
 
-pub fn file(state_dir: &Path) -> PathBuf {
+pub fn lease_file(state_dir: &Path) -> PathBuf {
     state_dir.join("lease")
 }
 
@@ -61,10 +61,10 @@ impl LeaseWriter {
             return;
         }
         self.tenure.send_if_modified(|tenure| {
-            let renewed = Tenure::renewed(*tenure, lease, boottime_ms());
-            let begins = tenure.is_none_or(|before| before.since_ms != renewed.since_ms);
+            let renewed = Tenure::renew(*tenure, lease, boottime_ms());
+            let is_new_tenure = tenure.is_none_or(|previous| previous.since_ms != renewed.since_ms);
             *tenure = Some(renewed);
-            begins
+            is_new_tenure
         });
     }
 
@@ -84,7 +84,7 @@ mod tests {
     fn writer(dir: &Path) -> LeaseWriter {
         let tenure = watch::channel(None).0;
         LeaseWriter {
-            file: Some(file(dir)),
+            file: Some(lease_file(dir)),
             boot_id: "boot".into(),
             tenure,
         }
@@ -93,24 +93,24 @@ mod tests {
     #[test]
     fn only_an_intact_file_of_this_boot_is_a_lease() {
         let dir = tempfile::tempdir().unwrap();
-        let path = file(dir.path());
+        let path = lease_file(dir.path());
         assert_eq!(read(&path, "boot"), None);
         writer(dir.path()).renew(7, Some(50));
         assert_eq!(read(&path, "boot"), Some(Lease::new(7, 50)));
         assert_eq!(read(&path, "another"), None);
-        let whole = std::fs::read(&path).unwrap();
-        for length in 0..whole.len() {
-            std::fs::write(&path, &whole[..length]).unwrap();
+        let content = std::fs::read(&path).unwrap();
+        for length in 0..content.len() {
+            std::fs::write(&path, &content[..length]).unwrap();
             assert_eq!(read(&path, "boot"), None, "{length}");
         }
     }
 
     #[test]
-    fn an_answer_without_a_lease_changes_nothing() {
+    fn a_response_without_a_lease_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let writer = writer(dir.path());
         writer.renew(boottime_ms(), None);
-        assert!(writer.tenure.borrow().is_none() && !file(dir.path()).exists());
+        assert!(writer.tenure.borrow().is_none() && !lease_file(dir.path()).exists());
         let sent_ms = boottime_ms();
         writer.renew(sent_ms, Some(60_000));
         writer.renew(sent_ms + 1, None);

@@ -55,7 +55,7 @@ use tokio::task::JoinHandle;
 
 pub use config::{RuntimeKind, Settings};
 
-use agent::{Agent, AgentStatus, Channels, Inputs, Traces};
+use agent::{Agent, AgentChannels, AgentInputs, AgentStatus, Traces};
 use cgroups::Cgroups;
 use journal::Journal;
 use lease::LeaseWriter;
@@ -72,11 +72,11 @@ pub const NAME: &str = "node-agent";
 const EVENT_QUEUE: usize = 256;
 
 /// Started agents.
-pub struct Running {
+pub struct RunningAgents {
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningAgents {
     /// Waits until the agents have stopped.
     pub async fn wait(self) {
         for task in self.tasks {
@@ -90,21 +90,21 @@ impl Running {
 /// Starts the agent, or as many simulated ones as the settings request.
 ///
 /// # Errors If the settings make no sense or the state directory cannot be used.
-pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
+pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<RunningAgents> {
     let mut tasks = Vec::new();
     if settings.simulate == 0 {
         credentials::enrol(&settings, &shutdown).await?;
-        start_one(&settings, &shutdown, &mut tasks)?;
+        start_agent(&settings, &shutdown, &mut tasks)?;
     }
-    for one in settings.simulated() {
-        start_one(&one, &shutdown, &mut tasks)?;
+    for settings in settings.simulated_agents() {
+        start_agent(&settings, &shutdown, &mut tasks)?;
         // Starting many agents must not block other work of this process.
         tokio::task::yield_now().await;
     }
-    Ok(Running { tasks })
+    Ok(RunningAgents { tasks })
 }
 
-fn start_one(
+fn start_agent(
     settings: &Settings,
     shutdown: &Shutdown,
     tasks: &mut Vec<JoinHandle<()>>,
@@ -121,7 +121,7 @@ fn start_one(
     let wait_for_orders = opened.doubt == Some(Doubt::Lost);
     let obeyed = opened.obeyed();
     let (status_sender, status) = watch::channel(AgentStatus::default());
-    let channels = Channels {
+    let channels = AgentChannels {
         status: status_sender,
         tenure,
     };
@@ -134,9 +134,9 @@ fn start_one(
     )?;
     let (update_sender, updates) = mpsc::channel(4);
     let token = settings.token()?;
-    let to = |urls: &str| Client::from_list(urls, token.clone());
-    let container_manager = to(&settings.container_manager_url)?;
-    let node_status = to(&settings.node_status_url)?;
+    let client_for = |urls: &str| Client::from_list(urls, token.clone());
+    let container_manager = client_for(&settings.container_manager_url)?;
+    let node_status = client_for(&settings.node_status_url)?;
 
     let heartbeats = heartbeat::Heartbeats {
         client: node_status.clone(),
@@ -145,13 +145,13 @@ fn start_one(
             boot_id: boot_id.clone(),
             agent_instance: agent_instance.clone(),
             inventory,
-            offers: offered_by(Arc::clone(&runtime)),
+            available_runtimes: runtime_lister(Arc::clone(&runtime)),
             machine: state_dir.clone().map(|dir| Machine::new(settings, dir)),
         },
         status: status.clone(),
         wait_for_orders,
         lease_writer: LeaseWriter {
-            file: state_dir.as_deref().map(lease::file),
+            file: state_dir.as_deref().map(lease::lease_file),
             boot_id: boot_id.clone(),
             tenure: tenure_sender,
         },
@@ -173,7 +173,7 @@ fn start_one(
 
     let loops = Loops {
         agent,
-        inputs: Inputs { updates, events },
+        inputs: AgentInputs { updates, events },
         end_containers: settings.end_containers_on_exit,
         renewal,
         heartbeats,
@@ -222,7 +222,7 @@ fn reporters(
 fn open_journal(
     settings: &Settings,
     boot_id: &str,
-) -> anyhow::Result<(Option<PathBuf>, journal::Opened)> {
+) -> anyhow::Result<(Option<PathBuf>, journal::OpenedJournal)> {
     let state_dir = match settings.runtime {
         RuntimeKind::Process => settings.state_dir.clone(),
         RuntimeKind::Simulated => None,
@@ -237,7 +237,7 @@ fn open_journal(
 /// The control loop of an agent, and the loops that call services.
 struct Loops {
     agent: Agent,
-    inputs: Inputs,
+    inputs: AgentInputs,
     end_containers: bool,
     renewal: credentials::Renewal,
     heartbeats: heartbeat::Heartbeats,
@@ -249,23 +249,23 @@ struct Loops {
 impl Loops {
     fn spawn(self, shutdown: &Shutdown, tasks: &mut Vec<JoinHandle<()>>) {
         // The other loops continue until the agent has stopped.
-        let over = Shutdown::new();
-        tasks.push(tokio::spawn(self.renewal.run(over.clone())));
-        tasks.push(tokio::spawn(self.heartbeats.run(over.clone())));
+        let agent_stopped = Shutdown::new();
+        tasks.push(tokio::spawn(self.renewal.run(agent_stopped.clone())));
+        tasks.push(tokio::spawn(self.heartbeats.run(agent_stopped.clone())));
         tasks.push(tokio::spawn(self.follower.run(shutdown.clone())));
-        tasks.push(tokio::spawn(self.reporter.run(over.clone())));
-        tasks.push(tokio::spawn(self.shipper.run(over.clone())));
+        tasks.push(tokio::spawn(self.reporter.run(agent_stopped.clone())));
+        tasks.push(tokio::spawn(self.shipper.run(agent_stopped.clone())));
         let (agent, inputs) = (self.agent, self.inputs);
         let (shutdown, end_containers) = (shutdown.clone(), self.end_containers);
         tasks.push(tokio::spawn(async move {
             agent.run(inputs, shutdown, end_containers).await;
-            over.begin();
+            agent_stopped.begin();
         }));
     }
 }
 
-fn offered_by(runtime: Arc<dyn Runtime>) -> node_condition::Offers {
-    Box::new(move || runtime.offers())
+fn runtime_lister(runtime: Arc<dyn Runtime>) -> node_condition::RuntimeLister {
+    Box::new(move || runtime.available_runtimes())
 }
 
 /// Creates the runtime, and returns the boot id of its node.
@@ -294,12 +294,12 @@ fn create_runtime(
         .with_context(|| format!("cannot make {}", state_dir.display()))?;
     let state_dir = std::path::absolute(state_dir)?;
     let accounts = Accounts::new(
-        OwnAccount::now(),
+        OwnAccount::current(),
         &settings.run_as_users,
         settings.run_as_uid,
         settings.run_as_gid,
     )?;
-    if accounts.is_the_agents() {
+    if accounts.uses_agent_account() {
         tracing::warn!("work runs as the agent's own account, because the agent is not root");
     }
     let docker = settings.docker(&state_dir, &accounts)?;
@@ -310,13 +310,16 @@ fn create_runtime(
         output_limit_bytes: settings.output_limit_bytes,
         processes_limit: settings.processes_limit,
         accounts,
-        groups: Cgroups::detect(settings.cgroup_root.as_deref(), &cgroups::owner(&state_dir)),
+        groups: Cgroups::detect(
+            settings.cgroup_root.as_deref(),
+            &cgroups::owner_prefix(&state_dir),
+        ),
         state_dir,
         boot_id: boot_id.clone(),
         launch_limit: Duration::from_millis(settings.launch_limit_ms),
     };
     anyhow::ensure!(
-        docker.is_some() || !Docker::left_behind(&process_settings.state_dir),
+        docker.is_some() || !Docker::has_leftovers(&process_settings.state_dir),
         "containers of an engine are left from before, but the setting `docker_socket` is missing: \
          set it again, so that they can be reported"
     );
@@ -328,14 +331,14 @@ fn create_runtime(
 }
 
 fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inventory> {
-    let real = machine::capacity();
+    let detected = machine::capacity();
     let mut labels = settings.label_map()?;
     labels.extend(runtime.labels());
     let mut capacity = Size {
-        memory_bytes: settings.memory_bytes.unwrap_or(real.memory_bytes),
-        cpu_milli: settings.cpu_milli.unwrap_or(real.cpu_milli),
-        gpu_milli: settings.gpu_milli.unwrap_or(real.gpu_milli),
-        ..real
+        memory_bytes: settings.memory_bytes.unwrap_or(detected.memory_bytes),
+        cpu_milli: settings.cpu_milli.unwrap_or(detected.cpu_milli),
+        gpu_milli: settings.gpu_milli.unwrap_or(detected.gpu_milli),
+        ..detected
     };
     if settings.docker_socket.is_some() {
         // The capacity stays even if the engine does not answer, because a smaller one would move
@@ -346,7 +349,7 @@ fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inven
         capacity,
         pool: settings.pool.clone(),
         labels,
-        runtimes: runtime.offers(),
+        runtimes: runtime.available_runtimes(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     })
 }
@@ -361,7 +364,7 @@ pub fn cli() -> ExitCode {
 /// setting `command` is set.
 pub fn run(args: impl Iterator<Item = OsString>, command: Vec<String>) -> ExitCode {
     let mut args = args.peekable();
-    match args.peek().and_then(|word| word.to_str()) {
+    match args.peek().and_then(|argument| argument.to_str()) {
         Some("supervise") => match args.nth(1).map(PathBuf::from) {
             Some(dir) => supervisor::main(Path::new(&dir)),
             None => ExitCode::FAILURE,
@@ -394,7 +397,7 @@ fn serve_until_stopped(
         .enable_all()
         .build()?;
     let telemetry = telemetry::init(NAME, &settings.server_settings())?;
-    let ended = runtime.block_on(async {
+    let result = runtime.block_on(async {
         let shutdown = Shutdown::on_signals()?;
         let server_settings = settings.server_settings();
         let running = start(settings, shutdown).await?;
@@ -405,5 +408,5 @@ fn serve_until_stopped(
         Ok(())
     });
     telemetry.shutdown();
-    ended
+    result
 }

@@ -19,39 +19,41 @@ pub struct Segments {
     start: u64,
     length: u64,
     /// Path of the previous segment. `None` if there is only one.
-    older: Option<PathBuf>,
-    most: u64,
+    previous: Option<PathBuf>,
+    max_bytes: u64,
     /// Number of bytes that could not be written.
-    pub lost: u64,
+    pub lost_bytes: u64,
 }
 
 impl Segments {
     /// Creates the first segment, which must not exist.
-    pub fn begin(dir: &Path, limit_bytes: u64) -> io::Result<Self> {
+    pub fn create(dir: &Path, limit_bytes: u64) -> io::Result<Self> {
         let file = create(&dir.join(NAME))?;
         Ok(Self::new(dir, limit_bytes, file, 0, 0))
     }
 
     /// Continues at the offset recorded by a previous writer, and truncates what follows it.
     pub fn resume(dir: &Path, limit_bytes: u64, end: u64) -> io::Result<Self> {
-        let (stored, later): (Vec<_>, Vec<_>) = found(dir)?
+        let (stored, obsolete): (Vec<_>, Vec<_>) = list_segments(dir)?
             .into_iter()
             .partition(|(start, _)| *start <= end);
-        for (start, _) in later {
-            fs::remove_file(path(dir, start))?;
+        for (start, _) in obsolete {
+            fs::remove_file(segment_path(dir, start))?;
         }
         let mut stored = stored.into_iter().rev();
         let Some((start, length)) = stored.next() else {
-            let file = create(&path(dir, end))?;
+            let file = create(&segment_path(dir, end))?;
             return Ok(Self::new(dir, limit_bytes, file, end, 0));
         };
-        let file = OpenOptions::new().append(true).open(path(dir, start))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(segment_path(dir, start))?;
         let length = length.min(end - start);
         file.set_len(length)?;
         let mut segments = Self::new(dir, limit_bytes, file, start, length);
-        segments.older = stored.next().map(|(start, _)| path(dir, start));
+        segments.previous = stored.next().map(|(start, _)| segment_path(dir, start));
         for (start, _) in stored {
-            fs::remove_file(path(dir, start))?;
+            fs::remove_file(segment_path(dir, start))?;
         }
         Ok(segments)
     }
@@ -62,9 +64,9 @@ impl Segments {
             file,
             start,
             length,
-            older: None,
-            most: (limit_bytes / 2).max(1),
-            lost: 0,
+            previous: None,
+            max_bytes: (limit_bytes / 2).max(1),
+            lost_bytes: 0,
         }
     }
 
@@ -77,51 +79,51 @@ impl Segments {
     /// continues (F29).
     pub fn append(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            if self.length >= self.most && self.rotate().is_err() {
+            if self.length >= self.max_bytes && self.rotate().is_err() {
                 break;
             }
-            let available = usize::try_from(self.most - self.length).unwrap_or(usize::MAX);
-            let take = available.min(bytes.len());
-            match self.file.write(&bytes[..take]) {
+            let available = usize::try_from(self.max_bytes - self.length).unwrap_or(usize::MAX);
+            let count = available.min(bytes.len());
+            match self.file.write(&bytes[..count]) {
                 Ok(written @ 1..) => {
                     self.length += written as u64;
                     bytes = &bytes[written..];
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The disk is full, so the older segment is deleted once.
-                Ok(_) | Err(_) if self.drop_older() => {}
+                Ok(_) | Err(_) if self.drop_previous() => {}
                 Ok(_) | Err(_) => break,
             }
         }
-        self.lost += bytes.len() as u64;
+        self.lost_bytes += bytes.len() as u64;
     }
 
     /// Appends a note on lost bytes, if possible.
     pub fn finish(&mut self) {
-        if self.lost > 0 {
+        if self.lost_bytes > 0 {
             let note = format!(
                 "\n[hayward: the disk did not take {} bytes here]\n",
-                self.lost
+                self.lost_bytes
             );
-            self.lost = 0;
+            self.lost_bytes = 0;
             self.append(note.as_bytes());
         }
     }
 
     fn rotate(&mut self) -> io::Result<()> {
-        let current = path(&self.dir, self.start);
+        let current = segment_path(&self.dir, self.start);
         let start = self.start + self.length;
-        let file = create(&path(&self.dir, start))?;
-        self.drop_older();
-        self.older = Some(current);
+        let file = create(&segment_path(&self.dir, start))?;
+        self.drop_previous();
+        self.previous = Some(current);
         (self.file, self.start, self.length) = (file, start, 0);
         Ok(())
     }
 
-    fn drop_older(&mut self) -> bool {
-        self.older
+    fn drop_previous(&mut self) -> bool {
+        self.previous
             .take()
-            .is_some_and(|older| fs::remove_file(older).is_ok())
+            .is_some_and(|previous| fs::remove_file(previous).is_ok())
     }
 }
 
@@ -134,7 +136,7 @@ fn create(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn path(dir: &Path, start: u64) -> PathBuf {
+fn segment_path(dir: &Path, start: u64) -> PathBuf {
     match start {
         0 => dir.join(NAME),
         start => dir.join(format!("{NAME}.{start}")),
@@ -142,15 +144,15 @@ fn path(dir: &Path, start: u64) -> PathBuf {
 }
 
 /// Returns the existing segments as the offset of the first byte and the length.
-fn found(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
+fn list_segments(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     let mut segments: Vec<(u64, u64)> = fs::read_dir(dir)?
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let name = entry.file_name();
-            let rest = name.to_str()?.strip_prefix(NAME)?;
-            let start = match rest.strip_prefix('.') {
+            let suffix = name.to_str()?.strip_prefix(NAME)?;
+            let start = match suffix.strip_prefix('.') {
                 Some(start) => start.parse().ok()?,
-                None if rest.is_empty() => 0,
+                None if suffix.is_empty() => 0,
                 None => return None,
             };
             Some((start, entry.metadata().ok()?.len()))
@@ -160,19 +162,19 @@ fn found(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(segments)
 }
 
-/// Reads up to `most` bytes from `offset` on, among the last `backlog` stored bytes. Returns them
+/// Reads up to `max_bytes` from `offset` on, among the last `backlog` stored bytes. Returns them
 /// with their offset, or `None` if there are none.
-pub fn read(dir: &Path, offset: u64, most: u64, backlog: u64) -> Option<(u64, Vec<u8>)> {
-    let segments = found(dir).ok()?;
+pub fn read(dir: &Path, offset: u64, max_bytes: u64, backlog: u64) -> Option<(u64, Vec<u8>)> {
+    let segments = list_segments(dir).ok()?;
     let (start, length) = *segments.last()?;
     let offset = offset.max((start + length).saturating_sub(backlog));
     let (start, length) = *segments
         .iter()
         .find(|(start, length)| offset < start + length)?;
     let offset = offset.max(start);
-    let take = most.min(start + length - offset);
-    let mut bytes = vec![0; usize::try_from(take).ok()?];
-    let file = File::open(path(dir, start)).ok()?;
+    let count = max_bytes.min(start + length - offset);
+    let mut bytes = vec![0; usize::try_from(count).ok()?];
+    let file = File::open(segment_path(dir, start)).ok()?;
     let read = file.read_at(&mut bytes, offset - start).ok()?;
     bytes.truncate(read);
     (read > 0).then_some((offset, bytes))
@@ -182,34 +184,40 @@ pub fn read(dir: &Path, offset: u64, most: u64, backlog: u64) -> Option<(u64, Ve
 mod tests {
     use super::*;
 
-    fn all(dir: &Path, mut offset: u64) -> (u64, String) {
+    fn read_all(dir: &Path, mut offset: u64) -> (u64, String) {
         let mut text = Vec::new();
-        let mut first = None;
-        while let Some((at, bytes)) = read(dir, offset, 7, u64::MAX) {
-            assert!(first.is_none() || at == offset, "no gap once it has begun");
-            first.get_or_insert(at);
-            offset = at + bytes.len() as u64;
+        let mut first_start = None;
+        while let Some((start, bytes)) = read(dir, offset, 7, u64::MAX) {
+            assert!(
+                first_start.is_none() || start == offset,
+                "no gap once it has begun"
+            );
+            first_start.get_or_insert(start);
+            offset = start + bytes.len() as u64;
             text.extend(bytes);
         }
-        (first.unwrap_or(offset), String::from_utf8(text).unwrap())
+        (
+            first_start.unwrap_or(offset),
+            String::from_utf8(text).unwrap(),
+        )
     }
 
     #[test]
     fn the_newest_output_remains_within_the_limit() {
         let dir = tempfile::tempdir().unwrap();
-        let mut segments = Segments::begin(dir.path(), 20).unwrap();
+        let mut segments = Segments::create(dir.path(), 20).unwrap();
         let mut written = String::new();
         for number in 0..100 {
             let line = format!("{number:03}\n");
             segments.append(line.as_bytes());
             written.push_str(&line);
-            let (at, stored) = all(dir.path(), 0);
-            assert_eq!(stored, written[usize::try_from(at).unwrap()..]);
+            let (start, stored) = read_all(dir.path(), 0);
+            assert_eq!(stored, written[usize::try_from(start).unwrap()..]);
             assert!(stored.len() <= 20 && (stored.len() > 10 || written.len() <= 10));
             assert!(fs::read_dir(dir.path()).unwrap().count() <= 2);
         }
-        let (at, stored) = all(dir.path(), 395);
-        assert_eq!((at, stored.as_str()), (395, "\n099\n"));
+        let (start, stored) = read_all(dir.path(), 395);
+        assert_eq!((start, stored.as_str()), (395, "\n099\n"));
         assert_eq!(read(dir.path(), 400, 7, 100), None, "nothing from there on");
         assert_eq!(
             read(dir.path(), 0, 7, 3).unwrap().0,
@@ -222,7 +230,7 @@ mod tests {
     fn a_later_writer_continues_at_any_recorded_offset() {
         for end in 0..=60 {
             let dir = tempfile::tempdir().unwrap();
-            let mut segments = Segments::begin(dir.path(), 20).unwrap();
+            let mut segments = Segments::create(dir.path(), 20).unwrap();
             let mut recorded = None;
             let mut written = String::new();
             for number in 0..20 {
@@ -242,8 +250,8 @@ mod tests {
                 let line = format!("{number:02}\n");
                 segments.append(line.as_bytes());
                 written.push_str(&line);
-                let (at, stored) = all(dir.path(), 0);
-                assert_eq!(stored, written[usize::try_from(at).unwrap()..], "{end}");
+                let (start, stored) = read_all(dir.path(), 0);
+                assert_eq!(stored, written[usize::try_from(start).unwrap()..], "{end}");
                 assert!(stored.len() <= 20);
                 assert!(fs::read_dir(dir.path()).unwrap().count() <= 2);
             }
@@ -253,9 +261,9 @@ mod tests {
     #[test]
     fn the_end_of_a_piece_above_the_limit_remains() {
         let dir = tempfile::tempdir().unwrap();
-        let mut segments = Segments::begin(dir.path(), 8).unwrap();
+        let mut segments = Segments::create(dir.path(), 8).unwrap();
         segments.append(b"abcdefghijklmnopq");
-        assert_eq!(all(dir.path(), 0), (12, "mnopq".to_owned()));
-        assert!(Segments::begin(dir.path(), 8).is_err() || segments.start > 0);
+        assert_eq!(read_all(dir.path(), 0), (12, "mnopq".to_owned()));
+        assert!(Segments::create(dir.path(), 8).is_err() || segments.start > 0);
     }
 }

@@ -28,14 +28,14 @@ pub fn boot_id() -> String {
 
 /// Identity of one process. A later process with the same id has another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ProcessIdentity {
     pub pid: u32,
     /// Clock ticks from the boot to the start of the process.
     pub start_ticks: u64,
     pub boot_id: String,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// Returns the identity of the process, or `None` if there is no such process.
     pub fn from_pid(pid: u32) -> Option<Self> {
         Some(Self {
@@ -45,22 +45,22 @@ impl Identity {
         })
     }
 
-    pub fn own() -> Option<Self> {
+    pub fn current() -> Option<Self> {
         Self::from_pid(std::process::id())
     }
 
     /// Returns a handle on the process, if it is still this one.
     pub fn open(&self) -> Option<OwnedFd> {
-        let handle = open(self.pid)?;
+        let handle = open_pidfd(self.pid)?;
         // The identity is compared after opening. From then on the handle cannot refer to another
         // process.
         (Self::from_pid(self.pid).as_ref() == Some(self)).then_some(handle)
     }
 
     /// Returns whether the process is alive and not a zombie.
-    pub fn lives(&self) -> bool {
-        let same = |stat: &Stat| !stat.over && stat.start_ticks == self.start_ticks;
-        stat(self.pid).as_ref().is_some_and(same) && boot_id() == self.boot_id
+    pub fn is_alive(&self) -> bool {
+        let is_same_process = |stat: &Stat| !stat.is_zombie && stat.start_ticks == self.start_ticks;
+        stat(self.pid).as_ref().is_some_and(is_same_process) && boot_id() == self.boot_id
     }
 
     /// Sends a signal to exactly this process. Returns true if it existed.
@@ -72,14 +72,14 @@ impl Identity {
 
 /// Returns a handle on the process that has this id now. It is safe only for own children that were
 /// not yet waited for.
-pub fn open(pid: u32) -> Option<OwnedFd> {
+pub fn open_pidfd(pid: u32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 struct Stat {
     /// Whether the process is a zombie, which has ended and was not yet waited for.
-    over: bool,
+    is_zombie: bool,
     parent: u32,
     group: u32,
     start_ticks: u64,
@@ -90,11 +90,11 @@ fn stat(pid: u32) -> Option<Stat> {
     // The name of the program may contain any characters, so the fields are parsed after its
     // parentheses.
     let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
-    let over = matches!(fields.next()?, "Z" | "X");
+    let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     Some(Stat {
-        over,
+        is_zombie,
         parent,
         group,
         start_ticks: fields.nth(16)?.parse().ok()?,
@@ -110,33 +110,33 @@ fn processes() -> impl Iterator<Item = (u32, Stat)> {
 }
 
 /// Returns the ids of all processes.
-pub fn numbers() -> Vec<u32> {
+pub fn process_ids() -> Vec<u32> {
     processes().map(|(pid, _)| pid).collect()
 }
 
 /// Returns id, name and state of a process for display.
-pub fn described(pid: u32) -> Option<String> {
+pub fn describe(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let name = text.get(text.find('(')? + 1..text.rfind(')')?)?;
-    let plain: String = name.chars().filter(|c| !c.is_control()).collect();
+    let printable: String = name.chars().filter(|c| !c.is_control()).collect();
     let state = text[text.rfind(')')? + 1..]
         .split_ascii_whitespace()
         .next()?;
-    Some(format!("process {pid} ({plain}, state {state})"))
+    Some(format!("process {pid} ({printable}, state {state})"))
 }
 
 /// Returns the children of this process, including adopted ones.
 pub fn children() -> Vec<u32> {
-    let own = std::process::id();
+    let own_pid = std::process::id();
     processes()
-        .filter(|(_, stat)| stat.parent == own)
+        .filter(|(_, stat)| stat.parent == own_pid)
         .map(|(pid, _)| pid)
         .collect()
 }
 
 /// Returns the live members of a process group that started no earlier than its leader. The leader
 /// is not included.
-pub fn group_of(leader: &Identity) -> Vec<Identity> {
+pub fn group_members(leader: &ProcessIdentity) -> Vec<ProcessIdentity> {
     let boot_id = boot_id();
     if boot_id != leader.boot_id {
         return Vec::new();
@@ -144,11 +144,11 @@ pub fn group_of(leader: &Identity) -> Vec<Identity> {
     processes()
         .filter(|(pid, stat)| {
             *pid != leader.pid
-                && !stat.over
+                && !stat.is_zombie
                 && stat.group == leader.pid
                 && stat.start_ticks >= leader.start_ticks
         })
-        .map(|(pid, stat)| Identity {
+        .map(|(pid, stat)| ProcessIdentity {
             pid,
             start_ticks: stat.start_ticks,
             boot_id: boot_id.clone(),
@@ -162,7 +162,7 @@ pub fn capacity() -> Size {
     Size {
         memory_bytes: allocatable(total_memory(), 0),
         cpu_milli: cpus as u64 * 1000,
-        gpu_milli: gpus() * 1000,
+        gpu_milli: count_gpus() * 1000,
         ..Size::default()
     }
 }
@@ -172,18 +172,18 @@ pub fn total_memory() -> u64 {
 }
 
 /// Counts the GPUs that the driver lists, or else those with a device file.
-fn gpus() -> u64 {
+fn count_gpus() -> u64 {
     let count = |dir: &str, is_one: fn(&str) -> bool| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         names.filter(|name| is_one(name)).count() as u64
     };
-    let numbered = |name: &str| {
+    let is_numbered_device = |name: &str| {
         let number = name.strip_prefix("nvidia").unwrap_or_default();
         !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
     };
     match count("/proc/driver/nvidia/gpus", |_| true) {
-        0 => count("/dev", numbered),
+        0 => count("/dev", is_numbered_device),
         listed => listed,
     }
 }
@@ -191,33 +191,34 @@ fn gpus() -> u64 {
 /// Returns the private memory of system accounts, in bytes. Excludes the processes of containers,
 /// whatever their account. Shared pages would be counted once per process, so they are excluded too
 ///
-pub fn held_by_system(uid_below: u32, containers: &[u32]) -> u64 {
-    let all: BTreeMap<u32, Stat> = processes().collect();
-    let granted = |pid: u32| {
+pub fn system_memory(uid_below: u32, containers: &[u32]) -> u64 {
+    let stats: BTreeMap<u32, Stat> = processes().collect();
+    let is_in_container = |pid: u32| {
         // The number of ancestors is bounded, because reused ids could form a cycle.
-        let parents = std::iter::successors(Some(pid), |pid| all.get(pid).map(|it| it.parent));
-        let mut line = parents.take(64);
-        line.any(|pid| {
-            let group = all.get(&pid).map(|it| it.group);
+        let parents =
+            std::iter::successors(Some(pid), |pid| stats.get(pid).map(|stat| stat.parent));
+        let mut ancestors = parents.take(64);
+        ancestors.any(|pid| {
+            let group = stats.get(&pid).map(|stat| stat.group);
             containers.contains(&pid) || group.is_some_and(|group| containers.contains(&group))
         })
     };
-    let held = |pid: &u32| {
-        let (uid, bytes) = resident(*pid)?;
-        (uid < uid_below && !granted(*pid)).then_some(bytes)
+    let memory_of = |pid: &u32| {
+        let (uid, bytes) = uid_and_private_memory(*pid)?;
+        (uid < uid_below && !is_in_container(*pid)).then_some(bytes)
     };
-    all.keys().filter_map(held).sum()
+    stats.keys().filter_map(memory_of).sum()
 }
 
 /// Returns the uid and private memory of a process, or `None` for a kernel thread.
-fn resident(pid: u32) -> Option<(u32, u64)> {
+fn uid_and_private_memory(pid: u32) -> Option<(u32, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let first = |name: &str| {
+    let first_number = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_ascii_whitespace().next()?.parse::<u64>().ok()
     };
-    let uid = u32::try_from(first("Uid:")?).ok()?;
-    Some((uid, first("RssAnon:")? * 1024))
+    let uid = u32::try_from(first_number("Uid:")?).ok()?;
+    Some((uid, first_number("RssAnon:")? * 1024))
 }
 
 /// Returns metrics of the node. A value that cannot be read is zero.
@@ -225,7 +226,7 @@ pub fn metrics(dir: &Path) -> Metrics {
     let memory = meminfo();
     let amount = |name: &str| memory.get(name).copied().unwrap_or(0);
     let disk = rustix::fs::statvfs(dir).ok();
-    let of_disk = |blocks: fn(&rustix::fs::StatVfs) -> u64| {
+    let disk_bytes = |blocks: fn(&rustix::fs::StatVfs) -> u64| {
         let bytes = disk
             .as_ref()
             .map(|disk| blocks(disk).saturating_mul(disk.f_frsize));
@@ -237,8 +238,8 @@ pub fn metrics(dir: &Path) -> Metrics {
         memory_available_bytes: amount("MemAvailable"),
         swap_total_bytes: amount("SwapTotal"),
         swap_free_bytes: amount("SwapFree"),
-        disk_total_bytes: of_disk(|disk| disk.f_blocks),
-        disk_free_bytes: of_disk(|disk| disk.f_bavail),
+        disk_total_bytes: disk_bytes(|disk| disk.f_blocks),
+        disk_free_bytes: disk_bytes(|disk| disk.f_bavail),
         pressure: pressure(),
         ..Metrics::default()
     }
@@ -246,14 +247,14 @@ pub fn metrics(dir: &Path) -> Metrics {
 
 /// Returns the pressure, or `None` if the kernel does not provide it.
 fn pressure() -> Option<Pressure> {
-    let some = |what: &str| {
-        let text = fs::read_to_string(format!("/proc/pressure/{what}")).ok()?;
+    let stalled = |resource: &str| {
+        let text = fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?;
         stalled_centi(&text)
     };
     Some(Pressure {
-        cpu_centi: some("cpu")?,
-        memory_centi: some("memory")?,
-        io_centi: some("io")?,
+        cpu_centi: stalled("cpu")?,
+        memory_centi: stalled("memory")?,
+        io_centi: stalled("io")?,
     })
 }
 
@@ -274,12 +275,12 @@ fn load_centi() -> Option<u64> {
 
 fn meminfo() -> BTreeMap<String, u64> {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = |line: &str| {
-        let (name, rest) = line.split_once(':')?;
-        let kib: u64 = rest.split_ascii_whitespace().next()?.parse().ok()?;
+    let parse_line = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        let kib: u64 = value.split_ascii_whitespace().next()?.parse().ok()?;
         Some((name.to_owned(), kib * 1024))
     };
-    text.lines().filter_map(line).collect()
+    text.lines().filter_map(parse_line).collect()
 }
 
 #[cfg(test)]
@@ -292,12 +293,12 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let identity = Identity::from_pid(child.id()).unwrap();
-        let earlier = Identity {
+        let identity = ProcessIdentity::from_pid(child.id()).unwrap();
+        let earlier = ProcessIdentity {
             start_ticks: identity.start_ticks - 1,
             ..identity.clone()
         };
-        let other_boot = Identity {
+        let other_boot = ProcessIdentity {
             boot_id: "another".into(),
             ..identity.clone()
         };
@@ -328,14 +329,14 @@ mod tests {
     #[test]
     fn memory_of_containers_does_not_count_as_system_memory() {
         let own = std::process::id();
-        let whole = held_by_system(u32::MAX, &[]);
-        let mine = resident(own).unwrap().1;
+        let total = system_memory(u32::MAX, &[]);
+        let own_memory = uid_and_private_memory(own).unwrap().1;
         // Other processes come and go, so only the memory of this one is compared.
-        assert!(mine > 0 && whole >= mine);
-        assert_eq!(held_by_system(0, &[]), 0, "no account is below uid 0");
+        assert!(own_memory > 0 && total >= own_memory);
+        assert_eq!(system_memory(0, &[]), 0, "no account is below uid 0");
         let child = std::process::Command::new("sleep").arg("60").spawn();
         let mut child = child.unwrap();
-        assert!(resident(child.id()).is_some());
+        assert!(uid_and_private_memory(child.id()).is_some());
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -24,7 +24,7 @@ pub struct Machine {
     /// Whether memory is measured. If not, the settings give it.
     measures_memory: bool,
     system_uid_below: u32,
-    note: PathBuf,
+    quiesce_file: PathBuf,
     bounds: Bounds,
     quiesce: QuiesceState,
     last_reading: Option<Instant>,
@@ -33,7 +33,7 @@ pub struct Machine {
 impl Machine {
     pub fn new(settings: &Settings, state_dir: PathBuf) -> Self {
         Self {
-            note: settings
+            quiesce_file: settings
                 .quiesce_file
                 .clone()
                 .unwrap_or_else(|| state_dir.join("quiesce")),
@@ -56,17 +56,20 @@ impl Machine {
         if !self.measures_memory || !due {
             return;
         }
-        let ours: Vec<u32> = status.containers.iter().filter_map(|it| it.pid).collect();
-        let below = self.system_uid_below;
-        let measure = move || machine::held_by_system(below, &ours);
+        let container_pids: Vec<u32> = status.containers.iter().filter_map(|it| it.pid).collect();
+        let uid_below = self.system_uid_below;
+        let measure = move || machine::system_memory(uid_below, &container_pids);
         // A failed measurement changes nothing.
-        let Ok(held) = tokio::task::spawn_blocking(measure).await else {
+        let Ok(system_bytes) = tokio::task::spawn_blocking(measure).await else {
             return;
         };
         let total = machine::total_memory();
         let offered_before = self.last_reading.map(|_| inventory.capacity.memory_bytes);
-        let offered =
-            domain::offered_memory(offered_before, domain::allocatable(total, held), total);
+        let offered = domain::offered_memory(
+            offered_before,
+            domain::allocatable(total, system_bytes),
+            total,
+        );
         inventory.capacity.memory_bytes = offered;
         self.last_reading = Some(Instant::now());
     }
@@ -77,7 +80,7 @@ impl Machine {
         metrics: &Metrics,
         status: &AgentStatus,
     ) -> Option<String> {
-        let note = std::fs::read_to_string(&self.note).ok();
+        let note = std::fs::read_to_string(&self.quiesce_file).ok();
         let readings = Readings {
             disk_free_bytes: (metrics.disk_total_bytes > 0).then_some(metrics.disk_free_bytes),
             memory_pressure_centi: metrics.pressure.map(|pressure| pressure.memory_centi),
@@ -93,9 +96,9 @@ impl Machine {
 /// Returns the first line without control characters, because it is shown in terminals.
 fn first_line(note: &str) -> String {
     let line = note.lines().next().unwrap_or_default().trim();
-    let plain = line.chars().filter(|c| !c.is_control());
+    let printable = line.chars().filter(|c| !c.is_control());
     let mut text = String::new();
-    for c in plain {
+    for c in printable {
         if text.len() + c.len_utf8() > MAX_NOTE {
             break;
         }
@@ -105,7 +108,7 @@ fn first_line(note: &str) -> String {
 }
 
 /// Function that returns the runtimes that are available now.
-pub type Offers = Box<dyn Fn() -> Vec<String> + Send>;
+pub type RuntimeLister = Box<dyn Fn() -> Vec<String> + Send>;
 
 pub struct NodeCondition {
     pub boot_id: String,
@@ -113,30 +116,30 @@ pub struct NodeCondition {
     pub inventory: Inventory,
     /// Available runtimes. They are evaluated for each heartbeat, because a container engine may
     /// come and go.
-    pub offers: Offers,
+    pub available_runtimes: RuntimeLister,
     pub machine: Option<Machine>,
 }
 
 impl NodeCondition {
     pub async fn heartbeat(&mut self, status: &AgentStatus) -> Heartbeat {
-        let (mut metrics, mut why) = (Metrics::default(), None);
+        let (mut metrics, mut quiesce_reason) = (Metrics::default(), None);
         if let Some(machine) = &mut self.machine {
             machine.measure(&mut self.inventory, status).await;
             metrics = machine::metrics(&machine.state_dir);
-            why = machine.quiesce_reason(&self.inventory, &metrics, status);
+            quiesce_reason = machine.quiesce_reason(&self.inventory, &metrics, status);
         }
-        metrics.containers = status.alive() as u64;
+        metrics.containers = status.live_count() as u64;
         metrics.complete = status.complete;
         Heartbeat {
             boot_id: self.boot_id.clone(),
             agent_instance: self.agent_instance.clone(),
             inventory: Inventory {
-                runtimes: (self.offers)(),
+                runtimes: (self.available_runtimes)(),
                 ..self.inventory.clone()
             },
             metrics,
-            quiesced: why.is_some(),
-            quiesce_reason: why,
+            quiesced: quiesce_reason.is_some(),
+            quiesce_reason,
         }
     }
 }
@@ -162,7 +165,7 @@ mod tests {
             boot_id: "b".into(),
             agent_instance: "a".into(),
             inventory: inventory(settings.memory_bytes.unwrap_or(1)),
-            offers: Box::new(Vec::new),
+            available_runtimes: Box::new(Vec::new),
             machine: Some(Machine::new(settings, dir.to_owned())),
         }
     }
@@ -198,20 +201,20 @@ mod tests {
     #[tokio::test]
     async fn memory_is_read_from_the_machine_unless_it_is_set() {
         let dir = tempfile::tempdir().unwrap();
-        let measures_memory = condition(dir.path(), &Settings::default())
+        let heartbeat = condition(dir.path(), &Settings::default())
             .heartbeat(&AgentStatus::default())
             .await;
-        let offered = measures_memory.inventory.capacity.memory_bytes;
-        let total = measures_memory.metrics.memory_total_bytes;
+        let offered = heartbeat.inventory.capacity.memory_bytes;
+        let total = heartbeat.metrics.memory_total_bytes;
         assert!(0 < offered && offered < total, "{offered} of {total}");
-        let set = Settings {
+        let settings = Settings {
             memory_bytes: Some(5 << 30),
             ..Settings::default()
         };
-        let set = condition(dir.path(), &set)
+        let heartbeat = condition(dir.path(), &settings)
             .heartbeat(&AgentStatus::default())
             .await;
-        assert_eq!(set.inventory.capacity.memory_bytes, 5 << 30);
-        assert!(set.metrics.disk_total_bytes >= set.metrics.disk_free_bytes);
+        assert_eq!(heartbeat.inventory.capacity.memory_bytes, 5 << 30);
+        assert!(heartbeat.metrics.disk_total_bytes >= heartbeat.metrics.disk_free_bytes);
     }
 }

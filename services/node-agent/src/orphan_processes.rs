@@ -11,69 +11,69 @@ use std::path::Path;
 use hayward_vocabulary::AllocationId;
 use hayward_vocabulary::launch::LEAST_ID;
 
-use crate::machine::{self, Identity};
+use crate::machine::{self, ProcessIdentity};
 
 /// Environment variable of every process of a container, with its folder and its incarnation.
 pub const MARK: &str = "HAYWARD_CONTAINER";
 
-pub fn mark(dir: &Path, incarnation: u64) -> String {
+pub fn mark_value(dir: &Path, incarnation: u64) -> String {
     format!("{}/{incarnation}", dir.display())
 }
 
 /// A process of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OrphanProcess {
-    pub process: Identity,
+pub struct ContainerProcess {
+    pub process: ProcessIdentity,
     pub id: AllocationId,
     pub incarnation: u64,
-    pub supervisor: bool,
+    pub is_supervisor: bool,
 }
 
 /// Returns all live processes of containers below this folder.
-pub fn all(containers: &Path) -> Vec<OrphanProcess> {
-    machine::numbers()
+pub fn find_all(containers: &Path) -> Vec<ContainerProcess> {
+    machine::process_ids()
         .into_iter()
-        .filter_map(|pid| one(containers, pid))
+        .filter_map(|pid| inspect_process(containers, pid))
         .collect()
 }
 
-fn one(containers: &Path, pid: u32) -> Option<OrphanProcess> {
+fn inspect_process(containers: &Path, pid: u32) -> Option<ContainerProcess> {
     // The identity is read first. A later signal then verifies that all data below is of the same
     // process.
-    let process = Identity::from_pid(pid)?;
-    let own = pid == std::process::id();
-    let supervised = supervised(containers, pid);
-    let supervisor = supervised.is_some();
-    let (id, incarnation) = supervised.or_else(|| marked(containers, pid))?;
-    (!own && process.lives()).then_some(OrphanProcess {
+    let process = ProcessIdentity::from_pid(pid)?;
+    let is_this_process = pid == std::process::id();
+    let from_arguments = parse_supervisor_arguments(containers, pid);
+    let is_supervisor = from_arguments.is_some();
+    let (id, incarnation) = from_arguments.or_else(|| parse_mark(containers, pid))?;
+    (!is_this_process && process.is_alive()).then_some(ContainerProcess {
         process,
         id,
         incarnation,
-        supervisor,
+        is_supervisor,
     })
 }
 
-fn supervised(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let mut words = line.trim_ascii_end().split(|byte| *byte == 0).rev();
+fn parse_supervisor_arguments(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
+    let command_line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut arguments = command_line.trim_ascii_end().split(|byte| *byte == 0).rev();
     let mut next = || loop {
-        let word = std::str::from_utf8(words.next()?).ok()?;
-        if !word.is_empty() {
-            return Some(word);
+        let argument = std::str::from_utf8(arguments.next()?).ok()?;
+        if !argument.is_empty() {
+            return Some(argument);
         }
     };
     let incarnation = next()?;
     let dir = next()?;
-    (next()? == "supervise").then(|| parsed(containers, dir, incarnation))?
+    (next()? == "supervise").then(|| parse_container(containers, dir, incarnation))?
 }
 
 /// Returns the container that a process is marked with. Skips processes of system accounts, because
 /// work never runs under them. Such a process inherited the mark in another way, like the shell of
 /// an operator inside a container.
-fn marked(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
+fn parse_mark(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
     let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-    let own = nix::unistd::geteuid().as_raw();
-    if uid == 0 || (uid < LEAST_ID && uid != own) {
+    let own_uid = nix::unistd::geteuid().as_raw();
+    if uid == 0 || (uid < LEAST_ID && uid != own_uid) {
         return None;
     }
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
@@ -83,10 +83,10 @@ fn marked(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
         text.strip_prefix(MARK)?.strip_prefix('=')
     })?;
     let (dir, incarnation) = value.rsplit_once('/')?;
-    parsed(containers, dir, incarnation)
+    parse_container(containers, dir, incarnation)
 }
 
-fn parsed(containers: &Path, dir: &str, incarnation: &str) -> Option<(AllocationId, u64)> {
+fn parse_container(containers: &Path, dir: &str, incarnation: &str) -> Option<(AllocationId, u64)> {
     let name = Path::new(dir).strip_prefix(containers).ok()?;
     let id = AllocationId::new(name.to_str()?).ok()?;
     Some((id, incarnation.parse().ok()?))
@@ -98,18 +98,18 @@ mod tests {
 
     #[test]
     fn a_mark_identifies_one_agent() {
-        let ours = Path::new("/var/lib/a/containers");
-        let found = |dir: &str, incarnation: &str| parsed(ours, dir, incarnation);
+        let containers = Path::new("/var/lib/a/containers");
+        let parse = |dir: &str, incarnation: &str| parse_container(containers, dir, incarnation);
         let id = AllocationId::new("alc_1").unwrap();
         assert_eq!(
-            found("/var/lib/a/containers/alc_1", "3"),
+            parse("/var/lib/a/containers/alc_1", "3"),
             Some((id.clone(), 3))
         );
-        assert_eq!(found("/var/lib/b/containers/alc_1", "3"), None);
-        assert_eq!(found("/var/lib/a/containers/alc_1/work", "3"), None);
-        assert_eq!(found("/var/lib/a/containers/alc_1", "x"), None);
+        assert_eq!(parse("/var/lib/b/containers/alc_1", "3"), None);
+        assert_eq!(parse("/var/lib/a/containers/alc_1/work", "3"), None);
+        assert_eq!(parse("/var/lib/a/containers/alc_1", "x"), None);
         assert_eq!(
-            mark(&ours.join("alc_1"), 3),
+            mark_value(&containers.join("alc_1"), 3),
             "/var/lib/a/containers/alc_1/3"
         );
     }
@@ -119,11 +119,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new("sleep")
             .arg("60")
-            .env(MARK, mark(&dir.path().join("alc_1"), 1))
+            .env(MARK, mark_value(&dir.path().join("alc_1"), 1))
             .spawn()
             .unwrap();
         let skipped = nix::unistd::geteuid().as_raw() < LEAST_ID;
-        assert_eq!(all(dir.path()).is_empty(), skipped);
+        assert_eq!(find_all(dir.path()).is_empty(), skipped);
         child.kill().unwrap();
         child.wait().unwrap();
     }

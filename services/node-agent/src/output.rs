@@ -20,15 +20,15 @@ use crate::agent::AgentStatus;
 use crate::backoff::Backoff;
 use crate::fault_points::{self, Point};
 use crate::report::{Drained, refused_items};
-use crate::runtime::{Piece, Runtime};
+use crate::runtime::{OutputPiece, Runtime};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum bytes of one container in a request.
-const PER_CONTAINER: u64 = 64 << 10;
+const MAX_CONTAINER_BYTES: u64 = 64 << 10;
 /// Maximum bytes in a request.
-const PER_REPORT: u64 = 256 << 10;
+const MAX_REPORT_BYTES: u64 = 256 << 10;
 /// Maximum bytes of a container that wait to be sent. Older output is skipped.
-const BACKLOG: u64 = 256 << 10;
+const MAX_BACKLOG_BYTES: u64 = 256 << 10;
 const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct Shipper {
@@ -40,19 +40,19 @@ pub struct Shipper {
 }
 
 /// Offset of the next byte to send, by container.
-type Sent = BTreeMap<AllocationId, u64>;
+type SentOffsets = BTreeMap<AllocationId, u64>;
 
 impl Shipper {
     pub async fn run(mut self, stop: Shutdown) {
-        let mut sent = Sent::new();
+        let mut sent = SentOffsets::new();
         tokio::select! {
             () = self.ship_loop(&mut sent) => {}
             () = stop.wait() => {}
         }
         // The last step sends the remaining output of ended containers.
-        let rest = async {
-            while let Some(chunks) = self.gather(&sent, false) {
-                let ends = ends(&chunks);
+        let last_send = async {
+            while let Some(chunks) = self.collect_chunks(&sent, false) {
+                let ends = end_offsets(&chunks);
                 if self.send(chunks).await.is_err() {
                     break;
                 }
@@ -60,23 +60,23 @@ impl Shipper {
             }
             self.publish_drained(&mut sent);
         };
-        let _ = timeout(FINAL_TIMEOUT, rest).await;
+        let _ = timeout(FINAL_TIMEOUT, last_send).await;
     }
 
-    async fn ship_loop(&mut self, sent: &mut Sent) {
+    async fn ship_loop(&mut self, sent: &mut SentOffsets) {
         let mut backoff = Backoff::default();
         let mut next_poll = Instant::now();
         loop {
             // Between two full polls, only ended containers are read.
-            let all = Instant::now() >= next_poll;
-            if all {
+            let is_full_poll = Instant::now() >= next_poll;
+            if is_full_poll {
                 next_poll = Instant::now() + POLL_INTERVAL;
             }
             self.status.mark_unchanged();
-            let chunks = self.gather(sent, !all);
-            let more = chunks.is_some();
+            let chunks = self.collect_chunks(sent, !is_full_poll);
+            let has_more = chunks.is_some();
             if let Some(chunks) = chunks {
-                let ends = ends(&chunks);
+                let ends = end_offsets(&chunks);
                 fault_points::pass(Point::OutputBefore);
                 match self.send(chunks).await {
                     Ok(()) => {
@@ -85,41 +85,49 @@ impl Shipper {
                         sent.extend(ends);
                     }
                     Err(error) => {
-                        if backoff.is_new() {
+                        if backoff.is_first_failure() {
                             tracing::warn!(%error, cause = ?error, "cannot send output");
                         }
                         // A retry would be refused again and block other output (I26).
                         if is_final(&error) {
                             sent.extend(ends);
                         } else {
-                            let foreign = refused_items(&error, "chunks");
-                            let named = foreign.into_iter().filter_map(|at| ends.get(at));
-                            sent.extend(named.cloned());
+                            let refused_indices = refused_items(&error, "chunks");
+                            let refused_ends = refused_indices
+                                .into_iter()
+                                .filter_map(|index| ends.get(index));
+                            sent.extend(refused_ends.cloned());
                         }
                         backoff.wait().await;
                     }
                 }
             }
             self.publish_drained(sent);
-            if !more {
+            if !has_more {
                 // If no container writes, the loop waits for a change of the status.
-                let writes = self.runtime.writes() && !self.status.borrow().containers.is_empty();
+                let may_have_output =
+                    self.runtime.has_output() && !self.status.borrow().containers.is_empty();
                 tokio::select! {
                     changed = self.status.changed() => if changed.is_err() { return },
-                    () = sleep_until(next_poll), if writes => {}
+                    () = sleep_until(next_poll), if may_have_output => {}
                 }
             }
         }
     }
 
     /// Publishes the drained containers, and drops offsets of forgotten ones.
-    fn publish_drained(&self, sent: &mut Sent) {
+    fn publish_drained(&self, sent: &mut SentOffsets) {
         let containers = Arc::clone(&self.status.borrow().containers);
-        let before = Arc::clone(&self.drained.borrow());
+        let drained_before = Arc::clone(&self.drained.borrow());
         let is_drained = |report: &&ContainerReport| {
-            let from = sent.get(&report.id).copied().unwrap_or(0);
-            let has_more = || self.runtime.output(&report.id, from, 1, BACKLOG).is_some();
-            report.state == ContainerState::Ended && (before.contains(&report.id) || !has_more())
+            let offset = sent.get(&report.id).copied().unwrap_or(0);
+            let has_more = || {
+                self.runtime
+                    .output(&report.id, offset, 1, MAX_BACKLOG_BYTES)
+                    .is_some()
+            };
+            report.state == ContainerState::Ended
+                && (drained_before.contains(&report.id) || !has_more())
         };
         let drained: BTreeSet<_> = containers
             .iter()
@@ -137,27 +145,30 @@ impl Shipper {
 
     /// Collects new output of all containers, or only of ended ones, within the limits. Returns
     /// `None` if there is none.
-    fn gather(&self, sent: &Sent, ended_only: bool) -> Option<Vec<OutputChunk>> {
+    fn collect_chunks(&self, sent: &SentOffsets, ended_only: bool) -> Option<Vec<OutputChunk>> {
         let containers = Arc::clone(&self.status.borrow().containers);
         let drained = Arc::clone(&self.drained.borrow());
-        let mut remaining = PER_REPORT;
+        let mut remaining = MAX_REPORT_BYTES;
         let mut chunks = Vec::new();
         for report in containers.iter() {
-            let most = remaining.min(PER_CONTAINER);
-            if most == 0 {
+            let max_bytes = remaining.min(MAX_CONTAINER_BYTES);
+            if max_bytes == 0 {
                 break;
             }
             let ended = report.state == ContainerState::Ended;
             if drained.contains(&report.id) || (ended_only && !ended) {
                 continue;
             }
-            let from = sent.get(&report.id).copied().unwrap_or(0);
-            let Some(mut piece) = self.runtime.output(&report.id, from, most, BACKLOG) else {
+            let offset = sent.get(&report.id).copied().unwrap_or(0);
+            let Some(mut piece) =
+                self.runtime
+                    .output(&report.id, offset, max_bytes, MAX_BACKLOG_BYTES)
+            else {
                 continue;
             };
-            let last = ended && (piece.bytes.len() as u64) < most;
-            if !last {
-                keep_whole_characters(&mut piece);
+            let is_last_piece = ended && (piece.bytes.len() as u64) < max_bytes;
+            if !is_last_piece {
+                truncate_to_whole_characters(&mut piece);
             }
             if piece.bytes.is_empty() {
                 continue;
@@ -191,13 +202,13 @@ fn is_final(error: &ClientError) -> bool {
     matches!(status, Some(400 | 413 | 422))
 }
 
-fn ends(chunks: &[OutputChunk]) -> Vec<(AllocationId, u64)> {
-    let end = |chunk: &OutputChunk| (chunk.id.clone(), chunk.offset + chunk.bytes);
-    chunks.iter().map(end).collect()
+fn end_offsets(chunks: &[OutputChunk]) -> Vec<(AllocationId, u64)> {
+    let end_offset = |chunk: &OutputChunk| (chunk.id.clone(), chunk.offset + chunk.bytes);
+    chunks.iter().map(end_offset).collect()
 }
 
 /// Leaves an incomplete character at the end for the next piece.
-fn keep_whole_characters(piece: &mut Piece) {
+fn truncate_to_whole_characters(piece: &mut OutputPiece) {
     if let Err(error) = std::str::from_utf8(&piece.bytes)
         && error.error_len().is_none()
         && error.valid_up_to() > 0
@@ -212,17 +223,17 @@ mod tests {
 
     #[test]
     fn a_character_is_not_split() {
-        let mut piece = Piece {
+        let mut piece = OutputPiece {
             offset: 0,
             bytes: "aä".as_bytes()[..2].to_vec(),
         };
-        keep_whole_characters(&mut piece);
+        truncate_to_whole_characters(&mut piece);
         assert_eq!(piece.bytes, b"a");
-        let mut piece = Piece {
+        let mut piece = OutputPiece {
             offset: 0,
             bytes: vec![b'a', 0xff, b'b'],
         };
-        keep_whole_characters(&mut piece);
+        truncate_to_whole_characters(&mut piece);
         assert_eq!(piece.bytes.len(), 3);
     }
 }

@@ -5,15 +5,15 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use crate::runtime::Runtime;
 
-const LINES: usize = 3;
-const BYTES: u64 = 300;
+const MAX_LINES: usize = 3;
+const MAX_BYTES: u64 = 300;
 
 /// Adds the last lines if the program itself failed and has written output.
 pub fn add(runtime: &dyn Runtime, id: &AllocationId, exit: &mut Exit) {
     if !matches!(exit.cause, ExitCause::UserError | ExitCause::UserLimit) {
         return;
     }
-    let Some(piece) = runtime.output(id, 0, BYTES, BYTES) else {
+    let Some(piece) = runtime.output(id, 0, MAX_BYTES, MAX_BYTES) else {
         return;
     };
     if let Some(lines) = last_lines(&piece.bytes) {
@@ -31,7 +31,7 @@ fn last_lines(output: &[u8]) -> Option<String> {
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    let last = &lines[lines.len().saturating_sub(LINES)..];
+    let last = &lines[lines.len().saturating_sub(MAX_LINES)..];
     (!last.is_empty()).then(|| last.join(" / "))
 }
 
@@ -41,9 +41,9 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_joined() {
-        let lines = |text: &[u8]| last_lines(text);
-        assert_eq!(lines(b"a\nb\n\n  c  \nd\n").unwrap(), "b / c / d");
-        assert_eq!(lines(b"\xff\0").unwrap(), "\u{fffd}\u{fffd}");
-        assert_eq!(lines(b"\n \n"), None);
+        let joined = |text: &[u8]| last_lines(text);
+        assert_eq!(joined(b"a\nb\n\n  c  \nd\n").unwrap(), "b / c / d");
+        assert_eq!(joined(b"\xff\0").unwrap(), "\u{fffd}\u{fffd}");
+        assert_eq!(joined(b"\n \n"), None);
     }
 }

@@ -51,12 +51,12 @@ impl Reporter {
         }
         let status = self.status.borrow().clone();
         let mut drained = self.drained.clone();
-        let all = |drained: &Drained| {
-            let ended = |report: &&ContainerReport| report.state == ContainerState::Ended;
-            let mut ended = status.containers.iter().filter(ended);
+        let are_all_drained = |drained: &Drained| {
+            let is_ended = |report: &&ContainerReport| report.state == ContainerState::Ended;
+            let mut ended = status.containers.iter().filter(is_ended);
             ended.all(|report| drained.contains(&report.id))
         };
-        let _ = timeout(LAST_REPORT_TIMEOUT, drained.wait_for(all)).await;
+        let _ = timeout(LAST_REPORT_TIMEOUT, drained.wait_for(are_all_drained)).await;
         // The report may fail, because the journal has the same data.
         let containers = status.containers.to_vec();
         let _ = timeout(
@@ -89,7 +89,7 @@ impl Reporter {
                 }
                 Err(error) => {
                     foreign.extend(foreign_containers(&error, &containers));
-                    if backoff.is_new() {
+                    if backoff.is_first_failure() {
                         tracing::warn!(%error, cause = ?error, "cannot report");
                     }
                     // The output could not be sent either, so its deadlines restart.
@@ -102,16 +102,16 @@ impl Reporter {
 
     /// Waits for a change. Returns false if there will be none.
     async fn wait_for_change(&mut self, next_deadline: Option<Instant>) -> bool {
-        let expired = async {
+        let deadline_passed = async {
             match next_deadline {
-                Some(at) => sleep_until(at).await,
+                Some(deadline) => sleep_until(deadline).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             changed = self.status.changed() => changed.is_ok(),
             changed = self.drained.changed(), if next_deadline.is_some() => changed.is_ok(),
-            () = expired => true,
+            () = deadline_passed => true,
             () = sleep(REPORT_INTERVAL) => true,
         }
     }
@@ -142,19 +142,21 @@ fn foreign_containers<'a>(
     error: &ClientError,
     reported: &'a [ContainerReport],
 ) -> impl Iterator<Item = AllocationId> + 'a {
-    let places = refused_items(error, "containers").into_iter();
-    places.filter_map(|at| Some(reported.get(at)?.id.clone()))
+    let indices = refused_items(error, "containers").into_iter();
+    indices.filter_map(|index| Some(reported.get(index)?.id.clone()))
 }
 
 /// Returns the indices of the items that belong to another node.
 pub fn refused_items(error: &ClientError, list: &str) -> Vec<usize> {
-    let problem = error.problem().filter(|it| it.code == Code::Forbidden);
+    let problem = error
+        .problem()
+        .filter(|problem| problem.code == Code::Forbidden);
     let faults = problem.into_iter().flat_map(|problem| &problem.errors);
-    let places = faults.filter_map(|fault| {
-        let place = fault.pointer.strip_prefix('/')?.strip_prefix(list)?;
-        place.strip_prefix('/')?.strip_suffix("/id")?.parse().ok()
+    let indices = faults.filter_map(|fault| {
+        let path = fault.pointer.strip_prefix('/')?.strip_prefix(list)?;
+        path.strip_prefix('/')?.strip_suffix("/id")?.parse().ok()
     });
-    places.collect()
+    indices.collect()
 }
 
 /// Returns the next status to report. Waits a moment for launches to finish.
@@ -162,8 +164,9 @@ async fn next_status(
     status: &mut watch::Receiver<AgentStatus>,
     launching: &mut BTreeSet<AllocationId>,
 ) -> AgentStatus {
-    let unchanged = |status: &AgentStatus| launching_ids(status).all(|id| launching.contains(id));
-    let _ = timeout(LAUNCH_DELAY, status.wait_for(unchanged)).await;
+    let is_unchanged =
+        |status: &AgentStatus| launching_ids(status).all(|id| launching.contains(id));
+    let _ = timeout(LAUNCH_DELAY, status.wait_for(is_unchanged)).await;
     let status = status.borrow_and_update().clone();
     *launching = launching_ids(&status).cloned().collect();
     status
@@ -180,7 +183,7 @@ fn launching_ids(status: &AgentStatus) -> impl Iterator<Item = &AllocationId> {
 #[derive(Default)]
 struct EndDelay {
     /// Last report of each container before its end.
-    before: BTreeMap<AllocationId, ContainerReport>,
+    last_reports: BTreeMap<AllocationId, ContainerReport>,
     /// Times at which an end is reported even without its output.
     deadlines: BTreeMap<AllocationId, Instant>,
 }
@@ -195,36 +198,43 @@ impl EndDelay {
     ) -> (Vec<ContainerReport>, Option<Instant>) {
         let mut reported = Vec::with_capacity(containers.len());
         let mut deadlines = BTreeMap::new();
-        let mut before = BTreeMap::new();
+        let mut last_reports = BTreeMap::new();
         for report in containers {
             let id = &report.id;
             if report.state != ContainerState::Ended {
-                before.insert(id.clone(), report.clone());
+                last_reports.insert(id.clone(), report.clone());
             } else if !drained.contains(id) {
-                let at = *self.deadlines.get(id).unwrap_or(&(now + OUTPUT_TIMEOUT));
-                deadlines.insert(id.clone(), at);
-                if now < at {
-                    let earlier = self.before.remove(id).unwrap_or_else(|| started(report));
-                    reported.push(earlier.clone());
-                    before.insert(id.clone(), earlier);
+                let deadline = *self.deadlines.get(id).unwrap_or(&(now + OUTPUT_TIMEOUT));
+                deadlines.insert(id.clone(), deadline);
+                if now < deadline {
+                    let last_report = self
+                        .last_reports
+                        .remove(id)
+                        .unwrap_or_else(|| report_before_end(report));
+                    reported.push(last_report.clone());
+                    last_reports.insert(id.clone(), last_report);
                     continue;
                 }
             }
             reported.push(report.clone());
         }
-        let next = deadlines.values().filter(|at| **at > now).min().copied();
-        (self.before, self.deadlines) = (before, deadlines);
+        let next = deadlines
+            .values()
+            .filter(|deadline| **deadline > now)
+            .min()
+            .copied();
+        (self.last_reports, self.deadlines) = (last_reports, deadlines);
         (reported, next)
     }
 
     /// Restarts the deadlines of ends that were not reported yet.
     fn restart(&mut self, now: Instant) {
-        self.deadlines.retain(|_, at| *at <= now);
+        self.deadlines.retain(|_, deadline| *deadline <= now);
     }
 }
 
 /// Returns a report that replaces the earlier one of a container that was never reported.
-fn started(report: &ContainerReport) -> ContainerReport {
+fn report_before_end(report: &ContainerReport) -> ContainerReport {
     let state = match report.started_at {
         Some(_) => ContainerState::Running,
         None => ContainerState::Launching,
@@ -278,8 +288,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_launch_is_reported_separately_only_if_it_is_slow() {
         use ContainerState::{Launching, Running};
-        let status_of = |all: &[ContainerReport]| AgentStatus {
-            containers: Arc::new(all.to_vec()),
+        let status_with = |containers: &[ContainerReport]| AgentStatus {
+            containers: Arc::new(containers.to_vec()),
             ..AgentStatus::default()
         };
         let states = |status: &AgentStatus| {
@@ -289,23 +299,31 @@ mod tests {
                 .map(|it| it.state)
                 .collect::<Vec<_>>()
         };
-        let (sender, mut status) = watch::channel(status_of(&[report("a", Launching)]));
-        let (mut reported, begun) = (BTreeSet::new(), Instant::now());
-        let runs = async {
+        let (sender, mut status) = watch::channel(status_with(&[report("a", Launching)]));
+        let (mut reported, started_at) = (BTreeSet::new(), Instant::now());
+        let start_later = async {
             tokio::time::sleep(LAUNCH_DELAY / 5).await;
-            sender.send_replace(status_of(&[report("a", Running)]));
+            sender.send_replace(status_with(&[report("a", Running)]));
         };
-        let (seen, ()) = tokio::join!(next_status(&mut status, &mut reported), runs);
-        assert_eq!(states(&seen), [Running]);
-        assert_eq!(begun.elapsed(), LAUNCH_DELAY / 5);
+        let (reported_status, ()) =
+            tokio::join!(next_status(&mut status, &mut reported), start_later);
+        assert_eq!(states(&reported_status), [Running]);
+        assert_eq!(started_at.elapsed(), LAUNCH_DELAY / 5);
 
-        sender.send_replace(status_of(&[report("a", Running), report("b", Launching)]));
-        let seen = next_status(&mut status, &mut reported).await;
-        assert_eq!(states(&seen), [Running, Launching]);
-        assert!(begun.elapsed() >= LAUNCH_DELAY, "it waited for the launch");
-        let then = Instant::now();
+        sender.send_replace(status_with(&[report("a", Running), report("b", Launching)]));
+        let reported_status = next_status(&mut status, &mut reported).await;
+        assert_eq!(states(&reported_status), [Running, Launching]);
+        assert!(
+            started_at.elapsed() >= LAUNCH_DELAY,
+            "it waited for the launch"
+        );
+        let second_call = Instant::now();
         next_status(&mut status, &mut reported).await;
-        assert_eq!(then.elapsed(), Duration::ZERO, "it was reported before");
+        assert_eq!(
+            second_call.elapsed(),
+            Duration::ZERO,
+            "it was reported before"
+        );
     }
 
     #[test]

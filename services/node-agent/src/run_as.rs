@@ -40,7 +40,7 @@ pub struct OwnAccount {
 }
 
 impl OwnAccount {
-    pub fn now() -> Self {
+    pub fn current() -> Self {
         Self {
             uid: geteuid().as_raw(),
             gid: getegid().as_raw(),
@@ -61,13 +61,15 @@ impl Accounts {
         let pairs = users.split(',').map(str::trim).filter(|it| !it.is_empty());
         let mut mapped = BTreeMap::new();
         for pair in pairs {
-            let account = one(pair).with_context(|| format!("`run_as_users`: {pair:?}"))?;
+            let account = parse_pair(pair).with_context(|| format!("`run_as_users`: {pair:?}"))?;
             mapped.insert(account.0, account.1);
         }
         let other = match (uid, gid) {
-            (Some(uid), gid) => Some(numbered(uid, gid).context("the setting `run_as_uid`")?),
+            (Some(uid), gid) => {
+                Some(account_for_ids(uid, gid).context("the setting `run_as_uid`")?)
+            }
             (None, Some(_)) => anyhow::bail!("the setting `run_as_gid` needs `run_as_uid`"),
-            (None, None) if own.uid == 0 => Some(numbered(DEFAULT_UID, None)?),
+            (None, None) if own.uid == 0 => Some(account_for_ids(DEFAULT_UID, None)?),
             (None, None) => None,
         };
         for account in mapped.values().chain(&other) {
@@ -106,33 +108,34 @@ impl Accounts {
         }
     }
 
-    pub fn is_the_agents(&self) -> bool {
+    pub fn uses_agent_account(&self) -> bool {
         self.other.is_none()
     }
 }
 
-fn one(pair: &str) -> anyhow::Result<(String, Account)> {
+fn parse_pair(pair: &str) -> anyhow::Result<(String, Account)> {
     let (user, account) = pair
         .split_once('=')
         .context("it is written as user=account")?;
     let user = UserName::new(user.trim()).context("invalid user name")?;
     let account = account.trim();
     let account = match account.split_once(':') {
-        Some((uid, gid)) => numbered(uid.parse()?, Some(gid.parse()?))?,
+        Some((uid, gid)) => account_for_ids(uid.parse()?, Some(gid.parse()?))?,
         None => {
             if let Ok(uid) = account.parse() {
-                numbered(uid, None)?
+                account_for_ids(uid, None)?
             } else {
-                let found = User::from_name(account)?;
-                let found = found.with_context(|| format!("there is no account {account:?}"))?;
-                allowed(known(found))?
+                let user_entry = User::from_name(account)?;
+                let user_entry =
+                    user_entry.with_context(|| format!("there is no account {account:?}"))?;
+                check_allowed(account_from_entry(user_entry))?
             }
         }
     };
     Ok((user.to_string(), account))
 }
 
-fn known(user: User) -> Account {
+fn account_from_entry(user: User) -> Account {
     Account {
         uid: user.uid.as_raw(),
         gid: user.gid.as_raw(),
@@ -143,30 +146,30 @@ fn known(user: User) -> Account {
 
 /// Returns the account with this uid. The default group is that of the account, or the one with the
 /// same number.
-fn numbered(uid: u32, gid: Option<u32>) -> anyhow::Result<Account> {
-    let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    let mut account = found.map_or(
+fn account_for_ids(uid: u32, gid: Option<u32>) -> anyhow::Result<Account> {
+    let user_entry = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let mut account = user_entry.map_or(
         Account {
             uid,
             gid: uid,
             name: None,
             home: None,
         },
-        known,
+        account_from_entry,
     );
     if let Some(gid) = gid {
         account.gid = Gid::from_raw(gid).as_raw();
     }
-    allowed(account)
+    check_allowed(account)
 }
 
 /// Refuses root and other system accounts and groups (S16).
-fn allowed(account: Account) -> anyhow::Result<Account> {
+fn check_allowed(account: Account) -> anyhow::Result<Account> {
     ensure!(account.uid != 0, "work never runs as root (uid 0)");
-    for (what, number) in [("uid", account.uid), ("gid", account.gid)] {
+    for (kind, id) in [("uid", account.uid), ("gid", account.gid)] {
         ensure!(
-            number >= LEAST_ID,
-            "{what} {number} is below {LEAST_ID}: those belong to the machine, and work runs as \
+            id >= LEAST_ID,
+            "{kind} {id} is below {LEAST_ID}: those belong to the machine, and work runs as \
              none of them"
         );
     }
@@ -236,18 +239,21 @@ mod tests {
                 "cannot run work as uid 4002",
             ),
         ];
-        for (made, why) in table {
-            let message = format!("{:#}", made.expect_err(why));
-            assert!(message.contains(why), "{message:?} does not say {why:?}");
+        for (result, reason) in table {
+            let message = format!("{:#}", result.expect_err(reason));
+            assert!(
+                message.contains(reason),
+                "{message:?} does not say {reason:?}"
+            );
         }
     }
 
     #[test]
     fn an_agent_that_is_not_root_runs_work_under_its_own_account() {
         let accounts = Accounts::new(ADA, "", None, None).unwrap();
-        assert!(accounts.is_the_agents() && accounts.for_user(&user("ada")).is_none());
+        assert!(accounts.uses_agent_account() && accounts.for_user(&user("ada")).is_none());
         assert!(accounts.describe().starts_with("agent-"));
-        let itself = Accounts::new(ADA, "ada=4001", None, None).unwrap();
-        assert_eq!(itself.for_user(&user("ada")).unwrap().uid, 4001);
+        let own_account = Accounts::new(ADA, "ada=4001", None, None).unwrap();
+        assert_eq!(own_account.for_user(&user("ada")).unwrap().uid, 4001);
     }
 }

@@ -54,7 +54,7 @@ pub type EventSender = mpsc::Sender<RuntimeEvent>;
 
 /// A container that a runtime found when the agent started.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundContainer {
     pub incarnation: u64,
     pub epoch: u64,
     /// Boot under which the container was ordered, if known.
@@ -66,23 +66,23 @@ pub struct Found {
 
 /// A piece of output.
 #[derive(Debug)]
-pub struct Piece {
+pub struct OutputPiece {
     pub offset: u64,
     pub bytes: Vec<u8>,
 }
 
 pub trait Runtime: Send + Sync {
     /// Returns the names of the available runtimes, for the inventory. They may change.
-    fn offers(&self) -> Vec<String>;
+    fn available_runtimes(&self) -> Vec<String>;
 
     /// Returns the labels of the node.
     fn labels(&self) -> BTreeMap<String, String>;
 
     /// Finds the containers of a previous agent, and watches live ones. A container reported as
-    /// [`Evidence::Untouched`] cannot start any more.
+    /// [`Evidence::NoTrace`] cannot start any more.
     ///
     /// # Errors If the state of the node cannot be inspected.
-    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>>;
+    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, FoundContainer>>;
 
     /// Starts the container and returns at once. The intent is already in the journal.
     fn launch(&self, container: Container);
@@ -93,11 +93,17 @@ pub trait Runtime: Send + Sync {
     /// Deletes the data of an ended container.
     fn forget(&self, id: &AllocationId);
 
-    /// Returns at most `most` bytes of output from `offset` on, among the last `backlog` bytes.
-    fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece>;
+    /// Returns at most `max_bytes` of output from `offset` on, among the last `backlog` bytes.
+    fn output(
+        &self,
+        id: &AllocationId,
+        offset: u64,
+        max_bytes: u64,
+        backlog: u64,
+    ) -> Option<OutputPiece>;
 
     /// Returns whether containers ever have output.
-    fn writes(&self) -> bool {
+    fn has_output(&self) -> bool {
         true
     }
 }

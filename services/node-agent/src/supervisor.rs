@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use hayward_node_agent_domain::{NodeFault, Stage, Step, refusal};
+use hayward_node_agent_domain::{LeaseAction, NodeFault, Stage, exit_for_failed_start};
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Timestamp};
 use nix::errno::Errno;
@@ -38,7 +38,7 @@ use crate::cgroups;
 use crate::fault_points::{self, Point};
 use crate::files;
 use crate::lease::boottime_ms;
-use crate::machine::{self, Identity};
+use crate::machine::{self, ProcessIdentity};
 use kill::KillRetry;
 use lease::WatchedLease;
 use output::Output;
@@ -49,7 +49,7 @@ pub const CLAIM: &str = "claim.json";
 pub const STARTED: &str = "started.json";
 pub const EXIT: &str = "exit.json";
 
-pub use kill::{STUCK, Stuck, reason};
+pub use kill::{STUCK, Stuck, stuck_reason};
 
 /// Program to run. The agent writes it to a private file, because it may contain tokens.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -89,18 +89,18 @@ pub struct LaunchSpec {
 /// Record that the program has started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Started {
-    pub program: Identity,
+    pub program: ProcessIdentity,
     pub at: Timestamp,
 }
 
 /// Supervisor of a directory. `None` if an agent claimed it to prevent a supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
-    pub supervisor: Option<Identity>,
+    pub supervisor: Option<ProcessIdentity>,
 }
 
 pub fn main(dir: &Path) -> ExitCode {
-    match begin(dir) {
+    match supervise(dir) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => ExitCode::from(3),
         Err(error) => {
@@ -110,7 +110,7 @@ pub fn main(dir: &Path) -> ExitCode {
     }
 }
 
-fn begin(dir: &Path) -> io::Result<()> {
+fn supervise(dir: &Path) -> io::Result<()> {
     sandbox::close_inherited();
     // Signals come first. From here on a stop request is recorded until it can be handled.
     let signals = Signals::listen()?;
@@ -119,13 +119,13 @@ fn begin(dir: &Path) -> io::Result<()> {
     let _ = nix::unistd::setsid();
     nix::sys::prctl::set_child_subreaper(true)?;
     let claim = Claim {
-        supervisor: Identity::own(),
+        supervisor: ProcessIdentity::current(),
     };
     fault_points::pass(Point::ClaimBefore);
     if let Err(error) = files::create_json(&dir.join(CLAIM), &claim) {
         if error.kind() != io::ErrorKind::AlreadyExists {
             send(&start_failure(
-                Stage::Own,
+                Stage::Setup,
                 "its directory cannot be claimed",
                 &error,
             ));
@@ -140,10 +140,10 @@ fn begin(dir: &Path) -> io::Result<()> {
             signals,
             lease: None,
             stop: None,
-            retry: None,
+            kill_retry: None,
         }
         .run(),
-        None => NodeFault::RuntimeDown.exit("its order cannot be read"),
+        None => NodeFault::RuntimeDown.to_exit("its order cannot be read"),
     };
     let exit = Exit {
         ended_at: Some(SystemClock.now()),
@@ -160,17 +160,17 @@ fn begin(dir: &Path) -> io::Result<()> {
 }
 
 /// Sends a message to the agent through the pipe, if it is still there.
-fn send<T: Serialize>(what: &T) {
-    if let Ok(mut line) = serde_json::to_vec(what) {
-        line.push(b'\n');
+fn send<T: Serialize>(message: &T) {
+    if let Ok(mut encoded) = serde_json::to_vec(message) {
+        encoded.push(b'\n');
         let _ = io::stdout()
-            .write_all(&line)
+            .write_all(&encoded)
             .and_then(|()| io::stdout().flush());
     }
 }
 
-fn start_failure(stage: Stage, what: &str, error: &io::Error) -> Exit {
-    refusal(stage, error.raw_os_error(), format!("{what}: {error}"))
+fn start_failure(stage: Stage, action: &str, error: &io::Error) -> Exit {
+    exit_for_failed_start(stage, error.raw_os_error(), format!("{action}: {error}"))
 }
 
 struct Supervisor<'a> {
@@ -181,7 +181,7 @@ struct Supervisor<'a> {
     lease: Option<WatchedLease>,
     stop: Option<Stop>,
     /// Schedule of kill attempts, set while processes are being killed.
-    retry: Option<KillRetry>,
+    kill_retry: Option<KillRetry>,
 }
 
 /// A stop request.
@@ -189,63 +189,65 @@ struct Stop {
     /// Whether SIGTERM was sent.
     signalled: bool,
     /// End of the grace. `None` once the kill has begun.
-    force_at: Option<Instant>,
+    kill_at: Option<Instant>,
     cause: StopCause,
 }
 
 enum StopCause {
     Requested,
-    LeaseOver(String),
+    LeaseExpired(String),
 }
 
 impl Supervisor<'_> {
     fn run(mut self) -> Exit {
-        match self.begin() {
+        match self.start_program() {
             Ok((mut child, mut output)) => {
                 self.report_started(&child);
                 let status = self.watch(&mut child, &mut output);
                 self.end_leftovers(&mut output);
                 output.finish();
-                self.explain(status)
+                self.to_exit(status)
             }
             Err(exit) => exit,
         }
     }
 
     /// Starts the program, unless it must not or cannot start.
-    fn begin(&mut self) -> Result<(Child, Output), Exit> {
-        let own = |what: &'static str| move |error| start_failure(Stage::Own, what, &error);
+    fn start_program(&mut self) -> Result<(Child, Output), Exit> {
+        let setup_failure =
+            |action: &'static str| move |error| start_failure(Stage::Setup, action, &error);
         let mut output = Output::open(self.dir, self.spec.output_limit_bytes)
-            .map_err(own("its output cannot be kept"))?;
+            .map_err(setup_failure("its output cannot be kept"))?;
         for group in &self.spec.groups {
             cgroups::join(group, std::process::id())
-                .map_err(own("its control group refuses it"))?;
+                .map_err(setup_failure("its control group refuses it"))?;
         }
         if let Some(file) = self.spec.lease.take() {
-            let watched = WatchedLease::new(file).map_err(own("its lease cannot be watched"))?;
+            let watched =
+                WatchedLease::new(file).map_err(setup_failure("its lease cannot be watched"))?;
             self.lease = Some(watched);
         }
         self.check_signals_and_lease();
         match &self.stop {
             Some(Stop {
-                cause: StopCause::LeaseOver(cause),
+                cause: StopCause::LeaseExpired(message),
                 ..
             }) => {
                 return Err(Exit::of(
                     ExitCause::Node,
-                    format!("it was not started: {cause}"),
+                    format!("it was not started: {message}"),
                 ));
             }
             Some(_) => {
-                let cause = "it was asked to end before it started";
-                return Err(Exit::of(ExitCause::Intended, cause));
+                let message = "it was asked to end before it started";
+                return Err(Exit::of(ExitCause::Intended, message));
             }
             None => {}
         }
-        sandbox::confine(&self.spec).map_err(own("it cannot be confined"))?;
+        sandbox::confine(&self.spec).map_err(setup_failure("it cannot be confined"))?;
         if !self.spec.working_directory.is_absolute() {
-            let cause = "its working directory is not an absolute path";
-            return Err(Exit::of(ExitCause::LaunchFailed, cause));
+            let message = "its working directory is not an absolute path";
+            return Err(Exit::of(ExitCause::LaunchFailed, message));
         }
         fault_points::pass(Point::ProgramBefore);
         let spawned = self.spawn(&mut output);
@@ -254,13 +256,13 @@ impl Supervisor<'_> {
             Ok(child) => Ok((child, output)),
             Err(error) => {
                 let program = self.spec.argv.first().map_or("", String::as_str);
-                let what = format!("{program:?} cannot be started");
+                let action = format!("{program:?} cannot be started");
                 let stage = if self.spec.own_program {
-                    Stage::Own
+                    Stage::Setup
                 } else {
                     Stage::Program
                 };
-                Err(start_failure(stage, &what, &error))
+                Err(start_failure(stage, &action, &error))
             }
         }
     }
@@ -269,11 +271,13 @@ impl Supervisor<'_> {
         let [program, arguments @ ..] = self.spec.argv.as_slice() else {
             return Err(io::Error::other("the argument vector is empty"));
         };
-        let (stdout, stderr) = output.ends()?;
+        let (stdout, stderr) = output.take_writers()?;
         // The account may be unable to reach our own program, so it is run by its open file. A
         // program of the user is looked up with the user's rights.
-        let ours = self.spec.own_program && self.spec.uid.is_some();
-        let opened = ours.then(|| std::fs::File::open(program)).transpose()?;
+        let runs_own_program = self.spec.own_program && self.spec.uid.is_some();
+        let opened = runs_own_program
+            .then(|| std::fs::File::open(program))
+            .transpose()?;
         let mut command = match &opened {
             Some(file) => Command::new(format!("/proc/self/fd/{}", file.as_raw_fd())),
             None => Command::new(program),
@@ -303,7 +307,7 @@ impl Supervisor<'_> {
 
     /// Reports the start to the agent through the pipe, then on disk.
     fn report_started(&self, child: &Child) {
-        let Some(program) = Identity::from_pid(child.id()) else {
+        let Some(program) = ProcessIdentity::from_pid(child.id()) else {
             return;
         };
         let started = Started {
@@ -319,21 +323,21 @@ impl Supervisor<'_> {
     fn watch(&mut self, child: &mut Child, output: &mut Output) -> io::Result<ExitStatus> {
         let leader = pid(child.id());
         loop {
-            let force_at = self.stop.as_ref().and_then(|stop| stop.force_at);
-            let again_at = self.retry.as_ref().map(KillRetry::next);
-            let next = [force_at, again_at].into_iter().flatten().min();
-            self.wait(output, next);
+            let kill_at = self.stop.as_ref().and_then(|stop| stop.kill_at);
+            let retry_at = self.kill_retry.as_ref().map(KillRetry::next_at);
+            let wake_at = [kill_at, retry_at].into_iter().flatten().min();
+            self.wait(output, wake_at);
             self.check_signals_and_lease();
             if let Some(stop) = &mut self.stop {
                 if !stop.signalled {
                     stop.signalled = true;
                     let _ = killpg(leader, Signal::SIGTERM);
-                } else if stop.force_at.is_some_and(|at| at <= Instant::now()) {
-                    stop.force_at = None;
-                    self.retry = Some(KillRetry::begin(Instant::now()));
+                } else if stop.kill_at.is_some_and(|at| at <= Instant::now()) {
+                    stop.kill_at = None;
+                    self.kill_retry = Some(KillRetry::new(Instant::now()));
                 }
             }
-            if ended(leader) {
+            if has_ended(leader) {
                 // The leader was not yet waited for, so the process group id cannot be reused.
                 let _ = killpg(leader, Signal::SIGKILL);
                 return child.wait();
@@ -345,30 +349,30 @@ impl Supervisor<'_> {
     /// Kills remaining processes when a kill is due, and reports if they do not end.
     fn retry_kill(&mut self, leader: Option<Pid>) {
         let now = Instant::now();
-        let Some(retry) = &mut self.retry else {
+        let Some(kill_retry) = &mut self.kill_retry else {
             return;
         };
-        if retry.due(now) {
+        if kill_retry.take_due(now) {
             if let Some(leader) = leader {
                 let _ = killpg(leader, Signal::SIGKILL);
             }
             kill_children();
         }
-        if retry.became_stuck(now) {
-            send(&kill::stuck(self.dir));
+        if kill_retry.became_stuck(now) {
+            send(&kill::report_stuck(self.dir));
         }
     }
 
     /// Kills all remaining processes. While any is alive, the container keeps its space (W16).
     fn end_leftovers(&mut self, output: &mut Output) {
-        self.retry = Some(KillRetry::begin(Instant::now()));
+        self.kill_retry = Some(KillRetry::new(Instant::now()));
         loop {
             match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
                 Err(Errno::ECHILD) => return,
                 Ok(WaitStatus::StillAlive) => {
                     self.retry_kill(None);
-                    let next = self.retry.as_ref().map(KillRetry::next);
-                    self.wait(output, next);
+                    let wake_at = self.kill_retry.as_ref().map(KillRetry::next_at);
+                    self.wait(output, wake_at);
                     self.check_signals_and_lease();
                 }
                 _ => {}
@@ -377,23 +381,23 @@ impl Supervisor<'_> {
     }
 
     /// Waits for a signal or output, at most until `next`.
-    fn wait(&self, output: &mut Output, next: Option<Instant>) {
-        let limit = next.map(|at| at.saturating_duration_since(Instant::now()));
+    fn wait(&self, output: &mut Output, wake_at: Option<Instant>) {
+        let limit = wake_at.map(|at| at.saturating_duration_since(Instant::now()));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let ready = {
+        let output_ready = {
             let mut fds = vec![PollFd::from_borrowed_fd(
                 self.signals.as_fd(),
                 PollFlags::IN,
             )];
             let lease = self.lease.as_ref().map(AsFd::as_fd);
             let pipe = output.pipe();
-            let others = [lease, pipe].into_iter().flatten();
-            fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            let optional_fds = [lease, pipe].into_iter().flatten();
+            fds.extend(optional_fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             let _ = poll(&mut fds, limit.as_ref());
-            let last = fds.last().is_some_and(|fd| !fd.revents().is_empty());
-            output.pipe().is_some() && last
+            let is_last_ready = fds.last().is_some_and(|fd| !fd.revents().is_empty());
+            output.pipe().is_some() && is_last_ready
         };
-        if ready {
+        if output_ready {
             output.read();
         }
     }
@@ -401,11 +405,11 @@ impl Supervisor<'_> {
     /// Handles received signals, and the state of the lease.
     fn check_signals_and_lease(&mut self) {
         let now = Instant::now();
-        let force_at = now.checked_add(Duration::from_millis(self.spec.stop_grace_ms));
+        let kill_at = now.checked_add(Duration::from_millis(self.spec.stop_grace_ms));
         if self.signals.stop_requested() && self.stop.is_none() {
             self.stop = Some(Stop {
                 signalled: false,
-                force_at,
+                kill_at,
                 cause: StopCause::Requested,
             });
         }
@@ -413,25 +417,25 @@ impl Supervisor<'_> {
             return;
         };
         // If the timer cannot be set, exclusive work must not run.
-        let left = match lease.step().unwrap_or(Step::Force) {
-            Step::Run { .. } => return,
-            Step::End { force_at_ms } => force_at_ms.saturating_sub(boottime_ms()),
-            Step::Force => 0,
+        let remaining_ms = match lease.required_action().unwrap_or(LeaseAction::Kill) {
+            LeaseAction::Run { .. } => return,
+            LeaseAction::Stop { kill_at_ms } => kill_at_ms.saturating_sub(boottime_ms()),
+            LeaseAction::Kill => 0,
         };
-        let end = now.checked_add(Duration::from_millis(left));
+        let lease_end = now.checked_add(Duration::from_millis(remaining_ms));
         let stop = self.stop.get_or_insert_with(|| Stop {
-            signalled: left == 0,
-            force_at,
-            cause: StopCause::LeaseOver(lease.why()),
+            signalled: remaining_ms == 0,
+            kill_at,
+            cause: StopCause::LeaseExpired(lease.expiry_reason()),
         });
         // The grace ends with the lease. A kill that has begun is not undone.
-        stop.force_at = stop
-            .force_at
-            .zip(end)
-            .map(|(force_at, end)| force_at.min(end));
+        stop.kill_at = stop
+            .kill_at
+            .zip(lease_end)
+            .map(|(kill_at, lease_end)| kill_at.min(lease_end));
     }
 
-    fn explain(&self, status: io::Result<ExitStatus>) -> Exit {
+    fn to_exit(&self, status: io::Result<ExitStatus>) -> Exit {
         let status = match status {
             Ok(status) => status,
             Err(error) => return Exit::of(ExitCause::Node, format!("its end was lost: {error}")),
@@ -443,11 +447,11 @@ impl Supervisor<'_> {
             .any(|group| cgroups::ran_out_of_memory(group));
         let (cause, message) = match &self.stop {
             Some(Stop {
-                cause: StopCause::LeaseOver(cause),
+                cause: StopCause::LeaseExpired(cause),
                 ..
             }) => (ExitCause::Node, Some(cause.as_str())),
             Some(Stop {
-                force_at: Some(_), ..
+                kill_at: Some(_), ..
             }) => (ExitCause::Intended, Some("asked to end")),
             Some(_) => (ExitCause::Intended, Some("asked to end, then forced")),
             None if !status.success() && out_of_memory => (
@@ -474,7 +478,7 @@ fn pid(number: u32) -> Pid {
 }
 
 /// Returns whether the program has ended. It can still be waited for. Reaps the orphans it left.
-fn ended(leader: Pid) -> bool {
+fn has_ended(leader: Pid) -> bool {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {
         match waitid(Id::All, peek).map(|status| status.pid()) {

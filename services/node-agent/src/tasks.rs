@@ -24,7 +24,7 @@ use queue::TaskQueue;
 
 /// Prefix of the variables of a task runner. Tasks do not inherit them.
 pub const PREFIX: &str = "HAYWARD_TASK_";
-const CA: &str = "CA";
+const AUTHORITY: &str = "CA";
 
 /// The service that leases tasks, and its certificate authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl TaskSource {
 
     /// Returns the current certificate authority as PEM text, because work cannot read the agent's
     /// files.
-    fn authority_now(&self) -> Option<Arc<str>> {
+    fn current_authority(&self) -> Option<Arc<str>> {
         let pem = self.authority.as_ref()?.pem();
         pem.inspect_err(|error| tracing::error!(error = format!("{error:#}"), "no authority"))
             .ok()
@@ -71,10 +71,10 @@ impl Assignment {
             ("THREADS", self.threads.to_string()),
             ("GRACE_MS", self.stop_grace_ms.to_string()),
         ];
-        let authority = self.source.authority_now();
+        let authority = self.source.current_authority();
         values
             .into_iter()
-            .chain(authority.map(|pem| (CA, pem.to_string())))
+            .chain(authority.map(|pem| (AUTHORITY, pem.to_string())))
             .map(|(name, value)| (format!("{PREFIX}{name}"), value))
             .collect()
     }
@@ -87,7 +87,7 @@ impl Assignment {
         Ok(Self {
             source: TaskSource {
                 url: read("URL")?,
-                authority: read(CA).ok().map(|pem| Authority::Pem(pem.into())),
+                authority: read(AUTHORITY).ok().map(|pem| Authority::Pem(pem.into())),
             },
             token: read("TOKEN")?,
             job: read("JOB")?.parse()?,
@@ -129,7 +129,7 @@ fn run() -> anyhow::Result<()> {
     let queue = Arc::new(TaskQueue::new(assignment.threads));
     let threads = worker::TaskThreads::start_all(&queue)?;
     let grace = Duration::from_millis(assignment.stop_grace_ms);
-    let ended = runtime.block_on(async {
+    let result = runtime.block_on(async {
         let stop = Shutdown::on_signals()?;
         assignment
             .lease_loop(Arc::clone(&queue))?
@@ -138,5 +138,5 @@ fn run() -> anyhow::Result<()> {
     });
     queue.close();
     threads.join();
-    ended
+    result
 }

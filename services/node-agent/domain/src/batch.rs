@@ -36,25 +36,26 @@ impl Pace {
 
     /// Returns the target number of waiting and running tasks.
     pub fn target(self) -> u32 {
-        let each = match self.mean_us {
+        let per_thread = match self.mean_us {
             // The duration is unknown, so one task runs and one more waits.
             None => 2,
             Some(mean) => u32::try_from(TARGET_QUEUE_US / mean)
                 .unwrap_or(MAX_TASKS)
                 .clamp(1, MAX_TASKS),
         };
-        each.saturating_mul(self.threads)
+        per_thread
+            .saturating_mul(self.threads)
             .clamp(self.threads, MAX_TASKS.max(self.threads))
     }
 
     /// Returns the number of tasks to request when `held` are waiting or running. It is 0 while
     /// more than half of the target remain.
     pub fn to_request(self, held: u32) -> u32 {
-        let most = self.target();
-        if held > most / 2 {
+        let target = self.target();
+        if held > target / 2 {
             0
         } else {
-            (most - held).min(MAX_TASKS)
+            (target - held).min(MAX_TASKS)
         }
     }
 }
@@ -83,10 +84,10 @@ mod tests {
     proptest! {
         #[test]
         fn requests_keep_threads_busy_within_the_limit(
-            threads in 0..600_u32, tasks in prop::collection::vec(any::<u64>(), 0..50),
+            threads in 0..600_u32, durations in prop::collection::vec(any::<u64>(), 0..50),
         ) {
             let mut pace = Pace::new(threads);
-            for duration in tasks {
+            for duration in durations {
                 pace.record(duration);
             }
             prop_assert!((1..=MAX_TASKS).contains(&pace.to_request(0)));

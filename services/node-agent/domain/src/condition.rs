@@ -13,9 +13,9 @@ const STEPS: u64 = 64;
 
 /// Returns the memory that may be granted, in bytes. It is the total without the memory of system
 /// accounts. A minimum is reserved, because a node that has just booted will need it (R-4.1).
-pub fn allocatable(total: u64, held_by_system: u64) -> u64 {
-    let least = (total / 16).min(2048 * MIB);
-    total.saturating_sub(held_by_system.max(least))
+pub fn allocatable(total: u64, system_bytes: u64) -> u64 {
+    let reserve = (total / 16).min(2048 * MIB);
+    total.saturating_sub(system_bytes.max(reserve))
 }
 
 /// Returns the memory to offer, rounded down to whole steps. The offer stays at `offered` until
@@ -82,28 +82,28 @@ impl QuiesceState {
         let limit = if self.memory { percent / 2 } else { percent } * 100;
         let pressure = readings.memory_pressure_centi.unwrap_or(0);
         self.memory = percent > 0 && pressure > limit;
-        let mut why = Vec::new();
+        let mut reasons = Vec::new();
         if let Some(note) = &readings.note {
-            why.push(match note.as_str() {
+            reasons.push(match note.as_str() {
                 "" => "requested by its operator".to_owned(),
                 note => format!("requested by its operator: {note}"),
             });
         }
-        why.extend(readings.fault.clone());
+        reasons.extend(readings.fault.clone());
         if self.disk {
-            why.push(format!(
+            reasons.push(format!(
                 "less than {} MiB of disk is free",
                 disk_bytes / MIB
             ));
         }
         if self.memory {
-            why.push(format!("memory pressure is above {percent} %"));
+            reasons.push(format!("memory pressure is above {percent} %"));
         }
         // Running containers are not ended when the node shrinks (R-6.4).
         if readings.granted.memory_bytes > readings.offered.memory_bytes {
-            why.push("it offers less memory than was granted to its containers".to_owned());
+            reasons.push("it offers less memory than was granted to its containers".to_owned());
         }
-        (!why.is_empty()).then(|| why.join("; "))
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 }
 
@@ -129,8 +129,12 @@ mod tests {
             ((16 * GIB, 20 * GIB), 0),
             ((0, 0), 0),
         ];
-        for ((total, held), offered) in table {
-            assert_eq!(allocatable(total, held), offered, "{total} {held}");
+        for ((total, system_bytes), offered) in table {
+            assert_eq!(
+                allocatable(total, system_bytes),
+                offered,
+                "{total} {system_bytes}"
+            );
         }
     }
 
@@ -138,14 +142,14 @@ mod tests {
     fn small_changes_of_memory_change_no_offer() {
         // A node of 16 GiB has steps of 256 MiB.
         let offered =
-            |before, current_mib| offered_memory(before, current_mib * MIB, 16 * GIB) / MIB;
+            |previous, current_mib| offered_memory(previous, current_mib * MIB, 16 * GIB) / MIB;
         assert_eq!(offered(None, 15_000), 14_848);
-        let before = Some(14_848 * MIB);
+        let previous = Some(14_848 * MIB);
         for current in [14_720, 14_800, 14_848, 15_100, 15_231] {
-            assert_eq!(offered(before, current), 14_848, "{current}");
+            assert_eq!(offered(previous, current), 14_848, "{current}");
         }
-        assert_eq!(offered(before, 14_719), 14_592);
-        assert_eq!(offered(before, 15_232), 15_104);
+        assert_eq!(offered(previous, 14_719), 14_592);
+        assert_eq!(offered(previous, 15_232), 15_104);
         assert_eq!(offered(None, 100), 100, "a very small machine");
         // A node of 1 TiB has steps of 16 GiB.
         assert_eq!(offered_memory(None, 1000 * GIB, 1024 * GIB), 992 * GIB);
@@ -154,34 +158,37 @@ mod tests {
     #[test]
     fn a_quiesce_has_a_reason_and_ends_later_than_it_starts() {
         let mut quiesce = QuiesceState::default();
-        let mut disk = |free_mib: u64| {
+        let mut reason_for_free_disk = |free_mib: u64| {
             let readings = Readings {
                 disk_free_bytes: Some(free_mib * MIB),
                 ..Readings::default()
             };
             quiesce.quiesce_reason(&readings, BOUNDS)
         };
-        assert_eq!(disk(512), None);
-        assert_eq!(disk(511).unwrap(), "less than 512 MiB of disk is free");
-        assert!(disk(600).is_some(), "too little to end it");
-        assert_eq!(disk(640), None);
-        assert_eq!(disk(600), None, "too little to start it");
+        assert_eq!(reason_for_free_disk(512), None);
+        assert_eq!(
+            reason_for_free_disk(511).unwrap(),
+            "less than 512 MiB of disk is free"
+        );
+        assert!(reason_for_free_disk(600).is_some(), "too little to end it");
+        assert_eq!(reason_for_free_disk(640), None);
+        assert_eq!(reason_for_free_disk(600), None, "too little to start it");
 
         let mut quiesce = QuiesceState::default();
-        let mut memory = |percent: u64| {
+        let mut is_quiesced_at_pressure = |percent: u64| {
             let readings = Readings {
                 memory_pressure_centi: Some(percent * 100),
                 ..Readings::default()
             };
             quiesce.quiesce_reason(&readings, BOUNDS).is_some()
         };
-        let results = [50, 51, 40, 26, 25, 40].map(&mut memory);
+        let results = [50, 51, 40, 26, 25, 40].map(&mut is_quiesced_at_pressure);
         assert_eq!(results, [false, true, true, true, false, false]);
     }
 
     #[test]
     fn notes_and_shrinking_quiesce_and_zero_disables_a_limit() {
-        let off = Bounds {
+        let disabled = Bounds {
             disk_bytes: 0,
             memory_pressure_percent: 0,
         };
@@ -190,7 +197,10 @@ mod tests {
             memory_pressure_centi: Some(10_000),
             ..Readings::default()
         };
-        assert_eq!(QuiesceState::default().quiesce_reason(&exceeded, off), None);
+        assert_eq!(
+            QuiesceState::default().quiesce_reason(&exceeded, disabled),
+            None
+        );
         assert_eq!(
             QuiesceState::default().quiesce_reason(&Readings::default(), BOUNDS),
             None
@@ -202,11 +212,11 @@ mod tests {
             fault: Some("its journal cannot be written".into()),
             ..Readings::default()
         };
-        let why = QuiesceState::default()
+        let reason = QuiesceState::default()
             .quiesce_reason(&shrunk, BOUNDS)
             .unwrap();
         assert_eq!(
-            why,
+            reason,
             "requested by its operator: new fan; its journal cannot be written; \
              it offers less memory than was granted to its containers"
         );
@@ -216,17 +226,17 @@ mod tests {
         /// The offer is at most half a step above the current value, and stable.
         #[test]
         fn the_offer_stays_near_the_current_memory(
-            total in GIB..2048 * GIB, moves in prop::collection::vec(0..=100_u64, 1..50),
+            total in GIB..2048 * GIB, percentages in prop::collection::vec(0..=100_u64, 1..50),
         ) {
             let step = (total / STEPS).max(MIN_STEP);
-            let mut before = None;
-            for part in moves {
-                let current = total / 100 * part;
-                let now = offered_memory(before, current, total);
-                prop_assert!(now <= current + step / 2);
-                prop_assert!(current < now + 2 * step);
-                prop_assert_eq!(offered_memory(Some(now), current, total), now);
-                before = Some(now);
+            let mut previous = None;
+            for percent in percentages {
+                let current = total / 100 * percent;
+                let next = offered_memory(previous, current, total);
+                prop_assert!(next <= current + step / 2);
+                prop_assert!(current < next + 2 * step);
+                prop_assert_eq!(offered_memory(Some(next), current, total), next);
+                previous = Some(next);
             }
         }
     }

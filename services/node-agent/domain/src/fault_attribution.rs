@@ -31,7 +31,7 @@ impl NodeFault {
     }
 
     /// Returns the exit of a container that could not start because of this fault.
-    pub fn exit(self, message: impl Into<String>) -> Exit {
+    pub fn to_exit(self, message: impl Into<String>) -> Exit {
         Exit {
             cause_code: Some(self.as_str().to_owned()),
             ..Exit::of(ExitCause::Node, message)
@@ -43,7 +43,7 @@ impl NodeFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// An operation of Hayward itself, on the journal, a directory, a cgroup or its task runner.
-    Own,
+    Setup,
     /// Starting the program of the user.
     Program,
 }
@@ -68,8 +68,8 @@ pub fn node_fault(stage: Stage, errno: Option<i32>) -> Option<NodeFault> {
         (Some(ENOSPC | EDQUOT), _) => Some(NodeFault::DiskFull),
         (Some(EIO | ENXIO | ENODEV | ESTALE | EUCLEAN), _) => Some(NodeFault::DeviceError),
         // A read-only file system cannot prevent the start of a program.
-        (Some(EROFS), Stage::Own) => Some(NodeFault::ReadOnlyFs),
-        (Some(EAGAIN | ENOMEM | ENFILE | EMFILE), _) | (_, Stage::Own) => {
+        (Some(EROFS), Stage::Setup) => Some(NodeFault::ReadOnlyFs),
+        (Some(EAGAIN | ENOMEM | ENFILE | EMFILE), _) | (_, Stage::Setup) => {
             Some(NodeFault::RuntimeDown)
         }
         (_, Stage::Program) => None,
@@ -77,9 +77,9 @@ pub fn node_fault(stage: Stage, errno: Option<i32>) -> Option<NodeFault> {
 }
 
 /// Returns the exit of a container whose start failed.
-pub fn refusal(stage: Stage, errno: Option<i32>, message: impl Into<String>) -> Exit {
+pub fn exit_for_failed_start(stage: Stage, errno: Option<i32>, message: impl Into<String>) -> Exit {
     match node_fault(stage, errno) {
-        Some(fault) => fault.exit(message),
+        Some(fault) => fault.to_exit(message),
         None => Exit::of(ExitCause::LaunchFailed, message),
     }
 }
@@ -107,19 +107,19 @@ mod tests {
             (Stage::Program, Some(EIO), Some(NodeFault::DeviceError)),
             (Stage::Program, Some(EAGAIN), Some(NodeFault::RuntimeDown)),
             (Stage::Program, Some(ENOMEM), Some(NodeFault::RuntimeDown)),
-            (Stage::Own, Some(ENOSPC), Some(NodeFault::DiskFull)),
-            (Stage::Own, Some(EDQUOT), Some(NodeFault::DiskFull)),
-            (Stage::Own, Some(EROFS), Some(NodeFault::ReadOnlyFs)),
-            (Stage::Own, Some(EIO), Some(NodeFault::DeviceError)),
-            (Stage::Own, Some(ESTALE), Some(NodeFault::DeviceError)),
-            (Stage::Own, Some(enoent), Some(NodeFault::RuntimeDown)),
-            (Stage::Own, Some(eacces), Some(NodeFault::RuntimeDown)),
-            (Stage::Own, Some(EMFILE), Some(NodeFault::RuntimeDown)),
-            (Stage::Own, None, Some(NodeFault::RuntimeDown)),
+            (Stage::Setup, Some(ENOSPC), Some(NodeFault::DiskFull)),
+            (Stage::Setup, Some(EDQUOT), Some(NodeFault::DiskFull)),
+            (Stage::Setup, Some(EROFS), Some(NodeFault::ReadOnlyFs)),
+            (Stage::Setup, Some(EIO), Some(NodeFault::DeviceError)),
+            (Stage::Setup, Some(ESTALE), Some(NodeFault::DeviceError)),
+            (Stage::Setup, Some(enoent), Some(NodeFault::RuntimeDown)),
+            (Stage::Setup, Some(eacces), Some(NodeFault::RuntimeDown)),
+            (Stage::Setup, Some(EMFILE), Some(NodeFault::RuntimeDown)),
+            (Stage::Setup, None, Some(NodeFault::RuntimeDown)),
         ];
         for (stage, errno, expected) in cases {
             assert_eq!(node_fault(stage, errno), expected, "{stage:?} {errno:?}");
-            let exit = refusal(stage, errno, "why");
+            let exit = exit_for_failed_start(stage, errno, "why");
             let code = expected.map(|fault| fault.as_str().to_owned());
             assert_eq!(exit.cause_code, code);
             assert_eq!(exit.cause.is_users(), code.is_none());

@@ -62,7 +62,7 @@ pub struct ContainerHistory {
 pub struct JournalState {
     /// Boot under which the journal was last opened. `None` if the journal is new or lost.
     pub boot_id: Option<String>,
-    pub seen: Option<String>,
+    pub cursor: Option<String>,
     pub containers: BTreeMap<AllocationId, ContainerHistory>,
 }
 
@@ -86,7 +86,7 @@ impl JournalState {
                 if self
                     .containers
                     .get(&id)
-                    .is_some_and(|known| known.incarnation >= incarnation)
+                    .is_some_and(|history| history.incarnation >= incarnation)
                 {
                     return;
                 }
@@ -126,14 +126,14 @@ impl JournalState {
                 self.containers.remove(&id);
             }
             Record::Opened { boot_id } => self.boot_id = Some(boot_id),
-            Record::Seen { cursor } => self.seen = Some(cursor),
+            Record::Seen { cursor } => self.cursor = Some(cursor),
         }
     }
 
     /// Returns the shortest journal that gives the same state.
-    pub fn compacted(&self) -> Vec<Record> {
+    pub fn to_compact_records(&self) -> Vec<Record> {
         let boot_id = self.boot_id.clone();
-        let cursor = self.seen.clone();
+        let cursor = self.cursor.clone();
         let mut records: Vec<Record> = boot_id
             .map(|boot_id| Record::Opened { boot_id })
             .into_iter()
@@ -208,11 +208,11 @@ pub enum Evidence {
     /// The program was started, but its supervisor is gone and left no exit.
     Lost,
     /// A supervisor began and is gone. The program may have started.
-    Begun,
+    LaunchInterrupted,
     /// Processes are alive without a supervisor or folder. They are being ended.
     Orphan,
     /// No supervisor ever began, and none can begin now.
-    Untouched,
+    NoTrace,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -246,14 +246,14 @@ pub fn judge(history: &ContainerHistory, evidence: Evidence, boot_id: &str) -> V
             "the machine was restarted while it was being launched",
         ),
         Evidence::Lost | Evidence::Alive => (ExitCause::Node, "its supervisor was lost"),
-        Evidence::Begun => (
+        Evidence::LaunchInterrupted => (
             ExitCause::LaunchUnknown,
             "its supervisor was lost during the launch",
         ),
-        Evidence::Untouched if history.pid.is_some() => {
+        Evidence::NoTrace if history.pid.is_some() => {
             (ExitCause::Node, "it ran, and its folder was lost")
         }
-        Evidence::Untouched => (ExitCause::Node, "the agent ended before it was launched"),
+        Evidence::NoTrace => (ExitCause::Node, "the agent ended before it was launched"),
     };
     Verdict::Ended(Exit::of(cause, message))
 }
@@ -273,8 +273,8 @@ pub enum Doubt {
 
 impl Doubt {
     /// Returns the exit of a container that may have run before.
-    pub fn exit(self) -> Exit {
-        let why = match self {
+    pub fn to_exit(self) -> Exit {
+        let reason = match self {
             Self::Lost => "the journal of its node was lost",
             Self::Damaged => "the journal of its node lost records",
             Self::Restarted => "its node was restarted since it was ordered",
@@ -282,7 +282,7 @@ impl Doubt {
         };
         Exit::of(
             ExitCause::LaunchUnknown,
-            format!("{why}, so it may have been started before"),
+            format!("{reason}, so it may have been started before"),
         )
     }
 }

@@ -60,7 +60,7 @@ impl Lease {
     pub fn latest(last: Option<Self>, read: Option<Self>, now_ms: u64) -> Option<Self> {
         match (last, read) {
             (_, Some(read)) if read.requested_ms > now_ms => last,
-            (Some(known), Some(read)) if read.requested_ms < known.requested_ms => last,
+            (Some(previous), Some(read)) if read.requested_ms < previous.requested_ms => last,
             (_, Some(read)) => Some(read),
             (last, None) => last,
         }
@@ -69,25 +69,25 @@ impl Lease {
 
 /// Action that exclusive work requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum LeaseAction {
     /// The work may run until the next check at this time.
     Run { until_ms: u64 },
     /// The work is requested to end, and killed at this time.
-    End { force_at_ms: u64 },
+    Stop { kill_at_ms: u64 },
     /// The work must be killed at once.
-    Force,
+    Kill,
 }
 
 /// Returns the required action. Exclusive work neither starts nor runs without a lease.
-pub fn step(now_ms: u64, lease: Option<Lease>) -> Step {
+pub fn required_action(now_ms: u64, lease: Option<Lease>) -> LeaseAction {
     match lease {
-        Some(lease) if lease.holds(now_ms) => Step::Run {
+        Some(lease) if lease.holds(now_ms) => LeaseAction::Run {
             until_ms: lease.stop_at_ms(),
         },
-        Some(lease) if now_ms < lease.end_ms() => Step::End {
-            force_at_ms: lease.end_ms(),
+        Some(lease) if now_ms < lease.end_ms() => LeaseAction::Stop {
+            kill_at_ms: lease.end_ms(),
         },
-        _ => Step::Force,
+        _ => LeaseAction::Kill,
     }
 }
 
@@ -101,10 +101,10 @@ pub struct Tenure {
 
 impl Tenure {
     /// Adds a lease. A late response may leave a gap, which starts a new tenure.
-    pub fn renewed(before: Option<Self>, lease: Lease, answered_ms: u64) -> Self {
-        let since_ms = before
-            .filter(|before| before.lease.holds(answered_ms))
-            .map_or(lease.requested_ms, |before| before.since_ms);
+    pub fn renew(previous: Option<Self>, lease: Lease, response_ms: u64) -> Self {
+        let since_ms = previous
+            .filter(|previous| previous.lease.holds(response_ms))
+            .map_or(lease.requested_ms, |previous| previous.since_ms);
         Self { lease, since_ms }
     }
 

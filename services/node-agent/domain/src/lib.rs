@@ -17,7 +17,7 @@ pub mod lease;
 pub mod reconcile;
 
 pub use batch::Pace;
-pub use fault_attribution::{NodeFault, Stage, refusal};
+pub use fault_attribution::{NodeFault, Stage, exit_for_failed_start};
 pub use journal::{ContainerHistory, Doubt, Evidence, JournalState, Record, Verdict};
-pub use lease::{Lease, Step, Tenure};
-pub use reconcile::{Action, Actual, Goal, Phase, State, Wanted, reconcile};
+pub use lease::{Lease, LeaseAction, Tenure};
+pub use reconcile::{Action, Actual, DesiredContainer, Goal, Phase, State, reconcile};

@@ -15,7 +15,7 @@ use hayward_vocabulary::{AllocationId, ExitCause};
 
 /// Desired state of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredContainer {
     pub incarnation: u64,
     /// Term of the manager that ordered the container.
     pub epoch: u64,
@@ -29,7 +29,7 @@ pub enum Goal {
     Run,
     Stop,
     /// A goal of a later version that this agent does not know.
-    Hold,
+    Unknown,
 }
 
 /// Actual state of one container.
@@ -60,18 +60,18 @@ impl Phase {
 /// Input of [`reconcile`].
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    pub desired: BTreeMap<AllocationId, Wanted>,
+    pub desired: BTreeMap<AllocationId, DesiredContainer>,
     /// Whether the full desired set was received since the agent started.
-    pub seen_in_full: bool,
+    pub full_set_received: bool,
     pub actual: BTreeMap<AllocationId, Actual>,
     /// Entries of the first full set after a damaged journal. A previous agent may have started
     /// them.
     pub doubtful: BTreeSet<AllocationId>,
     /// Whether the node has a lease under which exclusive work may start.
-    pub leased: bool,
+    pub has_lease: bool,
     /// Exclusive entries that had not started when a lease expired. A successor may run elsewhere
     /// by the time of the next lease.
-    pub overtaken: BTreeSet<AllocationId>,
+    pub lease_missed: BTreeSet<AllocationId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,42 +95,42 @@ pub fn reconcile(state: &State) -> Vec<Action> {
     let mut actions: Vec<Action> = state
         .desired
         .iter()
-        .filter_map(|(id, wanted)| match state.actual.get(id) {
-            None => first(id, *wanted, state),
-            Some(actual) => next(id, *wanted, *actual),
+        .filter_map(|(id, desired)| match state.actual.get(id) {
+            None => action_for_new(id, *desired, state),
+            Some(actual) => action_for_existing(id, *desired, *actual),
         })
         .collect();
-    if state.seen_in_full {
+    if state.full_set_received {
         let undesired = state
             .actual
             .iter()
             .filter(|(id, _)| !state.desired.contains_key(*id));
-        actions.extend(undesired.filter_map(|(id, actual)| end(id, actual.phase)));
+        actions.extend(undesired.filter_map(|(id, actual)| action_to_remove(id, actual.phase)));
     }
     actions
 }
 
 /// Returns the action for a container that is not in `actual`.
-fn first(id: &AllocationId, wanted: Wanted, state: &State) -> Option<Action> {
+fn action_for_new(id: &AllocationId, desired: DesiredContainer, state: &State) -> Option<Action> {
     let doubtful = state.doubtful.contains(id);
-    let overtaken = state.overtaken.contains(id);
+    let lease_missed = state.lease_missed.contains(id);
     let id = id.clone();
-    let incarnation = wanted.incarnation;
-    match wanted.goal {
-        Goal::Hold => None,
+    let incarnation = desired.incarnation;
+    match desired.goal {
+        Goal::Unknown => None,
         // The container may have been started before (I3).
         _ if doubtful => Some(Action::Conclude {
             id,
             incarnation,
             cause: ExitCause::LaunchUnknown,
         }),
-        Goal::Run if overtaken => Some(Action::Conclude {
+        Goal::Run if lease_missed => Some(Action::Conclude {
             id,
             incarnation,
             cause: ExitCause::Node,
         }),
         // The container waits for a lease (I4).
-        Goal::Run if wanted.exclusive && !state.leased => None,
+        Goal::Run if desired.exclusive && !state.has_lease => None,
         Goal::Run => Some(Action::Start { id, incarnation }),
         Goal::Stop => Some(Action::Conclude {
             id,
@@ -140,24 +140,28 @@ fn first(id: &AllocationId, wanted: Wanted, state: &State) -> Option<Action> {
     }
 }
 
-fn next(id: &AllocationId, wanted: Wanted, actual: Actual) -> Option<Action> {
+fn action_for_existing(
+    id: &AllocationId,
+    desired: DesiredContainer,
+    actual: Actual,
+) -> Option<Action> {
     // The order is from a manager that has lost its term (I7).
-    if wanted.epoch < actual.epoch || wanted.incarnation < actual.incarnation {
+    if desired.epoch < actual.epoch || desired.incarnation < actual.incarnation {
         return None;
     }
-    if wanted.incarnation > actual.incarnation && wanted.goal != Goal::Hold {
-        return end(id, actual.phase);
+    if desired.incarnation > actual.incarnation && desired.goal != Goal::Unknown {
+        return action_to_remove(id, actual.phase);
     }
-    match wanted.goal {
+    match desired.goal {
         Goal::Stop if matches!(actual.phase, Phase::Launching | Phase::Running) => {
             Some(Action::Stop { id: id.clone() })
         }
-        Goal::Run | Goal::Stop | Goal::Hold => None,
+        Goal::Run | Goal::Stop | Goal::Unknown => None,
     }
 }
 
 /// Returns the next step towards the removal of a container.
-fn end(id: &AllocationId, phase: Phase) -> Option<Action> {
+fn action_to_remove(id: &AllocationId, phase: Phase) -> Option<Action> {
     match phase {
         Phase::Launching | Phase::Running => Some(Action::Stop { id: id.clone() }),
         Phase::Stopping => None,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_container_manager_api::DesiredEntry;
-use hayward_node_agent_domain::{Action, Phase, Record, Stage, refusal};
+use hayward_node_agent_domain::{Action, Phase, Record, Stage, exit_for_failed_start};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::containers::{KnownContainer, concluded};
+use super::containers::{KnownContainer, exit_without_start};
 use super::{Agent, Traces};
 use crate::fault_points::{self, Point};
 use crate::runtime::Container;
@@ -24,7 +24,7 @@ impl Agent {
         let is_stop = |action: &Action| matches!(action, Action::Stop { .. });
         let (stops, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_stop);
         for action in stops {
-            self.carry_out(action);
+            self.perform(action);
         }
         let mut records: Vec<Record> = others
             .iter()
@@ -35,35 +35,35 @@ impl Agent {
             records.push(Record::Seen { cursor });
         }
         let written = self.write(records, true).await;
-        let refused = written.is_err();
+        let failed = written.is_err();
         for action in others {
             match (&written, action) {
-                (Ok(()), action) => self.carry_out(action),
+                (Ok(()), action) => self.perform(action),
                 (Err(error), Action::Start { id, incarnation }) => {
                     // The end is reported from memory alone. The report leads to the removal of the
                     // order. A later agent that still finds the order can start it, because it was
                     // never started (I3).
-                    let why = format!("the journal cannot be written: {error}");
-                    let exit = refusal(Stage::Own, error.raw_os_error(), why);
-                    let epoch = epoch(&self.desired, &id);
+                    let message = format!("the journal cannot be written: {error}");
+                    let exit = exit_for_failed_start(Stage::Setup, error.raw_os_error(), message);
+                    let epoch = desired_epoch(&self.desired, &id);
                     self.containers
-                        .insert(id, KnownContainer::ended(incarnation, epoch, exit));
+                        .insert(id, KnownContainer::with_exit(incarnation, epoch, exit));
                 }
                 (Err(_), _) => {}
             }
         }
-        !refused
+        !failed
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn perform(&mut self, action: Action) {
         match action {
             Action::Start { id, incarnation } => self.start(id, incarnation),
             Action::Stop { id } => {
                 if let Some(known) = self.containers.get_mut(&id) {
                     known.actual.phase = Phase::Stopping;
-                    known.actual.epoch = known.actual.epoch.max(epoch(&self.desired, &id));
+                    known.actual.epoch = known.actual.epoch.max(desired_epoch(&self.desired, &id));
                 }
-                self.traces.stopping(&id);
+                self.traces.record_stop(&id);
                 fault_points::pass(Point::StopBefore);
                 self.runtime.stop(&id);
                 fault_points::pass(Point::StopAfter);
@@ -80,12 +80,12 @@ impl Agent {
                 incarnation,
                 cause,
             } => {
-                let epoch = epoch(&self.desired, &id);
-                let exit = self.concluded(&id, cause);
+                let epoch = desired_epoch(&self.desired, &id);
+                let exit = self.exit_without_start(&id, cause);
                 self.doubtful.remove(&id);
-                self.overtaken.remove(&id);
+                self.lease_missed.remove(&id);
                 self.containers
-                    .insert(id, KnownContainer::ended(incarnation, epoch, exit));
+                    .insert(id, KnownContainer::with_exit(incarnation, epoch, exit));
             }
         }
     }
@@ -96,7 +96,7 @@ impl Agent {
             Action::Start { id, incarnation } => Some(Record::Intent {
                 id: id.clone(),
                 incarnation: *incarnation,
-                epoch: epoch(&self.desired, id),
+                epoch: desired_epoch(&self.desired, id),
                 boot_id: self.boot_id.clone(),
             }),
             Action::Stop { .. } => None,
@@ -108,8 +108,8 @@ impl Agent {
             } => Some(Record::Ended {
                 id: id.clone(),
                 incarnation: *incarnation,
-                epoch: epoch(&self.desired, id),
-                exit: self.concluded(id, *cause),
+                epoch: desired_epoch(&self.desired, id),
+                exit: self.exit_without_start(id, *cause),
             }),
         }
     }
@@ -118,8 +118,8 @@ impl Agent {
         let Some(entry) = self.desired.get(&id) else {
             return;
         };
-        self.traces.launched(&id);
-        let _here = self.traces.parent(&id).map(|place| place.enter());
+        self.traces.record_launch(&id);
+        let _span_guard = self.traces.parent(&id).map(|parent| parent.enter());
         tracing::info!(container = %id, work = %entry.work, incarnation, "starting");
         let container = Container {
             id: id.clone(),
@@ -145,20 +145,20 @@ impl Agent {
             return Ok(());
         }
         let journal = Arc::clone(&self.journal);
-        let mut writing =
+        let mut write_task =
             tokio::task::spawn_blocking(move || journal.lock().append(&records, sync));
-        let answered = tokio::time::timeout(DISK_TIMEOUT, &mut writing).await;
-        let written = if let Ok(written) = answered {
+        let finished = tokio::time::timeout(DISK_TIMEOUT, &mut write_task).await;
+        let written = if let Ok(written) = finished {
             written
         } else {
             tracing::error!("the disk of the journal does not answer");
             self.fault = Some("the disk of its journal does not answer".to_owned());
             self.publish_status();
-            writing.await
+            write_task.await
         };
         let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
         if written.is_err() {
-            Traces::journal_error();
+            Traces::count_journal_error();
         }
         let fault = written.as_ref().err().map(|error| {
             // The text has no measured values, because every change of it is published to the
@@ -187,15 +187,15 @@ impl Agent {
     }
 
     /// Returns the exit of a container that this agent did not start.
-    fn concluded(&self, id: &AllocationId, cause: ExitCause) -> Exit {
+    fn exit_without_start(&self, id: &AllocationId, cause: ExitCause) -> Exit {
         let doubt = self
             .doubtful
             .get(id)
             .filter(|_| cause == ExitCause::LaunchUnknown);
-        doubt.map_or_else(|| concluded(cause), |doubt| doubt.exit())
+        doubt.map_or_else(|| exit_without_start(cause), |doubt| doubt.to_exit())
     }
 }
 
-fn epoch(desired: &BTreeMap<AllocationId, DesiredEntry>, id: &AllocationId) -> u64 {
+fn desired_epoch(desired: &BTreeMap<AllocationId, DesiredEntry>, id: &AllocationId) -> u64 {
     desired.get(id).map_or(0, |entry| entry.epoch)
 }

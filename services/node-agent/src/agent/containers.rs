@@ -19,9 +19,9 @@ pub struct AgentStatus {
 }
 
 impl AgentStatus {
-    pub fn alive(&self) -> usize {
-        let ended = |report: &&ContainerReport| report.state != ContainerState::Ended;
-        self.containers.iter().filter(ended).count()
+    pub fn live_count(&self) -> usize {
+        let is_live = |report: &&ContainerReport| report.state != ContainerState::Ended;
+        self.containers.iter().filter(is_live).count()
     }
 }
 
@@ -52,7 +52,7 @@ impl KnownContainer {
         }
     }
 
-    pub fn ended(incarnation: u64, epoch: u64, exit: Exit) -> Self {
+    pub fn with_exit(incarnation: u64, epoch: u64, exit: Exit) -> Self {
         Self {
             exit: Some(exit),
             ..Self::new(incarnation, epoch, Phase::Ended)
@@ -78,10 +78,10 @@ impl KnownContainer {
 }
 
 /// Returns the exit of a container that was never started.
-pub fn concluded(cause: ExitCause) -> Exit {
-    let why = match cause {
+pub fn exit_without_start(cause: ExitCause) -> Exit {
+    let message = match cause {
         ExitCause::Node => "the lease of its node ran out before it was started",
         _ => "it was not started",
     };
-    Exit::of(cause, why)
+    Exit::of(cause, message)
 }

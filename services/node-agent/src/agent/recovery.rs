@@ -11,13 +11,13 @@ use hayward_vocabulary::AllocationId;
 use super::containers::KnownContainer;
 use super::{Agent, Traces};
 use crate::output_tail;
-use crate::runtime::Found;
+use crate::runtime::FoundContainer;
 
 impl Agent {
     pub(super) fn recover(
         &mut self,
         journal_state: JournalState,
-        mut found: BTreeMap<AllocationId, Found>,
+        mut found: BTreeMap<AllocationId, FoundContainer>,
     ) -> anyhow::Result<()> {
         let mut histories = journal_state.containers;
         self.add_unrecorded(&mut histories, &found);
@@ -30,7 +30,7 @@ impl Agent {
                 history.pid = history.pid.or(found.pid);
                 history.started_at = history.started_at.or(found.started_at);
             }
-            let evidence = found.map_or(Evidence::Untouched, |found| found.evidence);
+            let evidence = found.map_or(Evidence::NoTrace, |found| found.evidence);
             let verdict = journal::judge(&history, evidence, &self.boot_id);
             let ContainerHistory {
                 incarnation, epoch, ..
@@ -65,7 +65,7 @@ impl Agent {
     fn add_unrecorded(
         &mut self,
         histories: &mut BTreeMap<AllocationId, ContainerHistory>,
-        found: &BTreeMap<AllocationId, Found>,
+        found: &BTreeMap<AllocationId, FoundContainer>,
     ) {
         for (id, found) in found {
             let known_incarnation = histories.get(id).map(|history| history.incarnation);
@@ -76,7 +76,7 @@ impl Agent {
             if self.doubt.is_none() {
                 self.doubt = Some(Doubt::Damaged);
             }
-            Traces::orphan();
+            Traces::count_orphan();
             let boot_id = found.boot_id.clone();
             let history = ContainerHistory {
                 boot_id: boot_id.unwrap_or_else(|| self.boot_id.clone()),

@@ -18,11 +18,11 @@ const SERVICE: &str = "node-agent";
 /// Times of the steps of a container that this agent has seen.
 #[derive(Debug, Clone, Default)]
 struct ContainerTrace {
-    within: Option<TraceParent>,
-    ordered: Option<SystemTime>,
-    launched: Option<SystemTime>,
-    started: Option<SystemTime>,
-    stopped: Option<SystemTime>,
+    parent: Option<TraceParent>,
+    ordered_at: Option<SystemTime>,
+    launched_at: Option<SystemTime>,
+    started_at: Option<SystemTime>,
+    stopped_at: Option<SystemTime>,
 }
 
 pub struct Traces {
@@ -44,97 +44,97 @@ impl Traces {
         }
     }
 
-    pub fn orphan() {
+    pub fn count_orphan() {
         AGENT_ORPHANS.add(1, &[]);
     }
 
-    pub fn journal_error() {
+    pub fn count_journal_error() {
         AGENT_JOURNAL_ERRORS.add(1, &[]);
     }
 
-    fn span(&self, id: &AllocationId, name: &'static str, place: &TraceParent) -> SpanBuilder {
+    fn span(&self, id: &AllocationId, name: &'static str, parent: &TraceParent) -> SpanBuilder {
         SpanBuilder::new(SERVICE, name)
-            .with_parent(place)
+            .with_parent(parent)
             .with_attribute("hayward.allocation.id", id.to_string())
             .with_attribute("hayward.node.name", self.node.to_string())
     }
 
     /// Records that an order was received.
-    pub fn ordered(&mut self, entry: &DesiredEntry) {
+    pub fn record_order(&mut self, entry: &DesiredEntry) {
         let trace = self.containers.entry(entry.id.clone()).or_default();
-        trace.ordered.get_or_insert_with(trace::now);
-        if trace.within.is_none() {
+        trace.ordered_at.get_or_insert_with(trace::now);
+        if trace.parent.is_none() {
             let within = entry.launch.within.as_deref();
-            trace.within = within.and_then(TraceParent::parse);
+            trace.parent = within.and_then(TraceParent::parse);
         }
     }
 
     /// Returns the trace context for log events of the container.
     pub fn parent(&self, id: &AllocationId) -> Option<TraceParent> {
-        self.containers.get(id)?.within.clone()
+        self.containers.get(id)?.parent.clone()
     }
 
     /// Records that the intent is in the journal and the runtime is instructed.
-    pub fn launched(&mut self, id: &AllocationId) {
+    pub fn record_launch(&mut self, id: &AllocationId) {
         let now = trace::now();
         let Some(trace) = self.containers.get_mut(id) else {
             return;
         };
-        trace.launched = Some(now);
-        let (place, ordered) = (trace.within.clone(), trace.ordered);
-        if let (Some(place), Some(ordered)) = (place, ordered) {
-            self.span(id, "fetch", &place)
-                .starting_at(ordered)
+        trace.launched_at = Some(now);
+        let (parent, ordered_at) = (trace.parent.clone(), trace.ordered_at);
+        if let (Some(parent), Some(ordered_at)) = (parent, ordered_at) {
+            self.span(id, "fetch", &parent)
+                .starting_at(ordered_at)
                 .end_at(now);
         }
     }
 
-    pub fn started(&mut self, id: &AllocationId) {
+    pub fn record_start(&mut self, id: &AllocationId) {
         let now = trace::now();
         let trace = self.containers.entry(id.clone()).or_default();
-        if trace.started.replace(now).is_some() {
+        if trace.started_at.replace(now).is_some() {
             return;
         }
-        let (place, launched) = (trace.within.clone(), trace.launched);
-        if let Some(launched) = launched {
-            CONTAINER_LAUNCH_DURATION.record_duration(elapsed(launched, now), &[]);
+        let (parent, launched_at) = (trace.parent.clone(), trace.launched_at);
+        if let Some(launched_at) = launched_at {
+            CONTAINER_LAUNCH_DURATION.record_duration(elapsed(launched_at, now), &[]);
         }
-        if let (Some(place), Some(launched)) = (place, launched) {
-            self.span(id, "launch", &place)
-                .starting_at(launched)
+        if let (Some(parent), Some(launched_at)) = (parent, launched_at) {
+            self.span(id, "launch", &parent)
+                .starting_at(launched_at)
                 .end_at(now);
         }
     }
 
     /// Records that the stop was ordered.
-    pub fn stopping(&mut self, id: &AllocationId) {
+    pub fn record_stop(&mut self, id: &AllocationId) {
         if let Some(trace) = self.containers.get_mut(id) {
-            trace.stopped.get_or_insert_with(trace::now);
+            trace.stopped_at.get_or_insert_with(trace::now);
         }
     }
 
-    pub fn ended(&mut self, id: &AllocationId, exit: &Exit) {
+    pub fn record_end(&mut self, id: &AllocationId, exit: &Exit) {
         let now = trace::now();
         let Some(trace) = self.containers.get(id).cloned() else {
             return;
         };
-        let Some(place) = trace.within else {
+        let Some(parent) = trace.parent else {
             return;
         };
         let cause = format!("{:?}", exit.cause);
-        let (name, from) = match (trace.started, trace.launched) {
-            (Some(started), _) => ("running", started),
+        let (name, start) = match (trace.started_at, trace.launched_at) {
+            (Some(started_at), _) => ("running", started_at),
             // The container did not start, or the agent does not know its start.
-            (None, Some(launched)) => ("launch", launched),
+            (None, Some(launched_at)) => ("launch", launched_at),
             // A previous agent started the container.
-            (None, None) => ("running", trace.ordered.unwrap_or(now)),
+            (None, None) => ("running", trace.ordered_at.unwrap_or(now)),
         };
-        let whole = self.span(id, name, &place).starting_at(from);
-        let whole = whole.with_attribute("hayward.exit.cause", cause);
-        whole.end_at(now);
-        if let Some(stopped) = trace.stopped {
-            self.span(id, "stop", &place)
-                .starting_at(stopped)
+        let span = self.span(id, name, &parent).starting_at(start);
+        let span = span.with_attribute("hayward.exit.cause", cause);
+        span.end_at(now);
+        if let Some(stopped_at) = trace.stopped_at {
+            self.span(id, "stop", &parent)
+                .starting_at(stopped_at)
                 .end_at(now);
         }
     }
@@ -145,13 +145,13 @@ impl Traces {
 
     /// Drops all containers but the `wanted` ones.
     pub fn retain(&mut self, wanted: impl Fn(&AllocationId) -> bool) {
-        let gone: BTreeSet<AllocationId> = self
+        let unwanted: BTreeSet<AllocationId> = self
             .containers
             .keys()
             .filter(|id| !wanted(id))
             .cloned()
             .collect();
-        for id in gone {
+        for id in unwanted {
             self.containers.remove(&id);
         }
     }

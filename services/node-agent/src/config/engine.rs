@@ -21,7 +21,7 @@ impl Settings {
         let Some(socket) = &self.docker_socket else {
             return Ok(None);
         };
-        let socket = local(socket)?;
+        let socket = parse_socket_path(socket)?;
         for id in [self.run_as_uid, self.run_as_gid].into_iter().flatten() {
             ensure!(
                 id >= LEAST_ID,
@@ -40,7 +40,7 @@ impl Settings {
              files it reads there"
         );
         for mount in &self.docker_mounts {
-            mounted(mount, &socket)
+            check_mount(mount, &socket)
                 .with_context(|| format!("the setting `docker_mounts`: {mount:?}"))?;
         }
         for root in &self.docker_mountable {
@@ -68,7 +68,7 @@ impl Settings {
     }
 }
 
-fn local(socket: &Path) -> anyhow::Result<PathBuf> {
+fn parse_socket_path(socket: &Path) -> anyhow::Result<PathBuf> {
     let text = socket.to_string_lossy();
     let path = Path::new(text.strip_prefix("unix://").unwrap_or(&text));
     ensure!(
@@ -80,9 +80,9 @@ fn local(socket: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Refuses mounts of the engine's socket or a parent of it, which give access to the whole node.
-fn mounted(mount: &str, socket: &Path) -> anyhow::Result<()> {
-    let parts: Vec<&str> = mount.split(':').collect();
-    let (host, inside) = match parts.as_slice() {
+fn check_mount(mount: &str, socket: &Path) -> anyhow::Result<()> {
+    let fields: Vec<&str> = mount.split(':').collect();
+    let (host, inside) = match fields.as_slice() {
         [host, inside] | [host, inside, "ro" | "rw"] => (Path::new(host), Path::new(inside)),
         _ => anyhow::bail!("is not HOST:INSIDE or HOST:INSIDE:ro"),
     };
@@ -90,9 +90,9 @@ fn mounted(mount: &str, socket: &Path) -> anyhow::Result<()> {
         host.is_absolute() && inside.is_absolute(),
         "has a path that is not absolute"
     );
-    let plain = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     ensure!(
-        !plain(socket).starts_with(plain(host)),
+        !canonical(socket).starts_with(canonical(host)),
         "holds the engine's socket"
     );
     Ok(())
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::run_as::OwnAccount;
 
-    fn made(settings: &Settings) -> anyhow::Result<Option<DockerSettings>> {
+    fn docker_settings(settings: &Settings) -> anyhow::Result<Option<DockerSettings>> {
         let accounts = Accounts::new(OwnAccount { uid: 0, gid: 0 }, "", None, None)?;
         settings.docker(Path::new("/s"), &accounts)
     }
@@ -118,28 +118,28 @@ mod tests {
 
     #[test]
     fn the_socket_must_be_local() {
-        let with = |socket: &str| Settings {
+        let settings_with = |socket: &str| Settings {
             docker_socket: Some(socket.into()),
             ..settings()
         };
-        let socket = |text| Some(made(&with(text)).ok()??.socket);
-        assert_eq!(socket("/run/x.sock"), Some("/run/x.sock".into()));
-        assert_eq!(socket("unix:///run/x.sock"), Some("/run/x.sock".into()));
+        let parse = |text| Some(docker_settings(&settings_with(text)).ok()??.socket);
+        assert_eq!(parse("/run/x.sock"), Some("/run/x.sock".into()));
+        assert_eq!(parse("unix:///run/x.sock"), Some("/run/x.sock".into()));
         for remote in ["tcp://10.0.0.1:2375", "ssh://host", "docker.sock", ""] {
-            assert_eq!(socket(remote), None, "{remote}");
+            assert_eq!(parse(remote), None, "{remote}");
         }
     }
 
     #[test]
     fn only_listed_host_directories_are_mounted_and_never_the_socket() {
-        let with = |mounts: &[&str]| Settings {
+        let settings_with = |mounts: &[&str]| Settings {
             run_as_uid: Some(LEAST_ID),
             docker_mounts: mounts.iter().map(|mount| (*mount).to_owned()).collect(),
             ..settings()
         };
-        let good = |mounts: &[&str]| made(&with(mounts)).is_ok();
-        assert!(good(&[]) && good(&["/data:/data:ro", "/scratch:/scratch"]));
-        for bad in [
+        let is_valid = |mounts: &[&str]| docker_settings(&settings_with(mounts)).is_ok();
+        assert!(is_valid(&[]) && is_valid(&["/data:/data:ro", "/scratch:/scratch"]));
+        for invalid in [
             "/",
             "data:/data",
             "/data:data",
@@ -147,19 +147,19 @@ mod tests {
             "/var/run:/run",
             "/a:/b:z",
         ] {
-            assert!(!good(&[bad]), "{bad}");
+            assert!(!is_valid(&[invalid]), "{invalid}");
         }
-        let no_engine = Settings {
+        let without_uid = Settings {
             run_as_uid: None,
-            ..with(&["/data:/data:ro"])
+            ..settings_with(&["/data:/data:ro"])
         };
-        assert!(made(&no_engine).is_err());
+        assert!(docker_settings(&without_uid).is_err());
         for network in ["host", "container:x", ""] {
             let settings = Settings {
                 docker_network: network.into(),
                 ..settings()
             };
-            assert!(made(&settings).is_err(), "{network}");
+            assert!(docker_settings(&settings).is_err(), "{network}");
         }
     }
 
@@ -169,6 +169,6 @@ mod tests {
             run_as_uid: Some(0),
             ..settings()
         };
-        assert!(made(&settings).is_err());
+        assert!(docker_settings(&settings).is_err());
     }
 }

@@ -46,12 +46,12 @@ impl Position {
         })
     }
 
-    pub fn same_history(&self, other: &Self) -> bool {
+    pub fn is_same_history(&self, other: &Self) -> bool {
         self.lineage == other.lineage
     }
 
     /// Returns the newer of the two positions, or `self` if they are of different histories.
-    pub fn newer(self, other: Self) -> Self {
+    pub fn newer_of(self, other: Self) -> Self {
         if self.is_before(&other) { other } else { self }
     }
 
@@ -67,10 +67,10 @@ mod tests {
 
     #[test]
     fn only_a_position_of_the_same_history_can_be_older() {
-        let at = |cursor: &str| Position::parse(cursor).unwrap();
-        assert!(at("a-4").is_before(&at("a-5")));
-        assert!(!at("a-5").is_before(&at("a-5")));
-        assert!(!at("b-4").is_before(&at("a-5")));
+        let position = |cursor: &str| Position::parse(cursor).unwrap();
+        assert!(position("a-4").is_before(&position("a-5")));
+        assert!(!position("a-5").is_before(&position("a-5")));
+        assert!(!position("b-4").is_before(&position("a-5")));
         assert_eq!(Position::parse("nonsense"), None);
     }
 }

@@ -26,7 +26,7 @@ use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::AllocationId;
 use parking_lot::Mutex;
 
-use super::{Event, EventSender, Found, Piece, RuntimeEvent};
+use super::{Event, EventSender, FoundContainer, OutputPiece, RuntimeEvent};
 use crate::run_as::Accounts;
 use crate::{files, log_segments};
 use container_spec::SpecSettings;
@@ -69,7 +69,7 @@ struct Inner {
     events: EventSender,
     /// Stop signals of the containers that have not ended.
     live: Mutex<HashMap<AllocationId, Shutdown>>,
-    answers: AtomicBool,
+    available: AtomicBool,
 }
 
 impl Docker {
@@ -78,7 +78,7 @@ impl Docker {
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let spec_settings = SpecSettings {
             node: settings.node,
-            owner: owner(&settings.state_dir)?,
+            owner: read_or_create_owner(&settings.state_dir)?,
             mountable: settings.mountable,
             socket: settings.socket.clone(),
             state_dir: settings.state_dir.clone(),
@@ -91,13 +91,13 @@ impl Docker {
             output_limit_bytes: settings.output_limit_bytes,
         };
         let docker = Self(Arc::new(Inner {
-            engine: Engine::at(&settings.socket, settings.limits),
+            engine: Engine::new(&settings.socket, settings.limits),
             settings: spec_settings,
             registries: settings.registries,
             dir,
             events,
             live: Mutex::default(),
-            answers: AtomicBool::new(false),
+            available: AtomicBool::new(false),
         }));
         tokio::spawn(docker.clone().monitor_health());
         tokio::spawn(docker.clone().sweep());
@@ -109,7 +109,7 @@ impl Docker {
         let mut reported = None;
         loop {
             let health = self.0.engine.ping().await;
-            self.0.answers.store(health.is_ok(), Ordering::Relaxed);
+            self.0.available.store(health.is_ok(), Ordering::Relaxed);
             if reported != Some(health.is_ok()) {
                 reported = Some(health.is_ok());
                 match health {
@@ -126,54 +126,54 @@ impl Docker {
 
     /// Returns whether a previous agent left containers that have not ended, according to their
     /// folders.
-    pub fn left_behind(state_dir: &Path) -> bool {
-        let folders = folder::all(&state_dir.join("engine")).unwrap_or_default();
+    pub fn has_leftovers(state_dir: &Path) -> bool {
+        let folders = folder::list_folders(&state_dir.join("engine")).unwrap_or_default();
         folders.iter().any(|(_, folder)| folder.exit().is_none())
     }
 
-    pub fn answers(&self) -> bool {
-        self.0.answers.load(Ordering::Relaxed)
+    pub fn is_available(&self) -> bool {
+        self.0.available.load(Ordering::Relaxed)
     }
 
     fn folder(&self, id: &AllocationId) -> Folder {
-        Folder::at(self.0.dir.join(id.as_str()))
+        Folder::new(self.0.dir.join(id.as_str()))
     }
 
     /// Returns whether this container runs or ran in the engine.
-    pub fn has(&self, id: &AllocationId) -> bool {
+    pub fn contains(&self, id: &AllocationId) -> bool {
         self.0.live.lock().contains_key(id) || self.0.dir.join(id.as_str()).exists()
     }
 
     /// Recovers containers from their folders, without the engine, and watches live ones.
-    pub fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
-        let folders = folder::all(&self.0.dir)?;
-        let found = folders.into_iter().filter_map(|(id, folder)| {
-            let Some(order) = folder.order() else {
+    pub fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, FoundContainer>> {
+        let folders = folder::list_folders(&self.0.dir)?;
+        let containers = folders.into_iter().filter_map(|(id, folder)| {
+            let Some(record) = folder.launch_record() else {
                 // Without the order in the folder, the engine was never called.
                 folder.remove();
                 return None;
             };
             let started = folder.started();
-            let found = Found {
-                incarnation: order.incarnation,
-                epoch: order.epoch,
+            let container = FoundContainer {
+                incarnation: record.incarnation,
+                epoch: record.epoch,
                 boot_id: None,
                 pid: started.as_ref().map(|started| started.pid),
                 started_at: started.map(|started| started.at),
                 evidence: folder.exit().map_or(Evidence::Alive, Evidence::Exited),
             };
-            if found.evidence == Evidence::Alive {
+            if container.evidence == Evidence::Alive {
                 let stop = self.register(&id);
-                tokio::spawn(self.clone().adopt(folder, order, stop));
+                tokio::spawn(self.clone().adopt(folder, record, stop));
             }
-            Some((id, found))
+            Some((id, container))
         });
-        Ok(found.collect())
+        Ok(containers.collect())
     }
 
-    pub fn launch(&self, ordered: ImageLaunch) {
-        let stop = self.register(&ordered.container.id);
-        tokio::spawn(self.clone().run(ordered, stop));
+    pub fn launch(&self, launch: ImageLaunch) {
+        let stop = self.register(&launch.container.id);
+        tokio::spawn(self.clone().run(launch, stop));
     }
 
     pub fn stop(&self, id: &AllocationId) {
@@ -187,10 +187,16 @@ impl Docker {
         self.folder(id).remove();
     }
 
-    pub fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece> {
+    pub fn output(
+        &self,
+        id: &AllocationId,
+        offset: u64,
+        max_bytes: u64,
+        backlog: u64,
+    ) -> Option<OutputPiece> {
         let folder = self.folder(id);
-        let (offset, bytes) = log_segments::read(folder.dir(), offset, most, backlog)?;
-        Some(Piece { offset, bytes })
+        let (offset, bytes) = log_segments::read(folder.dir(), offset, max_bytes, backlog)?;
+        Some(OutputPiece { offset, bytes })
     }
 
     fn register(&self, id: &AllocationId) -> Shutdown {
@@ -200,20 +206,20 @@ impl Docker {
     }
 
     /// Removes the container from the engine in the background. The sweep retries failures.
-    fn remove(&self, order: &LaunchRecord) {
+    fn remove(&self, record: &LaunchRecord) {
         let docker = self.clone();
-        let name = container_spec::name(&order.id, order.incarnation);
-        let order = order.clone();
+        let name = container_spec::name(&record.id, record.incarnation);
+        let record = record.clone();
         tokio::spawn(async move {
-            if let Ok(seen) = docker.0.engine.inspect(&name).await
+            if let Ok(inspection) = docker.0.engine.inspect(&name).await
                 && container_spec::is_ours(
-                    &seen.labels,
+                    &inspection.labels,
                     &docker.0.settings,
-                    &order.id,
-                    order.incarnation,
+                    &record.id,
+                    record.incarnation,
                 )
             {
-                let _ = docker.0.engine.remove(&seen.id).await;
+                let _ = docker.0.engine.remove(&inspection.id).await;
             }
         });
     }
@@ -222,18 +228,18 @@ impl Docker {
         if matches!(event, Event::Ended(_)) {
             self.0.live.lock().remove(id);
         }
-        let events = RuntimeEvent {
+        let runtime_event = RuntimeEvent {
             id: id.clone(),
             incarnation,
             event,
         };
         // The send fails only while the agent is stopping. The folder keeps the result.
-        let _ = self.0.events.send(events).await;
+        let _ = self.0.events.send(runtime_event).await;
     }
 }
 
 /// Returns the identity of this agent in the engine, which is stored in its directory.
-fn owner(dir: &Path) -> anyhow::Result<String> {
+fn read_or_create_owner(dir: &Path) -> anyhow::Result<String> {
     let path = dir.join("engine-owner");
     if let Ok(owner) = std::fs::read_to_string(&path)
         && !owner.is_empty()

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_node_agent_domain::{Evidence, Stage, refusal};
+use hayward_node_agent_domain::{Evidence, Stage, exit_for_failed_start};
 use hayward_vocabulary::{AllocationId, Exit, Program};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::time::Instant;
 
-use super::{Container, Event, EventSender, Found, Piece, Runtime, RuntimeEvent};
+use super::{Container, Event, EventSender, FoundContainer, OutputPiece, Runtime, RuntimeEvent};
 use crate::cgroups::Cgroups;
 use crate::fault_points::{self, Point};
 use crate::log_segments;
@@ -39,7 +39,7 @@ use crate::{files, lease, tasks};
 const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
 const ACCOUNT_VARIABLES: [&str; 4] = ["HOME", "USER", "LOGNAME", "TMPDIR"];
 
-const LOCK_TRIES: u32 = 100;
+const MAX_LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
@@ -63,14 +63,14 @@ pub struct Processes(Arc<Inner>);
 struct Inner {
     settings: ProcessSettings,
     events: EventSender,
-    live: Mutex<HashMap<AllocationId, Live>>,
+    live: Mutex<HashMap<AllocationId, LiveContainer>>,
     /// Lock on the state directory, so that only one agent uses it (F28).
     _lock: Flock<File>,
 }
 
 /// A container whose supervisor is starting or running.
 #[derive(Default)]
-struct Live {
+struct LiveContainer {
     supervisor: Option<OwnedFd>,
     stop_requested: Option<Instant>,
     /// Time between the stop request and the kill.
@@ -109,57 +109,60 @@ impl Processes {
         let settings = &self.0.settings;
         let dir = self.dir(&container.id);
         fs::DirBuilder::new().mode(0o711).create(&dir)?;
-        let own = dir.join("work");
-        fs::DirBuilder::new().mode(0o700).create(&own)?;
+        let work_dir = dir.join("work");
+        fs::DirBuilder::new().mode(0o700).create(&work_dir)?;
         let Container { size, launch, .. } = container;
         let account = settings.accounts.for_user(&container.user);
         let (uid, gid) = account.map(|it| (it.uid, it.gid)).unzip();
-        std::os::unix::fs::chown(&own, uid, gid)?;
+        std::os::unix::fs::chown(&work_dir, uid, gid)?;
         let groups = settings
             .groups
             .create(&container.id, size, settings.processes_limit)?;
-        let (argv, extra) = self.program(container)?;
-        let mut environment = base_environment(account, &own);
+        let (argv, variables) = self.program_and_variables(container)?;
+        let mut environment = base_environment(account, &work_dir);
         environment.extend(launch.environment.clone());
-        environment.extend(extra);
-        let mark = orphan_processes::mark(&dir, container.incarnation);
+        environment.extend(variables);
+        let mark = orphan_processes::mark_value(&dir, container.incarnation);
         environment.insert(MARK.to_owned(), mark);
-        let order = LaunchSpec {
+        let spec = LaunchSpec {
             id: container.id.clone(),
             incarnation: container.incarnation,
             epoch: container.epoch,
             argv,
             environment,
             own_directory: launch.working_directory.is_none(),
-            working_directory: launch.working_directory.as_ref().map_or(own, PathBuf::from),
+            working_directory: launch
+                .working_directory
+                .as_ref()
+                .map_or(work_dir, PathBuf::from),
             stop_grace_ms: launch.stop_grace_ms,
             output_limit_bytes: settings.output_limit_bytes,
             uid,
             gid,
-            processes_limit: settings.counted_by_account(uid),
+            processes_limit: settings.account_processes_limit(uid),
             boot_id: settings.boot_id.clone(),
             groups,
             own_program: matches!(launch.program, Program::RunTasks { .. }),
             lease: container
                 .exclusive
-                .then(|| lease::file(&settings.state_dir)),
+                .then(|| lease::lease_file(&settings.state_dir)),
         };
-        files::create_json(&dir.join(ORDER), &order)?;
+        files::create_json(&dir.join(ORDER), &spec)?;
         fault_points::pass(Point::FolderAfter);
         Ok(dir)
     }
 
-    fn program(
+    fn program_and_variables(
         &self,
         container: &Container,
     ) -> io::Result<(Vec<String>, BTreeMap<String, String>)> {
         let id = container.id.to_string();
-        let mut extra = BTreeMap::from([("HAYWARD_ALLOCATION".to_owned(), id)]);
+        let mut variables = BTreeMap::from([("HAYWARD_ALLOCATION".to_owned(), id)]);
         if let Some(parent) = &container.launch.traceparent {
-            extra.insert("TRACEPARENT".to_owned(), parent.clone());
+            variables.insert("TRACEPARENT".to_owned(), parent.clone());
         }
         match &container.launch.program {
-            Program::Command { argv } => Ok((argv.clone(), extra)),
+            Program::Command { argv } => Ok((argv.clone(), variables)),
             Program::RunTasks { token, threads } => {
                 let assignment = tasks::Assignment {
                     source: self.0.settings.source.clone(),
@@ -169,10 +172,10 @@ impl Processes {
                     threads: *threads,
                     stop_grace_ms: container.launch.stop_grace_ms,
                 };
-                extra.extend(assignment.to_environment());
+                variables.extend(assignment.to_environment());
                 let mut argv = self.0.settings.command.clone();
                 argv.push("run-tasks".to_owned());
-                Ok((argv, extra))
+                Ok((argv, variables))
             }
             Program::Container { .. } => Err(io::Error::other("an image cannot run as a process")),
         }
@@ -213,50 +216,50 @@ impl Processes {
     }
 
     /// Derives the evidence from the files of a directory.
-    fn evidence(dir: &Path) -> Evidence {
+    fn read_evidence(dir: &Path) -> Evidence {
         if let Some(exit) = files::read_json::<Exit>(&dir.join(EXIT)) {
             return Evidence::Exited(exit);
         }
         // Claims the directory, so that no supervisor can begin any more.
-        let void = Claim { supervisor: None };
-        if files::create_json(&dir.join(CLAIM), &void).is_ok() {
-            return Evidence::Untouched;
+        let claim_without_supervisor = Claim { supervisor: None };
+        if files::create_json(&dir.join(CLAIM), &claim_without_supervisor).is_ok() {
+            return Evidence::NoTrace;
         }
         let claim = files::read_json::<Claim>(&dir.join(CLAIM));
         match claim {
-            Some(Claim { supervisor: None }) => Evidence::Untouched,
+            Some(Claim { supervisor: None }) => Evidence::NoTrace,
             Some(Claim {
                 supervisor: Some(supervisor),
             }) if supervisor.open().is_some() => Evidence::Alive,
             _ if dir.join(STARTED).exists() => Evidence::Lost,
-            _ => Evidence::Begun,
+            _ => Evidence::LaunchInterrupted,
         }
     }
 
-    fn inspect(&self, dir: &Path) -> Option<(AllocationId, Found)> {
+    fn inspect(&self, dir: &Path) -> Option<(AllocationId, FoundContainer)> {
         let id = AllocationId::new(dir.file_name()?.to_str()?).ok()?;
-        let Some(order) = files::read_json::<LaunchSpec>(&dir.join(ORDER)) else {
+        let Some(spec) = files::read_json::<LaunchSpec>(&dir.join(ORDER)) else {
             // Without an order, no supervisor was started.
             tracing::warn!(container = %id, "an unfinished directory is removed");
             let _ = fs::remove_dir_all(dir);
             return None;
         };
-        let incarnation = order.incarnation;
+        let incarnation = spec.incarnation;
         let started = files::read_json::<Started>(&dir.join(STARTED));
-        let mut found = Found {
-            incarnation: order.incarnation,
-            epoch: order.epoch,
-            boot_id: Some(order.boot_id).filter(|boot_id| !boot_id.is_empty()),
+        let mut found = FoundContainer {
+            incarnation: spec.incarnation,
+            epoch: spec.epoch,
+            boot_id: Some(spec.boot_id).filter(|boot_id| !boot_id.is_empty()),
             pid: started.as_ref().map(|started| started.program.pid),
             started_at: started.map(|started| started.at),
-            evidence: Self::evidence(dir),
+            evidence: Self::read_evidence(dir),
         };
         match &found.evidence {
             Evidence::Alive => {
-                let grace = Duration::from_millis(order.stop_grace_ms);
+                let grace = Duration::from_millis(spec.stop_grace_ms);
                 self.adopt(id.clone(), incarnation, dir.to_owned(), grace);
             }
-            Evidence::Lost | Evidence::Begun if !self.end_leftovers(&id, dir) => {
+            Evidence::Lost | Evidence::LaunchInterrupted if !self.end_leftovers(&id, dir) => {
                 found.evidence = Evidence::Orphan;
                 self.finish_in_background(id.clone(), incarnation, dir.to_owned());
             }
@@ -269,31 +272,31 @@ impl Processes {
 /// Takes a lock of the kernel, which ends with the process.
 fn lock(state_dir: &Path) -> io::Result<Flock<File>> {
     let mut file = File::create(state_dir.join("lock"))?;
-    for _ in 0..LOCK_TRIES {
+    for _ in 0..MAX_LOCK_ATTEMPTS {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),
-            Err((back, Errno::EWOULDBLOCK)) => file = back,
+            Err((returned, Errno::EWOULDBLOCK)) => file = returned,
             Err((_, error)) => return Err(error.into()),
         }
         // A killed agent may not have exited yet.
         std::thread::sleep(LOCK_PAUSE);
     }
-    let what = format!("another agent runs in {}", state_dir.display());
-    Err(io::Error::new(io::ErrorKind::WouldBlock, what))
+    let message = format!("another agent runs in {}", state_dir.display());
+    Err(io::Error::new(io::ErrorKind::WouldBlock, message))
 }
 
 impl ProcessSettings {
     /// Returns the process limit of the account, which is used if no cgroup limits processes. The
     /// account of the agent has no limit, because it has other processes.
-    fn counted_by_account(&self, uid: Option<u32>) -> Option<u64> {
-        uid.filter(|_| !self.groups.counts_processes())
+    fn account_processes_limit(&self, uid: Option<u32>) -> Option<u64> {
+        uid.filter(|_| !self.groups.limits_processes())
             .map(|_| self.processes_limit)
     }
 }
 
 /// Returns the default environment of a program: the listed variables of the agent's environment
 /// (S17).
-fn base_environment(account: Option<&Account>, own: &Path) -> BTreeMap<String, String> {
+fn base_environment(account: Option<&Account>, work_dir: &Path) -> BTreeMap<String, String> {
     let mut names = INHERITED.to_vec();
     if account.is_none() {
         names.extend(ACCOUNT_VARIABLES);
@@ -306,7 +309,7 @@ fn base_environment(account: Option<&Account>, own: &Path) -> BTreeMap<String, S
         return environment;
     };
     let home = account.home.as_deref().filter(|home| home.is_dir());
-    let home = home.unwrap_or(own).display().to_string();
+    let home = home.unwrap_or(work_dir).display().to_string();
     environment.insert("HOME".to_owned(), home);
     for name in ["USER", "LOGNAME"] {
         if let Some(account) = &account.name {
@@ -316,7 +319,7 @@ fn base_environment(account: Option<&Account>, own: &Path) -> BTreeMap<String, S
     environment
 }
 
-impl Live {
+impl LiveContainer {
     fn terminate(&self) {
         if let Some(supervisor) = &self.supervisor {
             // The signal fails if the supervisor is gone. Its watcher then reports the end.
@@ -326,14 +329,14 @@ impl Live {
 }
 
 impl Runtime for Processes {
-    fn offers(&self) -> Vec<String> {
+    fn available_runtimes(&self) -> Vec<String> {
         vec!["process".to_owned()]
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
         let settings = &self.0.settings;
         let limits = match &settings.groups {
-            Cgroups::Off { .. } if !settings.accounts.is_the_agents() => "account-pids".into(),
+            Cgroups::Off { .. } if !settings.accounts.uses_agent_account() => "account-pids".into(),
             groups => groups.describe(),
         };
         BTreeMap::from([
@@ -342,7 +345,7 @@ impl Runtime for Processes {
         ])
     }
 
-    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
+    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, FoundContainer>> {
         let dirs = fs::read_dir(self.0.settings.state_dir.join("containers"))?;
         let dirs = dirs.collect::<io::Result<Vec<_>>>()?;
         let mut found: BTreeMap<_, _> = dirs
@@ -355,9 +358,9 @@ impl Runtime for Processes {
 
     fn launch(&self, container: Container) {
         let (id, incarnation) = (container.id.clone(), container.incarnation);
-        let live = Live {
+        let live = LiveContainer {
             grace: Duration::from_millis(container.launch.stop_grace_ms),
-            ..Live::default()
+            ..LiveContainer::default()
         };
         self.0.live.lock().insert(id.clone(), live);
         self.0.settings.groups.warm_up();
@@ -368,7 +371,7 @@ impl Runtime for Processes {
                 Ok(dir) => runtime.supervise(id, incarnation, dir).await,
                 Err(error) => {
                     let message = format!("its directory cannot be prepared: {error}");
-                    let exit = refusal(Stage::Own, error.raw_os_error(), message);
+                    let exit = exit_for_failed_start(Stage::Setup, error.raw_os_error(), message);
                     runtime
                         .send_event(&id, incarnation, Event::Ended(exit))
                         .await;
@@ -399,8 +402,14 @@ impl Runtime for Processes {
         }
     }
 
-    fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece> {
-        let (offset, bytes) = log_segments::read(&self.dir(id), offset, most, backlog)?;
-        Some(Piece { offset, bytes })
+    fn output(
+        &self,
+        id: &AllocationId,
+        offset: u64,
+        max_bytes: u64,
+        backlog: u64,
+    ) -> Option<OutputPiece> {
+        let (offset, bytes) = log_segments::read(&self.dir(id), offset, max_bytes, backlog)?;
+        Some(OutputPiece { offset, bytes })
     }
 }

@@ -7,26 +7,26 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
 
 use super::docker::{Docker, ImageLaunch};
 use super::process::Processes;
-use super::{Container, Event, EventSender, Found, Piece, Runtime, RuntimeEvent};
+use super::{Container, Event, EventSender, FoundContainer, OutputPiece, Runtime, RuntimeEvent};
 
 pub struct RealMachine {
     processes: Processes,
     /// Runtime for images. `None` if no engine is configured.
     docker: Option<Docker>,
-    news: EventSender,
+    events: EventSender,
 }
 
 impl RealMachine {
-    pub fn new(processes: Processes, docker: Option<Docker>, news: EventSender) -> Self {
+    pub fn new(processes: Processes, docker: Option<Docker>, events: EventSender) -> Self {
         Self {
             processes,
             docker,
-            news,
+            events,
         }
     }
 
-    fn engine_of(&self, id: &AllocationId) -> Option<&Docker> {
-        self.docker.as_ref().filter(|docker| docker.has(id))
+    fn engine_with(&self, id: &AllocationId) -> Option<&Docker> {
+        self.docker.as_ref().filter(|docker| docker.contains(id))
     }
 
     /// Refuses an image. The scheduler should not have placed the work on this node.
@@ -38,30 +38,30 @@ impl RealMachine {
                 "this node runs no images: its agent's docker_socket is not set",
             )
         };
-        let news = RuntimeEvent {
+        let event = RuntimeEvent {
             id: container.id,
             incarnation: container.incarnation,
             event: Event::Ended(exit),
         };
-        let event_sender = self.news.clone();
-        tokio::spawn(async move { event_sender.send(news).await });
+        let events = self.events.clone();
+        tokio::spawn(async move { events.send(event).await });
     }
 }
 
 impl Runtime for RealMachine {
-    fn offers(&self) -> Vec<String> {
-        let mut offers = self.processes.offers();
-        if self.docker.as_ref().is_some_and(Docker::answers) {
-            offers.push("docker".to_owned());
+    fn available_runtimes(&self) -> Vec<String> {
+        let mut available_runtimes = self.processes.available_runtimes();
+        if self.docker.as_ref().is_some_and(Docker::is_available) {
+            available_runtimes.push("docker".to_owned());
         }
-        offers
+        available_runtimes
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
         self.processes.labels()
     }
 
-    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
+    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, FoundContainer>> {
         let mut found = self.processes.recover()?;
         if let Some(docker) = &self.docker {
             found.extend(docker.recover()?);
@@ -88,23 +88,29 @@ impl Runtime for RealMachine {
     }
 
     fn stop(&self, id: &AllocationId) {
-        match self.engine_of(id) {
+        match self.engine_with(id) {
             Some(docker) => docker.stop(id),
             None => self.processes.stop(id),
         }
     }
 
     fn forget(&self, id: &AllocationId) {
-        match self.engine_of(id) {
+        match self.engine_with(id) {
             Some(docker) => docker.forget(id),
             None => self.processes.forget(id),
         }
     }
 
-    fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece> {
-        match self.engine_of(id) {
-            Some(docker) => docker.output(id, offset, most, backlog),
-            None => self.processes.output(id, offset, most, backlog),
+    fn output(
+        &self,
+        id: &AllocationId,
+        offset: u64,
+        max_bytes: u64,
+        backlog: u64,
+    ) -> Option<OutputPiece> {
+        match self.engine_with(id) {
+            Some(docker) => docker.output(id, offset, max_bytes, backlog),
+            None => self.processes.output(id, offset, max_bytes, backlog),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_job_converter_api::tasks::{LeasedTask, TaskReport};
-use hayward_node_agent_domain::{NodeFault, Step, Tenure, lease};
+use hayward_node_agent_domain::{LeaseAction, NodeFault, Tenure, lease};
 use hayward_service::Shutdown;
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::{Container, Event, EventSender, Found, Piece, Runtime, RuntimeEvent};
+use super::{Container, Event, EventSender, FoundContainer, OutputPiece, Runtime, RuntimeEvent};
 use crate::lease::boottime_ms;
 use crate::tasks::queue::TaskQueue;
 use crate::tasks::{Assignment, TaskSource};
@@ -55,7 +55,7 @@ impl SimulatedMachine {
 }
 
 impl Runtime for SimulatedMachine {
-    fn offers(&self) -> Vec<String> {
+    fn available_runtimes(&self) -> Vec<String> {
         vec!["simulated".to_owned()]
     }
 
@@ -64,7 +64,7 @@ impl Runtime for SimulatedMachine {
     }
 
     /// Finds no container, because each start of the agent counts as a boot.
-    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
+    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, FoundContainer>> {
         Ok(BTreeMap::new())
     }
 
@@ -86,7 +86,7 @@ impl Runtime for SimulatedMachine {
                     .await;
             };
             let mut exit = if let Some(fault) = behaviour.fault {
-                fault.exit("this simulated machine cannot start anything")
+                fault.to_exit("this simulated machine cannot start anything")
             } else {
                 // The pid is 0, because there is no real process.
                 let (pid, at) = (0, SystemClock.now());
@@ -107,11 +107,11 @@ impl Runtime for SimulatedMachine {
 
     fn forget(&self, _id: &AllocationId) {}
 
-    fn output(&self, _: &AllocationId, _: u64, _: u64, _: u64) -> Option<Piece> {
+    fn output(&self, _: &AllocationId, _: u64, _: u64, _: u64) -> Option<OutputPiece> {
         None
     }
 
-    fn writes(&self) -> bool {
+    fn has_output(&self) -> bool {
         false
     }
 }
@@ -124,28 +124,28 @@ async fn run_to_end(
     tenure: watch::Receiver<Option<Tenure>>,
 ) -> Exit {
     tokio::select! {
-        exit = pass(behaviour, container, stop.clone()) => {
+        exit = run_program(behaviour, container, stop.clone()) => {
             if stop.has_begun() { Exit::of(ExitCause::Intended, "asked to end") } else { exit }
         }
-        () = lease_over(tenure), if container.exclusive => {
+        () = wait_for_lease_end(tenure), if container.exclusive => {
             Exit::of(ExitCause::Node, "the lease of its node ran out")
         }
     }
 }
 
 /// Waits for the end of the lease. A simulated program needs no time to stop.
-async fn lease_over(tenure: watch::Receiver<Option<Tenure>>) {
+async fn wait_for_lease_end(tenure: watch::Receiver<Option<Tenure>>) {
     loop {
-        let held = tenure.borrow().map(|tenure| tenure.lease);
+        let lease_held = tenure.borrow().map(|tenure| tenure.lease);
         let now_ms = boottime_ms();
-        match lease::step(now_ms, held) {
-            Step::Run { until_ms } => sleep(Duration::from_millis(until_ms - now_ms)).await,
-            Step::End { .. } | Step::Force => return,
+        match lease::required_action(now_ms, lease_held) {
+            LeaseAction::Run { until_ms } => sleep(Duration::from_millis(until_ms - now_ms)).await,
+            LeaseAction::Stop { .. } | LeaseAction::Kill => return,
         }
     }
 }
 
-async fn pass(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown) -> Exit {
+async fn run_program(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown) -> Exit {
     match &container.launch.program {
         Program::Command { .. } | Program::Container { .. } => {
             tokio::select! {
@@ -153,7 +153,7 @@ async fn pass(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown)
                 () = sleep(Duration::from_millis(behaviour.container_ms)),
                     if behaviour.container_ms > 0 => {}
             }
-            ended(0)
+            exit_with_code(0)
         }
         Program::RunTasks { token, threads } => {
             let assignment = Assignment {
@@ -165,12 +165,12 @@ async fn pass(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown)
                 stop_grace_ms: container.launch.stop_grace_ms,
             };
             match run_tasks(behaviour, &assignment, stop).await {
-                Ok(()) => ended(0),
+                Ok(()) => exit_with_code(0),
                 Err(error) => {
                     let message = Some(format!("{error:#}"));
                     Exit {
                         message,
-                        ..ended(1)
+                        ..exit_with_code(1)
                     }
                 }
             }
@@ -178,7 +178,7 @@ async fn pass(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown)
     }
 }
 
-fn ended(code: i32) -> Exit {
+fn exit_with_code(code: i32) -> Exit {
     let cause = if code == 0 {
         ExitCause::Success
     } else {
@@ -200,26 +200,26 @@ async fn run_tasks(
     stop: Shutdown,
 ) -> anyhow::Result<()> {
     let queue = Arc::new(TaskQueue::new(assignment.threads));
-    let interrupted = Arc::new(Notify::new());
+    let interruption = Arc::new(Notify::new());
     for _ in 0..queue.threads() {
         tokio::spawn(work(
             Arc::clone(behaviour),
             Arc::clone(&queue),
-            Arc::clone(&interrupted),
+            Arc::clone(&interruption),
         ));
     }
     let grace = Duration::from_millis(assignment.stop_grace_ms);
     let lease_loop = assignment.lease_loop(Arc::clone(&queue))?;
-    let ended = lease_loop
-        .run(stop, grace, || interrupted.notify_waiters())
+    let result = lease_loop
+        .run(stop, grace, || interruption.notify_waiters())
         .await;
     queue.close();
-    ended
+    result
 }
 
 async fn work(behaviour: Arc<Behaviour>, queue: Arc<TaskQueue>, interruption: Arc<Notify>) {
     while let Some(task) = queue.take_async().await {
-        let begun = tokio::time::Instant::now();
+        let started_at = tokio::time::Instant::now();
         let mut interrupted = false;
         if behaviour.task_ms > 0 {
             tokio::select! {
@@ -227,7 +227,7 @@ async fn work(behaviour: Arc<Behaviour>, queue: Arc<TaskQueue>, interruption: Ar
                 () = interruption.notified() => interrupted = true,
             }
         }
-        let duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let duration_us = u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         queue.finish(outcome(&behaviour, &task, interrupted, duration_us));
         // The worker yields, because short tasks must not block other work.
         tokio::task::yield_now().await;

@@ -25,66 +25,66 @@ pub struct Stuck {
 
 /// Schedule of kill attempts.
 pub struct KillRetry {
-    since: Instant,
-    next: Instant,
+    started_at: Instant,
+    next_at: Instant,
     pause: Duration,
-    reported: bool,
+    stuck_reported: bool,
 }
 
 impl KillRetry {
     /// Starts a schedule whose first attempt is due at once.
-    pub fn begin(now: Instant) -> Self {
+    pub fn new(now: Instant) -> Self {
         Self {
-            since: now,
-            next: now,
+            started_at: now,
+            next_at: now,
             pause: FIRST_PAUSE,
-            reported: false,
+            stuck_reported: false,
         }
     }
 
-    pub fn due(&mut self, now: Instant) -> bool {
-        if now < self.next {
+    pub fn take_due(&mut self, now: Instant) -> bool {
+        if now < self.next_at {
             return false;
         }
-        self.next = now + self.pause;
+        self.next_at = now + self.pause;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
         true
     }
 
-    pub fn next(&self) -> Instant {
-        self.next
+    pub fn next_at(&self) -> Instant {
+        self.next_at
     }
 
     /// Returns true once, when killing has taken too long.
     pub fn became_stuck(&mut self, now: Instant) -> bool {
-        let news = !self.reported && now >= self.since + STUCK_AFTER;
-        self.reported |= news;
-        news
+        let is_newly_stuck = !self.stuck_reported && now >= self.started_at + STUCK_AFTER;
+        self.stuck_reported |= is_newly_stuck;
+        is_newly_stuck
     }
 }
 
 /// Describes the remaining children, and writes the description to [`STUCK`].
-pub fn stuck(dir: &Path) -> Stuck {
+pub fn report_stuck(dir: &Path) -> Stuck {
     let names: Vec<String> = machine::children()
         .into_iter()
-        .filter_map(machine::described)
+        .filter_map(machine::describe)
         .collect();
     let stuck = Stuck {
-        stuck: reason(&names),
+        stuck: stuck_reason(&names),
     };
     // The file is for an agent that adopts this supervisor.
     let _ = files::replace_json(&dir.join(STUCK), &stuck);
     stuck
 }
 
-pub fn reason(names: &[String]) -> String {
-    const NAMED: usize = 3;
-    let more = match names.len().saturating_sub(NAMED) {
+pub fn stuck_reason(names: &[String]) -> String {
+    const MAX_NAMED: usize = 3;
+    let more = match names.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let named = names[..names.len().min(NAMED)].join(", ");
-    format!("it was killed but does not end: {named}{more}; retrying")
+    let listed = names[..names.len().min(MAX_NAMED)].join(", ");
+    format!("it was killed but does not end: {listed}{more}; retrying")
 }
 
 #[cfg(test)]
@@ -93,25 +93,25 @@ mod tests {
 
     #[test]
     fn attempts_back_off_and_a_stuck_kill_is_reported_once() {
-        let begin = Instant::now();
-        let mut retry = KillRetry::begin(begin);
-        let mut at = Vec::new();
+        let start = Instant::now();
+        let mut retry = KillRetry::new(start);
+        let mut attempts = Vec::new();
         for ms in (0..60_000).step_by(100) {
-            if retry.due(begin + Duration::from_millis(ms)) {
-                at.push(ms);
+            if retry.take_due(start + Duration::from_millis(ms)) {
+                attempts.push(ms);
             }
         }
-        assert_eq!(at[..6], [0, 200, 600, 1400, 3000, 6200]);
-        assert!(at.windows(2).all(|pair| pair[1] - pair[0] <= 10_000));
-        assert!(!retry.became_stuck(begin + Duration::from_secs(1)));
-        assert!(retry.became_stuck(begin + Duration::from_secs(3)));
-        assert!(!retry.became_stuck(begin + Duration::from_secs(4)));
+        assert_eq!(attempts[..6], [0, 200, 600, 1400, 3000, 6200]);
+        assert!(attempts.windows(2).all(|pair| pair[1] - pair[0] <= 10_000));
+        assert!(!retry.became_stuck(start + Duration::from_secs(1)));
+        assert!(retry.became_stuck(start + Duration::from_secs(3)));
+        assert!(!retry.became_stuck(start + Duration::from_secs(4)));
     }
 
     #[test]
     fn the_reason_names_three_processes_at_most() {
         let names: Vec<String> = (1..=5).map(|number| format!("p{number}")).collect();
-        let text = reason(&names);
+        let text = stuck_reason(&names);
         assert!(text.contains("p1, p2, p3 and 2 more"), "{text}");
     }
 }

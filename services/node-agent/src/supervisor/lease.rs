@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use hayward_node_agent_domain::{Lease, Step, lease};
+use hayward_node_agent_domain::{Lease, LeaseAction, lease};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -35,24 +35,24 @@ impl WatchedLease {
     }
 
     /// Returns the required action on the work. The timer expires when this must be called again.
-    pub fn step(&mut self) -> io::Result<Step> {
+    pub fn required_action(&mut self) -> io::Result<LeaseAction> {
         let now_ms = boottime_ms();
-        let mut step = lease::step(now_ms, self.last);
-        if !matches!(step, Step::Run { .. }) {
-            let read = read(&self.file, &self.boot_id);
-            self.last = Lease::latest(self.last, read, now_ms);
-            step = lease::step(now_ms, self.last);
+        let mut action = lease::required_action(now_ms, self.last);
+        if !matches!(action, LeaseAction::Run { .. }) {
+            let stored = read(&self.file, &self.boot_id);
+            self.last = Lease::latest(self.last, stored, now_ms);
+            action = lease::required_action(now_ms, self.last);
         }
-        match step {
-            Step::Run { until_ms } => self.set(until_ms)?,
-            Step::End { force_at_ms } => self.set(force_at_ms)?,
-            Step::Force => self.set(0)?,
+        match action {
+            LeaseAction::Run { until_ms } => self.set_timer(until_ms)?,
+            LeaseAction::Stop { kill_at_ms } => self.set_timer(kill_at_ms)?,
+            LeaseAction::Kill => self.set_timer(0)?,
         }
-        Ok(step)
+        Ok(action)
     }
 
     /// Returns why the work ends, for display.
-    pub fn why(&self) -> String {
+    pub fn expiry_reason(&self) -> String {
         let Some(lease) = self.last else {
             return "its node has no lease".to_owned();
         };
@@ -61,19 +61,19 @@ impl WatchedLease {
     }
 
     /// Sets the timer. Zero disables it.
-    fn set(&self, at_ms: u64) -> io::Result<()> {
-        let second = |ms: u64| i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
-        let once = Timespec {
+    fn set_timer(&self, at_ms: u64) -> io::Result<()> {
+        let seconds = |ms: u64| i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
+        let no_repetition = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let at = Timespec {
-            tv_sec: second(at_ms),
+        let expiration = Timespec {
+            tv_sec: seconds(at_ms),
             tv_nsec: i64::try_from(at_ms % 1_000).unwrap_or(0) * 1_000_000,
         };
         let setting = Itimerspec {
-            it_interval: once,
-            it_value: at,
+            it_interval: no_repetition,
+            it_value: expiration,
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &setting)?;
         Ok(())

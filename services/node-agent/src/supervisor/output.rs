@@ -18,7 +18,7 @@ pub struct Output {
 
 impl Output {
     pub fn open(dir: &Path, limit_bytes: u64) -> io::Result<Self> {
-        let segments = Segments::begin(dir, limit_bytes)?;
+        let segments = Segments::create(dir, limit_bytes)?;
         let (reader, writer) = io::pipe()?;
         let (reader, writer) = (Some(reader), Some(writer));
         Ok(Self {
@@ -30,7 +30,7 @@ impl Output {
 
     /// Returns the write ends for stdout and stderr. The supervisor keeps none, so the stream ends
     /// with its last writer.
-    pub fn ends(&mut self) -> io::Result<(PipeWriter, PipeWriter)> {
+    pub fn take_writers(&mut self) -> io::Result<(PipeWriter, PipeWriter)> {
         let writer = self
             .writer
             .take()

@@ -34,19 +34,19 @@ pub fn confine(spec: &LaunchSpec) -> io::Result<()> {
     umask(Mode::from_bits_truncate(0o022));
     set_no_new_privs()?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    lower(Resource::RLIMIT_NOFILE, MAX_OPEN_FILES)?;
-    if let Some(most) = spec.processes_limit {
-        lower(Resource::RLIMIT_NPROC, most)?;
+    lower_limit(Resource::RLIMIT_NOFILE, MAX_OPEN_FILES)?;
+    if let Some(limit) = spec.processes_limit {
+        lower_limit(Resource::RLIMIT_NPROC, limit)?;
     }
     Ok(())
 }
 
-fn lower(resource: Resource, most: u64) -> Result<(), Errno> {
+fn lower_limit(resource: Resource, limit: u64) -> Result<(), Errno> {
     let (_, hard) = getrlimit(resource)?;
-    let most = if hard == RLIM_INFINITY {
-        most
+    let limit = if hard == RLIM_INFINITY {
+        limit
     } else {
-        hard.min(most)
+        hard.min(limit)
     };
-    setrlimit(resource, most, most)
+    setrlimit(resource, limit, limit)
 }

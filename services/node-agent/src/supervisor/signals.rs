@@ -45,12 +45,12 @@ impl Signals {
 }
 
 fn drain(stream: &mut UnixStream) -> bool {
-    let mut found = false;
+    let mut received = false;
     let mut buffer = [0; 64];
     while let Ok(1..) = stream.read(&mut buffer) {
-        found = true;
+        received = true;
     }
-    found
+    received
 }
 
 impl AsFd for Signals {

@@ -48,8 +48,8 @@ pub struct LeaseLoop {
     failures: u32,
     /// Whether a response was lost, perhaps with tasks. The next request then lists the tasks that
     /// are held.
-    answer_lost: bool,
-    last_answer: Option<Instant>,
+    response_lost: bool,
+    last_response: Option<Instant>,
     /// Time at which the token was first refused. `None` if it is accepted.
     refused_since: Option<Instant>,
     /// Earliest time of the next request for tasks.
@@ -75,8 +75,8 @@ impl LeaseLoop {
             returned: Vec::new(),
             done: false,
             failures: 0,
-            answer_lost: false,
-            last_answer: None,
+            response_lost: false,
+            last_response: None,
             refused_since: None,
             next_request_at: Instant::now(),
             paused_until: Instant::now(),
@@ -95,27 +95,27 @@ impl LeaseLoop {
     ) -> anyhow::Result<()> {
         while !stop.has_begun() {
             let state = self.queue.state();
-            let settled = state.finished == 0 && self.returned.is_empty();
-            if self.done && state.is_idle() && settled {
+            let nothing_to_report = state.finished == 0 && self.returned.is_empty();
+            if self.done && state.is_idle() && nothing_to_report {
                 return Ok(());
             }
-            self.keep_lease(state, &interrupt);
+            self.interrupt_if_expired(state, &interrupt);
             let (next_request, wait_ms) = self.next_request(state);
             if let Some(at) = next_request
                 && at <= Instant::now()
             {
                 tokio::select! {
-                    answered = self.exchange(state.want, wait_ms) => answered?,
+                    result = self.exchange(state.want, wait_ms) => result?,
                     // A stop cancels only a wait for tasks, never a report.
                     () = stop.wait(), if wait_ms > 0 => {}
                 }
                 continue;
             }
-            let until = next_request.into_iter().chain(self.lease_ends()).min();
+            let wake_at = next_request.into_iter().chain(self.lease_end()).min();
             tokio::select! {
                 () = self.queue.changed.notified() => {}
                 () = stop.wait() => {}
-                () = sleep_until(until.unwrap_or_else(far).into()) => {}
+                () = sleep_until(wake_at.unwrap_or_else(far_future).into()) => {}
             }
         }
         self.finish(grace, interrupt).await
@@ -124,24 +124,24 @@ impl LeaseLoop {
     /// Returns when to send the next request, and how long its response may wait.
     fn next_request(&self, state: QueueState) -> (Option<Instant>, u64) {
         let now = Instant::now();
-        let held = !state.is_idle();
+        let holds_tasks = !state.is_idle();
         let wants_more = state.want > 0 && !self.done && state.finished < MAX_UNREPORTED;
         let mut times = Vec::new();
         if wants_more {
             times.push(self.next_request_at);
         }
         if state.finished > 0 {
-            let at_once = !held || state.finished >= MAX_REPORTS;
-            times.push(if at_once { now } else { self.next_report() });
+            let is_urgent = !holds_tasks || state.finished >= MAX_REPORTS;
+            times.push(if is_urgent { now } else { self.next_report() });
         }
         if !self.returned.is_empty() {
             times.push(now);
         }
-        if held && let Some(lease) = self.lease {
+        if holds_tasks && let Some(lease) = self.lease {
             times.push(self.started_at + Duration::from_millis(lease.renew_at_ms()));
         }
         let at = times.into_iter().min().map(|at| at.max(self.paused_until));
-        let wait_ms = if !held && state.finished == 0 {
+        let wait_ms = if !holds_tasks && state.finished == 0 {
             WAIT_MS
         } else {
             0
@@ -150,17 +150,17 @@ impl LeaseLoop {
     }
 
     fn next_report(&self) -> Instant {
-        self.last_answer
-            .map_or_else(Instant::now, |answered| answered + REPORT_INTERVAL)
+        self.last_response
+            .map_or_else(Instant::now, |response_at| response_at + REPORT_INTERVAL)
     }
 
-    fn lease_ends(&self) -> Option<Instant> {
+    fn lease_end(&self) -> Option<Instant> {
         self.lease
             .map(|lease| self.started_at + Duration::from_millis(lease.stop_at_ms()))
     }
 
     /// Ends running tasks before another runner may run them (I4).
-    fn keep_lease(&mut self, state: QueueState, interrupt: &impl Fn()) {
+    fn interrupt_if_expired(&mut self, state: QueueState, interrupt: &impl Fn()) {
         let now_ms = millis(self.started_at.elapsed());
         if self.lease.is_some_and(|lease| !lease.holds(now_ms)) {
             self.lease = None;
@@ -175,36 +175,40 @@ impl LeaseLoop {
         let (finished, held) = self.queue.take_finished(MAX_REPORTS, MAX_BODY);
         let want = if self.done { 0 } else { want };
         let sent_ms = millis(self.started_at.elapsed());
-        let sent = PendingReports {
+        let pending = PendingReports {
             queue: Arc::clone(&self.queue),
             finished,
         };
         let request = LeaseRequest {
             allocation: self.allocation.clone(),
             want,
-            finished: sent.finished.clone(),
+            finished: pending.finished.clone(),
             returned: self.returned.clone(),
             held: Some(held),
             wait_ms,
         };
-        self.answer_lost = true;
-        let answer = self.send(&request).await;
-        self.answer_lost = answer.is_err();
-        match answer {
-            Ok(answer) => {
-                sent.accepted();
+        self.response_lost = true;
+        let response = self.send(&request).await;
+        self.response_lost = response.is_err();
+        match response {
+            Ok(response) => {
+                pending.accept();
                 self.failures = 0;
                 self.refused_since = None;
                 self.returned.clear();
-                self.lease = Some(Lease::new(sent_ms, answer.lease_ms));
-                self.done = answer.done;
-                let nothing = answer.tasks.is_empty() && want > 0;
-                let pause = if nothing { EMPTY_RETRY } else { Duration::ZERO };
+                self.lease = Some(Lease::new(sent_ms, response.lease_ms));
+                self.done = response.done;
+                let is_empty = response.tasks.is_empty() && want > 0;
+                let pause = if is_empty {
+                    EMPTY_RETRY
+                } else {
+                    Duration::ZERO
+                };
                 let now = Instant::now();
-                self.last_answer = Some(now);
+                self.last_response = Some(now);
                 self.next_request_at = now + pause;
                 self.queue.resume();
-                self.queue.add(answer.tasks);
+                self.queue.add(response.tasks);
                 if self.done {
                     // Waiting tasks are returned, and running ones finish.
                     self.returned.extend(self.queue.halt());
@@ -215,11 +219,11 @@ impl LeaseLoop {
                 Err(error).context("job-converter does not know this runner any more")
             }
             Err(_) => {
-                drop(sent);
+                drop(pending);
                 self.failures = self.failures.saturating_add(1).min(6);
-                let most = 50_u64 << self.failures;
-                let pause = rand::random_range(most / 2..=most);
-                self.paused_until = Instant::now() + Duration::from_millis(pause);
+                let max_ms = 50_u64 << self.failures;
+                let pause_ms = rand::random_range(max_ms / 2..=max_ms);
+                self.paused_until = Instant::now() + Duration::from_millis(pause_ms);
                 Ok(())
             }
         }
@@ -240,36 +244,36 @@ impl LeaseLoop {
     }
 
     async fn send(&self, request: &LeaseRequest) -> Result<LeaseAnswer, ClientError> {
-        let limit = Duration::from_millis(request.wait_ms + 5_000);
+        let timeout = Duration::from_millis(request.wait_ms + 5_000);
         let call = self
             .client
             .call(Method::POST, self.path.as_str())
             .body(request);
-        call.timeout(limit).send().await
+        call.timeout(timeout).send().await
     }
 
     /// Returns waiting tasks, lets running ones finish within the grace, and reports.
     async fn finish(mut self, grace: Duration, interrupt: impl Fn()) -> anyhow::Result<()> {
-        let over = Instant::now() + grace;
-        let kill_at = over
+        let deadline = Instant::now() + grace;
+        let kill_at = deadline
             .checked_sub(FINAL_REPORT_TIME.min(grace / 2))
-            .unwrap_or(over);
+            .unwrap_or(deadline);
         self.returned.extend(self.queue.halt());
         self.done = true;
         let mut interrupted = false;
-        while Instant::now() < over {
-            let ends = self.lease_ends().unwrap_or(kill_at).min(kill_at);
-            if !interrupted && Instant::now() >= ends {
+        while Instant::now() < deadline {
+            let interrupt_at = self.lease_end().unwrap_or(kill_at).min(kill_at);
+            if !interrupted && Instant::now() >= interrupt_at {
                 interrupted = true;
                 interrupt();
             }
-            let next = if interrupted { over } else { ends };
+            let wake_at = if interrupted { deadline } else { interrupt_at };
             let state = self.queue.state();
-            if state.finished > 0 || !self.returned.is_empty() || self.answer_lost {
-                let left = next.saturating_duration_since(Instant::now());
+            if state.finished > 0 || !self.returned.is_empty() || self.response_lost {
+                let remaining = wake_at.saturating_duration_since(Instant::now());
                 // After a timeout the loop checks again what is due.
-                if let Ok(answered) = timeout(left, self.exchange(0, 0)).await {
-                    answered?;
+                if let Ok(result) = timeout(remaining, self.exchange(0, 0)).await {
+                    result?;
                     if self.failures > 0 {
                         sleep(REPORT_INTERVAL).await;
                     }
@@ -281,7 +285,7 @@ impl LeaseLoop {
             }
             tokio::select! {
                 () = self.queue.changed.notified() => {}
-                () = sleep_until(next.into()) => {}
+                () = sleep_until(wake_at.into()) => {}
             }
         }
         anyhow::bail!("the grace is over before the last report was accepted")
@@ -295,7 +299,7 @@ struct PendingReports {
 }
 
 impl PendingReports {
-    fn accepted(mut self) {
+    fn accept(mut self) {
         self.finished.clear();
     }
 }
@@ -303,12 +307,13 @@ impl PendingReports {
 impl Drop for PendingReports {
     fn drop(&mut self) {
         if !self.finished.is_empty() {
-            self.queue.put_back(std::mem::take(&mut self.finished));
+            self.queue
+                .restore_finished(std::mem::take(&mut self.finished));
         }
     }
 }
 
-fn far() -> Instant {
+fn far_future() -> Instant {
     Instant::now() + Duration::from_hours(1)
 }
 

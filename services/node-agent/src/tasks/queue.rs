@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 pub struct TaskQueue {
     inner: Mutex<Inner>,
     /// Notifies worker threads of new tasks.
-    work: Condvar,
+    task_available: Condvar,
     /// Notifies asynchronous workers of new tasks.
-    tasks: Notify,
+    async_task_available: Notify,
     /// Notifies the lease loop.
     pub changed: Notify,
 }
@@ -26,7 +26,7 @@ struct Inner {
     finished: Vec<TaskReport>,
     pace: Pace,
     /// Number of waiting tasks below which the lease loop is woken.
-    low: usize,
+    wake_threshold: usize,
     closed: bool,
     /// Whether no more tasks may start.
     halted: bool,
@@ -55,15 +55,16 @@ impl TaskQueue {
             running: Vec::new(),
             finished: Vec::new(),
             pace: Pace::new(threads),
-            low: 0,
+            wake_threshold: 0,
             closed: false,
             halted: false,
         };
-        let (work, tasks, changed) = (Condvar::new(), Notify::new(), Notify::new());
+        let (task_available, async_task_available, changed) =
+            (Condvar::new(), Notify::new(), Notify::new());
         Self {
             inner: Mutex::new(inner),
-            work,
-            tasks,
+            task_available,
+            async_task_available,
             changed,
         }
     }
@@ -76,28 +77,28 @@ impl TaskQueue {
         let count = tasks.len();
         let mut inner = self.inner.lock();
         inner.waiting.extend(tasks);
-        inner.low = inner.waiting.len() / 2;
+        inner.wake_threshold = inner.waiting.len() / 2;
         drop(inner);
         for _ in 0..count.min(usize::from(u16::MAX)) {
-            if !self.work.notify_one() {
+            if !self.task_available.notify_one() {
                 break;
             }
         }
-        self.tasks.notify_one();
+        self.async_task_available.notify_one();
     }
 
     /// Waits for the next task. Returns `None` when the queue is closed.
     pub fn take(&self) -> Option<LeasedTask> {
         let mut inner = self.inner.lock();
         loop {
-            if let Some(task) = inner.next() {
+            if let Some(task) = inner.start_next() {
                 drop(inner);
                 return Some(task);
             }
             if inner.closed {
                 return None;
             }
-            self.work.wait(&mut inner);
+            self.task_available.wait(&mut inner);
         }
     }
 
@@ -106,18 +107,18 @@ impl TaskQueue {
         loop {
             {
                 let mut inner = self.inner.lock();
-                if let Some(task) = inner.next() {
+                if let Some(task) = inner.start_next() {
                     if !inner.waiting.is_empty() {
-                        self.tasks.notify_one();
+                        self.async_task_available.notify_one();
                     }
                     return Some(task);
                 }
                 if inner.closed {
-                    self.tasks.notify_one();
+                    self.async_task_available.notify_one();
                     return None;
                 }
             }
-            self.tasks.notified().await;
+            self.async_task_available.notified().await;
         }
     }
 
@@ -130,7 +131,8 @@ impl TaskQueue {
         inner.finished.push(report);
         let idle = inner.waiting.is_empty() && inner.running.is_empty();
         // The first outcome starts the report interval. Later ones notify only if they are urgent.
-        let notify = inner.finished.len() == 1 || idle || inner.waiting.len() == inner.low;
+        let notify =
+            inner.finished.len() == 1 || idle || inner.waiting.len() == inner.wake_threshold;
         drop(inner);
         if notify {
             self.changed.notify_one();
@@ -153,18 +155,18 @@ impl TaskQueue {
 
     /// Returns the oldest outcomes that fit into one request, and all other tasks held here. Both
     /// are read together, because a task in neither list would be leased to another runner.
-    pub fn take_finished(&self, most: usize, most_bytes: usize) -> (Vec<TaskReport>, Vec<u64>) {
+    pub fn take_finished(&self, max_count: usize, max_bytes: usize) -> (Vec<TaskReport>, Vec<u64>) {
         let mut inner = self.inner.lock();
-        let mut remaining = most_bytes;
+        let mut remaining = max_bytes;
         let fits = |report: &TaskReport| {
-            let left = remaining.checked_sub(written_size(report));
-            remaining = left.unwrap_or(0);
-            left.is_some()
+            let remaining_after = remaining.checked_sub(max_json_size(report));
+            remaining = remaining_after.unwrap_or(0);
+            remaining_after.is_some()
         };
         let count = inner
             .finished
             .iter()
-            .take(most)
+            .take(max_count)
             .map(fits)
             .take_while(|fits| *fits)
             .count();
@@ -182,7 +184,7 @@ impl TaskQueue {
     }
 
     /// Puts back outcomes that were not accepted.
-    pub fn put_back(&self, mut reports: Vec<TaskReport>) {
+    pub fn restore_finished(&self, mut reports: Vec<TaskReport>) {
         let mut inner = self.inner.lock();
         reports.append(&mut inner.finished);
         inner.finished = reports;
@@ -201,13 +203,13 @@ impl TaskQueue {
 
     pub fn close(&self) {
         self.inner.lock().closed = true;
-        self.work.notify_all();
-        self.tasks.notify_one();
+        self.task_available.notify_all();
+        self.async_task_available.notify_one();
     }
 }
 
 impl Inner {
-    fn next(&mut self) -> Option<LeasedTask> {
+    fn start_next(&mut self) -> Option<LeasedTask> {
         if self.halted {
             return None;
         }
@@ -218,14 +220,14 @@ impl Inner {
 }
 
 /// Returns an upper bound of the JSON size of a report.
-fn written_size(report: &TaskReport) -> usize {
-    let escaped = |byte: u8| {
+fn max_json_size(report: &TaskReport) -> usize {
+    let escaped_size = |byte: u8| {
         if byte < 0x20 || matches!(byte, b'"' | b'\\') {
             6
         } else {
             1
         }
     };
-    let text = |text: &str| text.bytes().map(escaped).sum::<usize>();
-    200 + text(&report.output) + report.error.as_deref().map_or(0, text)
+    let text_size = |text: &str| text.bytes().map(escaped_size).sum::<usize>();
+    200 + text_size(&report.output) + report.error.as_deref().map_or(0, text_size)
 }

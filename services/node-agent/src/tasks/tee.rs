@@ -20,19 +20,19 @@ impl Tee {
         }
     }
 
-    pub fn take(&mut self, bytes: &[u8]) {
-        write(&self.lines(bytes));
+    pub fn push(&mut self, bytes: &[u8]) {
+        write(&self.complete_lines(bytes));
     }
 
     /// Writes the incomplete last line at the end of the task.
     pub fn finish(mut self) {
         if !self.partial.is_empty() {
-            write(&self.lines(b"\n"));
+            write(&self.complete_lines(b"\n"));
         }
     }
 
     /// Returns the lines that are complete with these bytes.
-    fn lines(&mut self, bytes: &[u8]) -> Vec<u8> {
+    fn complete_lines(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut output = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.partial.extend_from_slice(piece);
@@ -53,8 +53,8 @@ impl Tee {
 /// because the task is not at fault.
 fn write(lines: &[u8]) {
     if !lines.is_empty() {
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(lines).and_then(|()| out.flush());
+        let mut stdout = std::io::stdout().lock();
+        let _ = stdout.write_all(lines).and_then(|()| stdout.flush());
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn lines_are_complete_and_prefixed_with_their_task() {
         let mut tee = Tee::new(7);
-        let mut output = |bytes: &[u8]| String::from_utf8(tee.lines(bytes)).unwrap();
+        let mut output = |bytes: &[u8]| String::from_utf8(tee.complete_lines(bytes)).unwrap();
         assert_eq!(output(b"a"), "");
         assert_eq!(output(b"b\nc\nd"), "task 7: ab\ntask 7: c\n");
         assert_eq!(output(b"\n\n"), "task 7: d\ntask 7: \n");

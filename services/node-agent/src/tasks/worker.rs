@@ -88,7 +88,7 @@ impl Worker {
 
     fn run(&mut self, task: &LeasedTask) -> TaskReport {
         self.discard_interrupts();
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let mut report = TaskReport {
             task: task.task,
             attempt: task.attempt,
@@ -114,13 +114,13 @@ impl Worker {
                 report.error = Some(format!("{program:?} cannot be run: {error}"));
             }
         }
-        report.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        report.duration_us = u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         report
     }
 
     /// Discards interrupts meant for an earlier task.
     fn discard_interrupts(&mut self) {
-        while waiting(self.interrupts.as_fd()) {
+        while is_readable(self.interrupts.as_fd()) {
             let mut buffer = [0; 16];
             if !matches!(self.interrupts.read(&mut buffer), Ok(1..)) {
                 return;
@@ -150,16 +150,16 @@ impl Worker {
     }
 
     /// Waits for the end of the program, even if other processes still hold its output.
-    fn wait(&self, mut child: Child, mut reader: PipeReader, mut tee: Tee) -> io::Result<End> {
+    fn wait(&self, mut child: Child, mut reader: PipeReader, mut tee: Tee) -> io::Result<TaskEnd> {
         let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-        let Some(handle) = machine::open(child.id()) else {
+        let Some(handle) = machine::open_pidfd(child.id()) else {
             let _ = killpg(group, Signal::SIGKILL);
             child.wait()?;
             return Err(io::Error::other("cannot open a handle on the process"));
         };
-        let (mut tail, mut open, mut interrupted) = (Tail::default(), true, false);
+        let (mut tail, mut output_open, mut interrupted) = (Tail::default(), true, false);
         loop {
-            let (over, interrupt, readable) = {
+            let (ended, interrupt, readable) = {
                 let mut fds = vec![
                     PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN),
                     PollFd::from_borrowed_fd(self.interrupts.as_fd(), PollFlags::IN),
@@ -168,7 +168,7 @@ impl Worker {
                     fds.truncate(1);
                 }
                 let interrupts = fds.len() > 1;
-                if open {
+                if output_open {
                     fds.push(PollFd::from_borrowed_fd(reader.as_fd(), PollFlags::IN));
                 }
                 let _ = poll(&mut fds, None);
@@ -176,15 +176,15 @@ impl Worker {
                 (
                     ready[0],
                     interrupts && ready[1],
-                    open && ready[ready.len() - 1],
+                    output_open && ready[ready.len() - 1],
                 )
             };
             if readable {
-                open = tail.take(&mut reader, &mut tee);
-            } else if over {
+                output_open = tail.read_available(&mut reader, &mut tee);
+            } else if ended {
                 let _ = killpg(group, Signal::SIGKILL);
                 tee.finish();
-                return Ok(End {
+                return Ok(TaskEnd {
                     status: child.wait()?,
                     interrupted,
                     tail,
@@ -197,12 +197,12 @@ impl Worker {
     }
 }
 
-fn waiting(fd: BorrowedFd<'_>) -> bool {
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
 }
 
-struct End {
+struct TaskEnd {
     status: ExitStatus,
     interrupted: bool,
     tail: Tail,
@@ -213,21 +213,21 @@ struct End {
 struct Tail {
     bytes: Vec<u8>,
     /// Whether older output was dropped.
-    cut: bool,
+    truncated: bool,
 }
 
 impl Tail {
     /// Reads available output. Returns false at the end of the stream.
-    fn take(&mut self, reader: &mut PipeReader, tee: &mut Tee) -> bool {
+    fn read_available(&mut self, reader: &mut PipeReader, tee: &mut Tee) -> bool {
         let mut buffer = [0; 8192];
         match reader.read(&mut buffer) {
             Ok(0) => false,
             Ok(length) => {
-                tee.take(&buffer[..length]);
+                tee.push(&buffer[..length]);
                 self.bytes.extend_from_slice(&buffer[..length]);
                 if self.bytes.len() > 4 * OUTPUT_LIMIT {
                     self.bytes.drain(..self.bytes.len() - OUTPUT_LIMIT);
-                    self.cut = true;
+                    self.truncated = true;
                 }
                 true
             }
@@ -239,19 +239,19 @@ impl Tail {
 impl fmt::Display for Tail {
     /// Writes at most `OUTPUT_LIMIT` bytes of text. Begins with a complete line if possible.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = &self.bytes[self.bytes.len().saturating_sub(OUTPUT_LIMIT)..];
+        let tail = &self.bytes[self.bytes.len().saturating_sub(OUTPUT_LIMIT)..];
         // A replaced byte takes three bytes. Postgres text cannot store NUL.
-        let text = String::from_utf8_lossy(last).replace('\0', "\u{fffd}");
-        let mut from = text.len().saturating_sub(OUTPUT_LIMIT);
-        while !text.is_char_boundary(from) {
-            from += 1;
+        let text = String::from_utf8_lossy(tail).replace('\0', "\u{fffd}");
+        let mut start = text.len().saturating_sub(OUTPUT_LIMIT);
+        while !text.is_char_boundary(start) {
+            start += 1;
         }
-        let cut = self.cut || from > 0 || last.len() < self.bytes.len();
-        let line = text[from..].find('\n').map_or(0, |end| end + 1);
-        if cut && from + line < text.len() {
-            from += line;
+        let truncated = self.truncated || start > 0 || tail.len() < self.bytes.len();
+        let partial_line_length = text[start..].find('\n').map_or(0, |end| end + 1);
+        if truncated && start + partial_line_length < text.len() {
+            start += partial_line_length;
         }
-        f.write_str(&text[from..])
+        f.write_str(&text[start..])
     }
 }
 
@@ -259,7 +259,7 @@ impl fmt::Display for Tail {
 mod tests {
     use super::*;
 
-    fn ran(script: &str) -> TaskReport {
+    fn run_script(script: &str) -> TaskReport {
         let (interrupts, _interrupt_writer) = io::pipe().unwrap();
         let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
         let task = LeasedTask {
@@ -279,24 +279,24 @@ mod tests {
 
     #[test]
     fn a_report_has_both_streams_and_the_exit_code() {
-        let report = ran("echo $COLOUR; pwd >&2; exit 7");
+        let report = run_script("echo $COLOUR; pwd >&2; exit 7");
         assert_eq!(
             (report.exit_code, report.output.as_str()),
             (Some(7), "red\n/\n")
         );
-        assert_eq!(ran("kill -9 $$").signal, Some(9));
+        assert_eq!(run_script("kill -9 $$").signal, Some(9));
     }
 
     #[test]
     fn only_the_end_of_the_output_is_reported_as_text() {
-        let report = ran("head -c 300000 /dev/zero; head -c 100000 /dev/urandom; echo end");
+        let report = run_script("head -c 300000 /dev/zero; head -c 100000 /dev/urandom; echo end");
         assert!(report.output.len() <= OUTPUT_LIMIT && report.output.ends_with("end\n"));
         assert!(!report.output.contains('\0'));
     }
 
     #[test]
     fn truncated_output_begins_with_a_complete_line() {
-        let report = ran("seq -f 'line number %g' 1 5000");
+        let report = run_script("seq -f 'line number %g' 1 5000");
         let mut lines = report.output.lines();
         assert!(
             lines
@@ -304,9 +304,9 @@ mod tests {
                 .is_some_and(|line| line.starts_with("line number "))
         );
         assert!(report.output.len() > OUTPUT_LIMIT / 2 && report.output.ends_with(" 5000\n"));
-        let one = ran("head -c 9000 /dev/zero | tr '\\0' x");
+        let single_line = run_script("head -c 9000 /dev/zero | tr '\\0' x");
         assert_eq!(
-            one.output.len(),
+            single_line.output.len(),
             OUTPUT_LIMIT,
             "a line longer than the limit"
         );
@@ -314,9 +314,9 @@ mod tests {
 
     #[test]
     fn a_background_child_delays_nothing_and_is_killed() {
-        let begun = Instant::now();
-        let report = ran("sleep 300 & echo $!");
-        assert!(begun.elapsed().as_secs() < 100);
+        let started_at = Instant::now();
+        let report = run_script("sleep 300 & echo $!");
+        assert!(started_at.elapsed().as_secs() < 100);
         let pid = report.output.trim().to_owned();
         let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let deadline = Instant::now() + std::time::Duration::from_secs(10);

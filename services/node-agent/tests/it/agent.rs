@@ -8,24 +8,32 @@ use crate::control::Control;
 pub struct Agent(pub Child);
 
 impl Agent {
-    pub fn start(control: &Control, more: &[(&str, &str)]) -> Self {
-        Self::run(control, &[], more)
+    pub fn start(control: &Control, extra_variables: &[(&str, &str)]) -> Self {
+        Self::run(control, &[], extra_variables)
     }
 
     /// Starts an agent by this command, followed by the command line of the agent.
-    pub fn start_by(control: &Control, words: &[&str]) -> Self {
-        Self::run(control, words, &[])
+    pub fn start_with_command(control: &Control, command_prefix: &[&str]) -> Self {
+        Self::run(control, command_prefix, &[])
     }
 
-    pub fn start_with(control: &Control, words: &[&str], more: &[(&str, &str)]) -> Self {
-        Self::run(control, words, more)
+    pub fn start_with_command_and_variables(
+        control: &Control,
+        command_prefix: &[&str],
+        extra_variables: &[(&str, &str)],
+    ) -> Self {
+        Self::run(control, command_prefix, extra_variables)
     }
 
-    fn run(control: &Control, before: &[&str], more: &[(&str, &str)]) -> Self {
-        let words = [before, &[env!("CARGO_BIN_EXE_hayward-node-agent"), "agent"]].concat();
-        let mut command = Command::new(words[0]);
+    fn run(control: &Control, command_prefix: &[&str], extra_variables: &[(&str, &str)]) -> Self {
+        let arguments = [
+            command_prefix,
+            &[env!("CARGO_BIN_EXE_hayward-node-agent"), "agent"],
+        ]
+        .concat();
+        let mut command = Command::new(arguments[0]);
         command
-            .args(&words[1..])
+            .args(&arguments[1..])
             .env_clear()
             .env("PATH", std::env::var("PATH").unwrap())
             .env("HAYWARD_NODE", "node-1")
@@ -36,19 +44,19 @@ impl Agent {
             .env("HAYWARD_JOB_CONVERTER_URL", &control.url)
             .env("HAYWARD_CGROUP_ROOT", "none")
             .env("HAYWARD_LOG_FILTER", "warn")
-            .envs(more.iter().copied())
+            .envs(extra_variables.iter().copied())
             .stdin(Stdio::null());
         let journal = control.state_dir().join("journal");
-        let fresh = std::fs::metadata(journal).map_or(true, |it| it.len() == 0);
-        let before = control.plane.borrow().desired_requests;
+        let is_new_node = std::fs::metadata(journal).map_or(true, |it| it.len() == 0);
+        let requests_before = control.plane.borrow().desired_requests;
         let mut agent = Self(command.spawn().unwrap());
         // On a new node, orders before the first set are doubtful. Tests therefore order after it
         // was received.
-        let begun = std::time::Instant::now();
-        while fresh && control.plane.borrow().desired_requests == before {
+        let started_at = std::time::Instant::now();
+        while is_new_node && control.plane.borrow().desired_requests == requests_before {
             assert!(
-                begun.elapsed() < crate::control::PATIENCE,
-                "it does not look"
+                started_at.elapsed() < crate::control::TIMEOUT,
+                "the agent requests no desired set"
             );
             if agent.0.try_wait().unwrap().is_some() {
                 break;
@@ -78,7 +86,7 @@ impl Drop for Agent {
 }
 
 /// Removes all entries, so that a test leaves nothing running.
-pub async fn clear(control: &Control) {
+pub async fn remove_all_entries(control: &Control) {
     control.change(|plane| plane.desired.clear());
     let empty = |plane: &crate::control::ControlState| {
         plane
@@ -86,5 +94,5 @@ pub async fn clear(control: &Control) {
             .as_ref()
             .is_some_and(|report| report.containers.is_empty())
     };
-    control.until("nothing left", empty).await;
+    control.wait_until("nothing left", empty).await;
 }

@@ -3,26 +3,28 @@
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
 
-use crate::agent::{Agent, clear};
-use crate::control::{Control, id, is_alive, number_in, report_of, shell, wait_for, wanted};
+use crate::agent::{Agent, remove_all_entries};
+use crate::control::{Control, desired_entry, id, is_alive, read_pid, report_of, shell, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exits_are_reported_until_their_entries_are_removed() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    control.want(wanted(
+    control.set_desired(desired_entry(
         "code",
         shell("echo $COLOUR $HAYWARD_ALLOCATION; echo $0 >&2; exit 7"),
         1,
     ));
-    control.want(wanted("good", shell("true"), 1));
-    control.want(wanted("signal", shell("kill -9 $$"), 1));
+    control.set_desired(desired_entry("good", shell("true"), 1));
+    control.set_desired(desired_entry("signal", shell("kill -9 $$"), 1));
     let missing = Program::Command {
         argv: vec!["/nonexistent/program".into()],
     };
-    control.want(wanted("missing", missing, 1));
+    control.set_desired(desired_entry("missing", missing, 1));
 
-    let code = control.reported(&id("code"), ContainerState::Ended).await;
+    let code = control
+        .wait_for_state(&id("code"), ContainerState::Ended)
+        .await;
     let exit = code.exit.unwrap();
     assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(7)));
     assert!(code.started_at.is_some() && code.pid.is_some() && exit.ended_at.is_some());
@@ -31,24 +33,24 @@ async fn exits_are_reported_until_their_entries_are_removed() {
         "last output: red alc_code / /bin/sh",
         "W13"
     );
-    let good = control.exit_of(&id("good")).await;
+    let good = control.wait_for_exit(&id("good")).await;
     assert_eq!((good.cause, good.code), (ExitCause::Success, Some(0)));
-    let signal = control.exit_of(&id("signal")).await;
+    let signal = control.wait_for_exit(&id("signal")).await;
     assert_eq!(
         (signal.cause, signal.signal),
         (ExitCause::UserError, Some(9))
     );
-    let missing = control.exit_of(&id("missing")).await;
+    let missing = control.wait_for_exit(&id("missing")).await;
     assert_eq!(missing.cause, ExitCause::LaunchFailed);
-    let output = |plane: &crate::control::ControlState| {
+    let has_output = |plane: &crate::control::ControlState| {
         plane
             .output
             .get(&id("code"))
             .is_some_and(|text| text == "red alc_code\n/bin/sh\n")
     };
-    control.until("its output", output).await;
+    control.wait_until("its output", has_output).await;
 
-    clear(&control).await;
+    remove_all_entries(&control).await;
     assert!(!control.container_dir(&id("code")).exists());
 }
 
@@ -56,13 +58,13 @@ async fn exits_are_reported_until_their_entries_are_removed() {
 async fn heartbeats_name_limits_accounts_and_runtimes() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    let beat = |plane: &crate::control::ControlState| {
+    let has_capacity = |plane: &crate::control::ControlState| {
         plane
             .heartbeats
             .iter()
-            .any(|beat| beat.inventory.capacity.memory_bytes > 0)
+            .any(|heartbeat| heartbeat.inventory.capacity.memory_bytes > 0)
     };
-    let plane = control.until("a heartbeat", beat).await;
+    let plane = control.wait_until("a heartbeat", has_capacity).await;
     let labels = &plane.heartbeats[0].inventory.labels;
     let (limits, account) = if nix::unistd::geteuid().is_root() {
         ("account-pids", "65534".to_owned())
@@ -75,42 +77,48 @@ async fn heartbeats_name_limits_accounts_and_runtimes() {
         "the account is a label (S16)"
     );
     assert_eq!(plane.heartbeats[0].inventory.runtimes, ["process"]);
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_is_graceful_first_and_then_forced() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    let ready = |name: &str| control.dir.path().join(name);
-    let gentle = format!(
+    let ready_file = |name: &str| control.dir.path().join(name);
+    let graceful = format!(
         "trap 'exit 5' TERM; : > {}; while :; do sleep 0.01; done",
-        ready("a").display()
+        ready_file("a").display()
     );
-    let deaf = format!(
+    let ignoring = format!(
         "trap '' TERM; : > {}; while :; do sleep 0.01; done",
-        ready("b").display()
+        ready_file("b").display()
     );
-    control.want(wanted("gentle", shell(&gentle), 30_000));
-    control.want(wanted("deaf", shell(&deaf), 100));
+    control.set_desired(desired_entry("graceful", shell(&graceful), 30_000));
+    control.set_desired(desired_entry("ignoring", shell(&ignoring), 100));
     for name in ["a", "b"] {
-        wait_for(name, || ready(name).exists().then_some(()));
+        wait_for(name, || ready_file(name).exists().then_some(()));
     }
-    control.want_goal(&id("gentle"), Goal::Stop);
-    control.want_goal(&id("deaf"), Goal::Stop);
-    let gentle = control
-        .reported(&id("gentle"), ContainerState::Ended)
+    control.set_goal(&id("graceful"), Goal::Stop);
+    control.set_goal(&id("ignoring"), Goal::Stop);
+    let graceful = control
+        .wait_for_state(&id("graceful"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
-    assert_eq!((gentle.cause, gentle.code), (ExitCause::Intended, Some(5)));
-    let deaf = control
-        .reported(&id("deaf"), ContainerState::Ended)
+    assert_eq!(
+        (graceful.cause, graceful.code),
+        (ExitCause::Intended, Some(5))
+    );
+    let ignoring = control
+        .wait_for_state(&id("ignoring"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
-    assert_eq!((deaf.cause, deaf.signal), (ExitCause::Intended, Some(9)));
-    clear(&control).await;
+    assert_eq!(
+        (ignoring.cause, ignoring.signal),
+        (ExitCause::Intended, Some(9))
+    );
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,79 +131,82 @@ async fn children_in_other_sessions_end_with_their_container() {
          while [ ! -e {0} ]; do sleep 0.01; done",
         file.display()
     );
-    control.want(wanted("parent", shell(&script), 1000));
+    control.set_desired(desired_entry("parent", shell(&script), 1000));
     let exit = control
-        .reported(&id("parent"), ContainerState::Ended)
+        .wait_for_state(&id("parent"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Success);
     assert!(
-        !is_alive(number_in(&file).unwrap()),
+        !is_alive(read_pid(&file).unwrap()),
         "nothing is left of an ended container (I17)"
     );
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_output_is_truncated_and_does_not_block_the_program() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[("HAYWARD_OUTPUT_LIMIT_BYTES", "1000")]);
-    control.want(wanted(
+    control.set_desired(desired_entry(
         "flood",
         shell("head -c 5000000 /dev/zero | tr '\\0' x; echo the end; exit 4"),
         1000,
     ));
     let exit = control
-        .reported(&id("flood"), ContainerState::Ended)
+        .wait_for_state(&id("flood"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.code, Some(4));
     let files = std::fs::read_dir(control.container_dir(&id("flood"))).unwrap();
-    let outputs = files.filter_map(|file| {
+    let output_sizes = files.filter_map(|file| {
         let file = file.unwrap();
         let is_output = file.file_name().to_str().unwrap().starts_with("output");
         is_output.then(|| file.metadata().unwrap().len())
     });
-    let stored: u64 = outputs.sum();
+    let stored: u64 = output_sizes.sum();
     assert!((500..=1000).contains(&stored), "{stored} bytes on disk");
     let output = control.plane.borrow().output[&id("flood")].clone();
     assert!(
         output.ends_with("xthe end\n"),
-        "of a flood the newest is kept"
+        "the newest output of a flood is stored"
     );
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_agent_ends_containers_only_if_configured() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
-    control.want(wanted("stays", shell("sleep 300"), 1000));
+    control.set_desired(desired_entry("stays", shell("sleep 300"), 1000));
     let pid = control
-        .reported(&id("stays"), ContainerState::Running)
+        .wait_for_state(&id("stays"), ContainerState::Running)
         .await
         .pid
         .unwrap();
     agent.terminate();
     assert!(is_alive(pid));
     // No agent would start new work on the node now.
-    let goodbye = control.plane.borrow().heartbeats.last().cloned().unwrap();
+    let last_heartbeat = control.plane.borrow().heartbeats.last().cloned().unwrap();
     assert_eq!(
-        (goodbye.quiesced, goodbye.quiesce_reason.as_deref()),
+        (
+            last_heartbeat.quiesced,
+            last_heartbeat.quiesce_reason.as_deref()
+        ),
         (true, Some("its agent was stopped"))
     );
     control.change(|plane| plane.report = None);
     let agent = Agent::start(&control, &[("HAYWARD_END_CONTAINERS_ON_EXIT", "true")]);
     control
-        .reported(&id("stays"), ContainerState::Running)
+        .wait_for_state(&id("stays"), ContainerState::Running)
         .await;
     agent.terminate();
     assert!(!is_alive(pid));
-    let last = control.plane.borrow().clone();
+    let state = control.plane.borrow().clone();
     assert_eq!(
-        report_of(&last, &id("stays")).unwrap().state,
+        report_of(&state, &id("stays")).unwrap().state,
         ContainerState::Ended
     );
 }
@@ -204,23 +215,27 @@ async fn a_stopping_agent_ends_containers_only_if_configured() {
 async fn an_unknown_goal_changes_nothing_and_an_older_epoch_is_ignored() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    let mut entry = wanted("held", shell("sleep 300"), 1000);
+    let mut entry = desired_entry("held", shell("sleep 300"), 1000);
     entry.epoch = 5;
-    control.want(entry.clone());
-    control.reported(&id("held"), ContainerState::Running).await;
+    control.set_desired(entry.clone());
+    control
+        .wait_for_state(&id("held"), ContainerState::Running)
+        .await;
     let mut old = entry.clone();
     (old.epoch, old.goal) = (4, Goal::Stop);
-    control.want(old);
+    control.set_desired(old);
     // A later action shows that the order was received and ignored.
-    control.want(wanted("after", shell("true"), 1000));
-    control.reported(&id("after"), ContainerState::Ended).await;
+    control.set_desired(desired_entry("after", shell("true"), 1000));
+    control
+        .wait_for_state(&id("after"), ContainerState::Ended)
+        .await;
     assert_eq!(
         report_of(&control.plane.borrow(), &id("held"))
             .unwrap()
             .state,
         ContainerState::Running
     );
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,9 +244,11 @@ async fn no_signal_is_blocked_in_the_program() {
     let _agent = Agent::start(&control, &[]);
     let mask = control.dir.path().join("mask");
     let script = format!("grep SigBlk /proc/self/status > {}", mask.display());
-    control.want(wanted("mask", shell(&script), 1000));
-    control.reported(&id("mask"), ContainerState::Ended).await;
+    control.set_desired(desired_entry("mask", shell(&script), 1000));
+    control
+        .wait_for_state(&id("mask"), ContainerState::Ended)
+        .await;
     let mask = std::fs::read_to_string(mask).unwrap();
     assert!(mask.trim().ends_with("0000000000000000"), "{mask}");
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }

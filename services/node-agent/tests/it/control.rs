@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 /// Time limit of waits.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Default, Clone)]
 #[expect(
@@ -41,19 +41,19 @@ pub struct ControlState {
     pub returned: Vec<u64>,
     pub total: usize,
     /// Whether job-converter leases no more tasks.
-    pub marked: bool,
+    pub no_more_tasks: bool,
     pub requests: u64,
     pub lease_ms: u64,
     /// Whether job-converter is down.
-    pub lender_down: bool,
+    pub job_converter_down: bool,
     /// Whether job-converter refuses all tokens.
-    pub lender_refuses: bool,
+    pub tokens_refused: bool,
     /// Number of refused requests.
-    pub refused: u64,
+    pub refused_requests: u64,
     /// Lease of the node in the responses to heartbeats. `None` if they grant none.
     pub node_lease_ms: Option<u64>,
     /// Whether node-status is down.
-    pub deaf: bool,
+    pub node_status_down: bool,
     /// Number of requests for the desired set.
     pub desired_requests: u64,
     /// All reported ends by container and incarnation, with repetitions.
@@ -69,17 +69,17 @@ pub struct Control {
     pub dir: Arc<tempfile::TempDir>,
 }
 
-type Shared = Arc<watch::Sender<ControlState>>;
+type SharedState = Arc<watch::Sender<ControlState>>;
 
 impl Control {
     pub async fn start() -> Self {
-        let first = ControlState {
+        let initial_state = ControlState {
             lease_ms: 30_000,
             ..ControlState::default()
         };
-        let plane: Shared = Arc::new(watch::channel(first).0);
+        let plane: SharedState = Arc::new(watch::channel(initial_state).0);
         let router = Router::new()
-            .route("/v1/nodes/{node}/heartbeat", put(heartbeat))
+            .route("/v1/nodes/{node}/heartbeat", put(put_heartbeat))
             .route("/v1/nodes/{node}/report", put(report))
             .route("/v1/nodes/{node}/output", put(output))
             .route("/v1/desired/{node}/publication", get(desired))
@@ -90,8 +90,8 @@ impl Control {
         tokio::spawn(async move { axum::serve(listener, router).await });
         let dir = Arc::new(tempfile::tempdir().unwrap());
         // Programs of other accounts write to this folder.
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
-        std::fs::set_permissions(dir.path(), open).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        std::fs::set_permissions(dir.path(), mode).unwrap();
         std::fs::write(dir.path().join("token"), "secret").unwrap();
         Self { plane, url, dir }
     }
@@ -115,40 +115,49 @@ impl Control {
         });
     }
 
-    pub fn want(&self, entry: DesiredEntry) {
+    pub fn set_desired(&self, entry: DesiredEntry) {
         self.change(|plane| {
             plane.desired.insert(entry.id.to_string(), entry);
         });
     }
 
-    pub fn want_goal(&self, id: &AllocationId, goal: Goal) {
+    pub fn set_goal(&self, id: &AllocationId, goal: Goal) {
         self.change(|plane| plane.desired.get_mut(id.as_str()).unwrap().goal = goal);
     }
 
     /// Waits until the state is as wanted, and returns it.
-    pub async fn until(&self, what: &str, holds: impl Fn(&ControlState) -> bool) -> ControlState {
+    pub async fn wait_until(
+        &self,
+        description: &str,
+        condition: impl Fn(&ControlState) -> bool,
+    ) -> ControlState {
         let mut receiver = self.plane.subscribe();
-        let reached = tokio::time::timeout(PATIENCE, receiver.wait_for(|plane| holds(plane)));
-        match reached.await {
+        let state_reached =
+            tokio::time::timeout(TIMEOUT, receiver.wait_for(|plane| condition(plane)));
+        match state_reached.await {
             Ok(plane) => plane.unwrap().clone(),
             Err(_) => panic!(
-                "not reached: {what}; last report {:?}",
+                "not reached: {description}; last report {:?}",
                 self.plane.borrow().report
             ),
         }
     }
 
     /// Returns the exit of a container, once its end is reported.
-    pub async fn exit_of(&self, id: &AllocationId) -> Exit {
-        let ended = self.reported(id, ContainerState::Ended).await;
-        ended.exit.expect("an ended container has an exit")
+    pub async fn wait_for_exit(&self, id: &AllocationId) -> Exit {
+        let report = self.wait_for_state(id, ContainerState::Ended).await;
+        report.exit.expect("an ended container has an exit")
     }
 
     /// Waits until the agent reports this state.
-    pub async fn reported(&self, id: &AllocationId, state: ContainerState) -> ContainerReport {
-        let holds =
-            |plane: &ControlState| report_of(plane, id).is_some_and(|shown| shown.state == state);
-        let plane = self.until(&format!("{id} {state:?}"), holds).await;
+    pub async fn wait_for_state(
+        &self,
+        id: &AllocationId,
+        state: ContainerState,
+    ) -> ContainerReport {
+        let has_state =
+            |plane: &ControlState| report_of(plane, id).is_some_and(|report| report.state == state);
+        let plane = self.wait_until(&format!("{id} {state:?}"), has_state).await;
         report_of(&plane, id).unwrap()
     }
 }
@@ -163,14 +172,14 @@ pub fn report_of(plane: &ControlState, id: &AllocationId) -> Option<ContainerRep
         .cloned()
 }
 
-async fn heartbeat(
-    State(plane): State<Shared>,
-    Json(beat): Json<Heartbeat>,
+async fn put_heartbeat(
+    State(plane): State<SharedState>,
+    Json(heartbeat): Json<Heartbeat>,
 ) -> Result<Json<Value>, StatusCode> {
-    if plane.borrow().deaf {
+    if plane.borrow().node_status_down {
         return Err(StatusCode::SERVICE_UNAVAILABLE);
     }
-    plane.send_modify(|plane| plane.heartbeats.push(beat));
+    plane.send_modify(|plane| plane.heartbeats.push(heartbeat));
     let answer = HeartbeatAnswer {
         health: Health::Healthy,
         schedulable: true,
@@ -180,11 +189,11 @@ async fn heartbeat(
     Ok(Json(json!(answer)))
 }
 
-async fn report(State(plane): State<Shared>, Json(report): Json<Report>) -> Json<Value> {
+async fn report(State(plane): State<SharedState>, Json(report): Json<Report>) -> Json<Value> {
     plane.send_modify(|plane| {
-        for shown in &report.containers {
-            if let Some(exit) = &shown.exit {
-                let key = (shown.id.clone(), shown.incarnation);
+        for container in &report.containers {
+            if let Some(exit) = &container.exit {
+                let key = (container.id.clone(), container.incarnation);
                 plane.ends.entry(key).or_default().push(exit.clone());
             }
         }
@@ -193,7 +202,7 @@ async fn report(State(plane): State<Shared>, Json(report): Json<Report>) -> Json
     Json(json!(ReportAnswer { revision: 1 }))
 }
 
-async fn output(State(plane): State<Shared>, Json(report): Json<OutputReport>) -> Json<Value> {
+async fn output(State(plane): State<SharedState>, Json(report): Json<OutputReport>) -> Json<Value> {
     plane.send_modify(|plane| {
         for chunk in report.chunks {
             plane
@@ -207,33 +216,33 @@ async fn output(State(plane): State<Shared>, Json(report): Json<OutputReport>) -
 }
 
 async fn desired(
-    State(plane): State<Shared>,
+    State(plane): State<SharedState>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Json<Value> {
     let since = query.get("since").and_then(|cursor| cursor.split_once('-'));
     let since: Option<u64> = since.map(|(_, revision)| revision.parse().unwrap());
-    let state = Arc::clone(&plane);
+    let sender = Arc::clone(&plane);
     let mut receiver = plane.subscribe();
-    let news = receiver.wait_for(|plane| Some(plane.revision) != since);
-    let plane = match tokio::time::timeout(Duration::from_secs(5), news).await {
+    let changed = receiver.wait_for(|plane| Some(plane.revision) != since);
+    let plane = match tokio::time::timeout(Duration::from_secs(5), changed).await {
         Ok(plane) => plane.unwrap().clone(),
         Err(_) => plane.borrow().clone(),
     };
-    state.send_modify(|plane| plane.desired_requests += 1);
-    let own = format!("0190b5a0c5f47c5e8f3c000000000001-{}", plane.revision);
-    let cursor = plane.cursor.clone().unwrap_or(own);
+    sender.send_modify(|plane| plane.desired_requests += 1);
+    let current_cursor = format!("0190b5a0c5f47c5e8f3c000000000001-{}", plane.revision);
+    let cursor = plane.cursor.clone().unwrap_or(current_cursor);
     Json(json!({ "cursor": cursor, "full": true, "changed": plane.desired, "removed": [] }))
 }
 
 async fn lease(
-    State(plane): State<Shared>,
+    State(plane): State<SharedState>,
     Json(request): Json<LeaseRequest>,
 ) -> Result<Json<Value>, Response> {
-    if plane.borrow().lender_down {
+    if plane.borrow().job_converter_down {
         return Err(StatusCode::SERVICE_UNAVAILABLE.into_response());
     }
-    if plane.borrow().lender_refuses {
-        plane.send_modify(|plane| plane.refused += 1);
+    if plane.borrow().tokens_refused {
+        plane.send_modify(|plane| plane.refused_requests += 1);
         return Err(Problem::new(Code::Unauthenticated, "expired").into_response());
     }
     let mut answer = LeaseAnswer {
@@ -256,12 +265,12 @@ async fn lease(
             }
         }
         let held = request.held.unwrap();
-        for lost in plane.leased.extract_if(.., |task, _| !held.contains(task)) {
-            plane.tasks.push(lost.1);
+        for unheld in plane.leased.extract_if(.., |task, _| !held.contains(task)) {
+            plane.tasks.push(unheld.1);
         }
         assert_eq!(plane.leased.len(), held.len(), "held what is leased");
         let want = usize::try_from(request.want).unwrap();
-        let want = if plane.marked {
+        let want = if plane.no_more_tasks {
             0
         } else {
             want.min(plane.tasks.len())
@@ -271,7 +280,7 @@ async fn lease(
             .leased
             .extend(answer.tasks.iter().map(|task| (task.task, task.clone())));
         answer.lease_ms = plane.lease_ms;
-        answer.done = plane.marked || plane.finished.len() == plane.total;
+        answer.done = plane.no_more_tasks || plane.finished.len() == plane.total;
     });
     Ok(Json(json!(answer)))
 }
@@ -280,7 +289,7 @@ pub fn id(name: &str) -> AllocationId {
     AllocationId::new(format!("alc_{name}")).unwrap()
 }
 
-pub fn wanted(name: &str, program: Program, stop_grace_ms: u64) -> DesiredEntry {
+pub fn desired_entry(name: &str, program: Program, stop_grace_ms: u64) -> DesiredEntry {
     DesiredEntry {
         id: id(name),
         work: "job_1".parse().unwrap(),
@@ -314,7 +323,7 @@ pub fn tasks(count: u64, argv: &[&str]) -> Vec<LeasedTask> {
         .map(|task| LeasedTask {
             task,
             attempt: 1,
-            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            argv: argv.iter().map(|argument| (*argument).to_owned()).collect(),
             environment: BTreeMap::new(),
             working_directory: None,
         })
@@ -325,21 +334,21 @@ pub fn tasks(count: u64, argv: &[&str]) -> Vec<LeasedTask> {
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')')
-        .is_some_and(|(_, rest)| !rest.starts_with(" Z"))
+        .is_some_and(|(_, state)| !state.starts_with(" Z"))
 }
 
 /// Waits for a condition outside of the control plane.
-pub fn wait_for<T>(what: &str, matches: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_for<T>(description: &str, probe: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = matches() {
-            return found;
+        if let Some(value) = probe() {
+            return value;
         }
-        assert!(Instant::now() < deadline, "not reached: {what}");
+        assert!(Instant::now() < deadline, "not reached: {description}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-pub fn number_in(path: &Path) -> Option<u32> {
+pub fn read_pid(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }

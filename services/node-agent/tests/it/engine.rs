@@ -6,39 +6,39 @@ use std::process::{Command, Output};
 use hayward_container_manager_api::{ContainerState, DesiredEntry, Goal};
 use hayward_vocabulary::{AllocationId, ContainerForm, ExitCause, Program};
 
-use crate::agent::{Agent, clear};
-use crate::control::{Control, is_alive, wait_for, wanted};
+use crate::agent::{Agent, remove_all_entries};
+use crate::control::{Control, desired_entry, is_alive, wait_for};
 
 pub const SOCKET: &str = "/var/run/docker.sock";
 const IMAGE: &str = "hayward-test/shell:1";
 pub const MIB: u64 = 1 << 20;
 
-fn docker(arguments: &[&str]) -> Option<Output> {
+fn run_docker(arguments: &[&str]) -> Option<Output> {
     let output = Command::new("docker").args(arguments).output().ok()?;
     output.status.success().then_some(output)
 }
 
 pub fn docker_output(arguments: &[&str]) -> String {
-    let output = docker(arguments).unwrap();
+    let output = run_docker(arguments).unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// Returns true if there is an engine with the image, and otherwise prints the reason.
-pub fn ready() -> bool {
-    if docker(&["version"]).is_none() {
+pub fn is_ready() -> bool {
+    if run_docker(&["version"]).is_none() {
         eprintln!("skipped: no container engine answers `docker version`");
         return false;
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docker/test-image.sh");
-    let made = docker(&["image", "inspect", IMAGE]).is_some()
+    let available = run_docker(&["image", "inspect", IMAGE]).is_some()
         || Command::new(script)
             .arg(IMAGE)
             .status()
             .is_ok_and(|status| status.success());
-    if !made {
+    if !available {
         eprintln!("skipped: docker/test-image.sh cannot make {IMAGE}");
     }
-    made
+    available
 }
 
 /// Returns an id that is unique per test, because all tests share the engine.
@@ -46,7 +46,7 @@ pub fn id(name: &str) -> AllocationId {
     AllocationId::new(format!("alc_{name}-{}", std::process::id())).unwrap()
 }
 
-pub fn inside(name: &str, script: &str) -> DesiredEntry {
+pub fn entry_in_image(name: &str, script: &str) -> DesiredEntry {
     let program = Program::Container {
         argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
         container: ContainerForm {
@@ -57,47 +57,49 @@ pub fn inside(name: &str, script: &str) -> DesiredEntry {
             mounts: Vec::new(),
         },
     };
-    let mut entry = wanted(name, program, 1000);
+    let mut entry = desired_entry(name, program, 1000);
     entry.id = id(name);
     entry.size.memory_bytes = 64 * MIB;
     entry
 }
 
-fn agent(control: &Control) -> Agent {
-    let more = [
+fn start_agent(control: &Control) -> Agent {
+    let extra_variables = [
         ("HAYWARD_DOCKER_SOCKET", SOCKET),
         ("HAYWARD_DOCKER_NETWORK", "none"),
     ];
-    Agent::start(control, &more)
+    Agent::start(control, &extra_variables)
 }
 
 /// Returns the ids of the engine's containers of this allocation, in any state.
-pub fn engines(id: &AllocationId) -> String {
+pub fn container_ids(id: &AllocationId) -> String {
     let label = format!("label=hayward.allocation={id}");
     docker_output(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &label])
 }
 
-pub async fn output(control: &Control, id: &AllocationId, text: &str) {
-    let has = |plane: &crate::control::ControlState| {
+pub async fn wait_for_output(control: &Control, id: &AllocationId, text: &str) {
+    let has_text = |plane: &crate::control::ControlState| {
         plane
             .output
             .get(id)
-            .is_some_and(|output| output.contains(text))
+            .is_some_and(|text_so_far| text_so_far.contains(text))
     };
-    control.until(text, has).await;
+    control.wait_until(text, has_text).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_in_an_image_runs_with_limits_and_without_root() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     let control = Control::start().await;
-    let _agent = agent(&control);
+    let _agent = start_agent(&control);
     let script = "id -u; echo $COLOUR $HAYWARD_ALLOCATION; cat /proc/self/status; \
                   echo x > /file && echo written; exit 7";
-    control.want(inside("exit", script));
-    let ended = control.reported(&id("exit"), ContainerState::Ended).await;
+    control.set_desired(entry_in_image("exit", script));
+    let ended = control
+        .wait_for_state(&id("exit"), ContainerState::Ended)
+        .await;
     let exit = ended.exit.unwrap();
     assert_eq!(
         (exit.cause, exit.code),
@@ -107,10 +109,10 @@ async fn a_program_in_an_image_runs_with_limits_and_without_root() {
     assert!(exit.ended_at.is_some());
     assert!(
         exit.message
-            .is_some_and(|words| words.contains("last output:")),
+            .is_some_and(|message| message.contains("last output:")),
         "W13"
     );
-    output(&control, &id("exit"), "CapEff").await;
+    wait_for_output(&control, &id("exit"), "CapEff").await;
     let text = control.plane.borrow().output[&id("exit")].clone();
     assert!(
         text.contains(&format!("65534\nred {}\n", id("exit"))),
@@ -121,146 +123,148 @@ async fn a_program_in_an_image_runs_with_limits_and_without_root() {
         assert!(line.ends_with(value), "{line}");
     }
     assert!(!text.contains("\nwritten"), "{text}");
-    let offers = |plane: &crate::control::ControlState| {
+    let offers_docker = |plane: &crate::control::ControlState| {
         let last = plane.heartbeats.last();
-        last.is_some_and(|beat| beat.inventory.runtimes.contains(&"docker".to_owned()))
+        last.is_some_and(|heartbeat| heartbeat.inventory.runtimes.contains(&"docker".to_owned()))
     };
-    let plane = control.until("docker on offer", offers).await;
+    let plane = control.wait_until("docker on offer", offers_docker).await;
     assert!(plane.heartbeats[0].inventory.capacity.extras["docker"] > 0);
     wait_for("nothing of it in the engine", || {
-        engines(&id("exit")).is_empty().then_some(())
+        container_ids(&id("exit")).is_empty().then_some(())
     });
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exceeding_the_memory_limit_is_distinguished_from_failure() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     let control = Control::start().await;
-    let _agent = agent(&control);
+    let _agent = start_agent(&control);
     let script = "echo begun; x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo $x";
-    control.want(inside("memory", script));
+    control.set_desired(entry_in_image("memory", script));
     let exit = control
-        .reported(&id("memory"), ContainerState::Ended)
+        .wait_for_state(&id("memory"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::UserLimit, "{exit:?}");
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_agent_finds_its_container_again() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     let control = Control::start().await;
-    let first = agent(&control);
+    let first = start_agent(&control);
     let script = "echo first; trap 'echo bye; exit 5' TERM; while :; do sleep 0.1; done";
-    control.want(inside("adopted", script));
+    control.set_desired(entry_in_image("adopted", script));
     let before = control
-        .reported(&id("adopted"), ContainerState::Running)
+        .wait_for_state(&id("adopted"), ContainerState::Running)
         .await;
-    output(&control, &id("adopted"), "first").await;
-    let made = engines(&id("adopted"));
-    control.want(inside("short", "sleep 3; echo last; exit 3"));
+    wait_for_output(&control, &id("adopted"), "first").await;
+    let container_id = container_ids(&id("adopted"));
+    control.set_desired(entry_in_image("short", "sleep 3; echo last; exit 3"));
     control
-        .reported(&id("short"), ContainerState::Running)
+        .wait_for_state(&id("short"), ContainerState::Running)
         .await;
     // The container ends while no agent is running.
     first.kill();
-    let short = engines(&id("short"));
+    let short_id = container_ids(&id("short"));
     wait_for("the end of the short one", || {
-        (docker_output(&["inspect", "--format", "{{.State.Status}}", &short]) == "exited")
+        (docker_output(&["inspect", "--format", "{{.State.Status}}", &short_id]) == "exited")
             .then_some(())
     });
     control.change(|plane| plane.report = None);
 
-    let _second = agent(&control);
+    let _second = start_agent(&control);
     let after = control
-        .reported(&id("adopted"), ContainerState::Running)
+        .wait_for_state(&id("adopted"), ContainerState::Running)
         .await;
     assert_eq!(
         (after.pid, after.started_at),
         (before.pid, before.started_at)
     );
     assert_eq!(
-        engines(&id("adopted")),
-        made,
+        container_ids(&id("adopted")),
+        container_id,
         "I3: the same container, and no other"
     );
-    let exit = control.exit_of(&id("short")).await;
+    let exit = control.wait_for_exit(&id("short")).await;
     assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(3)));
-    output(&control, &id("short"), "last").await;
+    wait_for_output(&control, &id("short"), "last").await;
     // The adopted container still writes output and can be stopped.
-    control.want_goal(&id("adopted"), Goal::Stop);
-    let exit = control.exit_of(&id("adopted")).await;
+    control.set_goal(&id("adopted"), Goal::Stop);
+    let exit = control.wait_for_exit(&id("adopted")).await;
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(5)));
-    output(&control, &id("adopted"), "bye").await;
+    wait_for_output(&control, &id("adopted"), "bye").await;
     // A new agent sends all output again. The segments contain each piece once.
     let stored = control.state_dir().join("engine");
     let stored = std::fs::read_to_string(stored.join(id("adopted").as_str()).join("output"));
     assert_eq!(stored.unwrap(), "first\nbye\n");
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_image_and_a_missing_program_are_reported() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     let control = Control::start().await;
-    let _agent = agent(&control);
-    let mut nowhere = inside("image", "true");
-    if let Program::Container { container, .. } = &mut nowhere.launch.program {
+    let _agent = start_agent(&control);
+    let mut missing_image = entry_in_image("image", "true");
+    if let Program::Container { container, .. } = &mut missing_image.launch.program {
         container.image = "hayward-test/nowhere:1".into();
     }
-    control.want(nowhere);
+    control.set_desired(missing_image);
     let exit = control
-        .reported(&id("image"), ContainerState::Ended)
+        .wait_for_state(&id("image"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::LaunchFailed);
     assert_eq!(exit.cause_code.as_deref(), Some("image_pull"));
-    let mut nothing = inside("program", "true");
-    if let Program::Container { argv, .. } = &mut nothing.launch.program {
+    let mut missing_program = entry_in_image("program", "true");
+    if let Program::Container { argv, .. } = &mut missing_program.launch.program {
         *argv = vec!["/no/such/program".into()];
     }
-    control.want(nothing);
+    control.set_desired(missing_program);
     let exit = control
-        .reported(&id("program"), ContainerState::Ended)
+        .wait_for_state(&id("program"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::LaunchFailed, "{exit:?}");
     assert!(exit.message.unwrap().contains("/no/such/program"));
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_ignores_signals_is_killed_completely() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     let control = Control::start().await;
-    let _agent = agent(&control);
-    control.want(inside(
-        "deaf",
+    let _agent = start_agent(&control);
+    control.set_desired(entry_in_image(
+        "ignoring",
         "trap '' TERM; sleep 300 & while :; do sleep 1; done",
     ));
-    let running = control.reported(&id("deaf"), ContainerState::Running).await;
-    control.want_goal(&id("deaf"), Goal::Stop);
+    let running = control
+        .wait_for_state(&id("ignoring"), ContainerState::Running)
+        .await;
+    control.set_goal(&id("ignoring"), Goal::Stop);
     let exit = control
-        .reported(&id("deaf"), ContainerState::Ended)
+        .wait_for_state(&id("ignoring"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(137)));
     assert!(!is_alive(running.pid.unwrap()));
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -276,13 +280,13 @@ async fn an_agent_with_leftover_containers_and_no_engine_does_not_start() {
 async fn an_agent_without_an_engine_refuses_images() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    control.want(inside("nothing", "true"));
+    control.set_desired(entry_in_image("nothing", "true"));
     let exit = control
-        .reported(&id("nothing"), ContainerState::Ended)
+        .wait_for_state(&id("nothing"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Node);
     assert_eq!(exit.cause_code.as_deref(), Some("not_offered"));
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }

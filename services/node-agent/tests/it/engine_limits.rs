@@ -7,25 +7,29 @@ use hayward_container_manager_api::{ContainerState, DesiredEntry};
 use hayward_vocabulary::launch::Mount;
 use hayward_vocabulary::{Exit, ExitCause, Program};
 
-use crate::agent::{Agent, clear};
+use crate::agent::{Agent, remove_all_entries};
 use crate::control::Control;
-use crate::engine::{MIB, SOCKET, docker_output, engines, id, inside, output, ready};
+use crate::engine::{
+    MIB, SOCKET, container_ids, docker_output, entry_in_image, id, is_ready, wait_for_output,
+};
 
-fn agent(control: &Control, more: &[(&str, &str)]) -> Agent {
-    let own = [
+fn start_agent(control: &Control, extra_variables: &[(&str, &str)]) -> Agent {
+    let variables = [
         ("HAYWARD_DOCKER_SOCKET", SOCKET),
         ("HAYWARD_DOCKER_NETWORK", "none"),
     ];
-    Agent::start(control, &[&own, more].concat())
+    Agent::start(control, &[&variables, extra_variables].concat())
 }
 
-async fn ends(control: &Control, name: &str) -> Exit {
-    let ended = control.reported(&id(name), ContainerState::Ended).await;
-    ended.exit.unwrap()
+async fn wait_for_exit(control: &Control, name: &str) -> Exit {
+    let report = control
+        .wait_for_state(&id(name), ContainerState::Ended)
+        .await;
+    report.exit.unwrap()
 }
 
-fn mounting(name: &str, script: &str, mounts: &[(&Path, &str, bool)]) -> DesiredEntry {
-    let mut entry = inside(name, script);
+fn entry_with_mounts(name: &str, script: &str, mounts: &[(&Path, &str, bool)]) -> DesiredEntry {
+    let mut entry = entry_in_image(name, script);
     if let Program::Container { container, .. } = &mut entry.launch.program {
         container.mounts = mounts
             .iter()
@@ -41,18 +45,23 @@ fn mounting(name: &str, script: &str, mounts: &[(&Path, &str, bool)]) -> Desired
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_engine_gets_limits_and_no_privileges() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     let control = Control::start().await;
-    let _agent = agent(&control, &[("HAYWARD_PROCESSES_LIMIT", "77")]);
-    let mut entry = inside("limits", "echo up; sleep 300");
+    let _agent = start_agent(&control, &[("HAYWARD_PROCESSES_LIMIT", "77")]);
+    let mut entry = entry_in_image("limits", "echo up; sleep 300");
     entry.size.cpu_milli = 250;
-    control.want(entry);
-    output(&control, &id("limits"), "up").await;
+    control.set_desired(entry);
+    wait_for_output(&control, &id("limits"), "up").await;
     let value_of = |field: &str| {
         let format = format!("{{{{json .HostConfig.{field}}}}}");
-        docker_output(&["inspect", "--format", &format, &engines(&id("limits"))])
+        docker_output(&[
+            "inspect",
+            "--format",
+            &format,
+            &container_ids(&id("limits")),
+        ])
     };
     let memory = (64 * MIB).to_string();
     for (field, value) in [
@@ -70,37 +79,37 @@ async fn the_engine_gets_limits_and_no_privileges() {
     ] {
         assert_eq!(value_of(field), value, "{field}");
     }
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_stops_at_its_limit() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     let control = Control::start().await;
-    let _agent = agent(&control, &[("HAYWARD_PROCESSES_LIMIT", "20")]);
+    let _agent = start_agent(&control, &[("HAYWARD_PROCESSES_LIMIT", "20")]);
     // The shell gives up at the first failed fork.
     let script = "i=0; while [ $i -lt 60 ]; do sleep 300 & i=$((i+1)); echo $i; done; echo all";
-    control.want(inside("forks", script));
-    let exit = ends(&control, "forks").await;
+    control.set_desired(entry_in_image("forks", script));
+    let exit = wait_for_exit(&control, "forks").await;
     assert_ne!(exit.code, Some(0), "{exit:?}");
-    output(&control, &id("forks"), "19\n").await;
+    wait_for_output(&control, &id("forks"), "19\n").await;
     let text = control.plane.borrow().output[&id("forks")].clone();
     assert!(!text.contains("\n20\n") && !text.contains("all"), "{text}");
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_newest_output_and_the_last_line_remain() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     let control = Control::start().await;
-    let _agent = agent(&control, &[("HAYWARD_OUTPUT_LIMIT_BYTES", "1000")]);
+    let _agent = start_agent(&control, &[("HAYWARD_OUTPUT_LIMIT_BYTES", "1000")]);
     let script = "head -c 2000000 /dev/zero | tr '\\0' x; echo; echo the end; exit 4";
-    control.want(inside("flood", script));
-    assert_eq!(ends(&control, "flood").await.code, Some(4));
+    control.set_desired(entry_in_image("flood", script));
+    assert_eq!(wait_for_exit(&control, "flood").await.code, Some(4));
     let text = control.plane.borrow().output[&id("flood")].clone();
     // While it rotates small files, an engine may skip the end of a long line in a followed stream.
     assert!(
@@ -114,17 +123,17 @@ async fn the_newest_output_and_the_last_line_remain() {
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
     let outputs = files.filter(|file| {
         let name = file.file_name();
-        let rest = name.to_str().unwrap().strip_prefix("output");
-        rest.is_some_and(|rest| rest.is_empty() || rest[1..].parse::<u64>().is_ok())
+        let suffix = name.to_str().unwrap().strip_prefix("output");
+        suffix.is_some_and(|suffix| suffix.is_empty() || suffix[1..].parse::<u64>().is_ok())
     });
     let stored: u64 = outputs.map(|file| file.metadata().unwrap().len()).sum();
     assert!((500..=1000).contains(&stored), "{stored} bytes on disk");
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_are_mapped_to_accounts_in_containers() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     if !nix::unistd::geteuid().is_root() {
@@ -132,31 +141,34 @@ async fn users_are_mapped_to_accounts_in_containers() {
         return;
     }
     let control = Control::start().await;
-    let entry = inside("mapped", "id -u; id -g; echo said");
+    let entry = entry_in_image("mapped", "id -u; id -g; echo said");
     let map = format!("{}=4001:4002", entry.user);
-    let _agent = agent(&control, &[("HAYWARD_RUN_AS_USERS", &map)]);
-    control.want(entry);
-    assert_eq!(ends(&control, "mapped").await.cause, ExitCause::Success);
-    output(&control, &id("mapped"), "said").await;
+    let _agent = start_agent(&control, &[("HAYWARD_RUN_AS_USERS", &map)]);
+    control.set_desired(entry);
+    assert_eq!(
+        wait_for_exit(&control, "mapped").await.cause,
+        ExitCause::Success
+    );
+    wait_for_output(&control, &id("mapped"), "said").await;
     assert_eq!(
         control.plane.borrow().output[&id("mapped")],
         "4001\n4002\nsaid\n"
     );
     // Another account that the submission names is refused.
-    let mut other = inside("other", "true");
+    let mut other = entry_in_image("other", "true");
     if let Program::Container { container, .. } = &mut other.launch.program {
         container.uid = Some(4003);
     }
-    control.want(other);
-    let exit = ends(&control, "other").await;
+    control.set_desired(other);
+    let exit = wait_for_exit(&control, "other").await;
     assert_eq!(exit.cause, ExitCause::LaunchFailed);
     assert!(exit.message.unwrap().contains("as user 4001, not as 4003"));
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mounts_work_only_where_the_node_permits_them() {
-    if !ready() {
+    if !is_ready() {
         return;
     }
     let control = Control::start().await;
@@ -172,13 +184,13 @@ async fn mounts_work_only_where_the_node_permits_them() {
     }
     std::fs::write(data.join("file"), "from the node\n").unwrap();
     let mountable = permitted.to_str().unwrap();
-    let _agent = agent(&control, &[("HAYWARD_DOCKER_MOUNTABLE", mountable)]);
+    let _agent = start_agent(&control, &[("HAYWARD_DOCKER_MOUNTABLE", mountable)]);
     let script = "cat /in/file; echo x > /in/new || echo cannot; id -u > /out/who; echo done";
     let both: [(&Path, &str, bool); 2] = [(&data, "/in", true), (&out, "/out", false)];
-    control.want(mounting("mounts", script, &both));
-    let exit = ends(&control, "mounts").await;
+    control.set_desired(entry_with_mounts("mounts", script, &both));
+    let exit = wait_for_exit(&control, "mounts").await;
     assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
-    output(&control, &id("mounts"), "done").await;
+    wait_for_output(&control, &id("mounts"), "done").await;
     let text = control.plane.borrow().output[&id("mounts")].clone();
     assert!(
         text.contains("from the node\n") && text.contains("cannot"),
@@ -186,13 +198,17 @@ async fn mounts_work_only_where_the_node_permits_them() {
     );
     assert!(!data.join("new").exists());
     assert_eq!(std::fs::read_to_string(out.join("who")).unwrap(), "65534\n");
-    control.want(mounting("refused", "true", &[(&other, "/in", true)]));
-    let exit = ends(&control, "refused").await;
+    control.set_desired(entry_with_mounts(
+        "refused",
+        "true",
+        &[(&other, "/in", true)],
+    ));
+    let exit = wait_for_exit(&control, "refused").await;
     assert_eq!(
         (exit.cause, exit.cause_code.as_deref()),
         (ExitCause::Node, Some("not_offered"))
     );
     assert!(exit.message.unwrap().contains("docker_mountable"));
-    assert!(engines(&id("refused")).is_empty(), "nothing was made");
-    clear(&control).await;
+    assert!(container_ids(&id("refused")).is_empty(), "nothing was made");
+    remove_all_entries(&control).await;
 }

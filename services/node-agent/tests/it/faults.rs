@@ -10,8 +10,8 @@ use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_node_agent::fault_points::Point;
 use hayward_vocabulary::{Exit, ExitCause};
 
-use crate::agent::{Agent, clear};
-use crate::control::{Control, ControlState, id, report_of, shell, wanted};
+use crate::agent::{Agent, remove_all_entries};
+use crate::control::{Control, ControlState, desired_entry, id, report_of, shell};
 
 /// Allowed outcomes of the program that ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +93,13 @@ const CASES: &[Case] = &[
 ];
 
 /// Number of concurrent cases.
-const AT_ONCE: usize = 4;
+const CONCURRENT_CASES: usize = 4;
 
 #[test]
 fn every_fault_point_has_a_case() {
     for point in Point::ALL {
-        let has = CASES.iter().any(|case| case.point == point);
-        assert!(has, "{point:?} has no case");
+        let has_case = CASES.iter().any(|case| case.point == point);
+        assert!(has_case, "{point:?} has no case");
     }
     let names: BTreeSet<_> = Point::ALL.iter().map(|point| point.name()).collect();
     assert_eq!(names.len(), Point::ALL.len(), "two points have one name");
@@ -107,18 +107,18 @@ fn every_fault_point_has_a_case() {
 
 #[test]
 fn a_crash_at_any_fault_point_runs_nothing_twice_and_loses_no_outcome() {
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     let next = AtomicUsize::new(0);
     // Each case has a thread, because starting an agent blocks the thread of its control plane.
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..CONCURRENT_CASES {
             scope.spawn(|| {
                 while let Some(case) = CASES.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    let plane = tokio::runtime::Builder::new_multi_thread()
+                    let runtime = tokio::runtime::Builder::new_multi_thread()
                         .worker_threads(2)
                         .enable_all()
                         .build();
-                    plane.unwrap().block_on(run_case(case));
+                    runtime.unwrap().block_on(run_case(case));
                 }
             });
         }
@@ -126,42 +126,42 @@ fn a_crash_at_any_fault_point_runs_nothing_twice_and_loses_no_outcome() {
     println!(
         "{} deaths and recoveries in {:?}",
         CASES.len(),
-        begun.elapsed()
+        started_at.elapsed()
     );
 }
 
 /// Agent that is restarted after a crash.
-struct Phoenix {
+struct RestartingAgent {
     agent: Agent,
-    deaths: u32,
+    crashes: u32,
 }
 
-impl Phoenix {
-    fn is_over(child: &mut Child) -> bool {
+impl RestartingAgent {
+    fn has_ended(child: &mut Child) -> bool {
         child.try_wait().unwrap().is_some()
     }
 
     /// Waits for a state, and restarts the agent as needed.
-    async fn until(
+    async fn wait_until(
         &mut self,
         control: &Control,
-        what: &str,
-        holds: impl Fn(&ControlState) -> bool,
+        description: &str,
+        condition: impl Fn(&ControlState) -> bool,
     ) {
-        let deadline = tokio::time::Instant::now() + crate::control::PATIENCE;
+        let deadline = tokio::time::Instant::now() + crate::control::TIMEOUT;
         loop {
-            if holds(&control.plane.borrow()) {
+            if condition(&control.plane.borrow()) {
                 return;
             }
-            if Self::is_over(&mut self.agent.0) {
-                self.deaths += 1;
+            if Self::has_ended(&mut self.agent.0) {
+                self.crashes += 1;
                 control.change(|plane| plane.report = None);
                 self.agent = Agent::start(control, &[]);
             }
             let report = control.plane.borrow().report.clone();
             assert!(
                 tokio::time::Instant::now() < deadline,
-                "not reached: {what}; {report:?}"
+                "not reached: {description}; {report:?}"
             );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -170,58 +170,62 @@ impl Phoenix {
 
 async fn run_case(case: &'static Case) {
     let Case { point, pass, .. } = case;
-    let what = format!("{point:?} {pass}");
+    let description = format!("{point:?} {pass}");
     let control = Control::start().await;
-    let named = format!("{}:{pass}", point.name());
+    let fault_point = format!("{}:{pass}", point.name());
     // The journal is created without a crash, so that no order is doubtful as on a new node.
     Agent::start(&control, &[]).terminate();
-    let agent = Agent::start(&control, &[("FAULT_POINT", &named)]);
-    let mut phoenix = Phoenix { agent, deaths: 0 };
+    let agent = Agent::start(&control, &[("FAULT_POINT", &fault_point)]);
+    let mut agent = RestartingAgent { agent, crashes: 0 };
     let file = |name: &str| control.dir.path().join(name);
-    let short = format!("echo x >> {}; echo words; exit 3", file("short").display());
-    let long = format!("echo x >> {}; exec sleep 300", file("long").display());
+    let short_script = format!("echo x >> {}; echo words; exit 3", file("short").display());
+    let long_script = format!("echo x >> {}; exec sleep 300", file("long").display());
 
-    control.want(wanted("short", shell(&short), 1000));
-    let ended =
+    control.set_desired(desired_entry("short", shell(&short_script), 1000));
+    let has_ended =
         |name: &'static str| move |plane: &ControlState| plane.ends.contains_key(&(id(name), 1));
-    phoenix.until(&control, &what, ended("short")).await;
+    agent
+        .wait_until(&control, &description, has_ended("short"))
+        .await;
     control.change(|plane| {
         plane.desired.remove(id("short").as_str());
     });
-    control.want(wanted("long", shell(&long), 500));
-    let begun = |plane: &ControlState| {
+    control.set_desired(desired_entry("long", shell(&long_script), 500));
+    let is_started = |plane: &ControlState| {
         report_of(plane, &id("long"))
             .is_some_and(|it| matches!(it.state, ContainerState::Running | ContainerState::Ended))
     };
-    phoenix.until(&control, &what, begun).await;
-    control.want_goal(&id("long"), Goal::Stop);
-    phoenix.until(&control, &what, ended("long")).await;
+    agent.wait_until(&control, &description, is_started).await;
+    control.set_goal(&id("long"), Goal::Stop);
+    agent
+        .wait_until(&control, &description, has_ended("long"))
+        .await;
     control.change(|plane| plane.desired.clear());
-    let empty = |plane: &ControlState| {
+    let is_empty = |plane: &ControlState| {
         plane
             .report
             .as_ref()
             .is_some_and(|report| report.containers.is_empty())
     };
-    phoenix.until(&control, &what, empty).await;
+    agent.wait_until(&control, &description, is_empty).await;
 
     assert_eq!(
-        phoenix.deaths > 0,
-        is_of_agent(*point),
-        "{what}: did it die?"
+        agent.crashes > 0,
+        is_agent_point(*point),
+        "{description}: did it die?"
     );
-    assert_one_outcome(&control, case, &what);
-    clear(&control).await;
+    assert_one_outcome(&control, case, &description);
+    remove_all_entries(&control).await;
 }
 
 /// Points after these belong to the supervisor.
-fn is_of_agent(point: Point) -> bool {
+fn is_agent_point(point: Point) -> bool {
     point as u32 <= Point::ForgetAfter as u32
 }
 
 /// Asserts that there is one start and one reported outcome, and that no process or file is left
 /// (I3).
-fn assert_one_outcome(control: &Control, case: &Case, what: &str) {
+fn assert_one_outcome(control: &Control, case: &Case, description: &str) {
     let plane = control.plane.borrow().clone();
     let starts = |name: &str| {
         std::fs::read_to_string(control.dir.path().join(name))
@@ -230,22 +234,25 @@ fn assert_one_outcome(control: &Control, case: &Case, what: &str) {
             .count()
     };
     for name in ["short", "long"] {
-        assert!(starts(name) <= 1, "{what}: {name} was started twice");
+        assert!(starts(name) <= 1, "{description}: {name} was started twice");
         let reported = &plane.ends[&(id(name), 1)];
         assert!(
             reported.iter().all(|exit| *exit == reported[0]),
-            "{what}: {reported:?}"
+            "{description}: {reported:?}"
         );
     }
     let exit = &plane.ends[&(id("short"), 1)][0];
     let outcome = outcome(exit);
-    assert!(case.allowed.contains(&outcome), "{what}: {exit:?}");
+    assert!(case.allowed.contains(&outcome), "{description}: {exit:?}");
     if outcome == Ran {
-        assert_eq!(starts("short"), 1, "{what}");
+        assert_eq!(starts("short"), 1, "{description}");
     }
-    let left = std::fs::read_dir(control.state_dir().join("containers")).unwrap();
-    assert_eq!(left.count(), 0, "{what}: something is left");
-    assert!(!is_marked(control), "{what}: a process is left");
+    let remaining = std::fs::read_dir(control.state_dir().join("containers")).unwrap();
+    assert_eq!(remaining.count(), 0, "{description}: something is left");
+    assert!(
+        !has_marked_process(control),
+        "{description}: a process is left"
+    );
 }
 
 fn outcome(exit: &Exit) -> Outcome {
@@ -258,13 +265,13 @@ fn outcome(exit: &Exit) -> Outcome {
 }
 
 /// Returns whether a process with a mark of this test's containers is alive.
-fn is_marked(control: &Control) -> bool {
+fn has_marked_process(control: &Control) -> bool {
     let folder = control.state_dir().join("containers");
     let folder = folder.to_str().unwrap().as_bytes().to_vec();
-    let own = std::process::id();
+    let own_pid = std::process::id();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    numbers.filter(|pid| *pid != own).any(|pid| {
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != own_pid).any(|pid| {
         ["cmdline", "environ"].iter().any(|file| {
             let content = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
             content.windows(folder.len()).any(|part| part == folder)

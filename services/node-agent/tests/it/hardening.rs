@@ -6,8 +6,8 @@ use std::process::Command;
 use hayward_container_manager_api::{ContainerState, DesiredEntry};
 use hayward_vocabulary::{Exit, ExitCause, Program};
 
-use crate::agent::{Agent, clear};
-use crate::control::{Control, ControlState, id, shell, wait_for, wanted};
+use crate::agent::{Agent, remove_all_entries};
+use crate::control::{Control, ControlState, desired_entry, id, shell, wait_for};
 
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
@@ -20,18 +20,21 @@ fn is_root() -> bool {
 /// Runs a container to its end, and parses its output lines as `name=value`.
 async fn run_and_parse(control: &Control, entry: DesiredEntry) -> BTreeMap<String, String> {
     let id = entry.id.clone();
-    control.want(entry);
-    let exit = control.reported(&id, ContainerState::Ended).await.exit;
+    control.set_desired(entry);
+    let exit = control
+        .wait_for_state(&id, ContainerState::Ended)
+        .await
+        .exit;
     assert_eq!(exit.unwrap().cause, ExitCause::Success);
     let output_text = control.plane.borrow().output[&id].clone();
-    let pair = |line: &str| {
+    let parse_line = |line: &str| {
         let (name, value) = line.split_once('=').unwrap_or((line, ""));
         (name.to_owned(), value.trim().to_owned())
     };
-    output_text.lines().map(pair).collect()
+    output_text.lines().map(parse_line).collect()
 }
 
-const IDENTITY: &str = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); echo \
+const IDENTITY_SCRIPT: &str = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); echo \
     pwd=$(pwd); \
     echo umask=$(umask); echo core=$(ulimit -c); echo files=$(ulimit -n); echo home=$HOME; \
     echo privileges=$(grep NoNewPrivs /proc/self/status | cut -f2); \
@@ -50,9 +53,10 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
         "-c",
         "exec 7</dev/zero; umask 000; exec \"$0\" \"$@\"",
     ];
-    let more = [("HAYWARD_RUN_AS_USERS", "ben=47002:47003")];
-    let _agent = Agent::start_with(&control, &with_descriptor, &more);
-    let ada = run_and_parse(&control, wanted("ada", shell(IDENTITY), 1000)).await;
+    let extra_variables = [("HAYWARD_RUN_AS_USERS", "ben=47002:47003")];
+    let _agent =
+        Agent::start_with_command_and_variables(&control, &with_descriptor, &extra_variables);
+    let ada = run_and_parse(&control, desired_entry("ada", shell(IDENTITY_SCRIPT), 1000)).await;
     let session = std::process::id().to_string();
     for (name, value) in [
         ("uid", "65534"),
@@ -70,17 +74,21 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
     assert!(ada["files"].parse::<u64>().unwrap() <= 65_536);
     // This program opens only the directory that it lists, as descriptor 3. A shell would open
     // pipes.
-    let list = Program::Command {
+    let list_program = Program::Command {
         argv: ["ls", "/proc/self/fd"].map(str::to_owned).to_vec(),
     };
-    let open = run_and_parse(&control, wanted("open", list, 1000)).await;
-    let open: Vec<&str> = open.keys().map(String::as_str).collect();
-    assert_eq!(open, ["0", "1", "2", "3"], "descriptors of the agent's");
-    let place = control.container_dir(&id("ada")).join("work");
-    assert_eq!(ada["pwd"], place.to_str().unwrap());
-    assert_eq!(ada["home"], place.to_str().unwrap());
+    let open_descriptors = run_and_parse(&control, desired_entry("open", list_program, 1000)).await;
+    let open_descriptors: Vec<&str> = open_descriptors.keys().map(String::as_str).collect();
+    assert_eq!(
+        open_descriptors,
+        ["0", "1", "2", "3"],
+        "descriptors of the agent's"
+    );
+    let work_dir = control.container_dir(&id("ada")).join("work");
+    assert_eq!(ada["pwd"], work_dir.to_str().unwrap());
+    assert_eq!(ada["home"], work_dir.to_str().unwrap());
 
-    let mut entry = wanted("ben", shell(IDENTITY), 1000);
+    let mut entry = desired_entry("ben", shell(IDENTITY_SCRIPT), 1000);
     entry.user = "ben".parse().unwrap();
     let ben = run_and_parse(&control, entry).await;
     assert_eq!(
@@ -91,24 +99,24 @@ async fn work_runs_under_the_account_of_its_user_without_privileges() {
         ),
         ("47002", "47003", "47003")
     );
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_environment_of_the_agent_is_not_passed_on() {
     let control = Control::start().await;
-    let more = [
+    let extra_variables = [
         ("HAYWARD_TEST_SECRET", "planted-1"),
         ("AWS_SECRET_ACCESS_KEY", "planted-2"),
         ("LD_PRELOAD", ""),
         ("LANG", "C.UTF-8"),
     ];
-    let _agent = Agent::start(&control, &more);
-    let run_and_parse = run_and_parse(&control, wanted("env", shell("exec env"), 1000)).await;
-    let everything = format!("{run_and_parse:?}");
-    assert!(!everything.contains("planted"), "{everything}");
-    assert_eq!(run_and_parse["LANG"], "C.UTF-8");
-    assert_eq!(run_and_parse["COLOUR"], "red", "what was ordered is there");
+    let _agent = Agent::start(&control, &extra_variables);
+    let environment = run_and_parse(&control, desired_entry("env", shell("exec env"), 1000)).await;
+    let text = format!("{environment:?}");
+    assert!(!text.contains("planted"), "{text}");
+    assert_eq!(environment["LANG"], "C.UTF-8");
+    assert_eq!(environment["COLOUR"], "red", "what was ordered is there");
     let allowed = [
         "PATH",
         "LANG",
@@ -126,10 +134,10 @@ async fn the_environment_of_the_agent_is_not_passed_on() {
         "SHLVL",
         "OLDPWD",
     ];
-    for name in run_and_parse.keys() {
+    for name in environment.keys() {
         assert!(allowed.contains(&name.as_str()), "{name} leaked");
     }
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,34 +167,37 @@ async fn a_working_directory_is_entered_with_the_rights_of_the_work() {
     }
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    let closed = control.dir.path().join("closed");
-    std::fs::create_dir(&closed).unwrap();
+    let private_dir = control.dir.path().join("closed");
+    std::fs::create_dir(&private_dir).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    std::fs::set_permissions(&closed, mode).unwrap();
-    for (name, directory) in [("closed", closed.to_str().unwrap()), ("relative", "work")] {
-        let mut entry = wanted(name, shell("true"), 1000);
+    std::fs::set_permissions(&private_dir, mode).unwrap();
+    for (name, directory) in [
+        ("closed", private_dir.to_str().unwrap()),
+        ("relative", "work"),
+    ] {
+        let mut entry = desired_entry(name, shell("true"), 1000);
         entry.launch.working_directory = Some(directory.to_owned());
-        control.want(entry);
+        control.set_desired(entry);
         let exit = control
-            .reported(&id(name), ContainerState::Ended)
+            .wait_for_state(&id(name), ContainerState::Ended)
             .await
             .exit;
         assert_eq!(exit.unwrap().cause, ExitCause::LaunchFailed, "{name}");
     }
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 /// Program that forks until it fails, and prints how often it succeeded.
-const BOMB: &str = "n=0; while [ $n -lt 200 ] && (sleep 300 >&- 2>&- &) 2>&-; do n=$((n+1)); done; \
-    ps --no-headers -u $(id -u) 2>&- | wc -l; echo forks $n; exit 9";
+const FORK_BOMB: &str = "n=0; while [ $n -lt 200 ] && (sleep 300 >&- 2>&- &) 2>&-; do \
+    n=$((n+1)); done; ps --no-headers -u $(id -u) 2>&- | wc -l; echo forks $n; exit 9";
 
-async fn run_fork_bomb(control: &Control, more: &[(&str, &str)]) -> (Exit, usize) {
-    let all = [more, &[("HAYWARD_PROCESSES_LIMIT", "30")]].concat();
-    let _agent = Agent::start(control, &all);
-    let script = BOMB.to_owned();
-    control.want(wanted("bomb", shell(&script), 1000));
+async fn run_fork_bomb(control: &Control, extra_variables: &[(&str, &str)]) -> (Exit, usize) {
+    let variables = [extra_variables, &[("HAYWARD_PROCESSES_LIMIT", "30")]].concat();
+    let _agent = Agent::start(control, &variables);
+    let script = FORK_BOMB.to_owned();
+    control.set_desired(desired_entry("bomb", shell(&script), 1000));
     let exit = control
-        .reported(&id("bomb"), ContainerState::Ended)
+        .wait_for_state(&id("bomb"), ContainerState::Ended)
         .await
         .exit;
     let output_text = control.plane.borrow().output.get(&id("bomb")).cloned();
@@ -195,7 +206,7 @@ async fn run_fork_bomb(control: &Control, more: &[(&str, &str)]) -> (Exit, usize
         .lines()
         .find_map(|line| line.strip_prefix("forks "));
     let forks = forks.map_or(0, |forks| forks.trim().parse().unwrap());
-    clear(control).await;
+    remove_all_entries(control).await;
     (exit.unwrap(), forks)
 }
 
@@ -214,23 +225,24 @@ async fn a_fork_bomb_is_limited_and_leaves_no_process() {
     assert_eq!(exit.cause, ExitCause::UserError);
     let control = Control::start().await;
     // The default is the cgroup of the agent, of either version.
-    let own = ("HAYWARD_CGROUP_ROOT", "");
-    let limits = |plane: &ControlState| {
-        let beat = plane.heartbeats.last();
-        beat.map(|beat| beat.inventory.labels["hayward.limits"].clone())
+    let own_cgroup = ("HAYWARD_CGROUP_ROOT", "");
+    let limits_label = |plane: &ControlState| {
+        let heartbeat = plane.heartbeats.last();
+        heartbeat.map(|heartbeat| heartbeat.inventory.labels["hayward.limits"].clone())
     };
-    let (exit, forks) = run_fork_bomb(&control, &[("HAYWARD_RUN_AS_UID", "47012"), own]).await;
-    let limits = limits(&control.plane.borrow()).unwrap();
-    println!("limits here: {limits}");
+    let (exit, forks) =
+        run_fork_bomb(&control, &[("HAYWARD_RUN_AS_UID", "47012"), own_cgroup]).await;
+    let limits_label = limits_label(&control.plane.borrow()).unwrap();
+    println!("limits here: {limits_label}");
     assert!(
         forks < 31,
-        "{forks} processes in spite of {limits}: {exit:?}"
+        "{forks} processes in spite of {limits_label}: {exit:?}"
     );
     wait_for("all of them gone", || {
-        let all = Command::new("ps")
+        let processes = Command::new("ps")
             .args(["--no-headers", "-u", "47011,47012"])
             .output();
-        all.unwrap().stdout.is_empty().then_some(())
+        processes.unwrap().stdout.is_empty().then_some(())
     });
 }
 
@@ -238,33 +250,33 @@ async fn a_fork_bomb_is_limited_and_leaves_no_process() {
 async fn the_last_lines_of_many_short_containers_are_stored() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    let mut output_text = BTreeMap::new();
+    let mut outputs = BTreeMap::new();
     for round in 0..6 {
         let names: Vec<String> = (0..20).map(|number| format!("r{round}n{number}")).collect();
         for name in &names {
-            control.want(wanted(
+            control.set_desired(desired_entry(
                 name,
                 shell(&format!("echo first; printf 'last of {name}'")),
                 1,
             ));
         }
         // Like container-manager, removes the entry as soon as the end is reported.
-        let all = |plane: &ControlState| {
+        let all_ended = |plane: &ControlState| {
             names
                 .iter()
                 .all(|name| plane.ends.contains_key(&(id(name), 1)))
         };
-        control.until("all have ended", all).await;
+        control.wait_until("all have ended", all_ended).await;
         control.change(|plane| plane.desired.clear());
         let plane = control.plane.borrow().clone();
-        output_text.extend(names.into_iter().map(|name| {
+        outputs.extend(names.into_iter().map(|name| {
             let text = plane.output.get(&id(&name)).cloned();
             (name, text.unwrap_or_default())
         }));
     }
-    assert_eq!(output_text.len(), 120);
-    for (name, text) in output_text {
+    assert_eq!(outputs.len(), 120);
+    for (name, text) in outputs {
         assert_eq!(text, format!("first\nlast of {name}"), "{name}");
     }
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }

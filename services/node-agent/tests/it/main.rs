@@ -16,6 +16,6 @@ mod hardening;
 mod lease;
 mod recovery;
 mod restarts;
-mod runner;
 mod simulated;
-mod stubborn;
+mod task_runner;
+mod unkillable;

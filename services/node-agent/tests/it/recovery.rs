@@ -5,34 +5,40 @@ use std::process::Command;
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
-use crate::agent::{Agent, clear};
-use crate::control::{Control, id, is_alive, number_in, shell, wait_for, wanted};
+use crate::agent::{Agent, remove_all_entries};
+use crate::control::{Control, desired_entry, id, is_alive, read_pid, shell, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_agent_has_lost_nothing() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
-    let mark = control.dir.path().join("go");
+    let go_file = control.dir.path().join("go");
     let starts = control.dir.path().join("starts");
-    let (go, log) = (mark.display(), starts.display());
-    let waits = format!("echo x >> {log}; while [ ! -e {go} ]; do sleep 0.01; done; exit 3");
-    control.want(wanted("short", shell(&waits), 1000));
-    control.want(wanted("long", shell("sleep 300"), 1000));
-    let long = control.reported(&id("long"), ContainerState::Running).await;
+    let (go, log) = (go_file.display(), starts.display());
+    let script = format!("echo x >> {log}; while [ ! -e {go} ]; do sleep 0.01; done; exit 3");
+    control.set_desired(desired_entry("short", shell(&script), 1000));
+    control.set_desired(desired_entry("long", shell("sleep 300"), 1000));
+    let long = control
+        .wait_for_state(&id("long"), ContainerState::Running)
+        .await;
     control
-        .reported(&id("short"), ContainerState::Running)
+        .wait_for_state(&id("short"), ContainerState::Running)
         .await;
     agent.kill();
     // One container ends while no agent is running.
-    std::fs::write(&mark, "").unwrap();
+    std::fs::write(&go_file, "").unwrap();
     let exit_file = control.container_dir(&id("short")).join("exit.json");
     wait_for("the exit on disk", || exit_file.exists().then_some(()));
     control.change(|plane| plane.report = None);
 
     let _agent = Agent::start(&control, &[]);
-    let short = control.reported(&id("short"), ContainerState::Ended).await;
+    let short = control
+        .wait_for_state(&id("short"), ContainerState::Ended)
+        .await;
     assert_eq!(short.exit.unwrap().code, Some(3));
-    let adopted = control.reported(&id("long"), ContainerState::Running).await;
+    let adopted = control
+        .wait_for_state(&id("long"), ContainerState::Running)
+        .await;
     assert_eq!(
         (adopted.pid, adopted.started_at),
         (long.pid, long.started_at)
@@ -43,9 +49,9 @@ async fn a_restarted_agent_has_lost_nothing() {
         "I3: started once"
     );
     // The adopted container can still be stopped, and its end is reported.
-    control.want_goal(&id("long"), Goal::Stop);
+    control.set_goal(&id("long"), Goal::Stop);
     let stopped = control
-        .reported(&id("long"), ContainerState::Ended)
+        .wait_for_state(&id("long"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
@@ -53,7 +59,7 @@ async fn a_restarted_agent_has_lost_nothing() {
         (stopped.cause, stopped.signal),
         (ExitCause::Intended, Some(15))
     );
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,17 +68,21 @@ async fn a_truncated_journal_starts_nothing_twice() {
     let agent = Agent::start(&control, &[]);
     let starts = control.dir.path().join("starts");
     let script = format!("echo x >> {}; sleep 300", starts.display());
-    control.want(wanted("once", shell(&script), 1000));
-    let before = control.reported(&id("once"), ContainerState::Running).await;
+    control.set_desired(desired_entry("once", shell(&script), 1000));
+    let before = control
+        .wait_for_state(&id("once"), ContainerState::Running)
+        .await;
     wait_for("its mark", || starts.exists().then_some(()));
     agent.kill();
     std::fs::write(control.state_dir().join("journal"), vec![0; 500]).unwrap();
     control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
-    let after = control.reported(&id("once"), ContainerState::Running).await;
+    let after = control
+        .wait_for_state(&id("once"), ContainerState::Running)
+        .await;
     assert_eq!(before.pid, after.pid);
     assert_eq!(std::fs::read_to_string(&starts).unwrap(), "x\n");
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,8 +90,10 @@ async fn containers_missing_from_a_damaged_journal_end_as_launch_unknown() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
     for name in ["one", "two", "three"] {
-        control.want(wanted(name, shell("true"), 1000));
-        control.reported(&id(name), ContainerState::Ended).await;
+        control.set_desired(desired_entry(name, shell("true"), 1000));
+        control
+            .wait_for_state(&id(name), ContainerState::Ended)
+            .await;
     }
     agent.kill();
     let path = control.state_dir().join("journal");
@@ -89,32 +101,32 @@ async fn containers_missing_from_a_damaged_journal_end_as_launch_unknown() {
     journal[20] ^= 1;
     std::fs::write(&path, journal).unwrap();
     control.change(|plane| plane.report = None);
-    control.want(wanted("forgotten", shell("true"), 1000));
+    control.set_desired(desired_entry("forgotten", shell("true"), 1000));
     let _agent = Agent::start(&control, &[]);
     let exit = control
-        .reported(&id("forgotten"), ContainerState::Ended)
+        .wait_for_state(&id("forgotten"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::LaunchUnknown);
     // Later orders are not doubtful.
-    control.want(wanted("later", shell("true"), 1000));
+    control.set_desired(desired_entry("later", shell("true"), 1000));
     let exit = control
-        .reported(&id("later"), ContainerState::Ended)
+        .wait_for_state(&id("later"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Success);
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reused_process_id_is_neither_adopted_nor_signalled() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
-    control.want(wanted("ghost", shell("exec sleep 300"), 1000));
+    control.set_desired(desired_entry("ghost", shell("exec sleep 300"), 1000));
     let ghost = control
-        .reported(&id("ghost"), ContainerState::Running)
+        .wait_for_state(&id("ghost"), ContainerState::Running)
         .await;
     agent.kill();
     let dir = control.container_dir(&id("ghost"));
@@ -135,35 +147,35 @@ async fn a_reused_process_id_is_neither_adopted_nor_signalled() {
     let program = read("started.json")["program"]["start_ticks"]
         .as_u64()
         .unwrap();
-    let mut stranger = wait_for("a later tick", || {
-        let mut stranger = Command::new("sleep").arg("300").spawn().unwrap();
-        if started(stranger.id()) > program {
-            return Some(stranger);
+    let mut unrelated = wait_for("a later tick", || {
+        let mut unrelated = Command::new("sleep").arg("300").spawn().unwrap();
+        if start_ticks(unrelated.id()) > program {
+            return Some(unrelated);
         }
-        stranger.kill().unwrap();
-        stranger.wait().unwrap();
+        unrelated.kill().unwrap();
+        unrelated.wait().unwrap();
         None
     });
     for (name, pointer) in [("claim.json", "/supervisor"), ("started.json", "/program")] {
         let mut content = read(name);
-        content.pointer_mut(pointer).unwrap()["pid"] = stranger.id().into();
+        content.pointer_mut(pointer).unwrap()["pid"] = unrelated.id().into();
         std::fs::write(dir.join(name), content.to_string()).unwrap();
     }
     control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
     let exit = control
-        .reported(&id("ghost"), ContainerState::Ended)
+        .wait_for_state(&id("ghost"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Node);
-    clear(&control).await;
+    remove_all_entries(&control).await;
     assert!(
-        stranger.try_wait().unwrap().is_none(),
+        unrelated.try_wait().unwrap().is_none(),
         "a stranger was killed"
     );
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    unrelated.kill().unwrap();
+    unrelated.wait().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,10 +184,10 @@ async fn a_lost_supervisor_leaves_no_orphan() {
     let _agent = Agent::start(&control, &[]);
     let child = control.dir.path().join("child");
     let script = format!("sleep 300 & echo $! > {}; sleep 300", child.display());
-    control.want(wanted("orphan", shell(&script), 1000));
-    wait_for("its child", || number_in(&child));
+    control.set_desired(desired_entry("orphan", shell(&script), 1000));
+    wait_for("its child", || read_pid(&child));
     let running = control
-        .reported(&id("orphan"), ContainerState::Running)
+        .wait_for_state(&id("orphan"), ContainerState::Running)
         .await;
     let claim = std::fs::read(control.container_dir(&id("orphan")).join("claim.json")).unwrap();
     let claim: serde_json::Value = serde_json::from_slice(&claim).unwrap();
@@ -185,7 +197,7 @@ async fn a_lost_supervisor_leaves_no_orphan() {
     let supervisor = nix::unistd::Pid::from_raw(supervisor);
     nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL).unwrap();
     let exit = control
-        .reported(&id("orphan"), ContainerState::Ended)
+        .wait_for_state(&id("orphan"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
@@ -193,13 +205,13 @@ async fn a_lost_supervisor_leaves_no_orphan() {
     let pid = running.pid.unwrap();
     wait_for("the program's end", || (!is_alive(pid)).then_some(()));
     wait_for("its child's end", || {
-        number_in(&child).filter(|child| !is_alive(*child))
+        read_pid(&child).filter(|child| !is_alive(*child))
     });
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 /// Returns the clock ticks from the boot to the start of a process.
-fn started(pid: u32) -> u64 {
+fn start_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
     fields

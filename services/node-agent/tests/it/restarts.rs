@@ -9,9 +9,9 @@ use hayward_vocabulary::{Exit, ExitCause};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::agent::{Agent, clear};
+use crate::agent::{Agent, remove_all_entries};
 use crate::control::{
-    Control, ControlState, id, is_alive, number_in, report_of, shell, wait_for, wanted,
+    Control, ControlState, desired_entry, id, is_alive, read_pid, report_of, shell, wait_for,
 };
 
 /// Number of containers when the agent is killed and restarted until all are known again.
@@ -19,9 +19,9 @@ const CONTAINERS: usize = 50;
 const ROUNDS: usize = 10;
 
 /// Returns a program that appends a line at each start.
-fn recording(control: &Control, name: &str, then: &str) -> (String, std::path::PathBuf) {
+fn recording_script(control: &Control, name: &str, command: &str) -> (String, std::path::PathBuf) {
     let file = control.dir.path().join(format!("{name}.starts"));
-    (format!("echo $$ >> {}; {then}", file.display()), file)
+    (format!("echo $$ >> {}; {command}", file.display()), file)
 }
 
 fn starts(file: &Path) -> usize {
@@ -35,7 +35,7 @@ fn json(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-fn end(pid: &serde_json::Value) {
+fn kill_pid(pid: &serde_json::Value) {
     let pid = i32::try_from(pid.as_i64().unwrap()).unwrap();
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
@@ -43,13 +43,15 @@ fn end(pid: &serde_json::Value) {
 /// Kills all processes of a container at once, as in a power failure.
 fn power_off(control: &Control, name: &str) {
     let dir = control.container_dir(&id(name));
-    end(&json(&dir.join("claim.json"))["supervisor"]["pid"]);
-    end(&json(&dir.join("started.json"))["program"]["pid"]);
+    kill_pid(&json(&dir.join("claim.json"))["supervisor"]["pid"]);
+    kill_pid(&json(&dir.join("started.json"))["program"]["pid"]);
 }
 
-async fn ended(control: &Control, name: &str) -> Exit {
-    let shown = control.reported(&id(name), ContainerState::Ended).await;
-    shown.exit.unwrap()
+async fn wait_for_exit(control: &Control, name: &str) -> Exit {
+    let report = control
+        .wait_for_state(&id(name), ContainerState::Ended)
+        .await;
+    report.exit.unwrap()
 }
 
 /// Measures the time from the kill until all running containers are known again.
@@ -60,55 +62,57 @@ async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
     let names: Vec<String> = (0..CONTAINERS).map(|number| format!("n{number}")).collect();
     let mut files = Vec::new();
     for name in &names {
-        let (script, file) = recording(&control, name, "exec sleep 300");
-        control.want(wanted(name, shell(&script), 1000));
+        let (script, file) = recording_script(&control, name, "exec sleep 300");
+        control.set_desired(desired_entry(name, shell(&script), 1000));
         files.push(file);
     }
     let all_run = |plane: &ControlState| {
-        let runs = |name: &String| {
+        let is_running = |name: &String| {
             report_of(plane, &id(name)).is_some_and(|it| it.state == ContainerState::Running)
         };
-        names.iter().all(runs)
+        names.iter().all(is_running)
     };
-    let numbers = |plane: &ControlState| -> Vec<Option<u32>> {
+    let pids = |plane: &ControlState| -> Vec<Option<u32>> {
         let pid = |name: &String| report_of(plane, &id(name)).and_then(|it| it.pid);
         names.iter().map(pid).collect()
     };
-    let before = numbers(&control.until("all run", all_run).await);
+    let before = pids(&control.wait_until("all run", all_run).await);
     wait_for("all have begun", || {
         files.iter().all(|file| starts(file) > 0).then_some(())
     });
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         agent.kill();
         control.change(|plane| plane.report = None);
         agent = Agent::start(&control, &[]);
-        let plane = control.until("all are known again", all_run).await;
-        times.push(begun.elapsed());
-        assert_eq!(numbers(&plane), before, "none restarted, none killed");
+        let plane = control.wait_until("all are known again", all_run).await;
+        times.push(started_at.elapsed());
+        assert_eq!(pids(&plane), before, "none restarted, none killed");
     }
     times.sort_unstable();
-    let (middle, worst) = (times[ROUNDS / 2], times[ROUNDS - 1]);
+    let (median, worst) = (times[ROUNDS / 2], times[ROUNDS - 1]);
     println!(
         "G4: {CONTAINERS} containers, kill -9 of the agent to all re-adopted, {ROUNDS} times: \
          p50 {} ms, worst {} ms",
-        middle.as_millis(),
+        median.as_millis(),
         worst.as_millis()
     );
     assert!(files.iter().all(|file| starts(file) == 1), "I3");
     assert!(before.iter().all(|pid| is_alive(pid.unwrap())));
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
-    for journal in [true, false] {
+    for with_journal in [true, false] {
         let control = Control::start().await;
         let agent = Agent::start(&control, &[]);
-        let (script, file) = recording(&control, "ran", "exec sleep 300");
-        control.want(wanted("ran", shell(&script), 1000));
-        control.reported(&id("ran"), ContainerState::Running).await;
+        let (script, file) = recording_script(&control, "ran", "exec sleep 300");
+        control.set_desired(desired_entry("ran", shell(&script), 1000));
+        control
+            .wait_for_state(&id("ran"), ContainerState::Running)
+            .await;
         let dir = control.container_dir(&id("ran"));
         wait_for("it is noted", || {
             dir.join("started.json").exists().then_some(())
@@ -116,25 +120,32 @@ async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
         wait_for("its mark", || (starts(&file) == 1).then_some(()));
         agent.kill();
         power_off(&control, "ran");
-        if !journal {
+        if !with_journal {
             std::fs::remove_file(control.state_dir().join("journal")).unwrap();
         }
         // This container was ordered while the node was down. A restored disk would look the same.
-        control.want(wanted("meanwhile", shell("true"), 1000));
+        control.set_desired(desired_entry("meanwhile", shell("true"), 1000));
         control.change(|plane| plane.report = None);
         let later = [("FAULT_BOOT", "later")];
         let agent = Agent::start(&control, &later);
         assert_eq!(
-            ended(&control, "ran").await.cause,
+            wait_for_exit(&control, "ran").await.cause,
             ExitCause::Node,
-            "journal: {journal}"
+            "journal: {with_journal}"
         );
-        let exit = ended(&control, "meanwhile").await;
-        assert_eq!(exit.cause, ExitCause::LaunchUnknown, "journal: {journal}");
+        let exit = wait_for_exit(&control, "meanwhile").await;
+        assert_eq!(
+            exit.cause,
+            ExitCause::LaunchUnknown,
+            "journal: {with_journal}"
+        );
         assert_eq!(starts(&file), 1, "I3");
-        control.want(wanted("later", shell("true"), 1000));
-        assert_eq!(ended(&control, "later").await.cause, ExitCause::Success);
-        clear(&control).await;
+        control.set_desired(desired_entry("later", shell("true"), 1000));
+        assert_eq!(
+            wait_for_exit(&control, "later").await.cause,
+            ExitCause::Success
+        );
+        remove_all_entries(&control).await;
         drop(agent);
     }
 }
@@ -148,26 +159,28 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
     }
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
-    let (held, held_file) = recording(&control, "held", "exec sleep 300");
+    let (held, held_file) = recording_script(&control, "held", "exec sleep 300");
     // The supervisor of `fled` is lost too, and its child has left its process group and session.
     // The program must stay alive. Otherwise its supervisor would end the child first.
-    let (leaves, fled_file) = recording(&control, "fled", "exec sleep 300");
-    let fled = format!("setsid sh -c '{leaves}' & wait");
-    for (name, script) in [("held", &held), ("fled", &fled)] {
-        control.want(wanted(name, shell(script), 200));
-        control.reported(&id(name), ContainerState::Running).await;
+    let (leaving_script, fled_file) = recording_script(&control, "fled", "exec sleep 300");
+    let fled_script = format!("setsid sh -c '{leaving_script}' & wait");
+    for (name, script) in [("held", &held), ("fled", &fled_script)] {
+        control.set_desired(desired_entry(name, shell(script), 200));
+        control
+            .wait_for_state(&id(name), ContainerState::Running)
+            .await;
     }
-    let pids = [&held_file, &fled_file].map(|file| wait_for("its mark", || number_in(file)));
+    let pids = [&held_file, &fled_file].map(|file| wait_for("its mark", || read_pid(file)));
     let fled_dir = control.container_dir(&id("fled"));
     wait_for("it is noted", || {
         fled_dir.join("started.json").exists().then_some(())
     });
     agent.kill();
-    end(&json(&fled_dir.join("claim.json"))["supervisor"]["pid"]);
+    kill_pid(&json(&fled_dir.join("claim.json"))["supervisor"]["pid"]);
     std::fs::remove_dir_all(control.state_dir()).unwrap();
     // Other processes have the same arguments in another folder, or the mark on a system process.
     let other = control.dir.path().join("elsewhere/containers/alc_held");
-    let mut strangers = [
+    let mut unrelated_processes = [
         Command::new("sh")
             .args(["-c", "exec sleep 300", "supervise"])
             .arg(&other)
@@ -182,29 +195,29 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
     control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
     for (name, pid) in [("held", pids[0]), ("fled", pids[1])] {
-        let exit = ended(&control, name).await;
+        let exit = wait_for_exit(&control, name).await;
         let unknown = matches!(exit.cause, ExitCause::Node | ExitCause::LaunchUnknown);
         assert!(unknown, "{name}: {exit:?}");
         assert!(!is_alive(pid), "I17: {name} was called ended and lives");
     }
     assert_eq!((starts(&held_file), starts(&fled_file)), (1, 1), "I3");
-    for stranger in &mut strangers {
+    for unrelated in &mut unrelated_processes {
         assert!(
-            stranger.try_wait().unwrap().is_none(),
+            unrelated.try_wait().unwrap().is_none(),
             "a stranger was killed"
         );
-        stranger.kill().unwrap();
-        stranger.wait().unwrap();
+        unrelated.kill().unwrap();
+        unrelated.wait().unwrap();
     }
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_a_lost_journal_doubts_its_earlier_orders() {
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
-    control.want(wanted("before", shell("true"), 1000));
-    ended(&control, "before").await;
+    control.set_desired(desired_entry("before", shell("true"), 1000));
+    wait_for_exit(&control, "before").await;
     agent.kill();
     std::fs::remove_dir_all(control.state_dir()).unwrap();
     control.change(|plane| {
@@ -212,14 +225,14 @@ async fn a_node_with_a_lost_journal_doubts_its_earlier_orders() {
         plane.heartbeats.clear();
     });
     let _agent = Agent::start(&control, &[]);
-    let exit = ended(&control, "before").await;
+    let exit = wait_for_exit(&control, "before").await;
     assert_eq!(exit.cause, ExitCause::LaunchUnknown);
     assert!(
         exit.message
             .unwrap()
             .contains("journal of its node was lost")
     );
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 /// An older set changes nothing, even after a restart. A set of another history starts nothing
@@ -227,32 +240,36 @@ async fn a_node_with_a_lost_journal_doubts_its_earlier_orders() {
 #[tokio::test(flavor = "multi_thread")]
 async fn older_orders_are_ignored_after_a_restart_and_other_histories_doubted() {
     let control = Control::start().await;
-    let at = |lineage: u32, revision: u64| {
+    let cursor = |lineage: u32, revision: u64| {
         Some(format!(
             "0190b5a0c5f47c5e8f3c00000000000{lineage}-{revision}"
         ))
     };
-    control.change(|plane| plane.cursor = at(1, 50));
+    control.change(|plane| plane.cursor = cursor(1, 50));
     let agent = Agent::start(&control, &[]);
-    control.want(wanted("kept", shell("sleep 300"), 1000));
-    control.reported(&id("kept"), ContainerState::Running).await;
+    control.set_desired(desired_entry("running", shell("sleep 300"), 1000));
+    control
+        .wait_for_state(&id("running"), ContainerState::Running)
+        .await;
     agent.kill();
     std::fs::remove_file(control.state_dir().join("position")).unwrap();
     // The restored database lacks the running container and contains one that ended long ago.
     control.change(|plane| {
-        plane.cursor = at(1, 40);
+        plane.cursor = cursor(1, 40);
         plane.report = None;
-        plane.desired.remove(id("kept").as_str());
+        plane.desired.remove(id("running").as_str());
     });
-    control.want(wanted("old", shell("sleep 300"), 1000));
+    control.set_desired(desired_entry("old", shell("sleep 300"), 1000));
     let agent = Agent::start(&control, &[]);
     let requests_before = control.plane.borrow().desired_requests;
-    let looked = |plane: &ControlState| {
+    let has_polled = |plane: &ControlState| {
         plane.desired_requests > requests_before + 2 && plane.report.is_some()
     };
-    let plane = control.until("it has looked several times", looked).await;
+    let plane = control
+        .wait_until("the agent has polled several times", has_polled)
+        .await;
     assert_eq!(
-        report_of(&plane, &id("kept")).unwrap().state,
+        report_of(&plane, &id("running")).unwrap().state,
         ContainerState::Running
     );
     assert!(
@@ -261,24 +278,32 @@ async fn older_orders_are_ignored_after_a_restart_and_other_histories_doubted() 
     );
     agent.kill();
     control.change(|plane| {
-        plane.cursor = at(2, 1);
+        plane.cursor = cursor(2, 1);
         plane.report = None;
     });
-    control.want(wanted("kept", shell("sleep 300"), 1000));
+    control.set_desired(desired_entry("running", shell("sleep 300"), 1000));
     let _agent = Agent::start(&control, &[]);
-    assert_eq!(ended(&control, "old").await.cause, ExitCause::LaunchUnknown);
-    control.reported(&id("kept"), ContainerState::Running).await;
-    control.want_goal(&id("kept"), Goal::Stop);
-    assert_eq!(ended(&control, "kept").await.cause, ExitCause::Intended);
-    control.change(|plane| plane.cursor = at(2, 2));
-    clear(&control).await;
+    assert_eq!(
+        wait_for_exit(&control, "old").await.cause,
+        ExitCause::LaunchUnknown
+    );
+    control
+        .wait_for_state(&id("running"), ContainerState::Running)
+        .await;
+    control.set_goal(&id("running"), Goal::Stop);
+    assert_eq!(
+        wait_for_exit(&control, "running").await.cause,
+        ExitCause::Intended
+    );
+    control.change(|plane| plane.cursor = cursor(2, 2));
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_agents_never_share_a_state_directory() {
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let second = Command::new(env!("CARGO_BIN_EXE_hayward-node-agent"))
         .env("HAYWARD_NODE", "node-1")
         .env("HAYWARD_TOKEN_FILE", control.token_file())
@@ -286,7 +311,7 @@ async fn two_agents_never_share_a_state_directory() {
         .env("HAYWARD_CGROUP_ROOT", "none")
         .output()
         .unwrap();
-    assert!(!second.status.success() && begun.elapsed() < Duration::from_secs(30));
+    assert!(!second.status.success() && started_at.elapsed() < Duration::from_secs(30));
     let message = String::from_utf8_lossy(&second.stderr);
     assert!(message.contains("another agent runs in"), "{message}");
 }

@@ -6,7 +6,7 @@ use hayward_node_agent_domain::NodeFault;
 use hayward_service::Shutdown;
 use hayward_vocabulary::{ExitCause, Program};
 
-use crate::control::{Control, id, shell, tasks, wanted};
+use crate::control::{Control, desired_entry, id, shell, tasks};
 
 fn settings(control: &Control) -> Settings {
     Settings {
@@ -33,13 +33,13 @@ async fn a_simulated_machine_runs_stops_and_works_on_tasks() {
     let running = hayward_node_agent::start(settings(&control), shutdown.clone())
         .await
         .unwrap();
-    control.want(wanted("command", shell("never run"), 1000));
+    control.set_desired(desired_entry("command", shell("never run"), 1000));
     control
-        .reported(&id("command"), ContainerState::Running)
+        .wait_for_state(&id("command"), ContainerState::Running)
         .await;
-    control.want_goal(&id("command"), Goal::Stop);
+    control.set_goal(&id("command"), Goal::Stop);
     let exit = control
-        .reported(&id("command"), ContainerState::Ended)
+        .wait_for_state(&id("command"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
@@ -49,9 +49,9 @@ async fn a_simulated_machine_runs_stops_and_works_on_tasks() {
         token: "secret".into(),
         threads: 4,
     };
-    control.want(wanted("runner", program, 1000));
+    control.set_desired(desired_entry("runner", program, 1000));
     let exit = control
-        .reported(&id("runner"), ContainerState::Ended)
+        .wait_for_state(&id("runner"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
@@ -85,12 +85,17 @@ async fn many_simulated_machines_run_in_one_process() {
     let running = hayward_node_agent::start(settings, shutdown.clone())
         .await
         .unwrap();
-    let all = |plane: &crate::control::ControlState| {
-        let boots: std::collections::BTreeSet<_> =
-            plane.heartbeats.iter().map(|beat| &beat.boot_id).collect();
+    let all_have_sent = |plane: &crate::control::ControlState| {
+        let boots: std::collections::BTreeSet<_> = plane
+            .heartbeats
+            .iter()
+            .map(|heartbeat| &heartbeat.boot_id)
+            .collect();
         boots.len() == 50
     };
-    control.until("every one speaks", all).await;
+    control
+        .wait_until("every agent has sent a heartbeat", all_have_sent)
+        .await;
     shutdown.begin();
     running.wait().await;
 }
@@ -103,14 +108,16 @@ async fn a_simulated_machine_honours_leases_and_can_be_faulty() {
     let running = hayward_node_agent::start(settings(&control), shutdown.clone())
         .await
         .unwrap();
-    let mut alone = wanted("alone", shell("never run"), 1000);
+    let mut alone = desired_entry("alone", shell("never run"), 1000);
     alone.exclusive = true;
-    control.want(alone);
+    control.set_desired(alone);
     control
-        .reported(&id("alone"), ContainerState::Running)
+        .wait_for_state(&id("alone"), ContainerState::Running)
         .await;
-    control.change(|plane| plane.deaf = true);
-    let alone = control.reported(&id("alone"), ContainerState::Ended).await;
+    control.change(|plane| plane.node_status_down = true);
+    let alone = control
+        .wait_for_state(&id("alone"), ContainerState::Ended)
+        .await;
     assert_eq!(alone.exit.unwrap().cause, ExitCause::Node);
     shutdown.begin();
     running.wait().await;
@@ -124,8 +131,10 @@ async fn a_simulated_machine_honours_leases_and_can_be_faulty() {
     let running = hayward_node_agent::start(broken, shutdown.clone())
         .await
         .unwrap();
-    control.want(wanted("any", shell("never run"), 1000));
-    let any = control.reported(&id("any"), ContainerState::Ended).await;
+    control.set_desired(desired_entry("any", shell("never run"), 1000));
+    let any = control
+        .wait_for_state(&id("any"), ContainerState::Ended)
+        .await;
     let exit = any.exit.unwrap();
     assert_eq!(exit.cause, ExitCause::Node);
     assert_eq!(exit.cause_code.as_deref(), Some("image_pull"));

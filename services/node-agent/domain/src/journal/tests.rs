@@ -47,38 +47,28 @@ fn each_evidence_gives_its_verdict() {
         (&launching, Evidence::Alive, "now", None),
         (&launching, success.clone(), "now", Some(ExitCause::Success)),
         (&launching, success, "later", Some(ExitCause::Success)),
+        (&launching, Evidence::NoTrace, "now", Some(ExitCause::Node)),
         (
             &launching,
-            Evidence::Untouched,
-            "now",
-            Some(ExitCause::Node),
-        ),
-        (
-            &launching,
-            Evidence::Begun,
+            Evidence::LaunchInterrupted,
             "now",
             Some(ExitCause::LaunchUnknown),
         ),
         (&launching, Evidence::Lost, "now", Some(ExitCause::Node)),
         (
             &launching,
-            Evidence::Untouched,
+            Evidence::NoTrace,
             "later",
             Some(ExitCause::LaunchUnknown),
         ),
         (
             &launching,
-            Evidence::Begun,
+            Evidence::LaunchInterrupted,
             "later",
             Some(ExitCause::LaunchUnknown),
         ),
         (&launching, Evidence::Lost, "later", Some(ExitCause::Node)),
-        (
-            &running,
-            Evidence::Untouched,
-            "later",
-            Some(ExitCause::Node),
-        ),
+        (&running, Evidence::NoTrace, "later", Some(ExitCause::Node)),
         (&running, Evidence::Alive, "later", Some(ExitCause::Node)),
     ];
     for (history, evidence, boot, expected) in table {
@@ -105,7 +95,7 @@ fn the_first_end_is_final() {
 fn an_end_without_an_intent_counts() {
     let state = JournalState::replay([ended(2, 1)]);
     assert_eq!(state.containers[&id()].incarnation, 2);
-    assert_eq!(JournalState::replay(state.compacted()), state);
+    assert_eq!(JournalState::replay(state.to_compact_records()), state);
 }
 
 fn records() -> impl Strategy<Value = Vec<Record>> {
@@ -147,9 +137,9 @@ proptest! {
     #[test]
     fn compaction_keeps_the_state(records in records()) {
         let state = JournalState::replay(records);
-        prop_assert_eq!(&JournalState::replay(state.compacted()), &state);
-        let mut twice = state.compacted();
-        twice.extend(state.compacted());
+        prop_assert_eq!(&JournalState::replay(state.to_compact_records()), &state);
+        let mut twice = state.to_compact_records();
+        twice.extend(state.to_compact_records());
         prop_assert_eq!(&JournalState::replay(twice), &state);
     }
 }

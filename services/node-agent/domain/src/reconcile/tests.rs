@@ -5,8 +5,8 @@ fn id(number: u8) -> AllocationId {
     AllocationId::new(format!("alc_{number}")).unwrap()
 }
 
-fn wanted(goal: Goal) -> Wanted {
-    Wanted {
+fn desired_with(goal: Goal) -> DesiredContainer {
+    DesiredContainer {
         incarnation: 1,
         epoch: 1,
         goal,
@@ -22,17 +22,17 @@ fn actual_in(phase: Phase) -> Actual {
     }
 }
 
-fn state(desired: &[(u8, Wanted)], actual: &[(u8, Actual)]) -> State {
+fn state(desired: &[(u8, DesiredContainer)], actual: &[(u8, Actual)]) -> State {
     State {
         desired: desired
             .iter()
-            .map(|(number, wanted)| (id(*number), *wanted))
+            .map(|(number, desired)| (id(*number), *desired))
             .collect(),
         actual: actual
             .iter()
             .map(|(number, actual)| (id(*number), *actual))
             .collect(),
-        seen_in_full: true,
+        full_set_received: true,
         ..State::default()
     }
 }
@@ -44,7 +44,7 @@ fn each_pair_of_goal_and_phase_has_its_action() {
         incarnation: 1,
     });
     let stop = Some(Action::Stop { id: id(1) });
-    let never = Some(Action::Conclude {
+    let conclude = Some(Action::Conclude {
         id: id(1),
         incarnation: 1,
         cause: ExitCause::Intended,
@@ -56,26 +56,29 @@ fn each_pair_of_goal_and_phase_has_its_action() {
         (Some(Goal::Run), Some(Phase::Running), None),
         (Some(Goal::Run), Some(Phase::Stopping), None),
         (Some(Goal::Run), Some(Phase::Ended), None),
-        (Some(Goal::Stop), None, never),
+        (Some(Goal::Stop), None, conclude),
         (Some(Goal::Stop), Some(Phase::Launching), stop.clone()),
         (Some(Goal::Stop), Some(Phase::Running), stop.clone()),
         (Some(Goal::Stop), Some(Phase::Stopping), None),
         (Some(Goal::Stop), Some(Phase::Ended), None),
-        (Some(Goal::Hold), None, None),
-        (Some(Goal::Hold), Some(Phase::Running), None),
-        (Some(Goal::Hold), Some(Phase::Ended), None),
+        (Some(Goal::Unknown), None, None),
+        (Some(Goal::Unknown), Some(Phase::Running), None),
+        (Some(Goal::Unknown), Some(Phase::Ended), None),
         (None, Some(Phase::Running), stop),
         (None, Some(Phase::Stopping), None),
         (None, Some(Phase::Ended), forget),
     ];
-    for (goal, phase, step) in table {
-        let desired: Vec<_> = goal.map(|goal| (1, wanted(goal))).into_iter().collect();
+    for (goal, phase, expected) in table {
+        let desired: Vec<_> = goal
+            .map(|goal| (1, desired_with(goal)))
+            .into_iter()
+            .collect();
         let actual: Vec<_> = phase
             .map(|phase| (1, actual_in(phase)))
             .into_iter()
             .collect();
         let actions = reconcile(&state(&desired, &actual));
-        assert_eq!(actions.first().cloned(), step, "{goal:?} {phase:?}");
+        assert_eq!(actions.first().cloned(), expected, "{goal:?} {phase:?}");
         assert!(actions.len() <= 1);
     }
 }
@@ -86,7 +89,7 @@ fn absent_containers_end_only_after_the_full_set_was_received() {
         &[],
         &[(1, actual_in(Phase::Running)), (2, actual_in(Phase::Ended))],
     );
-    state.seen_in_full = false;
+    state.full_set_received = false;
     assert_eq!(reconcile(&state), []);
 }
 
@@ -95,14 +98,14 @@ fn an_older_epoch_changes_nothing() {
     let mut actual = actual_in(Phase::Running);
     actual.epoch = 2;
     assert_eq!(
-        reconcile(&state(&[(1, wanted(Goal::Stop))], &[(1, actual)])),
+        reconcile(&state(&[(1, desired_with(Goal::Stop))], &[(1, actual)])),
         []
     );
 }
 
 #[test]
 fn work_a_damaged_journal_may_have_started_is_not_started_again() {
-    let mut state = state(&[(1, wanted(Goal::Run))], &[]);
+    let mut state = state(&[(1, desired_with(Goal::Run))], &[]);
     state.doubtful.insert(id(1));
     let cause = ExitCause::LaunchUnknown;
     assert_eq!(
@@ -116,13 +119,13 @@ fn work_a_damaged_journal_may_have_started_is_not_started_again() {
 }
 
 fn goals() -> impl Strategy<Value = Goal> {
-    prop_oneof![Just(Goal::Run), Just(Goal::Stop), Just(Goal::Hold)]
+    prop_oneof![Just(Goal::Run), Just(Goal::Stop), Just(Goal::Unknown)]
 }
 
 /// One step of a test: the desired state of a container changes or is removed, or its process ends.
 #[derive(Debug, Clone)]
 enum Step {
-    Wish(u8, u64, Goal),
+    SetDesired(u8, u64, Goal),
     Withdraw(u8),
     Starts(u8),
     Ends(u8),
@@ -130,7 +133,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        (0..3_u8, 1..4_u64, goals()).prop_map(|(id, inc, goal)| Step::Wish(id, inc, goal)),
+        (0..3_u8, 1..4_u64, goals()).prop_map(|(id, inc, goal)| Step::SetDesired(id, inc, goal)),
         (0..3_u8).prop_map(Step::Withdraw),
         (0..3_u8).prop_map(Step::Starts),
         (0..3_u8).prop_map(Step::Ends),
@@ -138,7 +141,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-fn carry_out(state: &mut State, action: &Action) {
+fn apply_action(state: &mut State, action: &Action) {
     match action {
         Action::Start { id, incarnation } => {
             let actual = Actual {
@@ -173,22 +176,22 @@ proptest! {
     /// return (I3).
     #[test]
     fn an_incarnation_starts_at_most_once(steps in steps()) {
-        let mut state = State { seen_in_full: true, ..State::default() };
+        let mut state = State { full_set_received: true, ..State::default() };
         let mut started = BTreeSet::new();
         let mut newest: BTreeMap<u8, u64> = BTreeMap::new();
-        let mut gone = BTreeSet::new();
+        let mut removed = BTreeSet::new();
         for step in steps {
             match step {
-                Step::Wish(number, incarnation, goal) if !gone.contains(&number) => {
+                Step::SetDesired(number, incarnation, goal) if !removed.contains(&number) => {
                     let newest = newest.entry(number).or_insert(1);
                     *newest = incarnation.max(*newest);
-                    let desired = Wanted { incarnation: *newest, epoch: 1, goal, exclusive: false };
+                    let desired = DesiredContainer { incarnation: *newest, ..desired_with(goal) };
                     state.desired.insert(id(number), desired);
                 }
-                Step::Wish(..) => {}
+                Step::SetDesired(..) => {}
                 Step::Withdraw(number) => {
                     if state.desired.remove(&id(number)).is_some() {
-                        gone.insert(number);
+                        removed.insert(number);
                     }
                 }
                 Step::Starts(number) => {
@@ -210,7 +213,7 @@ proptest! {
                     if let Action::Start { id, incarnation } = &action {
                         prop_assert!(started.insert((id.clone(), *incarnation)), "{action:?}");
                     }
-                    carry_out(&mut state, &action);
+                    apply_action(&mut state, &action);
                 }
             }
             prop_assert_eq!(reconcile(&state), vec![]);
@@ -220,9 +223,9 @@ proptest! {
 
 #[test]
 fn exclusive_work_waits_for_a_lease_and_never_starts_after_an_expired_one() {
-    let exclusive = |goal| Wanted {
+    let exclusive = |goal| DesiredContainer {
         exclusive: true,
-        ..wanted(goal)
+        ..desired_with(goal)
     };
     let conclude = |cause| {
         Some(Action::Conclude {
@@ -235,29 +238,29 @@ fn exclusive_work_waits_for_a_lease_and_never_starts_after_an_expired_one() {
         id: id(1),
         incarnation: 1,
     });
-    for (goal, leased, overtaken, expected) in [
+    for (goal, has_lease, lease_missed, expected) in [
         (Goal::Run, false, false, None),
         (Goal::Run, true, false, start),
         (Goal::Run, true, true, conclude(ExitCause::Node)),
         (Goal::Run, false, true, conclude(ExitCause::Node)),
         (Goal::Stop, false, false, conclude(ExitCause::Intended)),
-        (Goal::Hold, true, true, None),
+        (Goal::Unknown, true, true, None),
     ] {
         let mut state = state(&[(1, exclusive(goal))], &[]);
-        state.leased = leased;
-        if overtaken {
-            state.overtaken.insert(id(1));
+        state.has_lease = has_lease;
+        if lease_missed {
+            state.lease_missed.insert(id(1));
         }
         let actions = reconcile(&state);
         assert_eq!(
             actions.first().cloned(),
             expected,
-            "{goal:?} {leased} {overtaken}"
+            "{goal:?} {has_lease} {lease_missed}"
         );
     }
     // A running container is ended by its supervisor. Work that is not exclusive never waits.
     let running = state(
-        &[(1, exclusive(Goal::Run)), (2, wanted(Goal::Run))],
+        &[(1, exclusive(Goal::Run)), (2, desired_with(Goal::Run))],
         &[(1, actual_in(Phase::Running))],
     );
     let actions = reconcile(&running);

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::engine::Fault;
 use super::folder::{Folder, LaunchRecord, Started};
-use super::inspect::{Ending, Stage};
+use super::inspect::{ContainerEnd, Stage};
 use super::{Docker, container_spec, logs, mounts};
 use crate::backoff::Backoff;
 use crate::runtime::{Container, Event};
@@ -37,74 +37,74 @@ pub struct ImageLaunch {
 
 impl Docker {
     /// Launches a container and watches it until its end.
-    pub(super) async fn run(self, ordered: ImageLaunch, stop: Shutdown) {
-        let container = &ordered.container;
-        let order = LaunchRecord {
+    pub(super) async fn run(self, launch: ImageLaunch, stop: Shutdown) {
+        let container = &launch.container;
+        let record = LaunchRecord {
             id: container.id.clone(),
             incarnation: container.incarnation,
             epoch: container.epoch,
             stop_grace_ms: container.launch.stop_grace_ms,
         };
-        let folder = self.folder(&order.id);
-        let exit = match self.begin(&ordered, &folder, &order, &stop).await {
-            Ok(()) => self.watch_until_end(&folder, &order, &stop).await,
+        let folder = self.folder(&record.id);
+        let exit = match self.start(&launch, &folder, &record, &stop).await {
+            Ok(()) => self.watch_until_end(&folder, &record, &stop).await,
             Err(exit) => exit,
         };
-        self.finish(&folder, &order, exit).await;
+        self.finish(&folder, &record, exit).await;
     }
 
     /// Watches a container of a previous agent until its end.
-    pub(super) async fn adopt(self, folder: Folder, order: LaunchRecord, stop: Shutdown) {
+    pub(super) async fn adopt(self, folder: Folder, record: LaunchRecord, stop: Shutdown) {
         let exit = if folder.start_requested() {
-            self.watch_until_end(&folder, &order, &stop).await
+            self.watch_until_end(&folder, &record, &stop).await
         } else {
             Exit::of(ExitCause::Node, "the agent ended before it was launched")
         };
-        self.finish(&folder, &order, exit).await;
+        self.finish(&folder, &record, exit).await;
     }
 
-    async fn begin(
+    async fn start(
         &self,
-        ordered: &ImageLaunch,
+        launch: &ImageLaunch,
         folder: &Folder,
-        order: &LaunchRecord,
+        record: &LaunchRecord,
         stop: &Shutdown,
     ) -> Result<(), Exit> {
-        let no_folder = |error| {
+        let folder_failure = |error| {
             let message = format!("its folder cannot be made: {error}");
             Exit::of(ExitCause::Node, message)
         };
-        folder.make(order).map_err(no_folder)?;
-        let id = self.make(ordered, stop).await?;
+        folder.create(record).map_err(folder_failure)?;
+        let id = self.create(launch, stop).await?;
         if stop.has_begun() {
             return Err(stopped_before_start());
         }
-        folder.record_start_request().map_err(no_folder)?;
+        folder.record_start_request().map_err(folder_failure)?;
         match self.0.engine.start(&id).await {
-            Ok(()) | Err(Fault::Silent(_)) => Ok(()),
+            Ok(()) | Err(Fault::NoResponse(_)) => Ok(()),
             // The container may run despite the error, so it is removed.
             Err(fault) => match self.0.engine.remove(&id).await {
-                Ok(()) => Err(refused(&fault)),
+                Ok(()) => Err(exit_of_refusal(&fault)),
                 Err(_) => Ok(()),
             },
         }
     }
 
     /// Creates the container without starting it. Returns its id.
-    async fn make(&self, ordered: &ImageLaunch, stop: &Shutdown) -> Result<String, Exit> {
+    async fn create(&self, launch: &ImageLaunch, stop: &Shutdown) -> Result<String, Exit> {
         let ImageLaunch {
             container,
             argv,
             image,
-        } = ordered;
+        } = launch;
         let body = container_spec::body(container, argv, image, &self.0.settings)
             .map_err(|message| Exit::of(ExitCause::LaunchFailed, message))?;
         // Another node may permit the mount, so the work is not at fault.
-        mounts::permitted(image, &self.0.settings)
+        mounts::check_permitted(image, &self.0.settings)
             .map_err(|message| exit_with_code(ExitCause::Node, NOT_OFFERED, message))?;
         let name = container_spec::name(&container.id, container.incarnation);
-        let deadline = Instant::now() + self.0.engine.limits.patience;
-        let mut pause = Backoff::default();
+        let deadline = Instant::now() + self.0.engine.limits.launch_retry;
+        let mut backoff = Backoff::default();
         let mut pulled = false;
         loop {
             if stop.has_begun() {
@@ -126,13 +126,13 @@ impl Docker {
                 Err(Fault::Conflict(message)) => {
                     return self.reuse_existing(&name, container, &message).await;
                 }
-                Err(Fault::Silent(message)) if Instant::now() >= deadline => {
+                Err(Fault::NoResponse(message)) if Instant::now() >= deadline => {
                     // The container may exist, but its start was never requested.
                     let message = format!("the container engine does not answer: {message}");
                     return Err(exit_with_code(ExitCause::Node, RUNTIME_DOWN, message));
                 }
-                Err(Fault::Silent(_)) => pause.wait().await,
-                Err(fault) => return Err(refused(&fault)),
+                Err(Fault::NoResponse(_)) => backoff.wait().await,
+                Err(fault) => return Err(exit_of_refusal(&fault)),
             }
         }
     }
@@ -145,16 +145,17 @@ impl Docker {
         container: &Container,
         message: &str,
     ) -> Result<String, Exit> {
-        let unknown = |message: &str| Exit::of(ExitCause::LaunchUnknown, message);
-        let Ok(seen) = self.0.engine.inspect(name).await else {
-            return Err(unknown(message));
+        let launch_unknown = |message: &str| Exit::of(ExitCause::LaunchUnknown, message);
+        let Ok(inspection) = self.0.engine.inspect(name).await else {
+            return Err(launch_unknown(message));
         };
         let (id, incarnation) = (&container.id, container.incarnation);
-        let ours = container_spec::is_ours(&seen.labels, &self.0.settings, id, incarnation);
-        if ours && seen.stage == Stage::Made {
-            return Ok(seen.id);
+        let is_ours =
+            container_spec::is_ours(&inspection.labels, &self.0.settings, id, incarnation);
+        if is_ours && inspection.stage == Stage::Created {
+            return Ok(inspection.id);
         }
-        Err(unknown(
+        Err(launch_unknown(
             "a container of this incarnation exists already and is not of this agent",
         ))
     }
@@ -167,8 +168,8 @@ impl Docker {
                  {registry} is not in docker_registries"
             )));
         }
-        let fetched = self.0.engine.pull(image).await;
-        fetched.map_err(|fault| {
+        let result = self.0.engine.pull(image).await;
+        result.map_err(|fault| {
             let message = format!("the image {image} cannot be pulled: {}", fault.message());
             match fault {
                 // The image does not exist in the registry.
@@ -182,50 +183,52 @@ impl Docker {
     async fn watch_until_end(
         &self,
         folder: &Folder,
-        order: &LaunchRecord,
+        record: &LaunchRecord,
         stop: &Shutdown,
     ) -> Exit {
-        let mut watch = Watch::new(self, folder, order);
+        let mut watch = Watch::new(self, folder, record);
         if folder.stop_requested() {
             stop.begin();
         }
-        let name = container_spec::name(&order.id, order.incarnation);
-        let mut pause = Backoff::default();
+        let name = container_spec::name(&record.id, record.incarnation);
+        let mut backoff = Backoff::default();
         loop {
-            let seen = match self.0.engine.inspect(&name).await {
-                Ok(seen) => seen,
-                Err(Fault::Missing(_)) => return gone(folder),
+            let inspection = match self.0.engine.inspect(&name).await {
+                Ok(inspection) => inspection,
+                Err(Fault::Missing(_)) => return exit_of_removed(folder),
                 Err(fault) => {
-                    if pause.is_new() {
+                    if backoff.is_first_failure() {
                         let error = fault.message();
-                        tracing::warn!(container = %order.id, error, "the engine does not answer");
+                        tracing::warn!(container = %record.id, error, "the engine does not answer");
                     }
-                    pause.wait().await;
+                    backoff.wait().await;
                     continue;
                 }
             };
-            pause.reset();
-            match seen.stage {
-                Stage::Over(ending) => {
-                    watch.read_remaining_output(&seen.id).await;
-                    return explain(folder, &ending);
+            backoff.reset();
+            match inspection.stage {
+                Stage::Ended(end) => {
+                    watch.read_remaining_output(&inspection.id).await;
+                    return exit_from_end(folder, &end);
                 }
-                Stage::Running { pid, at } => watch.runs(&seen.id, pid, at, stop).await,
-                Stage::Made if watch.may_still_start(stop) => {
+                Stage::Running { pid, at } => {
+                    watch.handle_running(&inspection.id, pid, at, stop).await;
+                }
+                Stage::Created if watch.may_still_start(stop) => {
                     tokio::time::sleep(SHORT_POLL_INTERVAL).await;
                     continue;
                 }
-                Stage::Made => match self.0.engine.remove(&seen.id).await {
+                Stage::Created => match self.0.engine.remove(&inspection.id).await {
                     Ok(()) if stop.has_begun() => return stopped_before_start(),
-                    Ok(()) => return unclear(),
+                    Ok(()) => return exit_of_unconfirmed_start(),
                     Err(_) => {
-                        pause.wait().await;
+                        backoff.wait().await;
                         continue;
                     }
                 },
             }
             tokio::select! {
-                looked = self.0.engine.wait(&seen.id, POLL_INTERVAL) => if looked.is_err() {
+                waited = self.0.engine.wait(&inspection.id, POLL_INTERVAL) => if waited.is_err() {
                     tokio::time::sleep(SHORT_POLL_INTERVAL).await;
                 },
                 () = stop.wait(), if !watch.is_ending() => {}
@@ -233,16 +236,16 @@ impl Docker {
         }
     }
 
-    async fn finish(&self, folder: &Folder, order: &LaunchRecord, mut exit: Exit) {
+    async fn finish(&self, folder: &Folder, record: &LaunchRecord, mut exit: Exit) {
         exit.ended_at = exit.ended_at.or_else(|| Some(SystemClock.now()));
         match folder.write_exit(&exit) {
-            Ok(()) => self.remove(order),
+            Ok(()) => self.remove(record),
             // Without the exit on disk, the container stays in the engine.
             Err(error) => {
-                tracing::warn!(container = %order.id, %error, "its exit cannot be written");
+                tracing::warn!(container = %record.id, %error, "its exit cannot be written");
             }
         }
-        self.send_event(&order.id, order.incarnation, Event::Ended(exit))
+        self.send_event(&record.id, record.incarnation, Event::Ended(exit))
             .await;
     }
 }
@@ -251,63 +254,70 @@ impl Docker {
 struct Watch<'a> {
     docker: &'a Docker,
     folder: &'a Folder,
-    order: &'a LaunchRecord,
-    since: Instant,
-    reported: bool,
-    logs: Option<JoinHandle<()>>,
-    ending: Option<JoinHandle<()>>,
+    record: &'a LaunchRecord,
+    watched_since: Instant,
+    start_reported: bool,
+    copy_task: Option<JoinHandle<()>>,
+    stop_task: Option<JoinHandle<()>>,
 }
 
 impl<'a> Watch<'a> {
-    fn new(docker: &'a Docker, folder: &'a Folder, order: &'a LaunchRecord) -> Self {
+    fn new(docker: &'a Docker, folder: &'a Folder, record: &'a LaunchRecord) -> Self {
         Self {
             docker,
             folder,
-            order,
-            since: Instant::now(),
-            reported: false,
-            logs: None,
-            ending: None,
+            record,
+            watched_since: Instant::now(),
+            start_reported: false,
+            copy_task: None,
+            stop_task: None,
         }
     }
 
     fn is_ending(&self) -> bool {
-        self.ending.is_some()
+        self.stop_task.is_some()
     }
 
     fn may_still_start(&self, stop: &Shutdown) -> bool {
-        !stop.has_begun() && self.since.elapsed() < self.docker.0.engine.limits.unclear
+        !stop.has_begun()
+            && self.watched_since.elapsed() < self.docker.0.engine.limits.start_confirmation
     }
 
-    async fn runs(
+    async fn handle_running(
         &mut self,
         id: &str,
         pid: u32,
-        at: Option<hayward_vocabulary::Timestamp>,
+        started_at: Option<hayward_vocabulary::Timestamp>,
         stop: &Shutdown,
     ) {
-        self.listen(id);
-        if !self.reported {
-            self.reported = true;
-            let at = at.unwrap_or_else(|| SystemClock.now());
-            self.folder.record_start(&Started { pid, at });
-            let event = Event::Started { pid, at };
+        self.start_copying(id);
+        if !self.start_reported {
+            self.start_reported = true;
+            let started_at = started_at.unwrap_or_else(|| SystemClock.now());
+            self.folder.record_start(&Started {
+                pid,
+                at: started_at,
+            });
+            let event = Event::Started {
+                pid,
+                at: started_at,
+            };
             let LaunchRecord {
                 id, incarnation, ..
-            } = self.order;
+            } = self.record;
             self.docker.send_event(id, *incarnation, event).await;
         }
-        if stop.has_begun() && self.ending.is_none() {
+        if stop.has_begun() && self.stop_task.is_none() {
             self.folder.record_stop_request();
             let (docker, id) = (self.docker.clone(), id.to_owned());
-            let grace = self.order.stop_grace_ms;
-            self.ending = Some(tokio::spawn(async move { docker.end(&id, grace).await }));
+            let grace = self.record.stop_grace_ms;
+            self.stop_task = Some(tokio::spawn(async move { docker.end(&id, grace).await }));
         }
     }
 
-    fn listen(&mut self, id: &str) {
+    fn start_copying(&mut self, id: &str) {
         let (docker, id, folder) = (self.docker.clone(), id.to_owned(), self.folder.clone());
-        self.logs.get_or_insert_with(|| {
+        self.copy_task.get_or_insert_with(|| {
             tokio::spawn(async move {
                 let limit = docker.0.settings.output_limit_bytes;
                 logs::copy(&docker.0.engine, &id, &folder, limit).await;
@@ -317,20 +327,20 @@ impl<'a> Watch<'a> {
 
     /// Reads the remaining output within the time limit.
     async fn read_remaining_output(&mut self, id: &str) {
-        self.listen(id);
-        if let Some(logs) = &mut self.logs
-            && tokio::time::timeout(REMAINING_OUTPUT_TIMEOUT, logs)
+        self.start_copying(id);
+        if let Some(copy_task) = &mut self.copy_task
+            && tokio::time::timeout(REMAINING_OUTPUT_TIMEOUT, copy_task)
                 .await
                 .is_err()
         {
-            tracing::warn!(container = %self.order.id, "the last of its output was not read");
+            tracing::warn!(container = %self.record.id, "the last of its output was not read");
         }
     }
 }
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        for task in [&self.logs, &self.ending].into_iter().flatten() {
+        for task in [&self.copy_task, &self.stop_task].into_iter().flatten() {
             task.abort();
         }
     }
@@ -341,7 +351,7 @@ impl Docker {
     async fn end(&self, id: &str, grace_ms: u64) {
         // The engine takes the grace in whole seconds.
         let mut grace = i32::try_from(grace_ms.div_ceil(1000)).unwrap_or(i32::MAX);
-        let mut pause = Backoff::default();
+        let mut backoff = Backoff::default();
         loop {
             match self.0.engine.stop(id, grace).await {
                 Err(Fault::Missing(_)) => return,
@@ -351,7 +361,7 @@ impl Docker {
                     tracing::warn!(container = id, error, "the engine does not stop it");
                 }
             }
-            pause.wait().await;
+            backoff.wait().await;
         }
     }
 }
@@ -371,7 +381,7 @@ fn stopped_before_start() -> Exit {
     Exit::of(ExitCause::Intended, "it was asked to end before it started")
 }
 
-fn unclear() -> Exit {
+fn exit_of_unconfirmed_start() -> Exit {
     Exit::of(
         ExitCause::LaunchUnknown,
         "the engine did not confirm the start; the container was removed",
@@ -380,7 +390,7 @@ fn unclear() -> Exit {
 
 /// Attributes a refusal. Internal errors of the engine are attributed to the node, and errors of
 /// the container to the user.
-fn refused(fault: &Fault) -> Exit {
+fn exit_of_refusal(fault: &Fault) -> Exit {
     let message = format!("the container engine refused it: {}", fault.message());
     if fault.message().contains("no space left on device") {
         return exit_with_code(ExitCause::Node, "disk_full", message);
@@ -394,7 +404,7 @@ fn refused(fault: &Fault) -> Exit {
 }
 
 /// Returns the exit of a container that was removed from the engine.
-fn gone(folder: &Folder) -> Exit {
+fn exit_of_removed(folder: &Folder) -> Exit {
     if folder.stop_requested() {
         Exit::of(ExitCause::Intended, "asked to end")
     } else if folder.started().is_some() {
@@ -407,25 +417,25 @@ fn gone(folder: &Folder) -> Exit {
     }
 }
 
-fn explain(folder: &Folder, ending: &Ending) -> Exit {
-    let failed = ending.code != 0;
+fn exit_from_end(folder: &Folder, end: &ContainerEnd) -> Exit {
+    let failed = end.code != 0;
     let (cause, message) = if folder.stop_requested() {
         (ExitCause::Intended, Some("asked to end".to_owned()))
-    } else if failed && ending.out_of_memory {
+    } else if failed && end.out_of_memory {
         let message = "it used more memory than it was granted".to_owned();
         (ExitCause::UserLimit, Some(message))
     } else if failed {
-        (ExitCause::UserError, ending.error.clone())
+        (ExitCause::UserError, end.error.clone())
     } else {
         (ExitCause::Success, None)
     };
     Exit {
         cause,
         cause_code: None,
-        code: Some(ending.code),
+        code: Some(end.code),
         // The signal is unknown, because the engine reports it as code 128 + signal.
         signal: None,
         message,
-        ended_at: ending.at,
+        ended_at: end.at,
     }
 }

@@ -95,14 +95,14 @@ pub fn body(
         user: Some(user(&container.user, form, settings)?),
         working_dir: container.launch.working_directory.clone(),
         labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
-        host_config: Some(host(container, form, settings)),
+        host_config: Some(host_config(container, form, settings)),
         ..ContainerCreateBody::default()
     })
 }
 
-fn host(container: &Container, form: &ContainerForm, settings: &SpecSettings) -> HostConfig {
-    let own = form.mounts.iter().map(mounts::bind);
-    let memory = signed(container.size.memory_bytes);
+fn host_config(container: &Container, form: &ContainerForm, settings: &SpecSettings) -> HostConfig {
+    let requested_mounts = form.mounts.iter().map(mounts::bind_spec);
+    let memory = to_i64(container.size.memory_bytes);
     let log = [
         ("max-size", settings.output_limit_bytes.max(1).to_string()),
         ("max-file", "2".to_owned()),
@@ -111,10 +111,10 @@ fn host(container: &Container, form: &ContainerForm, settings: &SpecSettings) ->
         memory: Some(memory),
         // This is equal to `memory`, so the container has no swap.
         memory_swap: Some(memory),
-        nano_cpus: Some(signed(
+        nano_cpus: Some(to_i64(
             container.size.cpu_milli.saturating_mul(NANO_PER_MILLI),
         )),
-        pids_limit: Some(signed(settings.processes_limit)),
+        pids_limit: Some(to_i64(settings.processes_limit)),
         privileged: Some(false),
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges".to_owned()]),
@@ -122,7 +122,14 @@ fn host(container: &Container, form: &ContainerForm, settings: &SpecSettings) ->
         network_mode: Some(settings.network.clone()),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
-        binds: Some(settings.mounts.iter().cloned().chain(own).collect()),
+        binds: Some(
+            settings
+                .mounts
+                .iter()
+                .cloned()
+                .chain(requested_mounts)
+                .collect(),
+        ),
         // The limit also bounds the copy of the output that the engine keeps (F36).
         log_config: Some(HostConfigLogConfig {
             typ: Some("json-file".to_owned()),
@@ -143,30 +150,30 @@ fn environment(container: &Container) -> Vec<String> {
     if let Some(parent) = &container.launch.traceparent {
         variables.insert("TRACEPARENT", parent);
     }
-    let pair = |(name, value)| format!("{name}={value}");
-    variables.into_iter().map(pair).collect()
+    let format_pair = |(name, value)| format!("{name}={value}");
+    variables.into_iter().map(format_pair).collect()
 }
 
 /// Returns the account that the container runs under. It is the one its user is mapped to, else the
 /// one of the settings, else the one of the submission, else [`DEFAULT_UID`]. With mounts, the
 /// submission may not choose the account (S16).
 fn user(user: &UserName, form: &ContainerForm, settings: &SpecSettings) -> Result<String, String> {
-    let chosen = |what: &str, own: Option<u32>, requested: Option<u32>| match (own, requested) {
-        (Some(own), Some(requested)) if own != requested => Err(format!(
-            "this node runs containers as {what} {own}, not as {requested}"
+    let choose = |kind: &str, fixed: Option<u32>, requested: Option<u32>| match (fixed, requested) {
+        (Some(fixed), Some(requested)) if fixed != requested => Err(format!(
+            "this node runs containers as {kind} {fixed}, not as {requested}"
         )),
-        (own, requested) => Ok(own.or(requested)),
+        (fixed, requested) => Ok(fixed.or(requested)),
     };
     let account = settings.accounts.mapped(user);
     let unmapped_with_mounts =
         account.is_none() && settings.uid.is_none() && !form.mounts.is_empty();
-    let (own_uid, own_gid) = match account {
+    let (fixed_uid, fixed_gid) = match account {
         Some(account) => (Some(account.uid), Some(account.gid)),
         None if unmapped_with_mounts => (Some(DEFAULT_UID), Some(DEFAULT_UID)),
         None => (settings.uid, settings.gid),
     };
-    let uid = chosen("user", own_uid, form.uid)?.unwrap_or(DEFAULT_UID);
-    let gid = chosen("group", own_gid, form.gid)?.unwrap_or(uid);
+    let uid = choose("user", fixed_uid, form.uid)?.unwrap_or(DEFAULT_UID);
+    let gid = choose("group", fixed_gid, form.gid)?.unwrap_or(uid);
     if uid < LEAST_ID || gid < LEAST_ID {
         return Err(format!(
             "work may not run with a user or group below {LEAST_ID}, but it would run as \
@@ -176,7 +183,7 @@ fn user(user: &UserName, form: &ContainerForm, settings: &SpecSettings) -> Resul
     Ok(format!("{uid}:{gid}"))
 }
 
-fn signed(amount: u64) -> i64 {
+fn to_i64(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
@@ -261,13 +268,13 @@ mod tests {
                 "{uid:?} {gid:?}"
             );
         }
-        let own = |uid| SpecSettings { uid, ..settings() };
-        assert!(account_of(&form(None, None), &own(Some(0))).is_err());
-        assert!(account_of(&form(Some(2000), None), &own(Some(3000))).is_err());
+        let settings_with_uid = |uid| SpecSettings { uid, ..settings() };
+        assert!(account_of(&form(None, None), &settings_with_uid(Some(0))).is_err());
+        assert!(account_of(&form(Some(2000), None), &settings_with_uid(Some(3000))).is_err());
         for (form, settings, expected) in [
             (form(None, None), settings(), "65534:65534"),
             (form(Some(1000), None), settings(), "1000:1000"),
-            (form(None, None), own(Some(3000)), "3000:3000"),
+            (form(None, None), settings_with_uid(Some(3000)), "3000:3000"),
         ] {
             assert_eq!(account_of(&form, &settings).unwrap(), expected);
         }
@@ -276,11 +283,11 @@ mod tests {
     #[test]
     fn users_are_mapped_to_accounts_in_containers() {
         let ada = "ada".parse().unwrap();
-        let own = SpecSettings {
+        let fixed_uid = SpecSettings {
             uid: Some(3000),
             ..settings()
         };
-        for settings in [settings(), own] {
+        for settings in [settings(), fixed_uid] {
             assert_eq!(
                 user(&ada, &form(None, None), &settings).unwrap(),
                 "4001:4002"
@@ -300,19 +307,31 @@ mod tests {
             target: "/a".into(),
             read_only: true,
         };
-        let sees = |uid| ContainerForm {
+        let form_with_mount = |uid| ContainerForm {
             mounts: vec![mount.clone()],
             ..form(uid, None)
         };
         let ben = "ben".parse().unwrap();
-        assert_eq!(user(&ben, &sees(None), &settings()).unwrap(), "65534:65534");
-        assert!(user(&ben, &sees(Some(1000)), &settings()).is_err());
-        let own = SpecSettings {
+        assert_eq!(
+            user(&ben, &form_with_mount(None), &settings()).unwrap(),
+            "65534:65534"
+        );
+        assert!(user(&ben, &form_with_mount(Some(1000)), &settings()).is_err());
+        let fixed_uid = SpecSettings {
             uid: Some(3000),
             ..settings()
         };
-        assert_eq!(user(&ben, &sees(None), &own).unwrap(), "3000:3000");
-        let body = body(&container(), &["x".to_owned()], &sees(None), &settings()).unwrap();
+        assert_eq!(
+            user(&ben, &form_with_mount(None), &fixed_uid).unwrap(),
+            "3000:3000"
+        );
+        let body = body(
+            &container(),
+            &["x".to_owned()],
+            &form_with_mount(None),
+            &settings(),
+        )
+        .unwrap();
         assert_eq!(body.host_config.unwrap().binds.unwrap(), ["/srv/a:/a:ro"]);
     }
 

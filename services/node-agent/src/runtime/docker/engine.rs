@@ -19,33 +19,33 @@ use parking_lot::Mutex;
 use super::inspect::Inspection;
 
 /// Timeout of the HTTP client. It is longer than all limits below.
-const NEVER_SECONDS: u64 = 86_400;
+const CLIENT_TIMEOUT_SECONDS: u64 = 86_400;
 
 /// Time limits of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Limit for calls that the engine answers at once.
-    pub soon: Duration,
+    pub quick_call: Duration,
     /// Limit for creating, starting and removing a container.
-    pub later: Duration,
+    pub slow_call: Duration,
     pub pull: Duration,
     /// Time that a launch waits for an engine that does not answer, before it fails.
-    pub patience: Duration,
+    pub launch_retry: Duration,
     /// Time during which a start without a response may still happen.
-    pub unclear: Duration,
+    pub start_confirmation: Duration,
     /// Interval of sweeps for orphaned containers.
-    pub sweep: Duration,
+    pub sweep_interval: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            soon: Duration::from_secs(10),
-            later: Duration::from_mins(1),
+            quick_call: Duration::from_secs(10),
+            slow_call: Duration::from_mins(1),
             pull: Duration::from_mins(10),
-            patience: Duration::from_secs(20),
-            unclear: Duration::from_secs(30),
-            sweep: Duration::from_secs(20),
+            launch_retry: Duration::from_secs(20),
+            start_confirmation: Duration::from_secs(30),
+            sweep_interval: Duration::from_secs(20),
         }
     }
 }
@@ -54,7 +54,7 @@ impl Default for Limits {
 #[derive(Debug)]
 pub enum Fault {
     /// There is no response, or an unreadable one. The effect is unknown.
-    Silent(String),
+    NoResponse(String),
     /// The object does not exist.
     Missing(String),
     /// The object exists already.
@@ -74,14 +74,14 @@ impl From<Error> for Fault {
             } => match status_code {
                 404 => Self::Missing(message),
                 409 => Self::Conflict(message),
-                503 => Self::Silent(message),
+                503 => Self::NoResponse(message),
                 status => Self::Refused { status, message },
             },
             Error::DockerStreamError { error } => Self::Refused {
                 status: 500,
                 message: error,
             },
-            other => Self::Silent(other.to_string()),
+            other => Self::NoResponse(other.to_string()),
         }
     }
 }
@@ -89,7 +89,7 @@ impl From<Error> for Fault {
 impl Fault {
     pub fn message(&self) -> &str {
         match self {
-            Self::Silent(message)
+            Self::NoResponse(message)
             | Self::Missing(message)
             | Self::Conflict(message)
             | Self::Refused { message, .. } => message,
@@ -105,7 +105,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub fn at(socket: &Path, limits: Limits) -> Self {
+    pub fn new(socket: &Path, limits: Limits) -> Self {
         Self {
             socket: socket.to_owned(),
             client: Mutex::default(),
@@ -118,35 +118,37 @@ impl Engine {
             return Ok(client);
         }
         let path = self.socket.to_string_lossy();
-        let client = Docker::connect_with_unix(&path, NEVER_SECONDS, API_DEFAULT_VERSION)?
+        let client = Docker::connect_with_unix(&path, CLIENT_TIMEOUT_SECONDS, API_DEFAULT_VERSION)?
             .negotiate_version()
             .await?;
         *self.client.lock() = Some(client.clone());
         Ok(client)
     }
 
-    async fn ask<T, F>(
+    async fn call<T, F>(
         &self,
         limit: Duration,
-        question: impl FnOnce(Docker) -> F,
+        request: impl FnOnce(Docker) -> F,
     ) -> Result<T, Fault>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let answer = async { Ok(question(self.client().await?).await?) };
-        tokio::time::timeout(limit, answer)
+        let response = async { Ok(request(self.client().await?).await?) };
+        tokio::time::timeout(limit, response)
             .await
             .unwrap_or_else(|_| {
                 let limit = limit.as_millis();
-                Err(Fault::Silent(format!("no answer within {limit} ms")))
+                Err(Fault::NoResponse(format!("no answer within {limit} ms")))
             })
     }
 
     /// Checks whether the engine answers.
     pub async fn ping(&self) -> Result<(), Fault> {
-        self.ask(self.limits.soon, async move |engine| engine.ping().await)
-            .await
-            .map(drop)
+        self.call(self.limits.quick_call, async move |engine| {
+            engine.ping().await
+        })
+        .await
+        .map(drop)
     }
 
     /// Creates a container without starting it. Returns its id and warnings.
@@ -159,12 +161,12 @@ impl Engine {
             name: Some(name.to_owned()),
             ..CreateContainerOptions::default()
         };
-        let made = self
-            .ask(self.limits.later, async move |engine| {
+        let created = self
+            .call(self.limits.slow_call, async move |engine| {
                 engine.create_container(Some(options), body).await
             })
             .await?;
-        Ok((made.id, made.warnings))
+        Ok((created.id, created.warnings))
     }
 
     pub async fn pull(&self, image: &str) -> Result<(), Fault> {
@@ -173,16 +175,16 @@ impl Engine {
             || image
                 .rsplit('/')
                 .next()
-                .is_some_and(|last| last.contains(':'));
+                .is_some_and(|name| name.contains(':'));
         let options = CreateImageOptions {
             from_image: Some(image.to_owned()),
             tag: (!tagged).then(|| "latest".to_owned()),
             ..CreateImageOptions::default()
         };
-        self.ask(self.limits.pull, async move |engine| {
-            let mut steps = engine.create_image(Some(options), None, None);
-            while let Some(step) = steps.next().await {
-                step?;
+        self.call(self.limits.pull, async move |engine| {
+            let mut progress = engine.create_image(Some(options), None, None);
+            while let Some(item) = progress.next().await {
+                item?;
             }
             Ok(())
         })
@@ -190,33 +192,35 @@ impl Engine {
     }
 
     pub async fn start(&self, id: &str) -> Result<(), Fault> {
-        self.ask(self.limits.later, async move |engine| {
+        self.call(self.limits.slow_call, async move |engine| {
             engine.start_container(id, None).await
         })
         .await
     }
 
     pub async fn inspect(&self, name: &str) -> Result<Inspection, Fault> {
-        let found: ContainerInspectResponse = self
-            .ask(self.limits.soon, async move |engine| {
+        let response: ContainerInspectResponse = self
+            .call(self.limits.quick_call, async move |engine| {
                 engine.inspect_container(name, None).await
             })
             .await?;
-        Inspection::read(found).ok_or_else(|| {
-            Fault::Silent("the engine's description of a container has no state".to_owned())
+        Inspection::from_response(response).ok_or_else(|| {
+            Fault::NoResponse("the engine's description of a container has no state".to_owned())
         })
     }
 
     /// Waits for the end of a container, at most for `limit`.
     pub async fn wait(&self, id: &str, limit: Duration) -> Result<(), Fault> {
-        let client = tokio::time::timeout(self.limits.soon, self.client()).await;
-        let client = client.unwrap_or_else(|_| Err(Fault::Silent("no answer".to_owned())))?;
+        let client = tokio::time::timeout(self.limits.quick_call, self.client()).await;
+        let client = client.unwrap_or_else(|_| Err(Fault::NoResponse("no answer".to_owned())))?;
         let mut ends = client.wait_container(id, None);
         match tokio::time::timeout(limit, ends.next()).await {
             // A nonzero exit code is returned as an error.
             Err(_) | Ok(Some(Ok(_) | Err(Error::DockerContainerWaitError { .. }))) => Ok(()),
             Ok(Some(Err(error))) => Err(error.into()),
-            Ok(None) => Err(Fault::Silent("the engine closed the connection".to_owned())),
+            Ok(None) => Err(Fault::NoResponse(
+                "the engine closed the connection".to_owned(),
+            )),
         }
     }
 
@@ -227,7 +231,7 @@ impl Engine {
             t: Some(grace_seconds),
         };
         let grace = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0));
-        self.ask(grace + self.limits.later, async move |engine| {
+        self.call(grace + self.limits.slow_call, async move |engine| {
             engine.stop_container(id, Some(options)).await
         })
         .await
@@ -241,7 +245,7 @@ impl Engine {
             link: false,
         };
         let removed = self
-            .ask(self.limits.later, async move |engine| {
+            .call(self.limits.slow_call, async move |engine| {
                 engine.remove_container(id, Some(options)).await
             })
             .await;
@@ -252,7 +256,7 @@ impl Engine {
     }
 
     /// Returns ids and labels of all containers with this label, in any state.
-    pub async fn labelled(
+    pub async fn list_with_label(
         &self,
         label: String,
     ) -> Result<Vec<(String, HashMap<String, String>)>, Fault> {
@@ -261,15 +265,15 @@ impl Engine {
             filters: Some(HashMap::from([("label".to_owned(), vec![label])])),
             ..ListContainersOptions::default()
         };
-        let found = self
-            .ask(self.limits.soon, async move |engine| {
+        let containers = self
+            .call(self.limits.quick_call, async move |engine| {
                 engine.list_containers(Some(options)).await
             })
             .await?;
-        let known = found
+        let labelled = containers
             .into_iter()
-            .filter_map(|one| Some((one.id?, one.labels.unwrap_or_default())));
-        Ok(known.collect())
+            .filter_map(|container| Some((container.id?, container.labels.unwrap_or_default())));
+        Ok(labelled.collect())
     }
 
     /// Streams the output from this second until the end. Each piece begins with a timestamp.
@@ -286,8 +290,8 @@ impl Engine {
             timestamps: true,
             ..LogsOptions::default()
         };
-        let client = tokio::time::timeout(self.limits.soon, self.client()).await;
-        let client = client.unwrap_or_else(|_| Err(Fault::Silent("no answer".to_owned())))?;
+        let client = tokio::time::timeout(self.limits.quick_call, self.client()).await;
+        let client = client.unwrap_or_else(|_| Err(Fault::NoResponse("no answer".to_owned())))?;
         Ok(client.logs(id, Some(options)))
     }
 }

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 
-const ORDER: &str = "order.json";
+const LAUNCH_RECORD: &str = "order.json";
 const START_REQUESTED: &str = "start-asked";
 const STARTED: &str = "started.json";
-const STOP: &str = "stop-asked";
+const STOP_REQUESTED: &str = "stop-asked";
 const EXIT: &str = "exit.json";
-const PLACE: &str = "output.place";
+const POSITION: &str = "output.place";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchRecord {
@@ -38,18 +38,18 @@ pub struct Started {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    pub fn at(path: PathBuf) -> Self {
+    pub fn new(path: PathBuf) -> Self {
         Self(path)
     }
 
     /// Creates the folder, which must not exist.
-    pub fn make(&self, order: &LaunchRecord) -> io::Result<()> {
+    pub fn create(&self, record: &LaunchRecord) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(&self.0)?;
-        files::replace_json(&self.0.join(ORDER), order)
+        files::replace_json(&self.0.join(LAUNCH_RECORD), record)
     }
 
-    pub fn order(&self) -> Option<LaunchRecord> {
-        files::read_json(&self.0.join(ORDER))
+    pub fn launch_record(&self) -> Option<LaunchRecord> {
+        files::read_json(&self.0.join(LAUNCH_RECORD))
     }
 
     /// Records that the start will be requested. The record is on disk on return.
@@ -72,13 +72,13 @@ impl Folder {
 
     pub fn record_stop_request(&self) {
         // Without the record, the end would count as the program's own.
-        if let Err(error) = files::replace(&self.0.join(STOP), b"") {
+        if let Err(error) = files::replace(&self.0.join(STOP_REQUESTED), b"") {
             tracing::warn!(folder = %self.0.display(), %error, "cannot record the stop");
         }
     }
 
     pub fn stop_requested(&self) -> bool {
-        self.0.join(STOP).exists()
+        self.0.join(STOP_REQUESTED).exists()
     }
 
     pub fn write_exit(&self, exit: &Exit) -> io::Result<()> {
@@ -94,8 +94,8 @@ impl Folder {
         &self.0
     }
 
-    pub fn place(&self) -> PathBuf {
-        self.0.join(PLACE)
+    pub fn position_file(&self) -> PathBuf {
+        self.0.join(POSITION)
     }
 
     pub fn remove(&self) {
@@ -108,14 +108,14 @@ impl Folder {
 }
 
 /// Returns all folders below this directory, by allocation.
-pub fn all(dir: &Path) -> io::Result<Vec<(AllocationId, Folder)>> {
-    let mut found = Vec::new();
+pub fn list_folders(dir: &Path) -> io::Result<Vec<(AllocationId, Folder)>> {
+    let mut folders = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         if let Some(id) = name.and_then(|name| AllocationId::new(name).ok()) {
-            found.push((id, Folder(path)));
+            folders.push((id, Folder(path)));
         }
     }
-    Ok(found)
+    Ok(folders)
 }

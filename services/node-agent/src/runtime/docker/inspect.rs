@@ -18,16 +18,16 @@ pub struct Inspection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
     /// The container exists, but its program was never started.
-    Made,
+    Created,
     Running {
         pid: u32,
         at: Option<Timestamp>,
     },
-    Over(Ending),
+    Ended(ContainerEnd),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
+pub struct ContainerEnd {
     pub code: i32,
     pub out_of_memory: bool,
     /// Error message of the engine, if any.
@@ -36,22 +36,22 @@ pub struct Ending {
 }
 
 impl Inspection {
-    pub fn read(found: ContainerInspectResponse) -> Option<Self> {
+    pub fn from_response(response: ContainerInspectResponse) -> Option<Self> {
         Some(Self {
-            id: found.id?,
-            labels: found
+            id: response.id?,
+            labels: response
                 .config
                 .and_then(|config| config.labels)
                 .unwrap_or_default(),
-            stage: stage(found.state?),
+            stage: stage(response.state?),
         })
     }
 }
 
 fn stage(state: ContainerState) -> Stage {
-    let started_at = state.started_at.as_deref().and_then(instant);
+    let started_at = state.started_at.as_deref().and_then(parse_timestamp);
     match state.status {
-        Some(ContainerStateStatusEnum::CREATED) => Stage::Made,
+        Some(ContainerStateStatusEnum::CREATED) => Stage::Created,
         Some(
             ContainerStateStatusEnum::RUNNING
             | ContainerStateStatusEnum::PAUSED
@@ -61,59 +61,59 @@ fn stage(state: ContainerState) -> Stage {
             at: started_at,
         },
         // The container is being removed or dead, and has never run.
-        _ if started_at.is_none() => Stage::Made,
-        _ => Stage::Over(Ending {
+        _ if started_at.is_none() => Stage::Created,
+        _ => Stage::Ended(ContainerEnd {
             code: state
                 .exit_code
                 .and_then(|code| code.try_into().ok())
                 .unwrap_or(-1),
             out_of_memory: state.oom_killed.unwrap_or(false),
             error: state.error.filter(|error| !error.is_empty()),
-            at: state.finished_at.as_deref().and_then(instant),
+            at: state.finished_at.as_deref().and_then(parse_timestamp),
         }),
     }
 }
 
 /// Parses a timestamp. Returns `None` for the year 1, which means never.
-pub fn instant(text: &str) -> Option<Timestamp> {
+pub fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let text: StrDeserializer<'_, Error> = text.into_deserializer();
-    let instant = Timestamp::deserialize(text).ok()?;
-    (instant.unix_ms() > 0).then_some(instant)
+    let timestamp = Timestamp::deserialize(text).ok()?;
+    (timestamp.unix_ms() > 0).then_some(timestamp)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(state: serde_json::Value) -> Stage {
+    fn read_stage(state: serde_json::Value) -> Stage {
         stage(serde_json::from_value(state).unwrap())
     }
 
     #[test]
     fn a_container_that_never_started_has_not_ended() {
         let never = "0001-01-01T00:00:00Z";
-        let made = serde_json::json!({"Status": "created", "StartedAt": never, "ExitCode": 127});
-        assert_eq!(read(made), Stage::Made);
+        let created = serde_json::json!({"Status": "created", "StartedAt": never, "ExitCode": 127});
+        assert_eq!(read_stage(created), Stage::Created);
         let dead = serde_json::json!({"Status": "dead", "StartedAt": never});
-        assert_eq!(read(dead), Stage::Made);
+        assert_eq!(read_stage(dead), Stage::Created);
     }
 
     #[test]
     fn timestamps_are_parsed_with_all_digits() {
-        let at = instant("2026-11-21T21:00:00.123456789Z").unwrap();
-        assert_eq!(at.unix_ms() % 1000, 123);
-        assert!(instant("soon").is_none());
+        let timestamp = parse_timestamp("2026-11-21T21:00:00.123456789Z").unwrap();
+        assert_eq!(timestamp.unix_ms() % 1000, 123);
+        assert!(parse_timestamp("soon").is_none());
     }
 
     #[test]
     fn an_end_has_its_exit_code_and_the_oom_flag() {
-        let over = serde_json::json!({
+        let exited = serde_json::json!({
             "Status": "exited", "StartedAt": "2026-11-21T21:00:00Z", "ExitCode": 137,
             "OOMKilled": true, "Error": "", "FinishedAt": "2026-11-21T21:00:01Z",
         });
-        let Stage::Over(ending) = read(over) else {
+        let Stage::Ended(end) = read_stage(exited) else {
             panic!("it is over");
         };
-        assert!(ending.out_of_memory && ending.code == 137 && ending.error.is_none());
+        assert!(end.out_of_memory && end.code == 137 && end.error.is_none());
     }
 }

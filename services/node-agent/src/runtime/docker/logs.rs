@@ -17,19 +17,19 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::{Engine, Fault};
 use super::folder::Folder;
-use super::inspect::{Stage, instant};
+use super::inspect::{Stage, parse_timestamp};
 use crate::backoff::Backoff;
 use crate::files;
 use crate::log_segments::Segments;
 
 /// Maximum number of pieces written at once.
-const AT_ONCE: usize = 1024;
+const MAX_BATCH: usize = 1024;
 /// Time after which a silent stream is reopened, because the engine may hang.
-const SILENCE: Duration = Duration::from_mins(5);
+const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Copies until the container has ended and all output was read.
 pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
-    let mut pause = Backoff::default();
+    let mut backoff = Backoff::default();
     let mut copy = match OutputCopy::open(folder, limit) {
         Ok(copy) => copy,
         Err(error) => {
@@ -37,67 +37,67 @@ pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
             return;
         }
     };
-    let mut over = false;
+    let mut ended = false;
     loop {
-        match read_on(engine, id, &mut copy).await {
+        match read_stream(engine, id, &mut copy).await {
             // A stream also ends when the engine stops. Only a stream opened after the end of the
             // container is complete.
-            Ok(true) if over => break,
+            Ok(true) if ended => break,
             Ok(true) => {
-                over = is_over(engine, id).await;
-                if !over {
-                    pause.wait().await;
+                ended = has_ended(engine, id).await;
+                if !ended {
+                    backoff.wait().await;
                 }
             }
-            Ok(false) => pause.reset(),
-            Err(_) if over && is_gone(engine, id).await => break,
+            Ok(false) => backoff.reset(),
+            Err(_) if ended && is_removed(engine, id).await => break,
             Err(error) => {
-                if pause.is_new() {
+                if backoff.is_first_failure() {
                     tracing::warn!(container = id, error, "cannot read the output");
                 }
-                pause.wait().await;
+                backoff.wait().await;
             }
         }
     }
     copy.finish();
 }
 
-async fn is_over(engine: &Engine, id: &str) -> bool {
+async fn has_ended(engine: &Engine, id: &str) -> bool {
     match engine.inspect(id).await {
-        Ok(seen) => matches!(seen.stage, Stage::Over(_)),
+        Ok(inspection) => matches!(inspection.stage, Stage::Ended(_)),
         Err(fault) => matches!(fault, Fault::Missing(_)),
     }
 }
 
-async fn is_gone(engine: &Engine, id: &str) -> bool {
+async fn is_removed(engine: &Engine, id: &str) -> bool {
     matches!(engine.inspect(id).await, Err(Fault::Missing(_)))
 }
 
 /// Reads the stream. Returns true if all output was read.
-async fn read_on(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result<bool, String> {
+async fn read_stream(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result<bool, String> {
     let since = copy.since();
-    copy.position.again = 0;
+    copy.position.repeated = 0;
     let stream = engine.logs(id, since).await;
     let stream = stream.map_err(|fault| fault.message().to_owned())?;
-    let mut stream = stream.ready_chunks(AT_ONCE);
+    let mut stream = stream.ready_chunks(MAX_BATCH);
     loop {
-        let Ok(pieces) = tokio::time::timeout(SILENCE, stream.next()).await else {
+        let Ok(pieces) = tokio::time::timeout(SILENCE_TIMEOUT, stream.next()).await else {
             return Ok(false);
         };
         let Some(pieces) = pieces else {
             return Ok(true);
         };
-        let mut broken = None;
+        let mut stream_error = None;
         let mut bytes = Vec::new();
         for piece in pieces {
             match piece {
-                Ok(piece) => copy.position.take(&piece, &mut bytes),
-                Err(error) => broken = Some(error.to_string()),
+                Ok(piece) => copy.position.append_new(&piece, &mut bytes),
+                Err(error) => stream_error = Some(error.to_string()),
             }
         }
         copy.write(&bytes).map_err(|error| error.to_string())?;
-        if let Some(broken) = broken {
-            return Err(broken);
+        if let Some(stream_error) = stream_error {
+            return Err(stream_error);
         }
     }
 }
@@ -115,12 +115,12 @@ struct CopyPosition {
     line: Option<u64>,
     /// Number of pieces with that timestamp that the current stream has delivered again.
     #[serde(skip)]
-    again: u64,
+    repeated: u64,
 }
 
 impl CopyPosition {
     /// Appends the new part of a piece to `bytes`.
-    fn take(&mut self, piece: &LogOutput, bytes: &mut Vec<u8>) {
+    fn append_new(&mut self, piece: &LogOutput, bytes: &mut Vec<u8>) {
         let piece = piece.as_ref();
         let Some(space) = piece.iter().position(|byte| *byte == b' ') else {
             return;
@@ -131,23 +131,24 @@ impl CopyPosition {
         if at < self.at.as_str() {
             return;
         }
-        let line = whole_line(&piece[space + 1..]);
+        let line = hash_complete_line(&piece[space + 1..]);
         if at == self.at {
-            self.again += 1;
+            self.repeated += 1;
             // A part of a long line may be dropped. It is not counted, but the end of the line is
             // still taken.
-            let ends_it = line.is_some() && self.line.is_none();
-            let seen = self.again <= self.count || (self.line.is_some() && self.line == line);
-            if seen && !ends_it {
+            let ends_dropped_line = line.is_some() && self.line.is_none();
+            let is_repetition =
+                self.repeated <= self.count || (self.line.is_some() && self.line == line);
+            if is_repetition && !ends_dropped_line {
                 return;
             }
         } else {
             at.clone_into(&mut self.at);
-            self.again = 0;
+            self.repeated = 0;
             self.count = 0;
         }
         self.count += 1;
-        self.again = self.count;
+        self.repeated = self.count;
         self.line = line;
         bytes.extend_from_slice(&piece[space + 1..]);
     }
@@ -155,7 +156,7 @@ impl CopyPosition {
 
 /// Returns the hash of a complete line. Returns `None` for a part of one, because parts of a long
 /// line may be equal.
-fn whole_line(bytes: &[u8]) -> Option<u64> {
+fn hash_complete_line(bytes: &[u8]) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     bytes.ends_with(b"\n").then(|| hasher.finish())
@@ -169,7 +170,8 @@ struct OutputCopy<'a> {
 
 impl<'a> OutputCopy<'a> {
     fn open(folder: &'a Folder, limit: u64) -> io::Result<Self> {
-        let mut position: CopyPosition = files::read_json(&folder.place()).unwrap_or_default();
+        let mut position: CopyPosition =
+            files::read_json(&folder.position_file()).unwrap_or_default();
         // Output after the last stored position is read again.
         let segments = Segments::resume(folder.dir(), limit, position.bytes)?;
         position.bytes = segments.end();
@@ -182,8 +184,8 @@ impl<'a> OutputCopy<'a> {
 
     /// Returns the second of the last piece, because the engine uses whole seconds.
     fn since(&self) -> i32 {
-        let at = instant(&self.position.at).map_or(0, |at| at.unix_ms() / 1000);
-        i32::try_from(at).unwrap_or(0)
+        let seconds = parse_timestamp(&self.position.at).map_or(0, |at| at.unix_ms() / 1000);
+        i32::try_from(seconds).unwrap_or(0)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -196,7 +198,10 @@ impl<'a> OutputCopy<'a> {
 
     fn store_position(&mut self) -> io::Result<()> {
         self.position.bytes = self.segments.end();
-        files::replace_unsynced(&self.folder.place(), &serde_json::to_vec(&self.position)?)
+        files::replace_unsynced(
+            &self.folder.position_file(),
+            &serde_json::to_vec(&self.position)?,
+        )
     }
 
     /// Appends a note on lost bytes.
@@ -219,10 +224,10 @@ mod tests {
     }
 
     fn read(position: &mut CopyPosition, pieces: &[&str]) -> String {
-        position.again = 0;
+        position.repeated = 0;
         let mut bytes = Vec::new();
         for text in pieces {
-            position.take(&piece(text), &mut bytes);
+            position.append_new(&piece(text), &mut bytes);
         }
         String::from_utf8(bytes).unwrap()
     }
@@ -237,9 +242,9 @@ mod tests {
                     .iter()
                     .position(|piece| piece[..1] == all[from.min(6)][..1]);
                 let mut position = CopyPosition::default();
-                let begun = read(&mut position, &all[..first]);
-                let rest = read(&mut position, &all[from.unwrap()..]);
-                assert_eq!(format!("{begun}{rest}"), "abcdefg", "{first}");
+                let first_part = read(&mut position, &all[..first]);
+                let second_part = read(&mut position, &all[from.unwrap()..]);
+                assert_eq!(format!("{first_part}{second_part}"), "abcdefg", "{first}");
             }
         }
     }
@@ -259,9 +264,9 @@ mod tests {
     fn the_end_of_a_line_is_taken_after_its_parts_were_dropped() {
         let mut position = CopyPosition::default();
         assert_eq!(read(&mut position, &["1 x", "1 x", "1 x"]), "xxx");
-        let again = ["1 x", "1 \n", "2 end\n"];
-        assert_eq!(read(&mut position, &again), "\nend\n");
-        assert_eq!(read(&mut position, &again[1..]), "");
+        let reopened = ["1 x", "1 \n", "2 end\n"];
+        assert_eq!(read(&mut position, &reopened), "\nend\n");
+        assert_eq!(read(&mut position, &reopened[1..]), "");
     }
 
     fn text(folder: &Folder) -> (u64, String) {
@@ -272,7 +277,7 @@ mod tests {
     #[test]
     fn the_newest_output_remains_across_agents() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::at(dir.path().to_owned());
+        let folder = Folder::new(dir.path().to_owned());
         let mut copy = OutputCopy::open(&folder, 10).unwrap();
         copy.write(b"12345678").unwrap();
         copy.write(b"90abc").unwrap();
@@ -293,7 +298,7 @@ mod tests {
     #[test]
     fn output_after_the_stored_position_is_written_again() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::at(dir.path().to_owned());
+        let folder = Folder::new(dir.path().to_owned());
         let mut copy = OutputCopy::open(&folder, 100).unwrap();
         copy.write(b"noted").unwrap();
         copy.segments.append(b"torn");

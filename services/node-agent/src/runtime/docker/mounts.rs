@@ -8,15 +8,15 @@ use hayward_vocabulary::launch::{Mount, is_plain_path};
 
 use super::container_spec::SpecSettings;
 
-pub fn bind(mount: &Mount) -> String {
-    let how = if mount.read_only { "ro" } else { "rw" };
-    format!("{}:{}:{how}", mount.source, mount.target)
+pub fn bind_spec(mount: &Mount) -> String {
+    let mode = if mount.read_only { "ro" } else { "rw" };
+    format!("{}:{}:{mode}", mount.source, mount.target)
 }
 
 /// # Errors Returns the reason if the node does not permit a mount.
-pub fn permitted(form: &ContainerForm, settings: &SpecSettings) -> Result<(), String> {
+pub fn check_permitted(form: &ContainerForm, settings: &SpecSettings) -> Result<(), String> {
     for mount in &form.mounts {
-        check(mount, settings).map_err(|why| format!("the mount {}: {why}", mount.source))?;
+        check(mount, settings).map_err(|reason| format!("the mount {}: {reason}", mount.source))?;
     }
     Ok(())
 }
@@ -30,11 +30,11 @@ fn check(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
     if !real.is_dir() {
         return Err("it is no directory".to_owned());
     }
-    let plain = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     if !settings
         .mountable
         .iter()
-        .any(|root| real.starts_with(plain(root)))
+        .any(|root| real.starts_with(canonical(root)))
     {
         return Err(format!(
             "this node's setting `docker_mountable` does not permit {}",
@@ -42,9 +42,9 @@ fn check(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
         ));
     }
     // A mount of the socket or of the state folder would give access to the whole node.
-    for own in [&settings.socket, &settings.state_dir] {
-        let own = plain(own);
-        if own.starts_with(&real) || real.starts_with(&own) {
+    for protected in [&settings.socket, &settings.state_dir] {
+        let protected = canonical(protected);
+        if protected.starts_with(&real) || real.starts_with(&protected) {
             return Err("it contains files of the engine or the agent".to_owned());
         }
     }
@@ -59,13 +59,13 @@ mod tests {
     #[test]
     fn only_permitted_directories_are_mounted_after_resolving_links() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
+        let path = |name: &str| dir.path().join(name);
         for name in ["srv/data", "state/engine", "other"] {
-            std::fs::create_dir_all(at(name)).unwrap();
+            std::fs::create_dir_all(path(name)).unwrap();
         }
-        std::fs::write(at("srv/file"), "").unwrap();
-        std::os::unix::fs::symlink(at("other"), at("srv/out")).unwrap();
-        std::os::unix::fs::symlink(at("srv/data"), at("srv/in")).unwrap();
+        std::fs::write(path("srv/file"), "").unwrap();
+        std::os::unix::fs::symlink(path("other"), path("srv/out")).unwrap();
+        std::os::unix::fs::symlink(path("srv/data"), path("srv/in")).unwrap();
         let root = OwnAccount { uid: 0, gid: 0 };
         let settings = |mountable: &[&str]| SpecSettings {
             node: "n".into(),
@@ -75,22 +75,22 @@ mod tests {
             gid: None,
             network: "none".into(),
             mounts: Vec::new(),
-            mountable: mountable.iter().map(|name| at(name)).collect(),
-            socket: at("srv/engine.sock"),
-            state_dir: at("state"),
+            mountable: mountable.iter().map(|name| path(name)).collect(),
+            socket: path("srv/engine.sock"),
+            state_dir: path("state"),
             processes_limit: 1,
             output_limit_bytes: 1,
         };
-        let may = |mountable: &[&str], source: &str| {
+        let check_mount = |mountable: &[&str], source: &str| {
             let mount = Mount {
-                source: at(source).to_str().unwrap().to_owned(),
+                source: path(source).to_str().unwrap().to_owned(),
                 target: "/x".into(),
                 read_only: true,
             };
             check(&mount, &settings(mountable))
         };
-        assert_eq!(may(&["srv"], "srv/data"), Ok(()));
-        assert_eq!(may(&["srv"], "srv/in"), Ok(()));
+        assert_eq!(check_mount(&["srv"], "srv/data"), Ok(()));
+        assert_eq!(check_mount(&["srv"], "srv/in"), Ok(()));
         for (mountable, source) in [
             (&[] as &[&str], "srv/data"),
             (&["srv/da"], "srv/data"),
@@ -102,7 +102,10 @@ mod tests {
             (&[""], "state"),
             (&["srv"], "srv/../other"),
         ] {
-            assert!(may(mountable, source).is_err(), "{mountable:?} {source}");
+            assert!(
+                check_mount(mountable, source).is_err(),
+                "{mountable:?} {source}"
+            );
         }
     }
 }

@@ -9,31 +9,31 @@ use super::{Docker, container_spec};
 
 impl Docker {
     pub(super) async fn sweep(self) {
-        let mut warned = 0;
+        let mut reported_count = 0;
         loop {
             let label = format!("{}={}", container_spec::NODE, self.0.settings.node);
             // Retried at the next sweep if the engine does not answer.
-            if let Ok(found) = self.0.engine.labelled(label).await {
-                let mut strangers = 0;
+            if let Ok(found) = self.0.engine.list_with_label(label).await {
+                let mut foreign_count = 0;
                 for (id, labels) in found {
                     if labels.get(container_spec::OWNER) != Some(&self.0.settings.owner) {
-                        strangers += 1;
+                        foreign_count += 1;
                     } else if !self.is_wanted(&labels) {
                         tracing::warn!(container = id, "an orphaned container is removed");
                         // A failure is retried at the next sweep.
                         let _ = self.0.engine.remove(&id).await;
                     }
                 }
-                if strangers > warned {
+                if foreign_count > reported_count {
                     tracing::warn!(
-                        strangers,
+                        foreign_count,
                         "containers with this node's name belong to another agent and are left \
                         alone"
                     );
                 }
-                warned = strangers;
+                reported_count = foreign_count;
             }
-            tokio::time::sleep(self.0.engine.limits.sweep).await;
+            tokio::time::sleep(self.0.engine.limits.sweep_interval).await;
         }
     }
 
@@ -49,8 +49,8 @@ impl Docker {
             .get(container_spec::INCARNATION)
             .and_then(|text| text.parse().ok());
         folder
-            .order()
-            .is_some_and(|order| Some(order.incarnation) == incarnation)
+            .launch_record()
+            .is_some_and(|record| Some(record.incarnation) == incarnation)
             && folder.exit().is_none()
     }
 }

@@ -13,9 +13,9 @@ use super::container::RUNTIME_DOWN;
 use super::*;
 use crate::run_as::OwnAccount;
 use crate::runtime::Container;
-use fake_engine::{FakeEngine, Mood, Registry, Stage};
+use fake_engine::{Behaviour, FakeEngine, Registry, Stage};
 
-struct Bench {
+struct Fixture {
     engine: FakeEngine,
     /// The async runtime of the agent. Dropping it kills the agent.
     agent: Option<Runtime>,
@@ -39,26 +39,28 @@ fn settings(dir: &Path) -> DockerSettings {
         processes_limit: 10,
         output_limit_bytes: 1000,
         limits: Limits {
-            soon: Duration::from_millis(100),
-            later: Duration::from_millis(300),
+            quick_call: Duration::from_millis(100),
+            slow_call: Duration::from_millis(300),
             pull: Duration::from_secs(5),
-            patience: Duration::from_millis(500),
-            unclear: Duration::from_millis(300),
-            sweep: Duration::from_millis(20),
+            launch_retry: Duration::from_millis(500),
+            start_confirmation: Duration::from_millis(300),
+            sweep_interval: Duration::from_millis(20),
         },
     }
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
-        let bench = Self::without_engine();
-        bench.engine.listen(&bench.dir.path().join("engine.sock"));
-        bench
+        let fixture = Self::without_engine();
+        fixture
+            .engine
+            .listen(&fixture.dir.path().join("engine.sock"));
+        fixture
     }
 
     fn without_engine() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (agent, docker, events) = agent(dir.path());
+        let (agent, docker, events) = start_agent(dir.path());
         Self {
             engine: FakeEngine::new(),
             agent: Some(agent),
@@ -69,18 +71,18 @@ impl Bench {
     }
 
     /// Kills and restarts the agent.
-    fn again(&mut self) -> BTreeMap<AllocationId, Found> {
+    fn restart_agent(&mut self) -> BTreeMap<AllocationId, FoundContainer> {
         self.agent.take().unwrap().shutdown_background();
-        let (agent, docker, events) = agent(self.dir.path());
+        let (agent, docker, events) = start_agent(self.dir.path());
         (self.docker, self.events) = (docker, events);
         let agent = self.agent.insert(agent);
-        let _entered = agent.enter();
+        let _runtime_guard = agent.enter();
         self.docker.recover().unwrap()
     }
 
     fn launch(&self, image: &str) -> AllocationId {
         let id = AllocationId::new("alc_one").unwrap();
-        let container = ContainerForm {
+        let image_form = ContainerForm {
             image: image.into(),
             uid: None,
             gid: None,
@@ -90,9 +92,9 @@ impl Bench {
         let argv = vec!["program".to_owned()];
         let program = Program::Container {
             argv: argv.clone(),
-            container: container.clone(),
+            container: image_form.clone(),
         };
-        let ordered = Container {
+        let container = Container {
             id: id.clone(),
             incarnation: 1,
             epoch: 1,
@@ -109,16 +111,16 @@ impl Bench {
                 within: None,
             },
         };
-        let _entered = self.agent.as_ref().unwrap().enter();
+        let _runtime_guard = self.agent.as_ref().unwrap().enter();
         self.docker.launch(ImageLaunch {
-            container: ordered,
+            container,
             argv,
-            image: container,
+            image: image_form,
         });
         id
     }
 
-    async fn started(&mut self) {
+    async fn expect_started(&mut self) {
         let event = self.events.recv().await.unwrap();
         assert!(
             matches!(event.event, Event::Started { pid: 4242, .. }),
@@ -126,7 +128,7 @@ impl Bench {
         );
     }
 
-    async fn ended(&mut self) -> Exit {
+    async fn expect_ended(&mut self) -> Exit {
         match self.events.recv().await.unwrap().event {
             Event::Ended(exit) => exit,
             event => panic!("{event:?}"),
@@ -134,26 +136,26 @@ impl Bench {
     }
 
     /// Checks that no event arrives for longer than any limit.
-    async fn silence(&mut self) {
+    async fn expect_no_event(&mut self) {
         let received = tokio::time::timeout(Duration::from_millis(1500), self.events.recv()).await;
         assert!(received.is_err(), "{received:?}");
     }
 }
 
-fn agent(dir: &Path) -> (Runtime, Docker, mpsc::Receiver<RuntimeEvent>) {
+fn start_agent(dir: &Path) -> (Runtime, Docker, mpsc::Receiver<RuntimeEvent>) {
     let agent = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .unwrap();
-    let (events_sender, events) = mpsc::channel(64);
-    let entered = agent.enter();
-    let docker = Docker::new(settings(dir), events_sender).unwrap();
-    drop(entered);
+    let (event_sender, events) = mpsc::channel(64);
+    let runtime_guard = agent.enter();
+    let docker = Docker::new(settings(dir), event_sender).unwrap();
+    drop(runtime_guard);
     (agent, docker, events)
 }
 
-impl Drop for Bench {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(agent) = self.agent.take() {
             agent.shutdown_background();
@@ -161,62 +163,67 @@ impl Drop for Bench {
     }
 }
 
-fn code(exit: &Exit) -> (ExitCause, Option<&str>) {
+fn cause_and_code(exit: &Exit) -> (ExitCause, Option<&str>) {
     (exit.cause, exit.cause_code.as_deref())
 }
 
 #[tokio::test]
 async fn a_container_runs_from_order_to_exit() {
-    let mut bench = Bench::new();
-    bench.engine.change(|state| {
-        let at = "2026-11-21T21:00:00.000000001Z".to_owned();
-        state.output = vec![(at, "words\n".to_owned())];
+    let mut fixture = Fixture::new();
+    fixture.engine.change(|state| {
+        let timestamp = "2026-11-21T21:00:00.000000001Z".to_owned();
+        state.output = vec![(timestamp, "words\n".to_owned())];
     });
-    let id = bench.launch("image");
-    bench.started().await;
-    assert!(bench.docker.has(&id));
-    let made = bench.engine.read(|state| state.containers["c1"].clone());
-    assert_eq!(made.name, "hayward.alc_one.1");
-    assert_eq!(made.body["HostConfig"]["CapDrop"], json!(["ALL"]));
-    bench.engine.end_all(3);
-    let exit = bench.ended().await;
+    let id = fixture.launch("image");
+    fixture.expect_started().await;
+    assert!(fixture.docker.contains(&id));
+    let created = fixture.engine.read(|state| state.containers["c1"].clone());
+    assert_eq!(created.name, "hayward.alc_one.1");
+    assert_eq!(created.body["HostConfig"]["CapDrop"], json!(["ALL"]));
+    fixture.engine.end_all(3);
+    let exit = fixture.expect_ended().await;
     assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(3)));
-    let piece = bench.docker.output(&id, 0, 100, 100).unwrap();
+    let piece = fixture.docker.output(&id, 0, 100, 100).unwrap();
     assert_eq!(piece.bytes, b"words\n");
-    bench
+    fixture
         .engine
-        .until(|state| state.containers.is_empty())
+        .wait_until(|state| state.containers.is_empty())
         .await;
-    bench.docker.forget(&id);
-    assert!(!bench.docker.has(&id));
+    fixture.docker.forget(&id);
+    assert!(!fixture.docker.contains(&id));
 }
 
 #[tokio::test]
 async fn a_missing_image_is_pulled_only_from_a_listed_registry() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     let (listed, other) = ("listed.example/x:1", "docker.example/x:1");
-    bench.engine.change(|state| {
-        state.missing.insert(listed.into(), Registry::Has);
-        state.missing.insert(other.into(), Registry::Has);
+    fixture.engine.change(|state| {
+        state.missing.insert(listed.into(), Registry::Found);
+        state.missing.insert(other.into(), Registry::Found);
     });
-    bench.launch(other);
-    let exit = bench.ended().await;
-    assert_eq!(code(&exit), (ExitCause::LaunchFailed, Some("image_pull")));
+    fixture.launch(other);
+    let exit = fixture.expect_ended().await;
+    assert_eq!(
+        cause_and_code(&exit),
+        (ExitCause::LaunchFailed, Some("image_pull"))
+    );
     assert!(
         exit.message
             .unwrap()
             .contains("docker.example is not in docker_registries")
     );
     assert_eq!(
-        bench.engine.read(|state| (state.pulls, state.starts)),
+        fixture.engine.read(|state| (state.pulls, state.starts)),
         (0, 0)
     );
 
-    bench.docker.forget(&AllocationId::new("alc_one").unwrap());
-    bench.launch(listed);
-    bench.started().await;
+    fixture
+        .docker
+        .forget(&AllocationId::new("alc_one").unwrap());
+    fixture.launch(listed);
+    fixture.expect_started().await;
     assert_eq!(
-        bench.engine.read(|state| (state.pulls, state.starts)),
+        fixture.engine.read(|state| (state.pulls, state.starts)),
         (1, 1)
     );
 }
@@ -225,81 +232,87 @@ async fn a_missing_image_is_pulled_only_from_a_listed_registry() {
 async fn an_unknown_image_is_the_users_fault_and_a_broken_registry_is_not() {
     let image = "listed.example/none";
     for (registry, cause) in [
-        (Registry::HasNot, ExitCause::LaunchFailed),
+        (Registry::NotFound, ExitCause::LaunchFailed),
         (Registry::Fails, ExitCause::Node),
     ] {
-        let mut bench = Bench::new();
+        let mut fixture = Fixture::new();
         let missing = [(image.to_owned(), registry)];
-        bench.engine.change(|state| state.missing.extend(missing));
-        bench.launch(image);
-        let exit = bench.ended().await;
-        assert_eq!(code(&exit), (cause, Some("image_pull")));
+        fixture.engine.change(|state| state.missing.extend(missing));
+        fixture.launch(image);
+        let exit = fixture.expect_ended().await;
+        assert_eq!(cause_and_code(&exit), (cause, Some("image_pull")));
         assert!(exit.message.unwrap().contains(image));
     }
 }
 
 #[tokio::test]
 async fn an_unusable_engine_fails_the_launch_as_a_node_fault() {
-    let mut bench = Bench::without_engine();
-    bench.launch("image");
-    let exit = bench.ended().await;
-    assert_eq!(code(&exit), (ExitCause::Node, Some(RUNTIME_DOWN)));
-    assert!(!bench.docker.answers());
-    for mood in [Mood::Babbles, Mood::Hangs] {
-        let mut bench = Bench::new();
-        bench.engine.change(|state| state.mood = mood);
-        bench.launch("image");
-        let exit = bench.ended().await;
+    let mut fixture = Fixture::without_engine();
+    fixture.launch("image");
+    let exit = fixture.expect_ended().await;
+    assert_eq!(cause_and_code(&exit), (ExitCause::Node, Some(RUNTIME_DOWN)));
+    assert!(!fixture.docker.is_available());
+    for behaviour in [Behaviour::InvalidResponses, Behaviour::Hangs] {
+        let mut fixture = Fixture::new();
+        fixture.engine.change(|state| state.behaviour = behaviour);
+        fixture.launch("image");
+        let exit = fixture.expect_ended().await;
         assert_eq!(
-            code(&exit),
+            cause_and_code(&exit),
             (ExitCause::Node, Some(RUNTIME_DOWN)),
-            "{mood:?}"
+            "{behaviour:?}"
         );
     }
 }
 
 #[tokio::test]
 async fn a_silent_engine_ends_no_running_container() {
-    for mood in [Mood::Hangs, Mood::Babbles] {
-        let mut bench = Bench::new();
-        bench.launch("image");
-        bench.started().await;
-        bench.engine.change(|state| state.mood = mood);
-        bench.silence().await;
+    for behaviour in [Behaviour::Hangs, Behaviour::InvalidResponses] {
+        let mut fixture = Fixture::new();
+        fixture.launch("image");
+        fixture.expect_started().await;
+        fixture.engine.change(|state| state.behaviour = behaviour);
+        fixture.expect_no_event().await;
         // The state is the same after a restart of the agent.
-        let found = bench.again();
+        let found = fixture.restart_agent();
         assert!(
             found
                 .values()
                 .all(|found| found.evidence == Evidence::Alive)
         );
-        bench.silence().await;
-        bench.engine.change(|state| state.mood = Mood::Well);
-        bench.started().await;
-        bench.engine.end_all(0);
-        assert_eq!(bench.ended().await.cause, ExitCause::Success, "{mood:?}");
-        assert_eq!(bench.engine.read(|state| state.starts), 1, "I3");
+        fixture.expect_no_event().await;
+        fixture
+            .engine
+            .change(|state| state.behaviour = Behaviour::Normal);
+        fixture.expect_started().await;
+        fixture.engine.end_all(0);
+        assert_eq!(
+            fixture.expect_ended().await.cause,
+            ExitCause::Success,
+            "{behaviour:?}"
+        );
+        assert_eq!(fixture.engine.read(|state| state.starts), 1, "I3");
     }
 }
 
 #[tokio::test]
 async fn a_start_without_an_answer_is_not_repeated() {
-    let mut bench = Bench::new();
-    bench
+    let mut fixture = Fixture::new();
+    fixture
         .engine
-        .change(|state| state.mood = Mood::StartsInSilence);
-    bench.launch("image");
-    bench.started().await;
-    assert_eq!(bench.engine.read(|state| state.starts), 1);
+        .change(|state| state.behaviour = Behaviour::StartsWithoutResponse);
+    fixture.launch("image");
+    fixture.expect_started().await;
+    assert_eq!(fixture.engine.read(|state| state.starts), 1);
 
-    let mut bench = Bench::new();
-    bench
+    let mut fixture = Fixture::new();
+    fixture
         .engine
-        .change(|state| state.mood = Mood::StartsNothing);
-    bench.launch("image");
-    assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
+        .change(|state| state.behaviour = Behaviour::IgnoresStart);
+    fixture.launch("image");
+    assert_eq!(fixture.expect_ended().await.cause, ExitCause::LaunchUnknown);
     assert_eq!(
-        bench
+        fixture
             .engine
             .read(|state| (state.starts, state.containers.len())),
         (1, 0)
@@ -308,113 +321,119 @@ async fn a_start_without_an_answer_is_not_repeated() {
 
 #[tokio::test]
 async fn a_program_missing_in_the_image_fails_the_launch() {
-    let mut bench = Bench::new();
-    bench.engine.change(|state| state.mood = Mood::RefusesStart);
-    bench.launch("image");
-    let exit = bench.ended().await;
-    assert_eq!(code(&exit), (ExitCause::LaunchFailed, None));
-    assert!(bench.engine.read(|state| state.containers.is_empty()));
+    let mut fixture = Fixture::new();
+    fixture
+        .engine
+        .change(|state| state.behaviour = Behaviour::RefusesStart);
+    fixture.launch("image");
+    let exit = fixture.expect_ended().await;
+    assert_eq!(cause_and_code(&exit), (ExitCause::LaunchFailed, None));
+    assert!(fixture.engine.read(|state| state.containers.is_empty()));
 }
 
 #[tokio::test]
 async fn a_container_of_another_agent_with_the_same_name_is_not_started() {
-    let mut bench = Bench::new();
-    bench
+    let mut fixture = Fixture::new();
+    fixture
         .engine
-        .plant("hayward.alc_one.1", json!({"hayward.owner": "another"}));
-    bench.launch("image");
-    assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
-    let left = bench
+        .add_container("hayward.alc_one.1", json!({"hayward.owner": "another"}));
+    fixture.launch("image");
+    assert_eq!(fixture.expect_ended().await.cause, ExitCause::LaunchUnknown);
+    let remaining = fixture
         .engine
         .read(|state| (state.starts, state.containers.len()));
-    assert_eq!(left, (0, 1), "a stranger is neither started nor removed");
+    assert_eq!(
+        remaining,
+        (0, 1),
+        "a stranger is neither started nor removed"
+    );
 }
 
 #[tokio::test]
 async fn containers_in_any_state_are_reported_correctly_after_a_restart() {
     // The engine was not called yet.
-    let mut bench = Bench::new();
-    let order = LaunchRecord {
+    let mut fixture = Fixture::new();
+    let record = LaunchRecord {
         id: AllocationId::new("alc_one").unwrap(),
         incarnation: 1,
         epoch: 1,
         stop_grace_ms: 1,
     };
-    let folder = bench.docker.folder(&order.id);
-    folder.make(&order).unwrap();
-    bench.again();
-    assert_eq!(bench.ended().await.cause, ExitCause::Node);
-    assert_eq!(bench.engine.read(|state| state.starts), 0);
+    let folder = fixture.docker.folder(&record.id);
+    folder.create(&record).unwrap();
+    fixture.restart_agent();
+    assert_eq!(fixture.expect_ended().await.cause, ExitCause::Node);
+    assert_eq!(fixture.engine.read(|state| state.starts), 0);
     folder.remove();
     // The start was requested, and the container has disappeared.
-    folder.make(&order).unwrap();
+    folder.create(&record).unwrap();
     folder.record_start_request().unwrap();
-    bench.again();
-    assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
+    fixture.restart_agent();
+    assert_eq!(fixture.expect_ended().await.cause, ExitCause::LaunchUnknown);
     folder.remove();
     // The container ended while no agent was running.
-    let mut bench = Bench::new();
-    bench.launch("image");
-    bench.started().await;
-    bench.engine.change(|state| {
-        let made = state.containers.values_mut().next().unwrap();
-        (made.stage, made.out_of_memory) = (Stage::Over(137), true);
+    let mut fixture = Fixture::new();
+    fixture.launch("image");
+    fixture.expect_started().await;
+    fixture.engine.change(|state| {
+        let container = state.containers.values_mut().next().unwrap();
+        (container.stage, container.out_of_memory) = (Stage::Ended(137), true);
     });
-    let exit = bench.ended().await;
+    let exit = fixture.expect_ended().await;
     assert_eq!((exit.cause, exit.code), (ExitCause::UserLimit, Some(137)));
     // The end is reported again after another restart.
-    let found = bench.again();
-    assert!(matches!(&found[&order.id].evidence, Evidence::Exited(reported) if *reported == exit));
+    let found = fixture.restart_agent();
+    assert!(matches!(&found[&record.id].evidence, Evidence::Exited(reported) if *reported == exit));
 }
 
 #[tokio::test]
 async fn a_stop_stays_intended_after_a_restart() {
-    let mut bench = Bench::new();
-    let id = bench.launch("image");
-    bench.started().await;
-    bench.docker.stop(&id);
-    let exit = bench.ended().await;
+    let mut fixture = Fixture::new();
+    let id = fixture.launch("image");
+    fixture.expect_started().await;
+    fixture.docker.stop(&id);
+    let exit = fixture.expect_ended().await;
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(143)));
 
-    let mut bench = Bench::new();
-    let id = bench.launch("image");
-    bench.started().await;
-    bench.docker.folder(&id).record_stop_request();
-    bench.again();
-    bench.started().await;
-    assert_eq!(bench.ended().await.cause, ExitCause::Intended);
+    let mut fixture = Fixture::new();
+    let id = fixture.launch("image");
+    fixture.expect_started().await;
+    fixture.docker.folder(&id).record_stop_request();
+    fixture.restart_agent();
+    fixture.expect_started().await;
+    assert_eq!(fixture.expect_ended().await.cause, ExitCause::Intended);
 }
 
 #[tokio::test]
 async fn orphans_are_removed_and_other_containers_are_not() {
-    let bench = Bench::new();
-    let owner = bench.docker.0.settings.owner.clone();
-    bench.engine.plant("unlabelled", json!({}));
-    bench.engine.plant(
+    let fixture = Fixture::new();
+    let owner = fixture.docker.0.settings.owner.clone();
+    fixture.engine.add_container("unlabelled", json!({}));
+    fixture.engine.add_container(
         "of-another-agent",
         json!({"hayward.node": "node-1", "hayward.owner": "another",
                "hayward.allocation": "alc_x", "hayward.incarnation": "1"}),
     );
-    bench.engine.plant(
+    fixture.engine.add_container(
         "orphan",
         json!({"hayward.node": "node-1", "hayward.owner": owner,
                "hayward.allocation": "alc_x", "hayward.incarnation": "1"}),
     );
-    bench
+    fixture
         .engine
-        .until(|state| !state.containers.contains_key("orphan"))
+        .wait_until(|state| !state.containers.contains_key("orphan"))
         .await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(bench.engine.read(|state| state.containers.len()), 2);
+    assert_eq!(fixture.engine.read(|state| state.containers.len()), 2);
 }
 
 #[tokio::test]
 async fn a_container_removed_from_the_engine_has_ended() {
-    let mut bench = Bench::new();
-    bench.launch("image");
-    bench.started().await;
-    bench.engine.change(|state| state.containers.clear());
-    let exit = bench.ended().await;
+    let mut fixture = Fixture::new();
+    fixture.launch("image");
+    fixture.expect_started().await;
+    fixture.engine.change(|state| state.containers.clear());
+    let exit = fixture.expect_ended().await;
     assert_eq!(exit.cause, ExitCause::Node);
     assert!(exit.message.unwrap().contains("removed"));
 }

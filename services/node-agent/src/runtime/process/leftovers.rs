@@ -9,11 +9,11 @@ use hayward_node_agent_domain::Evidence;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use rustix::process::Signal;
 
-use super::{Event, Found, Processes};
+use super::{Event, FoundContainer, Processes};
 use crate::files;
-use crate::machine::{self, Identity};
-use crate::orphan_processes::{self, OrphanProcess};
-use crate::supervisor::{EXIT, STARTED, Started, reason};
+use crate::machine::{self, ProcessIdentity};
+use crate::orphan_processes::{self, ContainerProcess};
+use crate::supervisor::{EXIT, STARTED, Started, stuck_reason};
 
 /// Maximum number of passes over the members of a group. Killed processes may have forked before.
 const PASSES: u32 = 100;
@@ -36,34 +36,36 @@ impl Processes {
 
     /// Returns all live processes of a container: members of its cgroups and process group, and
     /// processes with its mark.
-    fn leftovers(&self, id: &AllocationId, dir: &Path) -> Vec<Identity> {
+    fn leftovers(&self, id: &AllocationId, dir: &Path) -> Vec<ProcessIdentity> {
         let groups = &self.0.settings.groups;
-        let grouped = groups.members(id).into_iter().filter_map(|pid| {
-            let process = Identity::from_pid(pid)?;
+        let cgroup_processes = groups.members(id).into_iter().filter_map(|pid| {
+            let process = ProcessIdentity::from_pid(pid)?;
             // Membership is checked again after identification, because the process id may have
             // been reused.
             groups.members(id).contains(&pid).then_some(process)
         });
         let leader = files::read_json::<Started>(&dir.join(STARTED)).map(|it| it.program);
-        let led = leader
+        let group_processes = leader
             .into_iter()
-            .filter(Identity::lives)
+            .filter(ProcessIdentity::is_alive)
             .flat_map(|leader| {
-                let members = machine::group_of(&leader);
+                let members = machine::group_members(&leader);
                 std::iter::once(leader).chain(members)
             });
-        let orphans = orphan_processes::all(&self.containers()).into_iter();
-        let marked = orphans
+        let orphans = orphan_processes::find_all(&self.containers()).into_iter();
+        let marked_processes = orphans
             .filter(|orphan| orphan.id == *id)
             .map(|it| it.process);
-        let all = grouped.chain(led).chain(marked);
-        let all = all.filter(|process| process.pid != std::process::id() && process.lives());
-        let by_number: BTreeMap<u32, Identity> = all.map(|it| (it.pid, it)).collect();
-        by_number.into_values().collect()
+        let all = cgroup_processes
+            .chain(group_processes)
+            .chain(marked_processes);
+        let all = all.filter(|process| process.pid != std::process::id() && process.is_alive());
+        let by_pid: BTreeMap<u32, ProcessIdentity> = all.map(|it| (it.pid, it)).collect();
+        by_pid.into_values().collect()
     }
 
     /// Kills all leftovers. Returns those that are still alive.
-    fn kill_leftovers(&self, id: &AllocationId, dir: &Path) -> Vec<Identity> {
+    fn kill_leftovers(&self, id: &AllocationId, dir: &Path) -> Vec<ProcessIdentity> {
         if let Some(started) = files::read_json::<Started>(&dir.join(STARTED)) {
             end_group(&started.program);
         }
@@ -75,13 +77,13 @@ impl Processes {
 
     /// Ends all leftovers at the start of the agent. Returns false if processes are still alive.
     pub(super) fn end_leftovers(&self, id: &AllocationId, dir: &Path) -> bool {
-        let mut left = self.kill_leftovers(id, dir);
+        let mut remaining = self.kill_leftovers(id, dir);
         for _ in 0..POLLS {
-            left.retain(Identity::lives);
-            if left.is_empty() {
+            remaining.retain(ProcessIdentity::is_alive);
+            if remaining.is_empty() {
                 // Processes may have forked meanwhile, so the leftovers are killed once more.
-                left = self.kill_leftovers(id, dir);
-                if left.is_empty() {
+                remaining = self.kill_leftovers(id, dir);
+                if remaining.is_empty() {
                     return true;
                 }
             }
@@ -94,19 +96,19 @@ impl Processes {
     pub(super) async fn wait_until_gone(&self, id: &AllocationId, incarnation: u64, dir: &Path) {
         let (mut pause, mut waited, mut reported) = (FIRST_PAUSE, Duration::ZERO, false);
         loop {
-            let (runtime, container, at) = (self.clone(), id.clone(), dir.to_owned());
-            let kill = move || runtime.kill_leftovers(&container, &at);
-            let left = tokio::task::spawn_blocking(kill).await.unwrap_or_default();
-            if left.is_empty() {
+            let (runtime, container, container_dir) = (self.clone(), id.clone(), dir.to_owned());
+            let kill = move || runtime.kill_leftovers(&container, &container_dir);
+            let remaining = tokio::task::spawn_blocking(kill).await.unwrap_or_default();
+            if remaining.is_empty() {
                 return;
             }
             if waited >= STUCK_AFTER && !reported {
                 reported = true;
-                let names: Vec<String> = left
+                let names: Vec<String> = remaining
                     .iter()
-                    .filter_map(|process| machine::described(process.pid))
+                    .filter_map(|process| machine::describe(process.pid))
                     .collect();
-                self.send_event(id, incarnation, Event::Stuck(reason(&names)))
+                self.send_event(id, incarnation, Event::Stuck(stuck_reason(&names)))
                     .await;
             }
             tokio::time::sleep(pause).await;
@@ -128,19 +130,19 @@ impl Processes {
         let runtime = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(grace + MARGIN).await;
-            let live = runtime
+            let stop_requested = runtime
                 .0
                 .live
                 .lock()
                 .get(&id)
                 .and_then(|it| it.stop_requested);
             // A new container may have the same id.
-            if live.is_none_or(|requested_at| requested_at.elapsed() < grace + MARGIN) {
+            if stop_requested.is_none_or(|requested_at| requested_at.elapsed() < grace + MARGIN) {
                 return;
             }
             let dir = runtime.dir(&id);
-            let working = dir.join(crate::supervisor::STUCK).exists() || dir.join(EXIT).exists();
-            if !working && runtime.kill_supervisor(&id) {
+            let is_handled = dir.join(crate::supervisor::STUCK).exists() || dir.join(EXIT).exists();
+            if !is_handled && runtime.kill_supervisor(&id) {
                 tracing::warn!(container = %id, "its supervisor did not stop in time and was \
                     killed");
             }
@@ -149,19 +151,22 @@ impl Processes {
 
     /// Ends live processes of containers without a folder. A previous agent started them. Their
     /// orders are not obeyed again.
-    pub(super) fn end_orphans(&self, found: &mut BTreeMap<AllocationId, Found>) {
+    pub(super) fn end_orphans(&self, found: &mut BTreeMap<AllocationId, FoundContainer>) {
         let containers = self.containers();
-        let processes = orphan_processes::all(&containers);
-        let without = |id: &AllocationId| !containers.join(id.as_str()).exists();
-        let mut orphans: BTreeMap<AllocationId, Vec<OrphanProcess>> = BTreeMap::new();
-        for orphan in processes.into_iter().filter(|orphan| without(&orphan.id)) {
+        let processes = orphan_processes::find_all(&containers);
+        let has_no_folder = |id: &AllocationId| !containers.join(id.as_str()).exists();
+        let mut orphans: BTreeMap<AllocationId, Vec<ContainerProcess>> = BTreeMap::new();
+        for orphan in processes
+            .into_iter()
+            .filter(|orphan| has_no_folder(&orphan.id))
+        {
             orphans.entry(orphan.id.clone()).or_default().push(orphan);
         }
         for (id, orphans) in orphans {
             let incarnation = orphans.iter().map(|it| it.incarnation).max().unwrap_or(0);
             tracing::warn!(container = %id, processes = orphans.len(), "an orphan is ended");
-            let pid = orphans.iter().find(|it| !it.supervisor);
-            let orphan = Found {
+            let pid = orphans.iter().find(|it| !it.is_supervisor);
+            let orphan = FoundContainer {
                 incarnation,
                 epoch: 0,
                 boot_id: Some(self.0.settings.boot_id.clone()),
@@ -185,22 +190,22 @@ impl Processes {
     }
 
     /// Stops supervisors gracefully first, so that they end their processes.
-    fn end_orphan(&self, id: AllocationId, incarnation: u64, orphans: Vec<OrphanProcess>) {
+    fn end_orphan(&self, id: AllocationId, incarnation: u64, orphans: Vec<ContainerProcess>) {
         let runtime = self.clone();
         tokio::spawn(async move {
-            let supervisors: Vec<_> = orphans.iter().filter(|it| it.supervisor).collect();
+            let supervisors: Vec<_> = orphans.iter().filter(|it| it.is_supervisor).collect();
             for orphan in &supervisors {
                 orphan.process.signal(Signal::TERM);
             }
             let mut waited = Duration::ZERO;
-            while waited < ORPHAN_GRACE && supervisors.iter().any(|it| it.process.lives()) {
+            while waited < ORPHAN_GRACE && supervisors.iter().any(|it| it.process.is_alive()) {
                 tokio::time::sleep(FIRST_PAUSE).await;
                 waited += FIRST_PAUSE;
             }
             let dir = runtime.dir(&id);
             runtime.wait_until_gone(&id, incarnation, &dir).await;
-            let why = "its folder was lost while it ran, and it was ended";
-            let exit = Exit::of(ExitCause::Node, why);
+            let message = "its folder was lost while it ran, and it was ended";
+            let exit = Exit::of(ExitCause::Node, message);
             runtime
                 .send_event(&id, incarnation, Event::Ended(exit))
                 .await;
@@ -210,12 +215,12 @@ impl Processes {
 
 /// Kills a process group, its stopped leader last. The group id cannot be reused while the leader
 /// exists.
-fn end_group(leader: &Identity) {
+fn end_group(leader: &ProcessIdentity) {
     if !leader.signal(Signal::STOP) {
         return;
     }
     for _ in 0..PASSES {
-        let members = machine::group_of(leader);
+        let members = machine::group_members(leader);
         if members.is_empty() {
             break;
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use hayward_node_agent_domain::{NodeFault, Stage, refusal};
+use hayward_node_agent_domain::{NodeFault, Stage, exit_for_failed_start};
 use hayward_service::runtime::clock::offset;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -17,7 +17,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use super::{Event, Processes};
 use crate::fault_points::{self, Point};
 use crate::files;
-use crate::machine::{self, Identity};
+use crate::machine::{self, ProcessIdentity};
 use crate::supervisor::{CLAIM, Claim, EXIT, STARTED, STUCK, Started, Stuck};
 
 const START_POLL: Duration = Duration::from_millis(20);
@@ -33,30 +33,30 @@ impl Processes {
             Ok(child) => child,
             Err(error) => {
                 let message = format!("its supervisor cannot be started: {error}");
-                let exit = refusal(Stage::Own, error.raw_os_error(), message);
+                let exit = exit_for_failed_start(Stage::Setup, error.raw_os_error(), message);
                 return self.send_event(&id, incarnation, Event::Ended(exit)).await;
             }
         };
         // The supervisor was not yet waited for, so its process id cannot be reused.
-        self.store_handle(&id, child.id().and_then(machine::open));
-        let (mut reported, mut begun) = (None, false);
+        self.store_handle(&id, child.id().and_then(machine::open_pidfd));
+        let (mut exit, mut first_received) = (None, false);
         if let Some(stdout) = child.stdout.take() {
             let mut lines = BufReader::new(stdout).lines();
-            while let Some(line) = self.next_message(&id, &mut lines, begun).await {
-                begun = true;
+            while let Some(line) = self.next_message(&id, &mut lines, first_received).await {
+                first_received = true;
                 if let Ok(started) = serde_json::from_str::<Started>(&line) {
-                    self.send_event(&id, incarnation, started.event()).await;
+                    self.send_event(&id, incarnation, started.to_event()).await;
                 } else if let Ok(Stuck { stuck }) = serde_json::from_str(&line) {
                     self.send_event(&id, incarnation, Event::Stuck(stuck)).await;
                 } else {
-                    reported = serde_json::from_str::<Exit>(&line).ok();
+                    exit = serde_json::from_str::<Exit>(&line).ok();
                 }
             }
         }
         if let Err(error) = child.wait().await {
             tracing::warn!(container = %id, %error, "a supervisor cannot be waited for");
         }
-        self.finish(&id, incarnation, &dir, reported).await;
+        self.finish(&id, incarnation, &dir, exit).await;
     }
 
     /// Returns the next message of a supervisor. If there is no first message within the launch
@@ -65,15 +65,15 @@ impl Processes {
         &self,
         id: &AllocationId,
         lines: &mut MessageLines,
-        begun: bool,
+        first_received: bool,
     ) -> Option<String> {
-        let next = lines.next_line();
-        if begun {
-            return next.await.ok().flatten();
+        let next_line = lines.next_line();
+        if first_received {
+            return next_line.await.ok().flatten();
         }
-        tokio::pin!(next);
+        tokio::pin!(next_line);
         let limit = self.0.settings.launch_limit;
-        if let Ok(line) = tokio::time::timeout(limit, &mut next).await {
+        if let Ok(line) = tokio::time::timeout(limit, &mut next_line).await {
             return line.ok().flatten();
         }
         tracing::error!(container = %id, "the launch hangs; its supervisor is killed");
@@ -124,15 +124,15 @@ impl Processes {
         let handle = claim
             .and_then(|claim| claim.supervisor)
             .as_ref()
-            .and_then(Identity::open);
-        let second = handle.as_ref().and_then(|handle| handle.try_clone().ok());
+            .and_then(ProcessIdentity::open);
+        let handle_copy = handle.as_ref().and_then(|handle| handle.try_clone().ok());
         self.store_handle(&id, handle);
         if let Some(entry) = self.0.live.lock().get_mut(&id) {
             entry.grace = grace;
         }
         let runtime = self.clone();
         tokio::spawn(async move {
-            if let Some(handle) = second.and_then(listen) {
+            if let Some(handle) = handle_copy.and_then(to_async_fd) {
                 runtime.watch(&id, incarnation, &dir, handle).await;
             }
             runtime.finish(&id, incarnation, &dir, None).await;
@@ -147,18 +147,24 @@ impl Processes {
         dir: &Path,
         handle: AsyncFd<OwnedFd>,
     ) {
-        let (mut reported, mut stuck) = (false, false);
+        let (mut start_reported, mut stuck_reported) = (false, false);
         loop {
-            if !reported && let Some(started) = files::read_json::<Started>(&dir.join(STARTED)) {
-                reported = true;
-                self.send_event(id, incarnation, started.event()).await;
+            if !start_reported
+                && let Some(started) = files::read_json::<Started>(&dir.join(STARTED))
+            {
+                start_reported = true;
+                self.send_event(id, incarnation, started.to_event()).await;
             }
-            if !stuck && let Some(why) = files::read_json::<Stuck>(&dir.join(STUCK)) {
-                stuck = true;
-                self.send_event(id, incarnation, Event::Stuck(why.stuck))
+            if !stuck_reported && let Some(message) = files::read_json::<Stuck>(&dir.join(STUCK)) {
+                stuck_reported = true;
+                self.send_event(id, incarnation, Event::Stuck(message.stuck))
                     .await;
             }
-            let pause = if reported { STUCK_POLL } else { START_POLL };
+            let pause = if start_reported {
+                STUCK_POLL
+            } else {
+                START_POLL
+            };
             tokio::select! {
                 _ = handle.readable() => return,
                 () = tokio::time::sleep(pause) => {}
@@ -166,16 +172,16 @@ impl Processes {
         }
     }
 
-    /// Reports the end after the supervisor is gone. `reported` is an exit that the supervisor
+    /// Reports the end after the supervisor is gone. `sent_exit` is an exit that the supervisor
     /// could not write.
     pub(super) async fn finish(
         &self,
         id: &AllocationId,
         incarnation: u64,
         dir: &Path,
-        reported: Option<Exit>,
+        sent_exit: Option<Exit>,
     ) {
-        let mut exit = files::read_json::<Exit>(&dir.join(EXIT)).or(reported);
+        let mut exit = files::read_json::<Exit>(&dir.join(EXIT)).or(sent_exit);
         if exit.is_none() {
             // The container has not ended before all its processes are gone (I17).
             self.wait_until_gone(id, incarnation, dir).await;
@@ -189,7 +195,7 @@ impl Processes {
                     Exit::of(ExitCause::Intended, "it was asked to end before it started")
                 }
                 (true, _) => Exit::of(ExitCause::Node, "its supervisor was lost"),
-                (false, false) => NodeFault::RuntimeDown.exit("its supervisor never began"),
+                (false, false) => NodeFault::RuntimeDown.to_exit("its supervisor never began"),
                 (false, true) => Exit::of(
                     ExitCause::LaunchUnknown,
                     "its supervisor was lost during the launch",
@@ -204,12 +210,12 @@ impl Processes {
     deprecated,
     reason = "the handle owns its descriptor for as long as it is listened to"
 )]
-fn listen(handle: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
+fn to_async_fd(handle: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
     AsyncFd::new(handle).ok()
 }
 
 impl Started {
-    fn event(&self) -> Event {
+    fn to_event(&self) -> Event {
         Event::Started {
             pid: self.program.pid,
             at: self.at,

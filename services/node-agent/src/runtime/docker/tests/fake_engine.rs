@@ -15,13 +15,13 @@ use tokio::sync::watch;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    Made,
-    Runs,
-    Over(i64),
+    Created,
+    Running,
+    Ended(i64),
 }
 
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct FakeContainer {
     pub name: String,
     pub stage: Stage,
     pub out_of_memory: bool,
@@ -31,32 +31,32 @@ pub struct Made {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registry {
-    Has,
-    HasNot,
+    Found,
+    NotFound,
     Fails,
 }
 
 /// Misbehaviour of the engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Mood {
+pub enum Behaviour {
     #[default]
-    Well,
+    Normal,
     /// The engine accepts requests and answers none.
     Hangs,
     /// The engine sends invalid responses.
-    Babbles,
+    InvalidResponses,
     /// The engine starts containers without answering.
-    StartsInSilence,
+    StartsWithoutResponse,
     /// The engine neither starts containers nor answers.
-    StartsNothing,
+    IgnoresStart,
     /// The engine has the image but cannot start the program.
     RefusesStart,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct EngineState {
-    pub mood: Mood,
-    pub containers: BTreeMap<String, Made>,
+    pub behaviour: Behaviour,
+    pub containers: BTreeMap<String, FakeContainer>,
     /// Missing images, and the response of their registry.
     pub missing: HashMap<String, Registry>,
     pub starts: u32,
@@ -75,7 +75,7 @@ impl FakeEngine {
 
     pub fn listen(&self, socket: &Path) {
         let listener = UnixListener::bind(socket).unwrap();
-        let router = Router::new().fallback(answer).with_state(self.clone());
+        let router = Router::new().fallback(respond).with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
     }
 
@@ -87,43 +87,43 @@ impl FakeEngine {
         read(&self.0.borrow())
     }
 
-    pub async fn until(&self, what: impl FnMut(&EngineState) -> bool) {
-        self.0.subscribe().wait_for(what).await.unwrap();
+    pub async fn wait_until(&self, condition: impl FnMut(&EngineState) -> bool) {
+        self.0.subscribe().wait_for(condition).await.unwrap();
     }
 
     /// Ends all running containers with this exit code.
     pub fn end_all(&self, code: i64) {
         self.change(|state| {
-            for made in state.containers.values_mut() {
-                if made.stage == Stage::Runs {
-                    made.stage = Stage::Over(code);
+            for container in state.containers.values_mut() {
+                if container.stage == Stage::Running {
+                    container.stage = Stage::Ended(code);
                 }
             }
         });
     }
 
     /// Adds a container of another owner.
-    pub fn plant(&self, id: &str, labels: Value) {
-        let made = Made {
+    pub fn add_container(&self, id: &str, labels: Value) {
+        let container = FakeContainer {
             name: id.to_owned(),
-            stage: Stage::Runs,
+            stage: Stage::Running,
             out_of_memory: false,
             labels,
             body: Value::Null,
         };
-        self.change(|state| drop(state.containers.insert(id.to_owned(), made)));
+        self.change(|state| drop(state.containers.insert(id.to_owned(), container)));
     }
 }
 
-async fn answer(
+async fn respond(
     State(engine): State<FakeEngine>,
     method: Method,
     uri: Uri,
     body: Bytes,
 ) -> Response {
-    match engine.read(|state| state.mood) {
-        Mood::Hangs => std::future::pending().await,
-        Mood::Babbles => return "[1, 2".into_response(),
+    match engine.read(|state| state.behaviour) {
+        Behaviour::Hangs => std::future::pending().await,
+        Behaviour::InvalidResponses => return "[1, 2".into_response(),
         _ => {}
     }
     let parts: Vec<&str> = uri
@@ -134,7 +134,7 @@ async fn answer(
     let query = uri.query().unwrap_or_default();
     match (method.as_str(), parts.as_slice()) {
         (_, ["_ping"]) => "OK".into_response(),
-        (_, ["version"]) => reported(200, &json!({"ApiVersion": "1.41", "Version": "20"})),
+        (_, ["version"]) => json_response(200, &json!({"ApiVersion": "1.41", "Version": "20"})),
         ("POST", ["containers", "create"]) => engine.create(query, &body),
         ("POST", ["images", "create"]) => engine.pull(query),
         ("GET", ["containers", "json"]) => engine.list(query),
@@ -144,21 +144,22 @@ async fn answer(
         ("POST", ["containers", id, "wait"]) => engine.wait(id).await,
         ("GET", ["containers", id, "logs"]) => engine.logs(id).await,
         ("DELETE", ["containers", id]) => engine.remove(id),
-        _ => refusal(500, "no such question"),
+        _ => error_response(500, "no such question"),
     }
 }
 
-fn reported(status: u16, body: &Value) -> Response {
+fn json_response(status: u16, body: &Value) -> Response {
     (StatusCode::from_u16(status).unwrap(), body.to_string()).into_response()
 }
 
-fn refusal(status: u16, message: &str) -> Response {
-    reported(status, &json!({"message": message}))
+fn error_response(status: u16, message: &str) -> Response {
+    json_response(status, &json!({"message": message}))
 }
 
-fn key(state: &EngineState, id_or_name: &str) -> Option<String> {
-    let mut all = state.containers.iter();
-    all.find(|(id, made)| id.as_str() == id_or_name || made.name == id_or_name)
+fn find_id(state: &EngineState, id_or_name: &str) -> Option<String> {
+    let mut containers = state.containers.iter();
+    containers
+        .find(|(id, container)| id.as_str() == id_or_name || container.name == id_or_name)
         .map(|(id, _)| id.clone())
 }
 
@@ -171,25 +172,25 @@ impl FakeEngine {
         let body: Value = serde_json::from_slice(body).unwrap();
         let image = body["Image"].as_str().unwrap().to_owned();
         if self.read(|state| state.missing.contains_key(&image)) {
-            return refusal(404, &format!("No such image: {image}"));
+            return error_response(404, &format!("No such image: {image}"));
         }
-        if self.read(|state| key(state, name)).is_some() {
-            return refusal(409, "Conflict. The container name is already in use");
+        if self.read(|state| find_id(state, name)).is_some() {
+            return error_response(409, "Conflict. The container name is already in use");
         }
         let mut id = String::new();
         self.change(|state| {
             state.next += 1;
             id = format!("c{}", state.next);
-            let made = Made {
+            let container = FakeContainer {
                 name: name.to_owned(),
-                stage: Stage::Made,
+                stage: Stage::Created,
                 out_of_memory: false,
                 labels: body["Labels"].clone(),
                 body,
             };
-            state.containers.insert(id.clone(), made);
+            state.containers.insert(id.clone(), container);
         });
-        reported(201, &json!({"Id": id, "Warnings": []}))
+        json_response(201, &json!({"Id": id, "Warnings": []}))
     }
 
     fn pull(&self, query: &str) -> Response {
@@ -199,11 +200,11 @@ impl FakeEngine {
         let image = image.unwrap().replace("%2F", "/").replace("%3A", ":");
         self.change(|state| state.pulls += 1);
         match self.read(|state| state.missing.get(&image).copied()) {
-            Some(Registry::HasNot) => refusal(404, "manifest unknown"),
-            Some(Registry::Fails) => refusal(500, "connection refused"),
-            Some(Registry::Has) | None => {
+            Some(Registry::NotFound) => error_response(404, "manifest unknown"),
+            Some(Registry::Fails) => error_response(500, "connection refused"),
+            Some(Registry::Found) | None => {
                 self.change(|state| state.missing.retain(|missing, _| *missing != image));
-                reported(200, &json!({"status": "done"}))
+                json_response(200, &json!({"status": "done"}))
             }
         }
     }
@@ -213,53 +214,61 @@ impl FakeEngine {
             query.contains("all=true") && query.contains("hayward.node"),
             "{query}"
         );
-        let all: Vec<Value> = self.read(|state| {
-            let labelled = |made: &Made| made.labels.get("hayward.node") == Some(&json!("node-1"));
-            let mine = state.containers.iter().filter(|(_, made)| labelled(made));
-            mine.map(|(id, made)| json!({"Id": id, "Labels": made.labels}))
+        let containers: Vec<Value> = self.read(|state| {
+            let labelled = |container: &FakeContainer| {
+                container.labels.get("hayward.node") == Some(&json!("node-1"))
+            };
+            let selected = state
+                .containers
+                .iter()
+                .filter(|(_, container)| labelled(container));
+            selected
+                .map(|(id, container)| json!({"Id": id, "Labels": container.labels}))
                 .collect()
         });
-        reported(200, &json!(all))
+        json_response(200, &json!(containers))
     }
 
     fn inspect(&self, id: &str) -> Response {
         let found = self.read(|state| {
-            let id = key(state, id)?;
-            let made = state.containers[&id].clone();
-            Some((id, made))
+            let id = find_id(state, id)?;
+            let container = state.containers[&id].clone();
+            Some((id, container))
         });
-        let Some((id, made)) = found else {
-            return refusal(404, "No such container");
+        let Some((id, container)) = found else {
+            return error_response(404, "No such container");
         };
-        let at = "2026-11-21T21:00:00.5Z";
-        let (status, started, code) = match made.stage {
-            Stage::Made => ("created", "0001-01-01T00:00:00Z", 0),
-            Stage::Runs => ("running", at, 0),
-            Stage::Over(code) => ("exited", at, code),
+        let started_at = "2026-11-21T21:00:00.5Z";
+        let (status, started, code) = match container.stage {
+            Stage::Created => ("created", "0001-01-01T00:00:00Z", 0),
+            Stage::Running => ("running", started_at, 0),
+            Stage::Ended(code) => ("exited", started_at, code),
         };
         let state = json!({
-            "Status": status, "Pid": 4242, "StartedAt": started, "FinishedAt": at,
-            "ExitCode": code, "OOMKilled": made.out_of_memory, "Error": "",
+            "Status": status, "Pid": 4242, "StartedAt": started, "FinishedAt": started_at,
+            "ExitCode": code, "OOMKilled": container.out_of_memory, "Error": "",
         });
-        reported(
+        json_response(
             200,
-            &json!({"Id": id, "State": state, "Config": {"Labels": made.labels}}),
+            &json!({"Id": id, "State": state, "Config": {"Labels": container.labels}}),
         )
     }
 
     async fn start(&self, id: &str) -> Response {
         self.change(|state| state.starts += 1);
-        match self.read(|state| state.mood) {
-            Mood::StartsNothing => return std::future::pending().await,
-            Mood::RefusesStart => return refusal(400, "OCI runtime create failed: no such file"),
+        match self.read(|state| state.behaviour) {
+            Behaviour::IgnoresStart => return std::future::pending().await,
+            Behaviour::RefusesStart => {
+                return error_response(400, "OCI runtime create failed: no such file");
+            }
             _ => {}
         }
         self.change(|state| {
-            if let Some(id) = key(state, id) {
-                state.containers.get_mut(&id).unwrap().stage = Stage::Runs;
+            if let Some(id) = find_id(state, id) {
+                state.containers.get_mut(&id).unwrap().stage = Stage::Running;
             }
         });
-        if self.read(|state| state.mood) == Mood::StartsInSilence {
+        if self.read(|state| state.behaviour) == Behaviour::StartsWithoutResponse {
             return std::future::pending().await;
         }
         StatusCode::NO_CONTENT.into_response()
@@ -267,31 +276,31 @@ impl FakeEngine {
 
     fn stop(&self, id: &str) -> Response {
         self.change(|state| {
-            if let Some(id) = key(state, id) {
-                state.containers.get_mut(&id).unwrap().stage = Stage::Over(143);
+            if let Some(id) = find_id(state, id) {
+                state.containers.get_mut(&id).unwrap().stage = Stage::Ended(143);
             }
         });
         StatusCode::NO_CONTENT.into_response()
     }
 
-    async fn over(&self, id: &str) {
-        let runs = |state: &EngineState| {
-            let made = key(state, id).map(|id| state.containers[&id].stage);
-            matches!(made, Some(Stage::Runs))
+    async fn wait_until_ended(&self, id: &str) {
+        let is_running = |state: &EngineState| {
+            let stage = find_id(state, id).map(|id| state.containers[&id].stage);
+            matches!(stage, Some(Stage::Running))
         };
-        self.until(|state| !runs(state)).await;
+        self.wait_until(|state| !is_running(state)).await;
     }
 
     async fn wait(&self, id: &str) -> Response {
-        self.over(id).await;
-        reported(200, &json!({"StatusCode": 0}))
+        self.wait_until_ended(id).await;
+        json_response(200, &json!({"StatusCode": 0}))
     }
 
     async fn logs(&self, id: &str) -> Response {
-        self.over(id).await;
+        self.wait_until_ended(id).await;
         let mut frames = Vec::new();
-        for (at, text) in self.read(|state| state.output.clone()) {
-            let text = format!("{at} {text}");
+        for (timestamp, text) in self.read(|state| state.output.clone()) {
+            let text = format!("{timestamp} {text}");
             frames.extend_from_slice(&[1, 0, 0, 0]);
             frames.extend_from_slice(&u32::try_from(text.len()).unwrap().to_be_bytes());
             frames.extend_from_slice(text.as_bytes());
@@ -302,12 +311,12 @@ impl FakeEngine {
     fn remove(&self, id: &str) -> Response {
         let mut removed = false;
         self.change(|state| {
-            removed = key(state, id).is_some_and(|id| state.containers.remove(&id).is_some());
+            removed = find_id(state, id).is_some_and(|id| state.containers.remove(&id).is_some());
         });
         if removed {
             StatusCode::NO_CONTENT.into_response()
         } else {
-            refusal(404, "No such container")
+            error_response(404, "No such container")
         }
     }
 }

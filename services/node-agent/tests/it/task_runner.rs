@@ -4,7 +4,7 @@ use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
 
 use crate::agent::Agent;
-use crate::control::{Control, ControlState, id, tasks, wanted};
+use crate::control::{Control, ControlState, desired_entry, id, tasks};
 
 fn run_tasks(threads: u32) -> Program {
     Program::RunTasks {
@@ -24,9 +24,9 @@ async fn all_tasks_run_once_and_are_reported_in_batches() {
         plane.total = 500;
     });
     let _agent = Agent::start(&control, &[]);
-    control.want(wanted("runner", run_tasks(2), 2000));
+    control.set_desired(desired_entry("runner", run_tasks(2), 2000));
     let exit = control
-        .reported(&id("runner"), ContainerState::Ended)
+        .wait_for_state(&id("runner"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
@@ -45,7 +45,7 @@ async fn all_tasks_run_once_and_are_reported_in_batches() {
         plane.requests
     );
     control.change(|plane| plane.desired.clear());
-    control.until("nothing left", empty).await;
+    control.wait_until("nothing left", empty).await;
 }
 
 fn empty(plane: &ControlState) -> bool {
@@ -65,11 +65,11 @@ async fn a_stopped_runner_returns_its_waiting_tasks() {
         plane.total = 50;
     });
     let _agent = Agent::start(&control, &[]);
-    control.want(wanted("stopped", run_tasks(1), 1500));
+    control.set_desired(desired_entry("stopped", run_tasks(1), 1500));
     crate::control::wait_for("one runs", || mark.exists().then_some(()));
-    control.want_goal(&id("stopped"), Goal::Stop);
+    control.set_goal(&id("stopped"), Goal::Stop);
     let exit = control
-        .reported(&id("stopped"), ContainerState::Ended)
+        .wait_for_state(&id("stopped"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
@@ -81,7 +81,7 @@ async fn a_stopped_runner_returns_its_waiting_tasks() {
     let plane = control.plane.borrow().clone();
     assert!(plane.leased.is_empty() && plane.finished.is_empty() && !plane.returned.is_empty());
     control.change(|plane| plane.desired.clear());
-    control.until("nothing left", empty).await;
+    control.wait_until("nothing left", empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,21 +101,25 @@ async fn a_runner_without_further_tasks_finishes_running_ones() {
         (plane.total, plane.lease_ms) = (50, 6_000);
     });
     let _agent = Agent::start(&control, &[]);
-    control.want(wanted("marked", run_tasks(1), 1000));
+    control.set_desired(desired_entry("last-task", run_tasks(1), 1000));
     crate::control::wait_for("one runs", || mark.exists().then_some(()));
-    control.change(|plane| plane.marked = true);
+    control.change(|plane| plane.no_more_tasks = true);
     // Waiting tasks are returned while the first one runs.
     control
-        .until("the rest is given back", |plane| plane.leased.len() == 1)
+        .wait_until("the waiting tasks are returned", |plane| {
+            plane.leased.len() == 1
+        })
         .await;
     std::fs::write(&go, "").unwrap();
-    let ended = control.reported(&id("marked"), ContainerState::Ended).await;
-    assert_eq!(ended.exit.unwrap().cause, ExitCause::Success);
+    let report = control
+        .wait_for_state(&id("last-task"), ContainerState::Ended)
+        .await;
+    assert_eq!(report.exit.unwrap().cause, ExitCause::Success);
     let plane = control.plane.borrow().clone();
     assert_eq!((plane.finished.len(), plane.leased.len()), (1, 0));
     assert_eq!(std::fs::read_to_string(&mark).unwrap().lines().count(), 1);
     control.change(|plane| plane.desired.clear());
-    control.until("nothing left", empty).await;
+    control.wait_until("nothing left", empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,22 +132,22 @@ async fn outcomes_wait_for_a_job_converter_that_is_down() {
         plane.total = 2;
     });
     let _agent = Agent::start(&control, &[]);
-    control.want(wanted("patient", run_tasks(1), 1000));
+    control.set_desired(desired_entry("waiting", run_tasks(1), 1000));
     control
-        .until("both are leased", |plane| plane.leased.len() == 2)
+        .wait_until("both are leased", |plane| plane.leased.len() == 2)
         .await;
-    control.change(|plane| plane.lender_down = true);
+    control.change(|plane| plane.job_converter_down = true);
     crate::control::wait_for("both were run", || {
         (std::fs::read_to_string(&mark).ok()?.lines().count() == 2).then_some(())
     });
-    control.change(|plane| plane.lender_down = false);
+    control.change(|plane| plane.job_converter_down = false);
     control
-        .reported(&id("patient"), ContainerState::Ended)
+        .wait_for_state(&id("waiting"), ContainerState::Ended)
         .await;
     assert_eq!(control.plane.borrow().finished.len(), 2);
     assert_eq!(std::fs::read_to_string(&mark).unwrap().lines().count(), 2);
     control.change(|plane| plane.desired.clear());
-    control.until("nothing left", empty).await;
+    control.wait_until("nothing left", empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,23 +156,25 @@ async fn a_runner_with_a_refused_token_waits_until_it_is_accepted() {
     control.change(|plane| {
         plane.tasks = tasks(5, &["true"]);
         plane.total = 5;
-        plane.lender_refuses = true;
+        plane.tokens_refused = true;
     });
     let _agent = Agent::start(&control, &[]);
-    control.want(wanted("doubted", run_tasks(1), 1000));
+    control.set_desired(desired_entry("refused", run_tasks(1), 1000));
     control
-        .until("it was refused more than once", |plane| plane.refused > 2)
+        .wait_until("it was refused more than once", |plane| {
+            plane.refused_requests > 2
+        })
         .await;
-    control.change(|plane| plane.lender_refuses = false);
+    control.change(|plane| plane.tokens_refused = false);
     let exit = control
-        .reported(&id("doubted"), ContainerState::Ended)
+        .wait_for_state(&id("refused"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
     assert_eq!(control.plane.borrow().finished.len(), 5);
     control.change(|plane| plane.desired.clear());
-    control.until("nothing left", empty).await;
+    control.wait_until("nothing left", empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,12 +194,12 @@ async fn no_task_runs_under_an_expired_lease() {
         (plane.total, plane.lease_ms) = (1, 1000);
     });
     let _agent = Agent::start(&control, &[]);
-    control.want(wanted("leaseless", run_tasks(1), 1000));
-    let runs = crate::control::wait_for("it runs", || crate::control::number_in(&pid));
-    control.change(|plane| plane.lender_down = true);
+    control.set_desired(desired_entry("expired", run_tasks(1), 1000));
+    let task_pid = crate::control::wait_for("it runs", || crate::control::read_pid(&pid));
+    control.change(|plane| plane.job_converter_down = true);
     crate::control::wait_for("its end", || {
-        (!crate::control::is_alive(runs)).then_some(())
+        (!crate::control::is_alive(task_pid)).then_some(())
     });
     control.change(|plane| plane.desired.clear());
-    control.until("nothing left", empty).await;
+    control.wait_until("nothing left", empty).await;
 }

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use hayward_container_manager_api::{ContainerReport, ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
-use crate::agent::{Agent, clear};
-use crate::control::{Control, ControlState, id, is_alive, report_of, shell, wait_for, wanted};
+use crate::agent::{Agent, remove_all_entries};
+use crate::control::{
+    Control, ControlState, desired_entry, id, is_alive, report_of, shell, wait_for,
+};
 
 /// Cgroup of frozen processes, which do not end even when killed. It needs cgroups of version 1.
-struct Frozen(PathBuf);
+struct FreezerCgroup(PathBuf);
 
-impl Frozen {
+impl FreezerCgroup {
     fn new(name: &str) -> Option<Self> {
         let group = Path::new("/sys/fs/cgroup/freezer").join(name);
         if let Err(error) = std::fs::create_dir(&group) {
@@ -35,18 +37,18 @@ impl Frozen {
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FreezerCgroup {
     fn drop(&mut self) {
         self.set("THAWED");
-        wait_for("nobody is in it", || std::fs::remove_dir(&self.0).ok());
+        wait_for("the cgroup is empty", || std::fs::remove_dir(&self.0).ok());
     }
 }
 
-async fn stuck(control: &Control, name: &str) -> ContainerReport {
+async fn wait_until_stuck(control: &Control, name: &str) -> ContainerReport {
     let has_reason =
         |plane: &ControlState| report_of(plane, &id(name)).is_some_and(|it| it.reason.is_some());
     let plane = control
-        .until("it says why it does not end", has_reason)
+        .wait_until("it says why it does not end", has_reason)
         .await;
     report_of(&plane, &id(name)).unwrap()
 }
@@ -54,66 +56,71 @@ async fn stuck(control: &Control, name: &str) -> ContainerReport {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_cannot_be_killed_stays_stopping_with_a_reason() {
     let name = format!("hayward-test-{}", std::process::id());
-    let Some(frozen) = Frozen::new(&name) else {
+    let Some(frozen) = FreezerCgroup::new(&name) else {
         return;
     };
     let control = Control::start().await;
     let agent = Agent::start(&control, &[]);
-    let deaf = control.dir.path().join("deaf");
-    let script = format!("trap '' TERM; : > {}; exec sleep 300", deaf.display());
-    control.want(wanted("hard", shell(&script), 100));
-    let running = control.reported(&id("hard"), ContainerState::Running).await;
-    wait_for("it hears nothing", || deaf.exists().then_some(()));
+    let trap_set = control.dir.path().join("trap-set");
+    let script = format!("trap '' TERM; : > {}; exec sleep 300", trap_set.display());
+    control.set_desired(desired_entry("hard", shell(&script), 100));
+    let running = control
+        .wait_for_state(&id("hard"), ContainerState::Running)
+        .await;
+    wait_for("it ignores SIGTERM", || trap_set.exists().then_some(()));
     let pid = running.pid.unwrap();
     frozen.freeze(pid);
-    control.want_goal(&id("hard"), Goal::Stop);
-    let shown = stuck(&control, "hard").await;
+    control.set_goal(&id("hard"), Goal::Stop);
+    let report = wait_until_stuck(&control, "hard").await;
     assert_eq!(
-        (shown.state, shown.pid),
+        (report.state, report.pid),
         (ContainerState::Stopping, Some(pid))
     );
-    let why = shown.reason.unwrap();
+    let reason = report.reason.unwrap();
     assert!(
-        why.contains("does not end") && why.contains(&pid.to_string()),
-        "{why}"
+        reason.contains("does not end") && reason.contains(&pid.to_string()),
+        "{reason}"
     );
-    let reported = |plane: &ControlState| {
-        let beat = plane.heartbeats.last();
-        beat.and_then(|beat| beat.quiesce_reason.clone())
-            .is_some_and(|why| why.contains("alc_hard cannot be ended"))
+    let is_quiesced = |plane: &ControlState| {
+        let heartbeat = plane.heartbeats.last();
+        heartbeat
+            .and_then(|heartbeat| heartbeat.quiesce_reason.clone())
+            .is_some_and(|reason| reason.contains("alc_hard cannot be ended"))
     };
     control
-        .until("the node asks for no more work", reported)
+        .wait_until("the node asks for no more work", is_quiesced)
         .await;
     // After a restart of the agent the container still counts as stopping.
     agent.kill();
     control.change(|plane| plane.report = None);
     let _agent = Agent::start(&control, &[]);
-    let shown = stuck(&control, "hard").await;
-    assert_eq!(shown.state, ContainerState::Stopping);
+    let report = wait_until_stuck(&control, "hard").await;
+    assert_eq!(report.state, ContainerState::Stopping);
     assert!(is_alive(pid) && !control.plane.borrow().ends.contains_key(&(id("hard"), 1)));
     frozen.set("THAWED");
     let exit = control
-        .reported(&id("hard"), ContainerState::Ended)
+        .wait_for_state(&id("hard"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!((exit.cause, exit.signal), (ExitCause::Intended, Some(9)));
     assert!(!is_alive(pid));
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 /// Leftovers of a lost supervisor keep the container alive as well (I17).
 #[tokio::test(flavor = "multi_thread")]
 async fn leftovers_that_cannot_be_killed_do_not_count_as_ended() {
     let name = format!("hayward-test-lost-{}", std::process::id());
-    let Some(frozen) = Frozen::new(&name) else {
+    let Some(frozen) = FreezerCgroup::new(&name) else {
         return;
     };
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
-    control.want(wanted("hard", shell("exec sleep 300"), 100));
-    let running = control.reported(&id("hard"), ContainerState::Running).await;
+    control.set_desired(desired_entry("hard", shell("exec sleep 300"), 100));
+    let running = control
+        .wait_for_state(&id("hard"), ContainerState::Running)
+        .await;
     let dir = control.container_dir(&id("hard"));
     wait_for("it is noted", || {
         dir.join("started.json").exists().then_some(())
@@ -124,33 +131,33 @@ async fn leftovers_that_cannot_be_killed_do_not_count_as_ended() {
     let supervisor = i32::try_from(claim["supervisor"]["pid"].as_i64().unwrap()).unwrap();
     let supervisor = nix::unistd::Pid::from_raw(supervisor);
     nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL).unwrap();
-    let shown = stuck(&control, "hard").await;
-    assert_eq!(shown.state, ContainerState::Stopping);
+    let report = wait_until_stuck(&control, "hard").await;
+    assert_eq!(report.state, ContainerState::Stopping);
     frozen.set("THAWED");
     let exit = control
-        .reported(&id("hard"), ContainerState::Ended)
+        .wait_for_state(&id("hard"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Node);
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hanging_launch_fails_after_its_limit() {
     let control = Control::start().await;
-    let more = [
+    let extra_variables = [
         ("HAYWARD_COMMAND", r#"["/bin/sh", "-c", "sleep 300"]"#),
         ("HAYWARD_LAUNCH_LIMIT_MS", "300"),
     ];
-    let _agent = Agent::start(&control, &more);
-    control.want(wanted("hangs", shell("true"), 100));
+    let _agent = Agent::start(&control, &extra_variables);
+    control.set_desired(desired_entry("hangs", shell("true"), 100));
     let exit = control
-        .reported(&id("hangs"), ContainerState::Ended)
+        .wait_for_state(&id("hangs"), ContainerState::Ended)
         .await
         .exit
         .unwrap();
     assert_eq!(exit.cause, ExitCause::Node, "{exit:?}");
     assert_eq!(exit.cause_code.as_deref(), Some("runtime_down"));
-    clear(&control).await;
+    remove_all_entries(&control).await;
 }
