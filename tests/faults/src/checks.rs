@@ -1,19 +1,19 @@
 //! Promises that are checked after each phase, one function each. A check waits for its state with
 //! a generous limit. A state that is not reached is a violation.
 
-mod ends;
+mod cleanup;
+mod fleet_state;
 mod proofs;
-mod rules;
-mod works;
+mod work_state;
 
 use crate::fleet::Fleet;
-use crate::work::{Doors, Shared};
+use crate::work::{Clients, SharedLedger};
 
 /// The inputs of a check.
-pub struct Scene<'a> {
+pub struct CheckContext<'a> {
     pub fleet: &'a Fleet,
-    pub doors: &'a Doors,
-    pub ledger: &'a Shared,
+    pub clients: &'a Clients,
+    pub ledger: &'a SharedLedger,
 }
 
 /// A broken promise.
@@ -21,26 +21,26 @@ pub struct Scene<'a> {
 pub struct Violation {
     /// Name of the check.
     pub check: &'static str,
-    pub what: String,
+    pub message: String,
 }
 
 /// Result of a check. An error names the violation.
 type Outcome = anyhow::Result<()>;
 
 /// Runs the checks of a list one after the other and collects the violations.
-macro_rules! all_of {
+macro_rules! run_checks {
     // Proofs are already written, so their checks do not wait.
-    (@ proofs :: $check:ident, $scene:expr) => { proofs::$check($scene) };
-    (@ $module:ident :: $check:ident, $scene:expr) => { $module::$check($scene).await };
-    ($scene:expr, [$($module:ident :: $check:ident),* $(,)?]) => {{
+    (@ proofs :: $check:ident, $context:expr) => { proofs::$check($context) };
+    (@ $module:ident :: $check:ident, $context:expr) => { $module::$check($context).await };
+    ($context:expr, [$($module:ident :: $check:ident),* $(,)?]) => {{
         let mut found = Vec::new();
         $(
             println!("  {}", stringify!($check).replace('_', " "));
-            let outcome: Outcome = all_of!(@ $module :: $check, $scene);
+            let outcome: Outcome = run_checks!(@ $module :: $check, $context);
             if let Err(error) = outcome {
                 let check = stringify!($check);
                 println!("VIOLATION {check}: {error:#}");
-                found.push(Violation { check, what: format!("{error:#}") });
+                found.push(Violation { check, message: format!("{error:#}") });
             }
         )*
         found
@@ -48,51 +48,51 @@ macro_rules! all_of {
 }
 
 /// Runs the checks that need the work of the phase.
-pub async fn in_the_calm(scene: &Scene<'_>) -> Vec<Violation> {
-    all_of!(
-        scene,
+pub async fn check_after_repairs(context: &CheckContext<'_>) -> Vec<Violation> {
+    run_checks!(
+        context,
         [
-            rules::every_request_was_answered,
-            rules::every_service_answers,
-            rules::blocks_are_in_force,
-            rules::drained_means_empty,
+            fleet_state::every_request_was_answered,
+            fleet_state::every_service_answers,
+            fleet_state::blocks_are_in_force,
+            fleet_state::drained_nodes_are_empty,
         ]
     )
 }
 
 /// Runs the checks that must hold after all orders that hinder work were withdrawn.
-pub async fn after_space_is_free_again(scene: &Scene<'_>) -> Vec<Violation> {
-    all_of!(
-        scene,
+pub async fn check_after_withdrawals(context: &CheckContext<'_>) -> Vec<Violation> {
+    run_checks!(
+        context,
         [
-            rules::every_node_takes_work,
-            works::every_job_ends_as_it_should,
-            works::every_task_has_one_outcome,
-            works::no_success_without_a_run,
-            works::services_run_their_instances,
-            works::reservations_are_there,
-            works::gangs_come_to_an_end,
-            works::pools_are_at_their_size,
-            works::moves_come_to_an_end,
+            fleet_state::every_node_takes_work,
+            work_state::every_job_ends_with_the_result_of_its_programs,
+            work_state::every_task_has_one_outcome,
+            work_state::no_success_without_a_run,
+            work_state::services_run_their_instances,
+            work_state::reservations_exist,
+            work_state::gangs_end,
+            work_state::worker_pools_have_their_size,
+            work_state::moves_end,
             proofs::exclusive_work_never_ran_twice,
-            rules::invariants_hold,
+            fleet_state::invariants_hold,
         ]
     )
 }
 
 /// Runs the checks that must hold after all work was cancelled.
-pub async fn at_the_end(scene: &Scene<'_>) -> Vec<Violation> {
-    all_of!(
-        scene,
+pub async fn check_after_cancellations(context: &CheckContext<'_>) -> Vec<Violation> {
+    run_checks!(
+        context,
         [
-            ends::cancelled_work_has_ended,
-            ends::no_process_is_left,
-            ends::no_place_is_held,
+            cleanup::cancelled_work_has_ended,
+            cleanup::no_process_is_left,
+            cleanup::no_allocation_is_held,
             proofs::exclusive_work_never_ran_twice,
-            rules::invariants_hold,
-            rules::each_submission_has_one_audit_record,
-            rules::audit_chains_verify,
-            rules::the_doctor_finds_nothing,
+            fleet_state::invariants_hold,
+            fleet_state::each_submission_has_one_audit_record,
+            fleet_state::audit_chains_verify,
+            fleet_state::the_doctor_finds_nothing,
             proofs::nothing_panicked,
             proofs::only_requested_ends_are_successful,
         ]

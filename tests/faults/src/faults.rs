@@ -10,8 +10,8 @@ mod processes;
 use std::time::Duration;
 
 use crate::fleet::Fleet;
-use crate::fleet::inside::Found;
-use crate::plan::{Actor, Disk, Fault, Lines};
+use crate::fleet::container_processes::ContainerProcess;
+use crate::plan::{Actor, Connections, Disk, Fault};
 
 /// The result of an injection.
 #[derive(Debug)]
@@ -19,25 +19,25 @@ pub enum Injected {
     /// No repair is needed.
     Done,
     /// The fault lasts until its repair.
-    Until(Mend),
+    NeedsRepair(ScheduledRepair),
     /// The fault had no target, or the machine does not allow it.
     Skipped(&'static str),
 }
 
 #[derive(Debug)]
-pub struct Mend {
+pub struct ScheduledRepair {
     pub after: Duration,
-    pub what: Repair,
+    pub repair: Repair,
 }
 
 #[derive(Debug)]
 pub enum Repair {
     Start(Actor),
     Continue(Actor),
-    ContinueInside(Found),
-    EndSilence(Lines),
-    EndRefusals(Lines),
-    EndDelay(Lines),
+    ContinueContainerProcess(ContainerProcess),
+    EndSilence(Connections),
+    EndRefusals(Connections),
+    EndDelay(Connections),
     StartPostgres,
     EmptyDisk(Disk),
     ResetClock(Actor),
@@ -45,9 +45,9 @@ pub enum Repair {
 
 impl Repair {
     fn after_ms(self, ms: u64) -> Injected {
-        Injected::Until(Mend {
+        Injected::NeedsRepair(ScheduledRepair {
             after: Duration::from_millis(ms),
-            what: self,
+            repair: self,
         })
     }
 }
@@ -55,40 +55,50 @@ impl Repair {
 pub async fn inject(fleet: &mut Fleet, fault: Fault) -> anyhow::Result<Injected> {
     match fault {
         Fault::Kill { actor, down_ms } => processes::kill(fleet, actor, down_ms),
-        Fault::Pause { actor, for_ms } => processes::pause(fleet, actor, for_ms),
-        Fault::KillInside { what, chosen } => Ok(containers::kill(fleet, what, chosen)),
-        Fault::PauseInside {
-            what,
-            chosen,
-            for_ms,
-        } => Ok(containers::pause(fleet, what, chosen, for_ms)),
-        Fault::Reset { lines } => Ok(network::reset(fleet, lines)),
-        Fault::Silence { lines, for_ms } => Ok(network::silence(fleet, lines, for_ms)),
-        Fault::Refuse { lines, for_ms } => Ok(network::refuse(fleet, lines, for_ms)),
+        Fault::Pause { actor, duration_ms } => processes::pause(fleet, actor, duration_ms),
+        Fault::KillContainerProcess { kind, choice } => Ok(containers::kill(fleet, kind, choice)),
+        Fault::PauseContainerProcess {
+            kind,
+            choice,
+            duration_ms,
+        } => Ok(containers::pause(fleet, kind, choice, duration_ms)),
+        Fault::Reset { connections } => Ok(network::reset(fleet, connections)),
+        Fault::Silence {
+            connections,
+            duration_ms,
+        } => Ok(network::silence(fleet, connections, duration_ms)),
+        Fault::Refuse {
+            connections,
+            duration_ms,
+        } => Ok(network::refuse(fleet, connections, duration_ms)),
         Fault::Delay {
-            lines,
-            by_ms,
-            for_ms,
-        } => Ok(network::delay(fleet, lines, by_ms, for_ms)),
+            connections,
+            delay_ms,
+            duration_ms,
+        } => Ok(network::delay(fleet, connections, delay_ms, duration_ms)),
         Fault::RestartPostgres => database::restart(fleet).await,
         Fault::KillPostgres { down_ms } => Ok(database::kill(fleet, down_ms).await),
-        Fault::FillDisk { disk, for_ms } => Ok(disk::fill(fleet, disk, for_ms)),
+        Fault::FillDisk { disk, duration_ms } => Ok(disk::fill(fleet, disk, duration_ms)),
         Fault::StepClock {
             actor,
-            by_ms,
-            for_ms,
-        } => clock::step(fleet, actor, by_ms, for_ms),
+            offset_ms,
+            duration_ms,
+        } => clock::step(fleet, actor, offset_ms, duration_ms),
     }
 }
 
-pub async fn mend(fleet: &mut Fleet, repair: Repair) -> anyhow::Result<()> {
+pub async fn apply_repair(fleet: &mut Fleet, repair: Repair) -> anyhow::Result<()> {
     match repair {
         Repair::Start(actor) => fleet.start(actor)?,
         Repair::Continue(actor) => fleet.resume(actor)?,
-        Repair::ContinueInside(found) => containers::resume(&found),
-        Repair::EndSilence(lines) => fleet.wires.change(lines, |it| it.silent = false),
-        Repair::EndRefusals(lines) => fleet.wires.change(lines, |it| it.refused = false),
-        Repair::EndDelay(lines) => fleet.wires.change(lines, |it| it.delay = Duration::ZERO),
+        Repair::ContinueContainerProcess(process) => containers::resume(&process),
+        Repair::EndSilence(connections) => fleet.relays.update(connections, |it| it.silent = false),
+        Repair::EndRefusals(connections) => {
+            fleet.relays.update(connections, |it| it.refused = false);
+        }
+        Repair::EndDelay(connections) => fleet
+            .relays
+            .update(connections, |it| it.delay = Duration::ZERO),
         Repair::StartPostgres => database::start(fleet).await?,
         Repair::EmptyDisk(disk) => disk::empty(fleet, disk).await?,
         Repair::ResetClock(actor) => clock::set(fleet, actor, 0)?,

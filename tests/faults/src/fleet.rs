@@ -1,11 +1,11 @@
 //! A fleet of separate processes: two replicas of each service, four agents, a private Postgres,
 //! and a relay on every connection between them.
 
+pub mod container_processes;
 mod disks;
-pub mod inside;
 mod postgres;
+pub mod relays;
 mod start;
-pub mod wires;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,39 +21,39 @@ use nix::unistd::Pid;
 use crate::plan::{Actor, Agent, Caller, Disk, Replica, Service};
 use disks::Disks;
 use postgres::Postgres;
-use wires::Wires;
+use relays::Relays;
 
 pub use start::{LOST_MS, start};
 
 /// Time limit for a state. It is longer than any state needs on a busy machine.
-pub const PATIENCE: Duration = Duration::from_mins(4);
+pub const TIMEOUT: Duration = Duration::from_mins(4);
 
 pub struct Fleet {
     pub dir: PathBuf,
     pub program: PathBuf,
     pub keys: Keys,
-    pub wires: Wires,
+    pub relays: Relays,
     pub postgres: Postgres,
     pub disks: Disks,
     ports: BTreeMap<Replica, u16>,
     running: BTreeMap<Actor, Child>,
     paused: BTreeSet<Actor>,
     /// Processes that ended unexpectedly.
-    pub own_ends: Vec<OwnEnd>,
+    pub unexpected_exits: Vec<UnexpectedExit>,
 }
 
 /// A process that ended without being killed.
 #[derive(Debug, Clone)]
-pub struct OwnEnd {
+pub struct UnexpectedExit {
     pub actor: Actor,
     pub status: ExitStatus,
     /// Last part of the log of the process.
     pub log_end: String,
 }
 
-impl fmt::Display for OwnEnd {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}: {}", self.actor, self.status, self.log_end)
+impl fmt::Display for UnexpectedExit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.actor, self.status, self.log_end)
     }
 }
 
@@ -61,7 +61,7 @@ impl Fleet {
     /// Returns a client with the token of that name, for a service as users reach it.
     pub fn client(&self, service: Service, token: &str) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path(token));
-        Client::from_list(&self.wires.urls(Caller::Users, service), token)
+        Client::from_list(&self.relays.urls(Caller::Users, service), token)
     }
 
     /// Returns a client of one replica alone.
@@ -120,7 +120,7 @@ impl Fleet {
         }
         for (actor, status) in ended {
             let log_end = self.last_line(actor);
-            self.own_ends.push(OwnEnd {
+            self.unexpected_exits.push(UnexpectedExit {
                 actor,
                 status,
                 log_end,
@@ -136,8 +136,8 @@ impl Fleet {
         let log = std::fs::read(self.dir.join("logs").join(format!("{actor}.log")));
         let text = log.unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        let line = text.lines().last().unwrap_or_default();
-        line.chars().take(300).collect()
+        let last = text.lines().last().unwrap_or_default();
+        last.chars().take(300).collect()
     }
 
     /// Returns the state folder of an agent.
@@ -151,18 +151,18 @@ impl Fleet {
     }
 
     /// Runs `hayward` as an operator would. Returns its status and all its output.
-    pub async fn operator(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+    pub async fn run_hayward(&self, arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
         let mut command = self.command(Caller::Users);
         command
-            .args(words)
+            .args(arguments)
             .env("HAYWARD_STATE", &self.dir)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let done = tokio::task::spawn_blocking(move || command.output()).await??;
-        let output = [done.stdout, done.stderr].concat();
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        let text = [output.stdout, output.stderr].concat();
         Ok((
-            done.status.code(),
-            String::from_utf8_lossy(&output).into_owned(),
+            output.status.code(),
+            String::from_utf8_lossy(&text).into_owned(),
         ))
     }
 
@@ -173,21 +173,21 @@ impl Fleet {
             std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("HAYWARD_"));
         command.env_clear().envs(inherited).stdin(Stdio::null());
         for service in Service::ALL {
-            let agent = matches!(caller, Caller::Actor(Actor::Agent(_)));
-            if agent && matches!(service, Service::RmScheduler | Service::Blocklist) {
+            let is_agent = matches!(caller, Caller::Actor(Actor::Agent(_)));
+            if is_agent && matches!(service, Service::RmScheduler | Service::Blocklist) {
                 continue;
             }
             let name = service.name().replace('-', "_").to_uppercase();
             command.env(
                 format!("HAYWARD_{name}_URL"),
-                self.wires.urls(caller, service),
+                self.relays.urls(caller, service),
             );
         }
         command
     }
 
     /// Ends all processes and releases the resources of the machine. With `keep`, the folder stays.
-    pub async fn end(mut self, keep: bool) -> anyhow::Result<()> {
+    pub async fn shut_down(mut self, keep_folder: bool) -> anyhow::Result<()> {
         for agent in Agent::all() {
             self.kill(Actor::Agent(agent))?;
         }
@@ -196,8 +196,8 @@ impl Fleet {
             self.kill(Actor::Service(replica))?;
         }
         self.postgres.stop().await;
-        self.disks.unmount(keep)?;
-        if !keep {
+        self.disks.unmount(keep_folder)?;
+        if !keep_folder {
             std::fs::remove_dir_all(&self.dir)?;
         }
         Ok(())
@@ -206,8 +206,8 @@ impl Fleet {
     /// Ends the processes in containers after the last agent has ended.
     fn end_containers(&self) {
         for signal in [Signal::SIGCONT, Signal::SIGKILL] {
-            for found in inside::all(&self.dir) {
-                found.signal(signal);
+            for process in container_processes::list(&self.dir) {
+                process.signal(signal);
             }
         }
     }
@@ -237,21 +237,21 @@ impl Drop for Fleet {
 }
 
 /// Polls until `probe` succeeds. If the limit is over, returns the error of the last attempt.
-pub async fn wait<T>(
-    what: &str,
+pub async fn poll_until<T>(
+    description: &str,
     limit: Duration,
     mut probe: impl AsyncFnMut() -> Result<T, String>,
 ) -> anyhow::Result<T> {
     let deadline = tokio::time::Instant::now() + limit;
     loop {
         match probe().await {
-            Ok(found) => return Ok(found),
-            Err(why) if tokio::time::Instant::now() >= deadline => {
-                bail!("waited {limit:?} for {what}: {why}")
+            Ok(value) => return Ok(value),
+            Err(reason) if tokio::time::Instant::now() >= deadline => {
+                bail!("waited {limit:?} for {description}: {reason}")
             }
             Err(_) => {}
         }
-        let again = tokio::time::Instant::now() + Duration::from_millis(100);
-        tokio::time::sleep_until(again).await;
+        let next_attempt = tokio::time::Instant::now() + Duration::from_millis(100);
+        tokio::time::sleep_until(next_attempt).await;
     }
 }

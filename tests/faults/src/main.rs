@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Parser;
 use hayward_tests_faults::plan::Seed;
-use hayward_tests_faults::run::{Course, run};
+use hayward_tests_faults::run::{RunConfig, run};
 
 #[derive(Parser)]
 struct Arguments {
@@ -27,15 +27,15 @@ struct Arguments {
 async fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     println!("seed {}", arguments.seed);
-    let course = Course {
+    let config = RunConfig {
         seed: Seed(arguments.seed),
-        time: Duration::from_secs(arguments.minutes.saturating_mul(60)),
-        most_phases: arguments.phases,
+        duration: Duration::from_secs(arguments.minutes.saturating_mul(60)),
+        max_phases: arguments.phases,
         faults_per_phase: arguments.faults,
     };
     let local = tokio::task::LocalSet::new();
     let summary = tokio::select! {
-        summary = local.run_until(run(course)) => summary?,
+        summary = local.run_until(run(config)) => summary?,
         // The fleet ends its processes when it is dropped.
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
     };

@@ -4,11 +4,11 @@
 //! A plan names targets that always exist (a replica, an agent, a connection). Other targets exist
 //! only while work runs. A drawn number chooses among those that exist at that moment.
 
-mod draw;
+mod generator;
 
 use std::fmt;
 
-pub use draw::phase;
+pub use generator::generate_phase;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed(pub u64);
@@ -55,14 +55,14 @@ pub struct Replica {
 
 impl Replica {
     pub fn all() -> impl Iterator<Item = Self> {
-        let both = |service| [1, 2].map(|number| Self { service, number });
-        Service::ALL.into_iter().flat_map(both)
+        let replicas_of = |service| [1, 2].map(|number| Self { service, number });
+        Service::ALL.into_iter().flat_map(replicas_of)
     }
 }
 
 impl fmt::Display for Replica {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}-{}", self.service.name(), self.number)
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.service.name(), self.number)
     }
 }
 
@@ -73,7 +73,7 @@ pub struct Agent(pub u8);
 impl Agent {
     pub const COUNT: u8 = 4;
     /// Agents up to this number are in the pool of classes, the others in the pool of queues.
-    pub const IN_CLASSES: u8 = 2;
+    pub const LAST_IN_CLASS_POOL: u8 = 2;
 
     pub fn all() -> impl Iterator<Item = Self> {
         (1..=Self::COUNT).map(Self)
@@ -81,8 +81,8 @@ impl Agent {
 }
 
 impl fmt::Display for Agent {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "node-{}", self.0)
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node-{}", self.0)
     }
 }
 
@@ -101,10 +101,10 @@ impl Actor {
 }
 
 impl fmt::Display for Actor {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Service(replica) => replica.fmt(out),
-            Self::Agent(agent) => agent.fmt(out),
+            Self::Service(replica) => replica.fmt(f),
+            Self::Agent(agent) => agent.fmt(f),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Caller {
 
 /// The connections that a network fault applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lines {
+pub enum Connections {
     /// All connections of this caller to services.
     From(Caller),
     /// All connections to this replica.
@@ -144,7 +144,7 @@ pub enum Disk {
 
 /// A process inside a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inside {
+pub enum ProcessKind {
     Supervisor,
     Runner,
     /// A program of a user.
@@ -153,7 +153,7 @@ pub enum Inside {
 
 /// Number that chooses among the candidates of the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chosen(pub u32);
+pub struct Choice(pub u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -163,35 +163,35 @@ pub enum Fault {
     },
     Pause {
         actor: Actor,
-        for_ms: u64,
+        duration_ms: u64,
     },
-    KillInside {
-        what: Inside,
-        chosen: Chosen,
+    KillContainerProcess {
+        kind: ProcessKind,
+        choice: Choice,
     },
-    PauseInside {
-        what: Inside,
-        chosen: Chosen,
-        for_ms: u64,
+    PauseContainerProcess {
+        kind: ProcessKind,
+        choice: Choice,
+        duration_ms: u64,
     },
     /// Connections are closed at once, and may be opened again.
     Reset {
-        lines: Lines,
+        connections: Connections,
     },
     /// No data passes, and no side is notified.
     Silence {
-        lines: Lines,
-        for_ms: u64,
+        connections: Connections,
+        duration_ms: u64,
     },
     /// Connections are closed, and new ones are refused.
     Refuse {
-        lines: Lines,
-        for_ms: u64,
+        connections: Connections,
+        duration_ms: u64,
     },
     Delay {
-        lines: Lines,
-        by_ms: u64,
-        for_ms: u64,
+        connections: Connections,
+        delay_ms: u64,
+        duration_ms: u64,
     },
     RestartPostgres,
     KillPostgres {
@@ -199,13 +199,13 @@ pub enum Fault {
     },
     FillDisk {
         disk: Disk,
-        for_ms: u64,
+        duration_ms: u64,
     },
     /// The wall clock of one process.
     StepClock {
         actor: Actor,
-        by_ms: i64,
-        for_ms: u64,
+        offset_ms: i64,
+        duration_ms: u64,
     },
 }
 
@@ -229,32 +229,32 @@ impl Fault {
                 actor: Actor::Agent(_),
                 ..
             } => "stop and continue of an agent",
-            Self::KillInside { what, .. } => match what {
-                Inside::Supervisor => "kill -9 of a supervisor",
-                Inside::Runner => "kill -9 of a runner",
-                Inside::Program => "kill -9 of a user's process",
+            Self::KillContainerProcess { kind, .. } => match kind {
+                ProcessKind::Supervisor => "kill -9 of a supervisor",
+                ProcessKind::Runner => "kill -9 of a runner",
+                ProcessKind::Program => "kill -9 of a user's process",
             },
-            Self::PauseInside { what, .. } => match what {
-                Inside::Supervisor => "stop and continue of a supervisor",
-                Inside::Runner => "stop and continue of a runner",
-                Inside::Program => "stop and continue of a user's process",
+            Self::PauseContainerProcess { kind, .. } => match kind {
+                ProcessKind::Supervisor => "stop and continue of a supervisor",
+                ProcessKind::Runner => "stop and continue of a runner",
+                ProcessKind::Program => "stop and continue of a user's process",
             },
             Self::Reset {
-                lines: Lines::Database(_),
+                connections: Connections::Database(_),
             } => "database connections reset",
             Self::Reset { .. } => "connections reset",
             Self::Silence {
-                lines: Lines::Database(_),
+                connections: Connections::Database(_),
                 ..
             } => "database connections silent",
             Self::Silence { .. } => "connections silent",
             Self::Refuse {
-                lines: Lines::Database(_),
+                connections: Connections::Database(_),
                 ..
             } => "database connections refused",
             Self::Refuse { .. } => "connections refused",
             Self::Delay {
-                lines: Lines::Database(_),
+                connections: Connections::Database(_),
                 ..
             } => "database connections delayed",
             Self::Delay { .. } => "connections delayed",
@@ -279,7 +279,7 @@ pub enum Work {
     /// A job whose tasks all succeed, if they can.
     Job {
         tasks: u64,
-        rest_ms: u64,
+        sleep_ms: u64,
         queued: bool,
     },
     /// A job whose tasks with an odd number fail each time.
@@ -295,7 +295,7 @@ pub enum Work {
     Reservation,
     Gang {
         members: u32,
-        rest_ms: u64,
+        sleep_ms: u64,
     },
     Pool {
         size: u32,
@@ -306,7 +306,7 @@ pub enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Cancel {
-        chosen: Chosen,
+        choice: Choice,
     },
     Block {
         agent: Agent,
@@ -317,16 +317,16 @@ pub enum Order {
         agent: Agent,
     },
     /// The node takes no new work.
-    Vary {
+    MakeUnschedulable {
         agent: Agent,
     },
     Move {
-        chosen: Chosen,
+        choice: Choice,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Happening {
+pub enum Action {
     Submit(Work),
     Order(Order),
     Fault(Fault),
@@ -336,7 +336,7 @@ pub enum Happening {
 pub struct Step {
     /// Milliseconds from the beginning of the phase.
     pub at_ms: u64,
-    pub what: Happening,
+    pub action: Action,
 }
 
 /// A period of faults. A calm and all checks follow it.

@@ -11,22 +11,22 @@ use std::time::Duration;
 use hayward_service::{Clock as _, SystemClock};
 use tokio::time::{Instant, sleep_until};
 
-use crate::checks::{self, Scene, Violation};
+use crate::checks::{self, CheckContext, Violation};
 use crate::faults::{self, Injected, Repair};
-use crate::fleet::{self, Fleet, OwnEnd};
-use crate::plan::{self, Actor, Fault, Happening, Phase, PhaseNumber, Seed};
-use crate::work::{self, Cancelled, Doors, Ledger, Shared};
+use crate::fleet::{self, Fleet, UnexpectedExit};
+use crate::plan::{self, Action, Actor, Fault, Phase, PhaseNumber, Seed};
+use crate::work::{self, Cancellation, Clients, Ledger, SharedLedger};
 
 /// Interval of the check for processes that ended by themselves.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Length and intensity of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Course {
+pub struct RunConfig {
     pub seed: Seed,
     /// No phase begins after this time. There is always at least one.
-    pub time: Duration,
-    pub most_phases: u32,
+    pub duration: Duration,
+    pub max_phases: u32,
     pub faults_per_phase: u32,
 }
 
@@ -37,25 +37,25 @@ pub struct Summary {
     /// Number of injected faults by kind.
     pub injected: BTreeMap<&'static str, u32>,
     pub skipped: BTreeMap<(&'static str, &'static str), u32>,
-    pub acknowledged: u64,
+    pub acknowledged_count: u64,
     pub refused: Vec<String>,
     /// Processes that ended without being killed, and were restarted.
-    pub own_ends: Vec<OwnEnd>,
+    pub unexpected_exits: Vec<UnexpectedExit>,
     pub violations: Vec<Violation>,
     pub dir: PathBuf,
 }
 
 impl Summary {
-    pub fn faults(&self) -> u32 {
+    pub fn fault_count(&self) -> u32 {
         self.injected.values().sum()
     }
 
-    fn note(&mut self, fault: Fault, injected: &Injected) {
+    fn record(&mut self, fault: Fault, injected: &Injected) {
         match injected {
-            Injected::Skipped(why) => {
-                *self.skipped.entry((fault.kind(), *why)).or_default() += 1;
+            Injected::Skipped(reason) => {
+                *self.skipped.entry((fault.kind(), *reason)).or_default() += 1;
             }
-            Injected::Done | Injected::Until(_) => {
+            Injected::Done | Injected::NeedsRepair(_) => {
                 *self.injected.entry(fault.kind()).or_default() += 1;
             }
         }
@@ -63,31 +63,31 @@ impl Summary {
 }
 
 impl fmt::Display for Summary {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (faults, phases) = (self.faults(), self.phases);
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (faults, phases) = (self.fault_count(), self.phases);
         writeln!(
-            out,
+            f,
             "{faults} faults in {phases} phases, {} requests kept",
-            self.acknowledged
+            self.acknowledged_count
         )?;
         for (kind, count) in &self.injected {
-            writeln!(out, "  {count:5} {kind}")?;
+            writeln!(f, "  {count:5} {kind}")?;
         }
-        for ((kind, why), count) in &self.skipped {
-            writeln!(out, "  skipped: {count} {kind}: {why}")?;
+        for ((kind, reason), count) in &self.skipped {
+            writeln!(f, "  skipped: {count} {kind}: {reason}")?;
         }
         for refusal in &self.refused {
-            writeln!(out, "  refused: {refusal}")?;
+            writeln!(f, "  refused: {refusal}")?;
         }
-        for end in &self.own_ends {
-            writeln!(out, "  ended by itself: {end}")?;
+        for exit in &self.unexpected_exits {
+            writeln!(f, "  ended by itself: {exit}")?;
         }
         for violation in &self.violations {
-            writeln!(out, "VIOLATION of {}: {}", violation.check, violation.what)?;
+            writeln!(f, "VIOLATION of {}: {}", violation.check, violation.message)?;
         }
         if !self.violations.is_empty() {
             let dir = self.dir.display();
-            writeln!(out, "state is kept in {dir}, logs are in {dir}/logs")?;
+            writeln!(f, "state is kept in {dir}, logs are in {dir}/logs")?;
         }
         Ok(())
     }
@@ -96,8 +96,8 @@ impl fmt::Display for Summary {
 /// Runs in a fresh folder. The folder stays if a promise was broken.
 ///
 /// # Errors If the fleet cannot be started or changed. The run has no result then.
-pub async fn run(course: Course) -> anyhow::Result<Summary> {
-    let Seed(seed) = course.seed;
+pub async fn run(config: RunConfig) -> anyhow::Result<Summary> {
+    let Seed(seed) = config.seed;
     let name = format!("hayward-faults-{seed}-{}", std::process::id());
     let dir = std::env::temp_dir().join(name);
     println!("state in {}", dir.display());
@@ -106,79 +106,79 @@ pub async fn run(course: Course) -> anyhow::Result<Summary> {
         dir,
         ..Summary::default()
     };
-    let began = Instant::now();
-    while summary.phases < course.most_phases && summary.violations.is_empty() {
-        if summary.phases > 0 && began.elapsed() >= course.time {
+    let started_at = Instant::now();
+    while summary.phases < config.max_phases && summary.violations.is_empty() {
+        if summary.phases > 0 && started_at.elapsed() >= config.duration {
             break;
         }
         let number = PhaseNumber(summary.phases);
-        let phase = plan::phase(course.seed, number, course.faults_per_phase);
-        one_phase(&mut fleet, &phase, &mut summary).await?;
+        let phase = plan::generate_phase(config.seed, number, config.faults_per_phase);
+        run_phase(&mut fleet, &phase, &mut summary).await?;
         summary.phases += 1;
-        let (faults, took) = (summary.faults(), began.elapsed().as_secs());
-        println!("phase {}: {faults} faults so far, {took} s", number.0);
+        let (faults, elapsed_s) = (summary.fault_count(), started_at.elapsed().as_secs());
+        println!("phase {}: {faults} faults so far, {elapsed_s} s", number.0);
     }
-    summary.own_ends = std::mem::take(&mut fleet.own_ends);
-    fleet.end(!summary.violations.is_empty()).await?;
+    summary.unexpected_exits = std::mem::take(&mut fleet.unexpected_exits);
+    fleet.shut_down(!summary.violations.is_empty()).await?;
     Ok(summary)
 }
 
-async fn one_phase(fleet: &mut Fleet, phase: &Phase, summary: &mut Summary) -> anyhow::Result<()> {
-    let ledger: Shared = Rc::new(RefCell::new(Ledger::default()));
-    let doors = Doors::new(fleet)?;
-    let mut story = Story {
+async fn run_phase(fleet: &mut Fleet, phase: &Phase, summary: &mut Summary) -> anyhow::Result<()> {
+    let ledger: SharedLedger = Rc::new(RefCell::new(Ledger::default()));
+    let clients = Clients::new(fleet)?;
+    let mut phase_run = PhaseRun {
         fleet,
-        doors: &doors,
+        clients: &clients,
         ledger: &ledger,
         phase: phase.number,
         repairs: Vec::new(),
         checked_at: Instant::now(),
     };
-    story.faults(phase, summary).await?;
-    story.calm().await?;
-    let scene = Scene {
+    phase_run.run_steps(phase, summary).await?;
+    phase_run.repair_all().await?;
+    let context = CheckContext {
         fleet,
-        doors: &doors,
+        clients: &clients,
         ledger: &ledger,
     };
-    let mut found = checks::in_the_calm(&scene).await;
-    let given = ledger.borrow().given.clone();
-    for given in &given {
-        if let Err(why) = work::take_back(&doors, given).await {
-            let what = format!("{given:?}: {why}");
-            let check = "what was ordered can be taken back";
-            found.push(Violation { check, what });
+    let mut violations = checks::check_after_repairs(&context).await;
+    let orders = ledger.borrow().acknowledged_orders.clone();
+    for order in &orders {
+        if let Err(reason) = work::withdraw(&clients, order).await {
+            let message = format!("{order:?}: {reason}");
+            let check = "acknowledged orders can be withdrawn";
+            violations.push(Violation { check, message });
         }
     }
-    if found.is_empty() {
-        found.extend(checks::after_space_is_free_again(&scene).await);
+    if violations.is_empty() {
+        violations.extend(checks::check_after_withdrawals(&context).await);
     }
-    if found.is_empty() {
-        end_work(&doors, &ledger).await;
-        found.extend(checks::at_the_end(&scene).await);
+    if violations.is_empty() {
+        cancel_all_work(&clients, &ledger).await;
+        violations.extend(checks::check_after_cancellations(&context).await);
     }
     let ledger = ledger.borrow();
-    summary.acknowledged += ledger.acknowledged;
-    summary.refused.extend(ledger.refused.iter().cloned());
-    summary.violations.extend(found);
+    summary.acknowledged_count += ledger.acknowledged_count;
+    summary.refused.extend(ledger.refusals.iter().cloned());
+    summary.violations.extend(violations);
     Ok(())
 }
 
-async fn end_work(doors: &Doors, ledger: &Shared) {
+async fn cancel_all_work(clients: &Clients, ledger: &SharedLedger) {
     let count = ledger.borrow().items.len();
-    for at in 0..count {
-        let item = ledger.borrow().items[at].clone();
-        if item.cancelled == Cancelled::No {
-            work::cancel(doors.clone(), Rc::clone(ledger), at).await;
+    for index in 0..count {
+        let item = ledger.borrow().items[index].clone();
+        if item.cancellation == Cancellation::None {
+            work::cancel(clients.clone(), Rc::clone(ledger), index).await;
         }
     }
 }
 
 /// The part of a phase with faults.
-struct Story<'a> {
+struct PhaseRun<'a> {
     fleet: &'a mut Fleet,
-    doors: &'a Doors,
-    ledger: &'a Shared,
+    clients: &'a Clients,
+    ledger: &'a SharedLedger,
     phase: PhaseNumber,
     /// Repairs that are still to be made, and their times.
     repairs: Vec<(Instant, Repair)>,
@@ -186,24 +186,25 @@ struct Story<'a> {
     checked_at: Instant,
 }
 
-impl Story<'_> {
-    async fn faults(&mut self, phase: &Phase, summary: &mut Summary) -> anyhow::Result<()> {
-        let began = Instant::now();
+impl PhaseRun<'_> {
+    async fn run_steps(&mut self, phase: &Phase, summary: &mut Summary) -> anyhow::Result<()> {
+        let started_at = Instant::now();
         for step in &phase.steps {
-            self.until(began + Duration::from_millis(step.at_ms))
+            self.run_repairs_until(started_at + Duration::from_millis(step.at_ms))
                 .await?;
-            match step.what {
-                Happening::Submit(work) => self.submit(work),
-                Happening::Order(order) => {
-                    let (doors, ledger) = (self.doors.clone(), Rc::clone(self.ledger));
-                    tokio::task::spawn_local(work::carry_out(doors, ledger, order));
+            match step.action {
+                Action::Submit(work) => self.submit(work),
+                Action::Order(order) => {
+                    let (clients, ledger) = (self.clients.clone(), Rc::clone(self.ledger));
+                    tokio::task::spawn_local(work::execute_order(clients, ledger, order));
                 }
-                Happening::Fault(fault) => {
+                Action::Fault(fault) => {
                     let injected = faults::inject(self.fleet, fault).await?;
-                    summary.note(fault, &injected);
+                    summary.record(fault, &injected);
                     self.log_injection(fault, &injected)?;
-                    if let Injected::Until(mend) = injected {
-                        self.repairs.push((Instant::now() + mend.after, mend.what));
+                    if let Injected::NeedsRepair(scheduled) = injected {
+                        self.repairs
+                            .push((Instant::now() + scheduled.after, scheduled.repair));
                     }
                 }
             }
@@ -224,21 +225,21 @@ impl Story<'_> {
 
     fn submit(&self, work: plan::Work) {
         let mut ledger = self.ledger.borrow_mut();
-        let at = ledger.new_item(&self.fleet.dir, self.phase, work);
+        let index = ledger.new_item(&self.fleet.dir, self.phase, work);
         let shared = Rc::clone(self.ledger);
-        tokio::task::spawn_local(work::submit(self.doors.clone(), shared, at));
+        tokio::task::spawn_local(work::submit(self.clients.clone(), shared, index));
     }
 
-    /// Makes the repairs that are due before `then`.
-    async fn until(&mut self, then: Instant) -> anyhow::Result<()> {
+    /// Makes the repairs that are due before `deadline`.
+    async fn run_repairs_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
         loop {
             if self.checked_at.elapsed() >= CHECK_INTERVAL {
                 self.fleet.restart_ended()?;
                 self.checked_at = Instant::now();
             }
             self.repairs.sort_by_key(|(at, _)| *at);
-            let due = self.repairs.first().map_or(then, |(at, _)| *at);
-            let next = due.min(then).min(Instant::now() + CHECK_INTERVAL);
+            let due = self.repairs.first().map_or(deadline, |(at, _)| *at);
+            let next = due.min(deadline).min(Instant::now() + CHECK_INTERVAL);
             sleep_until(next).await;
             if self
                 .repairs
@@ -246,21 +247,21 @@ impl Story<'_> {
                 .is_some_and(|(at, _)| *at <= Instant::now())
             {
                 let (_, repair) = self.repairs.remove(0);
-                faults::mend(self.fleet, repair).await?;
+                faults::apply_repair(self.fleet, repair).await?;
             }
-            if Instant::now() >= then {
+            if Instant::now() >= deadline {
                 return Ok(());
             }
         }
     }
 
     /// Makes all repairs in order.
-    async fn calm(&mut self) -> anyhow::Result<()> {
+    async fn repair_all(&mut self) -> anyhow::Result<()> {
         self.repairs.sort_by_key(|(at, _)| *at);
         for (_, repair) in std::mem::take(&mut self.repairs) {
-            faults::mend(self.fleet, repair).await?;
+            faults::apply_repair(self.fleet, repair).await?;
         }
-        self.fleet.wires.open_all();
+        self.fleet.relays.reset_all();
         self.fleet.postgres.resume().await?;
         for actor in Actor::all() {
             self.fleet.resume(actor)?;

@@ -1,10 +1,10 @@
 //! The work of users, and the proofs of its runs. Each run of a task writes lines with a random
 //! number of the kernel into a file of its own. The outcome of the run has to show that number.
 
-mod bodies;
 mod orders;
-mod owner;
+mod pool_owner;
 mod proof;
+mod request_bodies;
 mod submit;
 
 use std::cell::RefCell;
@@ -15,10 +15,10 @@ use std::rc::Rc;
 use hayward_service::Client;
 
 use crate::fleet::Fleet;
-use crate::plan::{Agent, Chosen, Order, PhaseNumber, Service, Work};
+use crate::plan::{Agent, Choice, Order, PhaseNumber, Service, Work};
 
-pub use orders::{carry_out, take_back};
-pub use proof::{Proof, alive, proof};
+pub use orders::{execute_order, withdraw};
+pub use proof::{Proof, live_workers, read_proof};
 pub use submit::{cancel, submit};
 
 /// An argument of every process of exclusive work.
@@ -26,7 +26,7 @@ pub const EXCLUSIVE: &str = "never-two-at-once";
 
 /// Clients of one user and of an operator.
 #[derive(Clone)]
-pub struct Doors {
+pub struct Clients {
     pub jobs: Client,
     pub containers: Client,
     pub operators: BTreeMap<Service, Client>,
@@ -36,7 +36,7 @@ pub struct Doors {
     scheduler: String,
 }
 
-impl Doors {
+impl Clients {
     pub fn new(fleet: &Fleet) -> anyhow::Result<Self> {
         let operators = Service::ALL
             .into_iter()
@@ -48,13 +48,13 @@ impl Doors {
             operators,
             keys: fleet.keys.dir().to_owned(),
             scheduler: fleet
-                .wires
+                .relays
                 .urls(crate::plan::Caller::Users, Service::RmScheduler),
         })
     }
 
     /// Returns the client that submits this kind of work.
-    pub fn of_work(&self, work: Work) -> &Client {
+    pub fn for_work(&self, work: Work) -> &Client {
         match work {
             Work::Pool { .. } => &self.operators[&Service::RmScheduler],
             _ => &self.jobs,
@@ -64,9 +64,9 @@ impl Doors {
 
 /// Progress of a request to end something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cancelled {
-    No,
-    Asked,
+pub enum Cancellation {
+    None,
+    Requested,
     Acknowledged,
 }
 
@@ -78,7 +78,7 @@ pub struct Item {
     pub work: Work,
     /// Id of the work. `None` until the submission was acknowledged.
     pub id: Option<String>,
-    pub cancelled: Cancelled,
+    pub cancellation: Cancellation,
     /// Folder of the proofs of its runs.
     pub proofs: PathBuf,
 }
@@ -107,7 +107,7 @@ fn collection(work: Work) -> &'static str {
 
 /// An order that was acknowledged.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct AcknowledgedOrder {
     pub order: Order,
     /// Path for reading the state of the order.
     pub path: String,
@@ -117,18 +117,18 @@ pub struct Given {
 #[derive(Default)]
 pub struct Ledger {
     pub items: Vec<Item>,
-    pub given: Vec<Given>,
+    pub acknowledged_orders: Vec<AcknowledgedOrder>,
     /// Number of requests in flight.
-    pub open: usize,
+    pub in_flight: usize,
     /// Number of requests that were acknowledged.
-    pub acknowledged: u64,
+    pub acknowledged_count: u64,
     /// Promises that were broken in answers.
-    pub broken: Vec<String>,
+    pub broken_promises: Vec<String>,
     /// Refused orders. They are not violations.
-    pub refused: Vec<String>,
+    pub refusals: Vec<String>,
 }
 
-pub type Shared = Rc<RefCell<Ledger>>;
+pub type SharedLedger = Rc<RefCell<Ledger>>;
 
 impl Ledger {
     pub fn new_item(&mut self, dir: &Path, phase: PhaseNumber, work: Work) -> usize {
@@ -139,26 +139,28 @@ impl Ledger {
             key,
             work,
             id: None,
-            cancelled: Cancelled::No,
+            cancellation: Cancellation::None,
             proofs,
         });
         number
     }
 
     /// Chooses an item that exists and was not cancelled.
-    fn choose(&self, Chosen(number): Chosen, wanted: impl Fn(&Item) -> bool) -> Option<usize> {
-        let there: Vec<usize> = (0..self.items.len())
-            .filter(|at| {
-                let item = &self.items[*at];
-                item.id.is_some() && item.cancelled == Cancelled::No && wanted(item)
+    fn choose(&self, Choice(number): Choice, filter: impl Fn(&Item) -> bool) -> Option<usize> {
+        let candidates: Vec<usize> = (0..self.items.len())
+            .filter(|index| {
+                let item = &self.items[*index];
+                item.id.is_some() && item.cancellation == Cancellation::None && filter(item)
             })
             .collect();
-        there.get(number as usize % there.len().max(1)).copied()
+        candidates
+            .get(number as usize % candidates.len().max(1))
+            .copied()
     }
 }
 
 /// Returns a node of the pool of classes.
-fn other_host(chosen: Chosen) -> Agent {
-    let number = chosen.0 % u32::from(Agent::IN_CLASSES) + 1;
+fn choose_class_node(choice: Choice) -> Agent {
+    let number = choice.0 % u32::from(Agent::LAST_IN_CLASS_POOL) + 1;
     Agent(u8::try_from(number).unwrap_or(1))
 }

@@ -7,56 +7,56 @@ use hayward_node_status_api::drain::{DrainState, DrainView};
 use hayward_service::invariants::{Invariants, RuleResult};
 use serde_json::Value;
 
-use super::{Outcome, Scene};
-use crate::fleet::{PATIENCE, inside, wait};
+use super::{CheckContext, Outcome};
+use crate::fleet::{TIMEOUT, container_processes, poll_until};
 use crate::plan::{Order, Replica, Work};
 
 /// Findings of the doctor that a healthy fleet under test has: its clocks can be stepped, and other
 /// files may fill the disk.
 const EXPECTED_NEEDS: [&str; 2] = ["insecure", "disk"];
 
-const A_WHILE: Duration = Duration::from_secs(40);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Checks that each request was acknowledged, or refused with a reason.
-pub async fn every_request_was_answered(scene: &Scene<'_>) -> Outcome {
-    wait("all requests to be answered", PATIENCE * 2, async || {
-        let open = scene.ledger.borrow().open;
-        (open == 0)
+pub async fn every_request_was_answered(context: &CheckContext<'_>) -> Outcome {
+    poll_until("all requests to be answered", TIMEOUT * 2, async || {
+        let in_flight = context.ledger.borrow().in_flight;
+        (in_flight == 0)
             .then_some(())
-            .ok_or_else(|| format!("{open} are not"))
+            .ok_or_else(|| format!("{in_flight} are not"))
     })
     .await?;
-    let broken = scene.ledger.borrow().broken.clone();
-    ensure!(broken.is_empty(), "{broken:?}");
+    let broken_promises = context.ledger.borrow().broken_promises.clone();
+    ensure!(broken_promises.is_empty(), "{broken_promises:?}");
     Ok(())
 }
 
 /// Checks that both replicas of a service are alive and one of them leads.
-pub async fn every_service_answers(scene: &Scene<'_>) -> Outcome {
+pub async fn every_service_answers(context: &CheckContext<'_>) -> Outcome {
     for replica in Replica::all() {
-        let client = scene.fleet.client_of(replica, "operator")?;
-        wait(&format!("{replica} to live"), PATIENCE, async || {
-            let alive = client.get::<Value>("/livez").await;
-            alive.map(drop).map_err(|error| format!("{error:?}"))
+        let client = context.fleet.client_of(replica, "operator")?;
+        poll_until(&format!("{replica} to live"), TIMEOUT, async || {
+            let response = client.get::<Value>("/livez").await;
+            response.map(drop).map_err(|error| format!("{error:?}"))
         })
         .await?;
     }
-    scene.fleet.services_answer().await
+    context.fleet.wait_for_services().await
 }
 
 /// Checks that acknowledged blocks are in force.
-pub async fn blocks_are_in_force(scene: &Scene<'_>) -> Outcome {
-    let given = scene.ledger.borrow().given.clone();
-    for given in given {
-        let Order::Block { evacuate, .. } = given.order else {
+pub async fn blocks_are_in_force(context: &CheckContext<'_>) -> Outcome {
+    let orders = context.ledger.borrow().acknowledged_orders.clone();
+    for acknowledged in orders {
+        let Order::Block { evacuate, .. } = acknowledged.order else {
             continue;
         };
-        let client = &scene.doors.operators[&crate::plan::Service::Blocklist];
-        let ask = async || {
-            let view = client.get::<Value>(&given.path).await;
+        let client = &context.clients.operators[&crate::plan::Service::Blocklist];
+        let request = async || {
+            let view = client.get::<Value>(&acknowledged.path).await;
             view.map_err(|error| format!("{error:?}"))
         };
-        let view = wait(&given.path, PATIENCE, ask).await?;
+        let view = poll_until(&acknowledged.path, TIMEOUT, request).await?;
         let action = view["action"].as_str().unwrap_or_default();
         ensure!(!evacuate || action.contains("EVACUATE"), "{view}");
     }
@@ -65,31 +65,34 @@ pub async fn blocks_are_in_force(scene: &Scene<'_>) -> Outcome {
 
 /// Checks that a drained node has no process of any container (I17). Work without another place may
 /// prevent the end of a drain, so the wait is not much longer than the work.
-pub async fn drained_means_empty(scene: &Scene<'_>) -> Outcome {
-    let given = scene.ledger.borrow().given.clone();
-    for given in given {
-        let Order::Drain { agent } = given.order else {
+pub async fn drained_nodes_are_empty(context: &CheckContext<'_>) -> Outcome {
+    let orders = context.ledger.borrow().acknowledged_orders.clone();
+    for acknowledged in orders {
+        let Order::Drain { agent } = acknowledged.order else {
             continue;
         };
-        let client = &scene.doors.operators[&crate::plan::Service::NodeStatus];
-        let what = format!("{agent} to be drained");
-        let drained = wait(&what, A_WHILE, async || {
-            let view = client.get::<DrainView>(&given.path).await;
+        let client = &context.clients.operators[&crate::plan::Service::NodeStatus];
+        let description = format!("{agent} to be drained");
+        let drained = poll_until(&description, DRAIN_TIMEOUT, async || {
+            let view = client.get::<DrainView>(&acknowledged.path).await;
             let view = view.map_err(|error| format!("{error:?}"))?;
-            let (state, why) = (view.state, view.why);
+            let (state, reason) = (view.state, view.why);
             (state == DrainState::Drained)
                 .then_some(())
-                .ok_or_else(|| format!("{state:?}: {why}"))
+                .ok_or_else(|| format!("{state:?}: {reason}"))
         });
-        let called = drained.await;
-        let left = inside::all(scene.fleet.agent_folder(agent));
-        match called {
-            Ok(()) => ensure!(left.is_empty(), "{agent} is called drained: {left:?}"),
-            Err(why) => {
-                println!("  {why:#}");
+        let result = drained.await;
+        let remaining = container_processes::list(context.fleet.agent_folder(agent));
+        match result {
+            Ok(()) => ensure!(
+                remaining.is_empty(),
+                "{agent} is called drained: {remaining:?}"
+            ),
+            Err(reason) => {
+                println!("  {reason:#}");
                 ensure!(
-                    !left.is_empty(),
-                    "{agent} is empty and not drained: {why:#}"
+                    !remaining.is_empty(),
+                    "{agent} is empty and not drained: {reason:#}"
                 );
             }
         }
@@ -97,28 +100,28 @@ pub async fn drained_means_empty(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-pub async fn every_node_takes_work(scene: &Scene<'_>) -> Outcome {
-    scene.fleet.nodes_take_work().await
+pub async fn every_node_takes_work(context: &CheckContext<'_>) -> Outcome {
+    context.fleet.wait_for_nodes().await
 }
 
 /// Checks that no service sees a broken invariant in its state, after it had time to repair it.
-pub async fn invariants_hold(scene: &Scene<'_>) -> Outcome {
-    for (service, client) in &scene.doors.operators {
-        wait(
+pub async fn invariants_hold(context: &CheckContext<'_>) -> Outcome {
+    for (service, client) in &context.clients.operators {
+        poll_until(
             &format!("invariants of {}", service.name()),
-            PATIENCE,
+            TIMEOUT,
             async || {
-                let all = client.get::<Invariants>("/v1/invariants").await;
-                let all = all.map_err(|error| format!("{error:?}"))?;
-                let broken = all.rules.iter();
-                let broken: Vec<String> = broken
+                let invariants = client.get::<Invariants>("/v1/invariants").await;
+                let invariants = invariants.map_err(|error| format!("{error:?}"))?;
+                let violated = invariants.rules.iter();
+                let violated: Vec<String> = violated
                     .filter(|rule| rule.result == RuleResult::Violated)
                     .map(|rule| format!("{} {} {:?}", rule.id, rule.title, rule.evidence))
                     .collect();
-                broken
+                violated
                     .is_empty()
                     .then_some(())
-                    .ok_or_else(|| broken.join("; "))
+                    .ok_or_else(|| violated.join("; "))
             },
         )
         .await?;
@@ -126,16 +129,16 @@ pub async fn invariants_hold(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-pub async fn audit_chains_verify(scene: &Scene<'_>) -> Outcome {
-    let (status, output) = scene.fleet.operator(&["audit", "verify"]).await?;
+pub async fn audit_chains_verify(context: &CheckContext<'_>) -> Outcome {
+    let (status, output) = context.fleet.run_hayward(&["audit", "verify"]).await?;
     ensure!(status == Some(0), "{output}");
     Ok(())
 }
 
 /// Checks that each acknowledged submission has exactly one audit record, however often it was
 /// sent. Records of gangs are of PUTs, and those of pools have no id (I19).
-pub async fn each_submission_has_one_audit_record(scene: &Scene<'_>) -> Outcome {
-    let (status, output) = scene.fleet.operator(&["audit", "export"]).await?;
+pub async fn each_submission_has_one_audit_record(context: &CheckContext<'_>) -> Outcome {
+    let (status, output) = context.fleet.run_hayward(&["audit", "export"]).await?;
     ensure!(status == Some(0), "{output}");
     let pages = output
         .lines()
@@ -143,16 +146,16 @@ pub async fn each_submission_has_one_audit_record(scene: &Scene<'_>) -> Outcome 
     let records: Vec<Value> = pages
         .flat_map(|page| page["records"].as_array().cloned().unwrap_or_default())
         .collect();
-    for item in scene.ledger.borrow().items.clone() {
-        let unnamed = matches!(item.work, Work::Gang { .. } | Work::Pool { .. });
-        let (Some(id), false) = (item.id, unnamed) else {
+    for item in context.ledger.borrow().items.clone() {
+        let has_no_post_record = matches!(item.work, Work::Gang { .. } | Work::Pool { .. });
+        let (Some(id), false) = (item.id, has_no_post_record) else {
             continue;
         };
-        let named = |record: &&Value| {
+        let is_submission_of = |record: &&Value| {
             let entry = record["entry"].as_str().unwrap_or_default();
             record["method"] == "POST" && record["outcome"] == "committed" && entry.contains(&id)
         };
-        let submissions = records.iter().filter(named).filter(|record| {
+        let submissions = records.iter().filter(is_submission_of).filter(|record| {
             let route = record["route"].as_str().unwrap_or_default();
             ["/v1/jobs", "/v1/services", "/v1/reservations"].contains(&route)
         });
@@ -162,10 +165,10 @@ pub async fn each_submission_has_one_audit_record(scene: &Scene<'_>) -> Outcome 
     Ok(())
 }
 
-pub async fn the_doctor_finds_nothing(scene: &Scene<'_>) -> Outcome {
-    let ask = async || {
-        let answer = scene.fleet.operator(&["doctor", "--json"]).await;
-        let (_, output) = answer.map_err(|error| error.to_string())?;
+pub async fn the_doctor_finds_nothing(context: &CheckContext<'_>) -> Outcome {
+    let request = async || {
+        let result = context.fleet.run_hayward(&["doctor", "--json"]).await;
+        let (_, output) = result.map_err(|error| error.to_string())?;
         let findings: Value =
             serde_json::from_str(&output).map_err(|error| format!("{error}: {output}"))?;
         let needs = findings["needs"].as_array().cloned().unwrap_or_default();
@@ -182,5 +185,5 @@ pub async fn the_doctor_finds_nothing(scene: &Scene<'_>) -> Outcome {
             .then_some(())
             .ok_or_else(|| needs.join("\n"))
     };
-    wait("a fleet that is well", PATIENCE, ask).await
+    poll_until("a fleet that is well", TIMEOUT, request).await
 }

@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure};
 
-use super::{Outcome, Scene};
+use super::{CheckContext, Outcome};
 use crate::plan::Work;
-use crate::work::proof;
+use crate::work::read_proof;
 
 /// Checks that each process of exclusive work found its lock free (I4).
-pub fn exclusive_work_never_ran_twice(scene: &Scene<'_>) -> Outcome {
-    let mut twice = BTreeMap::new();
-    for item in scene.items(|it| it.work == Work::ExclusiveService) {
-        let proof = proof(&item);
-        if !proof.twice.is_empty() {
-            twice.insert(item.key, proof.twice);
+pub fn exclusive_work_never_ran_twice(context: &CheckContext<'_>) -> Outcome {
+    let mut overlaps = BTreeMap::new();
+    for item in context.acknowledged_items(|it| it.work == Work::ExclusiveService) {
+        let proof = read_proof(&item);
+        if !proof.overlaps.is_empty() {
+            overlaps.insert(item.key, proof.overlaps);
         }
     }
-    if !twice.is_empty() {
-        bail!("two at once: {twice:?}");
+    if !overlaps.is_empty() {
+        bail!("two at once: {overlaps:?}");
     }
     Ok(())
 }
 
-pub fn nothing_panicked(scene: &Scene<'_>) -> Outcome {
-    let panics = scene.fleet.panics()?;
+pub fn nothing_panicked(context: &CheckContext<'_>) -> Outcome {
+    let panics = context.fleet.panics()?;
     if !panics.is_empty() {
         bail!("{}", panics.join("\n"));
     }
@@ -33,12 +33,12 @@ pub fn nothing_panicked(scene: &Scene<'_>) -> Outcome {
 
 /// Checks that no process ended with status 0 by itself. A process without database or disk space
 /// may give up, but a supervisor would not restart it after status 0.
-pub fn only_requested_ends_are_successful(scene: &Scene<'_>) -> Outcome {
-    let ends = scene.fleet.own_ends.iter();
-    let wrong: Vec<String> = ends
-        .filter(|end| end.status.code().is_none_or(|code| code == 0))
+pub fn only_requested_ends_are_successful(context: &CheckContext<'_>) -> Outcome {
+    let exits = context.fleet.unexpected_exits.iter();
+    let wrong_exits: Vec<String> = exits
+        .filter(|exit| exit.status.code().is_none_or(|code| code == 0))
         .map(ToString::to_string)
         .collect();
-    ensure!(wrong.is_empty(), "{}", wrong.join("; "));
+    ensure!(wrong_exits.is_empty(), "{}", wrong_exits.join("; "));
     Ok(())
 }

@@ -9,30 +9,30 @@ use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_service::{ClientError, Code};
 use serde_json::Value;
 
-use super::{Outcome, Scene};
-use crate::fleet::{PATIENCE, inside, wait};
-use crate::plan::{Inside, Order, Work};
-use crate::work::{Cancelled, Item, alive, proof};
+use super::{CheckContext, Outcome};
+use crate::fleet::{TIMEOUT, container_processes, poll_until};
+use crate::plan::{Order, ProcessKind, Work};
+use crate::work::{Cancellation, Item, live_workers, read_proof};
 
-impl Scene<'_> {
+impl CheckContext<'_> {
     /// Returns the items that were acknowledged and are wanted.
-    pub fn items(&self, wanted: impl Fn(&Item) -> bool) -> Vec<Item> {
+    pub fn acknowledged_items(&self, filter: impl Fn(&Item) -> bool) -> Vec<Item> {
         let ledger = self.ledger.borrow();
-        let there = ledger.items.iter().filter(|it| it.id.is_some());
-        there.filter(|it| wanted(it)).cloned().collect()
+        let acknowledged = ledger.items.iter().filter(|it| it.id.is_some());
+        acknowledged.filter(|it| filter(it)).cloned().collect()
     }
 
-    fn wanted(&self, kind: impl Fn(&Item) -> bool) -> Vec<Item> {
-        self.items(|it| it.cancelled == Cancelled::No && kind(it))
+    fn active_items(&self, filter: impl Fn(&Item) -> bool) -> Vec<Item> {
+        self.acknowledged_items(|it| it.cancellation == Cancellation::None && filter(it))
     }
 
     async fn outcomes(&self, item: &Item) -> anyhow::Result<Vec<TaskView>> {
         let path = format!("{}/tasks?limit=1000", item.path().unwrap_or_default());
-        let ask = async || {
-            let list = self.doors.jobs.get::<TaskList>(&path).await;
+        let request = async || {
+            let list = self.clients.jobs.get::<TaskList>(&path).await;
             list.map_err(|error| format!("{error:?}"))
         };
-        Ok(wait("outcomes", PATIENCE, ask).await?.tasks)
+        Ok(poll_until("outcomes", TIMEOUT, request).await?.tasks)
     }
 }
 
@@ -41,81 +41,83 @@ fn is_job(item: &Item) -> bool {
 }
 
 /// Waits until a piece of work is in the wanted state.
-async fn becomes(
-    scene: &Scene<'_>,
+async fn wait_for_state(
+    context: &CheckContext<'_>,
     item: &Item,
-    good: impl Fn(&WorkView) -> Result<(), String>,
+    check: impl Fn(&WorkView) -> Result<(), String>,
 ) -> Outcome {
     let path = item.path().unwrap_or_default();
-    wait(&item.key, PATIENCE, async || {
-        let view = scene.doors.jobs.get::<WorkView>(&path).await;
+    poll_until(&item.key, TIMEOUT, async || {
+        let view = context.clients.jobs.get::<WorkView>(&path).await;
         let view = view.map_err(|error| format!("{path}: {error:?}"))?;
-        good(&view).map_err(|why| {
+        check(&view).map_err(|mismatch| {
             let processes = view
                 .processes
                 .iter()
                 .map(|it| format!("{} on {} {}", it.allocation, it.node, it.state));
             let processes: Vec<String> = processes.collect();
             let (state, reason, tasks) = (view.state, &view.reason, view.tasks);
-            format!("{path}: {why}; it is {state:?}, {reason:?}, {tasks:?}, {processes:?}")
+            format!("{path}: {mismatch}; it is {state:?}, {reason:?}, {tasks:?}, {processes:?}")
         })
     })
     .await
 }
 
 /// Checks that acknowledged work exists, and ends with the result of its programs (I5).
-pub async fn every_job_ends_as_it_should(scene: &Scene<'_>) -> Outcome {
-    for item in scene.items(is_job) {
-        becomes(scene, &item, |view| {
+pub async fn every_job_ends_with_the_result_of_its_programs(context: &CheckContext<'_>) -> Outcome {
+    for item in context.acknowledged_items(is_job) {
+        wait_for_state(context, &item, |view| {
             let fails = matches!(item.work, Work::FailingJob { .. });
-            let good = match (view.state, item.cancelled) {
-                (WorkState::Cancelled, Cancelled::No) => false,
+            let is_expected = match (view.state, item.cancellation) {
+                (WorkState::Cancelled, Cancellation::None) => false,
                 (WorkState::Cancelled, _) => true,
                 (WorkState::Completed, _) => !fails,
                 (WorkState::Failed, _) => fails,
                 _ => false,
             };
-            good.then_some(()).ok_or_else(|| "it has to end".into())
+            is_expected
+                .then_some(())
+                .ok_or_else(|| "it has to end".into())
         })
         .await?;
     }
     Ok(())
 }
 
-pub async fn every_task_has_one_outcome(scene: &Scene<'_>) -> Outcome {
-    for item in scene.items(is_job) {
+pub async fn every_task_has_one_outcome(context: &CheckContext<'_>) -> Outcome {
+    for item in context.acknowledged_items(is_job) {
         let (Work::Job { tasks, .. } | Work::FailingJob { tasks }) = item.work else {
             continue;
         };
-        let outcomes = scene.outcomes(&item).await?;
-        let numbers: Vec<u64> = outcomes.iter().map(|it| it.task).collect();
-        let different: BTreeSet<u64> = numbers.iter().copied().collect();
+        let outcomes = context.outcomes(&item).await?;
+        let task_numbers: Vec<u64> = outcomes.iter().map(|it| it.task).collect();
+        let distinct: BTreeSet<u64> = task_numbers.iter().copied().collect();
         ensure!(
-            numbers.len() == different.len(),
-            "{}: {numbers:?}",
+            task_numbers.len() == distinct.len(),
+            "{}: {task_numbers:?}",
             item.key
         );
         ensure!(
-            different.iter().all(|task| *task < tasks),
-            "{}: {numbers:?}",
+            distinct.iter().all(|task| *task < tasks),
+            "{}: {task_numbers:?}",
             item.key
         );
-        let all = item.cancelled != Cancelled::No || different.len() as u64 == tasks;
+        let is_complete = item.cancellation != Cancellation::None || distinct.len() as u64 == tasks;
         ensure!(
-            all,
-            "{}: {} of {tasks}: {numbers:?}",
+            is_complete,
+            "{}: {} of {tasks}: {task_numbers:?}",
             item.key,
-            different.len()
+            distinct.len()
         );
     }
     Ok(())
 }
 
-pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
-    for item in scene.items(is_job) {
-        let proof = proof(&item);
+pub async fn no_success_without_a_run(context: &CheckContext<'_>) -> Outcome {
+    for item in context.acknowledged_items(is_job) {
+        let proof = read_proof(&item);
         let fails = matches!(item.work, Work::FailingJob { .. });
-        for outcome in scene.outcomes(&item).await? {
+        for outcome in context.outcomes(&item).await? {
             // A shell may report that a process was killed before it prints the number.
             let last_line = outcome.output.lines().last().unwrap_or_default();
             let run = (outcome.task.to_string(), last_line.to_owned());
@@ -138,8 +140,8 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
 }
 
 /// Checks that the requested number of processes is reported as running, and runs.
-pub async fn services_run_their_instances(scene: &Scene<'_>) -> Outcome {
-    for item in scene.wanted(Item::is_service) {
+pub async fn services_run_their_instances(context: &CheckContext<'_>) -> Outcome {
+    for item in context.active_items(Item::is_service) {
         let count = match item.work {
             Work::Service {
                 instances,
@@ -147,21 +149,24 @@ pub async fn services_run_their_instances(scene: &Scene<'_>) -> Outcome {
             } => instances * (1 + standbys),
             _ => 1,
         };
-        becomes(scene, &item, |view| {
+        wait_for_state(context, &item, |view| {
             let running = view.processes.iter().filter(|it| it.state == "running");
-            let reported = running.count();
+            let reported_count = running.count();
             // The slash is needed because `p0-services-10` begins with `p0-services-1`.
-            let word = format!("{}/", item.proofs.display());
-            let all = inside::all(&scene.fleet.dir);
-            let programs = all
-                .iter()
-                .filter(|it| it.what == Inside::Program && it.line.contains(&word));
-            let found = programs.count();
-            if reported == count as usize && found == reported && view.processes.len() == reported {
+            let proofs_prefix = format!("{}/", item.proofs.display());
+            let processes = container_processes::list(&context.fleet.dir);
+            let programs = processes.iter().filter(|it| {
+                it.kind == ProcessKind::Program && it.command_line.contains(&proofs_prefix)
+            });
+            let found_count = programs.count();
+            if reported_count == count as usize
+                && found_count == reported_count
+                && view.processes.len() == reported_count
+            {
                 Ok(())
             } else {
                 Err(format!(
-                    "{count} wanted, {reported} reported, {found} found"
+                    "{count} wanted, {reported_count} reported, {found_count} found"
                 ))
             }
         })
@@ -170,9 +175,9 @@ pub async fn services_run_their_instances(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-pub async fn reservations_are_there(scene: &Scene<'_>) -> Outcome {
-    for item in scene.wanted(|it| it.work == Work::Reservation) {
-        becomes(scene, &item, |view| match view.state {
+pub async fn reservations_exist(context: &CheckContext<'_>) -> Outcome {
+    for item in context.active_items(|it| it.work == Work::Reservation) {
+        wait_for_state(context, &item, |view| match view.state {
             WorkState::Running | WorkState::Waiting => Ok(()),
             other => Err(format!("{other:?} is not what nobody ended")),
         })
@@ -182,33 +187,33 @@ pub async fn reservations_are_there(scene: &Scene<'_>) -> Outcome {
 }
 
 /// Checks that each task of a gang ends, and succeeds only if it ran.
-pub async fn gangs_come_to_an_end(scene: &Scene<'_>) -> Outcome {
-    for item in scene.wanted(|it| matches!(it.work, Work::Gang { .. })) {
+pub async fn gangs_end(context: &CheckContext<'_>) -> Outcome {
+    for item in context.active_items(|it| matches!(it.work, Work::Gang { .. })) {
         let Work::Gang { members, .. } = item.work else {
             continue;
         };
         let path = item.path().unwrap_or_default();
-        let ask = async || {
-            let view = scene.doors.jobs.get::<ApplicationView>(&path).await;
+        let request = async || {
+            let view = context.clients.jobs.get::<ApplicationView>(&path).await;
             let view = view.map_err(|error| format!("{path}: {error:?}"))?;
-            let ended =
+            let is_final =
                 |state: &str| ["Completed", "Failed", "Killed", "Rejected"].contains(&state);
-            let all = view.tasks.iter().all(|task| ended(&task.state));
-            if all && view.tasks.len() == members as usize {
+            let all_ended = view.tasks.iter().all(|task| is_final(&task.state));
+            if all_ended && view.tasks.len() == members as usize {
                 return Ok(view);
             }
-            let (state, tasks, why) = (view.state, view.task_states, view.why);
-            let log: Vec<_> = view.warnings.iter().map(|it| it.message.clone()).collect();
+            let (state, tasks, reason) = (view.state, view.task_states, view.why);
+            let warnings: Vec<_> = view.warnings.iter().map(|it| it.message.clone()).collect();
             Err(format!(
-                "{path} is {state}, its tasks {tasks:?}, {why:?}, {log:?}"
+                "{path} is {state}, its tasks {tasks:?}, {reason:?}, {warnings:?}"
             ))
         };
-        let view = wait(&item.key, PATIENCE, ask).await?;
-        let ended: BTreeSet<String> = proof(&item).ended.into_iter().map(|it| it.0).collect();
+        let view = poll_until(&item.key, TIMEOUT, request).await?;
+        let ended: BTreeSet<String> = read_proof(&item).ended.into_iter().map(|it| it.0).collect();
         for task in &view.tasks {
-            let proven = task.state != "Completed" || ended.contains(&task.id);
+            let is_proven = task.state != "Completed" || ended.contains(&task.id);
             ensure!(
-                proven,
+                is_proven,
                 "{} is completed and never ran to its end: {task:?}",
                 item.key
             );
@@ -217,35 +222,39 @@ pub async fn gangs_come_to_an_end(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-pub async fn pools_are_at_their_size(scene: &Scene<'_>) -> Outcome {
-    for item in scene.wanted(|it| matches!(it.work, Work::Pool { .. })) {
+pub async fn worker_pools_have_their_size(context: &CheckContext<'_>) -> Outcome {
+    for item in context.active_items(|it| matches!(it.work, Work::Pool { .. })) {
         let Work::Pool { size } = item.work else {
             continue;
         };
         let path = item.path().unwrap_or_default();
-        let client = scene.doors.of_work(item.work);
-        wait(&item.key, PATIENCE, async || {
+        let client = context.clients.for_work(item.work);
+        poll_until(&item.key, TIMEOUT, async || {
             let view = client.get::<Value>(&path).await;
             let view = view.map_err(|error| format!("{path}: {error:?}"))?;
-            let there = alive(&item);
-            if view["started"].as_u64() == Some(u64::from(size)) && there.len() == size as usize {
+            let live = live_workers(&item);
+            if view["started"].as_u64() == Some(u64::from(size)) && live.len() == size as usize {
                 return Ok(());
             }
-            Err(format!("{size} wanted, {there:?} there: {view}"))
+            Err(format!("{size} wanted, {live:?} there: {view}"))
         })
         .await?;
     }
     Ok(())
 }
 
-pub async fn moves_come_to_an_end(scene: &Scene<'_>) -> Outcome {
-    let given = scene.ledger.borrow().given.clone();
-    for given in given {
-        if !matches!(given.order, Order::Move { .. }) {
+pub async fn moves_end(context: &CheckContext<'_>) -> Outcome {
+    let orders = context.ledger.borrow().acknowledged_orders.clone();
+    for acknowledged in orders {
+        if !matches!(acknowledged.order, Order::Move { .. }) {
             continue;
         }
-        wait(&given.path, PATIENCE, async || {
-            let view = scene.doors.containers.get::<Value>(&given.path).await;
+        poll_until(&acknowledged.path, TIMEOUT, async || {
+            let view = context
+                .clients
+                .containers
+                .get::<Value>(&acknowledged.path)
+                .await;
             let view = match view {
                 Ok(view) => view,
                 // The deployment is not readable after the end of its service.
@@ -253,8 +262,8 @@ pub async fn moves_come_to_an_end(scene: &Scene<'_>) -> Outcome {
                 Err(error) => return Err(format!("{error:?}")),
             };
             let status = view["status_code"].as_str().unwrap_or_default();
-            let ended = ["SUCCEEDED", "FAILED", "BAD_REQUEST"].contains(&status);
-            ended.then_some(()).ok_or_else(|| view.to_string())
+            let has_ended = ["SUCCEEDED", "FAILED", "BAD_REQUEST"].contains(&status);
+            has_ended.then_some(()).ok_or_else(|| view.to_string())
         })
         .await?;
     }

@@ -7,45 +7,47 @@ use nix::sys::signal::Signal;
 
 use super::{Injected, Repair};
 use crate::fleet::Fleet;
-use crate::fleet::inside::{self, Found};
-use crate::plan::{Chosen, Inside};
+use crate::fleet::container_processes::{self, ContainerProcess};
+use crate::plan::{Choice, ProcessKind};
 use crate::work::EXCLUSIVE;
 
 const NONE: Injected = Injected::Skipped("no such process runs");
 
-pub fn kill(fleet: &Fleet, what: Inside, chosen: Chosen) -> Injected {
-    match choose(fleet, what, chosen) {
-        Some(found) if found.signal(Signal::SIGKILL) => Injected::Done,
+pub fn kill(fleet: &Fleet, kind: ProcessKind, choice: Choice) -> Injected {
+    match choose(fleet, kind, choice) {
+        Some(process) if process.signal(Signal::SIGKILL) => Injected::Done,
         _ => NONE,
     }
 }
 
-pub fn pause(fleet: &Fleet, what: Inside, chosen: Chosen, for_ms: u64) -> Injected {
-    match choose(fleet, what, chosen) {
-        Some(found) if found.signal(Signal::SIGSTOP) => {
-            Repair::ContinueInside(found).after_ms(for_ms)
+pub fn pause(fleet: &Fleet, kind: ProcessKind, choice: Choice, duration_ms: u64) -> Injected {
+    match choose(fleet, kind, choice) {
+        Some(process) if process.signal(Signal::SIGSTOP) => {
+            Repair::ContinueContainerProcess(process).after_ms(duration_ms)
         }
         _ => NONE,
     }
 }
 
-pub fn resume(found: &Found) {
+pub fn resume(process: &ContainerProcess) {
     // The process may have been killed meanwhile, which ends a stop as well.
-    found.signal(Signal::SIGCONT);
+    process.signal(Signal::SIGCONT);
 }
 
-fn choose(fleet: &Fleet, what: Inside, Chosen(number): Chosen) -> Option<Found> {
-    let all = inside::all(&fleet.dir);
-    let exclusive: Vec<String> = all
+fn choose(fleet: &Fleet, kind: ProcessKind, Choice(number): Choice) -> Option<ContainerProcess> {
+    let processes = container_processes::list(&fleet.dir);
+    let exclusive: Vec<String> = processes
         .iter()
-        .filter(|it| it.line.contains(EXCLUSIVE))
+        .filter(|it| it.command_line.contains(EXCLUSIVE))
         .map(|it| it.allocation.clone())
         .collect();
-    let spared = |it: &Found| what == Inside::Supervisor && exclusive.contains(&it.allocation);
-    let mut there: Vec<Found> = all
+    let is_spared = |it: &ContainerProcess| {
+        kind == ProcessKind::Supervisor && exclusive.contains(&it.allocation)
+    };
+    let mut candidates: Vec<ContainerProcess> = processes
         .into_iter()
-        .filter(|it| it.what == what && !spared(it))
+        .filter(|it| it.kind == kind && !is_spared(it))
         .collect();
-    let index = number as usize % there.len().max(1);
-    (!there.is_empty()).then(|| there.swap_remove(index))
+    let index = number as usize % candidates.len().max(1);
+    (!candidates.is_empty()).then(|| candidates.swap_remove(index))
 }

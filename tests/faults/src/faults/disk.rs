@@ -4,10 +4,10 @@ use super::{Injected, Repair};
 use crate::fleet::Fleet;
 use crate::plan::Disk;
 
-pub fn fill(fleet: &Fleet, disk: Disk, for_ms: u64) -> Injected {
+pub fn fill(fleet: &Fleet, disk: Disk, duration_ms: u64) -> Injected {
     match fleet.disks.fill(disk) {
-        Ok(()) => Repair::EmptyDisk(disk).after_ms(for_ms),
-        Err(why) => Injected::Skipped(why),
+        Ok(()) => Repair::EmptyDisk(disk).after_ms(duration_ms),
+        Err(reason) => Injected::Skipped(reason),
     }
 }
 

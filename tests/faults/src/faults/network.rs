@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use super::{Injected, Repair};
 use crate::fleet::Fleet;
-use crate::plan::Lines;
+use crate::plan::Connections;
 
-pub fn reset(fleet: &Fleet, lines: Lines) -> Injected {
-    fleet.wires.change(lines, |it| it.resets += 1);
+pub fn reset(fleet: &Fleet, connections: Connections) -> Injected {
+    fleet.relays.update(connections, |it| it.resets += 1);
     Injected::Done
 }
 
-pub fn silence(fleet: &Fleet, lines: Lines, for_ms: u64) -> Injected {
-    fleet.wires.change(lines, |it| it.silent = true);
-    Repair::EndSilence(lines).after_ms(for_ms)
+pub fn silence(fleet: &Fleet, connections: Connections, duration_ms: u64) -> Injected {
+    fleet.relays.update(connections, |it| it.silent = true);
+    Repair::EndSilence(connections).after_ms(duration_ms)
 }
 
-pub fn refuse(fleet: &Fleet, lines: Lines, for_ms: u64) -> Injected {
-    fleet.wires.change(lines, |it| {
+pub fn refuse(fleet: &Fleet, connections: Connections, duration_ms: u64) -> Injected {
+    fleet.relays.update(connections, |it| {
         it.refused = true;
         it.resets += 1;
     });
-    Repair::EndRefusals(lines).after_ms(for_ms)
+    Repair::EndRefusals(connections).after_ms(duration_ms)
 }
 
-pub fn delay(fleet: &Fleet, lines: Lines, by_ms: u64, for_ms: u64) -> Injected {
-    let by = Duration::from_millis(by_ms);
-    fleet.wires.change(lines, |it| it.delay = by);
-    Repair::EndDelay(lines).after_ms(for_ms)
+pub fn delay(fleet: &Fleet, connections: Connections, delay_ms: u64, duration_ms: u64) -> Injected {
+    let delay = Duration::from_millis(delay_ms);
+    fleet.relays.update(connections, |it| it.delay = delay);
+    Repair::EndDelay(connections).after_ms(duration_ms)
 }

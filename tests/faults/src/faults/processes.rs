@@ -12,7 +12,7 @@ pub fn kill(fleet: &mut Fleet, actor: Actor, down_ms: u64) -> anyhow::Result<Inj
     Ok(Repair::Start(actor).after_ms(down_ms))
 }
 
-pub fn pause(fleet: &mut Fleet, actor: Actor, for_ms: u64) -> anyhow::Result<Injected> {
+pub fn pause(fleet: &mut Fleet, actor: Actor, duration_ms: u64) -> anyhow::Result<Injected> {
     if !fleet.is_up(actor) {
         return Ok(Injected::Skipped("it is down"));
     }
@@ -20,5 +20,5 @@ pub fn pause(fleet: &mut Fleet, actor: Actor, for_ms: u64) -> anyhow::Result<Inj
         return Ok(Injected::Skipped("it is stopped already"));
     }
     fleet.pause(actor)?;
-    Ok(Repair::Continue(actor).after_ms(for_ms))
+    Ok(Repair::Continue(actor).after_ms(duration_ms))
 }

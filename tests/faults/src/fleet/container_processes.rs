@@ -8,77 +8,79 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::plan::Inside;
+use crate::plan::ProcessKind;
 
 /// Variable of every process of a container, with its folder and its incarnation.
 const MARK: &str = "HAYWARD_CONTAINER=";
 
 /// A process of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ContainerProcess {
     pub pid: i32,
     /// Start time of the process. It is unique together with the process id.
-    started: u64,
-    pub what: Inside,
+    start_ticks: u64,
+    pub kind: ProcessKind,
     pub allocation: String,
     /// Arguments of the process.
-    pub line: String,
+    pub command_line: String,
 }
 
 /// Returns all processes of agents with folders below `dir`.
-pub fn all(dir: &Path) -> Vec<Found> {
+pub fn list(dir: &Path) -> Vec<ContainerProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
-    let mut found: Vec<Found> = numbers.filter_map(|pid| read_process(dir, pid)).collect();
-    found.sort_by_key(|it| it.pid);
-    found
+    let pids = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
+    let mut processes: Vec<ContainerProcess> =
+        pids.filter_map(|pid| read_process(dir, pid)).collect();
+    processes.sort_by_key(|it| it.pid);
+    processes
 }
 
-fn read_process(dir: &Path, pid: i32) -> Option<Found> {
-    let started = started(pid)?;
-    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let line = String::from_utf8_lossy(&line).replace('\0', " ");
-    let line = line.trim_end().to_owned();
-    let below = format!("{}/", dir.display());
-    let words: Vec<&str> = line.split(' ').collect();
-    let (what, folder) = if let [.., "supervise", folder, _] = words.as_slice() {
-        (Inside::Supervisor, (*folder).to_owned())
+fn read_process(dir: &Path, pid: i32) -> Option<ContainerProcess> {
+    let start_ticks = start_ticks(pid)?;
+    let command_line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let command_line = String::from_utf8_lossy(&command_line).replace('\0', " ");
+    let command_line = command_line.trim_end().to_owned();
+    let prefix = format!("{}/", dir.display());
+    let arguments: Vec<&str> = command_line.split(' ').collect();
+    let (kind, folder) = if let [.., "supervise", folder, _] = arguments.as_slice() {
+        (ProcessKind::Supervisor, (*folder).to_owned())
     } else {
         let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
         let environment = String::from_utf8_lossy(&environment);
         let mut variables = environment.split('\0');
         let mark = variables.find_map(|it| it.strip_prefix(MARK))?;
         let (folder, _) = mark.rsplit_once('/')?;
-        let runner = words.last() == Some(&"run-tasks");
-        let what = if runner {
-            Inside::Runner
+        let is_runner = arguments.last() == Some(&"run-tasks");
+        let kind = if is_runner {
+            ProcessKind::Runner
         } else {
-            Inside::Program
+            ProcessKind::Program
         };
-        (what, folder.to_owned())
+        (kind, folder.to_owned())
     };
-    let allocation = folder.strip_prefix(&below)?.rsplit('/').next()?.to_owned();
-    Some(Found {
+    let allocation = folder.strip_prefix(&prefix)?.rsplit('/').next()?.to_owned();
+    Some(ContainerProcess {
         pid,
-        started,
-        what,
+        start_ticks,
+        kind,
         allocation,
-        line,
+        command_line,
     })
 }
 
 /// Returns the start time in ticks since the boot. Returns `None` for a process that has ended and
 /// was not reaped.
-fn started(pid: i32) -> Option<u64> {
+fn start_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain any character, so fields are counted after its closing bracket.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     (fields.first() != Some(&"Z")).then(|| fields.get(19)?.parse().ok())?
 }
 
-impl Found {
+impl ContainerProcess {
     /// Sends a signal to exactly this process. Returns false if it is gone.
     pub fn signal(&self, signal: Signal) -> bool {
-        started(self.pid) == Some(self.started) && kill(Pid::from_raw(self.pid), signal).is_ok()
+        start_ticks(self.pid) == Some(self.start_ticks)
+            && kill(Pid::from_raw(self.pid), signal).is_ok()
     }
 }

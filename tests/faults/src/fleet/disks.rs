@@ -20,24 +20,24 @@ const BALLAST: &str = "ballast";
 pub struct Disks {
     folders: BTreeMap<Disk, PathBuf>,
     /// Reason why there are no separate disks. `None` if there are.
-    missing: Option<&'static str>,
+    unavailable_reason: Option<&'static str>,
 }
 
 impl Disks {
     /// Creates folders for all disks below `dir`, each on a separate disk if that is possible.
     pub fn mount(dir: &Path) -> anyhow::Result<Self> {
-        let root = nix::unistd::geteuid().is_root();
+        let is_root = nix::unistd::geteuid().is_root();
         let agents = Agent::all().map(|agent| (Disk::Agent(agent), agent.to_string()));
-        let all = agents.chain([(Disk::Postgres, "pg".to_owned())]);
+        let disks_with_names = agents.chain([(Disk::Postgres, "pg".to_owned())]);
         let mut disks = Self {
             folders: BTreeMap::new(),
-            missing: (!root).then_some("only root can mount a small disk"),
+            unavailable_reason: (!is_root).then_some("only root can mount a small disk"),
         };
-        for (disk, name) in all {
+        for (disk, name) in disks_with_names {
             let folder = dir.join(name);
             fs::create_dir_all(&folder)?;
-            if disks.missing.is_none() && !mounted(&folder, disk) {
-                disks.missing = Some("no disk can be mounted here");
+            if disks.unavailable_reason.is_none() && !mount_tmpfs(&folder, disk) {
+                disks.unavailable_reason = Some("no disk can be mounted here");
             }
             disks.folders.insert(disk, folder);
         }
@@ -52,8 +52,8 @@ impl Disks {
     ///
     /// # Errors Returns the reason if this is not possible on this machine.
     pub fn fill(&self, disk: Disk) -> Result<(), &'static str> {
-        if let Some(why) = self.missing {
-            return Err(why);
+        if let Some(reason) = self.unavailable_reason {
+            return Err(reason);
         }
         let path = self.folder(disk).join(BALLAST);
         if path.exists() {
@@ -79,26 +79,26 @@ impl Disks {
 
     /// Unmounts all disks. With `keep`, their contents stay in the folders.
     pub fn unmount(&self, keep: bool) -> anyhow::Result<()> {
-        if self.missing.is_some() {
+        if self.unavailable_reason.is_some() {
             return Ok(());
         }
         for (disk, folder) in &self.folders {
             self.empty(*disk)?;
-            let aside = folder.with_extension("kept");
+            let copy = folder.with_extension("kept");
             if keep {
-                run("cp", &["-a", text(folder), text(&aside)])?;
+                run("cp", &["-a", path_text(folder), path_text(&copy)])?;
             }
-            run("umount", &["-l", text(folder)])?;
+            run("umount", &["-l", path_text(folder)])?;
             if keep {
                 fs::remove_dir(folder)?;
-                fs::rename(&aside, folder)?;
+                fs::rename(&copy, folder)?;
             }
         }
         Ok(())
     }
 }
 
-fn mounted(folder: &Path, disk: Disk) -> bool {
+fn mount_tmpfs(folder: &Path, disk: Disk) -> bool {
     let size = match disk {
         Disk::Agent(_) => AGENT_MIB,
         Disk::Postgres => POSTGRES_MIB,
@@ -106,21 +106,21 @@ fn mounted(folder: &Path, disk: Disk) -> bool {
     let options = format!("size={size}m,mode=755");
     run(
         "mount",
-        &["-t", "tmpfs", "-o", &options, "tmpfs", text(folder)],
+        &["-t", "tmpfs", "-o", &options, "tmpfs", path_text(folder)],
     )
     .is_ok()
 }
 
-fn text(path: &Path) -> &str {
+fn path_text(path: &Path) -> &str {
     path.to_str().unwrap_or_default()
 }
 
 fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let done = Command::new(program).args(arguments).output();
-    let done = done.with_context(|| format!("cannot run {program}"))?;
-    if !done.status.success() {
-        let output = String::from_utf8_lossy(&done.stderr);
-        bail!("{program} {arguments:?}: {}", output.trim());
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| format!("cannot run {program}"))?;
+    if !output.status.success() {
+        let error_text = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {arguments:?}: {}", error_text.trim());
     }
     Ok(())
 }

@@ -15,14 +15,19 @@ pub struct Postgres {
 
 impl Postgres {
     pub async fn start(home: PathBuf) -> anyhow::Result<Self> {
-        let mut own = Self {
+        let mut postgres = Self {
             home,
             running: None,
         };
-        own.resume().await?;
+        postgres.resume().await?;
         let schemas = SERVICES.map(|(_, schema)| schema);
-        prepare(&own.url()?, &schemas, &std::collections::BTreeMap::new()).await?;
-        Ok(own)
+        prepare(
+            &postgres.url()?,
+            &schemas,
+            &std::collections::BTreeMap::new(),
+        )
+        .await?;
+        Ok(postgres)
     }
 
     fn url(&self) -> anyhow::Result<String> {

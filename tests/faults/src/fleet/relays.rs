@@ -12,14 +12,14 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::plan::{Caller, Lines, Replica, Service};
+use crate::plan::{Caller, Connections, Replica, Service};
 
 /// Name of the socket of Postgres in its folder.
 const SOCKET: &str = ".s.PGSQL.5432";
 
 /// The condition of a connection.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Condition {
+pub struct ConnectionState {
     /// Whether data is delayed until the condition changes.
     pub silent: bool,
     /// Whether connections are closed as soon as they are made.
@@ -29,17 +29,17 @@ pub struct Condition {
     pub resets: u64,
 }
 
-type Wire = watch::Sender<Condition>;
+type ConnectionControl = watch::Sender<ConnectionState>;
 
-pub struct Wires {
-    http: BTreeMap<(Caller, Replica), (u16, Wire)>,
-    database: BTreeMap<Replica, (PathBuf, Wire)>,
+pub struct Relays {
+    http: BTreeMap<(Caller, Replica), (u16, ConnectionControl)>,
+    database: BTreeMap<Replica, (PathBuf, ConnectionControl)>,
 }
 
-impl Wires {
+impl Relays {
     /// Starts relays to replicas on these ports and to the socket of Postgres in `postgres`. The
     /// sockets of the relays are in folders below `sockets`.
-    pub async fn lay(
+    pub async fn start(
         ports: &BTreeMap<Replica, u16>,
         postgres: &Path,
         sockets: &Path,
@@ -48,10 +48,10 @@ impl Wires {
         for caller in Caller::all() {
             for (replica, port) in ports {
                 let listener = TcpListener::bind("127.0.0.1:0").await?;
-                let own = listener.local_addr()?.port();
-                let wire = Wire::new(Condition::default());
-                tokio::spawn(serve_http(listener, *port, wire.subscribe()));
-                http.insert((caller, *replica), (own, wire));
+                let relay_port = listener.local_addr()?.port();
+                let control = ConnectionControl::new(ConnectionState::default());
+                tokio::spawn(serve_http(listener, *port, control.subscribe()));
+                http.insert((caller, *replica), (relay_port, control));
             }
         }
         let mut database = BTreeMap::new();
@@ -59,21 +59,21 @@ impl Wires {
             let folder = sockets.join(replica.to_string());
             std::fs::create_dir_all(&folder)?;
             let listener = UnixListener::bind(folder.join(SOCKET)).context("a socket")?;
-            let wire = Wire::new(Condition::default());
+            let control = ConnectionControl::new(ConnectionState::default());
             let target = postgres.join(SOCKET);
-            tokio::spawn(serve_database(listener, target, wire.subscribe()));
-            database.insert(replica, (folder, wire));
+            tokio::spawn(serve_database(listener, target, control.subscribe()));
+            database.insert(replica, (folder, control));
         }
         Ok(Self { http, database })
     }
 
     /// Returns the addresses of a service for this caller.
     pub fn urls(&self, caller: Caller, service: Service) -> String {
-        let address = |number| {
+        let url_of = |number| {
             let (port, _) = &self.http[&(caller, Replica { service, number })];
             format!("http://127.0.0.1:{port}")
         };
-        [1, 2].map(address).join(",")
+        [1, 2].map(url_of).join(",")
     }
 
     /// Returns the folder of the database socket for this replica.
@@ -81,99 +81,103 @@ impl Wires {
         &self.database[&replica].0
     }
 
-    pub fn change(&self, lines: Lines, change: impl Fn(&mut Condition)) {
-        for wire in self.wires_of(lines) {
-            wire.send_modify(&change);
+    pub fn update(&self, connections: Connections, update: impl Fn(&mut ConnectionState)) {
+        for control in self.controls_of(connections) {
+            control.send_modify(&update);
         }
     }
 
     /// Removes all silence, refusals and delays.
-    pub fn open_all(&self) {
-        let http = self.http.values().map(|(_, wire)| wire);
-        let database = self.database.values().map(|(_, wire)| wire);
-        for wire in http.chain(database) {
-            wire.send_modify(|it| {
-                *it = Condition {
-                    resets: it.resets,
-                    ..Condition::default()
+    pub fn reset_all(&self) {
+        let http = self.http.values().map(|(_, control)| control);
+        let database = self.database.values().map(|(_, control)| control);
+        for control in http.chain(database) {
+            control.send_modify(|state| {
+                *state = ConnectionState {
+                    resets: state.resets,
+                    ..ConnectionState::default()
                 };
             });
         }
     }
 
-    fn wires_of(&self, lines: Lines) -> Vec<&Wire> {
-        let wanted = |(caller, replica): &(Caller, Replica)| match lines {
-            Lines::From(from) => *caller == from,
-            Lines::To(to) => *replica == to,
-            Lines::Between(from, to) => *caller == from && *replica == to,
-            Lines::Database(_) => false,
+    fn controls_of(&self, connections: Connections) -> Vec<&ConnectionControl> {
+        let is_selected = |(caller, replica): &(Caller, Replica)| match connections {
+            Connections::From(from) => *caller == from,
+            Connections::To(to) => *replica == to,
+            Connections::Between(from, to) => *caller == from && *replica == to,
+            Connections::Database(_) => false,
         };
-        if let Lines::Database(replica) = lines {
+        if let Connections::Database(replica) = connections {
             return vec![&self.database[&replica].1];
         }
-        let found = self.http.iter().filter(|(key, _)| wanted(key));
-        found.map(|(_, (_, wire))| wire).collect()
+        let selected = self.http.iter().filter(|(key, _)| is_selected(key));
+        selected.map(|(_, (_, control))| control).collect()
     }
 }
 
-async fn serve_http(listener: TcpListener, port: u16, wire: watch::Receiver<Condition>) {
+async fn serve_http(listener: TcpListener, port: u16, state: watch::Receiver<ConnectionState>) {
     loop {
-        let Ok((near, _)) = listener.accept().await else {
+        let Ok((client, _)) = listener.accept().await else {
             continue;
         };
-        let wire = wire.clone();
+        let state = state.clone();
         tokio::spawn(async move {
-            if wire.borrow().refused {
+            if state.borrow().refused {
                 return;
             }
             // If there is no listener, the connection ends as it would without a relay.
-            if let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await {
-                let _ = (near.set_nodelay(true), far.set_nodelay(true));
-                relay(near, far, wire).await;
+            if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
+                let _ = (client.set_nodelay(true), server.set_nodelay(true));
+                relay(client, server, state).await;
             }
         });
     }
 }
 
-async fn serve_database(listener: UnixListener, target: PathBuf, wire: watch::Receiver<Condition>) {
+async fn serve_database(
+    listener: UnixListener,
+    target: PathBuf,
+    state: watch::Receiver<ConnectionState>,
+) {
     loop {
-        let Ok((near, _)) = listener.accept().await else {
+        let Ok((client, _)) = listener.accept().await else {
             continue;
         };
-        let (wire, target) = (wire.clone(), target.clone());
+        let (state, target) = (state.clone(), target.clone());
         tokio::spawn(async move {
-            if wire.borrow().refused {
+            if state.borrow().refused {
                 return;
             }
-            if let Ok(far) = UnixStream::connect(&target).await {
-                relay(near, far, wire).await;
+            if let Ok(server) = UnixStream::connect(&target).await {
+                relay(client, server, state).await;
             }
         });
     }
 }
 
 /// Relays until one side ends, or the connection is reset.
-async fn relay<N, F>(near: N, far: F, wire: watch::Receiver<Condition>)
+async fn relay<C, S>(client: C, server: S, state: watch::Receiver<ConnectionState>)
 where
-    N: AsyncRead + AsyncWrite + Unpin,
-    F: AsyncRead + AsyncWrite + Unpin,
+    C: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut watched = wire.clone();
-    let resets = wire.borrow().resets;
-    let (near_read, near_write) = tokio::io::split(near);
-    let (far_read, far_write) = tokio::io::split(far);
-    let there = pump(near_read, far_write, wire.clone());
-    let back = pump(far_read, near_write, wire);
+    let mut reset_watch = state.clone();
+    let resets = state.borrow().resets;
+    let (client_read, client_write) = tokio::io::split(client);
+    let (server_read, server_write) = tokio::io::split(server);
+    let to_server = copy_data(client_read, server_write, state.clone());
+    let to_client = copy_data(server_read, client_write, state);
     tokio::select! {
-        _ = async { tokio::try_join!(there, back) } => {}
-        _ = watched.wait_for(|it| it.resets != resets) => {}
+        _ = async { tokio::try_join!(to_server, to_client) } => {}
+        _ = reset_watch.wait_for(|it| it.resets != resets) => {}
     }
 }
 
-async fn pump(
+async fn copy_data(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut wire: watch::Receiver<Condition>,
+    mut state: watch::Receiver<ConnectionState>,
 ) -> io::Result<()> {
     let mut buffer = vec![0; 16 << 10];
     loop {
@@ -181,8 +185,8 @@ async fn pump(
         if count == 0 {
             return to.shutdown().await;
         }
-        let now = wire.wait_for(|it| !it.silent).await.map(|it| *it);
-        let delay = now.map(|it| it.delay).unwrap_or_default();
+        let current = state.wait_for(|it| !it.silent).await.map(|it| *it);
+        let delay = current.map(|it| it.delay).unwrap_or_default();
         if !delay.is_zero() {
             sleep_until(Instant::now() + delay).await;
         }

@@ -16,7 +16,7 @@ use http::header::IF_MATCH;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 
-use super::{Disks, Fleet, PATIENCE, Postgres, Wires, wait};
+use super::{Disks, Fleet, Postgres, Relays, TIMEOUT, poll_until};
 use crate::plan::{Actor, Agent, Caller, Disk, Replica, Service};
 
 /// Milliseconds of silence after which a node is lost. Exclusive work on it ends earlier, with a
@@ -26,7 +26,7 @@ pub const LOST_MS: u64 = 8_000;
 /// Starts Postgres, services and agents, and creates keys. The policy has a pool of classes and a
 /// pool of queues.
 pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
-    open_many_files()?;
+    raise_file_limit()?;
     for folder in ["logs", "clocks"] {
         fs::create_dir_all(dir.join(folder))?;
     }
@@ -37,39 +37,39 @@ pub async fn start(dir: PathBuf) -> anyhow::Result<Fleet> {
     let keys = prepare::create_keys(&dir.join("keys"), &[])?;
     prepare::user_token(&keys, "ada")?;
     for agent in Agent::all() {
-        prepare::agent_token(&keys, &node(agent)?)?;
+        prepare::agent_token(&keys, &node_name(agent)?)?;
     }
     let ports = free_ports()?;
-    let wires = Wires::lay(&ports, &postgres.socket_folder(), &dir.join("db")).await?;
+    let relays = Relays::start(&ports, &postgres.socket_folder(), &dir.join("db")).await?;
     let mut fleet = Fleet {
         program: hayward_tests_fleet::program().to_owned(),
         dir,
         keys,
-        wires,
+        relays,
         postgres,
         disks,
         ports,
         running: BTreeMap::new(),
         paused: BTreeSet::new(),
-        own_ends: Vec::new(),
+        unexpected_exits: Vec::new(),
     };
     for actor in Actor::all() {
         fleet.start(actor)?;
     }
-    fleet.services_answer().await?;
-    fleet.divide().await?;
-    fleet.nodes_take_work().await?;
+    fleet.wait_for_services().await?;
+    fleet.divide_nodes().await?;
+    fleet.wait_for_nodes().await?;
     Ok(fleet)
 }
 
 /// Raises the limit of open files. Each connection needs two, because it goes through a relay.
-fn open_many_files() -> anyhow::Result<()> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+fn raise_file_limit() -> anyhow::Result<()> {
+    let (_, max) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, max, max)?;
     Ok(())
 }
 
-fn node(agent: Agent) -> anyhow::Result<NodeName> {
+fn node_name(agent: Agent) -> anyhow::Result<NodeName> {
     NodeName::new(agent.to_string()).context("a node name")
 }
 
@@ -100,15 +100,15 @@ impl Fleet {
             .env(offset::VARIABLE, self.clock_file(actor))
             .env("HAYWARD_KEYS", self.keys.dir());
         match actor {
-            Actor::Service(replica) => self.set_service(&mut command, replica)?,
-            Actor::Agent(agent) => self.set_agent(&mut command, agent),
+            Actor::Service(replica) => self.configure_service(&mut command, replica)?,
+            Actor::Agent(agent) => self.configure_agent(&mut command, agent),
         }
         let child = command.spawn().with_context(|| format!("start {actor}"))?;
         self.running.insert(actor, child);
         Ok(())
     }
 
-    fn set_service(
+    fn configure_service(
         &self,
         command: &mut std::process::Command,
         replica: Replica,
@@ -118,7 +118,7 @@ impl Fleet {
         let (_, schema) = services
             .find(|(service, _)| *service == name)
             .context("a service")?;
-        let database = Postgres::role_url(schema.name, self.wires.database(replica));
+        let database = Postgres::role_url(schema.name, self.relays.database(replica));
         command
             .args(["run", name])
             .env(
@@ -142,7 +142,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn set_agent(&self, command: &mut std::process::Command, agent: Agent) {
+    fn configure_agent(&self, command: &mut std::process::Command, agent: Agent) {
         command
             .args(["node-agent", "agent"])
             .env("HAYWARD_NODE", agent.to_string())
@@ -154,10 +154,10 @@ impl Fleet {
     }
 
     /// Waits until each service has a leader that answers.
-    pub async fn services_answer(&self) -> anyhow::Result<()> {
+    pub async fn wait_for_services(&self) -> anyhow::Result<()> {
         for service in Service::ALL {
             let client = self.client(service, "operator")?;
-            wait(service.name(), PATIENCE, async || {
+            poll_until(service.name(), TIMEOUT, async || {
                 let ready = client.get::<serde_json::Value>("/readyz").await;
                 ready.map(drop).map_err(|error| format!("{error:?}"))
             })
@@ -166,9 +166,9 @@ impl Fleet {
         Ok(())
     }
 
-    pub async fn nodes_take_work(&self) -> anyhow::Result<()> {
+    pub async fn wait_for_nodes(&self) -> anyhow::Result<()> {
         let client = self.client(Service::NodeStatus, "operator")?;
-        wait("all nodes to take work", PATIENCE, async || {
+        poll_until("all nodes to take work", TIMEOUT, async || {
             let list: hayward_node_status_api::NodeList = client
                 .get("/v1/nodes?limit=100")
                 .await
@@ -188,28 +188,29 @@ impl Fleet {
     }
 
     /// Divides the nodes: some for classes, the others for queues, where gangs are possible.
-    async fn divide(&self) -> anyhow::Result<()> {
+    async fn divide_nodes(&self) -> anyhow::Result<()> {
         let client = self.client(Service::RmScheduler, "operator")?;
-        let names = |queued: bool| {
-            let all = Agent::all().filter(move |agent| (agent.0 > Agent::IN_CLASSES) == queued);
-            all.map(|agent| agent.to_string()).collect::<Vec<_>>()
+        let names_in_pool = |in_queue_pool: bool| {
+            let agents = Agent::all()
+                .filter(move |agent| (agent.0 > Agent::LAST_IN_CLASS_POOL) == in_queue_pool);
+            agents.map(|agent| agent.to_string()).collect::<Vec<_>>()
         };
-        wait("the policy to be taken", PATIENCE, async || {
-            let failed = |error| format!("{error:?}");
-            let now: PolicyView = client.get("/v1/policy").await.map_err(failed)?;
-            let mut policy = serde_json::to_value(&now.policy).map_err(|it| it.to_string())?;
-            policy["pools"]["default"]["nodes"] = json!(names(false));
+        poll_until("the policy to be taken", TIMEOUT, async || {
+            let error_text = |error| format!("{error:?}");
+            let current: PolicyView = client.get("/v1/policy").await.map_err(error_text)?;
+            let mut policy = serde_json::to_value(&current.policy).map_err(|it| it.to_string())?;
+            policy["pools"]["default"]["nodes"] = json!(names_in_pool(false));
             policy["pools"]["gangs"] = json!({
-                "nodes": names(true),
+                "nodes": names_in_pool(true),
                 "queues": { "queues": { "a": { "submit_acl": "*" } } },
             });
             let call = client.call(Method::PUT, "/v1/policy");
-            let call = call.header(IF_MATCH, &format!("\"{}\"", now.generation));
+            let call = call.header(IF_MATCH, &format!("\"{}\"", current.generation));
             call.body(&policy)
                 .send::<PolicyAnswer>()
                 .await
                 .map(drop)
-                .map_err(failed)
+                .map_err(error_text)
         })
         .await
     }

@@ -4,68 +4,68 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::{
-    Actor, Agent, Caller, Chosen, Disk, Fault, Happening, Inside, Lines, Order, Phase, PhaseNumber,
-    Replica, Seed, Service, Step, Work,
+    Action, Actor, Agent, Caller, Choice, Connections, Disk, Fault, Order, Phase, PhaseNumber,
+    ProcessKind, Replica, Seed, Service, Step, Work,
 };
 
 /// Milliseconds between two faults, 150 on average.
 const GAP_MS: std::ops::Range<u64> = 50..250;
 
 /// Draws the steps of a phase with a given number of faults.
-pub fn phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
-    let mixed = seed.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number.0);
-    let mut draw = Draw(StdRng::seed_from_u64(mixed));
+pub fn generate_phase(seed: Seed, number: PhaseNumber, faults: u32) -> Phase {
+    let mixed_seed = seed.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number.0);
+    let mut generator = PhaseGenerator(StdRng::seed_from_u64(mixed_seed));
     let mut steps = Vec::new();
     let mut at_ms = 1_500;
     for _ in 0..faults {
-        at_ms += draw.0.random_range(GAP_MS);
+        at_ms += generator.0.random_range(GAP_MS);
         steps.push(Step {
             at_ms,
-            what: Happening::Fault(draw.fault()),
+            action: Action::Fault(generator.random_fault()),
         });
     }
     let end_ms = at_ms;
-    for work in draw.works(number) {
+    for work in generator.random_work(number) {
         // Most work is submitted early, and some in the middle of the phase.
-        let at_ms = draw.0.random_range(0..end_ms * 4 / 10);
+        let at_ms = generator.0.random_range(0..end_ms * 4 / 10);
         steps.push(Step {
             at_ms,
-            what: Happening::Submit(work),
+            action: Action::Submit(work),
         });
     }
-    for order in draw.orders() {
-        let at_ms = draw.0.random_range(end_ms / 5..end_ms);
+    for order in generator.random_orders() {
+        let at_ms = generator.0.random_range(end_ms / 5..end_ms);
         steps.push(Step {
             at_ms,
-            what: Happening::Order(order),
+            action: Action::Order(order),
         });
     }
     steps.sort_by_key(|step| step.at_ms);
     Phase { number, steps }
 }
 
-struct Draw(StdRng);
+struct PhaseGenerator(StdRng);
 
 /// Frequency of each kind, relative to the sum.
-const WEIGHTS: [(Kind, u32); 14] = [
-    (Kind::Reset, 18),
-    (Kind::Silence, 8),
-    (Kind::Refuse, 8),
-    (Kind::Delay, 8),
-    (Kind::KillService, 8),
-    (Kind::PauseService, 8),
-    (Kind::KillAgent, 6),
-    (Kind::PauseAgent, 6),
-    (Kind::KillInside, 20),
-    (Kind::PauseInside, 8),
-    (Kind::RestartPostgres, 1),
-    (Kind::KillPostgres, 1),
-    (Kind::FillDisk, 4),
-    (Kind::StepClock, 6),
+const WEIGHTS: [(FaultKind, u32); 14] = [
+    (FaultKind::Reset, 18),
+    (FaultKind::Silence, 8),
+    (FaultKind::Refuse, 8),
+    (FaultKind::Delay, 8),
+    (FaultKind::KillService, 8),
+    (FaultKind::PauseService, 8),
+    (FaultKind::KillAgent, 6),
+    (FaultKind::PauseAgent, 6),
+    (FaultKind::KillContainerProcess, 20),
+    (FaultKind::PauseContainerProcess, 8),
+    (FaultKind::RestartPostgres, 1),
+    (FaultKind::KillPostgres, 1),
+    (FaultKind::FillDisk, 4),
+    (FaultKind::StepClock, 6),
 ];
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum FaultKind {
     Reset,
     Silence,
     Refuse,
@@ -74,62 +74,62 @@ enum Kind {
     PauseService,
     KillAgent,
     PauseAgent,
-    KillInside,
-    PauseInside,
+    KillContainerProcess,
+    PauseContainerProcess,
     RestartPostgres,
     KillPostgres,
     FillDisk,
     StepClock,
 }
 
-impl Draw {
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+impl PhaseGenerator {
+    fn choose<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.0.random_range(0..all.len())]
     }
 
-    fn chosen(&mut self) -> Chosen {
-        Chosen(self.0.random_range(0..1_000_000))
+    fn random_choice(&mut self) -> Choice {
+        Choice(self.0.random_range(0..1_000_000))
     }
 
-    fn replica(&mut self) -> Replica {
+    fn random_replica(&mut self) -> Replica {
         Replica {
-            service: self.one_of(&Service::ALL),
-            number: self.one_of(&[1, 2]),
+            service: self.choose(&Service::ALL),
+            number: self.choose(&[1, 2]),
         }
     }
 
-    fn agent(&mut self) -> Agent {
+    fn random_agent(&mut self) -> Agent {
         Agent(self.0.random_range(1..=Agent::COUNT))
     }
 
-    fn actor(&mut self) -> Actor {
+    fn random_actor(&mut self) -> Actor {
         if self.0.random_bool(0.5) {
-            Actor::Service(self.replica())
+            Actor::Service(self.random_replica())
         } else {
-            Actor::Agent(self.agent())
+            Actor::Agent(self.random_agent())
         }
     }
 
-    fn caller(&mut self) -> Caller {
+    fn random_caller(&mut self) -> Caller {
         if self.0.random_bool(0.15) {
             Caller::Users
         } else {
-            Caller::Actor(self.actor())
+            Caller::Actor(self.random_actor())
         }
     }
 
-    fn lines(&mut self) -> Lines {
+    fn random_connections(&mut self) -> Connections {
         match self.0.random_range(0..10) {
-            0..3 => Lines::From(self.caller()),
-            3..5 => Lines::To(self.replica()),
-            5..7 => Lines::Between(self.caller(), self.replica()),
-            _ => Lines::Database(self.replica()),
+            0..3 => Connections::From(self.random_caller()),
+            3..5 => Connections::To(self.random_replica()),
+            5..7 => Connections::Between(self.random_caller(), self.random_replica()),
+            _ => Connections::Database(self.random_replica()),
         }
     }
 
     /// Draws the duration of a fault. It is often short, and sometimes longer than the lease of a
     /// writer and the silence of a lost node.
-    fn lasting(&mut self) -> u64 {
+    fn random_duration_ms(&mut self) -> u64 {
         match self.0.random_range(0..10) {
             0..6 => self.0.random_range(100..800),
             6..9 => self.0.random_range(800..3_500),
@@ -137,159 +137,159 @@ impl Draw {
         }
     }
 
-    fn inside(&mut self) -> Inside {
-        self.one_of(&[
-            Inside::Supervisor,
-            Inside::Runner,
-            Inside::Runner,
-            Inside::Program,
-            Inside::Program,
-            Inside::Program,
+    fn random_process_kind(&mut self) -> ProcessKind {
+        self.choose(&[
+            ProcessKind::Supervisor,
+            ProcessKind::Runner,
+            ProcessKind::Runner,
+            ProcessKind::Program,
+            ProcessKind::Program,
+            ProcessKind::Program,
         ])
     }
 
-    fn kind(&mut self) -> Kind {
+    fn random_kind(&mut self) -> FaultKind {
         let sum: u32 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
-        let mut left = self.0.random_range(0..sum);
+        let mut remaining = self.0.random_range(0..sum);
         for (kind, weight) in WEIGHTS {
-            match left.checked_sub(weight) {
-                Some(rest) => left = rest,
+            match remaining.checked_sub(weight) {
+                Some(next_remaining) => remaining = next_remaining,
                 None => return kind,
             }
         }
-        Kind::Reset
+        FaultKind::Reset
     }
 
-    fn fault(&mut self) -> Fault {
-        match self.kind() {
-            Kind::Reset => Fault::Reset {
-                lines: self.lines(),
+    fn random_fault(&mut self) -> Fault {
+        match self.random_kind() {
+            FaultKind::Reset => Fault::Reset {
+                connections: self.random_connections(),
             },
-            Kind::Silence => Fault::Silence {
-                lines: self.lines(),
-                for_ms: self.lasting(),
+            FaultKind::Silence => Fault::Silence {
+                connections: self.random_connections(),
+                duration_ms: self.random_duration_ms(),
             },
-            Kind::Refuse => Fault::Refuse {
-                lines: self.lines(),
-                for_ms: self.lasting(),
+            FaultKind::Refuse => Fault::Refuse {
+                connections: self.random_connections(),
+                duration_ms: self.random_duration_ms(),
             },
-            Kind::Delay => Fault::Delay {
-                lines: self.lines(),
-                by_ms: self.0.random_range(5..400),
-                for_ms: self.lasting(),
+            FaultKind::Delay => Fault::Delay {
+                connections: self.random_connections(),
+                delay_ms: self.0.random_range(5..400),
+                duration_ms: self.random_duration_ms(),
             },
-            Kind::KillService => Fault::Kill {
-                actor: Actor::Service(self.replica()),
+            FaultKind::KillService => Fault::Kill {
+                actor: Actor::Service(self.random_replica()),
                 down_ms: self.0.random_range(0..1_500),
             },
-            Kind::PauseService => Fault::Pause {
-                actor: Actor::Service(self.replica()),
-                for_ms: self.lasting(),
+            FaultKind::PauseService => Fault::Pause {
+                actor: Actor::Service(self.random_replica()),
+                duration_ms: self.random_duration_ms(),
             },
-            Kind::KillAgent => Fault::Kill {
-                actor: Actor::Agent(self.agent()),
+            FaultKind::KillAgent => Fault::Kill {
+                actor: Actor::Agent(self.random_agent()),
                 down_ms: self.0.random_range(0..3_000),
             },
-            Kind::PauseAgent => Fault::Pause {
-                actor: Actor::Agent(self.agent()),
-                for_ms: self.lasting(),
+            FaultKind::PauseAgent => Fault::Pause {
+                actor: Actor::Agent(self.random_agent()),
+                duration_ms: self.random_duration_ms(),
             },
-            Kind::KillInside => Fault::KillInside {
-                what: self.inside(),
-                chosen: self.chosen(),
+            FaultKind::KillContainerProcess => Fault::KillContainerProcess {
+                kind: self.random_process_kind(),
+                choice: self.random_choice(),
             },
-            Kind::PauseInside => Fault::PauseInside {
-                what: self.inside(),
-                chosen: self.chosen(),
-                for_ms: self.lasting(),
+            FaultKind::PauseContainerProcess => Fault::PauseContainerProcess {
+                kind: self.random_process_kind(),
+                choice: self.random_choice(),
+                duration_ms: self.random_duration_ms(),
             },
-            Kind::RestartPostgres => Fault::RestartPostgres,
-            Kind::KillPostgres => Fault::KillPostgres {
+            FaultKind::RestartPostgres => Fault::RestartPostgres,
+            FaultKind::KillPostgres => Fault::KillPostgres {
                 down_ms: self.0.random_range(0..1_000),
             },
-            Kind::FillDisk => Fault::FillDisk {
+            FaultKind::FillDisk => Fault::FillDisk {
                 disk: if self.0.random_bool(0.2) {
                     Disk::Postgres
                 } else {
-                    Disk::Agent(self.agent())
+                    Disk::Agent(self.random_agent())
                 },
-                for_ms: self.0.random_range(200..3_000),
+                duration_ms: self.0.random_range(200..3_000),
             },
-            Kind::StepClock => self.clock_step(),
+            FaultKind::StepClock => self.random_clock_step(),
         }
     }
 
-    fn clock_step(&mut self) -> Fault {
+    fn random_clock_step(&mut self) -> Fault {
         let hour = 3_600_000;
         Fault::StepClock {
-            actor: self.actor(),
-            by_ms: self.one_of(&[-hour, -60_000, 1_500, 60_000, hour]),
-            for_ms: self.lasting(),
+            actor: self.random_actor(),
+            offset_ms: self.choose(&[-hour, -60_000, 1_500, 60_000, hour]),
+            duration_ms: self.random_duration_ms(),
         }
     }
 
-    fn works(&mut self, number: PhaseNumber) -> Vec<Work> {
-        let mut works = Vec::new();
+    fn random_work(&mut self, number: PhaseNumber) -> Vec<Work> {
+        let mut work = Vec::new();
         for queued in [false, false, true, true] {
-            works.push(Work::Job {
+            work.push(Work::Job {
                 tasks: self.0.random_range(20..80),
-                rest_ms: self.0.random_range(20..900),
+                sleep_ms: self.0.random_range(20..900),
                 queued,
             });
         }
-        works.push(Work::FailingJob {
+        work.push(Work::FailingJob {
             tasks: self.0.random_range(2..6),
         });
         // A reservation holds one of the two nodes, so a standby would have no other node.
         let reserved = number.0 % 2 == 1;
-        works.push(Work::Service {
+        work.push(Work::Service {
             instances: self.0.random_range(1..3),
             standbys: self.0.random_range(0..2) * u32::from(!reserved),
         });
-        works.push(Work::ExclusiveService);
-        works.push(Work::ExclusiveService);
+        work.push(Work::ExclusiveService);
+        work.push(Work::ExclusiveService);
         for _ in 0..2 {
-            works.push(Work::Gang {
+            work.push(Work::Gang {
                 members: self.0.random_range(2..5),
-                rest_ms: self.0.random_range(100..2_000),
+                sleep_ms: self.0.random_range(100..2_000),
             });
         }
         if reserved {
-            works.push(Work::Reservation);
+            work.push(Work::Reservation);
         }
-        works.push(Work::Pool {
+        work.push(Work::Pool {
             size: self.0.random_range(1..4),
         });
-        works
+        work
     }
 
-    fn orders(&mut self) -> Vec<Order> {
+    fn random_orders(&mut self) -> Vec<Order> {
         let mut orders = vec![
             Order::Cancel {
-                chosen: self.chosen(),
+                choice: self.random_choice(),
             },
             Order::Cancel {
-                chosen: self.chosen(),
+                choice: self.random_choice(),
             },
             Order::Block {
-                agent: self.agent(),
+                agent: self.random_agent(),
                 evacuate: self.0.random_bool(0.7),
                 graceful: self.0.random_bool(0.5),
             },
             Order::Move {
-                chosen: self.chosen(),
+                choice: self.random_choice(),
             },
             Order::Move {
-                chosen: self.chosen(),
+                choice: self.random_choice(),
             },
         ];
         orders.push(if self.0.random_bool(0.7) {
             Order::Drain {
-                agent: self.agent(),
+                agent: self.random_agent(),
             }
         } else {
-            Order::Vary {
-                agent: self.agent(),
+            Order::MakeUnschedulable {
+                agent: self.random_agent(),
             }
         });
         orders
@@ -302,30 +302,30 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_phase_and_another_gives_another() {
-        let drawn = |seed, number| phase(Seed(seed), PhaseNumber(number), 50);
-        assert_eq!(drawn(7, 1), drawn(7, 1));
-        assert_ne!(drawn(7, 1).steps, drawn(7, 2).steps);
-        assert_ne!(drawn(7, 1).steps, drawn(8, 1).steps);
+        let generate = |seed, number| generate_phase(Seed(seed), PhaseNumber(number), 50);
+        assert_eq!(generate(7, 1), generate(7, 1));
+        assert_ne!(generate(7, 1).steps, generate(7, 2).steps);
+        assert_ne!(generate(7, 1).steps, generate(8, 1).steps);
     }
 
     #[test]
     fn a_phase_is_in_order_of_time_and_has_its_faults() {
-        let phase = phase(Seed(3), PhaseNumber(0), 200);
+        let phase = generate_phase(Seed(3), PhaseNumber(0), 200);
         assert!(phase.steps.is_sorted_by_key(|step| step.at_ms));
         let faults = phase
             .steps
             .iter()
-            .filter(|step| matches!(step.what, Happening::Fault(_)));
+            .filter(|step| matches!(step.action, Action::Fault(_)));
         assert_eq!(faults.count(), 200);
     }
 
     #[test]
     fn every_kind_of_fault_comes_up() {
-        let phases = (0..20).map(|number| phase(Seed(1), PhaseNumber(number), 100));
+        let phases = (0..20).map(|number| generate_phase(Seed(1), PhaseNumber(number), 100));
         let kinds: std::collections::BTreeSet<&str> = phases
             .flat_map(|phase| phase.steps)
-            .filter_map(|step| match step.what {
-                Happening::Fault(fault) => Some(fault.kind()),
+            .filter_map(|step| match step.action {
+                Action::Fault(fault) => Some(fault.kind()),
                 _ => None,
             })
             .collect();

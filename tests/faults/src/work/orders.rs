@@ -4,36 +4,42 @@ use hayward_service::runtime::clock::fresh_uuid;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::submit::insist;
-use super::{Doors, Given, Shared, cancel, other_host};
-use crate::plan::{Chosen, Order, Service};
+use super::submit::retry_until_final;
+use super::{AcknowledgedOrder, Clients, SharedLedger, cancel, choose_class_node};
+use crate::plan::{Choice, Order, Service};
 
-pub async fn carry_out(doors: Doors, shared: Shared, order: Order) {
-    if let Order::Cancel { chosen } = order {
-        let at = shared.borrow().choose(chosen, |_| true);
-        if let Some(at) = at {
-            cancel(doors, shared, at).await;
+pub async fn execute_order(clients: Clients, shared: SharedLedger, order: Order) {
+    if let Order::Cancel { choice } = order {
+        let index = shared.borrow().choose(choice, |_| true);
+        if let Some(index) = index {
+            cancel(clients, shared, index).await;
         }
         return;
     }
-    shared.borrow_mut().open += 1;
-    let done = give(&doors, &shared, order).await;
+    shared.borrow_mut().in_flight += 1;
+    let result = request_order(&clients, &shared, order).await;
     let mut ledger = shared.borrow_mut();
-    ledger.open -= 1;
-    match done {
+    ledger.in_flight -= 1;
+    match result {
         Some(Ok(path)) => {
-            ledger.acknowledged += 1;
-            ledger.given.push(Given { order, path });
+            ledger.acknowledged_count += 1;
+            ledger
+                .acknowledged_orders
+                .push(AcknowledgedOrder { order, path });
         }
-        Some(Err(why)) => ledger.refused.push(format!("{order:?}: {why}")),
+        Some(Err(reason)) => ledger.refusals.push(format!("{order:?}: {reason}")),
         None => {}
     }
 }
 
 /// Gives an order and returns its path, or `None` if there is no target.
-async fn give(doors: &Doors, shared: &Shared, order: Order) -> Option<Result<String, String>> {
-    let operators = &doors.operators;
-    let done = match order {
+async fn request_order(
+    clients: &Clients,
+    shared: &SharedLedger,
+    order: Order,
+) -> Option<Result<String, String>> {
+    let operators = &clients.operators;
+    let result = match order {
         Order::Cancel { .. } => return None,
         Order::Block {
             agent,
@@ -48,73 +54,81 @@ async fn give(doors: &Doors, shared: &Shared, order: Order) -> Option<Result<Str
                 body["evacuation"] = json!({ "policy": "GRACEFUL", "grace_ms": 3_000 });
             }
             let client = &operators[&Service::Blocklist];
-            let ask = async || {
+            let request = async || {
                 let call = client.call(Method::PUT, "/v1/blocklist/items");
                 call.body(&body).send::<Value>().await
             };
             let path = format!("/v1/blocklist/items/node/{agent}");
-            insist(ask).await.map(|_| path)
+            retry_until_final(request).await.map(|_| path)
         }
         Order::Drain { agent } => {
             let body = json!({ "reason": "faults", "force": true });
             let path = format!("/v1/nodes/{agent}/drain");
-            put_whatever(doors, &path, &body).await.map(|()| path)
+            put_on_node(clients, &path, &body).await.map(|()| path)
         }
-        Order::Vary { agent } => {
+        Order::MakeUnschedulable { agent } => {
             let body = json!({ "schedulable": false, "reason": "faults" });
             let path = format!("/v1/nodes/{agent}/schedulable");
-            put_whatever(doors, &path, &body).await.map(|()| path)
+            put_on_node(clients, &path, &body).await.map(|()| path)
         }
-        Order::Move { chosen } => return shift(doors, shared, chosen).await,
+        Order::Move { choice } => return move_process(clients, shared, choice).await,
     };
-    Some(done)
+    Some(result)
 }
 
-async fn put_whatever(doors: &Doors, path: &str, body: &Value) -> Result<(), String> {
-    let client = &doors.operators[&Service::NodeStatus];
-    let ask = async || {
+async fn put_on_node(clients: &Clients, path: &str, body: &Value) -> Result<(), String> {
+    let client = &clients.operators[&Service::NodeStatus];
+    let request = async || {
         let call = client.call(Method::PUT, path).body(body);
         call.if_match_any().send::<Value>().await
     };
-    insist(ask).await.map(drop)
+    retry_until_final(request).await.map(drop)
 }
 
 /// Moves a process of a service.
-async fn shift(doors: &Doors, shared: &Shared, chosen: Chosen) -> Option<Result<String, String>> {
-    let at = shared.borrow().choose(chosen, super::Item::is_service)?;
-    let id = shared.borrow().items[at].id.clone()?;
+async fn move_process(
+    clients: &Clients,
+    shared: &SharedLedger,
+    choice: Choice,
+) -> Option<Result<String, String>> {
+    let index = shared.borrow().choose(choice, super::Item::is_service)?;
+    let id = shared.borrow().items[index].id.clone()?;
     let uuid = fresh_uuid().to_string();
     let body = json!({
         "uuid": uuid, "processor_id": "0", "request_expiry_ms": 20_000,
-        "destination_host": other_host(chosen).to_string(),
+        "destination_host": choose_class_node(choice).to_string(),
     });
     let path = format!("/v1/deployments/{id}/placements");
-    let ask = async || {
+    let request = async || {
         let key = Some(uuid.as_str());
-        doors.containers.post::<_, Value>(&path, &body, key).await
+        clients.containers.post::<_, Value>(&path, &body, key).await
     };
-    Some(insist(ask).await.map(|_| format!("{path}/{uuid}")))
+    Some(
+        retry_until_final(request)
+            .await
+            .map(|_| format!("{path}/{uuid}")),
+    )
 }
 
 /// Withdraws an order that hinders work.
-pub async fn take_back(doors: &Doors, given: &Given) -> Result<(), String> {
-    let operators = &doors.operators;
-    match given.order {
+pub async fn withdraw(clients: &Clients, acknowledged: &AcknowledgedOrder) -> Result<(), String> {
+    let operators = &clients.operators;
+    match acknowledged.order {
         Order::Block { .. } => {
             let client = &operators[&Service::Blocklist];
-            insist(async || client.delete::<Value>(&given.path).await).await?;
+            retry_until_final(async || client.delete::<Value>(&acknowledged.path).await).await?;
         }
         Order::Drain { .. } => {
             let client = &operators[&Service::NodeStatus];
-            let ask = async || {
-                let call = client.call(Method::DELETE, given.path.as_str());
+            let request = async || {
+                let call = client.call(Method::DELETE, acknowledged.path.as_str());
                 call.if_match_any().send::<Value>().await
             };
-            insist(ask).await?;
+            retry_until_final(request).await?;
         }
-        Order::Vary { .. } => {
+        Order::MakeUnschedulable { .. } => {
             let body = json!({ "schedulable": true });
-            put_whatever(doors, &given.path, &body).await?;
+            put_on_node(clients, &acknowledged.path, &body).await?;
         }
         Order::Cancel { .. } | Order::Move { .. } => {}
     }

@@ -6,27 +6,27 @@ use hayward_service::{Client, TokenSource};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Doors, Item, alive};
+use super::{Clients, Item, live_workers};
 use crate::plan::Work;
 
-const EACH: Duration = Duration::from_millis(700);
+const REPORT_INTERVAL: Duration = Duration::from_millis(700);
 
 /// Sets the size of a created pool, and owns it until it is stopped.
-pub fn begin(doors: &Doors, item: &Item, created: &Value) -> Result<String, String> {
+pub fn start(clients: &Clients, item: &Item, created: &Value) -> Result<String, String> {
     let id = created["pool"]["id"]
         .as_str()
         .ok_or("a pool without an id")?;
     let token = created["token"].as_str().ok_or("a pool without a token")?;
-    let file = doors.keys.join(format!("{}.owner", item.key));
+    let file = clients.keys.join(format!("{}.owner", item.key));
     std::fs::write(&file, token).map_err(|error| error.to_string())?;
-    let client = Client::from_list(&doors.scheduler, TokenSource::file(file));
+    let client = Client::from_list(&clients.scheduler, TokenSource::file(file));
     let client = client.map_err(|error| error.to_string())?;
     let owner = Owner {
         client,
         path: format!("/v1/pools/{id}"),
         item: item.clone(),
     };
-    tokio::task::spawn_local(owner.keep_connected());
+    tokio::task::spawn_local(owner.report_periodically());
     Ok(id.to_owned())
 }
 
@@ -37,10 +37,10 @@ struct Owner {
 }
 
 impl Owner {
-    async fn keep_connected(self) {
+    async fn report_periodically(self) {
         loop {
             // A failed report is repeated in the next period.
-            let ended = self.say().await.is_err_and(|error| {
+            let ended = self.report().await.is_err_and(|error| {
                 error
                     .problem()
                     .is_some_and(|problem| problem.status() == http::StatusCode::GONE)
@@ -48,25 +48,25 @@ impl Owner {
             if ended {
                 return;
             }
-            sleep_until(Instant::now() + EACH).await;
+            sleep_until(Instant::now() + REPORT_INTERVAL).await;
         }
     }
 
-    async fn say(&self) -> Result<(), hayward_service::ClientError> {
+    async fn report(&self) -> Result<(), hayward_service::ClientError> {
         let Work::Pool { size } = self.item.work else {
             return Ok(());
         };
-        let order = json!({
-            "epoch": 1, "address": "nowhere", "workers": alive(&self.item),
+        let owner_report = json!({
+            "epoch": 1, "address": "nowhere", "workers": live_workers(&self.item),
         });
         let connected: Value = self
             .client
-            .put(&format!("{}/owner", self.path), &order)
+            .put(&format!("{}/owner", self.path), &owner_report)
             .await?;
         // A worker that returned with its node may be surplus, and only the owner may release it.
         let pool = &connected["pool"];
-        let over = pool["started"].as_u64() > Some(u64::from(size));
-        if over || pool["designated"] != json!(size) {
+        let is_above_size = pool["started"].as_u64() > Some(u64::from(size));
+        if is_above_size || pool["designated"] != json!(size) {
             let connection = connected["connection"].to_string();
             let call = self
                 .client

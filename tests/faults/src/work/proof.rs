@@ -13,10 +13,10 @@ pub struct Proof {
     /// Task and number of each run that ended.
     pub ended: BTreeSet<(String, String)>,
     /// Lines of processes that found another one running.
-    pub twice: Vec<String>,
+    pub overlaps: Vec<String>,
 }
 
-pub fn proof(item: &Item) -> Proof {
+pub fn read_proof(item: &Item) -> Proof {
     let text = fs::read_to_string(item.proofs.join("log")).unwrap_or_default();
     parse(&text)
 }
@@ -24,13 +24,13 @@ pub fn proof(item: &Item) -> Proof {
 fn parse(text: &str) -> Proof {
     let mut proof = Proof::default();
     // The last line may be incomplete.
-    let whole = text
+    let complete_lines = text
         .split_inclusive('\n')
         .filter(|line| line.ends_with('\n'));
-    for line in whole {
+    for line in complete_lines {
         let line = line.trim_end();
-        let words: Vec<&str> = line.split(' ').collect();
-        match words.as_slice() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        match fields.as_slice() {
             ["start", task, number] => {
                 proof
                     .started
@@ -41,7 +41,7 @@ fn parse(text: &str) -> Proof {
                     .ended
                     .insert(((*task).to_owned(), (*number).to_owned()));
             }
-            ["twice", ..] => proof.twice.push(line.to_owned()),
+            ["twice", ..] => proof.overlaps.push(line.to_owned()),
             _ => {}
         }
     }
@@ -49,16 +49,16 @@ fn parse(text: &str) -> Proof {
 }
 
 /// Returns the workers of a pool that have registered and have a live process.
-pub fn alive(item: &Item) -> BTreeSet<String> {
+pub fn live_workers(item: &Item) -> BTreeSet<String> {
     let files = fs::read_dir(&item.proofs).into_iter().flatten().flatten();
-    let there = files.filter_map(|file| {
+    let live = files.filter_map(|file| {
         let pid = fs::read_to_string(file.path()).ok()?;
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
-        let (_, rest) = stat.rsplit_once(") ")?;
+        let (_, state) = stat.rsplit_once(") ")?;
         let name = file.file_name().to_string_lossy().into_owned();
-        (!rest.starts_with('Z')).then_some(name)
+        (!state.starts_with('Z')).then_some(name)
     });
-    there.collect()
+    live.collect()
 }
 
 #[cfg(test)]
@@ -75,6 +75,6 @@ mod tests {
 
     #[test]
     fn a_process_that_was_not_alone_is_found() {
-        assert_eq!(parse("start 0 x\ntwice 0 y\n").twice, ["twice 0 y"]);
+        assert_eq!(parse("start 0 x\ntwice 0 y\n").overlaps, ["twice 0 y"]);
     }
 }

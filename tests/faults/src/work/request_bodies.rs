@@ -13,18 +13,18 @@ use crate::plan::Work;
 
 /// Returns the command of a task. It writes a line at its begin and at its end, each with a random
 /// number of the kernel, which it also prints.
-fn task(log: &Path, task: &str, rest_ms: u64, status: u8) -> Vec<String> {
+fn task_command(log: &Path, task: &str, sleep_ms: u64, status: u8) -> Vec<String> {
     let log = log.display();
-    let rest = format!("{}.{:03}", rest_ms / 1_000, rest_ms % 1_000);
+    let seconds = format!("{}.{:03}", sleep_ms / 1_000, sleep_ms % 1_000);
     let script = format!(
         "read n < /proc/sys/kernel/random/uuid; echo start {task} $n >> {log}; \
-         sleep {rest}; echo end {task} $n >> {log}; echo $n; exit {status}"
+         sleep {seconds}; echo end {task} $n >> {log}; echo $n; exit {status}"
     );
     vec!["sh".into(), "-c".into(), script]
 }
 
 /// Program that holds a lock for its whole life, and writes a line when another process holds it.
-const LIVES: &str = r#"
+const SERVICE_PROGRAM: &str = r#"
 use Fcntl qw(:flock);
 my ($log, $lock, $instance, $word) = @ARGV;
 my $say = sub {
@@ -39,82 +39,89 @@ $SIG{TERM} = sub { $say->("end"); exit 0 };
 while (1) { select(undef, undef, undef, 0.2) }
 "#;
 
-fn lives(item: &Item, word: &str) -> Vec<String> {
+fn service_command(item: &Item, exclusive_mark: &str) -> Vec<String> {
     let file = |name: &str| item.proofs.join(name).display().to_string();
-    let mut command: Vec<String> = ["/usr/bin/perl", "-e", LIVES].map(str::to_owned).into();
-    command.extend([file("log"), file("lock"), "{instance}".into(), word.into()]);
+    let mut command: Vec<String> = ["/usr/bin/perl", "-e", SERVICE_PROGRAM]
+        .map(str::to_owned)
+        .into();
+    command.extend([
+        file("log"),
+        file("lock"),
+        "{instance}".into(),
+        exclusive_mark.into(),
+    ]);
     command
 }
 
-fn jobs(item: &Item) -> Option<JobSubmission> {
+fn job_submission(item: &Item) -> Option<JobSubmission> {
     let log = item.proofs.join("log");
-    let wanted = match item.work {
+    let submission = match item.work {
         Work::Job {
             tasks,
-            rest_ms,
+            sleep_ms,
             queued,
         } => {
-            let mut wanted = job(&[], tasks);
-            wanted.command = task(&log, "{task}", rest_ms, 0);
+            let mut submission = job(&[], tasks);
+            submission.command = task_command(&log, "{task}", sleep_ms, 0);
             // Faults may end a run any number of times.
-            wanted.max_attempts = Some(100);
-            wanted.max_processes = Some(4);
+            submission.max_attempts = Some(100);
+            submission.max_processes = Some(4);
             if queued {
-                wanted.pool = Some("gangs".into());
-                wanted.queue = Some("root.a".into());
+                submission.pool = Some("gangs".into());
+                submission.queue = Some("root.a".into());
             }
-            wanted
+            submission
         }
         Work::FailingJob { tasks } => {
-            let mut wanted = job(&[], tasks);
-            let mut command = task(&log, "{task}", 50, 0);
+            let mut submission = job(&[], tasks);
+            let mut command = task_command(&log, "{task}", 50, 0);
             command[2].push_str("; [ $(({task} % 2)) = 0 ] || exit 3");
             command[2] = command[2].replace("; exit 0", "");
-            wanted.command = command;
-            wanted.max_attempts = Some(2);
-            wanted.max_processes = Some(2);
-            wanted
+            submission.command = command;
+            submission.max_attempts = Some(2);
+            submission.max_processes = Some(2);
+            submission
         }
         _ => return None,
     };
     Some(JobSubmission {
         name: Some(item.key.clone()),
-        ..wanted
+        ..submission
     })
 }
 
-fn services(item: &Item) -> Option<ServiceSubmission> {
-    let wanted = match item.work {
+fn service_submission(item: &Item) -> Option<ServiceSubmission> {
+    let submission = match item.work {
         Work::Service {
             instances,
             standbys,
         } => {
-            let mut wanted = service(&[], instances);
-            wanted.command = lives(item, "");
-            wanted.standbys = Some(standbys);
-            wanted
+            let mut submission = service(&[], instances);
+            submission.command = service_command(item, "");
+            submission.standbys = Some(standbys);
+            submission
         }
         Work::ExclusiveService => {
-            let mut wanted = service(&[], 1);
-            wanted.command = lives(item, EXCLUSIVE);
+            let mut submission = service(&[], 1);
+            submission.command = service_command(item, EXCLUSIVE);
             let exclusive = UnreachableChoice::Word(UnreachableWord::Exclusive);
-            wanted.when_unreachable = Some(exclusive);
-            wanted
+            submission.when_unreachable = Some(exclusive);
+            submission
         }
         _ => return None,
     };
     Some(ServiceSubmission {
         name: Some(item.key.clone()),
-        ..wanted
+        ..submission
     })
 }
 
 /// Returns the body of a POST, or of a PUT for a gang.
-pub fn body(item: &Item) -> anyhow::Result<Value> {
-    if let Some(job) = jobs(item) {
+pub fn submission_body(item: &Item) -> anyhow::Result<Value> {
+    if let Some(job) = job_submission(item) {
         return Ok(serde_json::to_value(job)?);
     }
-    if let Some(service) = services(item) {
+    if let Some(service) = service_submission(item) {
         return Ok(serde_json::to_value(service)?);
     }
     let folder = item.proofs.display();
@@ -145,15 +152,15 @@ pub fn body(item: &Item) -> anyhow::Result<Value> {
 }
 
 /// Returns the tasks of a gang.
-pub fn members(item: &Item) -> Value {
-    let Work::Gang { members, rest_ms } = item.work else {
+pub fn gang_tasks(item: &Item) -> Value {
+    let Work::Gang { members, sleep_ms } = item.work else {
         return Value::Null;
     };
     let log = item.proofs.join("log");
-    let one = |number: u32| {
+    let gang_task = |number: u32| {
         let id = number.to_string();
-        let command = task(&log, &id, rest_ms, 0);
+        let command = task_command(&log, &id, sleep_ms, 0);
         json!({ "id": id, "task": { "command": command, "taskGroupName": "worker" } })
     };
-    json!({ "tasks": (0..members).map(one).collect::<Vec<_>>() })
+    json!({ "tasks": (0..members).map(gang_task).collect::<Vec<_>>() })
 }

@@ -10,28 +10,30 @@ use hayward_service::{Client, ClientError, Code};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Cancelled, Doors, Item, Shared, bodies, collection, owner};
-use crate::fleet::PATIENCE;
+use super::{Cancellation, Clients, Item, SharedLedger, collection, pool_owner, request_bodies};
+use crate::fleet::TIMEOUT;
 use crate::plan::Work;
 
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Repeats a request until its answer is final.
-pub async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T, ClientError>) -> Result<T, String> {
-    let deadline = Instant::now() + PATIENCE;
+pub async fn retry_until_final<T>(
+    mut request: impl AsyncFnMut() -> Result<T, ClientError>,
+) -> Result<T, String> {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let error = match ask().await {
-            Ok(answer) => return Ok(answer),
+        let error = match request().await {
+            Ok(response) => return Ok(response),
             Err(error) => error,
         };
         if is_final(&error) || Instant::now() >= deadline {
-            return Err(text_of(&error));
+            return Err(error_text(&error));
         }
-        sleep_until(Instant::now() + AGAIN).await;
+        sleep_until(Instant::now() + RETRY_INTERVAL).await;
     }
 }
 
-fn text_of(error: &ClientError) -> String {
+fn error_text(error: &ClientError) -> String {
     match error.problem() {
         Some(problem) => format!(
             "{:?}: {} {:?}",
@@ -44,105 +46,115 @@ fn text_of(error: &ClientError) -> String {
 /// Returns whether a retry is useless. A stepped clock refuses valid tokens for a while.
 fn is_final(error: &ClientError) -> bool {
     error.problem().is_some_and(|problem| {
-        let passing = problem.retryable || problem.retry_after_ms.is_some();
-        problem.status().is_client_error() && !passing && problem.code != Code::Unauthenticated
+        let is_temporary = problem.retryable || problem.retry_after_ms.is_some();
+        problem.status().is_client_error() && !is_temporary && problem.code != Code::Unauthenticated
     })
 }
 
-/// Submits item `at` and records the result.
-pub async fn submit(doors: Doors, shared: Shared, at: usize) {
-    let item = shared.borrow().items[at].clone();
-    shared.borrow_mut().open += 1;
-    let done = acknowledged(&doors, &item).await;
+/// Submits item `index` and records the result.
+pub async fn submit(clients: Clients, shared: SharedLedger, index: usize) {
+    let item = shared.borrow().items[index].clone();
+    shared.borrow_mut().in_flight += 1;
+    let result = submit_until_acknowledged(&clients, &item).await;
     let mut ledger = shared.borrow_mut();
-    ledger.open -= 1;
-    match done {
+    ledger.in_flight -= 1;
+    match result {
         Ok(id) => {
-            ledger.acknowledged += 1;
-            ledger.items[at].id = Some(id);
+            ledger.acknowledged_count += 1;
+            ledger.items[index].id = Some(id);
         }
-        Err(why) => ledger.broken.push(format!("{}: {why}", item.key)),
+        Err(reason) => ledger
+            .broken_promises
+            .push(format!("{}: {reason}", item.key)),
     }
 }
 
-async fn acknowledged(doors: &Doors, item: &Item) -> Result<String, String> {
+async fn submit_until_acknowledged(clients: &Clients, item: &Item) -> Result<String, String> {
     fs::create_dir_all(&item.proofs).map_err(|error| error.to_string())?;
     // Work runs under another account.
-    let open = fs::Permissions::from_mode(0o777);
-    fs::set_permissions(&item.proofs, open).map_err(|error| error.to_string())?;
-    let client = doors.of_work(item.work);
-    let body = bodies::body(item).map_err(|error| error.to_string())?;
+    let mode = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(&item.proofs, mode).map_err(|error| error.to_string())?;
+    let client = clients.for_work(item.work);
+    let body = request_bodies::submission_body(item).map_err(|error| error.to_string())?;
     if let Work::Gang { .. } = item.work {
-        return gang(client, item, &body).await;
+        return submit_gang(client, item, &body).await;
     }
     let path = format!("/v1/{}", collection(item.work));
     if let Work::Pool { .. } = item.work {
-        let ask = async || client.post::<_, Value>(&path, &body, Some(&item.key)).await;
-        let created = insist(ask).await?;
-        return owner::begin(doors, item, &created);
+        let request = async || client.post::<_, Value>(&path, &body, Some(&item.key)).await;
+        let created = retry_until_final(request).await?;
+        return pool_owner::start(clients, item, &created);
     }
-    let ask = async || {
+    let request = async || {
         client
             .post::<_, Submitted>(&path, &body, Some(&item.key))
             .await
     };
-    let first = insist(ask).await?;
-    let second = insist(ask).await?;
+    let first = retry_until_final(request).await?;
+    let second = retry_until_final(request).await?;
     if first.id != second.id {
-        let (one, two) = (first.id, second.id);
-        return Err(format!("one key gave two answers: {one} and {two}"));
+        let (first_id, second_id) = (first.id, second.id);
+        return Err(format!(
+            "one key gave two answers: {first_id} and {second_id}"
+        ));
     }
     Ok(first.id.to_string())
 }
 
-async fn gang(client: &Client, item: &Item, body: &Value) -> Result<String, String> {
+async fn submit_gang(client: &Client, item: &Item, body: &Value) -> Result<String, String> {
     let path = format!("/v1/applications/{}", item.key);
-    insist(async || client.put::<_, Value>(&path, body).await).await?;
+    retry_until_final(async || client.put::<_, Value>(&path, body).await).await?;
     // All tasks are added at once, because an application whose tasks have ended is completed and
     // takes no more.
     let path = format!("{path}/tasks");
-    let members = bodies::members(item);
+    let members = request_bodies::gang_tasks(item);
     let key = format!("tasks-{}", item.key);
-    let ask = async || client.post::<_, Value>(&path, &members, Some(&key)).await;
-    insist(ask).await?;
+    let request = async || client.post::<_, Value>(&path, &members, Some(&key)).await;
+    retry_until_final(request).await?;
     Ok(item.key.clone())
 }
 
-/// Cancels item `at`. Work that has ended already may refuse.
-pub async fn cancel(doors: Doors, shared: Shared, at: usize) {
-    let item = shared.borrow().items[at].clone();
+/// Cancels item `index`. Work that has ended already may refuse.
+pub async fn cancel(clients: Clients, shared: SharedLedger, index: usize) {
+    let item = shared.borrow().items[index].clone();
     let Some(path) = item.path() else { return };
     {
         let mut ledger = shared.borrow_mut();
-        ledger.items[at].cancelled = Cancelled::Asked;
-        ledger.open += 1;
+        ledger.items[index].cancellation = Cancellation::Requested;
+        ledger.in_flight += 1;
     }
-    let client = doors.of_work(item.work);
-    let done = match item.work {
+    let client = clients.for_work(item.work);
+    let result = match item.work {
         Work::Pool { .. } => {
             let path = format!("{path}/stop");
-            let stop = serde_json::json!({ "status": "CANCELED" });
+            let stop_request = serde_json::json!({ "status": "CANCELED" });
             let key = format!("stop-{}", item.key);
-            let ask = async || client.post::<_, Value>(&path, &stop, Some(&key)).await;
-            insist(ask).await.map(drop)
+            let request = async || {
+                client
+                    .post::<_, Value>(&path, &stop_request, Some(&key))
+                    .await
+            };
+            retry_until_final(request).await.map(drop)
         }
         Work::Gang { .. } => {
             let path = format!("{path}?force=true");
-            let ask = async || client.delete::<Value>(&path).await;
-            insist(ask).await.map(drop)
+            let request = async || client.delete::<Value>(&path).await;
+            retry_until_final(request).await.map(drop)
         }
         _ => {
-            let ask = async || client.delete::<Value>(&path).await;
-            insist(ask).await.map(drop)
+            let request = async || client.delete::<Value>(&path).await;
+            retry_until_final(request).await.map(drop)
         }
     };
     let mut ledger = shared.borrow_mut();
-    ledger.open -= 1;
-    match done {
+    ledger.in_flight -= 1;
+    match result {
         Ok(()) => {
-            ledger.acknowledged += 1;
-            ledger.items[at].cancelled = Cancelled::Acknowledged;
+            ledger.acknowledged_count += 1;
+            ledger.items[index].cancellation = Cancellation::Acknowledged;
         }
-        Err(why) => ledger.refused.push(format!("cancel {}: {why}", item.key)),
+        Err(reason) => ledger
+            .refusals
+            .push(format!("cancel {}: {reason}", item.key)),
     }
 }
