@@ -23,8 +23,8 @@ fuzz_target!(|text: &str| {
     let pool = rules.pool_of(node).expect("there is a first pool");
     assert!(rules.pools.contains_key(pool));
     notes(&policy);
-    let written = serde_json::to_string(&policy).expect("a policy can be written");
-    let again: Document = serde_json::from_str(&written).expect("what was written is JSON");
-    let again = read(again).expect("what was accepted is accepted again");
-    assert!(policy == again && differences(&policy, &again).is_empty());
+    let serialized = serde_json::to_string(&policy).expect("a policy can be written");
+    let document: Document = serde_json::from_str(&serialized).expect("what was written is JSON");
+    let reparsed = read(document).expect("what was accepted is accepted again");
+    assert!(policy == reparsed && differences(&policy, &reparsed).is_empty());
 });

@@ -11,11 +11,11 @@ use chromiumoxide::cdp::browser_protocol::target::{
 use futures_util::StreamExt as _;
 use tokio::task::JoinHandle;
 
+use crate::find_chromium::find_chromium;
 use crate::page::Page;
-use crate::program::chromium;
 
 /// Limit for a start on a busy machine. It normally takes a quarter of a second.
-const LIMIT: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// Script that starts the browser. The browser ends together with the process that started it, if
 /// the system supports that.
 const LAUNCHER: &str = r#"#!/bin/sh
@@ -29,7 +29,7 @@ exec "$HAYWARD_TEST_CHROMIUM" "$@"
 pub struct Browser {
     driver: Driver,
     /// Task that passes commands to the browser and receives its events.
-    messages: JoinHandle<()>,
+    event_task: JoinHandle<()>,
     _folder: tempfile::TempDir,
 }
 
@@ -38,30 +38,30 @@ impl Browser {
     ///
     /// # Panics If the browser does not start, or if one is required and none is installed.
     pub async fn start() -> Option<Self> {
-        let program = chromium()?;
+        let program = find_chromium()?;
         let folder = tempfile::tempdir().expect("a folder");
-        let config = config(&program, folder.path());
+        let config = browser_config(&program, folder.path());
         let (driver, mut handler) = Driver::launch(config).await.expect("the browser starts");
-        let messages = tokio::spawn(async move { while handler.next().await.is_some() {} });
+        let event_task = tokio::spawn(async move { while handler.next().await.is_some() {} });
         Some(Self {
             driver,
-            messages,
+            event_task,
             _folder: folder,
         })
     }
 
     /// Opens an empty window with its own cookies and cache.
-    pub async fn page(&self) -> Page {
+    pub async fn open_page(&self) -> Page {
         let context = CreateBrowserContextParams::default();
         let context = self.driver.create_browser_context(context).await;
         let context = context.expect("a context of its own");
-        let blank = CreateTargetParams::builder()
+        let target = CreateTargetParams::builder()
             .url("about:blank")
             .browser_context_id(context)
             .build()
             .expect("an address");
-        let page = self.driver.new_page(blank).await.expect("a window");
-        Page::watched(page).await
+        let page = self.driver.new_page(target).await.expect("a window");
+        Page::from_driver(page).await
     }
 
     /// Requests the browser to end, and waits until it has.
@@ -70,19 +70,19 @@ impl Browser {
             let _ = self.driver.kill().await;
         }
         let _ = self.driver.wait().await;
-        self.messages.abort();
+        self.event_task.abort();
     }
 }
 
-fn config(program: &Path, folder: &Path) -> BrowserConfig {
+fn browser_config(program: &Path, folder: &Path) -> BrowserConfig {
     let mut config = BrowserConfig::builder()
-        .chrome_executable(launcher(folder))
+        .chrome_executable(write_launcher(folder))
         .env("HAYWARD_TEST_CHROMIUM", program.to_string_lossy())
         .user_data_dir(folder.join("profile"))
         .new_headless_mode()
         .port(0)
-        .launch_timeout(LIMIT)
-        .request_timeout(LIMIT)
+        .launch_timeout(TIMEOUT)
+        .request_timeout(TIMEOUT)
         .window_size(1_400, 1_000)
         .viewport(None)
         .arg(("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"));
@@ -92,7 +92,7 @@ fn config(program: &Path, folder: &Path) -> BrowserConfig {
     config.build().expect("settings of a browser")
 }
 
-fn launcher(folder: &Path) -> PathBuf {
+fn write_launcher(folder: &Path) -> PathBuf {
     let path = folder.join("launch");
     std::fs::write(&path, LAUNCHER).expect("a script");
     let executable = std::fs::Permissions::from_mode(0o700);

@@ -8,9 +8,9 @@
 //!
 //! Failures panic, because a test without its browser has no result.
 
+mod find_chromium;
 mod launch;
 mod page;
-mod program;
 
 pub use launch::Browser;
 pub use page::{Page, Request};

@@ -24,7 +24,7 @@ pub struct Request {
 
 /// Activity of a page since it was opened.
 #[derive(Debug, Default)]
-struct Record {
+struct Activity {
     requests: Vec<Request>,
     /// Errors of the console, of scripts and of the network, and reports of a content policy.
     errors: Vec<String>,
@@ -33,50 +33,56 @@ struct Record {
 #[derive(Clone)]
 pub struct Page {
     driver: chromiumoxide::Page,
-    record: Arc<Mutex<Record>>,
+    activity: Arc<Mutex<Activity>>,
 }
 
 impl Page {
-    pub(crate) async fn watched(driver: chromiumoxide::Page) -> Self {
+    pub(crate) async fn from_driver(driver: chromiumoxide::Page) -> Self {
         let page = Self {
             driver,
-            record: Arc::default(),
+            activity: Arc::default(),
         };
         page.driver.enable_log().await.expect("its log");
-        page.note(
+        page.record_events(
             page.listen().await,
-            |event: &EventRequestWillBeSent, record| {
+            |event: &EventRequestWillBeSent, activity| {
                 let request = &event.request;
-                record.requests.push(Request {
+                activity.requests.push(Request {
                     method: request.method.clone(),
                     url: request.url.clone(),
                 });
             },
         );
-        page.note(page.listen().await, |event: &EventEntryAdded, record| {
+        page.record_events(page.listen().await, |event: &EventEntryAdded, activity| {
             if event.entry.level == LogEntryLevel::Error {
-                let place = event.entry.url.as_deref().unwrap_or_default();
-                record
+                let url = event.entry.url.as_deref().unwrap_or_default();
+                activity
                     .errors
-                    .push(format!("{} ({place})", event.entry.text));
+                    .push(format!("{} ({url})", event.entry.text));
             }
         });
-        page.note(
+        page.record_events(
             page.listen().await,
-            |event: &EventConsoleApiCalled, record| {
-                let wrong = [ConsoleApiCalledType::Error, ConsoleApiCalledType::Assert];
-                if wrong.contains(&event.r#type) {
-                    let texts: Vec<String> = event.args.iter().map(text).collect();
-                    record.errors.push(texts.join(" "));
+            |event: &EventConsoleApiCalled, activity| {
+                let error_kinds = [ConsoleApiCalledType::Error, ConsoleApiCalledType::Assert];
+                if error_kinds.contains(&event.r#type) {
+                    let texts: Vec<String> = event.args.iter().map(format_value).collect();
+                    activity.errors.push(texts.join(" "));
                 }
             },
         );
-        page.note(
+        page.record_events(
             page.listen().await,
-            |event: &EventExceptionThrown, record| {
+            |event: &EventExceptionThrown, activity| {
                 let details = &event.exception_details;
-                let thrown = details.exception.as_ref().map(text).unwrap_or_default();
-                record.errors.push(format!("{} {thrown}", details.text));
+                let thrown_value = details
+                    .exception
+                    .as_ref()
+                    .map(format_value)
+                    .unwrap_or_default();
+                activity
+                    .errors
+                    .push(format!("{} {thrown_value}", details.text));
             },
         );
         page
@@ -86,66 +92,66 @@ impl Page {
         self.driver.event_listener().await.expect("its events")
     }
 
-    fn note<T: Send + Sync + 'static>(
+    fn record_events<T: Send + Sync + 'static>(
         &self,
         mut events: impl Stream<Item = Arc<T>> + Unpin + Send + 'static,
-        keep: impl Fn(&T, &mut Record) + Send + 'static,
+        record_event: impl Fn(&T, &mut Activity) + Send + 'static,
     ) {
-        let record = Arc::clone(&self.record);
+        let activity = Arc::clone(&self.activity);
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
-                keep(&event, &mut record.lock());
+                record_event(&event, &mut activity.lock());
             }
         });
     }
 
     /// Opens an address and waits until its document is loaded.
     pub async fn open(&self, url: &str) {
-        let gone = self.driver.goto(url).await;
-        gone.unwrap_or_else(|error| panic!("{url} does not open: {error}"));
+        let result = self.driver.goto(url).await;
+        result.unwrap_or_else(|error| panic!("{url} does not open: {error}"));
     }
 
     /// Returns the value of a JavaScript expression, which may be a promise.
-    pub async fn value<T: DeserializeOwned>(&self, expression: &str) -> T {
-        let found = self.driver.evaluate(expression).await;
-        let found = found.unwrap_or_else(|error| panic!("{expression}: {error}"));
-        found.into_value().expect("a value of this type")
+    pub async fn evaluate<T: DeserializeOwned>(&self, expression: &str) -> T {
+        let result = self.driver.evaluate(expression).await;
+        let result = result.unwrap_or_else(|error| panic!("{expression}: {error}"));
+        result.into_value().expect("a value of this type")
     }
 
     /// Polls until the expression is true.
-    pub async fn until(&self, what: &str, expression: &str) {
-        until(what, async || {
-            self.value::<bool>(expression).await.then_some(())
+    pub async fn until(&self, description: &str, expression: &str) {
+        until(description, async || {
+            self.evaluate::<bool>(expression).await.then_some(())
         })
         .await;
     }
 
     /// Returns all requests in order, except for data URLs.
     pub fn requests(&self) -> Vec<Request> {
-        let all = self.record.lock().requests.clone();
-        let inside = |it: &Request| it.url.starts_with("data:") || it.url.starts_with("about:");
-        all.into_iter().filter(|it| !inside(it)).collect()
+        let requests = self.activity.lock().requests.clone();
+        let is_local = |it: &Request| it.url.starts_with("data:") || it.url.starts_with("about:");
+        requests.into_iter().filter(|it| !is_local(it)).collect()
     }
 
     /// Returns all errors of the console, in order.
     pub fn errors(&self) -> Vec<String> {
-        self.record.lock().errors.clone()
+        self.activity.lock().errors.clone()
     }
 
     /// Saves the visible part of the page as PNG.
-    pub async fn picture(&self, path: &Path) {
-        let whole = ScreenshotParams::builder().build();
-        let saved = self.driver.save_screenshot(whole, path).await;
-        saved.expect("a picture");
+    pub async fn save_screenshot(&self, path: &Path) {
+        let params = ScreenshotParams::builder().build();
+        let result = self.driver.save_screenshot(params, path).await;
+        result.expect("a picture");
     }
 }
 
 /// Formats a value of a script as the console shows it.
-fn text(value: &RemoteObject) -> String {
-    let plain = value.value.as_ref().map(ToString::to_string);
+fn format_value(value: &RemoteObject) -> String {
+    let json_text = value.value.as_ref().map(ToString::to_string);
     value
         .description
         .clone()
-        .or(plain)
+        .or(json_text)
         .unwrap_or_else(|| "undefined".to_owned())
 }

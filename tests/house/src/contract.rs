@@ -13,30 +13,30 @@ const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
 /// Direction of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum Direction {
     /// Values from clients, which know only the old description.
-    In,
+    Request,
     /// Values to clients.
-    Out,
+    Response,
 }
 
 /// Returns the promises of `before` that `now` breaks.
 #[must_use]
-pub fn breaks(before: &Value, now: &Value) -> Vec<String> {
+pub fn breaking_changes(before: &Value, now: &Value) -> Vec<String> {
     let mut check = Check {
         before,
         now,
         seen: BTreeSet::new(),
-        found: Vec::new(),
+        findings: Vec::new(),
     };
     let current = operations(now);
-    for (place, operation) in operations(before) {
-        match current.get(&place) {
-            None => check.found.push(format!("{place} is gone")),
-            Some(current) => check.operation(&place, operation, current),
+    for (location, operation) in operations(before) {
+        match current.get(&location) {
+            None => check.findings.push(format!("{location} is gone")),
+            Some(current) => check.check_operation(&location, operation, current),
         }
     }
-    check.found
+    check.findings
 }
 
 /// Returns every operation by method and path.
@@ -56,151 +56,185 @@ struct Check<'a> {
     before: &'a Value,
     now: &'a Value,
     /// Pairs of named schemas that were compared already. A schema may contain itself.
-    seen: BTreeSet<(String, String, Way)>,
-    found: Vec<String>,
+    seen: BTreeSet<(String, String, Direction)>,
+    findings: Vec<String>,
 }
 
 impl<'a> Check<'a> {
-    fn found(&mut self, place: &str, what: &str) {
-        self.found.push(format!("{place}: {what}"));
+    fn report(&mut self, location: &str, problem: &str) {
+        self.findings.push(format!("{location}: {problem}"));
     }
 
-    fn operation(&mut self, place: &str, before: &'a Value, now: &'a Value) {
-        self.parameters(place, before, now);
-        self.body(place, &before["requestBody"], &now["requestBody"]);
+    fn check_operation(&mut self, location: &str, before: &'a Value, now: &'a Value) {
+        self.check_parameters(location, before, now);
+        self.check_body(location, &before["requestBody"], &now["requestBody"]);
         for (status, answer) in entries(&before["responses"]) {
             if !status.starts_with('2') {
                 continue;
             }
             match now["responses"].get(status) {
-                None => self.found(place, &format!("no longer answers {status}")),
+                None => self.report(location, &format!("no longer answers {status}")),
                 Some(current) => {
-                    let place = format!("{place} {status}");
+                    let location = format!("{location} {status}");
                     for (name, _) in entries(&answer["headers"]) {
                         if current["headers"].get(name).is_none() {
-                            self.found(&place, &format!("has no header {name} any more"));
+                            self.report(&location, &format!("has no header {name} any more"));
                         }
                     }
-                    self.content(&place, answer, current, Way::Out);
+                    self.check_content(&location, answer, current, Direction::Response);
                 }
             }
         }
     }
 
-    fn parameters(&mut self, place: &str, before: &'a Value, now: &'a Value) {
+    fn check_parameters(&mut self, location: &str, before: &'a Value, now: &'a Value) {
         let (old, new) = (parameters(before), parameters(now));
         for (key, parameter) in &old {
-            let place = format!("{place} {key}");
+            let location = format!("{location} {key}");
             match new.get(key) {
-                None => self.found(&place, "is not taken any more"),
+                None => self.report(&location, "is not taken any more"),
                 Some(current) => {
-                    if truth(&current["required"]) && !truth(&parameter["required"]) {
-                        self.found(&place, "is required now");
+                    if is_true(&current["required"]) && !is_true(&parameter["required"]) {
+                        self.report(&location, "is required now");
                     }
-                    self.schema(&place, &parameter["schema"], &current["schema"], Way::In);
+                    self.check_schema(
+                        &location,
+                        &parameter["schema"],
+                        &current["schema"],
+                        Direction::Request,
+                    );
                 }
             }
         }
         for (key, parameter) in &new {
-            if truth(&parameter["required"]) && !old.contains_key(key) {
-                self.found(place, &format!("requires {key} now"));
+            if is_true(&parameter["required"]) && !old.contains_key(key) {
+                self.report(location, &format!("requires {key} now"));
             }
         }
     }
 
-    fn body(&mut self, place: &str, before: &'a Value, now: &'a Value) {
+    fn check_body(&mut self, location: &str, before: &'a Value, now: &'a Value) {
         if !before.is_null() && now.is_null() {
-            self.found(place, "takes no body any more");
+            self.report(location, "takes no body any more");
         }
-        if truth(&now["required"]) && !truth(&before["required"]) {
-            self.found(place, "requires a body now");
+        if is_true(&now["required"]) && !is_true(&before["required"]) {
+            self.report(location, "requires a body now");
         }
         if !now.is_null() {
-            self.content(&format!("{place} body"), before, now, Way::In);
+            self.check_content(&format!("{location} body"), before, now, Direction::Request);
         }
     }
 
-    fn content(&mut self, place: &str, before: &'a Value, now: &'a Value, way: Way) {
+    fn check_content(
+        &mut self,
+        location: &str,
+        before: &'a Value,
+        now: &'a Value,
+        direction: Direction,
+    ) {
         for (kind, content) in entries(&before["content"]) {
             match now["content"].get(kind) {
-                None => self.found(place, &format!("is not {kind} any more")),
-                Some(current) => self.schema(place, &content["schema"], &current["schema"], way),
+                None => self.report(location, &format!("is not {kind} any more")),
+                Some(current) => {
+                    self.check_schema(location, &content["schema"], &current["schema"], direction);
+                }
             }
         }
     }
 
-    fn schema(&mut self, place: &str, before: &'a Value, now: &'a Value, way: Way) {
+    fn check_schema(
+        &mut self,
+        location: &str,
+        before: &'a Value,
+        now: &'a Value,
+        direction: Direction,
+    ) {
         let (old, new) = (
             Shape::from_schema(self.before, before),
             Shape::from_schema(self.now, now),
         );
-        if !self.types(place, &old, &new, way) {
+        if !self.types_are_compatible(location, &old, &new, direction) {
             return;
         }
-        let (before, now) = (only(before), only(now));
-        let mut place = place.to_owned();
-        if let (Some(old), Some(new)) = (name_of(before), name_of(now)) {
-            if !self.seen.insert((old.to_owned(), new.to_owned(), way)) {
+        let (before, now) = (single_variant(before), single_variant(now));
+        let mut location = location.to_owned();
+        if let (Some(old), Some(new)) = (ref_name(before), ref_name(now)) {
+            let compared = (old.to_owned(), new.to_owned(), direction);
+            if !self.seen.insert(compared) {
                 return;
             }
-            place = if way == Way::In { "in " } else { "out " }.to_owned() + old;
+            location = if direction == Direction::Request {
+                "in "
+            } else {
+                "out "
+            }
+            .to_owned()
+                + old;
         }
-        let (before, now) = (resolved(self.before, before), resolved(self.now, now));
+        let (before, now) = (resolve(self.before, before), resolve(self.now, now));
         let (old, new) = (
             Shape::from_schema(self.before, before),
             Shape::from_schema(self.now, now),
         );
-        if way == Way::In {
-            self.limits(&place, before, now);
+        if direction == Direction::Request {
+            self.check_limits(&location, before, now);
         }
-        self.properties(&place, &old, &new, way);
+        self.check_properties(&location, &old, &new, direction);
         for inner in ["items", "additionalProperties"] {
             if before[inner].is_object() && now[inner].is_object() {
-                self.schema(
-                    &format!("{place}/{inner}"),
+                self.check_schema(
+                    &format!("{location}/{inner}"),
                     &before[inner],
                     &now[inner],
-                    way,
+                    direction,
                 );
             }
         }
         for (key, variant) in &old.variants {
             match new.variants.get(key) {
-                Some(current) => self.schema(&format!("{place} {key}"), variant, current, way),
-                None if way == Way::In && !new.variants.is_empty() => {
-                    self.found(&place, &format!("does not take {key} any more"));
+                Some(current) => {
+                    self.check_schema(&format!("{location} {key}"), variant, current, direction);
+                }
+                None if direction == Direction::Request && !new.variants.is_empty() => {
+                    self.report(&location, &format!("does not take {key} any more"));
                 }
                 None => {}
             }
         }
     }
 
-    fn types(&mut self, place: &str, before: &Shape, now: &Shape, way: Way) -> bool {
-        let (narrow, wide) = match way {
-            Way::In => (before, now),
-            Way::Out => (now, before),
+    fn types_are_compatible(
+        &mut self,
+        location: &str,
+        before: &Shape,
+        now: &Shape,
+        direction: Direction,
+    ) -> bool {
+        let (narrow, wide) = match direction {
+            Direction::Request => (before, now),
+            Direction::Response => (now, before),
         };
-        let fits = |kind: &String| {
+        let is_allowed = |kind: &String| {
             wide.types.contains(kind) || (kind == "integer" && wide.types.contains("number"))
         };
-        let is_subset =
-            wide.types.is_empty() || (!narrow.types.is_empty() && narrow.types.iter().all(fits));
-        let same = is_subset && before.variants.is_empty() == now.variants.is_empty();
-        if !same {
+        let is_subset = wide.types.is_empty()
+            || (!narrow.types.is_empty() && narrow.types.iter().all(is_allowed));
+        let compatible = is_subset && before.variants.is_empty() == now.variants.is_empty();
+        if !compatible {
             let text = format!("was {:?}, is {:?}", before.types, now.types);
-            self.found(place, &text);
+            self.report(location, &text);
         }
-        same
+        compatible
     }
 
     /// Compares the limits of a request within its type: enumerations, formats and bounds.
-    fn limits(&mut self, place: &str, before: &Value, now: &Value) {
+    fn check_limits(&mut self, location: &str, before: &Value, now: &Value) {
         if let Some(allowed) = now["enum"].as_array() {
             match before["enum"].as_array() {
-                None => self.found(place, "takes only some values now"),
+                None => self.report(location, "takes only some values now"),
                 Some(old) => {
-                    for gone in old.iter().filter(|value| !allowed.contains(value)) {
-                        self.found(place, &format!("does not take {gone} any more"));
+                    for removed in old.iter().filter(|value| !allowed.contains(value)) {
+                        self.report(location, &format!("does not take {removed} any more"));
                     }
                 }
             }
@@ -208,7 +242,7 @@ impl<'a> Check<'a> {
         for name in ["format", "pattern"] {
             if !now[name].is_null() && now[name] != before[name] {
                 let text = format!("{name} was {}, is {}", before[name], now[name]);
-                self.found(place, &text);
+                self.report(location, &text);
             }
         }
         for (name, sign) in [
@@ -227,25 +261,34 @@ impl<'a> Check<'a> {
             };
             if narrower {
                 let text = format!("{name} was {}, is {}", before[name], now[name]);
-                self.found(place, &text);
+                self.report(location, &text);
             }
         }
     }
 
-    fn properties(&mut self, place: &str, before: &Shape<'a>, now: &Shape<'a>, way: Way) {
+    fn check_properties(
+        &mut self,
+        location: &str,
+        before: &Shape<'a>,
+        now: &Shape<'a>,
+        direction: Direction,
+    ) {
         for (name, property) in &before.properties {
             let Some(current) = now.properties.get(name) else {
-                self.found(place, &format!("has no {name} any more"));
+                self.report(location, &format!("has no {name} any more"));
                 continue;
             };
-            if way == Way::Out && before.required.contains(name) && !now.required.contains(name) {
-                self.found(place, &format!("{name} may be absent now"));
+            if direction == Direction::Response
+                && before.required.contains(name)
+                && !now.required.contains(name)
+            {
+                self.report(location, &format!("{name} may be absent now"));
             }
-            self.schema(&format!("{place}/{name}"), property, current, way);
+            self.check_schema(&format!("{location}/{name}"), property, current, direction);
         }
-        if way == Way::In {
+        if direction == Direction::Request {
             for name in now.required.difference(&before.required) {
-                self.found(place, &format!("{name} is required now"));
+                self.report(location, &format!("{name} is required now"));
             }
         }
     }
@@ -263,7 +306,7 @@ struct Shape<'a> {
 impl<'a> Shape<'a> {
     fn from_schema(document: &'a Value, schema: &'a Value) -> Self {
         let mut shape = Self::default();
-        shape.add(document, resolved(document, schema));
+        shape.add(document, resolve(document, schema));
         shape
     }
 
@@ -285,23 +328,23 @@ impl<'a> Shape<'a> {
         self.required
             .extend(required.filter_map(Value::as_str).map(str::to_owned));
         for part in schema["allOf"].as_array().into_iter().flatten() {
-            self.add(document, resolved(document, part));
+            self.add(document, resolve(document, part));
         }
         for key in ["oneOf", "anyOf"] {
             let variants: Vec<&Value> = schema[key].as_array().into_iter().flatten().collect();
-            let some: Vec<&&Value> = variants
+            let non_null: Vec<&&Value> = variants
                 .iter()
-                .filter(|one| one["type"] != "null")
+                .filter(|variant| variant["type"] != "null")
                 .collect();
-            if some.len() < variants.len() {
+            if non_null.len() < variants.len() {
                 self.types.insert("null".to_owned());
             }
-            if let [only] = some[..] {
-                self.add(document, resolved(document, only));
+            if let [single] = non_null[..] {
+                self.add(document, resolve(document, single));
                 continue;
             }
-            for (number, variant) in some.into_iter().enumerate() {
-                let key = key_of(document, variant).unwrap_or_else(|| number.to_string());
+            for (number, variant) in non_null.into_iter().enumerate() {
+                let key = variant_key(document, variant).unwrap_or_else(|| number.to_string());
                 self.variants.insert(key, variant);
             }
         }
@@ -309,8 +352,8 @@ impl<'a> Shape<'a> {
 }
 
 /// Returns the key of an alternative: its name, its tags, or its required fields.
-fn key_of(document: &Value, variant: &Value) -> Option<String> {
-    if let Some(name) = name_of(variant) {
+fn variant_key(document: &Value, variant: &Value) -> Option<String> {
+    if let Some(name) = ref_name(variant) {
         return Some(name.to_owned());
     }
     if let Some(values) = variant["enum"].as_array() {
@@ -327,69 +370,71 @@ fn key_of(document: &Value, variant: &Value) -> Option<String> {
     if !tags.is_empty() {
         return Some(tags.join(","));
     }
-    let names: Vec<&str> = shape.required.iter().map(String::as_str).collect();
-    (!names.is_empty()).then(|| names.join(","))
+    let required_names: Vec<&str> = shape.required.iter().map(String::as_str).collect();
+    (!required_names.is_empty()).then(|| required_names.join(","))
 }
 
 /// Returns the alternative other than `null`, if there is just one.
-fn only(schema: &Value) -> &Value {
+fn single_variant(schema: &Value) -> &Value {
     let variants = schema["oneOf"].as_array().into_iter().flatten();
-    let some: Vec<&Value> = variants.filter(|one| one["type"] != "null").collect();
-    match some[..] {
-        [only] => only,
+    let non_null: Vec<&Value> = variants
+        .filter(|variant| variant["type"] != "null")
+        .collect();
+    match non_null[..] {
+        [single] => single,
         _ => schema,
     }
 }
 
-fn name_of(schema: &Value) -> Option<&str> {
+fn ref_name(schema: &Value) -> Option<&str> {
     schema["$ref"].as_str()?.rsplit('/').next()
 }
 
-fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
-    match name_of(schema) {
+fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+    match ref_name(schema) {
         Some(name) => &document["components"]["schemas"][name],
         None => schema,
     }
 }
 
 fn parameters(operation: &Value) -> BTreeMap<String, &Value> {
-    let all = operation["parameters"].as_array().into_iter().flatten();
-    let key = |one: &Value| {
-        let part = |name| one[name].as_str().unwrap_or_default().to_owned();
+    let list = operation["parameters"].as_array().into_iter().flatten();
+    let key = |parameter: &Value| {
+        let part = |name| parameter[name].as_str().unwrap_or_default().to_owned();
         format!("{} {}", part("in"), part("name"))
     };
-    all.map(|one| (key(one), one)).collect()
+    list.map(|parameter| (key(parameter), parameter)).collect()
 }
 
 fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-fn truth(value: &Value) -> bool {
+fn is_true(value: &Value) -> bool {
     value.as_bool().unwrap_or(false)
 }
 
 /// Returns the promises without descriptions, a line for each path and each schema.
 #[must_use]
 pub fn promises(document: &Value) -> String {
-    let lines = |values: &Value| {
+    let format_lines = |values: &Value| {
         let lines = entries(values).map(|(name, value)| {
-            let value = bare(value);
+            let value = without_descriptions(value);
             format!("{}: {value}", Value::from(name.clone()))
         });
         lines.collect::<Vec<_>>().join(",\n")
     };
     format!(
         "{{\"paths\": {{\n{}\n}}, \"components\": {{\"schemas\": {{\n{}\n}}}}}}\n",
-        lines(&document["paths"]),
-        lines(&document["components"]["schemas"])
+        format_lines(&document["paths"]),
+        format_lines(&document["components"]["schemas"])
     )
 }
 
 /// Returns a value without descriptions. A property may be called `description`, but its value is
 /// an object.
-fn bare(value: &Value) -> Value {
-    const READ: [&str; 8] = [
+fn without_descriptions(value: &Value) -> Value {
+    const DESCRIPTIVE_KEYS: [&str; 8] = [
         "description",
         "summary",
         "title",
@@ -401,15 +446,17 @@ fn bare(value: &Value) -> Value {
     ];
     match value {
         Value::Object(map) => {
-            let left = map.iter().filter(|(name, value)| {
-                let answer = name.len() == 3 && !name.starts_with('2');
-                let refused = answer && name.bytes().all(|byte| byte.is_ascii_digit());
-                !refused && (value.is_object() || !READ.contains(&name.as_str()))
+            let remaining = map.iter().filter(|(name, value)| {
+                let is_status = name.len() == 3 && !name.starts_with('2');
+                let is_error_status = is_status && name.bytes().all(|byte| byte.is_ascii_digit());
+                !is_error_status
+                    && (value.is_object() || !DESCRIPTIVE_KEYS.contains(&name.as_str()))
             });
-            let left = left.map(|(name, value)| (name.clone(), bare(value)));
-            Value::Object(left.collect::<Map<_, _>>())
+            let remaining =
+                remaining.map(|(name, value)| (name.clone(), without_descriptions(value)));
+            Value::Object(remaining.collect::<Map<_, _>>())
         }
-        Value::Array(all) => Value::Array(all.iter().map(bare).collect()),
+        Value::Array(values) => Value::Array(values.iter().map(without_descriptions).collect()),
         other => other.clone(),
     }
 }

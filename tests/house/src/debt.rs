@@ -17,10 +17,10 @@ const HEADING: &str = "\
 # Rewrite: BLESS=1 cargo test -p hayward-tests-house
 ";
 /// Maximum number of findings that a message lists for one crate.
-const SHOWN: usize = 60;
+const MAX_LISTED: usize = 60;
 
 /// Lock on `debt.txt`. The checks of one program run in threads and write this file.
-static WRITING: Mutex<()> = Mutex::new(());
+static WRITE_LOCK: Mutex<()> = Mutex::new(());
 
 /// A fault that a check has found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,24 +32,24 @@ pub struct Finding {
 }
 
 /// Number of findings by crate and check.
-type Numbers = BTreeMap<(String, String), usize>;
+type ToleratedCounts = BTreeMap<(String, String), usize>;
 
-fn read_numbers(text: &str) -> Numbers {
+fn read_counts(text: &str) -> ToleratedCounts {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let numbers = lines.filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let (package, check) = (words.next()?, words.next()?);
-        let number = words.next()?.parse().ok()?;
-        Some(((package.to_owned(), check.to_owned()), number))
+    let counts = lines.filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (package, check) = (fields.next()?, fields.next()?);
+        let count = fields.next()?.parse().ok()?;
+        Some(((package.to_owned(), check.to_owned()), count))
     });
-    numbers.collect()
+    counts.collect()
 }
 
-fn write_numbers(numbers: &Numbers) -> String {
-    let lines = numbers
+fn format_counts(counts: &ToleratedCounts) -> String {
+    let lines = counts
         .iter()
-        .filter(|(_, number)| **number > 0)
-        .map(|((package, check), number)| format!("{package} {check} {number}\n"));
+        .filter(|(_, count)| **count > 0)
+        .map(|((package, check), count)| format!("{package} {check} {count}\n"));
     HEADING.to_owned() + &lines.collect::<String>()
 }
 
@@ -57,62 +57,67 @@ fn write_numbers(numbers: &Numbers) -> String {
 ///
 /// # Panics If a crate has more findings than its number, or fewer.
 pub fn assert_within_debt(check: &str, rule: &str, findings: Vec<Finding>) {
-    let _one_at_a_time = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = WRITE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let path = root().join(FILE);
-    let mut numbers = read_numbers(&fs::read_to_string(&path).unwrap_or_default());
-    let blesses = env::var_os("BLESS").is_some();
-    let is_new = blesses && !numbers.keys().any(|(_, known)| known == check);
+    let mut counts = read_counts(&fs::read_to_string(&path).unwrap_or_default());
+    let is_blessing = env::var_os("BLESS").is_some();
+    let is_new = is_blessing && !counts.keys().any(|(_, known)| known == check);
 
     let mut by_package: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for finding in findings {
         let list = by_package.entry(finding.package).or_default();
         list.push(finding.text);
     }
-    let listed = numbers.keys().filter(|(_, known)| known == check);
+    let listed = counts.keys().filter(|(_, known)| known == check);
     let mut packages: BTreeSet<String> = listed.map(|(package, _)| package.clone()).collect();
     packages.extend(by_package.keys().cloned());
 
     let mut faults = Vec::new();
     for package in packages {
         let found = by_package.remove(&package).unwrap_or_default();
-        let number = numbers
+        let tolerated = counts
             .entry((package.clone(), check.to_owned()))
             .or_default();
-        if found.len() > *number && !is_new {
-            faults.push(too_many(&package, *number, &found));
-        } else if found.len() != *number && !blesses {
-            let now = found.len();
+        if found.len() > *tolerated && !is_new {
+            faults.push(too_many(&package, *tolerated, &found));
+        } else if found.len() != *tolerated && !is_blessing {
+            let current = found.len();
             faults.push(format!(
-                "{package}: {now} in place of {number}, well done. \
+                "{package}: {current} in place of {tolerated}, well done. \
                  Write the lower number: BLESS=1 cargo test -p hayward-tests-house"
             ));
         } else {
-            *number = found.len();
+            *tolerated = found.len();
         }
     }
-    if blesses {
-        fs::write(&path, write_numbers(&numbers)).unwrap_or_else(|e| panic!("{FILE}: {e}"));
+    if is_blessing {
+        fs::write(&path, format_counts(&counts)).unwrap_or_else(|e| panic!("{FILE}: {e}"));
     }
     assert!(faults.is_empty(), "{check}: {rule}\n{}", faults.join("\n"));
 }
 
-fn too_many(package: &str, number: usize, found: &[String]) -> String {
-    let mut text = format!("{package}: {}, and {FILE} allows {number}:", found.len());
-    for finding in found.iter().take(SHOWN) {
+fn too_many(package: &str, tolerated: usize, found: &[String]) -> String {
+    let mut text = format!("{package}: {}, and {FILE} allows {tolerated}:", found.len());
+    for finding in found.iter().take(MAX_LISTED) {
         text.push_str("\n  ");
         text.push_str(finding);
     }
-    if let Some(more) = found.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        text.push_str(&["\n  and ", &more.to_string(), " more"].concat());
+    if let Some(unlisted) = found
+        .len()
+        .checked_sub(MAX_LISTED)
+        .filter(|unlisted| *unlisted > 0)
+    {
+        text.push_str(&["\n  and ", &unlisted.to_string(), " more"].concat());
     }
     text
 }
 
 #[test]
-fn numbers_are_read_as_they_are_written() {
+fn counts_are_read_as_they_are_written() {
     let key = |package: &str, check: &str| (package.to_owned(), check.to_owned());
-    let numbers = Numbers::from([(key("b", "x"), 2), (key("a", "y"), 1), (key("a", "x"), 0)]);
-    let text = write_numbers(&numbers);
+    let counts =
+        ToleratedCounts::from([(key("b", "x"), 2), (key("a", "y"), 1), (key("a", "x"), 0)]);
+    let text = format_counts(&counts);
     assert!(text.ends_with("\na y 1\nb x 2\n"), "{text}");
-    assert_eq!(read_numbers(&text).len(), 2);
+    assert_eq!(read_counts(&text).len(), 2);
 }

@@ -24,8 +24,9 @@ use serde_json::Value;
 /// Returns the root folder of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors()
+    let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest_dir
+        .ancestors()
         .nth(2)
         .expect("tests/house is two levels below the root")
         .to_path_buf()
@@ -48,7 +49,7 @@ pub struct Dependency {
     pub name: String,
     pub kind: Kind,
     /// Whether it is a crate of this repository.
-    pub ours: bool,
+    pub is_local: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,31 +106,31 @@ pub fn packages() -> BTreeMap<String, Package> {
         String::from_utf8_lossy(&output.stderr)
     );
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    let packages = list(&metadata, "packages").iter().map(package);
+    let packages = array_field(&metadata, "packages").iter().map(package);
     packages
         .map(|package| (package.name.clone(), package))
         .collect()
 }
 
 fn package(data: &Value) -> Package {
-    let manifest = PathBuf::from(text(data, "manifest_path"));
+    let manifest = PathBuf::from(string_field(data, "manifest_path"));
     let folder = manifest.parent().expect("a manifest is in a folder");
-    let roots = list(data, "targets").iter().filter(|target| {
-        let kinds = list(target, "kind");
+    let roots = array_field(data, "targets").iter().filter(|target| {
+        let kinds = array_field(target, "kind");
         kinds.iter().any(|kind| kind == "lib" || kind == "bin")
     });
     Package {
-        name: text(data, "name").to_owned(),
+        name: string_field(data, "name").to_owned(),
         folder: from_root(folder).display().to_string(),
         description: data["description"].as_str().unwrap_or_default().to_owned(),
         // A crate may depend on itself to enable a feature for its tests.
-        dependencies: list(data, "dependencies")
+        dependencies: array_field(data, "dependencies")
             .iter()
             .map(dependency)
-            .filter(|dependency| dependency.name != text(data, "name"))
+            .filter(|dependency| dependency.name != string_field(data, "name"))
             .collect(),
         roots: roots
-            .map(|target| from_root(Path::new(text(target, "src_path"))))
+            .map(|target| from_root(Path::new(string_field(target, "src_path"))))
             .collect(),
     }
 }
@@ -141,17 +142,17 @@ fn dependency(data: &Value) -> Dependency {
         Some(_) => Kind::Dev,
     };
     Dependency {
-        name: text(data, "name").to_owned(),
+        name: string_field(data, "name").to_owned(),
         kind,
-        ours: data["path"].is_string(),
+        is_local: data["path"].is_string(),
     }
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+fn array_field<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+fn string_field<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key]
         .as_str()
         .unwrap_or_else(|| panic!("cargo gives no {key}"))
@@ -168,22 +169,29 @@ fn from_root(path: &Path) -> PathBuf {
 #[must_use]
 pub fn files() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    walk(&root(), &mut found);
+    collect_files(&root(), &mut found);
     found.sort();
     found
 }
 
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect_files(folder: &Path, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     for entry in entries.filter_map(Result::ok) {
         let path = entry.path();
         let name = entry.file_name();
-        if path.is_symlink() || [".git", "target", ".sqlx"].iter().any(|skip| name == *skip) {
+        if path.is_symlink()
+            || [".git", "target", ".sqlx"]
+                .iter()
+                .any(|skipped| name == *skipped)
+        {
             continue;
         }
         if path.is_dir() {
-            walk(&path, found);
-        } else if path.extension().is_none_or(|end| end != "pending-snap") {
+            collect_files(&path, found);
+        } else if path
+            .extension()
+            .is_none_or(|extension| extension != "pending-snap")
+        {
             found.push(from_root(&path));
         }
     }
@@ -195,12 +203,13 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
 #[must_use]
 pub fn pages() -> Vec<PathBuf> {
     let is_page = |path: &PathBuf| {
-        path.extension().is_some_and(|end| end == "md") && !path.starts_with("docs/spec")
+        path.extension().is_some_and(|extension| extension == "md")
+            && !path.starts_with("docs/spec")
     };
     let pages: Vec<PathBuf> = files().into_iter().filter(is_page).collect();
     for expected in ["README.md", "docs/tour.md", "docs/api-tour.md"] {
-        let is_there = pages.iter().any(|page| page == Path::new(expected));
-        assert!(is_there, "{expected} is missing");
+        let exists = pages.iter().any(|page| page == Path::new(expected));
+        assert!(exists, "{expected} is missing");
     }
     pages
 }
@@ -215,23 +224,23 @@ pub fn read(relative: &Path) -> Option<String> {
 /// Compares a text with a checked-in file. With `BLESS=1` (`just bless`), writes the file instead.
 ///
 /// # Panics If they differ, with the lines that do.
-pub fn compare_with_golden(relative: &str, found: &str) {
+pub fn compare_with_golden(relative: &str, actual: &str) {
     let path = root().join(relative);
     if env::var_os("BLESS").is_some() {
-        fs::write(&path, found).unwrap_or_else(|e| panic!("{relative}: {e}"));
+        fs::write(&path, actual).unwrap_or_else(|e| panic!("{relative}: {e}"));
         return;
     }
-    let wanted = fs::read_to_string(&path).unwrap_or_default();
-    if wanted != found {
-        let removed = wanted
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    if expected != actual {
+        let removed = expected
             .lines()
-            .filter(|line| !found.lines().any(|other| other == *line));
-        let added = found
+            .filter(|line| !actual.lines().any(|other| other == *line));
+        let added = actual
             .lines()
-            .filter(|line| !wanted.lines().any(|other| other == *line));
+            .filter(|line| !expected.lines().any(|other| other == *line));
         let difference: Vec<String> = removed
             .map(|line| format!("- {line}"))
-            .chain(added.map(|l| format!("+ {l}")))
+            .chain(added.map(|line| format!("+ {line}")))
             .collect();
         panic!(
             "{relative} differs; if the change is meant, run `just bless` and read the diff\n{}",

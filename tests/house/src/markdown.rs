@@ -2,18 +2,18 @@
 
 /// Returns a page without its fenced blocks.
 #[must_use]
-pub fn without_blocks(text: &str) -> String {
+pub fn without_code_blocks(text: &str) -> String {
     let mut fenced = false;
-    let mut written = String::new();
+    let mut output = String::new();
     for line in text.lines() {
         if line.trim_start().starts_with("```") {
             fenced = !fenced;
         } else if !fenced {
-            written.push_str(line);
+            output.push_str(line);
         }
-        written.push('\n');
+        output.push('\n');
     }
-    written
+    output
 }
 
 /// Returns the texts in backquotes, with their line numbers. A span may cross a line break, but not
@@ -23,11 +23,11 @@ pub fn code_spans(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut paragraph = String::new();
     let mut first_line = 1;
-    let text = without_blocks(text);
+    let text = without_code_blocks(text);
     for (index, line) in text.lines().chain(std::iter::once("")).enumerate() {
         if line.trim().is_empty() || line.starts_with('|') {
-            spans_of(&paragraph, first_line, &mut found);
-            spans_of(line, index + 1, &mut found);
+            collect_spans(&paragraph, first_line, &mut found);
+            collect_spans(line, index + 1, &mut found);
             paragraph.clear();
             first_line = index + 2;
         } else {
@@ -38,7 +38,7 @@ pub fn code_spans(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-fn spans_of(paragraph: &str, first_line: usize, found: &mut Vec<(usize, String)>) {
+fn collect_spans(paragraph: &str, first_line: usize, found: &mut Vec<(usize, String)>) {
     let mut line = first_line;
     for (index, part) in paragraph.split('`').enumerate() {
         if index % 2 == 1 {
@@ -52,11 +52,11 @@ fn spans_of(paragraph: &str, first_line: usize, found: &mut Vec<(usize, String)>
 #[must_use]
 pub fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    for (index, line) in without_blocks(text).lines().enumerate() {
+    for (index, line) in without_code_blocks(text).lines().enumerate() {
         let targets = line
             .split("](")
             .skip(1)
-            .filter_map(|rest| rest.split(')').next());
+            .filter_map(|part| part.split(')').next());
         found.extend(targets.map(|target| (index + 1, target.to_owned())));
     }
     found
@@ -65,7 +65,7 @@ pub fn links(text: &str) -> Vec<(usize, String)> {
 /// Returns the anchors of a page, as GitHub makes them from its headings.
 #[must_use]
 pub fn anchors(text: &str) -> Vec<String> {
-    let text = without_blocks(text);
+    let text = without_code_blocks(text);
     let headings = text.lines().filter(|line| line.starts_with('#'));
     headings
         .map(|line| anchor(line.trim_start_matches('#').trim()))

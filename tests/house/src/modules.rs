@@ -10,16 +10,18 @@ use crate::Package;
 use crate::source::{Source, sources, test_modules};
 
 /// Modules that each module uses. Tests and the root of the crate are left out.
-pub type Arrows = BTreeMap<String, BTreeSet<String>>;
+pub type ModuleGraph = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns the arrows of the library of a crate, or of its program if it has no library.
 ///
 /// # Panics If a file of the crate is not valid Rust.
-pub fn arrows(package: &Package) -> Arrows {
+pub fn module_graph(package: &Package) -> ModuleGraph {
     let folder = Path::new(&package.folder).join("src");
-    let for_tests = test_modules();
+    let test_files = test_modules();
     let files = sources().iter().filter(|source| {
-        source.path.starts_with(&folder) && !source.is_test() && !is_for_tests(source, &for_tests)
+        source.path.starts_with(&folder)
+            && !source.is_test()
+            && !is_in_test_module(source, &test_files)
     });
     let files: Vec<(Vec<String>, &Source)> = files
         .filter_map(|source| {
@@ -29,29 +31,29 @@ pub fn arrows(package: &Package) -> Arrows {
             ))
         })
         .collect();
-    let mut all: Arrows = files
+    let mut graph: ModuleGraph = files
         .iter()
         .map(|(path, _)| (path[0].clone(), BTreeSet::new()))
         .collect();
-    let names: BTreeSet<String> = all.keys().cloned().collect();
+    let names: BTreeSet<String> = graph.keys().cloned().collect();
     for (path, source) in files {
-        let mut uses = Uses {
+        let mut uses = UseCollector {
             names: &names,
             path,
             found: BTreeSet::new(),
         };
-        let own = uses.path[0].clone();
+        let own_module = uses.path[0].clone();
         uses.visit_file(&source.syntax());
-        uses.found.remove(&own);
-        all.entry(own).or_default().extend(uses.found);
+        uses.found.remove(&own_module);
+        graph.entry(own_module).or_default().extend(uses.found);
     }
-    all
+    graph
 }
 
 /// Returns whether a file is of a module for tests, or in the folder of one.
-fn is_for_tests(source: &Source, for_tests: &BTreeSet<std::path::PathBuf>) -> bool {
-    let inside = |module: &std::path::PathBuf| source.path.starts_with(module.with_extension(""));
-    for_tests.contains(&source.path) || for_tests.iter().any(inside)
+fn is_in_test_module(source: &Source, test_files: &BTreeSet<std::path::PathBuf>) -> bool {
+    let is_below = |module: &std::path::PathBuf| source.path.starts_with(module.with_extension(""));
+    test_files.contains(&source.path) || test_files.iter().any(is_below)
 }
 
 /// Returns the path of a module: `ledger`, `keep` for `ledger/keep.rs`. The root and further
@@ -71,14 +73,14 @@ fn module_path(file: &Path) -> Option<Vec<String>> {
 }
 
 /// Collects the modules that one file uses.
-struct Uses<'a> {
+struct UseCollector<'a> {
     names: &'a BTreeSet<String>,
     /// Path of the current module from the root.
     path: Vec<String>,
     found: BTreeSet<String>,
 }
 
-impl Uses<'_> {
+impl UseCollector<'_> {
     /// Adds a path. A path counts only if it begins with `crate` or leads to the root by `super`.
     fn add(&mut self, segments: &[String]) {
         let mut depth = self.path.len();
@@ -98,20 +100,20 @@ impl Uses<'_> {
         }
     }
 
-    fn add_tree(&mut self, before: &[String], tree: &syn::UseTree) {
-        let with = |name: &syn::Ident| {
-            let mut path = before.to_vec();
+    fn add_tree(&mut self, prefix: &[String], tree: &syn::UseTree) {
+        let extend = |name: &syn::Ident| {
+            let mut path = prefix.to_vec();
             path.push(name.to_string());
             path
         };
         match tree {
-            syn::UseTree::Path(path) => self.add_tree(&with(&path.ident), &path.tree),
-            syn::UseTree::Name(name) => self.add(&with(&name.ident)),
-            syn::UseTree::Rename(name) => self.add(&with(&name.ident)),
+            syn::UseTree::Path(path) => self.add_tree(&extend(&path.ident), &path.tree),
+            syn::UseTree::Name(name) => self.add(&extend(&name.ident)),
+            syn::UseTree::Rename(name) => self.add(&extend(&name.ident)),
             syn::UseTree::Glob(_) => {}
             syn::UseTree::Group(group) => {
                 for tree in &group.items {
-                    self.add_tree(before, tree);
+                    self.add_tree(prefix, tree);
                 }
             }
         }
@@ -134,9 +136,9 @@ impl Uses<'_> {
     }
 }
 
-impl<'ast> Visit<'ast> for Uses<'_> {
+impl<'ast> Visit<'ast> for UseCollector<'_> {
     fn visit_item(&mut self, item: &'ast syn::Item) {
-        if !is_for_test(attributes(item)) {
+        if !has_test_attribute(attributes(item)) {
             visit::visit_item(self, item);
         }
     }
@@ -179,7 +181,7 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
 }
 
 /// Returns whether the attributes contain `#[cfg(test)]` or `#[test]`.
-pub fn is_for_test(attributes: &[syn::Attribute]) -> bool {
+pub fn has_test_attribute(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let is_cfg_test = attribute.path().is_ident("cfg")
             && attribute
@@ -190,29 +192,31 @@ pub fn is_for_test(attributes: &[syn::Attribute]) -> bool {
 }
 
 /// Returns modules that use each other in a loop, one list for each loop.
-pub fn circles(arrows: &Arrows) -> Vec<Vec<String>> {
-    let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
+pub fn find_cycles(graph: &ModuleGraph) -> Vec<Vec<String>> {
+    let reachable: BTreeMap<&String, BTreeSet<&String>> = graph
         .keys()
-        .map(|from| (from, reachable(arrows, from)))
+        .map(|from| (from, find_reachable(graph, from)))
         .collect();
     let mut found = BTreeSet::new();
-    for (from, ends) in &reached {
-        let both_ways = ends.iter().filter(|end| reached[**end].contains(from));
-        let circle: Vec<String> = both_ways.map(|name| (*name).clone()).collect();
-        if circle.len() > 1 {
-            found.insert(circle);
+    for (from, targets) in &reachable {
+        let mutual = targets
+            .iter()
+            .filter(|target| reachable[**target].contains(from));
+        let cycle: Vec<String> = mutual.map(|name| (*name).clone()).collect();
+        if cycle.len() > 1 {
+            found.insert(cycle);
         }
     }
     found.into_iter().collect()
 }
 
-fn reachable<'a>(arrows: &'a Arrows, from: &String) -> BTreeSet<&'a String> {
+fn find_reachable<'a>(graph: &'a ModuleGraph, from: &String) -> BTreeSet<&'a String> {
     let mut found = BTreeSet::new();
-    let mut open = vec![from];
-    while let Some(next) = open.pop() {
-        for end in arrows.get(next).into_iter().flatten() {
-            if found.insert(end) {
-                open.push(end);
+    let mut pending = vec![from];
+    while let Some(next) = pending.pop() {
+        for target in graph.get(next).into_iter().flatten() {
+            if found.insert(target) {
+                pending.push(target);
             }
         }
     }
@@ -220,18 +224,18 @@ fn reachable<'a>(arrows: &'a Arrows, from: &String) -> BTreeSet<&'a String> {
 }
 
 #[test]
-fn a_loop_of_modules_is_one_circle() {
-    let arrow = |from: &str, to: &[&str]| {
-        let ends = to.iter().map(|end| (*end).to_owned());
-        (from.to_owned(), ends.collect::<BTreeSet<String>>())
+fn a_loop_of_modules_is_one_cycle() {
+    let edges = |from: &str, to: &[&str]| {
+        let targets = to.iter().map(|target| (*target).to_owned());
+        (from.to_owned(), targets.collect::<BTreeSet<String>>())
     };
-    let arrows = Arrows::from([
-        arrow("a", &["b"]),
-        arrow("b", &["c"]),
-        arrow("c", &["b", "d"]),
-        arrow("d", &[]),
+    let graph = ModuleGraph::from([
+        edges("a", &["b"]),
+        edges("b", &["c"]),
+        edges("c", &["b", "d"]),
+        edges("d", &[]),
     ]);
-    assert_eq!(circles(&arrows), [["b", "c"]]);
+    assert_eq!(find_cycles(&graph), [["b", "c"]]);
 }
 
 #[test]
@@ -239,7 +243,7 @@ fn paths_are_followed_to_the_root() {
     let names = BTreeSet::from(["store".to_owned(), "model".to_owned()]);
     let text = "use crate::{model::Row, other};\nuse super::super::store;\nuse super::near;\n\
                 #[cfg(test)]\nmod tests { use crate::model; }\n";
-    let mut uses = Uses {
+    let mut uses = UseCollector {
         names: &names,
         path: vec!["ledger".to_owned(), "keep".to_owned()],
         found: BTreeSet::new(),

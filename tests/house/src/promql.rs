@@ -15,13 +15,13 @@ pub struct Selector {
 pub struct Matcher {
     pub label: String,
     /// Operator `=`, `!=`, `=~` or `!~`.
-    pub how: String,
+    pub operator: String,
     pub value: String,
 }
 
 /// The metrics and labels of one expression.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct Usage {
     pub selectors: Vec<Selector>,
     /// Labels after `by`, `on` and similar words.
     pub labels: Vec<String>,
@@ -35,7 +35,7 @@ enum Token {
 }
 
 /// Words that are followed by labels in parentheses.
-const LISTS: [&str; 6] = [
+const LABEL_LIST_KEYWORDS: [&str; 6] = [
     "by",
     "without",
     "on",
@@ -46,34 +46,34 @@ const LISTS: [&str; 6] = [
 const OPERATORS: [&str; 6] = ["and", "or", "unless", "bool", "offset", "atan2"];
 
 /// # Errors If a bracket stays open, or a token is not allowed at its place.
-pub fn used(expression: &str) -> Result<Used, String> {
-    let mut reader = Reader {
-        tokens: tokens(expression)?,
-        at: 0,
-        used: Used::default(),
+pub fn parse_usage(expression: &str) -> Result<Usage, String> {
+    let mut parser = Parser {
+        tokens: tokenize(expression)?,
+        position: 0,
+        used: Usage::default(),
     };
-    reader.read()?;
-    Ok(reader.used)
+    parser.parse()?;
+    Ok(parser.used)
 }
 
-struct Reader {
+struct Parser {
     tokens: Vec<Token>,
-    at: usize,
-    used: Used,
+    position: usize,
+    used: Usage,
 }
 
-impl Reader {
+impl Parser {
     fn next(&mut self) -> Option<Token> {
-        let token = self.tokens.get(self.at).cloned();
-        self.at += 1;
+        let token = self.tokens.get(self.position).cloned();
+        self.position += 1;
         token
     }
 
-    fn follows(&self, what: &str) -> bool {
-        matches!(self.tokens.get(self.at), Some(Token::Other(sign)) if sign == what)
+    fn next_is(&self, expected: &str) -> bool {
+        matches!(self.tokens.get(self.position), Some(Token::Other(sign)) if sign == expected)
     }
 
-    fn read(&mut self) -> Result<(), String> {
+    fn parse(&mut self) -> Result<(), String> {
         let mut open = 0_usize;
         while let Some(token) = self.next() {
             match token {
@@ -83,9 +83,9 @@ impl Reader {
                         .checked_sub(1)
                         .ok_or("a parenthesis closes that was not open")?;
                 }
-                Token::Other(sign) if sign == "[" => self.pass("]")?,
+                Token::Other(sign) if sign == "[" => self.skip_to("]")?,
                 Token::Other(sign) if sign == "{" => return Err("series without a metric".into()),
-                Token::Word(word) => self.word(&word)?,
+                Token::Word(word) => self.parse_word(&word)?,
                 Token::Other(_) | Token::Text(_) => {}
             }
         }
@@ -96,33 +96,37 @@ impl Reader {
         }
     }
 
-    fn word(&mut self, word: &str) -> Result<(), String> {
+    fn parse_word(&mut self, word: &str) -> Result<(), String> {
         let lower = word.to_ascii_lowercase();
         if OPERATORS.contains(&lower.as_str()) {
             return Ok(());
         }
-        let opens = self.follows("(");
-        if LISTS.contains(&lower.as_str()) {
-            return if opens { self.labels() } else { Ok(()) };
+        let before_parenthesis = self.next_is("(");
+        if LABEL_LIST_KEYWORDS.contains(&lower.as_str()) {
+            return if before_parenthesis {
+                self.parse_labels()
+            } else {
+                Ok(())
+            };
         }
-        if lower == "label_values" && opens {
+        if lower == "label_values" && before_parenthesis {
             // This function of Grafana has a metric, and the label whose values it lists.
-            self.at += 1;
-            return self.label_values();
+            self.position += 1;
+            return self.parse_label_values();
         }
-        let grouped = matches!(self.tokens.get(self.at), Some(Token::Word(next))
+        let before_grouping = matches!(self.tokens.get(self.position), Some(Token::Word(next))
             if ["by", "without"].contains(&next.to_ascii_lowercase().as_str()));
-        if !opens && !grouped {
-            self.selector(word)?;
+        if !before_parenthesis && !before_grouping {
+            self.parse_selector(word)?;
         }
         Ok(())
     }
 
-    fn label_values(&mut self) -> Result<(), String> {
+    fn parse_label_values(&mut self) -> Result<(), String> {
         let Some(Token::Word(metric)) = self.next() else {
             return Err("label_values names no metric".into());
         };
-        self.selector(&metric)?;
+        self.parse_selector(&metric)?;
         match (self.next(), self.next(), self.next()) {
             (Some(_), Some(Token::Word(label)), Some(Token::Other(end))) if end == ")" => {
                 self.used.labels.push(label);
@@ -132,8 +136,8 @@ impl Reader {
         }
     }
 
-    fn labels(&mut self) -> Result<(), String> {
-        self.at += 1;
+    fn parse_labels(&mut self) -> Result<(), String> {
+        self.position += 1;
         loop {
             match self.next() {
                 Some(Token::Word(label)) => self.used.labels.push(label),
@@ -144,25 +148,29 @@ impl Reader {
         }
     }
 
-    fn selector(&mut self, metric: &str) -> Result<(), String> {
+    fn parse_selector(&mut self, metric: &str) -> Result<(), String> {
         let mut matchers = Vec::new();
-        if self.follows("{") {
-            self.at += 1;
-            while !self.follows("}") {
-                if self.follows(",") {
-                    self.at += 1;
+        if self.next_is("{") {
+            self.position += 1;
+            while !self.next_is("}") {
+                if self.next_is(",") {
+                    self.position += 1;
                     continue;
                 }
                 match (self.next(), self.next(), self.next()) {
                     (
                         Some(Token::Word(label)),
-                        Some(Token::Other(how)),
+                        Some(Token::Other(operator)),
                         Some(Token::Text(value)),
-                    ) => matchers.push(Matcher { label, how, value }),
+                    ) => matchers.push(Matcher {
+                        label,
+                        operator,
+                        value,
+                    }),
                     other => return Err(format!("no matcher of {metric}: {other:?}")),
                 }
             }
-            self.at += 1;
+            self.position += 1;
         }
         self.used.selectors.push(Selector {
             metric: metric.to_owned(),
@@ -171,7 +179,7 @@ impl Reader {
         Ok(())
     }
 
-    fn pass(&mut self, end: &str) -> Result<(), String> {
+    fn skip_to(&mut self, end: &str) -> Result<(), String> {
         while let Some(token) = self.next() {
             if token == Token::Other(end.to_owned()) {
                 return Ok(());
@@ -181,51 +189,53 @@ impl Reader {
     }
 }
 
-fn tokens(expression: &str) -> Result<Vec<Token>, String> {
-    let mut rest = expression.chars().peekable();
-    let mut all = Vec::new();
-    while let Some(c) = rest.next() {
+fn tokenize(expression: &str) -> Result<Vec<Token>, String> {
+    let mut chars = expression.chars().peekable();
+    let mut tokens = Vec::new();
+    while let Some(c) = chars.next() {
         match c {
             ' ' | '\n' | '\t' => {}
-            '#' => while rest.next().is_some_and(|c| c != '\n') {},
-            '"' | '\'' => all.push(Token::Text(text(&mut rest, c)?)),
+            '#' => while chars.next().is_some_and(|c| c != '\n') {},
+            '"' | '\'' => tokens.push(Token::Text(read_string(&mut chars, c)?)),
             // These characters begin numbers, durations, and variables of Grafana.
             '0'..='9' | '.' | '$' => {
-                let word = with_rest(c, &mut rest, |c| c == '.' || is_of_name(c));
-                all.push(Token::Other(word));
+                let word = take_while(c, &mut chars, |c| c == '.' || is_name_char(c));
+                tokens.push(Token::Other(word));
             }
-            c if is_of_name(c) => all.push(Token::Word(with_rest(c, &mut rest, is_of_name))),
+            c if is_name_char(c) => {
+                tokens.push(Token::Word(take_while(c, &mut chars, is_name_char)));
+            }
             '=' | '!' | '<' | '>' => {
-                let sign = match rest.next_if(|next| matches!(next, '=' | '~')) {
+                let sign = match chars.next_if(|next| matches!(next, '=' | '~')) {
                     Some(next) => format!("{c}{next}"),
                     None => c.to_string(),
                 };
-                all.push(Token::Other(sign));
+                tokens.push(Token::Other(sign));
             }
-            c => all.push(Token::Other(c.to_string())),
+            c => tokens.push(Token::Other(c.to_string())),
         }
     }
-    Ok(all)
+    Ok(tokens)
 }
 
-fn is_of_name(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == ':'
 }
 
-fn with_rest(first: char, rest: &mut Peekable<Chars>, of_it: impl Fn(char) -> bool) -> String {
+fn take_while(first: char, chars: &mut Peekable<Chars>, belongs: impl Fn(char) -> bool) -> String {
     let mut word = String::from(first);
-    while let Some(c) = rest.next_if(|c| of_it(*c)) {
+    while let Some(c) = chars.next_if(|c| belongs(*c)) {
         word.push(c);
     }
     word
 }
 
-fn text(rest: &mut Peekable<Chars>, end: char) -> Result<String, String> {
+fn read_string(chars: &mut Peekable<Chars>, end: char) -> Result<String, String> {
     let mut text = String::new();
     loop {
-        match rest.next() {
+        match chars.next() {
             Some(c) if c == end => return Ok(text),
-            Some('\\') => text.extend(rest.next()),
+            Some('\\') => text.extend(chars.next()),
             Some(c) => text.push(c),
             None => return Err("a text stays open".into()),
         }
@@ -237,35 +247,39 @@ mod tests {
     use super::*;
 
     fn metrics(expression: &str) -> Vec<String> {
-        let used = used(expression).unwrap();
-        used.selectors.into_iter().map(|one| one.metric).collect()
+        let usage = parse_usage(expression).unwrap();
+        usage
+            .selectors
+            .into_iter()
+            .map(|selector| selector.metric)
+            .collect()
     }
 
     #[test]
     fn metrics_labels_and_values_are_found() {
-        let read = used(
+        let usage = parse_usage(
             "topk(3, sum by (le, a) (rate(x_bucket{b=~\"c|d\", e!=\"}\"}[$__rate_interval]))) # f\n\
              / on (g) group_left sum(y offset 5m) by (h) > bool 0.5 and z",
         )
         .unwrap();
-        let names: Vec<&str> = read
+        let names: Vec<&str> = usage
             .selectors
             .iter()
-            .map(|one| one.metric.as_str())
+            .map(|selector| selector.metric.as_str())
             .collect();
         assert_eq!(names, ["x_bucket", "y", "z"]);
-        assert_eq!(read.labels, ["le", "a", "g", "h"]);
-        let first = &read.selectors[0].matchers;
+        assert_eq!(usage.labels, ["le", "a", "g", "h"]);
+        let first = &usage.selectors[0].matchers;
         assert_eq!(
             (first[0].label.as_str(), first[0].value.as_str()),
             ("b", "c|d")
         );
         assert_eq!(
-            (first[1].how.as_str(), first[1].value.as_str()),
+            (first[1].operator.as_str(), first[1].value.as_str()),
             ("!=", "}")
         );
-        let of_grafana = used("label_values(x{a=\"b\"}, c)").unwrap();
-        assert_eq!(of_grafana.labels, ["c"]);
+        let grafana_usage = parse_usage("label_values(x{a=\"b\"}, c)").unwrap();
+        assert_eq!(grafana_usage.labels, ["c"]);
         assert_eq!(metrics("a:b:c5m > 14.4 * 0.01 or vector(0)"), ["a:b:c5m"]);
     }
 
@@ -281,7 +295,7 @@ mod tests {
             "by (\"a\")",
             "\"a",
         ] {
-            assert!(used(wrong).is_err(), "{wrong}");
+            assert!(parse_usage(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -35,22 +35,22 @@ pub fn sources() -> &'static [Source] {
 }
 
 fn read_all() -> Vec<Source> {
-    let all: Vec<Package> = packages().into_values().collect();
-    let rust = files().into_iter().filter(|path| has_ending(path, "rs"));
+    let all_packages: Vec<Package> = packages().into_values().collect();
+    let rust = files().into_iter().filter(|path| has_extension(path, "rs"));
     let with_text = rust.filter_map(|path| read(&path).map(|text| (path, text)));
     let sources = with_text.map(|(path, text)| Source {
-        package: package_of(&all, &path),
+        package: package_name(&all_packages, &path),
         path,
         text,
     });
     sources.collect()
 }
 
-fn package_of(all: &[Package], path: &Path) -> String {
-    let around = all
+fn package_name(packages: &[Package], path: &Path) -> String {
+    let enclosing = packages
         .iter()
         .filter(|package| path.starts_with(&package.folder));
-    let deepest = around.max_by_key(|package| package.folder.len());
+    let deepest = enclosing.max_by_key(|package| package.folder.len());
     deepest.map_or_else(
         || {
             path.iter()
@@ -61,8 +61,8 @@ fn package_of(all: &[Package], path: &Path) -> String {
     )
 }
 
-pub fn has_ending(path: &Path, ending: &str) -> bool {
-    path.extension().is_some_and(|end| end == ending)
+pub fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|actual| actual == extension)
 }
 
 impl Source {
@@ -82,29 +82,29 @@ impl Source {
         syn::parse_file(&self.text).unwrap_or_else(|e| panic!("{}: {e}", self.path.display()))
     }
 
-    /// Calls `see` with each token of the file, except for doc comments.
+    /// Calls `visit` with each token of the file, except for doc comments.
     ///
     /// # Panics If the tokens of the file are not balanced.
-    pub fn each_token(&self, see: &mut impl FnMut(&TokenTree)) {
+    pub fn for_each_token(&self, visit: &mut impl FnMut(&TokenTree)) {
         let stream: TokenStream = self
             .text
             .parse()
             .unwrap_or_else(|e| panic!("{}: {e}", self.path.display()));
-        each_token(stream, see);
+        for_each_token(stream, visit);
     }
 
     /// Returns `path:line`, for a finding.
-    pub fn at(&self, line: usize) -> String {
+    pub fn location(&self, line: usize) -> String {
         format!("{}:{line}", self.path.display())
     }
 }
 
-fn each_token(stream: TokenStream, see: &mut impl FnMut(&TokenTree)) {
+fn for_each_token(stream: TokenStream, visit: &mut impl FnMut(&TokenTree)) {
     // A doc comment arrives as `#[doc = "…"]`.
     let mut after_doc = 0;
     for token in stream {
         if let TokenTree::Group(group) = &token {
-            each_token(group.stream(), see);
+            for_each_token(group.stream(), visit);
         }
         let is_doc_text = after_doc == 2 && matches!(token, TokenTree::Literal(_));
         after_doc = match &token {
@@ -113,34 +113,34 @@ fn each_token(stream: TokenStream, see: &mut impl FnMut(&TokenTree)) {
             _ => 0,
         };
         if !is_doc_text {
-            see(&token);
+            visit(&token);
         }
     }
 }
 
 fn comments(text: &str) -> Vec<Comment> {
     let mut found: Vec<Comment> = Vec::new();
-    let mut open = None;
+    let mut current_mark = None;
     for (index, line) in text.lines().enumerate() {
         let line = line.trim_start();
         let marks = ["//!", "///", "//"];
         let mark = marks.into_iter().find(|mark| line.starts_with(mark));
         let Some(mark) = mark else {
-            open = None;
+            current_mark = None;
             continue;
         };
-        let words = line[mark.len()..].trim();
+        let content = line[mark.len()..].trim();
         match found.last_mut() {
-            Some(last) if open == Some(mark) => {
+            Some(last) if current_mark == Some(mark) => {
                 last.text.push('\n');
-                last.text.push_str(words);
+                last.text.push_str(content);
             }
             _ => found.push(Comment {
                 line: index + 1,
-                text: words.to_owned(),
+                text: content.to_owned(),
             }),
         }
-        open = Some(mark);
+        current_mark = Some(mark);
     }
     found
 }
@@ -174,6 +174,6 @@ fn comment_lines_of_one_kind_are_one_comment() {
         .into_iter()
         .map(|comment| (comment.line, comment.text))
         .collect();
-    let wanted = [(1, "a\nb"), (4, "c"), (5, "d")];
-    assert_eq!(found, wanted.map(|(line, text)| (line, text.to_owned())));
+    let expected = [(1, "a\nb"), (4, "c"), (5, "d")];
+    assert_eq!(found, expected.map(|(line, text)| (line, text.to_owned())));
 }

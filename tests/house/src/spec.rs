@@ -17,7 +17,7 @@ static CODE: LazyLock<Regex> =
 
 /// Returns the codes that rows define, with the pages of these rows.
 #[must_use]
-pub fn defined() -> BTreeMap<String, Vec<String>> {
+pub fn defined_codes() -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let pages = files().into_iter().filter(|path| path.starts_with(FOLDER));
     for page in pages {
@@ -47,7 +47,7 @@ fn prefix(code: &str) -> &str {
 
 /// Returns whether a word is a code by its form, which is two letters and a dash, whatever its
 /// prefix.
-fn is_dashed(word: &str) -> bool {
+fn has_dash_after_two_letters(word: &str) -> bool {
     word.find('-') == Some(2)
 }
 
@@ -61,7 +61,7 @@ impl Codes {
     /// Reads the codes that `docs/spec` defines.
     #[must_use]
     pub fn from_pages() -> Self {
-        Self::new(defined().into_keys())
+        Self::new(defined_codes().into_keys())
     }
 
     fn new(defined: impl IntoIterator<Item = String>) -> Self {
@@ -73,9 +73,11 @@ impl Codes {
     /// Returns the codes in a text, in its order. A word with an unknown prefix is a code if it has
     /// two letters and a dash.
     #[must_use]
-    pub fn in_text<'a>(&self, text: &'a str) -> Vec<&'a str> {
+    pub fn find_in<'a>(&self, text: &'a str) -> Vec<&'a str> {
         let words = CODE.find_iter(text).map(|found| found.as_str());
-        let codes = words.filter(|word| is_dashed(word) || self.prefixes.contains(prefix(word)));
+        let codes = words.filter(|word| {
+            has_dash_after_two_letters(word) || self.prefixes.contains(prefix(word))
+        });
         codes.collect()
     }
 
@@ -89,11 +91,11 @@ impl Codes {
 /// `x1_to_x6`.
 #[must_use]
 pub fn begins_with_code(name: &str) -> bool {
-    static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
+    static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^(?:r|c|w|i|x|f|s|a|b|t|g|d|p|e|su|tc)_?\d+(?:_|$)")
             .expect("a regular expression")
     });
-    BEGINNING.is_match(name)
+    PATTERN.is_match(name)
 }
 
 /// Returns whether a path is a page of the specification.
@@ -106,7 +108,7 @@ pub fn is_page(path: &Path) -> bool {
 fn codes_are_distinguished_from_other_words() {
     let codes = Codes::new(["I13", "R-9.5", "W-4"].map(str::to_owned));
     let text = "HS256 of J1 in UTF-8: (I13), R-9.5; W-4…W-6 and TC-29 or H100, P-256";
-    let found = codes.in_text(text);
+    let found = codes.find_in(text);
     assert_eq!(found, ["I13", "R-9.5", "W-4", "W-6", "TC-29"]);
     assert!(codes.resolves("I13") && !codes.resolves("W-6"));
 }

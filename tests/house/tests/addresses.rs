@@ -7,7 +7,7 @@ use hayward_tests_house::{assert_none, read};
 use serde_json::Value;
 
 /// Fields that look like an address, as document, schema and field.
-const KNOWN: [&str; 9] = [
+const KNOWN_FIELDS: [&str; 9] = [
     // The policy of the operator sets the URL. Redirects are not followed, and answers are checked.
     "rm-scheduler PoolPlanner url",
     "rm-scheduler OutsidePlanner url",
@@ -28,23 +28,25 @@ const SERVICES: [&str; 5] = [
     "node-status",
     "rm-scheduler",
 ];
-const ADDRESSES: [&str; 6] = ["url", "uri", "callback", "webhook", "endpoint", "address"];
+const ADDRESS_WORDS: [&str; 6] = ["url", "uri", "callback", "webhook", "endpoint", "address"];
 
-fn gather(value: &Value, place: &str, found: &mut Vec<String>) {
+fn collect_address_fields(value: &Value, location: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             let properties = fields.get("properties").and_then(Value::as_object);
             for name in properties.into_iter().flatten().map(|(name, _)| name) {
                 let lower = name.to_lowercase();
-                if ADDRESSES.iter().any(|word| lower.contains(word)) {
-                    found.push(format!("{place} {name}"));
+                if ADDRESS_WORDS.iter().any(|word| lower.contains(word)) {
+                    found.push(format!("{location} {name}"));
                 }
             }
             for inner in fields.values() {
-                gather(inner, place, found);
+                collect_address_fields(inner, location, found);
             }
         }
-        Value::Array(items) => items.iter().for_each(|it| gather(it, place, found)),
+        Value::Array(items) => items
+            .iter()
+            .for_each(|it| collect_address_fields(it, location, found)),
         _ => {}
     }
 }
@@ -61,14 +63,16 @@ fn no_field_is_an_address_that_a_service_would_call() {
             faults.push(format!("{path} has no schemas"));
         }
         for (name, schema) in schemas.into_iter().flatten() {
-            gather(schema, &format!("{service} {name}"), &mut found);
+            collect_address_fields(schema, &format!("{service} {name}"), &mut found);
         }
     }
-    let unknown = found.iter().filter(|it| !KNOWN.contains(&it.as_str()));
-    faults.extend(unknown.map(|it| format!("{it}: add it to KNOWN with its use")));
-    let gone = KNOWN
+    let unknown = found
         .iter()
-        .filter(|it| !found.iter().any(|found| found == *it));
-    faults.extend(gone.map(|it| format!("{it} is not there any more")));
+        .filter(|field| !KNOWN_FIELDS.contains(&field.as_str()));
+    faults.extend(unknown.map(|field| format!("{field}: add it to KNOWN_FIELDS with its use")));
+    let missing = KNOWN_FIELDS
+        .iter()
+        .filter(|field| !found.iter().any(|found| found == *field));
+    faults.extend(missing.map(|field| format!("{field} is not there any more")));
     assert_none("addresses", &faults);
 }

@@ -4,16 +4,18 @@
 use std::path::Path;
 
 use hayward_tests_house::debt::{Finding, assert_within_debt};
-use hayward_tests_house::source::{has_ending, sources};
-use hayward_tests_house::spec::{Codes, begins_with_code, defined, is_page};
+use hayward_tests_house::source::{has_extension, sources};
+use hayward_tests_house::spec::{Codes, begins_with_code, defined_codes, is_page};
 use hayward_tests_house::{assert_none, files, read};
 use regex::Regex;
 use syn::visit::{self, Visit};
 
 #[test]
 fn a_code_has_one_definition() {
-    let doubled = defined().into_iter().filter(|(_, pages)| pages.len() > 1);
-    let found = doubled.map(|(code, pages)| format!("{code}: {}", pages.join(", ")));
+    let duplicates = defined_codes()
+        .into_iter()
+        .filter(|(_, pages)| pages.len() > 1);
+    let found = duplicates.map(|(code, pages)| format!("{code}: {}", pages.join(", ")));
     assert_none(
         "a code has one owner; cite the other one as a section of its page, in words",
         &found.collect::<Vec<_>>(),
@@ -26,13 +28,13 @@ fn codes_in_comments_resolve() {
     let mut found = Vec::new();
     for source in sources() {
         for comment in source.comments() {
-            let unknown = codes.in_text(&comment.text).into_iter();
+            let unknown = codes.find_in(&comment.text).into_iter();
             found.extend(
                 unknown
                     .filter(|code| !codes.resolves(code))
                     .map(|code| Finding {
                         package: source.package.clone(),
-                        text: format!("{}: {code}", source.at(comment.line)),
+                        text: format!("{}: {code}", source.location(comment.line)),
                     }),
             );
         }
@@ -48,11 +50,11 @@ fn codes_in_comments_resolve() {
 fn codes_in_documents_resolve() {
     let codes = Codes::from_pages();
     let mut found = Vec::new();
-    let documents = files().into_iter().filter(|path| has_ending(path, "md"));
+    let documents = files().into_iter().filter(|path| has_extension(path, "md"));
     for path in documents.filter(|path| !is_page(path)) {
         let text = read(&path).unwrap_or_default();
         for (index, line) in text.lines().enumerate() {
-            let unknown = codes.in_text(line).into_iter();
+            let unknown = codes.find_in(line).into_iter();
             let unknown = unknown.filter(|code| !codes.resolves(code));
             found.extend(unknown.map(|code| format!("{}:{}: {code}", path.display(), index + 1)));
         }
@@ -69,11 +71,11 @@ fn a_comment_has_at_most_one_code() {
     let mut found = Vec::new();
     for source in sources() {
         for comment in source.comments() {
-            let cited = codes.in_text(&comment.text);
+            let cited = codes.find_in(&comment.text);
             if cited.len() > 1 {
                 found.push(Finding {
                     package: source.package.clone(),
-                    text: format!("{}: {}", source.at(comment.line), cited.join(" ")),
+                    text: format!("{}: {}", source.location(comment.line), cited.join(" ")),
                 });
             }
         }
@@ -91,13 +93,13 @@ fn codes_are_in_parentheses() {
     let mut found = Vec::new();
     for source in sources() {
         for comment in source.comments() {
-            let cited = codes.in_text(&comment.text);
-            let bare = cited
+            let cited = codes.find_in(&comment.text);
+            let unbracketed = cited
                 .into_iter()
                 .filter(|code| !comment.text.contains(&format!("({code})")));
-            found.extend(bare.map(|code| Finding {
+            found.extend(unbracketed.map(|code| Finding {
                 package: source.package.clone(),
-                text: format!("{}: {code}", source.at(comment.line)),
+                text: format!("{}: {code}", source.location(comment.line)),
             }));
         }
     }
@@ -118,7 +120,7 @@ fn sections_are_cited_in_words() {
             let cited = number.find(&comment.text);
             found.extend(cited.map(|cited| Finding {
                 package: source.package.clone(),
-                text: format!("{}: {}", source.at(comment.line), cited.as_str()),
+                text: format!("{}: {}", source.location(comment.line), cited.as_str()),
             }));
         }
     }
@@ -144,14 +146,14 @@ impl<'ast> Visit<'ast> for Functions {
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         let mut after_fn = false;
         for token in call.tokens.clone() {
-            let word = match token {
-                proc_macro2::TokenTree::Ident(word) => word.to_string(),
+            let name = match token {
+                proc_macro2::TokenTree::Ident(name) => name.to_string(),
                 _ => String::new(),
             };
-            if after_fn && !word.is_empty() {
-                self.names.push(word.clone());
+            if after_fn && !name.is_empty() {
+                self.names.push(name.clone());
             }
-            after_fn = word == "fn";
+            after_fn = name == "fn";
         }
     }
 }
@@ -188,9 +190,9 @@ fn every_rule_of_the_map_is_in_the_specification() {
     let cells = map.lines().filter_map(|line| line.strip_prefix("| "));
     let rules = cells.filter_map(|line| line.split(" |").next());
     let rules = rules.filter(|rule| rule.starts_with(|c: char| c.is_ascii_uppercase()));
-    let lost = rules.filter(|rule| *rule != "Rule" && !codes.resolves(rule));
+    let undefined = rules.filter(|rule| *rule != "Rule" && !codes.resolves(rule));
     assert_none(
         "docs/rules.md maps rules that docs/spec defines",
-        &lost.map(str::to_owned).collect::<Vec<_>>(),
+        &undefined.map(str::to_owned).collect::<Vec<_>>(),
     );
 }

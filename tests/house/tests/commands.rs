@@ -16,7 +16,7 @@ const PORTS: [(&str, &str); 5] = [
     ("7404", "blocklist"),
 ];
 /// Routes that every service answers in addition to its own API.
-const EVERYWHERE: [&str; 5] = [
+const COMMON_ROUTES: [&str; 5] = [
     "/livez",
     "/readyz",
     "/v1/status",
@@ -26,50 +26,51 @@ const EVERYWHERE: [&str; 5] = [
 
 /// Returns the commands of all pages, each with its page.
 fn all_commands() -> Vec<(String, String)> {
-    let of_page = |page: PathBuf| {
+    let commands_of_page = |page: PathBuf| {
         let text = read(&page).unwrap_or_default();
         let name = page.display().to_string();
-        let all = commands(&text).into_iter();
-        all.map(move |command| (name.clone(), command))
+        let found = commands(&text).into_iter();
+        found
+            .map(move |command| (name.clone(), command))
             .collect::<Vec<_>>()
     };
-    pages().into_iter().flat_map(of_page).collect()
+    pages().into_iter().flat_map(commands_of_page).collect()
 }
 
 /// Returns the commands of a page: lines of fenced blocks, joined where a backslash ends them, and
 /// the texts in backquotes. Output in a block does not look like a command and is skipped.
 fn commands(text: &str) -> Vec<String> {
     let spans = markdown::code_spans(text).into_iter();
-    let mut all: Vec<String> = spans.map(|(_, span)| span).collect();
+    let mut found: Vec<String> = spans.map(|(_, span)| span).collect();
     let mut fenced = false;
-    let mut open = String::new();
+    let mut current = String::new();
     for line in text.lines() {
         if line.trim_start().starts_with("```") {
             fenced = !fenced;
         } else if fenced {
-            open.push_str(line.trim().trim_start_matches("$ ").trim_end_matches('\\'));
+            current.push_str(line.trim().trim_start_matches("$ ").trim_end_matches('\\'));
             if !line.ends_with('\\') {
-                all.push(std::mem::take(&mut open));
+                found.push(std::mem::take(&mut current));
             }
         }
     }
-    all
+    found
 }
 
 /// Returns the words after each place where the command calls the program.
-fn calls<'a>(command: &'a str, program: &str) -> Vec<Vec<&'a str>> {
+fn find_calls<'a>(command: &'a str, program: &str) -> Vec<Vec<&'a str>> {
     let parts = command.split(['|', ';', '&', '(', ')']);
     let words = parts.map(|part| part.split_whitespace().collect::<Vec<_>>());
-    let called = words.filter_map(|words| {
-        let skip = words.iter().take_while(|word| word.contains('=')).count();
-        (words.get(skip) == Some(&program)).then(|| words[skip + 1..].to_vec())
+    let calls = words.filter_map(|words| {
+        let variable_count = words.iter().take_while(|word| word.contains('=')).count();
+        (words.get(variable_count) == Some(&program)).then(|| words[variable_count + 1..].to_vec())
     });
-    called.collect()
+    calls.collect()
 }
 
-fn is_name(word: &str) -> bool {
-    word.starts_with(|c: char| c.is_ascii_lowercase())
-        && word
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text
             .chars()
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
@@ -84,7 +85,7 @@ fn recipes_exist() {
         .collect();
     let mut found = Vec::new();
     for (page, command) in all_commands() {
-        for words in calls(&command, "just") {
+        for words in find_calls(&command, "just") {
             if let Some(recipe) = words.first().filter(|word| is_name(word))
                 && !recipes.contains(recipe)
             {
@@ -98,22 +99,25 @@ fn recipes_exist() {
 /// Reads the subcommands from the source of the enums that derive them. Calling the program would
 /// need a build of the whole workspace.
 fn subcommands() -> BTreeSet<String> {
-    let here = Path::new("services/hayward/src");
+    let source_folder = Path::new("services/hayward/src");
     // The agent's program is part of this one and has no subcommand in clap.
     let mut names = BTreeSet::from(["help".to_owned(), "node-agent".to_owned()]);
-    for path in files().into_iter().filter(|path| path.starts_with(here)) {
+    for path in files()
+        .into_iter()
+        .filter(|path| path.starts_with(source_folder))
+    {
         let text = read(&path).unwrap_or_default();
-        let mut derived = false;
-        let mut inside = false;
+        let mut derives_subcommand = false;
+        let mut in_enum = false;
         for line in text.lines() {
             if line.starts_with("#[derive(") {
-                derived = line.contains("Subcommand");
+                derives_subcommand = line.contains("Subcommand");
             } else if line == "}" {
-                (derived, inside) = (false, false);
-            } else if derived && line.contains("enum ") {
-                inside = true;
-            } else if inside {
-                names.extend(variant(line).or_else(|| attribute(line)));
+                (derives_subcommand, in_enum) = (false, false);
+            } else if derives_subcommand && line.contains("enum ") {
+                in_enum = true;
+            } else if in_enum {
+                names.extend(subcommand_of_variant(line).or_else(|| subcommand_of_attribute(line)));
             }
         }
     }
@@ -121,7 +125,7 @@ fn subcommands() -> BTreeSet<String> {
 }
 
 /// Returns the subcommand of a variant: `config-check` for `    ConfigCheck(…),`.
-fn variant(line: &str) -> Option<String> {
+fn subcommand_of_variant(line: &str) -> Option<String> {
     let name = line.strip_prefix("    ")?;
     if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
         return None;
@@ -136,12 +140,12 @@ fn variant(line: &str) -> Option<String> {
 }
 
 /// Returns the subcommand of an attribute: `run-tasks` for `    #[command(name = "run-tasks")]`.
-fn attribute(line: &str) -> Option<String> {
-    let rest = line
+fn subcommand_of_attribute(line: &str) -> Option<String> {
+    let value = line
         .strip_prefix("    #[command(")?
         .split_once("name = \"")?
         .1;
-    Some(rest.split('"').next()?.to_owned())
+    Some(value.split('"').next()?.to_owned())
 }
 
 #[test]
@@ -149,13 +153,17 @@ fn subcommands_exist() {
     let known = subcommands();
     let mut found = Vec::new();
     for (page, command) in all_commands() {
-        let mut called = calls(&command, "hayward");
+        let mut called = find_calls(&command, "hayward");
         // `cargo run --release -p hayward -- demo` calls the program too.
-        called.extend(calls(&command, "cargo").into_iter().filter_map(|words| {
-            let ours = words.contains(&"run") && words.contains(&"hayward");
-            let at = words.iter().position(|word| *word == "--")?;
-            ours.then(|| words[at + 1..].to_vec())
-        }));
+        called.extend(
+            find_calls(&command, "cargo")
+                .into_iter()
+                .filter_map(|words| {
+                    let runs_hayward = words.contains(&"run") && words.contains(&"hayward");
+                    let separator = words.iter().position(|word| *word == "--")?;
+                    runs_hayward.then(|| words[separator + 1..].to_vec())
+                }),
+        );
         for words in called {
             if let Some(name) = words.first().filter(|word| is_name(word))
                 && !known.contains(*name)
@@ -169,11 +177,11 @@ fn subcommands_exist() {
 
 /// Returns method, service and path of a request. The service is known from the port, if there is
 /// one.
-fn request(words: &[&str]) -> Option<(String, Option<&'static str>, String)> {
-    let bare = |word: &str| word.trim_matches(['"', '\'']).to_owned();
+fn parse_request(words: &[&str]) -> Option<(String, Option<&'static str>, String)> {
+    let unquoted = |word: &str| word.trim_matches(['"', '\'']).to_owned();
     let url = words
         .iter()
-        .map(|word| bare(word))
+        .map(|word| unquoted(word))
         .find(|word| word.contains("/v1/"))?;
     let (before, after) = url.split_at(url.find("/v1/")?);
     let path = after.split(['?', '"', '\'']).next()?.to_owned();
@@ -182,16 +190,18 @@ fn request(words: &[&str]) -> Option<(String, Option<&'static str>, String)> {
         .find(|(port, _)| before.ends_with(port))
         .map(|(_, name)| *name);
     let mut method = "GET".to_owned();
-    for (at, word) in words.iter().enumerate() {
+    for (index, word) in words.iter().enumerate() {
         match *word {
-            "-X" | "--request" | "-sX" => return Some((bare(words.get(at + 1)?), service, path)),
+            "-X" | "--request" | "-sX" => {
+                return Some((unquoted(words.get(index + 1)?), service, path));
+            }
             "-d" | "--data" | "--json" | "--data-binary" | "--data-raw" => {
                 "POST".clone_into(&mut method);
             }
             "-T" | "--upload-file" => "PUT".clone_into(&mut method),
             "-I" | "--head" => "HEAD".clone_into(&mut method),
-            joined if joined.len() > 2 && joined.starts_with("-X") => {
-                joined[2..].clone_into(&mut method);
+            option if option.len() > 2 && option.starts_with("-X") => {
+                option[2..].clone_into(&mut method);
             }
             _ => {}
         }
@@ -200,19 +210,20 @@ fn request(words: &[&str]) -> Option<(String, Option<&'static str>, String)> {
 }
 
 /// Returns whether a route answers a path, like `/v1/jobs/{id}/tasks` for `/v1/jobs/$ID/tasks`.
-fn matches(template: &str, path: &str) -> bool {
+fn template_matches(template: &str, path: &str) -> bool {
     let template: Vec<&str> = template.split('/').collect();
     let path: Vec<&str> = path.split('/').collect();
-    let same = |(wanted, given): (&&str, &&str)| wanted.starts_with('{') || wanted == given;
-    template.len() == path.len() && template.iter().zip(&path).all(same)
+    let segment_matches =
+        |(expected, actual): (&&str, &&str)| expected.starts_with('{') || expected == actual;
+    template.len() == path.len() && template.iter().zip(&path).all(segment_matches)
 }
 
-fn is_answered(method: &str, service: &str, path: &str) -> bool {
+fn route_exists(method: &str, service: &str, path: &str) -> bool {
     let text = read(Path::new(&format!("openapi/{service}.json"))).unwrap_or_default();
     let document: Value = serde_json::from_str(&text).unwrap_or_default();
     let mut paths = document["paths"].as_object().into_iter().flatten();
     paths.any(|(template, item)| {
-        matches(template, path) && item.get(method.to_lowercase()).is_some()
+        template_matches(template, path) && item.get(method.to_lowercase()).is_some()
     })
 }
 
@@ -220,19 +231,19 @@ fn is_answered(method: &str, service: &str, path: &str) -> bool {
 fn routes_exist() {
     let mut found = Vec::new();
     for (page, command) in all_commands() {
-        for words in calls(&command, "curl") {
-            let Some((method, service, path)) = request(&words) else {
+        for words in find_calls(&command, "curl") {
+            let Some((method, service, path)) = parse_request(&words) else {
                 continue;
             };
             let known = service.map_or_else(
                 || {
                     PORTS
                         .iter()
-                        .any(|(_, service)| is_answered(&method, service, &path))
+                        .any(|(_, service)| route_exists(&method, service, &path))
                 },
-                |service| is_answered(&method, service, &path),
+                |service| route_exists(&method, service, &path),
             );
-            if !known && !EVERYWHERE.contains(&path.as_str()) {
+            if !known && !COMMON_ROUTES.contains(&path.as_str()) {
                 found.push(format!(
                     "{page}: {method} {} {path}",
                     service.unwrap_or("anywhere")
@@ -256,18 +267,24 @@ fn commands_are_read_correctly() {
     ];
     let path = "/v1/blocklist/items/$ID".to_owned();
     assert_eq!(
-        request(&words),
+        parse_request(&words),
         Some(("PUT".to_owned(), Some("blocklist"), path))
     );
-    assert!(matches("/v1/jobs/{id}/tasks", "/v1/jobs/$JOB/tasks"));
-    assert!(!matches("/v1/jobs/{id}", "/v1/jobs"));
+    assert!(template_matches(
+        "/v1/jobs/{id}/tasks",
+        "/v1/jobs/$JOB/tasks"
+    ));
+    assert!(!template_matches("/v1/jobs/{id}", "/v1/jobs"));
     assert_eq!(
-        variant("    ConfigCheck(Check),").as_deref(),
+        subcommand_of_variant("    ConfigCheck(Check),").as_deref(),
         Some("config-check")
     );
     assert_eq!(
-        attribute("    #[command(name = \"run-tasks\")]").as_deref(),
+        subcommand_of_attribute("    #[command(name = \"run-tasks\")]").as_deref(),
         Some("run-tasks")
     );
-    assert_eq!(calls("id=$(hayward submit -- sleep 1)", "hayward").len(), 1);
+    assert_eq!(
+        find_calls("id=$(hayward submit -- sleep 1)", "hayward").len(),
+        1
+    );
 }

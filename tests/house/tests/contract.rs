@@ -1,6 +1,6 @@
 //! Changes that break a client and changes that do not, on small documents (A1).
 
-use hayward_tests_house::contract::{breaks, promises};
+use hayward_tests_house::contract::{breaking_changes, promises};
 use serde_json::{Value, json};
 
 /// Returns a document with one route that takes an order and answers with one.
@@ -40,10 +40,10 @@ fn document() -> Value {
 }
 
 /// Returns the breaks that are found when the value at this place is replaced.
-fn changed(pointer: &str, value: Value) -> Vec<String> {
+fn breaks_after_change(pointer: &str, value: Value) -> Vec<String> {
     let mut now = document();
     *now.pointer_mut(pointer).expect("it is there") = value;
-    breaks(&document(), &now)
+    breaking_changes(&document(), &now)
 }
 
 const ORDER: &str = "/components/schemas/Order";
@@ -52,7 +52,7 @@ const POST: &str = "/paths/~1v1~1orders/post";
 
 #[test]
 fn nothing_changed_breaks_nothing() {
-    assert_eq!(breaks(&document(), &document()), [""; 0]);
+    assert_eq!(breaking_changes(&document(), &document()), [""; 0]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn additions_pass() {
         let mut now = document();
         let parent = now.pointer_mut(parent).unwrap().as_object_mut().unwrap();
         parent.insert(name.replace("~1", "/"), value);
-        assert_eq!(breaks(&document(), &now), [""; 0], "{pointer}");
+        assert_eq!(breaking_changes(&document(), &now), [""; 0], "{pointer}");
     }
 }
 
@@ -132,7 +132,7 @@ fn removals_are_named() {
         let mut now = document();
         let parent = now.pointer_mut(pointer).unwrap().as_object_mut().unwrap();
         parent.remove(name).unwrap();
-        assert_eq!(breaks(&document(), &now), [expected]);
+        assert_eq!(breaking_changes(&document(), &now), [expected]);
     }
 }
 
@@ -179,7 +179,7 @@ fn new_requirements_and_absences_are_named() {
             "POST /v1/orders: requires header Key now",
         ),
     ] {
-        assert_eq!(changed(&pointer, value), [expected]);
+        assert_eq!(breaks_after_change(&pointer, value), [expected]);
     }
 }
 
@@ -191,20 +191,24 @@ fn changed_types_are_named() {
         format!("{ORDER}/properties/above"),
         format!("{POST}/parameters/0/schema"),
     ] {
-        assert_eq!(changed(&pointer, text.clone()).len(), 1, "{pointer}");
+        assert_eq!(
+            breaks_after_change(&pointer, text.clone()).len(),
+            1,
+            "{pointer}"
+        );
     }
-    let maybe = json!({ "type": ["string", "null"] });
-    let found = changed(&format!("{MADE}/properties/id"), maybe);
+    let nullable = json!({ "type": ["string", "null"] });
+    let found = breaks_after_change(&format!("{MADE}/properties/id"), nullable);
     assert!(found[0].starts_with("out Made/id: was"), "{found:?}");
 }
 
 #[test]
 fn promises_are_the_document_without_descriptions() {
-    let promised: Value = serde_json::from_str(&promises(&document())).unwrap();
-    assert_eq!(breaks(&promised, &document()), [""; 0]);
-    assert_eq!(breaks(&document(), &promised), [""; 0]);
-    let order = &promised["components"]["schemas"]["Order"]["properties"];
+    let reduced: Value = serde_json::from_str(&promises(&document())).unwrap();
+    assert_eq!(breaking_changes(&reduced, &document()), [""; 0]);
+    assert_eq!(breaking_changes(&document(), &reduced), [""; 0]);
+    let order = &reduced["components"]["schemas"]["Order"]["properties"];
     assert_eq!(order["description"], json!({ "type": "string" }));
-    let answers = promised["paths"]["/v1/orders"]["post"]["responses"].as_object();
-    assert_eq!(answers.unwrap().len(), 1);
+    let responses = reduced["paths"]["/v1/orders"]["post"]["responses"].as_object();
+    assert_eq!(responses.unwrap().len(), 1);
 }

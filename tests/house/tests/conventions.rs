@@ -47,9 +47,9 @@ const WITHOUT_KEY: [&str; 6] = [
     "worker_started",
 ];
 /// Operations between services and agents, whose bodies may have unknown fields.
-const OF_PEERS: [&str; 3] = ["put_heartbeat", "report_containers", "report_output"];
+const PEER_OPERATIONS: [&str; 3] = ["put_heartbeat", "report_containers", "report_output"];
 /// Schemas of the application protocol, which has its own names.
-const PROTOCOL: [&str; 12] = [
+const PROTOCOL_SCHEMAS: [&str; 12] = [
     "ApartSubmission",
     "ApplicationList",
     "ApplicationSubmission",
@@ -64,7 +64,7 @@ const PROTOCOL: [&str; 12] = [
     "TaskSubmission",
 ];
 /// Operations that return text from an offset on. They are not lists of objects.
-const NO_LIST: [&str; 2] = ["read_logs", "read_work_logs"];
+const NOT_LISTS: [&str; 2] = ["read_logs", "read_work_logs"];
 
 struct Route {
     service: &'static str,
@@ -89,8 +89,10 @@ impl Route {
     }
 
     fn parameter(&self, name: &str) -> Option<&Value> {
-        let all = self.operation["parameters"].as_array()?;
-        all.iter().find(|one| one["name"] == name)
+        let parameters = self.operation["parameters"].as_array()?;
+        parameters
+            .iter()
+            .find(|parameter| parameter["name"] == name)
     }
 
     fn body(&self) -> Option<&Value> {
@@ -106,20 +108,20 @@ fn document(service: &str) -> Value {
 }
 
 /// Returns the schema that a `$ref` of this document names.
-fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
-        Some(place) => document
-            .pointer(place.trim_start_matches('#'))
-            .unwrap_or_else(|| panic!("{place} does not exist")),
+        Some(pointer) => document
+            .pointer(pointer.trim_start_matches('#'))
+            .unwrap_or_else(|| panic!("{pointer} does not exist")),
         None => schema,
     }
 }
 
 fn routes(service: &'static str, document: &Value) -> Vec<Route> {
     let paths = document["paths"].as_object().into_iter().flatten();
-    let mut all = Vec::new();
+    let mut routes = Vec::new();
     for (path, item) in paths {
-        let there = METHODS.iter().filter_map(|method| {
+        let found = METHODS.iter().filter_map(|method| {
             let operation = item.get(*method)?.clone();
             Some(Route {
                 service,
@@ -128,64 +130,64 @@ fn routes(service: &'static str, document: &Value) -> Vec<Route> {
                 operation,
             })
         });
-        all.extend(there);
+        routes.extend(found);
     }
-    all
+    routes
 }
 
 /// Returns the faults of all routes.
-fn found(wrong: impl Fn(&Value, &Route) -> Option<String>) -> Vec<String> {
-    let mut all = Vec::new();
+fn find_faults(check: impl Fn(&Value, &Route) -> Option<String>) -> Vec<String> {
+    let mut faults = Vec::new();
     for service in SERVICES {
         let document = document(service);
         for route in routes(service, &document) {
-            all.extend(wrong(&document, &route).map(|what| route.fault(&what)));
+            faults.extend(check(&document, &route).map(|fault| route.fault(&fault)));
         }
     }
-    all
+    faults
 }
 
 /// Calls `seen` with every property of a schema.
-fn properties(place: &str, value: &Value, seen: &mut dyn FnMut(&str, &str, &Value)) {
+fn properties(schema_name: &str, value: &Value, visit: &mut dyn FnMut(&str, &str, &Value)) {
     if let Some(properties) = value["properties"].as_object() {
         for (name, schema) in properties {
-            seen(place, name, schema);
+            visit(schema_name, name, schema);
         }
     }
-    let within = value.as_object().into_iter().flat_map(|it| it.values());
-    let within = within.chain(value.as_array().into_iter().flatten());
-    for value in within {
-        properties(place, value, seen);
+    let children = value.as_object().into_iter().flat_map(|it| it.values());
+    let children = children.chain(value.as_array().into_iter().flatten());
+    for value in children {
+        properties(schema_name, value, visit);
     }
 }
 
-fn every_property(mut seen: impl FnMut(&str, &str, &Value)) {
+fn every_property(mut visit: impl FnMut(&str, &str, &Value)) {
     for service in SERVICES {
         let document = document(service);
         let schemas = document["components"]["schemas"].as_object();
         for (name, schema) in schemas.into_iter().flatten() {
-            properties(name, schema, &mut seen);
+            properties(name, schema, &mut visit);
         }
     }
 }
 
 #[test]
 fn names_are_in_snake_case_and_no_amount_is_a_fraction() {
-    let mut wrong = BTreeSet::new();
-    every_property(|place, name, schema| {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        if !name.chars().all(plain) && !PROTOCOL.contains(&place) {
-            wrong.insert(format!("{place}.{name} is not in snake case"));
+    let mut faults = BTreeSet::new();
+    every_property(|schema_name, name, schema| {
+        let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if !name.chars().all(is_allowed) && !PROTOCOL_SCHEMAS.contains(&schema_name) {
+            faults.insert(format!("{schema_name}.{name} is not in snake case"));
         }
         let kinds = schema["type"].as_array().cloned();
         let kinds = kinds.unwrap_or_else(|| vec![schema["type"].clone()]);
         if kinds.iter().any(|kind| kind == "number") {
-            wrong.insert(format!("{place}.{name} may have a fraction"));
+            faults.insert(format!("{schema_name}.{name} may have a fraction"));
         }
     });
     assert_none(
         "names and amounts are as A2 has them",
-        &Vec::from_iter(wrong),
+        &Vec::from_iter(faults),
     );
 }
 
@@ -200,42 +202,42 @@ fn an_instant_is_a_date_and_a_duration_has_its_unit_in_its_name() {
         "_interval",
         "_delay",
     ];
-    let mut wrong = BTreeSet::new();
-    every_property(|place, name, schema| {
+    let mut faults = BTreeSet::new();
+    every_property(|schema_name, name, schema| {
         let text = schema.to_string();
-        let instant = text.contains("date-time") || text.contains("/Timestamp\"");
-        if name.ends_with("_at") && !instant {
-            wrong.insert(format!("{place}.{name} is not an instant"));
+        let is_instant = text.contains("date-time") || text.contains("/Timestamp\"");
+        if name.ends_with("_at") && !is_instant {
+            faults.insert(format!("{schema_name}.{name} is not an instant"));
         }
-        if DURATIONS.iter().any(|end| name.ends_with(end)) && text.contains("\"integer\"") {
-            wrong.insert(format!("{place}.{name} has no unit"));
+        if DURATIONS.iter().any(|suffix| name.ends_with(suffix)) && text.contains("\"integer\"") {
+            faults.insert(format!("{schema_name}.{name} has no unit"));
         }
     });
-    assert_none("times are as A2 has them", &Vec::from_iter(wrong));
+    assert_none("times are as A2 has them", &Vec::from_iter(faults));
 }
 
 #[test]
 fn a_post_takes_a_key() {
-    let wrong = found(|_, route| {
+    let faults = find_faults(|_, route| {
         let key = route.parameter("Idempotency-Key");
-        let left_out = WITHOUT_KEY.contains(&route.id());
+        let is_exempt = WITHOUT_KEY.contains(&route.id());
         match (route.method, key) {
-            ("post", None) if !left_out => Some("takes no Idempotency-Key".to_owned()),
+            ("post", None) if !is_exempt => Some("takes no Idempotency-Key".to_owned()),
             ("post", Some(key)) if key["required"] != true => {
                 Some("does not require its key".to_owned())
             }
-            (_, Some(_)) if left_out => Some("takes a key: remove it from the list".to_owned()),
+            (_, Some(_)) if is_exempt => Some("takes a key: remove it from the list".to_owned()),
             _ => None,
         }
     });
-    assert_none("every order has a key (A4)", &wrong);
+    assert_none("every order has a key (A4)", &faults);
 }
 
 #[test]
 fn every_list_has_pages_of_one_kind() {
-    let wrong = found(|document, route| {
+    let faults = find_faults(|document, route| {
         route.parameter("cursor")?;
-        if NO_LIST.contains(&route.id()) {
+        if NOT_LISTS.contains(&route.id()) {
             return None;
         }
         let Some(limit) = route.parameter("limit") else {
@@ -244,57 +246,58 @@ fn every_list_has_pages_of_one_kind() {
         if limit["schema"]["maximum"] != 1000 {
             return Some("gives more than 1,000 at once".to_owned());
         }
-        let answer = &route.operation["responses"]["200"]["content"]["application/json"];
-        let answer = resolved(document, &answer["schema"]);
-        let next = ["next_cursor", "nextCursor"].map(|name| &answer["properties"][name]);
+        let response = &route.operation["responses"]["200"]["content"]["application/json"];
+        let response = resolve(document, &response["schema"]);
+        let next = ["next_cursor", "nextCursor"].map(|name| &response["properties"][name]);
         if next.iter().all(|it| it.is_null()) {
             return Some("has no cursor of the next page".to_owned());
         }
-        let revision = &answer["properties"]["revision"];
+        let revision = &response["properties"]["revision"];
         revision.is_null().then(|| "has no revision".to_owned())
     });
-    assert_none("lists are alike (A6)", &wrong);
+    assert_none("lists are alike (A6)", &faults);
 }
 
 #[test]
 fn every_change_has_a_dry_run_and_can_depend_on_a_revision() {
-    let wrong = found(|_, route| {
+    let faults = find_faults(|_, route| {
         if route.method == "get" {
             return None;
         }
         let has_dry_run = route.parameter("dry_run").is_some();
-        let depends = route.parameter("If-Revision").is_some();
+        let has_if_revision = route.parameter("If-Revision").is_some();
         match (WITHOUT_DRY_RUN.contains(&route.id()), has_dry_run) {
             (false, false) => Some("takes no dry_run".to_owned()),
-            (false, true) if !depends => Some("takes no If-Revision".to_owned()),
+            (false, true) if !has_if_revision => Some("takes no If-Revision".to_owned()),
             (true, true) => Some("takes dry_run: remove it from the list".to_owned()),
             _ => None,
         }
     });
-    assert_none("every change has a dry run (A10)", &wrong);
+    assert_none("every change has a dry run (A10)", &faults);
 }
 
 #[test]
 fn every_read_can_wait_for_a_revision() {
-    let wrong = found(|_, route| {
+    let faults = find_faults(|_, route| {
         let follows = route.path.ends_with("/publication") || route.path == "/v1/changes";
-        let state = follows || !route.path.starts_with("/v1/") || route.path == "/v1/status";
-        let missing = route.parameter("min_revision").is_none();
-        (route.method == "get" && !state && missing).then(|| "takes no min_revision".to_owned())
+        let is_exempt = follows || !route.path.starts_with("/v1/") || route.path == "/v1/status";
+        let takes_none = route.parameter("min_revision").is_none();
+        (route.method == "get" && !is_exempt && takes_none)
+            .then(|| "takes no min_revision".to_owned())
     });
-    assert_none("a read takes min_revision (A11)", &wrong);
+    assert_none("a read takes min_revision (A11)", &faults);
 }
 
 #[test]
 fn bodies_of_users_are_closed_and_bodies_of_services_are_open() {
-    let wrong = found(|document, route| {
-        let body = resolved(document, route.body()?);
+    let faults = find_faults(|document, route| {
+        let body = resolve(document, route.body()?);
         // A map from names is closed when the schema of its values is.
-        let closed = match &body["additionalProperties"] {
+        let is_closed = match &body["additionalProperties"] {
             Value::Null => body["properties"].is_null(),
-            closed => closed == false || closed.is_object(),
+            schema => schema == false || schema.is_object(),
         };
-        match (closed, OF_PEERS.contains(&route.id())) {
+        match (is_closed, PEER_OPERATIONS.contains(&route.id())) {
             (false, false) => Some("takes unknown fields".to_owned()),
             (true, true) => Some("refuses fields of a newer version".to_owned()),
             _ => None,
@@ -302,7 +305,7 @@ fn bodies_of_users_are_closed_and_bodies_of_services_are_open() {
     });
     assert_none(
         "unknown fields are refused, except between services (A15)",
-        &wrong,
+        &faults,
     );
 }
 
@@ -312,14 +315,27 @@ fn exceptions_exist() {
     let mut schemas = BTreeSet::new();
     for service in SERVICES {
         let document = document(service);
-        let there = routes(service, &document);
-        ids.extend(there.iter().map(|route| route.id().to_owned()));
-        let named = document["components"]["schemas"].as_object();
-        schemas.extend(named.into_iter().flatten().map(|(name, _)| name.clone()));
+        let service_routes = routes(service, &document);
+        ids.extend(service_routes.iter().map(|route| route.id().to_owned()));
+        let service_schemas = document["components"]["schemas"].as_object();
+        schemas.extend(
+            service_schemas
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.clone()),
+        );
     }
-    let lists = [&WITHOUT_DRY_RUN[..], &WITHOUT_KEY, &OF_PEERS, &NO_LIST].concat();
-    let gone = lists.iter().filter(|id| !ids.contains(**id));
-    let unknown = PROTOCOL.iter().filter(|name| !schemas.contains(**name));
-    let wrong: Vec<String> = gone.chain(unknown).map(|it| (*it).to_owned()).collect();
-    assert_none("an exception names a route or schema that exists", &wrong);
+    let lists = [
+        &WITHOUT_DRY_RUN[..],
+        &WITHOUT_KEY,
+        &PEER_OPERATIONS,
+        &NOT_LISTS,
+    ]
+    .concat();
+    let missing = lists.iter().filter(|id| !ids.contains(**id));
+    let unknown = PROTOCOL_SCHEMAS
+        .iter()
+        .filter(|name| !schemas.contains(**name));
+    let faults: Vec<String> = missing.chain(unknown).map(|it| (*it).to_owned()).collect();
+    assert_none("an exception names a route or schema that exists", &faults);
 }

@@ -13,19 +13,20 @@ const DECISIONS: &str = "docs/decisions";
 /// The parts of a decision, in order.
 const PARTS: [&str; 4] = ["Chosen", "Instead of", "Costs", "Would change it"];
 
-fn text(path: &Path) -> String {
+fn read_text(path: &Path) -> String {
     read(path).unwrap_or_default()
 }
 
 fn decisions() -> Vec<PathBuf> {
-    let all = files().into_iter();
-    all.filter(|path| path.starts_with(DECISIONS) && !path.ends_with("README.md"))
+    let paths = files().into_iter();
+    paths
+        .filter(|path| path.starts_with(DECISIONS) && !path.ends_with("README.md"))
         .collect()
 }
 
 #[test]
 fn the_readme_is_short() {
-    let lines = text(Path::new("README.md")).lines().count();
+    let lines = read_text(Path::new("README.md")).lines().count();
     assert!(
         lines <= README_LINES,
         "README.md has {lines} lines; at most {README_LINES}: move details to a page in docs"
@@ -33,19 +34,19 @@ fn the_readme_is_short() {
 }
 
 fn fault_of_decision(path: &Path) -> Option<String> {
-    let text = text(path);
+    let text = read_text(path);
     let lines = text.lines().count();
     if lines > DECISION_LINES {
         return Some(format!(
             "has {lines} lines; at most {DECISION_LINES}: split it"
         ));
     }
-    let mut rest = text.as_str();
+    let mut remaining = text.as_str();
     for part in PARTS {
-        let Some((_, after)) = rest.split_once(&format!("\n**{part}.**")) else {
+        let Some((_, after)) = remaining.split_once(&format!("\n**{part}.**")) else {
             return Some(format!("lacks **{part}.**, or has it in another place"));
         };
-        rest = after;
+        remaining = after;
     }
     None
 }
@@ -64,9 +65,9 @@ fn every_decision_is_short_and_has_its_four_parts() {
 
 #[test]
 fn the_index_of_decisions_has_every_title() {
-    let index = text(&Path::new(DECISIONS).join("README.md"));
+    let index = read_text(&Path::new(DECISIONS).join("README.md"));
     let faults = decisions().into_iter().filter_map(|path| {
-        let title = text(&path)
+        let title = read_text(&path)
             .lines()
             .next()?
             .trim_start_matches("# ")
@@ -84,22 +85,22 @@ fn the_index_of_decisions_has_every_title() {
 
 #[test]
 fn the_index_of_documents_leads_to_every_page() {
-    let index = text(Path::new("docs/README.md"));
+    let index = read_text(Path::new("docs/README.md"));
     let targets: Vec<String> = markdown::links(&index)
         .into_iter()
         .map(|(_, target)| target.split('#').next().unwrap_or_default().to_owned())
         .collect();
     // Decisions, runbooks and the specification have an index of their own.
-    let has_own_index = |rest: &Path| {
+    let has_own_index = |relative: &Path| {
         ["decisions", "runbooks", "spec"]
             .iter()
-            .any(|folder| rest.starts_with(folder) && !rest.ends_with("README.md"))
+            .any(|folder| relative.starts_with(folder) && !relative.ends_with("README.md"))
     };
     let faults = pages().into_iter().filter_map(|page| {
-        let rest = page.strip_prefix("docs").ok()?;
-        let name = rest.display().to_string();
-        let known = targets.contains(&name) || name == "README.md" || has_own_index(rest);
-        (!known).then_some(name)
+        let relative = page.strip_prefix("docs").ok()?;
+        let name = relative.display().to_string();
+        let is_indexed = targets.contains(&name) || name == "README.md" || has_own_index(relative);
+        (!is_indexed).then_some(name)
     });
     assert_none(
         "docs/README.md leads to every page",

@@ -31,7 +31,7 @@ fn pages_with_text() -> Vec<(PathBuf, String)> {
 }
 
 /// Returns a path relative to the root, without `.` and `..`.
-fn normal(path: &Path) -> PathBuf {
+fn normalize(path: &Path) -> PathBuf {
     let mut parts = PathBuf::new();
     for part in path.components() {
         match part {
@@ -47,11 +47,11 @@ fn normal(path: &Path) -> PathBuf {
 
 /// Returns all files and all folders.
 fn paths() -> BTreeSet<PathBuf> {
-    let mut all = BTreeSet::new();
+    let mut paths = BTreeSet::new();
     for file in files() {
-        all.extend(file.ancestors().map(Path::to_path_buf));
+        paths.extend(file.ancestors().map(Path::to_path_buf));
     }
-    all
+    paths
 }
 
 fn broken_link(
@@ -67,14 +67,14 @@ fn broken_link(
     let file = if path.is_empty() {
         page.to_path_buf()
     } else {
-        normal(&page.parent().unwrap_or(Path::new("")).join(path))
+        normalize(&page.parent().unwrap_or(Path::new("")).join(path))
     };
     if !paths.contains(&file) {
         return Some(format!("there is no {}", file.display()));
     }
     let text = texts.get(&file).map_or("", String::as_str);
-    let known = anchor.is_empty() || markdown::anchors(text).iter().any(|it| it == anchor);
-    (!known).then(|| format!("{} has no heading for #{anchor}", file.display()))
+    let is_known = anchor.is_empty() || markdown::anchors(text).iter().any(|it| it == anchor);
+    (!is_known).then(|| format!("{} has no heading for #{anchor}", file.display()))
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn every_link_leads_to_a_file_and_a_heading() {
 /// Returns whether the text names a path of the repository: a source file, or anything below a
 /// folder of the root. Patterns such as `services/<name>` and `services/NAME` are not paths.
 fn is_path(span: &str, folders: &BTreeSet<String>) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-    if !span.chars().all(plain) || span.starts_with(['/', '-', '.']) {
+    let is_path_character = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    if !span.chars().all(is_path_character) || span.starts_with(['/', '-', '.']) {
         return false;
     }
     let is_placeholder =
@@ -105,20 +105,23 @@ fn is_path(span: &str, folders: &BTreeSet<String>) -> bool {
     if span.split('/').any(is_placeholder) {
         return false;
     }
-    let below = span
+    let is_below_folder = span
         .split_once('/')
         .is_some_and(|(first, _)| folders.contains(first));
-    below || SOURCE_ENDINGS.iter().any(|end| span.ends_with(end))
+    is_below_folder || SOURCE_ENDINGS.iter().any(|end| span.ends_with(end))
 }
 
 /// Returns whether a path exists. It begins at the root or at the folder of its page, or is the end
 /// of a longer path.
-fn is_there(span: &str, page: &Path, paths: &BTreeSet<PathBuf>) -> bool {
-    let wanted = Path::new(span.trim_end_matches('/'));
-    let near = page.parent().unwrap_or(Path::new("")).join(wanted);
-    paths.contains(wanted)
-        || paths.contains(&normal(&near))
-        || paths.iter().any(|path| path.ends_with(wanted))
+fn path_exists(span: &str, page: &Path, paths: &BTreeSet<PathBuf>) -> bool {
+    let relative_to_root = Path::new(span.trim_end_matches('/'));
+    let relative_to_page = page
+        .parent()
+        .unwrap_or(Path::new(""))
+        .join(relative_to_root);
+    paths.contains(relative_to_root)
+        || paths.contains(&normalize(&relative_to_page))
+        || paths.iter().any(|path| path.ends_with(relative_to_root))
 }
 
 #[test]
@@ -133,7 +136,8 @@ fn every_path_in_backquotes_exists() {
     let mut found = Vec::new();
     for (page, text) in pages_with_text() {
         for (line, span) in markdown::code_spans(&text) {
-            if is_path(&span, &folders) && !is_there(&span, &page, &paths) && !is_foreign(&span) {
+            if is_path(&span, &folders) && !path_exists(&span, &page, &paths) && !is_foreign(&span)
+            {
                 found.push(format!("{}:{line}: {span}", page.display()));
             }
         }
@@ -151,23 +155,23 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// All files that are not pages, with their words.
-struct Source {
+struct SourceWords {
     files: Vec<(String, HashSet<String>)>,
 }
 
-impl Source {
+impl SourceWords {
     fn read() -> Self {
         let is_source = |path: &PathBuf| {
-            let end = path.extension().unwrap_or_default();
-            end != "md" && path != Path::new("tests/house/tests/links.rs")
+            let extension = path.extension().unwrap_or_default();
+            extension != "md" && path != Path::new("tests/house/tests/links.rs")
         };
         let texts = files().into_iter().filter(is_source);
         let files = texts.filter_map(|path| {
             let text = read(&path)?;
-            let mut all: HashSet<String> = words(&text).map(str::to_owned).collect();
+            let mut file_words: HashSet<String> = words(&text).map(str::to_owned).collect();
             // The name of a module is a word too.
-            all.extend(path.file_stem().map(|it| it.to_string_lossy().into_owned()));
-            Some((text, all))
+            file_words.extend(path.file_stem().map(|it| it.to_string_lossy().into_owned()));
+            Some((text, file_words))
         });
         Self {
             files: files.collect(),
@@ -181,8 +185,12 @@ impl Source {
             .strip_prefix("HAYWARD_")
             .unwrap_or_default()
             .to_lowercase();
-        let has = |word: &str| self.files.iter().any(|(_, all)| all.contains(word));
-        has(word) || (!setting.is_empty() && has(&setting))
+        let has_exactly = |word: &str| {
+            self.files
+                .iter()
+                .any(|(_, file_words)| file_words.contains(word))
+        };
+        has_exactly(word) || (!setting.is_empty() && has_exactly(&setting))
     }
 
     /// Returns whether a file names the owner and has the member: a function, field, variant or
@@ -195,18 +203,18 @@ impl Source {
             format!("const {member}"),
         ];
         let is_variant = member.starts_with(|c: char| c.is_ascii_uppercase());
-        self.files.iter().any(|(text, all)| {
-            let here = all.contains(owner) && all.contains(member);
-            here && (is_variant || !is_type || declared.iter().any(|it| text.contains(it)))
+        self.files.iter().any(|(text, file_words)| {
+            let in_file = file_words.contains(owner) && file_words.contains(member);
+            in_file && (is_variant || !is_type || declared.iter().any(|it| text.contains(it)))
         })
     }
 }
 
 /// Splits `Type::method` or `module::function`, without arguments.
-fn member(span: &str) -> Option<(&str, &str)> {
-    let bare = span.split('(').next()?;
-    let (before, member) = bare.rsplit_once("::")?;
-    let owner = before.rsplit("::").next()?;
+fn split_member(span: &str) -> Option<(&str, &str)> {
+    let without_arguments = span.split('(').next()?;
+    let (path, member) = without_arguments.rsplit_once("::")?;
+    let owner = path.rsplit("::").next()?;
     let is_name = |text: &str| words(text).eq(std::iter::once(text));
     (is_name(owner) && is_name(member)).then_some((owner, member))
 }
@@ -214,29 +222,30 @@ fn member(span: &str) -> Option<(&str, &str)> {
 /// Returns whether a word is in `snake_case` or `CamelCase`, which only programs use.
 fn is_identifier(span: &str) -> bool {
     let is_word = span.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let inside = span.trim_matches('_');
-    let camel = inside.starts_with(|c: char| c.is_ascii_uppercase())
-        && inside.chars().any(|c| c.is_ascii_lowercase())
-        && inside.chars().skip(1).any(|c| c.is_ascii_uppercase());
-    let snake = inside.contains('_') && inside.starts_with(|c: char| c.is_ascii_alphabetic());
-    is_word && (camel || snake)
+    let trimmed = span.trim_matches('_');
+    let is_camel_case = trimmed.starts_with(|c: char| c.is_ascii_uppercase())
+        && trimmed.chars().any(|c| c.is_ascii_lowercase())
+        && trimmed.chars().skip(1).any(|c| c.is_ascii_uppercase());
+    let is_snake_case =
+        trimmed.contains('_') && trimmed.starts_with(|c: char| c.is_ascii_alphabetic());
+    is_word && (is_camel_case || is_snake_case)
 }
 
 #[test]
 fn every_name_in_backquotes_is_in_the_source() {
-    let source = Source::read();
+    let source = SourceWords::read();
     let mut found = Vec::new();
     let is_written =
         |(page, _): &(PathBuf, String)| GENERATED.iter().all(|it| page != Path::new(it));
     for (page, text) in pages_with_text().into_iter().filter(is_written) {
         for (line, span) in markdown::code_spans(&text) {
-            let known = if let Some((owner, member)) = member(&span) {
+            let is_known = if let Some((owner, member)) = split_member(&span) {
                 source.has_member(owner, member)
             } else {
                 let name = span.trim_end_matches("()");
                 !is_identifier(name) || source.has_word(name)
             };
-            if !known && !is_foreign(&span) {
+            if !is_known && !is_foreign(&span) {
                 found.push(format!("{}:{line}: {span}", page.display()));
             }
         }
@@ -263,9 +272,9 @@ fn every_exception_is_needed_and_has_a_reason() {
 
 #[test]
 fn names_and_paths_are_recognised() {
-    assert_eq!(member("Handle::ask"), Some(("Handle", "ask")));
-    assert_eq!(member("a::B::c()"), Some(("B", "c")));
-    assert_eq!(member("cargo test -- a::b c"), None);
+    assert_eq!(split_member("Handle::ask"), Some(("Handle", "ask")));
+    assert_eq!(split_member("a::B::c()"), Some(("B", "c")));
+    assert_eq!(split_member("cargo test -- a::b c"), None);
     assert!(is_identifier("max_failed") && is_identifier("WorkShare"));
     assert!(!is_identifier("ETag-x") && !is_identifier("If") && !is_identifier("HAYWARD"));
     let folders = BTreeSet::from(["services".to_owned()]);

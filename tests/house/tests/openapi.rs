@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hayward_tests_house::contract::{breaks, promises};
+use hayward_tests_house::contract::{breaking_changes, promises};
 use hayward_tests_house::{assert_none, read, root};
 use serde_json::Value;
 
@@ -69,31 +69,31 @@ fn operations_are_named_grouped_and_answered() {
         let Ok(document) = document(service) else {
             continue;
         };
-        let mut seen: BTreeMap<String, String> = BTreeMap::new();
-        for (place, operation) in operations(&document) {
-            let mut complain = |what: &str| found.push(format!("{service}: {place}: {what}"));
+        let mut locations_by_id: BTreeMap<String, String> = BTreeMap::new();
+        for (location, operation) in operations(&document) {
+            let mut report = |what: &str| found.push(format!("{service}: {location}: {what}"));
             match operation["operationId"].as_str() {
-                None | Some("") => complain("no operationId"),
+                None | Some("") => report("no operationId"),
                 Some(id) => {
-                    if let Some(other) = seen.insert(id.to_owned(), place.clone()) {
-                        complain(&format!("operationId {id} is taken by {other}"));
+                    if let Some(other) = locations_by_id.insert(id.to_owned(), location.clone()) {
+                        report(&format!("operationId {id} is taken by {other}"));
                     }
                 }
             }
             if operation["tags"].as_array().is_none_or(Vec::is_empty) {
-                complain("no tag");
+                report("no tag");
             }
             let empty = serde_json::Map::new();
             let responses = operation["responses"].as_object().unwrap_or(&empty);
             if responses.is_empty() {
-                complain("no responses");
+                report("no responses");
             }
             for (status, response) in responses {
                 let described = response["description"]
                     .as_str()
-                    .is_some_and(|t| !t.is_empty());
+                    .is_some_and(|text| !text.is_empty());
                 if !described && response.get("$ref").is_none() {
-                    complain(&format!("response {status} is not described"));
+                    report(&format!("response {status} is not described"));
                 }
             }
         }
@@ -115,10 +115,13 @@ fn a_creation_answers_with_location_and_etag() {
         let Ok(document) = document(service) else {
             continue;
         };
-        for (place, operation) in operations(&document) {
+        for (location, operation) in operations(&document) {
             let id = operation["operationId"].as_str().unwrap_or_default();
-            let made = &operation["responses"]["201"]["headers"];
-            if !place.starts_with("POST") || made.is_null() || WITHOUT_LOCATION.contains(&id) {
+            let created_headers = &operation["responses"]["201"]["headers"];
+            if !location.starts_with("POST")
+                || created_headers.is_null()
+                || WITHOUT_LOCATION.contains(&id)
+            {
                 continue;
             }
             // A secret for a node is exchanged and never read, so it has no ETag.
@@ -126,7 +129,9 @@ fn a_creation_answers_with_location_and_etag() {
                 "create_enrolment" => &["Location"],
                 _ => &["Location", "ETag"],
             };
-            let missing = headers.iter().filter(|name| made[**name].is_null());
+            let missing = headers
+                .iter()
+                .filter(|name| created_headers[**name].is_null());
             found.extend(missing.map(|name| format!("{service}: {id}: 201 without {name}")));
         }
     }
@@ -173,16 +178,20 @@ fn no_promise_of_v1_is_broken() {
         let path = format!("openapi/v1/{service}.json");
         let text = promises(&document);
         let promised = read(Path::new(&path));
-        let broken = match &promised {
+        let broken_promises = match &promised {
             None => Vec::new(),
             Some(promised) => match serde_json::from_str(promised) {
-                Ok(before) => breaks(&before, &document),
+                Ok(before) => breaking_changes(&before, &document),
                 Err(error) => vec![format!("{path}: {error}")],
             },
         };
-        let whole = broken.is_empty();
-        found.extend(broken.iter().map(|what| format!("{service}: {what}")));
-        if whole && promised.as_deref() != Some(&text) {
+        let is_unbroken = broken_promises.is_empty();
+        found.extend(
+            broken_promises
+                .iter()
+                .map(|what| format!("{service}: {what}")),
+        );
+        if is_unbroken && promised.as_deref() != Some(&text) {
             if std::env::var_os("BLESS").is_some() {
                 std::fs::create_dir_all(root().join("openapi/v1")).unwrap();
                 std::fs::write(root().join(&path), text).unwrap();

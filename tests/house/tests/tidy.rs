@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hayward_tests_house::debt::{Finding, assert_within_debt};
-use hayward_tests_house::source::{has_ending, sources, test_modules};
+use hayward_tests_house::source::{has_extension, sources, test_modules};
 use hayward_tests_house::{assert_none, files, packages, read};
 use syn::visit::{self, Visit};
 
@@ -36,11 +36,11 @@ fn lines_without_tests(text: &str) -> usize {
 
 #[test]
 fn files_are_short() {
-    let for_tests = test_modules();
+    let test_files = test_modules();
     let mut long = Vec::new();
     let mut long_tests = Vec::new();
     for source in sources() {
-        let is_test = source.is_test() || for_tests.contains(&source.path);
+        let is_test = source.is_test() || test_files.contains(&source.path);
         let lines = if is_test {
             source.text.lines().count()
         } else {
@@ -102,7 +102,7 @@ fn functions_are_short() {
         functions.visit_file(&source.syntax());
         found.extend(functions.found.into_iter().map(|(line, text)| Finding {
             package: source.package.clone(),
-            text: format!("{}: {text}", source.at(line)),
+            text: format!("{}: {text}", source.location(line)),
         }));
     }
     assert_within_debt("function-lines", "a function has at most 60 lines", found);
@@ -111,14 +111,16 @@ fn functions_are_short() {
 #[test]
 fn lines_are_short() {
     let mut found = Vec::new();
-    let written = files()
-        .into_iter()
-        .filter(|path| ["rs", "sql", "sh"].iter().any(|end| has_ending(path, end)));
-    for path in written {
+    let source_files = files().into_iter().filter(|path| {
+        ["rs", "sql", "sh"]
+            .iter()
+            .any(|extension| has_extension(path, extension))
+    });
+    for path in source_files {
         let Some(text) = read(&path) else { continue };
-        for (number, line) in text.lines().enumerate() {
+        for (index, line) in text.lines().enumerate() {
             if line.chars().count() > LINE_CHARACTERS {
-                found.push(format!("{}:{}", path.display(), number + 1));
+                found.push(format!("{}:{}", path.display(), index + 1));
             }
         }
     }
@@ -127,21 +129,21 @@ fn lines_are_short() {
 
 #[test]
 fn modules_are_named_by_their_files() {
-    let all = files().into_iter();
-    let found = all.filter(|path| path.file_name().is_some_and(|name| name == "mod.rs"));
+    let paths = files().into_iter();
+    let found = paths.filter(|path| path.file_name().is_some_and(|name| name == "mod.rs"));
     let found: Vec<String> = found.map(|path| path.display().to_string()).collect();
     assert_none("the module of a folder is a file of the same name", &found);
 }
 
 /// Returns the lines of Rust code that contain any of the needles. Comments are left out.
-fn code_with(needles: &[&str], applies: impl Fn(&Path) -> bool) -> Vec<String> {
+fn find_code(needles: &[&str], applies: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources().iter().filter(|source| applies(&source.path)) {
         let path = &source.path;
-        for (number, line) in source.text.lines().enumerate() {
+        for (index, line) in source.text.lines().enumerate() {
             let code = line.trim_start();
             if !code.starts_with("//") && needles.iter().any(|needle| code.contains(needle)) {
-                found.push(format!("{}:{}: {code}", path.display(), number + 1));
+                found.push(format!("{}:{}: {code}", path.display(), index + 1));
             }
         }
     }
@@ -158,13 +160,13 @@ fn no_work_is_left_for_later() {
     ];
     assert_none(
         "no placeholders and no ignored tests",
-        &code_with(&needles, |_| true),
+        &find_code(&needles, |_| true),
     );
 }
 
 #[test]
 fn tests_wait_for_states_not_for_time() {
-    let found = code_with(&[concat!("sleep", "(")], |path| {
+    let found = find_code(&[concat!("sleep", "(")], |path| {
         let in_fixture = path.starts_with("tests/fleet") || path.starts_with("shared/testkit");
         in_fixture
             && !POLLING_MODULES
@@ -233,9 +235,9 @@ fn no_path_of_a_developer_s_machine() {
         .into_iter()
         .filter(|path| path != Path::new("Cargo.lock"));
     for (path, text) in text_files.filter_map(|path| read(&path).map(|text| (path, text))) {
-        for (number, line) in text.lines().enumerate() {
-            if roots.iter().any(|root| begins_a_path(line, root)) {
-                found.push(format!("{}:{}", path.display(), number + 1));
+        for (index, line) in text.lines().enumerate() {
+            if roots.iter().any(|root| begins_path(line, root)) {
+                found.push(format!("{}:{}", path.display(), index + 1));
             }
         }
     }
@@ -243,10 +245,10 @@ fn no_path_of_a_developer_s_machine() {
 }
 
 /// Returns whether the line has the needle at the beginning of a path, and not inside a longer one.
-fn begins_a_path(line: &str, needle: &str) -> bool {
-    line.match_indices(needle).any(|(at, _)| {
-        let before = line[..at].chars().next_back();
-        before.is_none_or(|c| !c.is_alphanumeric() && !"._-/}$~".contains(c))
+fn begins_path(line: &str, needle: &str) -> bool {
+    line.match_indices(needle).any(|(index, _)| {
+        let previous = line[..index].chars().next_back();
+        previous.is_none_or(|c| !c.is_alphanumeric() && !"._-/}$~".contains(c))
     })
 }
 
@@ -254,11 +256,11 @@ fn begins_a_path(line: &str, needle: &str) -> bool {
 fn blocks_of_tests_and_beginnings_of_paths_are_found() {
     let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n";
     assert_eq!(lines_without_tests(text), 2);
-    assert!(begins_a_path(
+    assert!(begins_path(
         concat!("see /ro", "ot/x"),
         concat!("/ro", "ot/")
     ));
-    assert!(!begins_a_path(
+    assert!(!begins_path(
         concat!("/v1/ro", "ot/x"),
         concat!("/ro", "ot/")
     ));

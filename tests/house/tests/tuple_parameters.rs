@@ -6,11 +6,11 @@ use syn::visit::{self, Visit};
 
 /// Functions with a tuple pattern among their parameters.
 #[derive(Default)]
-struct Tuples {
+struct TupleParameters {
     found: Vec<(usize, String)>,
 }
 
-impl<'ast> Visit<'ast> for Tuples {
+impl<'ast> Visit<'ast> for TupleParameters {
     fn visit_signature(&mut self, signature: &'ast syn::Signature) {
         let has_tuple = signature.inputs.iter().any(|input| match input {
             syn::FnArg::Typed(input) => matches!(*input.pat, syn::Pat::Tuple(_)),
@@ -24,10 +24,10 @@ impl<'ast> Visit<'ast> for Tuples {
     }
 }
 
-fn tuples(file: &syn::File) -> Vec<(usize, String)> {
-    let mut tuples = Tuples::default();
-    tuples.visit_file(file);
-    tuples.found
+fn find_tuple_parameters(file: &syn::File) -> Vec<(usize, String)> {
+    let mut visitor = TupleParameters::default();
+    visitor.visit_file(file);
+    visitor.found
 }
 
 #[test]
@@ -36,10 +36,10 @@ fn parameters_are_no_tuples() {
     // Parsing is slow, so files without any tuple before a colon are skipped.
     let may_have_tuple = |source: &&Source| source.text.contains("): ");
     for source in sources().iter().filter(may_have_tuple) {
-        let functions = tuples(&source.syntax()).into_iter();
+        let functions = find_tuple_parameters(&source.syntax()).into_iter();
         found.extend(functions.map(|(line, name)| Finding {
             package: source.package.clone(),
-            text: format!("{}: {name}", source.at(line)),
+            text: format!("{}: {name}", source.location(line)),
         }));
     }
     assert_within_debt(
@@ -54,6 +54,9 @@ fn tuple_patterns_are_found() {
     let text =
         "fn a((x, y): (u8, u8)) {}\nfn b(p: (u8, u8)) {}\nimpl C { fn d(&self, (e, _): E) {} }";
     let file = syn::parse_file(text).expect("the example is Rust");
-    let found: Vec<String> = tuples(&file).into_iter().map(|(_, name)| name).collect();
+    let found: Vec<String> = find_tuple_parameters(&file)
+        .into_iter()
+        .map(|(_, name)| name)
+        .collect();
     assert_eq!(found, ["a", "d"]);
 }

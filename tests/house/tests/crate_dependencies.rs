@@ -8,41 +8,41 @@ use hayward_tests_house::{Kind, Package, assert_none, compare_with_golden, packa
 
 #[test]
 fn the_graph_is_the_one_checked_in() {
-    let mut picture =
+    let mut graph =
         String::from("# Dependencies between the crates of this repository. Rewrite: just bless\n");
     for (name, package) in packages() {
-        for (kind, word) in [
+        for (kind, suffix) in [
             (Kind::Normal, ""),
             (Kind::Build, " [build]"),
             (Kind::Dev, " [dev]"),
         ] {
-            let mut ours: Vec<&str> = package
+            let mut local: Vec<&str> = package
                 .dependencies
                 .iter()
-                .filter(|dependency| dependency.ours && dependency.kind == kind)
+                .filter(|dependency| dependency.is_local && dependency.kind == kind)
                 .map(|dependency| dependency.name.as_str())
                 .collect();
-            ours.sort_unstable();
-            ours.dedup();
-            if kind == Kind::Normal || !ours.is_empty() {
-                let line = format!("{name}{word} -> {}", ours.join(" "));
-                writeln!(picture, "{}", line.trim_end()).expect("a string takes text");
+            local.sort_unstable();
+            local.dedup();
+            if kind == Kind::Normal || !local.is_empty() {
+                let line = format!("{name}{suffix} -> {}", local.join(" "));
+                writeln!(graph, "{}", line.trim_end()).expect("a string takes text");
             }
         }
     }
-    compare_with_golden("tests/house/arrows.txt", &picture);
+    compare_with_golden("tests/house/crate_dependencies.txt", &graph);
 }
 
 /// Returns each arrow that `forbidden` selects, of every kind. A test that uses the internals of a
 /// neighbour couples the two as much as code does.
-fn arrows(forbidden: impl Fn(&Package, &Package) -> bool) -> Vec<String> {
+fn forbidden_dependencies(forbidden: impl Fn(&Package, &Package) -> bool) -> Vec<String> {
     let all = packages();
     let mut findings = Vec::new();
     for package in all.values() {
         for dependency in package
             .dependencies
             .iter()
-            .filter(|dependency| dependency.ours)
+            .filter(|dependency| dependency.is_local)
         {
             if forbidden(package, &all[&dependency.name]) {
                 findings.push(format!("{} -> {}", package.name, dependency.name));
@@ -54,7 +54,7 @@ fn arrows(forbidden: impl Fn(&Package, &Package) -> bool) -> Vec<String> {
 
 #[test]
 fn no_service_depends_on_a_service() {
-    let found = arrows(|from, to| {
+    let found = forbidden_dependencies(|from, to| {
         from.folder.starts_with("services/") && from.name != "hayward" && to.is_service()
     });
     assert_none("only `hayward` links services, for `up`", &found);
@@ -62,13 +62,13 @@ fn no_service_depends_on_a_service() {
 
 #[test]
 fn a_domain_is_used_by_its_own_service_only() {
-    let found = arrows(|from, to| {
+    let found = forbidden_dependencies(|from, to| {
         // Users may be the service itself and the tools in its folder.
-        let own = to.folder.strip_suffix("/domain").is_some_and(|service| {
+        let is_own_service = to.folder.strip_suffix("/domain").is_some_and(|service| {
             from.folder == service || from.folder.starts_with(&format!("{service}/"))
         });
         let bench_or_test = from.name == "hayward" || from.folder.starts_with("tests/");
-        to.is_domain() && !own && !bench_or_test
+        to.is_domain() && !is_own_service && !bench_or_test
     });
     assert_none(
         "a neighbour uses the `api` crate, never the `domain`",
@@ -125,8 +125,8 @@ fn rules_of_documents_read_no_files() {
     let rules = all
         .values()
         .filter(|package| folders.contains(&package.folder.as_str()));
-    let named = rules.flat_map(|package| &package.dependencies);
-    let found: Vec<String> = named
+    let dependencies = rules.flat_map(|package| &package.dependencies);
+    let found: Vec<String> = dependencies
         .filter(|dependency| dependency.kind != Kind::Dev)
         .filter(|dependency| !allowed.contains(&dependency.name.as_str()))
         .map(|dependency| dependency.name.clone())
@@ -144,13 +144,14 @@ fn api_crates_depend_on_shared_crates_only() {
         "hayward-publication",
         "hayward-service",
     ];
-    let found = arrows(|from, to| from.is_api() && !allowed.contains(&to.name.as_str()));
+    let found =
+        forbidden_dependencies(|from, to| from.is_api() && !allowed.contains(&to.name.as_str()));
     assert_none("an `api` crate holds types and a thin client", &found);
 }
 
 #[test]
 fn shared_never_depends_on_services() {
-    let found = arrows(|from, to| {
+    let found = forbidden_dependencies(|from, to| {
         from.is_shared() && from.name != "hayward-testkit" && to.folder.starts_with("services/")
     });
     assert_none(
@@ -161,13 +162,15 @@ fn shared_never_depends_on_services() {
 
 #[test]
 fn only_tests_depend_on_the_tests() {
-    let test = |package: &Package| package.folder.starts_with("tests/");
+    let is_test_crate = |package: &Package| package.folder.starts_with("tests/");
     // `hayward simulate` is the command of the simulation.
     let is_command =
         |from: &Package, to: &Package| from.name == "hayward" && to.name == "hayward-simulation";
-    let found = arrows(|from, to| test(to) && !test(from) && !is_command(from, to));
+    let found = forbidden_dependencies(|from, to| {
+        is_test_crate(to) && !is_test_crate(from) && !is_command(from, to)
+    });
     assert_none("tests/ is the top of the graph", &found);
-    let testkit = arrows_of_kind("hayward-testkit", Kind::Normal);
+    let testkit = dependents_of("hayward-testkit", Kind::Normal);
     let found: Vec<String> = testkit
         .into_iter()
         .filter(|(_, folder)| !folder.starts_with("tests/"))
@@ -176,22 +179,22 @@ fn only_tests_depend_on_the_tests() {
     assert_none("the testkit is linked by tests only", &found);
 }
 
-fn arrows_of_kind(to: &str, kind: Kind) -> BTreeMap<String, String> {
+fn dependents_of(to: &str, kind: Kind) -> BTreeMap<String, String> {
     let all = packages().into_iter();
-    let pointing = all.filter(|(_, package)| {
+    let dependents = all.filter(|(_, package)| {
         package
             .dependencies
             .iter()
-            .any(|d| d.name == to && d.kind == kind)
+            .any(|dependency| dependency.name == to && dependency.kind == kind)
     });
-    pointing
+    dependents
         .map(|(name, package)| (name, package.folder))
         .collect()
 }
 
 #[test]
 fn few_crates_may_name_the_database() {
-    let named = [
+    let allowed = [
         "hayward-postgres",
         "hayward-publication",
         "hayward-testkit",
@@ -200,12 +203,12 @@ fn few_crates_may_name_the_database() {
     ];
     let mut found = Vec::new();
     for package in packages().values() {
-        let may = package.is_service() || named.contains(&package.name.as_str());
-        let does = package
+        let is_allowed = package.is_service() || allowed.contains(&package.name.as_str());
+        let uses_sqlx = package
             .dependencies
             .iter()
-            .any(|d| d.name.starts_with("sqlx"));
-        if does && !may {
+            .any(|dependency| dependency.name.starts_with("sqlx"));
+        if uses_sqlx && !is_allowed {
             found.push(package.name.clone());
         }
     }

@@ -47,7 +47,7 @@ const REASONS: [&str; 15] = [
 /// Rules that are not built yet.
 const NOT_YET: [&str; 1] = ["R-3.4"];
 
-fn ids() -> Vec<String> {
+fn rule_ids() -> Vec<String> {
     let rules = SECTIONS
         .iter()
         .flat_map(|(start, count)| (1..=*count).map(move |number| format!("{start}{number}")));
@@ -66,22 +66,22 @@ fn rows(map: &str) -> BTreeMap<String, Vec<String>> {
 }
 
 /// Returns the texts between backticks.
-fn names(cell: &str) -> Vec<&str> {
+fn code_spans(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
 /// Resolves a path of the map. Paths start in `services/`, and `../` leaves it.
-fn path(name: &str) -> PathBuf {
+fn resolve_path(name: &str) -> PathBuf {
     name.strip_prefix("../")
         .map_or_else(|| Path::new("services").join(name), PathBuf::from)
 }
 
-fn exists(test: &str) -> bool {
-    let Some((file, function)) = test.split_once("::") else {
-        let scenario = format!("{test}.json");
+fn test_exists(reference: &str) -> bool {
+    let Some((file, function)) = reference.split_once("::") else {
+        let scenario = format!("{reference}.json");
         return root().join(SCENARIOS).join(scenario).is_file();
     };
-    let text = read(&path(file)).unwrap_or_default();
+    let text = read(&resolve_path(file)).unwrap_or_default();
     text.contains(&format!("fn {function}("))
 }
 
@@ -89,14 +89,14 @@ fn exists(test: &str) -> bool {
 fn every_rule_has_a_test() {
     let rows = rows(&read(Path::new(MAP)).expect("the map of rules"));
     let mut found = Vec::new();
-    for id in ids() {
+    for id in rule_ids() {
         let Some(cells) = rows.get(&id) else {
             found.push(format!("{id} has no row"));
             continue;
         };
-        let tests = names(&cells[3]);
-        let open = NOT_YET.contains(&id.as_str());
-        if open != cells[3].starts_with("not yet: ") || open != tests.is_empty() {
+        let tests = code_spans(&cells[3]);
+        let is_unbuilt = NOT_YET.contains(&id.as_str());
+        if is_unbuilt != cells[3].starts_with("not yet: ") || is_unbuilt != tests.is_empty() {
             found.push(format!("{id} has {} tests", tests.len()));
         }
     }
@@ -106,18 +106,18 @@ fn every_rule_has_a_test() {
 #[test]
 fn named_files_and_tests_exist() {
     let rows = rows(&read(Path::new(MAP)).expect("the map of rules"));
-    let known = ids();
+    let known_ids = rule_ids();
     let mut found = Vec::new();
     for (id, cells) in &rows {
-        if !known.contains(id) {
+        if !known_ids.contains(id) {
             found.push(format!("{id} is not a rule"));
         }
-        let places = names(&cells[2]).into_iter();
-        let lost = places.filter(|place| !root().join(path(place)).exists());
-        found.extend(lost.map(|place| format!("{id}: no file {place}")));
-        let tests = names(&cells[3]).into_iter();
-        let lost = tests.filter(|test| !exists(test));
-        found.extend(lost.map(|test| format!("{id}: no test {test}")));
+        let files = code_spans(&cells[2]).into_iter();
+        let missing = files.filter(|file| !root().join(resolve_path(file)).exists());
+        found.extend(missing.map(|file| format!("{id}: no file {file}")));
+        let tests = code_spans(&cells[3]).into_iter();
+        let missing = tests.filter(|test| !test_exists(test));
+        found.extend(missing.map(|test| format!("{id}: no test {test}")));
     }
     assert_none(&format!("{MAP}: files and tests exist"), &found);
 }
@@ -131,17 +131,17 @@ fn every_scenario_of_a_rule_is_on_the_map() {
         let name = file.ok()?.file_name().into_string().ok()?;
         name.strip_suffix(".json").map(str::to_owned)
     });
-    let lost = names
+    let unmapped = names
         .filter(|name| name.starts_with("r-") && !map.contains(&format!("`{name}`")))
         .map(|name| format!("{name} proves no rule"));
-    assert_none(MAP, &lost.collect::<Vec<_>>());
+    assert_none(MAP, &unmapped.collect::<Vec<_>>());
 }
 
 #[test]
 fn tests_and_scenarios_are_found() {
-    assert!(exists("x21") && !exists("x99"));
-    let here = "../tests/house/tests/rules.rs::exists";
-    assert!(exists(here) && !exists(&format!("{here}_not")));
-    assert_eq!(names("`a`<br>`b::c`"), ["a", "b::c"]);
+    assert!(test_exists("x21") && !test_exists("x99"));
+    let own_reference = "../tests/house/tests/rule_map.rs::test_exists";
+    assert!(test_exists(own_reference) && !test_exists(&format!("{own_reference}_not")));
+    assert_eq!(code_spans("`a`<br>`b::c`"), ["a", "b::c"]);
     assert_eq!(rows("| a | b | c | d |\n| Rule | b | c | d |").len(), 1);
 }

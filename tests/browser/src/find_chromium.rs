@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 /// Variable with the browser program to use. If it is not set, an installed one is searched.
-const CHOSEN: &str = "HAYWARD_TEST_CHROMIUM";
+const PROGRAM_VARIABLE: &str = "HAYWARD_TEST_CHROMIUM";
 /// Variable with the value `required` if a test must fail without a browser.
-const WANTED: &str = "HAYWARD_TEST_BROWSER";
-const NAMES: [&str; 4] = [
+const REQUIRED_VARIABLE: &str = "HAYWARD_TEST_BROWSER";
+const PROGRAM_NAMES: [&str; 4] = [
     "chromium",
     "chromium-browser",
     "google-chrome",
@@ -17,21 +17,22 @@ const NAMES: [&str; 4] = [
 /// none is required.
 ///
 /// # Panics If a browser is required and there is none.
-pub fn chromium() -> Option<PathBuf> {
-    let chosen = std::env::var_os(CHOSEN).map(PathBuf::from);
-    let found = chosen.or_else(|| NAMES.iter().find_map(|name| in_path(name)));
+pub fn find_chromium() -> Option<PathBuf> {
+    let configured = std::env::var_os(PROGRAM_VARIABLE).map(PathBuf::from);
+    let found = configured.or_else(|| PROGRAM_NAMES.iter().find_map(|name| find_in_path(name)));
     if found.is_none() {
-        let advice = format!("no browser here: install `chromium`, or name one in {CHOSEN}");
+        let message =
+            format!("no browser here: install `chromium`, or name one in {PROGRAM_VARIABLE}");
         assert!(
-            std::env::var_os(WANTED).is_none_or(|it| it != "required"),
-            "{advice}"
+            std::env::var_os(REQUIRED_VARIABLE).is_none_or(|it| it != "required"),
+            "{message}"
         );
-        eprintln!("SKIPPED: {advice}");
+        eprintln!("SKIPPED: {message}");
     }
     found
 }
 
-fn in_path(name: &str) -> Option<PathBuf> {
+fn find_in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|folder| folder.join(name))

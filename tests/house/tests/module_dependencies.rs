@@ -7,17 +7,17 @@
 use std::collections::BTreeMap;
 
 use hayward_tests_house::debt::{Finding, assert_within_debt};
-use hayward_tests_house::modules::{Arrows, arrows, circles};
+use hayward_tests_house::modules::{ModuleGraph, find_cycles, module_graph};
 use hayward_tests_house::packages;
 
 /// The modules of one crate, row by row from the bottom.
-struct Layers {
+struct CrateLayers {
     package: &'static str,
     rows: &'static [&'static str],
 }
 
-const CRATES: [Layers; 7] = [
-    Layers {
+const LAYERS_OF_CRATES: [CrateLayers; 7] = [
+    CrateLayers {
         package: "hayward-blocklist",
         rows: &[
             "error metrics strategy view",
@@ -29,7 +29,7 @@ const CRATES: [Layers; 7] = [
             "http",
         ],
     },
-    Layers {
+    CrateLayers {
         package: "hayward-container-manager",
         rows: &[
             "command config",
@@ -41,7 +41,7 @@ const CRATES: [Layers; 7] = [
             "http",
         ],
     },
-    Layers {
+    CrateLayers {
         package: "hayward-job-converter",
         rows: &[
             "config error invariants store",
@@ -54,7 +54,7 @@ const CRATES: [Layers; 7] = [
             "http",
         ],
     },
-    Layers {
+    CrateLayers {
         package: "hayward-node-agent",
         rows: &[
             "backoff credentials fault_points files log_segments run_as",
@@ -68,7 +68,7 @@ const CRATES: [Layers; 7] = [
             "heartbeat output",
         ],
     },
-    Layers {
+    CrateLayers {
         package: "hayward-node-status",
         rows: &[
             "config error format heartbeats secret_attempts",
@@ -81,7 +81,7 @@ const CRATES: [Layers; 7] = [
             "http",
         ],
     },
-    Layers {
+    CrateLayers {
         package: "hayward-rm-scheduler",
         rows: &[
             "config error node_space policy replay tracked_snapshot",
@@ -98,7 +98,7 @@ const CRATES: [Layers; 7] = [
             "http",
         ],
     },
-    Layers {
+    CrateLayers {
         package: "hayward-rm-scheduler-domain",
         rows: &[
             "ids input",
@@ -122,21 +122,22 @@ const CRATES: [Layers; 7] = [
 fn modules_use_what_lies_below_them() {
     let packages = packages();
     let mut found = Vec::new();
-    for layers in &CRATES {
+    for layers in &LAYERS_OF_CRATES {
         let package = packages
             .get(layers.package)
             .unwrap_or_else(|| panic!("no crate {}: correct the table", layers.package));
-        found.extend(wrong_arrows(layers, &arrows(package)));
+        found.extend(wrong_dependencies(layers, &module_graph(package)));
     }
     assert_within_debt(
         "module-arrows",
-        "a module uses modules of earlier rows of its table (tests/house/tests/module_arrows.rs): \
-         move the shared type down, or correct the table",
+        "a module uses modules of earlier rows of its table \
+         (tests/house/tests/module_dependencies.rs): move the shared type down, or correct the \
+         table",
         found,
     );
 }
 
-fn wrong_arrows(layers: &Layers, arrows: &Arrows) -> Vec<Finding> {
+fn wrong_dependencies(layers: &CrateLayers, graph: &ModuleGraph) -> Vec<Finding> {
     let mut row_of = BTreeMap::new();
     for (number, row) in layers.rows.iter().enumerate() {
         row_of.extend(row.split_whitespace().map(|module| (module, number)));
@@ -146,34 +147,34 @@ fn wrong_arrows(layers: &Layers, arrows: &Arrows) -> Vec<Finding> {
         text,
     };
     let mut found = Vec::new();
-    let gone = row_of
-        .keys()
-        .filter(|module| !arrows.contains_key(**module));
+    let missing = row_of.keys().filter(|module| !graph.contains_key(**module));
     found.extend(
-        gone.map(|module| finding(format!("{module} is in the table and not in the crate"))),
+        missing.map(|module| finding(format!("{module} is in the table and not in the crate"))),
     );
-    for (from, ends) in arrows {
+    for (from, targets) in graph {
         let Some(row) = row_of.get(&**from) else {
             found.push(finding(format!("{from} is in no row of the table")));
             continue;
         };
-        let known = ends.iter().filter_map(|to| Some((to, *row_of.get(&**to)?)));
-        let wrong = known.filter(|(_, below)| below >= row);
+        let known = targets
+            .iter()
+            .filter_map(|to| Some((to, *row_of.get(&**to)?)));
+        let wrong = known.filter(|(_, target_row)| target_row >= row);
         found.extend(wrong.map(|(to, _)| finding(format!("{from} uses {to}"))));
     }
     found
 }
 
 #[test]
-fn modules_do_not_use_each_other_in_circles() {
+fn modules_do_not_use_each_other_in_cycles() {
     let mut found = Vec::new();
     for package in packages().values() {
-        for circle in circles(&arrows(package)) {
+        for cycle in find_cycles(&module_graph(package)) {
             // Each module counts, so that a smaller circle has fewer findings.
-            let names = circle.join(", ");
-            found.extend(circle.iter().map(|module| Finding {
+            let names = cycle.join(", ");
+            found.extend(cycle.iter().map(|module| Finding {
                 package: package.name.clone(),
-                text: format!("{module}, in the circle {names}"),
+                text: format!("{module}, in the cycle {names}"),
             }));
         }
     }
@@ -185,29 +186,29 @@ fn modules_do_not_use_each_other_in_circles() {
 }
 
 #[test]
-fn arrows_upwards_are_found() {
-    let layers = Layers {
+fn dependencies_on_upper_rows_are_found() {
+    let layers = CrateLayers {
         package: "example",
         rows: &["model", "ledger", "http gone"],
     };
-    let arrow = |from: &str, to: &[&str]| {
-        let ends = to.iter().map(|end| (*end).to_owned());
-        (from.to_owned(), ends.collect())
+    let edges = |from: &str, to: &[&str]| {
+        let targets = to.iter().map(|target| (*target).to_owned());
+        (from.to_owned(), targets.collect())
     };
-    let arrows = Arrows::from([
-        arrow("model", &["ledger"]),
-        arrow("ledger", &["model"]),
-        arrow("http", &["ledger", "model"]),
-        arrow("new", &[]),
+    let graph = ModuleGraph::from([
+        edges("model", &["ledger"]),
+        edges("ledger", &["model"]),
+        edges("http", &["ledger", "model"]),
+        edges("new", &[]),
     ]);
-    let found: Vec<String> = wrong_arrows(&layers, &arrows)
+    let found: Vec<String> = wrong_dependencies(&layers, &graph)
         .into_iter()
         .map(|finding| finding.text)
         .collect();
-    let wanted = [
+    let expected = [
         "gone is in the table and not in the crate",
         "model uses ledger",
         "new is in no row of the table",
     ];
-    assert_eq!(found, wanted);
+    assert_eq!(found, expected);
 }

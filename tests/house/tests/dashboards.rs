@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use hayward_tests_house::promql::{Matcher, Used, used};
+use hayward_tests_house::promql::{Matcher, Usage, parse_usage};
 use hayward_tests_house::{assert_none, files, read, root};
 use serde_json::Value;
 
-const HOME: &str = "docker/observability";
+const FOLDER: &str = "docker/observability";
 const CATALOGUE: &str = "docs/metrics.md";
-const PAGES: &str = "docs/runbooks";
+const RUNBOOKS: &str = "docs/runbooks";
 
 /// Conditions that need an alert, each with its alert (T8).
 const REQUIRED_ALERTS: [(&str, &str); 16] = [
@@ -43,7 +43,7 @@ const REQUIRED_ALERTS: [(&str, &str); 16] = [
     ("ping-pong must be 0 (T6)", "HaywardPreemptionInTurn"),
 ];
 /// Boards that are shipped (T7).
-const BOARDS: [&str; 8] = [
+const BOARD_NAMES: [&str; 8] = [
     "1-fleet-health",
     "2-waiting",
     "3-fairness",
@@ -56,7 +56,7 @@ const BOARDS: [&str; 8] = [
 /// Metrics that no board shows. The use of old routes is read only once a release.
 const NOT_SHOWN: [&str; 1] = ["hayward_api_deprecated_total"];
 /// Attributes of the resource. The collector adds them to all series.
-const RESOURCE: [&str; 6] = [
+const RESOURCE_LABELS: [&str; 6] = [
     "job",
     "instance",
     "service_name",
@@ -70,217 +70,217 @@ const RESOURCE: [&str; 6] = [
 struct Labels(BTreeMap<String, Option<BTreeSet<String>>>);
 
 /// Labels by the Prometheus name of the metric.
-type Known = BTreeMap<String, Labels>;
+type Catalogue = BTreeMap<String, Labels>;
 
-fn text(path: &str) -> String {
+fn read_text(path: &str) -> String {
     read(Path::new(path)).unwrap_or_else(|| panic!("{path} is not there"))
 }
 
-fn yaml(path: &str) -> Value {
-    yaml_serde::from_str(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+fn read_yaml(path: &str) -> Value {
+    yaml_serde::from_str(&read_text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn word<'a>(value: &'a Value, key: &str) -> &'a str {
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
 /// Returns the texts between backticks.
-fn ticked(cell: &str) -> Vec<String> {
-    cell.split('`')
+fn code_spans(text: &str) -> Vec<String> {
+    text.split('`')
         .skip(1)
         .step_by(2)
         .map(str::to_owned)
         .collect()
 }
 
-fn label(attribute: &str) -> String {
+fn label_name(attribute: &str) -> String {
     attribute.replace('.', "_")
 }
 
-fn catalogue(page: &str) -> Known {
+fn parse_catalogue(page: &str) -> Catalogue {
     let cells = |line: &str| -> Option<Vec<String>> {
         let row = line.strip_prefix("| `")?.strip_suffix(" |")?;
         Some(format!("`{row}").split(" | ").map(str::to_owned).collect())
     };
     let rows: Vec<Vec<String>> = page.lines().filter_map(cells).collect();
     // A closed list consists only of words in backticks and commas.
-    let listed = |cell: &str| {
-        let outside: String = cell.split('`').step_by(2).collect();
-        let closed = outside.chars().all(|c| matches!(c, ',' | ' '));
-        closed.then(|| ticked(cell).into_iter().collect::<BTreeSet<_>>())
+    let closed_list = |cell: &str| {
+        let outside_spans: String = cell.split('`').step_by(2).collect();
+        let is_closed = outside_spans.chars().all(|c| matches!(c, ',' | ' '));
+        is_closed.then(|| code_spans(cell).into_iter().collect::<BTreeSet<_>>())
     };
     let pairs = rows.iter().filter(|cells| cells.len() == 2);
     let values: BTreeMap<String, Option<BTreeSet<String>>> = pairs
-        .map(|cells| (ticked(&cells[0])[0].clone(), listed(&cells[1])))
+        .map(|cells| (code_spans(&cells[0])[0].clone(), closed_list(&cells[1])))
         .collect();
-    let mut known = Known::new();
+    let mut catalogue = Catalogue::new();
     for cells in rows.iter().filter(|cells| cells.len() == 7) {
-        let attributes = ticked(&cells[4]);
+        let attributes = code_spans(&cells[4]);
         let mut labels = Labels::default();
         for attribute in &attributes {
-            let closed = values.get(attribute).cloned().flatten();
-            labels.0.insert(label(attribute), closed);
+            let closed_values = values.get(attribute).cloned().flatten();
+            labels.0.insert(label_name(attribute), closed_values);
         }
         labels
             .0
-            .extend(RESOURCE.map(|name| (name.to_owned(), None)));
-        let name = ticked(&cells[1])[0].clone();
+            .extend(RESOURCE_LABELS.map(|name| (name.to_owned(), None)));
+        let name = code_spans(&cells[1])[0].clone();
         if cells[2] == "histogram" {
-            known.insert(format!("{name}_sum"), labels.clone());
-            known.insert(format!("{name}_count"), labels.clone());
+            catalogue.insert(format!("{name}_sum"), labels.clone());
+            catalogue.insert(format!("{name}_count"), labels.clone());
             labels.0.insert("le".to_owned(), None);
-            known.insert(format!("{name}_bucket"), labels);
+            catalogue.insert(format!("{name}_bucket"), labels);
         } else {
-            known.insert(name, labels);
+            catalogue.insert(name, labels);
         }
     }
-    known
+    catalogue
 }
 
-fn rules() -> Vec<Value> {
-    let file = yaml(&format!("{HOME}/alerts.yml"));
-    let groups = list(&file, "groups").iter();
+fn read_rules() -> Vec<Value> {
+    let file = read_yaml(&format!("{FOLDER}/alerts.yml"));
+    let groups = items(&file, "groups").iter();
     groups
-        .flat_map(|group| list(group, "rules").to_vec())
+        .flat_map(|group| items(group, "rules").to_vec())
         .collect()
 }
 
-fn alerts() -> Vec<Value> {
-    let all = rules().into_iter();
+fn read_alerts() -> Vec<Value> {
+    let all = read_rules().into_iter();
     all.filter(|rule| rule["alert"].is_string()).collect()
 }
 
 /// Returns the catalogue with the series that rules record, and the series of Prometheus about
 /// alerts.
-fn known() -> Known {
-    let mut known = catalogue(&text(CATALOGUE));
-    assert!(known.len() > 50, "{CATALOGUE} is read");
-    for rule in rules() {
-        let name = word(&rule, "record");
+fn full_catalogue() -> Catalogue {
+    let mut catalogue = parse_catalogue(&read_text(CATALOGUE));
+    assert!(catalogue.len() > 50, "{CATALOGUE} is read");
+    for rule in read_rules() {
+        let name = text(&rule, "record");
         if !name.is_empty() {
-            let more = rule["labels"].as_object().into_iter().flatten();
-            let labels = known.entry(name.to_owned()).or_default();
-            labels.0.extend(more.map(|(key, _)| (key.clone(), None)));
+            let names = rule["labels"].as_object().into_iter().flatten();
+            let labels = catalogue.entry(name.to_owned()).or_default();
+            labels.0.extend(names.map(|(key, _)| (key.clone(), None)));
         }
     }
-    let of_alerts = ["alertname", "alertstate", "severity", "hayward_service"];
-    let of_alerts = of_alerts.map(|name| (name.to_owned(), None));
-    known.insert("ALERTS".to_owned(), Labels(of_alerts.into()));
-    known
+    let alert_labels = ["alertname", "alertstate", "severity", "hayward_service"];
+    let alert_labels = alert_labels.map(|name| (name.to_owned(), None));
+    catalogue.insert("ALERTS".to_owned(), Labels(alert_labels.into()));
+    catalogue
 }
 
-fn boards() -> Vec<(String, Value)> {
-    let here = Path::new(HOME).join("boards");
-    let all = files().into_iter().filter(|path| path.starts_with(&here));
-    let read = all.map(|path| {
+fn read_boards() -> Vec<(String, Value)> {
+    let folder = Path::new(FOLDER).join("boards");
+    let paths = files().into_iter().filter(|path| path.starts_with(&folder));
+    let boards = paths.map(|path| {
         let name = path
             .file_stem()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let board = serde_json::from_str(&text(&path.display().to_string()));
+        let board = serde_json::from_str(&read_text(&path.display().to_string()));
         (
             name.clone(),
             board.unwrap_or_else(|error| panic!("{name}: {error}")),
         )
     });
-    read.collect()
+    boards.collect()
 }
 
 /// Returns every expression of a board, with the title of its panel.
 fn expressions_of(board: &Value) -> Vec<(String, String)> {
-    let mut all = Vec::new();
-    for panel in list(board, "panels") {
-        for target in list(panel, "targets") {
-            all.push((
-                word(panel, "title").to_owned(),
-                word(target, "expr").to_owned(),
+    let mut pairs = Vec::new();
+    for panel in items(board, "panels") {
+        for target in items(panel, "targets") {
+            pairs.push((
+                text(panel, "title").to_owned(),
+                text(target, "expr").to_owned(),
             ));
         }
     }
-    for variable in list(&board["templating"], "list") {
-        all.push((
-            word(variable, "name").to_owned(),
-            word(&variable["query"], "query").to_owned(),
+    for variable in items(&board["templating"], "list") {
+        pairs.push((
+            text(variable, "name").to_owned(),
+            text(&variable["query"], "query").to_owned(),
         ));
     }
-    for note in list(&board["annotations"], "list") {
-        all.push((word(note, "name").to_owned(), word(note, "expr").to_owned()));
+    for note in items(&board["annotations"], "list") {
+        pairs.push((text(note, "name").to_owned(), text(note, "expr").to_owned()));
     }
-    all
+    pairs
 }
 
 fn every_expression() -> Vec<(String, String)> {
-    let of_rules = rules().into_iter().map(|rule| {
-        let name = format!("{}{}", word(&rule, "alert"), word(&rule, "record"));
-        (name, word(&rule, "expr").to_owned())
+    let rule_expressions = read_rules().into_iter().map(|rule| {
+        let name = format!("{}{}", text(&rule, "alert"), text(&rule, "record"));
+        (name, text(&rule, "expr").to_owned())
     });
-    let of_boards = boards().into_iter().flat_map(|(name, board)| {
-        let all = expressions_of(&board).into_iter();
-        all.map(move |(place, expression)| (format!("{name}: {place}"), expression))
+    let board_expressions = read_boards().into_iter().flat_map(|(name, board)| {
+        let expressions = expressions_of(&board).into_iter();
+        expressions.map(move |(title, expression)| (format!("{name}: {title}"), expression))
     });
-    of_rules.chain(of_boards).collect()
+    rule_expressions.chain(board_expressions).collect()
 }
 
 /// Returns the values of a matcher that no series can have.
-fn never(matcher: &Matcher, closed: Option<&BTreeSet<String>>) -> Vec<String> {
+fn impossible_values(matcher: &Matcher, allowed: Option<&BTreeSet<String>>) -> Vec<String> {
     // Variables of Grafana are skipped, and so are patterns other than lists of words.
     let words = matcher.value.split('|');
-    let plain = words.filter(|word| {
+    let plain_words = words.filter(|word| {
         word.chars()
             .all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
             && !word.is_empty()
     });
-    let Some(closed) = closed else {
+    let Some(allowed) = allowed else {
         return Vec::new();
     };
-    let lost = plain.filter(|word| !closed.contains(*word));
-    lost.map(str::to_owned).collect()
+    let impossible = plain_words.filter(|word| !allowed.contains(*word));
+    impossible.map(str::to_owned).collect()
 }
 
 /// Returns the metrics, labels and values of an expression that do not exist.
-fn unknown(known: &Known, read: &Used) -> Vec<String> {
+fn unknown_names(catalogue: &Catalogue, usage: &Usage) -> Vec<String> {
     let mut found = Vec::new();
     let mut labels = BTreeSet::new();
-    for selector in &read.selectors {
+    for selector in &usage.selectors {
         let metric = &selector.metric;
-        let Some(of_it) = known.get(metric) else {
+        let Some(known_labels) = catalogue.get(metric) else {
             found.push(format!("no metric {metric}"));
             continue;
         };
-        labels.extend(of_it.0.keys());
+        labels.extend(known_labels.0.keys());
         for matcher in &selector.matchers {
-            match of_it.0.get(&matcher.label) {
+            match known_labels.0.get(&matcher.label) {
                 None => found.push(format!("no label {} of {metric}", matcher.label)),
-                Some(closed) => {
-                    let lost = never(matcher, closed.as_ref()).into_iter();
-                    found.extend(lost.map(|it| format!("{} is never {it}", matcher.label)));
+                Some(allowed) => {
+                    let impossible = impossible_values(matcher, allowed.as_ref()).into_iter();
+                    found.extend(impossible.map(|it| format!("{} is never {it}", matcher.label)));
                 }
             }
         }
     }
-    let lost = read.labels.iter().filter(|label| !labels.contains(label));
-    found.extend(lost.map(|label| format!("no label {label}")));
+    let missing = usage.labels.iter().filter(|label| !labels.contains(label));
+    found.extend(missing.map(|label| format!("no label {label}")));
     found
 }
 
 #[test]
 fn boards_and_alerts_use_metrics_that_exist() {
-    let known = known();
+    let catalogue = full_catalogue();
     let mut found = Vec::new();
     let mut count = 0;
-    for (place, expression) in every_expression() {
-        match used(&expression) {
-            Ok(read) => {
-                count += read.selectors.len();
-                let lost = unknown(&known, &read).into_iter();
-                found.extend(lost.map(|it| format!("{place}: {it}")));
+    for (location, expression) in every_expression() {
+        match parse_usage(&expression) {
+            Ok(usage) => {
+                count += usage.selectors.len();
+                let missing = unknown_names(&catalogue, &usage).into_iter();
+                found.extend(missing.map(|it| format!("{location}: {it}")));
             }
-            Err(error) => found.push(format!("{place}: {error}: {expression}")),
+            Err(error) => found.push(format!("{location}: {error}: {expression}")),
         }
     }
     assert!(count > 100, "only {count} metrics were checked");
@@ -290,23 +290,24 @@ fn boards_and_alerts_use_metrics_that_exist() {
 #[test]
 fn every_metric_is_on_a_board() {
     let expressions = every_expression().into_iter();
-    let read = expressions.filter_map(|(_, expression)| used(&expression).ok());
-    let used: BTreeSet<String> = read
-        .flat_map(|read| read.selectors)
+    let usages = expressions.filter_map(|(_, expression)| parse_usage(&expression).ok());
+    let used_metrics: BTreeSet<String> = usages
+        .flat_map(|usage| usage.selectors)
         .map(|selector| selector.metric)
         .collect();
-    let shown = |name: &str| {
-        let ends = ["", "_bucket", "_sum", "_count"];
-        ends.iter()
-            .any(|end| used.contains(&format!("{name}{end}")))
+    let is_shown = |name: &str| {
+        let suffixes = ["", "_bucket", "_sum", "_count"];
+        suffixes
+            .iter()
+            .any(|end| used_metrics.contains(&format!("{name}{end}")))
     };
-    let names = catalogue(&text(CATALOGUE));
+    let names = parse_catalogue(&read_text(CATALOGUE));
     let names = names
         .keys()
         .filter(|name| !name.ends_with("_sum") && !name.ends_with("_count"));
     let found: Vec<String> = names
         .map(|name| name.trim_end_matches("_bucket"))
-        .filter(|name| !shown(name) && !NOT_SHOWN.contains(name))
+        .filter(|name| !is_shown(name) && !NOT_SHOWN.contains(name))
         .map(str::to_owned)
         .collect();
     assert_none("a metric that is on no board", &found);
@@ -315,53 +316,53 @@ fn every_metric_is_on_a_board() {
 #[test]
 fn every_required_alert_exists_and_has_a_page() {
     let mut found = Vec::new();
-    let all = alerts();
-    let names: BTreeSet<&str> = all.iter().map(|alert| word(alert, "alert")).collect();
+    let all = read_alerts();
+    let names: BTreeSet<&str> = all.iter().map(|alert| text(alert, "alert")).collect();
     assert_eq!(names.len(), all.len(), "an alert has a name of its own");
-    let lost = REQUIRED_ALERTS
+    let missing = REQUIRED_ALERTS
         .iter()
         .filter(|(_, alert)| !names.contains(alert));
-    found.extend(lost.map(|(what, _)| format!("no alert for: {what}")));
-    let index = text(&format!("{PAGES}/README.md"));
-    let mut pages = BTreeSet::from([Path::new(PAGES).join("README.md")]);
+    found.extend(missing.map(|(condition, _)| format!("no alert for: {condition}")));
+    let index = read_text(&format!("{RUNBOOKS}/README.md"));
+    let mut pages = BTreeSet::from([Path::new(RUNBOOKS).join("README.md")]);
     for alert in &all {
-        let name = word(alert, "alert");
-        let path = word(&alert["annotations"], "runbook");
+        let name = text(alert, "alert");
+        let path = text(&alert["annotations"], "runbook");
         let page = read(Path::new(path)).unwrap_or_default();
-        let names_it = |page: &str| page.contains(&format!("`{name}`"));
-        if !names_it(&page) || !page.contains("**Do.**") || !names_it(&index) {
+        let mentions_alert = |page: &str| page.contains(&format!("`{name}`"));
+        if !mentions_alert(&page) || !page.contains("**Do.**") || !mentions_alert(&index) {
             found.push(format!("{name}: {path} does not say what to do"));
         }
-        if !["page", "ticket", "info"].contains(&word(&alert["labels"], "severity")) {
+        if !["page", "ticket", "info"].contains(&text(&alert["labels"], "severity")) {
             found.push(format!("{name}: the severity is missing"));
         }
-        if word(&alert["annotations"], "summary").is_empty() {
+        if text(&alert["annotations"], "summary").is_empty() {
             found.push(format!("{name}: the summary is missing"));
         }
         pages.insert(path.into());
     }
-    let written = files().into_iter().filter(|path| path.starts_with(PAGES));
-    let lost = written.filter(|path| !pages.contains(path));
-    found.extend(lost.map(|path| format!("{}: no alert leads here", path.display())));
+    let written = files().into_iter().filter(|it| it.starts_with(RUNBOOKS));
+    let missing = written.filter(|path| !pages.contains(path));
+    found.extend(missing.map(|path| format!("{}: no alert leads here", path.display())));
     assert_none("an alert has a page", &found);
 }
 
 #[test]
 fn every_alert_has_examples_of_firing_and_of_silence() {
-    let file = yaml(&format!("{HOME}/alerts-test.yml"));
-    let groups = list(&file, "tests").iter();
-    let tries: Vec<&Value> = groups
-        .flat_map(|group| list(group, "alert_rule_test"))
+    let file = read_yaml(&format!("{FOLDER}/alerts-test.yml"));
+    let groups = items(&file, "tests").iter();
+    let examples: Vec<&Value> = groups
+        .flat_map(|group| items(group, "alert_rule_test"))
         .collect();
-    let tried = |name: &str, fires: bool| {
-        tries.iter().any(|one| {
-            word(one, "alertname") == name && fires != list(one, "exp_alerts").is_empty()
+    let has_example = |name: &str, fires: bool| {
+        examples.iter().any(|example| {
+            text(example, "alertname") == name && fires != items(example, "exp_alerts").is_empty()
         })
     };
-    let all = alerts();
-    let names = all.iter().map(|alert| word(alert, "alert"));
+    let all = read_alerts();
+    let names = all.iter().map(|alert| text(alert, "alert"));
     let found: Vec<String> = names
-        .filter(|name| !tried(name, true) || !tried(name, false))
+        .filter(|name| !has_example(name, true) || !has_example(name, false))
         .map(str::to_owned)
         .collect();
     assert_none(
@@ -372,62 +373,62 @@ fn every_alert_has_examples_of_firing_and_of_silence() {
 
 #[test]
 fn boards_load_in_grafana() {
-    let sources = yaml(&format!("{HOME}/grafana/datasources/hayward.yaml"));
-    let sources: BTreeSet<&str> = list(&sources, "datasources")
+    let sources = read_yaml(&format!("{FOLDER}/grafana/datasources/hayward.yaml"));
+    let sources: BTreeSet<&str> = items(&sources, "datasources")
         .iter()
-        .map(|source| word(source, "uid"))
+        .map(|source| text(source, "uid"))
         .collect();
-    let boards = boards();
+    let boards = read_boards();
     let names: Vec<&str> = boards.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, BOARDS);
+    assert_eq!(names, BOARD_NAMES);
     let mut found = Vec::new();
     let mut ids = BTreeSet::new();
     for (name, board) in &boards {
-        if !ids.insert(word(board, "uid")) || word(board, "title").is_empty() {
+        if !ids.insert(text(board, "uid")) || text(board, "title").is_empty() {
             found.push(format!("{name} has no title or uid of its own"));
         }
-        found.extend(faults(board, &sources).map(|fault| format!("{name}: {fault}")));
+        found.extend(faults_in(board, &sources).map(|fault| format!("{name}: {fault}")));
     }
     assert_none("a board loads in Grafana", &found);
 }
 
-fn faults<'a>(board: &'a Value, sources: &BTreeSet<&str>) -> impl Iterator<Item = String> + 'a {
+fn faults_in<'a>(board: &'a Value, sources: &BTreeSet<&str>) -> impl Iterator<Item = String> + 'a {
     let mut found = Vec::new();
-    let mut places: Vec<(u64, u64, u64, u64)> = Vec::new();
+    let mut occupied: Vec<(u64, u64, u64, u64)> = Vec::new();
     let mut ids = BTreeSet::new();
-    for panel in list(board, "panels") {
-        let title = word(panel, "title");
+    for panel in items(board, "panels") {
+        let title = text(panel, "title");
         let grid = |key: &str| panel["gridPos"][key].as_u64().unwrap_or_default();
-        let (x, y, w, h) = (grid("x"), grid("y"), grid("w"), grid("h"));
-        let apart = |&(left, top, wide, high): &(u64, u64, u64, u64)| {
-            left + wide <= x || x + w <= left || top + high <= y || y + h <= top
+        let (x, y, width, height) = (grid("x"), grid("y"), grid("w"), grid("h"));
+        let is_disjoint = |&(x2, y2, width2, height2): &(u64, u64, u64, u64)| {
+            x2 + width2 <= x || x + width <= x2 || y2 + height2 <= y || y + height <= y2
         };
-        if w == 0 || h == 0 || x + w > 24 || !places.iter().all(apart) {
+        if width == 0 || height == 0 || x + width > 24 || !occupied.iter().all(is_disjoint) {
             found.push(format!("{title} overlaps or is too wide"));
         }
-        places.push((x, y, w, h));
+        occupied.push((x, y, width, height));
         if title.is_empty() || !ids.insert(panel["id"].as_u64()) {
             found.push(format!(
                 "{title}: a panel has a title and a number of its own"
             ));
         }
-        if !sources.contains(word(&panel["datasource"], "uid")) {
+        if !sources.contains(text(&panel["datasource"], "uid")) {
             found.push(format!("{title} has no data source"));
         }
-        if list(panel, "targets").is_empty() {
+        if items(panel, "targets").is_empty() {
             found.push(format!("{title} has no expression"));
         }
     }
-    let variables: BTreeSet<&str> = list(&board["templating"], "list")
+    let variables: BTreeSet<&str> = items(&board["templating"], "list")
         .iter()
-        .map(|variable| word(variable, "name"))
+        .map(|variable| text(variable, "name"))
         .collect();
-    for (place, expression) in expressions_of(board) {
+    for (title, expression) in expressions_of(board) {
         for part in expression.split('$').skip(1) {
-            let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            let name = &part[..end.unwrap_or(part.len())];
+            let name_end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let name = &part[..name_end.unwrap_or(part.len())];
             if name != "__rate_interval" && !variables.contains(name) {
-                found.push(format!("{place}: ${name} is not a variable of the board"));
+                found.push(format!("{title}: ${name} is not a variable of the board"));
             }
         }
     }
@@ -437,7 +438,7 @@ fn faults<'a>(board: &'a Value, sources: &BTreeSet<&str>) -> impl Iterator<Item 
 /// The test is skipped if promtool is not installed. The gate has it.
 #[test]
 fn promtool_accepts_rules_examples_and_boards() {
-    let home = root().join(HOME);
+    let folder = root().join(FOLDER);
     let Ok(version) = Command::new("promtool").arg("--version").output() else {
         return;
     };
@@ -445,7 +446,7 @@ fn promtool_accepts_rules_examples_and_boards() {
     let run = |arguments: &[&str]| {
         let output = Command::new("promtool")
             .args(arguments)
-            .current_dir(&home)
+            .current_dir(&folder)
             .output()
             .expect("promtool runs, for it did before");
         assert!(
@@ -459,8 +460,8 @@ fn promtool_accepts_rules_examples_and_boards() {
     run(&["test", "rules", "alerts-test.yml"]);
     // Expressions of boards are checked as rules.
     let expressions = every_expression().into_iter();
-    let of_metrics = expressions.filter(|(_, expression)| !expression.starts_with("label_values("));
-    let rules: Vec<Value> = of_metrics
+    let checkable = expressions.filter(|(_, expression)| !expression.starts_with("label_values("));
+    let rules: Vec<Value> = checkable
         .enumerate()
         .map(|(number, (_, expression))| {
             let expression = expression.replace("$__rate_interval", "5m");
@@ -478,19 +479,19 @@ fn unknown_metrics_labels_and_values_are_found() {
     let page = "| `a.b` | `a_b_seconds` | histogram | `s` | `c.d`, `e` | x | what |\n\
                 | `f` | `f_total` | counter | `{g}` |  | x | what |\n\
                 | `c.d` | `one`, `two` |\n| `e` | what the policy names |\n";
-    let known = catalogue(page);
-    let lost = |expression: &str| unknown(&known, &used(expression).unwrap()).join("; ");
+    let catalogue = parse_catalogue(page);
+    let problems = |query: &str| unknown_names(&catalogue, &parse_usage(query).unwrap()).join("; ");
     assert_eq!(
-        lost("sum by (le, e) (a_b_seconds_bucket{c_d=\"one\", e=\"any\"})"),
+        problems("sum by (le, e) (a_b_seconds_bucket{c_d=\"one\", e=\"any\"})"),
         ""
     );
-    assert_eq!(lost("f_total{job=\"x\"}"), "");
-    assert_eq!(lost("a_b_seconds"), "no metric a_b_seconds");
-    assert_eq!(lost("f_total{c_d=\"one\"}"), "no label c_d of f_total");
-    assert_eq!(lost("sum by (le) (a_b_seconds_sum)"), "no label le");
+    assert_eq!(problems("f_total{job=\"x\"}"), "");
+    assert_eq!(problems("a_b_seconds"), "no metric a_b_seconds");
+    assert_eq!(problems("f_total{c_d=\"one\"}"), "no label c_d of f_total");
+    assert_eq!(problems("sum by (le) (a_b_seconds_sum)"), "no label le");
     assert_eq!(
-        lost("a_b_seconds_sum{c_d=~\"two|three\"}"),
+        problems("a_b_seconds_sum{c_d=~\"two|three\"}"),
         "c_d is never three"
     );
-    assert_eq!(lost("a_b_seconds_sum{c_d=~\"$variable\"}"), "");
+    assert_eq!(problems("a_b_seconds_sum{c_d=~\"$variable\"}"), "");
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use hayward_tests_house::debt::{Finding, assert_within_debt};
-use hayward_tests_house::source::{Source, has_ending, sources};
+use hayward_tests_house::source::{Source, has_extension, sources};
 use hayward_tests_house::{files, read};
 use proc_macro2::TokenTree;
 use serde_json::Value;
 use syn::visit::{self, Visit};
 
 /// Parts of identifiers that are private words, with the words to use instead.
-const WORDS: [(&str, &str); 46] = [
+const FORBIDDEN_WORDS: [(&str, &str); 46] = [
     ("told", "reported, published, ordered_to_leave"),
     ("tell", "report, publish, notify"),
     ("tells", "reports, publishes, notifies"),
@@ -61,7 +61,7 @@ const WORDS: [(&str, &str); 46] = [
 ];
 
 /// Names of types that have stood for several things, with the names to use instead.
-const TYPES: [(&str, &str); 9] = [
+const FORBIDDEN_TYPES: [(&str, &str); 9] = [
     ("Books", "RoundState"),
     ("Kept", "TrackedVec, Retained"),
     ("Line", "LogLine, CarriedRow, ServeOrder"),
@@ -98,7 +98,7 @@ const EXCEPTIONS: [(&str, &str, &str); 4] = [
 ];
 
 /// Phrases of messages that a reader would have to translate.
-const PHRASES: [(&str, &str); 4] = [
+const FORBIDDEN_PHRASES: [(&str, &str); 4] = [
     (concat!("this is", " no"), "invalid …, unknown …"),
     (concat!("is", " away"), "is unavailable"),
     (concat!("that is", " none"), "unknown …, invalid …"),
@@ -106,20 +106,22 @@ const PHRASES: [(&str, &str); 4] = [
 ];
 
 /// Returns the phrases in a text, as whole words. The text `this is not JSON` has none.
-fn phrases(text: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
-    PHRASES.iter().filter(move |(phrase, _)| {
-        let mut ends = text.match_indices(phrase).map(|(at, _)| at + phrase.len());
-        ends.any(|end| !text[end..].starts_with(char::is_alphanumeric))
+fn find_phrases(text: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    FORBIDDEN_PHRASES.iter().filter(move |(phrase, _)| {
+        let mut phrase_ends = text
+            .match_indices(phrase)
+            .map(|(index, _)| index + phrase.len());
+        phrase_ends.any(|phrase_end| !text[phrase_end..].starts_with(char::is_alphanumeric))
     })
 }
 
 /// First words of comments that put a clause before the subject.
-const OPENINGS: [&str; 11] = [
+const FORBIDDEN_OPENINGS: [&str; 11] = [
     "Of", "Who", "Whoever", "Whose", "Whom", "Where", "What", "As", "Nobody", "Nothing", "Somebody",
 ];
 
 /// Words of comments that stand for a thing or an action that has a name.
-const COMMENT_WORDS: [(&str, &str); 12] = [
+const FORBIDDEN_COMMENT_WORDS: [(&str, &str); 12] = [
     ("anew", "again, rebuilt"),
     ("anybody", "any caller, any work"),
     ("beside", "next to, in parallel with, in addition to"),
@@ -138,11 +140,11 @@ const COMMENT_WORDS: [(&str, &str); 12] = [
 fn wire_names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for path in files() {
-        if path.starts_with("openapi") && has_ending(&path, "json") {
+        if path.starts_with("openapi") && has_extension(&path, "json") {
             let text = read(&path).unwrap_or_default();
             let document: Value = serde_json::from_str(&text).unwrap_or_default();
             add_names(&document, &mut names);
-        } else if has_ending(&path, "sql") {
+        } else if has_extension(&path, "sql") {
             let text = read(&path).unwrap_or_default();
             let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
             names.extend(words.map(str::to_owned));
@@ -160,7 +162,11 @@ fn add_names(value: &Value, names: &mut BTreeSet<String>) {
                     names.insert(name.clone());
                 }
                 if let ("enum", Value::Array(values)) = (&**key, value) {
-                    names.extend(values.iter().filter_map(|v| v.as_str().map(str::to_owned)));
+                    names.extend(
+                        values
+                            .iter()
+                            .filter_map(|value| value.as_str().map(str::to_owned)),
+                    );
                 }
                 add_names(value, names);
             }
@@ -171,17 +177,17 @@ fn add_names(value: &Value, names: &mut BTreeSet<String>) {
 }
 
 /// Splits a name into its parts. `keptRound`, `kept_round` and `KeptRound` are `kept`, `round`.
-fn parts(name: &str) -> Vec<String> {
+fn split_name(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
-    let mut after_small = false;
+    let mut after_lowercase = false;
     for c in name.chars() {
-        if c == '_' || (c.is_uppercase() && after_small) {
+        if c == '_' || (c.is_uppercase() && after_lowercase) {
             parts.push(String::new());
         }
         if c != '_' {
             parts.last_mut().expect("one part").extend(c.to_lowercase());
         }
-        after_small = c.is_lowercase() || c.is_ascii_digit();
+        after_lowercase = c.is_lowercase() || c.is_ascii_digit();
     }
     parts.retain(|part| !part.is_empty());
     parts
@@ -189,8 +195,8 @@ fn parts(name: &str) -> Vec<String> {
 
 /// The names that a file defines.
 struct Definitions<'a> {
-    wire: &'a BTreeSet<String>,
-    found: Vec<String>,
+    wire_names: &'a BTreeSet<String>,
+    names: Vec<String>,
     types: Vec<String>,
 }
 
@@ -203,13 +209,15 @@ impl Definitions<'_> {
     /// Adds a name, unless clients or the database know it.
     fn add_visible(&mut self, name: &syn::Ident) {
         let name = name.to_string();
-        if !self.wire.contains(&name) && !self.wire.contains(&parts(&name).join("_")) {
-            self.found.push(name);
+        if !self.wire_names.contains(&name)
+            && !self.wire_names.contains(&split_name(&name).join("_"))
+        {
+            self.names.push(name);
         }
     }
 
     fn add(&mut self, name: &syn::Ident) {
-        self.found.push(name.to_string());
+        self.names.push(name.to_string());
     }
 }
 
@@ -259,31 +267,31 @@ impl<'ast> Visit<'ast> for Definitions<'_> {
 
 #[test]
 fn identifiers_use_standard_words() {
-    let wire = wire_names();
+    let wire_names = wire_names();
     let mut found = Vec::new();
     let mut types = Vec::new();
     for source in sources() {
         let mut definitions = Definitions {
-            wire: &wire,
-            found: Vec::new(),
+            wire_names: &wire_names,
+            names: Vec::new(),
             types: Vec::new(),
         };
         definitions.visit_file(&source.syntax());
         for name in definitions.types {
-            let known = TYPES.iter().find(|(word, _)| *word == name);
-            types.extend(known.map(|(_, better)| Finding {
+            let known = FORBIDDEN_TYPES.iter().find(|(word, _)| *word == name);
+            types.extend(known.map(|(_, replacement)| Finding {
                 package: source.package.clone(),
-                text: format!("{}: {name}; say {better}", source.path.display()),
+                text: format!("{}: {name}; say {replacement}", source.path.display()),
             }));
         }
-        let names: BTreeSet<String> = definitions.found.into_iter().collect();
+        let names: BTreeSet<String> = definitions.names.into_iter().collect();
         for name in names.into_iter().filter(|name| !is_exception(source, name)) {
-            let parts = parts(&name);
-            let word = WORDS
+            let parts = split_name(&name);
+            let word = FORBIDDEN_WORDS
                 .iter()
                 .find(|(word, _)| parts.iter().any(|part| part == word));
             let advice = match word {
-                Some((_, better)) => *better,
+                Some((_, replacement)) => *replacement,
                 None if name == "of" => "a constructor is new, from_* or for_*",
                 None => continue,
             };
@@ -295,12 +303,13 @@ fn identifiers_use_standard_words() {
     }
     assert_within_debt(
         "type-names",
-        "a type has a name of its own (exceptions: tests/house/tests/words.rs)",
+        "a type has a name of its own (exceptions: tests/house/tests/vocabulary.rs)",
         types,
     );
     assert_within_debt(
         "words",
-        "identifiers use the words of docs/glossary.md (exceptions: tests/house/tests/words.rs)",
+        "identifiers use the words of docs/glossary.md \
+         (exceptions: tests/house/tests/vocabulary.rs)",
         found,
     );
 }
@@ -312,14 +321,17 @@ fn comments_use_standard_words() {
         for comment in source.comments() {
             let mut words = comment.text.split(|c: char| !c.is_alphanumeric());
             let word = words.find_map(|word| {
-                let known = COMMENT_WORDS.iter();
+                let known = FORBIDDEN_COMMENT_WORDS.iter();
                 known
                     .into_iter()
                     .find(|(known, _)| word.eq_ignore_ascii_case(known))
             });
-            found.extend(word.map(|(word, better)| Finding {
+            found.extend(word.map(|(word, replacement)| Finding {
                 package: source.package.clone(),
-                text: format!("{}: {word}; say {better}", source.at(comment.line)),
+                text: format!(
+                    "{}: {word}; say {replacement}",
+                    source.location(comment.line)
+                ),
             }));
         }
     }
@@ -342,22 +354,22 @@ fn messages_are_plain() {
     let mut found = Vec::new();
     // Reading tokens is slow, so files without any of the phrases are skipped.
     let has_phrase = |source: &&Source| {
-        PHRASES
+        FORBIDDEN_PHRASES
             .iter()
             .any(|(phrase, _)| source.text.contains(phrase))
     };
     for source in sources().iter().filter(has_phrase) {
-        source.each_token(&mut |token| {
+        source.for_each_token(&mut |token| {
             let TokenTree::Literal(literal) = token else {
                 return;
             };
             let text = literal.to_string();
-            for (phrase, better) in phrases(&text) {
+            for (phrase, replacement) in find_phrases(&text) {
                 found.push(Finding {
                     package: source.package.clone(),
                     text: format!(
-                        "{}: \"{phrase}\"; say \"{better}\"",
-                        source.at(literal.span().start().line)
+                        "{}: \"{phrase}\"; say \"{replacement}\"",
+                        source.location(literal.span().start().line)
                     ),
                 });
             }
@@ -372,10 +384,10 @@ fn comments_begin_with_their_subject() {
     for source in sources() {
         for comment in source.comments() {
             let opening = comment.text.split(|c: char| !c.is_alphanumeric()).next();
-            let opening = opening.filter(|word| OPENINGS.contains(word));
+            let opening = opening.filter(|word| FORBIDDEN_OPENINGS.contains(word));
             found.extend(opening.map(|word| Finding {
                 package: source.package.clone(),
-                text: format!("{}: {word} …", source.at(comment.line)),
+                text: format!("{}: {word} …", source.location(comment.line)),
             }));
         }
     }
@@ -394,10 +406,12 @@ fn sentences_begin_with_their_subject() {
             let text = comment.text.replace('\n', " ");
             let later = text.split(". ").skip(1);
             let openings = later.filter_map(|sentence| sentence.split(' ').next());
-            let opening = openings.into_iter().find(|word| OPENINGS.contains(word));
+            let opening = openings
+                .into_iter()
+                .find(|word| FORBIDDEN_OPENINGS.contains(word));
             found.extend(opening.map(|word| Finding {
                 package: source.package.clone(),
-                text: format!("{}: … . {word} …", source.at(comment.line)),
+                text: format!("{}: … . {word} …", source.location(comment.line)),
             }));
         }
     }
@@ -411,14 +425,14 @@ fn sentences_begin_with_their_subject() {
 #[test]
 fn documents_use_plain_phrases() {
     let mut found = Vec::new();
-    let documents = files().into_iter().filter(|path| has_ending(path, "md"));
+    let documents = files().into_iter().filter(|path| has_extension(path, "md"));
     for path in documents.filter(|path| path != Path::new("CONTRIBUTING.md")) {
         let text = read(&path).unwrap_or_default();
         for (index, line) in text.lines().enumerate() {
-            found.extend(phrases(line).map(|(phrase, better)| Finding {
+            found.extend(find_phrases(line).map(|(phrase, replacement)| Finding {
                 package: "documents".to_owned(),
                 text: format!(
-                    "{}:{}: \"{phrase}\"; say \"{better}\"",
+                    "{}:{}: \"{phrase}\"; say \"{replacement}\"",
                     path.display(),
                     index + 1
                 ),
@@ -430,8 +444,8 @@ fn documents_use_plain_phrases() {
 
 #[test]
 fn names_are_cut_into_their_words() {
-    assert_eq!(parts("KeptRound"), ["kept", "round"]);
-    assert_eq!(parts("told_before2"), ["told", "before2"]);
-    assert_eq!(parts("HTTPRoom"), ["httproom"]);
-    assert_eq!(parts("MAX_SPACE"), ["max", "space"]);
+    assert_eq!(split_name("KeptRound"), ["kept", "round"]);
+    assert_eq!(split_name("told_before2"), ["told", "before2"]);
+    assert_eq!(split_name("HTTPRoom"), ["httproom"]);
+    assert_eq!(split_name("MAX_SPACE"), ["max", "space"]);
 }
