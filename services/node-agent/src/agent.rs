@@ -90,7 +90,7 @@ impl Agent {
         channels: AgentChannels,
         traces: Traces,
     ) -> anyhow::Result<Self> {
-        let found = runtime.recover()?;
+        let recovered = runtime.recover()?;
         let AgentChannels { status, tenure } = channels;
         let obeyed = opened.obeyed();
         let mut agent = Self {
@@ -112,7 +112,7 @@ impl Agent {
             retry_after: None,
             traces,
         };
-        agent.recover(opened.state, found)?;
+        agent.recover(opened.state, recovered)?;
         if let Some(doubt) = agent.doubt {
             tracing::warn!(
                 ?doubt,
@@ -285,11 +285,11 @@ impl Agent {
                     at: Some(at),
                 })
             }
-            Event::Stuck(why) => {
+            Event::Stuck(reason) => {
                 // The container keeps its space and does not count as ended (F31).
-                tracing::error!(container = %id, %why, "the container cannot be ended");
+                tracing::error!(container = %id, why = %reason, "the container cannot be ended");
                 known.actual.phase = Phase::Stopping;
-                known.reason = Some(why);
+                known.reason = Some(reason);
                 None
             }
             Event::Ended(mut exit) => {

@@ -37,7 +37,7 @@ impl Heartbeats {
             () = self.send_heartbeats() => {}
             () = stop.wait() => {}
         }
-        if self.condition.machine.is_some() {
+        if self.condition.reader.is_some() {
             self.announce_stop().await;
         }
     }

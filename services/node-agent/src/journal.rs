@@ -69,7 +69,7 @@ impl Journal {
         };
         let (records, damaged) = decode(&content);
         let mut state = JournalState::replay(records);
-        let doubt = journal::doubt(&state, damaged, boot_id);
+        let doubt = journal::journal_doubt(&state, damaged, boot_id);
         state.boot_id = Some(boot_id.to_owned());
         if damaged {
             // Keeps a copy for diagnosis, because the journal is rewritten below.

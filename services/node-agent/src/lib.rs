@@ -59,12 +59,12 @@ use agent::{Agent, AgentChannels, AgentInputs, AgentStatus, Traces};
 use cgroups::Cgroups;
 use journal::Journal;
 use lease::LeaseWriter;
-use node_condition::{Machine, NodeCondition};
+use node_condition::{NodeCondition, NodeReader};
 use run_as::{Accounts, OwnAccount};
 use runtime::docker::Docker;
 use runtime::process::{ProcessSettings, Processes};
-use runtime::real::RealMachine;
-use runtime::simulated::{Behaviour, SimulatedMachine};
+use runtime::real::RealRuntime;
+use runtime::simulated::{Behaviour, SimulatedRuntime};
 use runtime::{EventSender, Runtime};
 
 pub const NAME: &str = "node-agent";
@@ -146,7 +146,7 @@ fn start_agent(
             agent_instance: agent_instance.clone(),
             inventory,
             available_runtimes: runtime_lister(Arc::clone(&runtime)),
-            machine: state_dir.clone().map(|dir| Machine::new(settings, dir)),
+            reader: state_dir.clone().map(|dir| NodeReader::new(settings, dir)),
         },
         status: status.clone(),
         wait_for_orders,
@@ -283,7 +283,7 @@ fn create_runtime(
             fault: settings.simulated_fault,
         };
         let boot_id = fresh_uuid().simple().to_string();
-        let simulated = SimulatedMachine::new(behaviour, events, tenure.clone());
+        let simulated = SimulatedRuntime::new(behaviour, events, tenure.clone());
         return Ok((Arc::new(simulated), boot_id));
     }
     let state_dir = settings
@@ -326,7 +326,7 @@ fn create_runtime(
     let docker = docker.map(|docker| Docker::new(docker, events.clone()));
     let processes = Processes::new(process_settings, events.clone())
         .context("cannot use the state directory")?;
-    let real = RealMachine::new(processes, docker.transpose()?, events);
+    let real = RealRuntime::new(processes, docker.transpose()?, events);
     Ok((Arc::new(real), boot_id))
 }
 

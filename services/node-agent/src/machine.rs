@@ -8,7 +8,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use hayward_node_agent_domain::condition::allocatable;
+use hayward_node_agent_domain::condition::allocatable_memory;
 use hayward_node_status_api::{Metrics, Pressure};
 use hayward_vocabulary::Size;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -160,7 +160,7 @@ pub fn group_members(leader: &ProcessIdentity) -> Vec<ProcessIdentity> {
 pub fn capacity() -> Size {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Size {
-        memory_bytes: allocatable(total_memory(), 0),
+        memory_bytes: allocatable_memory(total_memory(), 0),
         cpu_milli: cpus as u64 * 1000,
         gpu_milli: count_gpus() * 1000,
         ..Size::default()

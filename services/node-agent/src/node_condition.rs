@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hayward_node_agent_domain::condition::{self as domain, Bounds, QuiesceState, Readings};
+use hayward_node_agent_domain::condition::{self as domain, QuiesceLimits, QuiesceState, Readings};
 use hayward_node_status_api::{Heartbeat, Inventory, Metrics};
 use tokio::time::Instant;
 
@@ -19,18 +19,18 @@ const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_NOTE: usize = 200;
 
 /// Readings of a real node. A simulated node has none.
-pub struct Machine {
+pub struct NodeReader {
     state_dir: PathBuf,
     /// Whether memory is measured. If not, the settings give it.
     measures_memory: bool,
     system_uid_below: u32,
     quiesce_file: PathBuf,
-    bounds: Bounds,
+    limits: QuiesceLimits,
     quiesce: QuiesceState,
     last_reading: Option<Instant>,
 }
 
-impl Machine {
+impl NodeReader {
     pub fn new(settings: &Settings, state_dir: PathBuf) -> Self {
         Self {
             quiesce_file: settings
@@ -39,7 +39,7 @@ impl Machine {
                 .unwrap_or_else(|| state_dir.join("quiesce")),
             measures_memory: settings.memory_bytes.is_none(),
             system_uid_below: settings.system_uid_below,
-            bounds: Bounds {
+            limits: QuiesceLimits {
                 disk_bytes: settings.quiesce_disk_bytes,
                 memory_pressure_percent: settings.quiesce_memory_pressure_percent,
             },
@@ -67,7 +67,7 @@ impl Machine {
         let offered_before = self.last_reading.map(|_| inventory.capacity.memory_bytes);
         let offered = domain::offered_memory(
             offered_before,
-            domain::allocatable(total, system_bytes),
+            domain::allocatable_memory(total, system_bytes),
             total,
         );
         inventory.capacity.memory_bytes = offered;
@@ -89,7 +89,7 @@ impl Machine {
             granted: status.granted.clone(),
             fault: status.fault.clone(),
         };
-        self.quiesce.quiesce_reason(&readings, self.bounds)
+        self.quiesce.quiesce_reason(&readings, self.limits)
     }
 }
 
@@ -117,16 +117,16 @@ pub struct NodeCondition {
     /// Available runtimes. They are evaluated for each heartbeat, because a container engine may
     /// come and go.
     pub available_runtimes: RuntimeLister,
-    pub machine: Option<Machine>,
+    pub reader: Option<NodeReader>,
 }
 
 impl NodeCondition {
     pub async fn heartbeat(&mut self, status: &AgentStatus) -> Heartbeat {
         let (mut metrics, mut quiesce_reason) = (Metrics::default(), None);
-        if let Some(machine) = &mut self.machine {
-            machine.measure(&mut self.inventory, status).await;
-            metrics = machine::metrics(&machine.state_dir);
-            quiesce_reason = machine.quiesce_reason(&self.inventory, &metrics, status);
+        if let Some(reader) = &mut self.reader {
+            reader.measure(&mut self.inventory, status).await;
+            metrics = machine::metrics(&reader.state_dir);
+            quiesce_reason = reader.quiesce_reason(&self.inventory, &metrics, status);
         }
         metrics.containers = status.live_count() as u64;
         metrics.complete = status.complete;
@@ -166,7 +166,7 @@ mod tests {
             agent_instance: "a".into(),
             inventory: inventory(settings.memory_bytes.unwrap_or(1)),
             available_runtimes: Box::new(Vec::new),
-            machine: Some(Machine::new(settings, dir.to_owned())),
+            reader: Some(NodeReader::new(settings, dir.to_owned())),
         }
     }
 
@@ -191,8 +191,8 @@ mod tests {
         );
         std::fs::write(dir.path().join("quiesce"), "new\u{1b}fan\nand more").unwrap();
         let heartbeat = condition.heartbeat(&status).await;
-        let why = heartbeat.quiesce_reason.unwrap();
-        assert_eq!(why, "requested by its operator: newfan");
+        let reason = heartbeat.quiesce_reason.unwrap();
+        assert_eq!(reason, "requested by its operator: newfan");
         assert!(heartbeat.quiesced);
         std::fs::remove_file(dir.path().join("quiesce")).unwrap();
         assert!(!condition.heartbeat(&status).await.quiesced);

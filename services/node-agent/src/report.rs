@@ -339,20 +339,21 @@ mod tests {
         };
         let states =
             |reported: &[ContainerReport]| reported.iter().map(|it| it.state).collect::<Vec<_>>();
-        let first = [report("a", Stopping), report("b", Ended)];
-        let (reported, deadline) = end_delay.apply(&first, &drained(&[]), now);
+        let one_ended = [report("a", Stopping), report("b", Ended)];
+        let (reported, deadline) = end_delay.apply(&one_ended, &drained(&[]), now);
         assert_eq!(
             states(&reported),
             [Stopping, Launching],
             "b was not reported before"
         );
         assert_eq!(deadline, Some(now + OUTPUT_TIMEOUT));
-        let both = [report("a", Ended), report("b", Ended)];
-        let (reported, _) = end_delay.apply(&both, &drained(&["b"]), now + OUTPUT_TIMEOUT / 2);
+        let both_ended = [report("a", Ended), report("b", Ended)];
+        let (reported, _) =
+            end_delay.apply(&both_ended, &drained(&["b"]), now + OUTPUT_TIMEOUT / 2);
         assert_eq!(states(&reported), [Stopping, Ended]);
         assert!(reported[0].exit.is_none() && reported[1].exit.is_some());
         let (reported, deadline) =
-            end_delay.apply(&both, &drained(&["b"]), now + OUTPUT_TIMEOUT * 2);
+            end_delay.apply(&both_ended, &drained(&["b"]), now + OUTPUT_TIMEOUT * 2);
         assert_eq!(
             (states(&reported), deadline),
             (vec![Ended, Ended], None),

@@ -91,12 +91,12 @@ impl Accounts {
     }
 
     /// Returns the account that the settings map this user to.
-    pub fn mapped(&self, user: &UserName) -> Option<&Account> {
+    pub fn mapped_account(&self, user: &UserName) -> Option<&Account> {
         self.mapped.get(user.as_str())
     }
 
     /// Returns the value of the node label.
-    pub fn describe(&self) -> String {
+    pub fn label_value(&self) -> String {
         let other = match &self.other {
             Some(account) => account.uid.to_string(),
             None => format!("agent-{}", geteuid()),
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(ids("ada"), (4001, 4002));
         assert_eq!(ids("ben"), (4003, 4003));
         assert_eq!(ids("cleo").0, DEFAULT_UID);
-        assert_eq!(accounts.describe(), "mapped-65534");
+        assert_eq!(accounts.label_value(), "mapped-65534");
         let fixed = Accounts::new(ROOT, "", Some(4001), None).unwrap();
         assert_eq!(fixed.for_user(&user("ada")).unwrap().uid, 4001);
     }
@@ -252,7 +252,7 @@ mod tests {
     fn an_agent_that_is_not_root_runs_work_under_its_own_account() {
         let accounts = Accounts::new(ADA, "", None, None).unwrap();
         assert!(accounts.uses_agent_account() && accounts.for_user(&user("ada")).is_none());
-        assert!(accounts.describe().starts_with("agent-"));
+        assert!(accounts.label_value().starts_with("agent-"));
         let own_account = Accounts::new(ADA, "ada=4001", None, None).unwrap();
         assert_eq!(own_account.for_user(&user("ada")).unwrap().uid, 4001);
     }

@@ -33,17 +33,17 @@ macro_rules! run_checks {
     (@ proofs :: $check:ident, $context:expr) => { proofs::$check($context) };
     (@ $module:ident :: $check:ident, $context:expr) => { $module::$check($context).await };
     ($context:expr, [$($module:ident :: $check:ident),* $(,)?]) => {{
-        let mut found = Vec::new();
+        let mut violations = Vec::new();
         $(
             println!("  {}", stringify!($check).replace('_', " "));
             let outcome: Outcome = run_checks!(@ $module :: $check, $context);
             if let Err(error) = outcome {
                 let check = stringify!($check);
                 println!("VIOLATION {check}: {error:#}");
-                found.push(Violation { check, message: format!("{error:#}") });
+                violations.push(Violation { check, message: format!("{error:#}") });
             }
         )*
-        found
+        violations
     }};
 }
 

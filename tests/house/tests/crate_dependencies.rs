@@ -36,15 +36,15 @@ fn the_graph_is_the_one_checked_in() {
 /// Returns each arrow that `forbidden` selects, of every kind. A test that uses the internals of a
 /// neighbour couples the two as much as code does.
 fn forbidden_dependencies(forbidden: impl Fn(&Package, &Package) -> bool) -> Vec<String> {
-    let all = packages();
+    let packages_by_name = packages();
     let mut findings = Vec::new();
-    for package in all.values() {
+    for package in packages_by_name.values() {
         for dependency in package
             .dependencies
             .iter()
             .filter(|dependency| dependency.is_local)
         {
-            if forbidden(package, &all[&dependency.name]) {
+            if forbidden(package, &packages_by_name[&dependency.name]) {
                 findings.push(format!("{} -> {}", package.name, dependency.name));
             }
         }
@@ -86,9 +86,12 @@ fn domains_depend_on_the_vocabulary_only() {
         "serde",
         "thiserror",
     ];
-    let all = packages();
+    let packages_by_name = packages();
     let mut found = Vec::new();
-    for package in all.values().filter(|package| package.is_domain()) {
+    for package in packages_by_name
+        .values()
+        .filter(|package| package.is_domain())
+    {
         for dependency in &package.dependencies {
             if dependency.kind != Kind::Dev && !allowed.contains(&dependency.name.as_str()) {
                 found.push(format!("{} -> {}", package.name, dependency.name));
@@ -121,8 +124,8 @@ fn rules_of_documents_read_no_files() {
         "services/rm-scheduler/capacity",
         "services/rm-scheduler/external-planner",
     ];
-    let all = packages();
-    let rules = all
+    let packages_by_name = packages();
+    let rules = packages_by_name
         .values()
         .filter(|package| folders.contains(&package.folder.as_str()));
     let dependencies = rules.flat_map(|package| &package.dependencies);
@@ -180,8 +183,8 @@ fn only_tests_depend_on_the_tests() {
 }
 
 fn dependents_of(to: &str, kind: Kind) -> BTreeMap<String, String> {
-    let all = packages().into_iter();
-    let dependents = all.filter(|(_, package)| {
+    let packages_by_name = packages().into_iter();
+    let dependents = packages_by_name.filter(|(_, package)| {
         package
             .dependencies
             .iter()

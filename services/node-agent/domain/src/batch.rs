@@ -8,13 +8,13 @@ const TARGET_QUEUE_US: u64 = 300_000;
 
 /// Average duration of the tasks of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct BatchSizer {
     threads: u32,
     /// Moving average in microseconds. `None` until a task has finished.
     mean_us: Option<u64>,
 }
 
-impl Pace {
+impl BatchSizer {
     pub fn new(threads: u32) -> Self {
         Self {
             threads: threads.clamp(1, MAX_TASKS),
@@ -35,7 +35,7 @@ impl Pace {
     }
 
     /// Returns the target number of waiting and running tasks.
-    pub fn target(self) -> u32 {
+    pub fn target_count(self) -> u32 {
         let per_thread = match self.mean_us {
             // The duration is unknown, so one task runs and one more waits.
             None => 2,
@@ -50,8 +50,8 @@ impl Pace {
 
     /// Returns the number of tasks to request when `held` are waiting or running. It is 0 while
     /// more than half of the target remain.
-    pub fn to_request(self, held: u32) -> u32 {
-        let target = self.target();
+    pub fn request_count(self, held: u32) -> u32 {
+        let target = self.target_count();
         if held > target / 2 {
             0
         } else {
@@ -67,18 +67,18 @@ mod tests {
 
     #[test]
     fn short_tasks_are_requested_in_batches_and_long_ones_singly() {
-        let mut pace = Pace::new(1);
-        assert_eq!(pace.to_request(0), 2);
+        let mut sizer = BatchSizer::new(1);
+        assert_eq!(sizer.request_count(0), 2);
         for _ in 0..100 {
-            pace.record(1_000);
+            sizer.record(1_000);
         }
-        assert!(pace.to_request(0) >= 200);
-        assert_eq!(pace.to_request(200), 0);
+        assert!(sizer.request_count(0) >= 200);
+        assert_eq!(sizer.request_count(200), 0);
         for _ in 0..100 {
-            pace.record(60_000_000);
+            sizer.record(60_000_000);
         }
-        assert_eq!(pace.to_request(0), 1);
-        assert_eq!(pace.to_request(1), 0);
+        assert_eq!(sizer.request_count(0), 1);
+        assert_eq!(sizer.request_count(1), 0);
     }
 
     proptest! {
@@ -86,12 +86,12 @@ mod tests {
         fn requests_keep_threads_busy_within_the_limit(
             threads in 0..600_u32, durations in prop::collection::vec(any::<u64>(), 0..50),
         ) {
-            let mut pace = Pace::new(threads);
+            let mut sizer = BatchSizer::new(threads);
             for duration in durations {
-                pace.record(duration);
+                sizer.record(duration);
             }
-            prop_assert!((1..=MAX_TASKS).contains(&pace.to_request(0)));
-            prop_assert!(pace.target() >= threads.clamp(1, MAX_TASKS));
+            prop_assert!((1..=MAX_TASKS).contains(&sizer.request_count(0)));
+            prop_assert!(sizer.target_count() >= threads.clamp(1, MAX_TASKS));
         }
     }
 }

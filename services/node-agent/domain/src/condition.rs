@@ -13,7 +13,7 @@ const STEPS: u64 = 64;
 
 /// Returns the memory that may be granted, in bytes. It is the total without the memory of system
 /// accounts. A minimum is reserved, because a node that has just booted will need it.
-pub fn allocatable(total: u64, system_bytes: u64) -> u64 {
+pub fn allocatable_memory(total: u64, system_bytes: u64) -> u64 {
     let reserve = (total / 16).min(2048 * MIB);
     total.saturating_sub(system_bytes.max(reserve))
 }
@@ -50,7 +50,7 @@ pub struct Readings {
 
 /// Limits that quiesce the node. Zero disables a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct QuiesceLimits {
     pub disk_bytes: u64,
     pub memory_pressure_percent: u64,
 }
@@ -66,11 +66,11 @@ pub struct QuiesceState {
 impl QuiesceState {
     /// Returns why the node accepts no new work, or `None` if it does. The text contains no current
     /// values, so that it rarely changes.
-    pub fn quiesce_reason(&mut self, readings: &Readings, bounds: Bounds) -> Option<String> {
-        let Bounds {
+    pub fn quiesce_reason(&mut self, readings: &Readings, limits: QuiesceLimits) -> Option<String> {
+        let QuiesceLimits {
             disk_bytes,
             memory_pressure_percent: percent,
-        } = bounds;
+        } = limits;
         let enough_disk = if self.disk {
             disk_bytes + disk_bytes / 4
         } else {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     const GIB: u64 = 1024 * MIB;
-    const BOUNDS: Bounds = Bounds {
+    const LIMITS: QuiesceLimits = QuiesceLimits {
         disk_bytes: 512 * MIB,
         memory_pressure_percent: 50,
     };
@@ -131,7 +131,7 @@ mod tests {
         ];
         for ((total, system_bytes), offered) in table {
             assert_eq!(
-                allocatable(total, system_bytes),
+                allocatable_memory(total, system_bytes),
                 offered,
                 "{total} {system_bytes}"
             );
@@ -163,7 +163,7 @@ mod tests {
                 disk_free_bytes: Some(free_mib * MIB),
                 ..Readings::default()
             };
-            quiesce.quiesce_reason(&readings, BOUNDS)
+            quiesce.quiesce_reason(&readings, LIMITS)
         };
         assert_eq!(reason_for_free_disk(512), None);
         assert_eq!(
@@ -180,7 +180,7 @@ mod tests {
                 memory_pressure_centi: Some(percent * 100),
                 ..Readings::default()
             };
-            quiesce.quiesce_reason(&readings, BOUNDS).is_some()
+            quiesce.quiesce_reason(&readings, LIMITS).is_some()
         };
         let results = [50, 51, 40, 26, 25, 40].map(&mut is_quiesced_at_pressure);
         assert_eq!(results, [false, true, true, true, false, false]);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn notes_and_shrinking_quiesce_and_zero_disables_a_limit() {
-        let disabled = Bounds {
+        let disabled = QuiesceLimits {
             disk_bytes: 0,
             memory_pressure_percent: 0,
         };
@@ -202,7 +202,7 @@ mod tests {
             None
         );
         assert_eq!(
-            QuiesceState::default().quiesce_reason(&Readings::default(), BOUNDS),
+            QuiesceState::default().quiesce_reason(&Readings::default(), LIMITS),
             None
         );
         let shrunk = Readings {
@@ -213,7 +213,7 @@ mod tests {
             ..Readings::default()
         };
         let reason = QuiesceState::default()
-            .quiesce_reason(&shrunk, BOUNDS)
+            .quiesce_reason(&shrunk, LIMITS)
             .unwrap();
         assert_eq!(
             reason,

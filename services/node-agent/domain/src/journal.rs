@@ -289,7 +289,7 @@ impl Doubt {
 
 /// Returns the doubt that an opened journal leaves. `damaged` means that records are missing in the
 /// middle.
-pub fn doubt(state: &JournalState, damaged: bool, boot_id: &str) -> Option<Doubt> {
+pub fn journal_doubt(state: &JournalState, damaged: bool, boot_id: &str) -> Option<Doubt> {
     match &state.boot_id {
         _ if damaged => Some(Doubt::Damaged),
         None => Some(Doubt::Lost),

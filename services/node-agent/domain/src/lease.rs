@@ -46,7 +46,7 @@ impl Lease {
         self.requested_ms.saturating_add(self.lease_ms)
     }
 
-    pub fn holds(self, now_ms: u64) -> bool {
+    pub fn is_valid_at(self, now_ms: u64) -> bool {
         now_ms < self.stop_at_ms()
     }
 
@@ -81,7 +81,7 @@ pub enum LeaseAction {
 /// Returns the required action. Exclusive work neither starts nor runs without a lease.
 pub fn required_action(now_ms: u64, lease: Option<Lease>) -> LeaseAction {
     match lease {
-        Some(lease) if lease.holds(now_ms) => LeaseAction::Run {
+        Some(lease) if lease.is_valid_at(now_ms) => LeaseAction::Run {
             until_ms: lease.stop_at_ms(),
         },
         Some(lease) if now_ms < lease.end_ms() => LeaseAction::Stop {
@@ -103,7 +103,7 @@ impl Tenure {
     /// Adds a lease. A late response may leave a gap, which starts a new tenure.
     pub fn renew(previous: Option<Self>, lease: Lease, response_ms: u64) -> Self {
         let since_ms = previous
-            .filter(|previous| previous.lease.holds(response_ms))
+            .filter(|previous| previous.lease.is_valid_at(response_ms))
             .map_or(lease.requested_ms, |previous| previous.since_ms);
         Self { lease, since_ms }
     }
@@ -112,7 +112,7 @@ impl Tenure {
     /// control plane may have declared the node lost and may be about to withdraw its orders.
     pub fn may_start(self, now_ms: u64) -> bool {
         let settled_ms = self.since_ms.saturating_add(self.lease.margin_ms());
-        now_ms >= settled_ms && self.lease.holds(now_ms)
+        now_ms >= settled_ms && self.lease.is_valid_at(now_ms)
     }
 }
 

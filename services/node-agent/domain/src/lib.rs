@@ -16,8 +16,8 @@ pub mod journal;
 pub mod lease;
 pub mod reconcile;
 
-pub use batch::Pace;
+pub use batch::BatchSizer;
 pub use fault_attribution::{NodeFault, Stage, exit_for_failed_start};
 pub use journal::{ContainerHistory, Doubt, Evidence, JournalState, Record, Verdict};
 pub use lease::{Lease, LeaseAction, Tenure};
-pub use reconcile::{Action, Actual, DesiredContainer, Goal, Phase, State, reconcile};
+pub use reconcile::{Action, ActualContainer, DesiredContainer, Goal, Phase, State, reconcile};

@@ -34,7 +34,7 @@ pub enum Goal {
 
 /// Actual state of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Actual {
+pub struct ActualContainer {
     pub incarnation: u64,
     /// Newest term obeyed for this container.
     pub epoch: u64,
@@ -63,7 +63,7 @@ pub struct State {
     pub desired: BTreeMap<AllocationId, DesiredContainer>,
     /// Whether the full desired set was received since the agent started.
     pub full_set_received: bool,
-    pub actual: BTreeMap<AllocationId, Actual>,
+    pub actual: BTreeMap<AllocationId, ActualContainer>,
     /// Entries of the first full set after a damaged journal. A previous agent may have started
     /// them.
     pub doubtful: BTreeSet<AllocationId>,
@@ -143,7 +143,7 @@ fn action_for_new(id: &AllocationId, desired: DesiredContainer, state: &State) -
 fn action_for_existing(
     id: &AllocationId,
     desired: DesiredContainer,
-    actual: Actual,
+    actual: ActualContainer,
 ) -> Option<Action> {
     // The order is from a manager that has lost its term (I7).
     if desired.epoch < actual.epoch || desired.incarnation < actual.incarnation {

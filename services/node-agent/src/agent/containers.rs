@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hayward_container_manager_api::{ContainerReport, ContainerState};
-use hayward_node_agent_domain::{Actual, Phase};
+use hayward_node_agent_domain::{ActualContainer, Phase};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Size, Timestamp};
 
 /// Status to report. It is replaced as a whole.
@@ -28,7 +28,7 @@ impl AgentStatus {
 /// A container and its state.
 #[derive(Debug, Clone)]
 pub struct KnownContainer {
-    pub actual: Actual,
+    pub actual: ActualContainer,
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
     pub exit: Option<Exit>,
@@ -38,7 +38,7 @@ pub struct KnownContainer {
 
 impl KnownContainer {
     pub fn new(incarnation: u64, epoch: u64, phase: Phase) -> Self {
-        let actual = Actual {
+        let actual = ActualContainer {
             incarnation,
             epoch,
             phase,

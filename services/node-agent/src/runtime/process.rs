@@ -341,7 +341,7 @@ impl Runtime for Processes {
         };
         BTreeMap::from([
             ("hayward.limits".to_owned(), limits),
-            ("hayward.run_as".to_owned(), settings.accounts.describe()),
+            ("hayward.run_as".to_owned(), settings.accounts.label_value()),
         ])
     }
 

@@ -9,14 +9,14 @@ use super::docker::{Docker, ImageLaunch};
 use super::process::Processes;
 use super::{Container, Event, EventSender, FoundContainer, OutputPiece, Runtime, RuntimeEvent};
 
-pub struct RealMachine {
+pub struct RealRuntime {
     processes: Processes,
     /// Runtime for images. `None` if no engine is configured.
     docker: Option<Docker>,
     events: EventSender,
 }
 
-impl RealMachine {
+impl RealRuntime {
     pub fn new(processes: Processes, docker: Option<Docker>, events: EventSender) -> Self {
         Self {
             processes,
@@ -48,7 +48,7 @@ impl RealMachine {
     }
 }
 
-impl Runtime for RealMachine {
+impl Runtime for RealRuntime {
     fn available_runtimes(&self) -> Vec<String> {
         let mut available_runtimes = self.processes.available_runtimes();
         if self.docker.as_ref().is_some_and(Docker::is_available) {

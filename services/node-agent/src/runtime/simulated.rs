@@ -32,14 +32,14 @@ pub struct Behaviour {
     pub fault: Option<NodeFault>,
 }
 
-pub struct SimulatedMachine {
+pub struct SimulatedRuntime {
     behaviour: Arc<Behaviour>,
     events: EventSender,
     tenure: watch::Receiver<Option<Tenure>>,
     live: Arc<Mutex<HashMap<AllocationId, Shutdown>>>,
 }
 
-impl SimulatedMachine {
+impl SimulatedRuntime {
     pub fn new(
         behaviour: Behaviour,
         events: EventSender,
@@ -54,7 +54,7 @@ impl SimulatedMachine {
     }
 }
 
-impl Runtime for SimulatedMachine {
+impl Runtime for SimulatedRuntime {
     fn available_runtimes(&self) -> Vec<String> {
         vec!["simulated".to_owned()]
     }

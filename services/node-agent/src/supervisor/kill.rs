@@ -79,12 +79,12 @@ pub fn report_stuck(dir: &Path) -> Stuck {
 
 pub fn stuck_reason(names: &[String]) -> String {
     const MAX_NAMED: usize = 3;
-    let more = match names.len().saturating_sub(MAX_NAMED) {
+    let suffix = match names.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        unlisted => format!(" and {unlisted} more"),
     };
     let listed = names[..names.len().min(MAX_NAMED)].join(", ");
-    format!("it was killed but does not end: {listed}{more}; retrying")
+    format!("it was killed but does not end: {listed}{suffix}; retrying")
 }
 
 #[cfg(test)]

@@ -140,13 +140,16 @@ impl LeaseLoop {
         if holds_tasks && let Some(lease) = self.lease {
             times.push(self.started_at + Duration::from_millis(lease.renew_at_ms()));
         }
-        let at = times.into_iter().min().map(|at| at.max(self.paused_until));
+        let send_at = times
+            .into_iter()
+            .min()
+            .map(|send_at| send_at.max(self.paused_until));
         let wait_ms = if !holds_tasks && state.finished == 0 {
             WAIT_MS
         } else {
             0
         };
-        (at, wait_ms)
+        (send_at, wait_ms)
     }
 
     fn next_report(&self) -> Instant {
@@ -162,7 +165,7 @@ impl LeaseLoop {
     /// Ends running tasks before another runner may run them (I4).
     fn interrupt_if_expired(&mut self, state: QueueState, interrupt: &impl Fn()) {
         let now_ms = millis(self.started_at.elapsed());
-        if self.lease.is_some_and(|lease| !lease.holds(now_ms)) {
+        if self.lease.is_some_and(|lease| !lease.is_valid_at(now_ms)) {
             self.lease = None;
             self.queue.halt();
             if state.running > 0 {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use hayward_job_converter_api::tasks::{LeasedTask, TaskReport};
-use hayward_node_agent_domain::Pace;
+use hayward_node_agent_domain::BatchSizer;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
@@ -24,7 +24,7 @@ struct Inner {
     waiting: VecDeque<LeasedTask>,
     running: Vec<u64>,
     finished: Vec<TaskReport>,
-    pace: Pace,
+    batch_sizer: BatchSizer,
     /// Number of waiting tasks below which the lease loop is woken.
     wake_threshold: usize,
     closed: bool,
@@ -54,7 +54,7 @@ impl TaskQueue {
             waiting: VecDeque::new(),
             running: Vec::new(),
             finished: Vec::new(),
-            pace: Pace::new(threads),
+            batch_sizer: BatchSizer::new(threads),
             wake_threshold: 0,
             closed: false,
             halted: false,
@@ -70,7 +70,7 @@ impl TaskQueue {
     }
 
     pub fn threads(&self) -> u32 {
-        self.inner.lock().pace.threads()
+        self.inner.lock().batch_sizer.threads()
     }
 
     pub fn add(&self, tasks: Vec<LeasedTask>) {
@@ -125,7 +125,7 @@ impl TaskQueue {
     pub fn finish(&self, report: TaskReport) {
         let mut inner = self.inner.lock();
         if !report.interrupted {
-            inner.pace.record(report.duration_us);
+            inner.batch_sizer.record(report.duration_us);
         }
         inner.running.retain(|task| *task != report.task);
         inner.finished.push(report);
@@ -149,7 +149,7 @@ impl TaskQueue {
             waiting,
             running,
             finished,
-            want: inner.pace.to_request(held),
+            want: inner.batch_sizer.request_count(held),
         }
     }
 

@@ -33,8 +33,8 @@ async fn exits_are_reported_until_their_entries_are_removed() {
         "last output: red alc_code / /bin/sh",
         "W13"
     );
-    let good = control.wait_for_exit(&id("good")).await;
-    assert_eq!((good.cause, good.code), (ExitCause::Success, Some(0)));
+    let success = control.wait_for_exit(&id("good")).await;
+    assert_eq!((success.cause, success.code), (ExitCause::Success, Some(0)));
     let signal = control.wait_for_exit(&id("signal")).await;
     assert_eq!(
         (signal.cause, signal.signal),

@@ -12,7 +12,7 @@ proptest! {
         let grantor_end_ms = requested_ms + delay_ms + lease_ms;
         prop_assert!(lease.renew_at_ms() < lease.stop_at_ms());
         prop_assert!(lease.stop_at_ms() < grantor_end_ms);
-        prop_assert!(!lease.holds(grantor_end_ms));
+        prop_assert!(!lease.is_valid_at(grantor_end_ms));
     }
 
     /// The node checks at random times, with lost responses and unreadable files. It has killed its

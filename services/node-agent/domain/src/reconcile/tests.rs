@@ -14,15 +14,15 @@ fn desired_with(goal: Goal) -> DesiredContainer {
     }
 }
 
-fn actual_in(phase: Phase) -> Actual {
-    Actual {
+fn actual_in(phase: Phase) -> ActualContainer {
+    ActualContainer {
         incarnation: 1,
         epoch: 1,
         phase,
     }
 }
 
-fn state(desired: &[(u8, DesiredContainer)], actual: &[(u8, Actual)]) -> State {
+fn state(desired: &[(u8, DesiredContainer)], actual: &[(u8, ActualContainer)]) -> State {
     State {
         desired: desired
             .iter()
@@ -144,7 +144,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn apply_action(state: &mut State, action: &Action) {
     match action {
         Action::Start { id, incarnation } => {
-            let actual = Actual {
+            let actual = ActualContainer {
                 incarnation: *incarnation,
                 epoch: 1,
                 phase: Phase::Launching,
@@ -161,7 +161,7 @@ fn apply_action(state: &mut State, action: &Action) {
         Action::Conclude {
             id, incarnation, ..
         } => {
-            let actual = Actual {
+            let actual = ActualContainer {
                 incarnation: *incarnation,
                 epoch: 1,
                 phase: Phase::Ended,

@@ -164,7 +164,7 @@ fn user(user: &UserName, form: &ContainerForm, settings: &SpecSettings) -> Resul
         )),
         (fixed, requested) => Ok(fixed.or(requested)),
     };
-    let account = settings.accounts.mapped(user);
+    let account = settings.accounts.mapped_account(user);
     let unmapped_with_mounts =
         account.is_none() && settings.uid.is_none() && !form.mounts.is_empty();
     let (fixed_uid, fixed_gid) = match account {

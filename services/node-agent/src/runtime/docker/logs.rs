@@ -234,16 +234,16 @@ mod tests {
 
     #[test]
     fn a_stream_reopened_at_any_point_gives_each_piece_once() {
-        let all = ["1 a", "1 b", "2 c", "3 d", "3 e", "3 f", "4 g"];
-        for first in 0..=all.len() {
-            for from in 0..=first {
+        let pieces = ["1 a", "1 b", "2 c", "3 d", "3 e", "3 f", "4 g"];
+        for first in 0..=pieces.len() {
+            for start in 0..=first {
                 // The stream starts again with all pieces of a timestamp.
-                let from = all
+                let start = pieces
                     .iter()
-                    .position(|piece| piece[..1] == all[from.min(6)][..1]);
+                    .position(|piece| piece[..1] == pieces[start.min(6)][..1]);
                 let mut position = CopyPosition::default();
-                let first_part = read(&mut position, &all[..first]);
-                let second_part = read(&mut position, &all[from.unwrap()..]);
+                let first_part = read(&mut position, &pieces[..first]);
+                let second_part = read(&mut position, &pieces[start.unwrap()..]);
                 assert_eq!(format!("{first_part}{second_part}"), "abcdefg", "{first}");
             }
         }

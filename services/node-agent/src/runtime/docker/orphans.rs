@@ -26,7 +26,7 @@ impl Docker {
                 }
                 if foreign_count > reported_count {
                     tracing::warn!(
-                        foreign_count,
+                        strangers = foreign_count,
                         "containers with this node's name belong to another agent and are left \
                         alone"
                     );

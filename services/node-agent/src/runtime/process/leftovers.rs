@@ -56,11 +56,12 @@ impl Processes {
         let marked_processes = orphans
             .filter(|orphan| orphan.id == *id)
             .map(|it| it.process);
-        let all = cgroup_processes
+        let processes = cgroup_processes
             .chain(group_processes)
             .chain(marked_processes);
-        let all = all.filter(|process| process.pid != std::process::id() && process.is_alive());
-        let by_pid: BTreeMap<u32, ProcessIdentity> = all.map(|it| (it.pid, it)).collect();
+        let processes =
+            processes.filter(|process| process.pid != std::process::id() && process.is_alive());
+        let by_pid: BTreeMap<u32, ProcessIdentity> = processes.map(|it| (it.pid, it)).collect();
         by_pid.into_values().collect()
     }
 
