@@ -293,7 +293,7 @@ impl Agent {
                 None
             }
             Event::Ended(mut exit) => {
-                output_tail::add(self.runtime.as_ref(), &id, &mut exit);
+                output_tail::add_to_exit(self.runtime.as_ref(), &id, &mut exit);
                 self.traces.record_end(&id, &exit);
                 let _span_guard = self.traces.parent(&id).map(|parent| parent.enter());
                 tracing::info!(container = %id, cause = ?exit.cause, "ended");
@@ -315,7 +315,7 @@ impl Agent {
         // Several passes are needed, because forgetting an old incarnation allows the next one to
         // start.
         for _ in 0..3 {
-            let actions = reconcile(&self.state());
+            let actions = reconcile(&self.reconcile_input());
             if actions.is_empty() {
                 break;
             }
@@ -325,7 +325,7 @@ impl Agent {
             }
         }
         if self.fault.is_some() {
-            self.probe().await;
+            self.probe_journal().await;
             self.retry_after = self.fault.is_some().then_some(DISK_RETRY);
             return;
         }
@@ -333,7 +333,7 @@ impl Agent {
         self.retry_after = is_waiting.then_some(LEASE_POLL);
     }
 
-    fn state(&self) -> State {
+    fn reconcile_input(&self) -> State {
         let desired_container = |entry: &DesiredEntry| DesiredContainer {
             incarnation: entry.incarnation,
             epoch: entry.epoch,
@@ -375,7 +375,10 @@ impl Agent {
     }
 
     fn publish_status(&self) {
-        let containers = self.containers.iter().map(|(id, known)| known.report(id));
+        let containers = self
+            .containers
+            .iter()
+            .map(|(id, known)| known.to_report(id));
         let mut granted = Size::default();
         for (id, known) in &self.containers {
             if let Some(entry) = self

@@ -61,31 +61,31 @@ impl Cgroups {
     /// controller.
     pub fn detect(root: Option<&str>, owner: &str) -> Self {
         let cgroups = match root {
-            Some("none") => return Self::off("switched off"),
-            Some(root) if !root.is_empty() => Self::in_root(Path::new(root), owner),
-            _ => Self::of_agent(Path::new(MOUNT), &read("/proc/self/cgroup"), owner),
+            Some("none") => return Self::disabled("switched off"),
+            Some(root) if !root.is_empty() => Self::for_root(Path::new(root), owner),
+            _ => Self::for_agent(Path::new(MOUNT), &read("/proc/self/cgroup"), owner),
         };
         cgroups
             .prepare()
-            .unwrap_or_else(|error| Self::off(format!("not available: {error}")))
+            .unwrap_or_else(|error| Self::disabled(format!("not available: {error}")))
     }
 
-    fn off(reason: impl Into<String>) -> Self {
+    fn disabled(reason: impl Into<String>) -> Self {
         Self::Off {
             reason: reason.into(),
         }
     }
 
-    fn in_root(root: &Path, owner: &str) -> Self {
+    fn for_root(root: &Path, owner: &str) -> Self {
         if root.join("cgroup.controllers").exists() {
             return Self::Unified(CgroupFolder::new(root, owner));
         }
-        Self::split(owner, |controller| Some(root.join(controller)))
+        Self::for_controllers(owner, |controller| Some(root.join(controller)))
     }
 
     /// Returns the cgroups of the agent. `membership` is `/proc/self/cgroup`, with lines such as
     /// `4:memory:/some/group`.
-    fn of_agent(mount: &Path, membership: &str, owner: &str) -> Self {
+    fn for_agent(mount: &Path, membership: &str, owner: &str) -> Self {
         let group_of = |controller_name: &str| {
             membership.lines().find_map(|line| {
                 let (_, fields) = line.split_once(':')?;
@@ -100,12 +100,12 @@ impl Cgroups {
             let root = mount.join(group_of("").unwrap_or_default());
             return Self::Unified(CgroupFolder::new(&root, owner));
         }
-        Self::split(owner, |controller| {
+        Self::for_controllers(owner, |controller| {
             Some(mount.join(controller).join(group_of(controller)?))
         })
     }
 
-    fn split(owner: &str, root: impl Fn(&str) -> Option<PathBuf>) -> Self {
+    fn for_controllers(owner: &str, root: impl Fn(&str) -> Option<PathBuf>) -> Self {
         let folders = CONTROLLERS.iter().filter_map(|controller| {
             let root = root(controller)?;
             root.is_dir()
@@ -367,11 +367,11 @@ mod tests {
     fn the_cgroup_of_the_agent_is_read_from_proc() {
         let mount = tempfile::tempdir().unwrap();
         fs::create_dir_all(mount.path().join("memory/a/b")).unwrap();
-        let groups = Cgroups::of_agent(mount.path(), "4:memory:/a/b\n1:cpu,cpuacct:/\n", "a");
+        let groups = Cgroups::for_agent(mount.path(), "4:memory:/a/b\n1:cpu,cpuacct:/\n", "a");
         let folder = CgroupFolder::new(&mount.path().join("memory/a/b"), "a");
         assert_eq!(groups, Cgroups::Split(vec![("memory", folder)]));
         fs::write(mount.path().join("cgroup.controllers"), "").unwrap();
-        let groups = Cgroups::of_agent(mount.path(), "0::/x\n", "a");
+        let groups = Cgroups::for_agent(mount.path(), "0::/x\n", "a");
         assert_eq!(
             groups,
             Cgroups::Unified(CgroupFolder::new(&mount.path().join("x"), "a"))

@@ -60,7 +60,7 @@ use cgroups::Cgroups;
 use journal::Journal;
 use lease::LeaseWriter;
 use node_condition::{NodeCondition, NodeReader};
-use run_as::{Accounts, OwnAccount};
+use run_as::{Accounts, AgentAccount};
 use runtime::docker::Docker;
 use runtime::process::{ProcessSettings, Processes};
 use runtime::real::RealRuntime;
@@ -114,7 +114,7 @@ fn start_agent(
     let (event_sender, events) = mpsc::channel(EVENT_QUEUE);
     let (tenure_sender, tenure) = watch::channel(None);
     let (runtime, boot_id) = create_runtime(settings, event_sender, &tenure)?;
-    let inventory = inventory(settings, runtime.as_ref())?;
+    let inventory = read_inventory(settings, runtime.as_ref())?;
     let (state_dir, opened) = open_journal(settings, &boot_id)?;
     // With a lost journal, heartbeats wait for the first desired set. A previous agent may have
     // obeyed its entries, while all later entries are new (I3).
@@ -169,7 +169,7 @@ fn start_agent(
         boot_id,
         agent_instance,
     };
-    let (reporter, shipper) = reporters(container_manager, identity, runtime, status);
+    let (reporter, shipper) = create_reporters(container_manager, identity, runtime, status);
 
     let loops = Loops {
         agent,
@@ -193,7 +193,7 @@ struct Identity {
 }
 
 /// Creates the loops that report containers and output to container-manager.
-fn reporters(
+fn create_reporters(
     client: Client,
     identity: Identity,
     runtime: Arc<dyn Runtime>,
@@ -294,7 +294,7 @@ fn create_runtime(
         .with_context(|| format!("cannot make {}", state_dir.display()))?;
     let state_dir = std::path::absolute(state_dir)?;
     let accounts = Accounts::new(
-        OwnAccount::current(),
+        AgentAccount::current(),
         &settings.run_as_users,
         settings.run_as_uid,
         settings.run_as_gid,
@@ -330,7 +330,7 @@ fn create_runtime(
     Ok((Arc::new(real), boot_id))
 }
 
-fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inventory> {
+fn read_inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inventory> {
     let detected = machine::capacity();
     let mut labels = settings.label_map()?;
     labels.extend(runtime.labels());

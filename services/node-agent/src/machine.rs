@@ -40,7 +40,7 @@ impl ProcessIdentity {
     pub fn from_pid(pid: u32) -> Option<Self> {
         Some(Self {
             pid,
-            start_ticks: stat(pid)?.start_ticks,
+            start_ticks: read_stat(pid)?.start_ticks,
             boot_id: boot_id(),
         })
     }
@@ -60,7 +60,7 @@ impl ProcessIdentity {
     /// Returns whether the process is alive and not a zombie.
     pub fn is_alive(&self) -> bool {
         let is_same_process = |stat: &Stat| !stat.is_zombie && stat.start_ticks == self.start_ticks;
-        stat(self.pid).as_ref().is_some_and(is_same_process) && boot_id() == self.boot_id
+        read_stat(self.pid).as_ref().is_some_and(is_same_process) && boot_id() == self.boot_id
     }
 
     /// Sends a signal to exactly this process. Returns true if it existed.
@@ -85,7 +85,7 @@ struct Stat {
     start_ticks: u64,
 }
 
-fn stat(pid: u32) -> Option<Stat> {
+fn read_stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program may contain any characters, so the fields are parsed after its
     // parentheses.
@@ -101,17 +101,17 @@ fn stat(pid: u32) -> Option<Stat> {
     })
 }
 
-fn processes() -> impl Iterator<Item = (u32, Stat)> {
+fn list_processes() -> impl Iterator<Item = (u32, Stat)> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(|pid| Some((pid, stat(pid)?)))
+        .filter_map(|pid| Some((pid, read_stat(pid)?)))
 }
 
 /// Returns the ids of all processes.
 pub fn process_ids() -> Vec<u32> {
-    processes().map(|(pid, _)| pid).collect()
+    list_processes().map(|(pid, _)| pid).collect()
 }
 
 /// Returns id, name and state of a process for display.
@@ -128,7 +128,7 @@ pub fn describe(pid: u32) -> Option<String> {
 /// Returns the children of this process, including adopted ones.
 pub fn children() -> Vec<u32> {
     let own_pid = std::process::id();
-    processes()
+    list_processes()
         .filter(|(_, stat)| stat.parent == own_pid)
         .map(|(pid, _)| pid)
         .collect()
@@ -141,7 +141,7 @@ pub fn group_members(leader: &ProcessIdentity) -> Vec<ProcessIdentity> {
     if boot_id != leader.boot_id {
         return Vec::new();
     }
-    processes()
+    list_processes()
         .filter(|(pid, stat)| {
             *pid != leader.pid
                 && !stat.is_zombie
@@ -168,7 +168,7 @@ pub fn capacity() -> Size {
 }
 
 pub fn total_memory() -> u64 {
-    meminfo().get("MemTotal").copied().unwrap_or(0)
+    read_meminfo().get("MemTotal").copied().unwrap_or(0)
 }
 
 /// Counts the GPUs that the driver lists, or else those with a device file.
@@ -192,7 +192,7 @@ fn count_gpus() -> u64 {
 /// whatever their account. Shared pages would be counted once per process, so they are excluded too
 /// (R-4.1).
 pub fn system_memory(uid_below: u32, containers: &[u32]) -> u64 {
-    let stats: BTreeMap<u32, Stat> = processes().collect();
+    let stats: BTreeMap<u32, Stat> = list_processes().collect();
     let is_in_container = |pid: u32| {
         // The number of ancestors is bounded, because reused ids could form a cycle.
         let parents =
@@ -223,7 +223,7 @@ fn uid_and_private_memory(pid: u32) -> Option<(u32, u64)> {
 
 /// Returns metrics of the node. A value that cannot be read is zero.
 pub fn metrics(dir: &Path) -> Metrics {
-    let memory = meminfo();
+    let memory = read_meminfo();
     let amount = |name: &str| memory.get(name).copied().unwrap_or(0);
     let disk = rustix::fs::statvfs(dir).ok();
     let disk_bytes = |blocks: fn(&rustix::fs::StatVfs) -> u64| {
@@ -233,23 +233,23 @@ pub fn metrics(dir: &Path) -> Metrics {
         bytes.unwrap_or(0)
     };
     Metrics {
-        load_centi: load_centi().unwrap_or(0),
+        load_centi: read_load_centi().unwrap_or(0),
         memory_total_bytes: amount("MemTotal"),
         memory_available_bytes: amount("MemAvailable"),
         swap_total_bytes: amount("SwapTotal"),
         swap_free_bytes: amount("SwapFree"),
         disk_total_bytes: disk_bytes(|disk| disk.f_blocks),
         disk_free_bytes: disk_bytes(|disk| disk.f_bavail),
-        pressure: pressure(),
+        pressure: read_pressure(),
         ..Metrics::default()
     }
 }
 
 /// Returns the pressure, or `None` if the kernel does not provide it.
-fn pressure() -> Option<Pressure> {
+fn read_pressure() -> Option<Pressure> {
     let stalled = |resource: &str| {
         let text = fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?;
-        stalled_centi(&text)
+        parse_stalled_centi(&text)
     };
     Some(Pressure {
         cpu_centi: stalled("cpu")?,
@@ -259,7 +259,7 @@ fn pressure() -> Option<Pressure> {
 }
 
 /// Parses a line of pressure. `some avg10=61.87 …` gives 6187.
-fn stalled_centi(text: &str) -> Option<u64> {
+fn parse_stalled_centi(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let avg10 = line
         .split(' ')
@@ -268,12 +268,12 @@ fn stalled_centi(text: &str) -> Option<u64> {
 }
 
 /// Returns the load in hundredths. `1.25` gives 125.
-fn load_centi() -> Option<u64> {
+fn read_load_centi() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.replace('.', "").parse().ok()
 }
 
-fn meminfo() -> BTreeMap<String, u64> {
+fn read_meminfo() -> BTreeMap<String, u64> {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let parse_line = |line: &str| {
         let (name, value) = line.split_once(':')?;
@@ -322,8 +322,8 @@ mod tests {
     fn pressure_is_read_in_hundredths() {
         let text = "some avg10=61.87 avg60=25.31 avg300=26.81 total=2163\n\
                     full avg10=1.00 avg60=0.00 avg300=0.00 total=0\n";
-        assert_eq!(stalled_centi(text), Some(6187));
-        assert_eq!(stalled_centi("nothing here"), None);
+        assert_eq!(parse_stalled_centi(text), Some(6187));
+        assert_eq!(parse_stalled_centi("nothing here"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ const MAX_LINES: usize = 3;
 const MAX_BYTES: u64 = 300;
 
 /// Adds the last lines if the program itself failed and has written output.
-pub fn add(runtime: &dyn Runtime, id: &AllocationId, exit: &mut Exit) {
+pub fn add_to_exit(runtime: &dyn Runtime, id: &AllocationId, exit: &mut Exit) {
     if !matches!(exit.cause, ExitCause::UserError | ExitCause::UserLimit) {
         return;
     }

@@ -34,12 +34,12 @@ pub struct Accounts {
 
 /// Account of the agent. Tests can replace it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OwnAccount {
+pub struct AgentAccount {
     pub uid: u32,
     pub gid: u32,
 }
 
-impl OwnAccount {
+impl AgentAccount {
     pub fn current() -> Self {
         Self {
             uid: geteuid().as_raw(),
@@ -53,7 +53,7 @@ impl Accounts {
     ///
     /// # Errors If an account does not exist, is not allowed, or cannot be used by this agent.
     pub fn new(
-        own: OwnAccount,
+        agent: AgentAccount,
         users: &str,
         uid: Option<u32>,
         gid: Option<u32>,
@@ -69,15 +69,15 @@ impl Accounts {
                 Some(account_for_ids(uid, gid).context("the setting `run_as_uid`")?)
             }
             (None, Some(_)) => anyhow::bail!("the setting `run_as_gid` needs `run_as_uid`"),
-            (None, None) if own.uid == 0 => Some(account_for_ids(DEFAULT_UID, None)?),
+            (None, None) if agent.uid == 0 => Some(account_for_ids(DEFAULT_UID, None)?),
             (None, None) => None,
         };
         for account in mapped.values().chain(&other) {
             ensure!(
-                own.uid == 0 || (own.uid, own.gid) == (account.uid, account.gid),
+                agent.uid == 0 || (agent.uid, agent.gid) == (account.uid, account.gid),
                 "this agent runs as uid {} and cannot run work as uid {} and gid {}: start it as \
                  root, or take `run_as_uid` and `run_as_users` away",
-                own.uid,
+                agent.uid,
                 account.uid,
                 account.gid,
             );
@@ -180,8 +180,8 @@ fn check_allowed(account: Account) -> anyhow::Result<Account> {
 mod tests {
     use super::*;
 
-    const ROOT: OwnAccount = OwnAccount { uid: 0, gid: 0 };
-    const ADA: OwnAccount = OwnAccount {
+    const ROOT: AgentAccount = AgentAccount { uid: 0, gid: 0 };
+    const ADA: AgentAccount = AgentAccount {
         uid: 4001,
         gid: 4001,
     };

@@ -124,7 +124,7 @@ fn supervise(dir: &Path) -> io::Result<()> {
     fault_points::pass(Point::ClaimBefore);
     if let Err(error) = files::create_json(&dir.join(CLAIM), &claim) {
         if error.kind() != io::ErrorKind::AlreadyExists {
-            send(&start_failure(
+            send_to_agent(&start_failure(
                 Stage::Setup,
                 "its directory cannot be claimed",
                 &error,
@@ -154,13 +154,13 @@ fn supervise(dir: &Path) -> io::Result<()> {
     fault_points::pass(Point::ExitAfter);
     if written.is_err() {
         // If the disk fails, the agent still receives the exit (I6).
-        send(&exit);
+        send_to_agent(&exit);
     }
     written
 }
 
 /// Sends a message to the agent through the pipe, if it is still there.
-fn send<T: Serialize>(message: &T) {
+fn send_to_agent<T: Serialize>(message: &T) {
     if let Ok(mut encoded) = serde_json::to_vec(message) {
         encoded.push(b'\n');
         let _ = io::stdout()
@@ -203,7 +203,7 @@ impl Supervisor<'_> {
         match self.start_program() {
             Ok((mut child, mut output)) => {
                 self.report_started(&child);
-                let status = self.watch(&mut child, &mut output);
+                let status = self.watch_program(&mut child, &mut output);
                 self.end_leftovers(&mut output);
                 output.finish();
                 self.to_exit(status)
@@ -314,19 +314,19 @@ impl Supervisor<'_> {
             program,
             at: SystemClock.now(),
         };
-        send(&started);
+        send_to_agent(&started);
         // If this file is missing, a later agent reports `launch_unknown`.
         let _ = files::replace_json(&self.dir.join(STARTED), &started);
         fault_points::pass(Point::StartedAfter);
     }
 
-    fn watch(&mut self, child: &mut Child, output: &mut Output) -> io::Result<ExitStatus> {
-        let leader = pid(child.id());
+    fn watch_program(&mut self, child: &mut Child, output: &mut Output) -> io::Result<ExitStatus> {
+        let leader = to_pid(child.id());
         loop {
             let kill_at = self.stop.as_ref().and_then(|stop| stop.kill_at);
             let retry_at = self.kill_retry.as_ref().map(KillRetry::next_at);
             let wake_at = [kill_at, retry_at].into_iter().flatten().min();
-            self.wait(output, wake_at);
+            self.wait_for_event(output, wake_at);
             self.check_signals_and_lease();
             if let Some(stop) = &mut self.stop {
                 if !stop.signalled {
@@ -359,7 +359,7 @@ impl Supervisor<'_> {
             kill_children();
         }
         if kill_retry.became_stuck(now) {
-            send(&kill::report_stuck(self.dir));
+            send_to_agent(&kill::report_stuck(self.dir));
         }
     }
 
@@ -372,7 +372,7 @@ impl Supervisor<'_> {
                 Ok(WaitStatus::StillAlive) => {
                     self.retry_kill(None);
                     let wake_at = self.kill_retry.as_ref().map(KillRetry::next_at);
-                    self.wait(output, wake_at);
+                    self.wait_for_event(output, wake_at);
                     self.check_signals_and_lease();
                 }
                 _ => {}
@@ -381,7 +381,7 @@ impl Supervisor<'_> {
     }
 
     /// Waits for a signal or output, at most until `next`.
-    fn wait(&self, output: &mut Output, wake_at: Option<Instant>) {
+    fn wait_for_event(&self, output: &mut Output, wake_at: Option<Instant>) {
         let limit = wake_at.map(|at| at.saturating_duration_since(Instant::now()));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let output_ready = {
@@ -473,7 +473,7 @@ impl Supervisor<'_> {
     }
 }
 
-fn pid(number: u32) -> Pid {
+fn to_pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
@@ -494,6 +494,6 @@ fn has_ended(leader: Pid) -> bool {
 /// Kills all children. Their process ids cannot be reused before they are waited for.
 fn kill_children() {
     for child in machine::children() {
-        let _ = kill(pid(child), Signal::SIGKILL);
+        let _ = kill(to_pid(child), Signal::SIGKILL);
     }
 }

@@ -65,7 +65,7 @@ impl Fleet {
     }
 
     /// Returns a client of one replica alone.
-    pub fn client_of(&self, replica: Replica, token: &str) -> anyhow::Result<Client> {
+    pub fn replica_client(&self, replica: Replica, token: &str) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path(token));
         Client::from_list(&format!("http://127.0.0.1:{}", self.ports[&replica]), token)
     }
@@ -213,7 +213,7 @@ impl Fleet {
     }
 
     /// Returns the lines of logs that report a panic.
-    pub fn panics(&self) -> anyhow::Result<Vec<String>> {
+    pub fn panic_lines(&self) -> anyhow::Result<Vec<String>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(self.dir.join("logs"))? {
             let path = entry?.path();

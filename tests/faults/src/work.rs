@@ -87,7 +87,7 @@ impl Item {
     /// Returns the path of the work. Returns `None` if its id is not known.
     pub fn path(&self) -> Option<String> {
         let id = self.id.as_ref()?;
-        Some(format!("/v1/{}/{id}", collection(self.work)))
+        Some(format!("/v1/{}/{id}", collection_path(self.work)))
     }
 
     pub fn is_service(&self) -> bool {
@@ -95,7 +95,7 @@ impl Item {
     }
 }
 
-fn collection(work: Work) -> &'static str {
+fn collection_path(work: Work) -> &'static str {
     match work {
         Work::Job { .. } | Work::FailingJob { .. } => "jobs",
         Work::Service { .. } | Work::ExclusiveService => "services",
@@ -133,7 +133,7 @@ pub type SharedLedger = Rc<RefCell<Ledger>>;
 impl Ledger {
     pub fn new_item(&mut self, dir: &Path, phase: PhaseNumber, work: Work) -> usize {
         let number = self.items.len();
-        let key = format!("p{}-{}-{number}", phase.0, collection(work));
+        let key = format!("p{}-{}-{number}", phase.0, collection_path(work));
         let proofs = dir.join("proofs").join(&key);
         self.items.push(Item {
             key,

@@ -106,13 +106,13 @@ pub fn packages() -> BTreeMap<String, Package> {
         String::from_utf8_lossy(&output.stderr)
     );
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    let packages = array_field(&metadata, "packages").iter().map(package);
+    let packages = array_field(&metadata, "packages").iter().map(parse_package);
     packages
         .map(|package| (package.name.clone(), package))
         .collect()
 }
 
-fn package(data: &Value) -> Package {
+fn parse_package(data: &Value) -> Package {
     let manifest = PathBuf::from(string_field(data, "manifest_path"));
     let folder = manifest.parent().expect("a manifest is in a folder");
     let roots = array_field(data, "targets").iter().filter(|target| {
@@ -121,21 +121,21 @@ fn package(data: &Value) -> Package {
     });
     Package {
         name: string_field(data, "name").to_owned(),
-        folder: from_root(folder).display().to_string(),
+        folder: relative_to_root(folder).display().to_string(),
         description: data["description"].as_str().unwrap_or_default().to_owned(),
         // A crate may depend on itself to enable a feature for its tests.
         dependencies: array_field(data, "dependencies")
             .iter()
-            .map(dependency)
+            .map(parse_dependency)
             .filter(|dependency| dependency.name != string_field(data, "name"))
             .collect(),
         roots: roots
-            .map(|target| from_root(Path::new(string_field(target, "src_path"))))
+            .map(|target| relative_to_root(Path::new(string_field(target, "src_path"))))
             .collect(),
     }
 }
 
-fn dependency(data: &Value) -> Dependency {
+fn parse_dependency(data: &Value) -> Dependency {
     let kind = match data["kind"].as_str() {
         None => Kind::Normal,
         Some("build") => Kind::Build,
@@ -158,7 +158,7 @@ fn string_field<'a>(value: &'a Value, key: &str) -> &'a str {
         .unwrap_or_else(|| panic!("cargo gives no {key}"))
 }
 
-fn from_root(path: &Path) -> PathBuf {
+fn relative_to_root(path: &Path) -> PathBuf {
     path.strip_prefix(root())
         .expect("a crate of the workspace is below the root")
         .to_path_buf()
@@ -192,7 +192,7 @@ fn collect_files(folder: &Path, found: &mut Vec<PathBuf>) {
             .extension()
             .is_none_or(|extension| extension != "pending-snap")
         {
-            found.push(from_root(&path));
+            found.push(relative_to_root(&path));
         }
     }
 }

@@ -159,7 +159,7 @@ impl<'ast> Visit<'ast> for Functions {
 }
 
 #[test]
-fn names_promise_in_words() {
+fn function_names_begin_with_their_subject() {
     const OPENINGS: [&str; 7] = ["what", "who", "whoever", "whose", "whom", "of", "nobody"];
     let mut found = Vec::new();
     for source in sources() {

@@ -56,7 +56,7 @@ fn nothing_changed_breaks_nothing() {
 }
 
 #[test]
-fn additions_pass() {
+fn additions_break_nothing() {
     let size = json!({ "type": "integer", "format": "int64" });
     for (pointer, value) in [
         ("/paths/~1v1~1new", json!({ "get": { "responses": {} } })),
@@ -95,7 +95,7 @@ fn additions_pass() {
 }
 
 #[test]
-fn removals_are_named() {
+fn removals_are_reported() {
     for (pointer, name, expected) in [
         ("/paths", "/v1/orders", "POST /v1/orders is gone"),
         (
@@ -137,7 +137,7 @@ fn removals_are_named() {
 }
 
 #[test]
-fn new_requirements_and_absences_are_named() {
+fn new_requirements_and_absences_are_reported() {
     for (pointer, value, expected) in [
         (
             format!("{ORDER}/required"),
@@ -184,7 +184,7 @@ fn new_requirements_and_absences_are_named() {
 }
 
 #[test]
-fn changed_types_are_named() {
+fn changed_types_are_reported() {
     let text = json!({ "type": "string" });
     for pointer in [
         format!("{ORDER}/properties/size"),

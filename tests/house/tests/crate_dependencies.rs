@@ -153,7 +153,7 @@ fn api_crates_depend_on_shared_crates_only() {
 }
 
 #[test]
-fn shared_never_depends_on_services() {
+fn shared_crates_never_depend_on_services() {
     let found = forbidden_dependencies(|from, to| {
         from.is_shared() && from.name != "hayward-testkit" && to.folder.starts_with("services/")
     });
@@ -196,7 +196,7 @@ fn dependents_of(to: &str, kind: Kind) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn few_crates_may_name_the_database() {
+fn only_listed_crates_depend_on_sqlx() {
     let allowed = [
         "hayward-postgres",
         "hayward-publication",

@@ -119,7 +119,7 @@ const LAYERS_OF_CRATES: [CrateLayers; 7] = [
 ];
 
 #[test]
-fn modules_use_what_lies_below_them() {
+fn modules_use_only_modules_of_lower_rows() {
     let packages = packages();
     let mut found = Vec::new();
     for layers in &LAYERS_OF_CRATES {

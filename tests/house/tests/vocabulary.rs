@@ -443,7 +443,7 @@ fn documents_use_plain_phrases() {
 }
 
 #[test]
-fn names_are_cut_into_their_words() {
+fn names_are_split_into_words() {
     assert_eq!(split_name("KeptRound"), ["kept", "round"]);
     assert_eq!(split_name("told_before2"), ["told", "before2"]);
     assert_eq!(split_name("HTTPRoom"), ["httproom"]);

@@ -28,7 +28,7 @@ impl Agent {
         }
         let mut records: Vec<Record> = others
             .iter()
-            .filter_map(|action| self.record(action))
+            .filter_map(|action| self.record_for(action))
             .collect();
         if let Some(cursor) = self.cursor.clone().filter(|_| !records.is_empty()) {
             // The position acted on is written together with the records (I7).
@@ -91,7 +91,7 @@ impl Agent {
     }
 
     /// Returns the record that must be on disk before the action.
-    fn record(&self, action: &Action) -> Option<Record> {
+    fn record_for(&self, action: &Action) -> Option<Record> {
         match action {
             Action::Start { id, incarnation } => Some(Record::Intent {
                 id: id.clone(),
@@ -175,7 +175,7 @@ impl Agent {
     }
 
     /// Tests whether the journal can be written again.
-    pub(super) async fn probe(&mut self) {
+    pub(super) async fn probe_journal(&mut self) {
         let cursor = self.cursor.clone().unwrap_or_default();
         if self
             .write(vec![Record::Seen { cursor }], true)

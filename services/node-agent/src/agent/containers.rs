@@ -59,7 +59,7 @@ impl KnownContainer {
         }
     }
 
-    pub fn report(&self, id: &AllocationId) -> ContainerReport {
+    pub fn to_report(&self, id: &AllocationId) -> ContainerReport {
         ContainerReport {
             id: id.clone(),
             incarnation: self.actual.incarnation,

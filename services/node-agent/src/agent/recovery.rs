@@ -44,7 +44,7 @@ impl Agent {
                 Verdict::Ended(mut exit) => {
                     known.actual.phase = Phase::Ended;
                     if history.exit.is_none() {
-                        output_tail::add(self.runtime.as_ref(), &id, &mut exit);
+                        output_tail::add_to_exit(self.runtime.as_ref(), &id, &mut exit);
                         records.push(Record::Ended {
                             id: id.clone(),
                             incarnation,

@@ -101,10 +101,10 @@ fn check_mount(mount: &str, socket: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_as::OwnAccount;
+    use crate::run_as::AgentAccount;
 
     fn docker_settings(settings: &Settings) -> anyhow::Result<Option<DockerSettings>> {
-        let accounts = Accounts::new(OwnAccount { uid: 0, gid: 0 }, "", None, None)?;
+        let accounts = Accounts::new(AgentAccount { uid: 0, gid: 0 }, "", None, None)?;
         settings.docker(Path::new("/s"), &accounts)
     }
 

@@ -128,7 +128,9 @@ impl Docker {
     /// folders.
     pub fn has_leftovers(state_dir: &Path) -> bool {
         let folders = folder::list_folders(&state_dir.join("engine")).unwrap_or_default();
-        folders.iter().any(|(_, folder)| folder.exit().is_none())
+        folders
+            .iter()
+            .any(|(_, folder)| folder.read_exit().is_none())
     }
 
     pub fn is_available(&self) -> bool {
@@ -148,19 +150,19 @@ impl Docker {
     pub fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, FoundContainer>> {
         let folders = folder::list_folders(&self.0.dir)?;
         let containers = folders.into_iter().filter_map(|(id, folder)| {
-            let Some(record) = folder.launch_record() else {
+            let Some(record) = folder.read_launch_record() else {
                 // Without the order in the folder, the engine was never called.
                 folder.remove();
                 return None;
             };
-            let started = folder.started();
+            let started = folder.read_start();
             let container = FoundContainer {
                 incarnation: record.incarnation,
                 epoch: record.epoch,
                 boot_id: None,
                 pid: started.as_ref().map(|started| started.pid),
                 started_at: started.map(|started| started.at),
-                evidence: folder.exit().map_or(Evidence::Alive, Evidence::Exited),
+                evidence: folder.read_exit().map_or(Evidence::Alive, Evidence::Exited),
             };
             if container.evidence == Evidence::Alive {
                 let stop = self.register(&id);
@@ -208,7 +210,7 @@ impl Docker {
     /// Removes the container from the engine in the background. The sweep retries failures.
     fn remove(&self, record: &LaunchRecord) {
         let docker = self.clone();
-        let name = container_spec::name(&record.id, record.incarnation);
+        let name = container_spec::container_name(&record.id, record.incarnation);
         let record = record.clone();
         tokio::spawn(async move {
             if let Ok(inspection) = docker.0.engine.inspect(&name).await

@@ -96,7 +96,7 @@ impl Processes {
         })))
     }
 
-    fn dir(&self, id: &AllocationId) -> PathBuf {
+    fn container_dir(&self, id: &AllocationId) -> PathBuf {
         self.0
             .settings
             .state_dir
@@ -107,7 +107,7 @@ impl Processes {
     /// Creates the directory with the order. It must not exist.
     fn prepare(&self, container: &Container) -> io::Result<PathBuf> {
         let settings = &self.0.settings;
-        let dir = self.dir(&container.id);
+        let dir = self.container_dir(&container.id);
         fs::DirBuilder::new().mode(0o711).create(&dir)?;
         let work_dir = dir.join("work");
         fs::DirBuilder::new().mode(0o700).create(&work_dir)?;
@@ -395,7 +395,7 @@ impl Runtime for Processes {
 
     fn forget(&self, id: &AllocationId) {
         self.0.settings.groups.remove(id);
-        if let Err(error) = fs::remove_dir_all(self.dir(id))
+        if let Err(error) = fs::remove_dir_all(self.container_dir(id))
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(container = %id, %error, "its directory cannot be removed");
@@ -409,7 +409,8 @@ impl Runtime for Processes {
         max_bytes: u64,
         backlog: u64,
     ) -> Option<OutputPiece> {
-        let (offset, bytes) = log_segments::read(&self.dir(id), offset, max_bytes, backlog)?;
+        let (offset, bytes) =
+            log_segments::read(&self.container_dir(id), offset, max_bytes, backlog)?;
         Some(OutputPiece { offset, bytes })
     }
 }

@@ -202,7 +202,7 @@ async fn run_tasks(
     let queue = Arc::new(TaskQueue::new(assignment.threads));
     let interruption = Arc::new(Notify::new());
     for _ in 0..queue.threads() {
-        tokio::spawn(work(
+        tokio::spawn(run_worker(
             Arc::clone(behaviour),
             Arc::clone(&queue),
             Arc::clone(&interruption),
@@ -217,7 +217,7 @@ async fn run_tasks(
     result
 }
 
-async fn work(behaviour: Arc<Behaviour>, queue: Arc<TaskQueue>, interruption: Arc<Notify>) {
+async fn run_worker(behaviour: Arc<Behaviour>, queue: Arc<TaskQueue>, interruption: Arc<Notify>) {
     while let Some(task) = queue.take_async().await {
         let started_at = tokio::time::Instant::now();
         let mut interrupted = false;
@@ -228,14 +228,19 @@ async fn work(behaviour: Arc<Behaviour>, queue: Arc<TaskQueue>, interruption: Ar
             }
         }
         let duration_us = u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        queue.finish(outcome(&behaviour, &task, interrupted, duration_us));
+        queue.finish(simulate_outcome(
+            &behaviour,
+            &task,
+            interrupted,
+            duration_us,
+        ));
         // The worker yields, because short tasks must not block other work.
         tokio::task::yield_now().await;
     }
 }
 
 /// Failures depend only on the number and attempt of a task, so runs are reproducible.
-fn outcome(
+fn simulate_outcome(
     behaviour: &Behaviour,
     task: &LeasedTask,
     interrupted: bool,

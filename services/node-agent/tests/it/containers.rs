@@ -4,7 +4,9 @@ use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{Control, desired_entry, id, is_alive, read_pid, report_of, shell, wait_for};
+use crate::control::{
+    Control, desired_entry, find_report, id, is_alive, read_pid, shell, wait_for,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exits_are_reported_until_their_entries_are_removed() {
@@ -206,7 +208,7 @@ async fn a_stopping_agent_ends_containers_only_if_configured() {
     assert!(!is_alive(pid));
     let state = control.plane.borrow().clone();
     assert_eq!(
-        report_of(&state, &id("stays")).unwrap().state,
+        find_report(&state, &id("stays")).unwrap().state,
         ContainerState::Ended
     );
 }
@@ -230,7 +232,7 @@ async fn an_unknown_goal_changes_nothing_and_an_older_epoch_is_ignored() {
         .wait_for_state(&id("after"), ContainerState::Ended)
         .await;
     assert_eq!(
-        report_of(&control.plane.borrow(), &id("held"))
+        find_report(&control.plane.borrow(), &id("held"))
             .unwrap()
             .state,
         ContainerState::Running

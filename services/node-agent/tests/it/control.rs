@@ -80,10 +80,10 @@ impl Control {
         let plane: SharedState = Arc::new(watch::channel(initial_state).0);
         let router = Router::new()
             .route("/v1/nodes/{node}/heartbeat", put(put_heartbeat))
-            .route("/v1/nodes/{node}/report", put(report))
-            .route("/v1/nodes/{node}/output", put(output))
-            .route("/v1/desired/{node}/publication", get(desired))
-            .route("/v1/jobs/{job}/tasks/leases", post(lease))
+            .route("/v1/nodes/{node}/report", put(put_report))
+            .route("/v1/nodes/{node}/output", put(put_output))
+            .route("/v1/desired/{node}/publication", get(get_desired))
+            .route("/v1/jobs/{job}/tasks/leases", post(lease_tasks))
             .with_state(Arc::clone(&plane));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -155,14 +155,15 @@ impl Control {
         id: &AllocationId,
         state: ContainerState,
     ) -> ContainerReport {
-        let has_state =
-            |plane: &ControlState| report_of(plane, id).is_some_and(|report| report.state == state);
+        let has_state = |plane: &ControlState| {
+            find_report(plane, id).is_some_and(|report| report.state == state)
+        };
         let plane = self.wait_until(&format!("{id} {state:?}"), has_state).await;
-        report_of(&plane, id).unwrap()
+        find_report(&plane, id).unwrap()
     }
 }
 
-pub fn report_of(plane: &ControlState, id: &AllocationId) -> Option<ContainerReport> {
+pub fn find_report(plane: &ControlState, id: &AllocationId) -> Option<ContainerReport> {
     plane
         .report
         .as_ref()?
@@ -189,7 +190,7 @@ async fn put_heartbeat(
     Ok(Json(json!(answer)))
 }
 
-async fn report(State(plane): State<SharedState>, Json(report): Json<Report>) -> Json<Value> {
+async fn put_report(State(plane): State<SharedState>, Json(report): Json<Report>) -> Json<Value> {
     plane.send_modify(|plane| {
         for container in &report.containers {
             if let Some(exit) = &container.exit {
@@ -202,7 +203,10 @@ async fn report(State(plane): State<SharedState>, Json(report): Json<Report>) ->
     Json(json!(ReportAnswer { revision: 1 }))
 }
 
-async fn output(State(plane): State<SharedState>, Json(report): Json<OutputReport>) -> Json<Value> {
+async fn put_output(
+    State(plane): State<SharedState>,
+    Json(report): Json<OutputReport>,
+) -> Json<Value> {
     plane.send_modify(|plane| {
         for chunk in report.chunks {
             plane
@@ -215,7 +219,7 @@ async fn output(State(plane): State<SharedState>, Json(report): Json<OutputRepor
     Json(Value::Null)
 }
 
-async fn desired(
+async fn get_desired(
     State(plane): State<SharedState>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Json<Value> {
@@ -234,7 +238,7 @@ async fn desired(
     Json(json!({ "cursor": cursor, "full": true, "changed": plane.desired, "removed": [] }))
 }
 
-async fn lease(
+async fn lease_tasks(
     State(plane): State<SharedState>,
     Json(request): Json<LeaseRequest>,
 ) -> Result<Json<Value>, Response> {

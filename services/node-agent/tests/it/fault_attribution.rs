@@ -130,7 +130,7 @@ async fn without_a_writable_journal_nothing_starts_and_stops_still_work() {
         let name = format!("n{started_count}");
         control.set_desired(desired_entry(&name, shell("sleep 300"), 1));
         let is_started_or_ended = |plane: &crate::control::ControlState| {
-            let report = crate::control::report_of(plane, &id(&name));
+            let report = crate::control::find_report(plane, &id(&name));
             report.is_some_and(|report| {
                 matches!(
                     report.state,
@@ -139,7 +139,7 @@ async fn without_a_writable_journal_nothing_starts_and_stops_still_work() {
             })
         };
         let plane = control.wait_until(&name, is_started_or_ended).await;
-        let report = crate::control::report_of(&plane, &id(&name)).unwrap();
+        let report = crate::control::find_report(&plane, &id(&name)).unwrap();
         if let Some(exit) = report.exit {
             break exit;
         }

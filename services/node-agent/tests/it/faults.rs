@@ -11,7 +11,7 @@ use hayward_node_agent::fault_points::Point;
 use hayward_vocabulary::{Exit, ExitCause};
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{Control, ControlState, desired_entry, id, report_of, shell};
+use crate::control::{Control, ControlState, desired_entry, find_report, id, shell};
 
 /// Allowed outcomes of the program that ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ async fn run_case(case: &'static Case) {
     });
     control.set_desired(desired_entry("long", shell(&long_script), 500));
     let is_started = |plane: &ControlState| {
-        report_of(plane, &id("long"))
+        find_report(plane, &id("long"))
             .is_some_and(|it| matches!(it.state, ContainerState::Running | ContainerState::Ended))
     };
     agent.wait_until(&control, &description, is_started).await;

@@ -9,13 +9,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::agent::{Agent, remove_all_entries};
-use crate::control::{Control, desired_entry, id, is_alive, read_pid, report_of, shell, wait_for};
+use crate::control::{
+    Control, desired_entry, find_report, id, is_alive, read_pid, shell, wait_for,
+};
 
 /// Length of a lease in milliseconds. A busy machine can still renew it, and a test can wait for
 /// its end.
 const LEASE_MS: u64 = 3_000;
 
-fn exclusive(name: &str, script: &str) -> DesiredEntry {
+fn exclusive_entry(name: &str, script: &str) -> DesiredEntry {
     DesiredEntry {
         exclusive: true,
         ..desired_entry(name, shell(script), 60_000)
@@ -53,7 +55,7 @@ async fn time_until_end_after(
     disturb: impl FnOnce(&Control, &Agent),
 ) -> Duration {
     let (script, starts, pid) = counting_script(control, "alone");
-    control.set_desired(exclusive("alone", &script));
+    control.set_desired(exclusive_entry("alone", &script));
     let (other, _, other_pid) = counting_script(control, "other");
     control.set_desired(desired_entry("other", shell(&other), 1_000));
     control
@@ -155,7 +157,7 @@ async fn the_end_by_lease_is_graceful_first_and_forced_in_time() {
         signal_received.display(),
         pid.display()
     );
-    control.set_desired(exclusive("alone", &ignoring_script));
+    control.set_desired(exclusive_entry("alone", &ignoring_script));
     let pid = wait_for("its process id", || read_pid(&pid));
     signal(&agent, Signal::SIGSTOP);
     wait_for("its end", || (!is_alive(pid)).then_some(()));
@@ -176,7 +178,7 @@ async fn exclusive_work_does_not_start_without_a_lease_or_after_an_expired_one()
     let control = Control::start().await;
     let _agent = Agent::start(&control, &[]);
     let (script, starts, _) = counting_script(&control, "alone");
-    control.set_desired(exclusive("alone", &script));
+    control.set_desired(exclusive_entry("alone", &script));
     control.set_desired(desired_entry("other", shell("sleep 300"), 1));
     // The other container is reported, so the agent has received both.
     control
@@ -186,7 +188,7 @@ async fn exclusive_work_does_not_start_without_a_lease_or_after_an_expired_one()
     let has_more_heartbeats =
         |plane: &crate::control::ControlState| plane.heartbeats.len() > heartbeat_count;
     let plane = control.wait_until("heartbeats", has_more_heartbeats).await;
-    assert!(report_of(&plane, &id("alone")).is_none() && !starts.exists());
+    assert!(find_report(&plane, &id("alone")).is_none() && !starts.exists());
     control.change(|plane| plane.node_lease_ms = Some(LEASE_MS));
     control
         .wait_for_state(&id("alone"), ContainerState::Running)
@@ -198,7 +200,7 @@ async fn exclusive_work_does_not_start_without_a_lease_or_after_an_expired_one()
         .wait_for_state(&id("alone"), ContainerState::Ended)
         .await;
     let (script, late_starts, _) = counting_script(&control, "late");
-    control.set_desired(exclusive("late", &script));
+    control.set_desired(exclusive_entry("late", &script));
     control.set_desired(desired_entry("mark", shell("sleep 300"), 1));
     control
         .wait_for_state(&id("mark"), ContainerState::Running)
@@ -211,7 +213,7 @@ async fn exclusive_work_does_not_start_without_a_lease_or_after_an_expired_one()
     assert!(!late_starts.exists());
     // Work ordered under the new lease starts.
     let (script, ..) = counting_script(&control, "next");
-    control.set_desired(exclusive("next", &script));
+    control.set_desired(exclusive_entry("next", &script));
     control
         .wait_for_state(&id("next"), ContainerState::Running)
         .await;

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 use crate::agent::{Agent, remove_all_entries};
 use crate::control::{
-    Control, ControlState, desired_entry, id, is_alive, read_pid, report_of, shell, wait_for,
+    Control, ControlState, desired_entry, find_report, id, is_alive, read_pid, shell, wait_for,
 };
 
 /// Number of containers when the agent is killed and restarted until all are known again.
@@ -24,14 +24,14 @@ fn recording_script(control: &Control, name: &str, command: &str) -> (String, st
     (format!("echo $$ >> {}; {command}", file.display()), file)
 }
 
-fn starts(file: &Path) -> usize {
+fn starts_in(file: &Path) -> usize {
     std::fs::read_to_string(file)
         .unwrap_or_default()
         .lines()
         .count()
 }
 
-fn json(path: &Path) -> serde_json::Value {
+fn read_json(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
@@ -41,10 +41,10 @@ fn kill_pid(pid: &serde_json::Value) {
 }
 
 /// Kills all processes of a container at once, as in a power failure.
-fn power_off(control: &Control, name: &str) {
+fn kill_all_processes(control: &Control, name: &str) {
     let dir = control.container_dir(&id(name));
-    kill_pid(&json(&dir.join("claim.json"))["supervisor"]["pid"]);
-    kill_pid(&json(&dir.join("started.json"))["program"]["pid"]);
+    kill_pid(&read_json(&dir.join("claim.json"))["supervisor"]["pid"]);
+    kill_pid(&read_json(&dir.join("started.json"))["program"]["pid"]);
 }
 
 async fn wait_for_exit(control: &Control, name: &str) -> Exit {
@@ -68,17 +68,17 @@ async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
     }
     let all_run = |plane: &ControlState| {
         let is_running = |name: &String| {
-            report_of(plane, &id(name)).is_some_and(|it| it.state == ContainerState::Running)
+            find_report(plane, &id(name)).is_some_and(|it| it.state == ContainerState::Running)
         };
         names.iter().all(is_running)
     };
     let pids = |plane: &ControlState| -> Vec<Option<u32>> {
-        let pid = |name: &String| report_of(plane, &id(name)).and_then(|it| it.pid);
+        let pid = |name: &String| find_report(plane, &id(name)).and_then(|it| it.pid);
         names.iter().map(pid).collect()
     };
     let before = pids(&control.wait_until("all run", all_run).await);
     wait_for("all have begun", || {
-        files.iter().all(|file| starts(file) > 0).then_some(())
+        files.iter().all(|file| starts_in(file) > 0).then_some(())
     });
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
@@ -98,7 +98,7 @@ async fn fifty_containers_are_adopted_after_each_kill_of_the_agent() {
         median.as_millis(),
         worst.as_millis()
     );
-    assert!(files.iter().all(|file| starts(file) == 1), "I3");
+    assert!(files.iter().all(|file| starts_in(file) == 1), "I3");
     assert!(before.iter().all(|pid| is_alive(pid.unwrap())));
     remove_all_entries(&control).await;
 }
@@ -117,9 +117,9 @@ async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
         wait_for("it is noted", || {
             dir.join("started.json").exists().then_some(())
         });
-        wait_for("its mark", || (starts(&file) == 1).then_some(()));
+        wait_for("its mark", || (starts_in(&file) == 1).then_some(()));
         agent.kill();
-        power_off(&control, "ran");
+        kill_all_processes(&control, "ran");
         if !with_journal {
             std::fs::remove_file(control.state_dir().join("journal")).unwrap();
         }
@@ -139,7 +139,7 @@ async fn after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
             ExitCause::LaunchUnknown,
             "journal: {with_journal}"
         );
-        assert_eq!(starts(&file), 1, "I3");
+        assert_eq!(starts_in(&file), 1, "I3");
         control.set_desired(desired_entry("later", shell("true"), 1000));
         assert_eq!(
             wait_for_exit(&control, "later").await.cause,
@@ -176,7 +176,7 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
         fled_dir.join("started.json").exists().then_some(())
     });
     agent.kill();
-    kill_pid(&json(&fled_dir.join("claim.json"))["supervisor"]["pid"]);
+    kill_pid(&read_json(&fled_dir.join("claim.json"))["supervisor"]["pid"]);
     std::fs::remove_dir_all(control.state_dir()).unwrap();
     // Other processes have the same arguments in another folder, or the mark on a system process.
     let other = control.dir.path().join("elsewhere/containers/alc_held");
@@ -200,7 +200,7 @@ async fn orphans_of_a_lost_disk_are_ended_and_other_processes_are_not() {
         assert!(unknown, "{name}: {exit:?}");
         assert!(!is_alive(pid), "I17: {name} was called ended and lives");
     }
-    assert_eq!((starts(&held_file), starts(&fled_file)), (1, 1), "I3");
+    assert_eq!((starts_in(&held_file), starts_in(&fled_file)), (1, 1), "I3");
     for unrelated in &mut unrelated_processes {
         assert!(
             unrelated.try_wait().unwrap().is_none(),
@@ -269,11 +269,11 @@ async fn older_orders_are_ignored_after_a_restart_and_other_histories_doubted() 
         .wait_until("the agent has polled several times", has_polled)
         .await;
     assert_eq!(
-        report_of(&plane, &id("running")).unwrap().state,
+        find_report(&plane, &id("running")).unwrap().state,
         ContainerState::Running
     );
     assert!(
-        report_of(&plane, &id("old")).is_none(),
+        find_report(&plane, &id("old")).is_none(),
         "an old order was obeyed"
     );
     agent.kill();

@@ -45,10 +45,10 @@ async fn all_tasks_run_once_and_are_reported_in_batches() {
         plane.requests
     );
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", empty).await;
+    control.wait_until("nothing left", has_no_containers).await;
 }
 
-fn empty(plane: &ControlState) -> bool {
+fn has_no_containers(plane: &ControlState) -> bool {
     plane
         .report
         .as_ref()
@@ -81,7 +81,7 @@ async fn a_stopped_runner_returns_its_waiting_tasks() {
     let plane = control.plane.borrow().clone();
     assert!(plane.leased.is_empty() && plane.finished.is_empty() && !plane.returned.is_empty());
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", empty).await;
+    control.wait_until("nothing left", has_no_containers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,7 +119,7 @@ async fn a_runner_without_further_tasks_finishes_running_ones() {
     assert_eq!((plane.finished.len(), plane.leased.len()), (1, 0));
     assert_eq!(std::fs::read_to_string(&mark).unwrap().lines().count(), 1);
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", empty).await;
+    control.wait_until("nothing left", has_no_containers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,7 +147,7 @@ async fn outcomes_wait_for_a_job_converter_that_is_down() {
     assert_eq!(control.plane.borrow().finished.len(), 2);
     assert_eq!(std::fs::read_to_string(&mark).unwrap().lines().count(), 2);
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", empty).await;
+    control.wait_until("nothing left", has_no_containers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,7 +174,7 @@ async fn a_runner_with_a_refused_token_waits_until_it_is_accepted() {
     assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
     assert_eq!(control.plane.borrow().finished.len(), 5);
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", empty).await;
+    control.wait_until("nothing left", has_no_containers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,5 +201,5 @@ async fn no_task_runs_under_an_expired_lease() {
         (!crate::control::is_alive(task_pid)).then_some(())
     });
     control.change(|plane| plane.desired.clear());
-    control.wait_until("nothing left", empty).await;
+    control.wait_until("nothing left", has_no_containers).await;
 }

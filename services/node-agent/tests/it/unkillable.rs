@@ -7,7 +7,7 @@ use hayward_vocabulary::ExitCause;
 
 use crate::agent::{Agent, remove_all_entries};
 use crate::control::{
-    Control, ControlState, desired_entry, id, is_alive, report_of, shell, wait_for,
+    Control, ControlState, desired_entry, find_report, id, is_alive, shell, wait_for,
 };
 
 /// Cgroup of frozen processes, which do not end even when killed. It needs cgroups of version 1.
@@ -46,11 +46,11 @@ impl Drop for FreezerCgroup {
 
 async fn wait_until_stuck(control: &Control, name: &str) -> ContainerReport {
     let has_reason =
-        |plane: &ControlState| report_of(plane, &id(name)).is_some_and(|it| it.reason.is_some());
+        |plane: &ControlState| find_report(plane, &id(name)).is_some_and(|it| it.reason.is_some());
     let plane = control
         .wait_until("it says why it does not end", has_reason)
         .await;
-    report_of(&plane, &id(name)).unwrap()
+    find_report(&plane, &id(name)).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,7 +34,7 @@ pub async fn every_request_was_answered(context: &CheckContext<'_>) -> Outcome {
 /// Checks that both replicas of a service are alive and one of them leads.
 pub async fn every_service_answers(context: &CheckContext<'_>) -> Outcome {
     for replica in Replica::all() {
-        let client = context.fleet.client_of(replica, "operator")?;
+        let client = context.fleet.replica_client(replica, "operator")?;
         poll_until(&format!("{replica} to live"), TIMEOUT, async || {
             let response = client.get::<Value>("/livez").await;
             response.map(drop).map_err(|error| format!("{error:?}"))

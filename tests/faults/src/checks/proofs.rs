@@ -24,7 +24,7 @@ pub fn exclusive_work_never_ran_twice(context: &CheckContext<'_>) -> Outcome {
 }
 
 pub fn nothing_panicked(context: &CheckContext<'_>) -> Outcome {
-    let panics = context.fleet.panics()?;
+    let panics = context.fleet.panic_lines()?;
     if !panics.is_empty() {
         bail!("{}", panics.join("\n"));
     }

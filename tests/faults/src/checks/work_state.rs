@@ -26,7 +26,7 @@ impl CheckContext<'_> {
         self.acknowledged_items(|it| it.cancellation == Cancellation::None && filter(it))
     }
 
-    async fn outcomes(&self, item: &Item) -> anyhow::Result<Vec<TaskView>> {
+    async fn fetch_outcomes(&self, item: &Item) -> anyhow::Result<Vec<TaskView>> {
         let path = format!("{}/tasks?limit=1000", item.path().unwrap_or_default());
         let request = async || {
             let list = self.clients.jobs.get::<TaskList>(&path).await;
@@ -89,7 +89,7 @@ pub async fn every_task_has_one_outcome(context: &CheckContext<'_>) -> Outcome {
         let (Work::Job { tasks, .. } | Work::FailingJob { tasks }) = item.work else {
             continue;
         };
-        let outcomes = context.outcomes(&item).await?;
+        let outcomes = context.fetch_outcomes(&item).await?;
         let task_numbers: Vec<u64> = outcomes.iter().map(|it| it.task).collect();
         let distinct: BTreeSet<u64> = task_numbers.iter().copied().collect();
         ensure!(
@@ -117,7 +117,7 @@ pub async fn no_success_without_a_run(context: &CheckContext<'_>) -> Outcome {
     for item in context.acknowledged_items(is_job) {
         let proof = read_proof(&item);
         let fails = matches!(item.work, Work::FailingJob { .. });
-        for outcome in context.outcomes(&item).await? {
+        for outcome in context.fetch_outcomes(&item).await? {
             // A shell may report that a process was killed before it prints the number.
             let last_line = outcome.output.lines().last().unwrap_or_default();
             let run = (outcome.task.to_string(), last_line.to_owned());
@@ -258,7 +258,7 @@ pub async fn moves_end(context: &CheckContext<'_>) -> Outcome {
             let view = match view {
                 Ok(view) => view,
                 // The deployment is not readable after the end of its service.
-                Err(error) if error.is_not_found() || is_over(&error) => return Ok(()),
+                Err(error) if error.is_not_found() || service_has_ended(&error) => return Ok(()),
                 Err(error) => return Err(format!("{error:?}")),
             };
             let status = view["status_code"].as_str().unwrap_or_default();
@@ -272,7 +272,7 @@ pub async fn moves_end(context: &CheckContext<'_>) -> Outcome {
 
 /// Returns whether the service has ended or was deployed again. The service is named by its own
 /// name or by that of its deployment.
-fn is_over(error: &ClientError) -> bool {
+fn service_has_ended(error: &ClientError) -> bool {
     error
         .problem()
         .is_some_and(|problem| problem.code == Code::Gone)

@@ -11,12 +11,12 @@ use crate::fleet::container_processes::{self, ContainerProcess};
 use crate::plan::{Choice, ProcessKind};
 use crate::work::EXCLUSIVE;
 
-const NONE: Injected = Injected::Skipped("no such process runs");
+const NO_PROCESS: Injected = Injected::Skipped("no such process runs");
 
 pub fn kill(fleet: &Fleet, kind: ProcessKind, choice: Choice) -> Injected {
     match choose(fleet, kind, choice) {
         Some(process) if process.signal(Signal::SIGKILL) => Injected::Done,
-        _ => NONE,
+        _ => NO_PROCESS,
     }
 }
 
@@ -25,7 +25,7 @@ pub fn pause(fleet: &Fleet, kind: ProcessKind, choice: Choice, duration_ms: u64)
         Some(process) if process.signal(Signal::SIGSTOP) => {
             Repair::ContinueContainerProcess(process).after_ms(duration_ms)
         }
-        _ => NONE,
+        _ => NO_PROCESS,
     }
 }
 

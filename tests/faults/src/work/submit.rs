@@ -10,7 +10,9 @@ use hayward_service::{Client, ClientError, Code};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Cancellation, Clients, Item, SharedLedger, collection, pool_owner, request_bodies};
+use super::{
+    Cancellation, Clients, Item, SharedLedger, collection_path, pool_owner, request_bodies,
+};
 use crate::fleet::TIMEOUT;
 use crate::plan::Work;
 
@@ -79,7 +81,7 @@ async fn submit_until_acknowledged(clients: &Clients, item: &Item) -> Result<Str
     if let Work::Gang { .. } = item.work {
         return submit_gang(client, item, &body).await;
     }
-    let path = format!("/v1/{}", collection(item.work));
+    let path = format!("/v1/{}", collection_path(item.work));
     if let Work::Pool { .. } = item.work {
         let request = async || client.post::<_, Value>(&path, &body, Some(&item.key)).await;
         let created = retry_until_final(request).await?;

@@ -97,12 +97,12 @@ impl Docker {
             argv,
             image,
         } = launch;
-        let body = container_spec::body(container, argv, image, &self.0.settings)
+        let body = container_spec::create_body(container, argv, image, &self.0.settings)
             .map_err(|message| Exit::of(ExitCause::LaunchFailed, message))?;
         // Another node may permit the mount, so the work is not at fault.
         mounts::check_permitted(image, &self.0.settings)
             .map_err(|message| exit_with_code(ExitCause::Node, NOT_OFFERED, message))?;
-        let name = container_spec::name(&container.id, container.incarnation);
+        let name = container_spec::container_name(&container.id, container.incarnation);
         let deadline = Instant::now() + self.0.engine.limits.launch_retry;
         let mut backoff = Backoff::default();
         let mut pulled = false;
@@ -161,7 +161,7 @@ impl Docker {
     }
 
     async fn pull(&self, image: &str) -> Result<(), Exit> {
-        let registry = container_spec::registry(image);
+        let registry = container_spec::registry_of(image);
         if !self.0.registries.iter().any(|listed| listed == registry) {
             return Err(image_error(format!(
                 "the image {image} is not on this node, and the agent may not pull it: \
@@ -190,7 +190,7 @@ impl Docker {
         if folder.stop_requested() {
             stop.begin();
         }
-        let name = container_spec::name(&record.id, record.incarnation);
+        let name = container_spec::container_name(&record.id, record.incarnation);
         let mut backoff = Backoff::default();
         loop {
             let inspection = match self.0.engine.inspect(&name).await {
@@ -311,7 +311,9 @@ impl<'a> Watch<'a> {
             self.folder.record_stop_request();
             let (docker, id) = (self.docker.clone(), id.to_owned());
             let grace = self.record.stop_grace_ms;
-            self.stop_task = Some(tokio::spawn(async move { docker.end(&id, grace).await }));
+            self.stop_task = Some(tokio::spawn(async move {
+                docker.stop_until_ended(&id, grace).await;
+            }));
         }
     }
 
@@ -320,7 +322,7 @@ impl<'a> Watch<'a> {
         self.copy_task.get_or_insert_with(|| {
             tokio::spawn(async move {
                 let limit = docker.0.settings.output_limit_bytes;
-                logs::copy(&docker.0.engine, &id, &folder, limit).await;
+                logs::copy_output(&docker.0.engine, &id, &folder, limit).await;
             })
         });
     }
@@ -348,7 +350,7 @@ impl Drop for Watch<'_> {
 
 impl Docker {
     /// Stops the container, and retries until it has ended. It keeps its space until then (W16).
-    async fn end(&self, id: &str, grace_ms: u64) {
+    async fn stop_until_ended(&self, id: &str, grace_ms: u64) {
         // The engine takes the grace in whole seconds.
         let mut grace = i32::try_from(grace_ms.div_ceil(1000)).unwrap_or(i32::MAX);
         let mut backoff = Backoff::default();
@@ -407,7 +409,7 @@ fn exit_of_refusal(fault: &Fault) -> Exit {
 fn exit_of_removed(folder: &Folder) -> Exit {
     if folder.stop_requested() {
         Exit::of(ExitCause::Intended, "asked to end")
-    } else if folder.started().is_some() {
+    } else if folder.read_start().is_some() {
         Exit::of(ExitCause::Node, "its container was removed from the engine")
     } else {
         Exit::of(

@@ -51,7 +51,7 @@ pub struct SpecSettings {
 }
 
 /// Returns a name that is unique per incarnation, so that a second container of it is refused (I3).
-pub fn name(id: &AllocationId, incarnation: u64) -> String {
+pub fn container_name(id: &AllocationId, incarnation: u64) -> String {
     format!("hayward.{id}.{incarnation}")
 }
 
@@ -70,7 +70,7 @@ pub fn is_ours(
 }
 
 /// # Errors Returns a message for the user if the submission is invalid.
-pub fn body(
+pub fn create_body(
     container: &Container,
     argv: &[String],
     form: &ContainerForm,
@@ -91,8 +91,8 @@ pub fn body(
         // argument.
         entrypoint: Some(vec![program.clone()]),
         cmd: Some(arguments.to_vec()),
-        env: Some(environment(container)),
-        user: Some(user(&container.user, form, settings)?),
+        env: Some(environment_variables(container)),
+        user: Some(resolve_account(&container.user, form, settings)?),
         working_dir: container.launch.working_directory.clone(),
         labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
         host_config: Some(host_config(container, form, settings)),
@@ -139,7 +139,7 @@ fn host_config(container: &Container, form: &ContainerForm, settings: &SpecSetti
     }
 }
 
-fn environment(container: &Container) -> Vec<String> {
+fn environment_variables(container: &Container) -> Vec<String> {
     let mut variables: BTreeMap<&str, &str> = container
         .launch
         .environment
@@ -157,7 +157,11 @@ fn environment(container: &Container) -> Vec<String> {
 /// Returns the account that the container runs under. It is the one its user is mapped to, else the
 /// one of the settings, else the one of the submission, else [`DEFAULT_UID`]. With mounts, the
 /// submission may not choose the account (S16).
-fn user(user: &UserName, form: &ContainerForm, settings: &SpecSettings) -> Result<String, String> {
+fn resolve_account(
+    user: &UserName,
+    form: &ContainerForm,
+    settings: &SpecSettings,
+) -> Result<String, String> {
     let choose = |kind: &str, fixed: Option<u32>, requested: Option<u32>| match (fixed, requested) {
         (Some(fixed), Some(requested)) if fixed != requested => Err(format!(
             "this node runs containers as {kind} {fixed}, not as {requested}"
@@ -188,7 +192,7 @@ fn to_i64(amount: u64) -> i64 {
 }
 
 /// Returns the registry of an image.
-pub fn registry(image: &str) -> &str {
+pub fn registry_of(image: &str) -> &str {
     match image.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
         _ => "docker.io",
@@ -201,9 +205,9 @@ mod tests {
     use hayward_vocabulary::{Launch, Program, Size};
 
     use super::*;
-    use crate::run_as::OwnAccount;
+    use crate::run_as::AgentAccount;
 
-    const ROOT: OwnAccount = OwnAccount { uid: 0, gid: 0 };
+    const ROOT: AgentAccount = AgentAccount { uid: 0, gid: 0 };
 
     fn settings() -> SpecSettings {
         SpecSettings {
@@ -260,7 +264,7 @@ mod tests {
     #[test]
     fn containers_never_run_under_a_system_account() {
         let account_of = |form: &ContainerForm, settings: &SpecSettings| {
-            user(&"ben".parse().unwrap(), form, settings)
+            resolve_account(&"ben".parse().unwrap(), form, settings)
         };
         for (uid, gid) in [(Some(0), None), (Some(999), None), (Some(1000), Some(0))] {
             assert!(
@@ -289,14 +293,14 @@ mod tests {
         };
         for settings in [settings(), fixed_uid] {
             assert_eq!(
-                user(&ada, &form(None, None), &settings).unwrap(),
+                resolve_account(&ada, &form(None, None), &settings).unwrap(),
                 "4001:4002"
             );
             assert_eq!(
-                user(&ada, &form(Some(4001), None), &settings).unwrap(),
+                resolve_account(&ada, &form(Some(4001), None), &settings).unwrap(),
                 "4001:4002"
             );
-            assert!(user(&ada, &form(Some(4003), None), &settings).is_err());
+            assert!(resolve_account(&ada, &form(Some(4003), None), &settings).is_err());
         }
     }
 
@@ -313,19 +317,19 @@ mod tests {
         };
         let ben = "ben".parse().unwrap();
         assert_eq!(
-            user(&ben, &form_with_mount(None), &settings()).unwrap(),
+            resolve_account(&ben, &form_with_mount(None), &settings()).unwrap(),
             "65534:65534"
         );
-        assert!(user(&ben, &form_with_mount(Some(1000)), &settings()).is_err());
+        assert!(resolve_account(&ben, &form_with_mount(Some(1000)), &settings()).is_err());
         let fixed_uid = SpecSettings {
             uid: Some(3000),
             ..settings()
         };
         assert_eq!(
-            user(&ben, &form_with_mount(None), &fixed_uid).unwrap(),
+            resolve_account(&ben, &form_with_mount(None), &fixed_uid).unwrap(),
             "3000:3000"
         );
-        let body = body(
+        let body = create_body(
             &container(),
             &["x".to_owned()],
             &form_with_mount(None),
@@ -338,7 +342,7 @@ mod tests {
     #[test]
     fn a_container_has_limits_and_no_privileges() {
         let argv = ["/bin/x".to_owned(), "$HOME;y".to_owned()];
-        let body = body(&container(), &argv, &form(None, None), &settings()).unwrap();
+        let body = create_body(&container(), &argv, &form(None, None), &settings()).unwrap();
         assert_eq!(body.entrypoint.unwrap(), ["/bin/x"]);
         assert_eq!(body.cmd.unwrap(), ["$HOME;y"]);
         assert_eq!(body.env.unwrap(), ["A=b=c", "HAYWARD_ALLOCATION=alc_1"]);
@@ -364,9 +368,9 @@ mod tests {
 
     #[test]
     fn an_image_has_a_registry() {
-        assert_eq!(registry("debian:12"), "docker.io");
-        assert_eq!(registry("library/debian"), "docker.io");
-        assert_eq!(registry("localhost/x"), "localhost");
-        assert_eq!(registry("r.example:5000/a/b@sha256:0"), "r.example:5000");
+        assert_eq!(registry_of("debian:12"), "docker.io");
+        assert_eq!(registry_of("library/debian"), "docker.io");
+        assert_eq!(registry_of("localhost/x"), "localhost");
+        assert_eq!(registry_of("r.example:5000/a/b@sha256:0"), "r.example:5000");
     }
 }

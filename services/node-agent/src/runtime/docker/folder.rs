@@ -48,7 +48,7 @@ impl Folder {
         files::replace_json(&self.0.join(LAUNCH_RECORD), record)
     }
 
-    pub fn launch_record(&self) -> Option<LaunchRecord> {
+    pub fn read_launch_record(&self) -> Option<LaunchRecord> {
         files::read_json(&self.0.join(LAUNCH_RECORD))
     }
 
@@ -66,7 +66,7 @@ impl Folder {
         let _ = files::replace_json(&self.0.join(STARTED), started);
     }
 
-    pub fn started(&self) -> Option<Started> {
+    pub fn read_start(&self) -> Option<Started> {
         files::read_json(&self.0.join(STARTED))
     }
 
@@ -85,7 +85,7 @@ impl Folder {
         files::replace_json(&self.0.join(EXIT), exit)
     }
 
-    pub fn exit(&self) -> Option<Exit> {
+    pub fn read_exit(&self) -> Option<Exit> {
         files::read_json(&self.0.join(EXIT))
     }
 

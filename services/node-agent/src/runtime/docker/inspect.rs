@@ -43,12 +43,12 @@ impl Inspection {
                 .config
                 .and_then(|config| config.labels)
                 .unwrap_or_default(),
-            stage: stage(response.state?),
+            stage: stage_from_state(response.state?),
         })
     }
 }
 
-fn stage(state: ContainerState) -> Stage {
+fn stage_from_state(state: ContainerState) -> Stage {
     let started_at = state.started_at.as_deref().and_then(parse_timestamp);
     match state.status {
         Some(ContainerStateStatusEnum::CREATED) => Stage::Created,
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn read_stage(state: serde_json::Value) -> Stage {
-        stage(serde_json::from_value(state).unwrap())
+        stage_from_state(serde_json::from_value(state).unwrap())
     }
 
     #[test]

@@ -28,7 +28,7 @@ const MAX_BATCH: usize = 1024;
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Copies until the container has ended and all output was read.
-pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
+pub async fn copy_output(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
     let mut backoff = Backoff::default();
     let mut copy = match OutputCopy::open(folder, limit) {
         Ok(copy) => copy,
@@ -75,7 +75,7 @@ async fn is_removed(engine: &Engine, id: &str) -> bool {
 
 /// Reads the stream. Returns true if all output was read.
 async fn read_stream(engine: &Engine, id: &str, copy: &mut OutputCopy<'_>) -> Result<bool, String> {
-    let since = copy.since();
+    let since = copy.since_second();
     copy.position.repeated = 0;
     let stream = engine.logs(id, since).await;
     let stream = stream.map_err(|fault| fault.message().to_owned())?;
@@ -183,7 +183,7 @@ impl<'a> OutputCopy<'a> {
     }
 
     /// Returns the second of the last piece, because the engine uses whole seconds.
-    fn since(&self) -> i32 {
+    fn since_second(&self) -> i32 {
         let seconds = parse_timestamp(&self.position.at).map_or(0, |at| at.unix_ms() / 1000);
         i32::try_from(seconds).unwrap_or(0)
     }

@@ -54,7 +54,7 @@ fn check(mount: &Mount, settings: &SpecSettings) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_as::{Accounts, OwnAccount};
+    use crate::run_as::{Accounts, AgentAccount};
 
     #[test]
     fn only_permitted_directories_are_mounted_after_resolving_links() {
@@ -66,7 +66,7 @@ mod tests {
         std::fs::write(path("srv/file"), "").unwrap();
         std::os::unix::fs::symlink(path("other"), path("srv/out")).unwrap();
         std::os::unix::fs::symlink(path("srv/data"), path("srv/in")).unwrap();
-        let root = OwnAccount { uid: 0, gid: 0 };
+        let root = AgentAccount { uid: 0, gid: 0 };
         let settings = |mountable: &[&str]| SpecSettings {
             node: "n".into(),
             owner: "o".into(),

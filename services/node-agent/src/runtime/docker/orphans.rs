@@ -49,8 +49,8 @@ impl Docker {
             .get(container_spec::INCARNATION)
             .and_then(|text| text.parse().ok());
         folder
-            .launch_record()
+            .read_launch_record()
             .is_some_and(|record| Some(record.incarnation) == incarnation)
-            && folder.exit().is_none()
+            && folder.read_exit().is_none()
     }
 }

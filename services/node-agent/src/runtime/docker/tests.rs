@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::container::RUNTIME_DOWN;
 use super::*;
-use crate::run_as::OwnAccount;
+use crate::run_as::AgentAccount;
 use crate::runtime::Container;
 use fake_engine::{Behaviour, FakeEngine, Registry, Stage};
 
@@ -32,7 +32,7 @@ fn settings(dir: &Path) -> DockerSettings {
         network: "bridge".into(),
         mounts: Vec::new(),
         mountable: Vec::new(),
-        accounts: Accounts::new(OwnAccount { uid: 0, gid: 0 }, "", None, None).unwrap(),
+        accounts: Accounts::new(AgentAccount { uid: 0, gid: 0 }, "", None, None).unwrap(),
         registries: vec!["listed.example".into()],
         uid: None,
         gid: None,

@@ -141,7 +141,7 @@ impl Processes {
             if stop_requested.is_none_or(|requested_at| requested_at.elapsed() < grace + MARGIN) {
                 return;
             }
-            let dir = runtime.dir(&id);
+            let dir = runtime.container_dir(&id);
             let is_handled = dir.join(crate::supervisor::STUCK).exists() || dir.join(EXIT).exists();
             if !is_handled && runtime.kill_supervisor(&id) {
                 tracing::warn!(container = %id, "its supervisor did not stop in time and was \
@@ -182,7 +182,7 @@ impl Processes {
         let known: BTreeSet<_> = found.keys().cloned().collect();
         let groups = self.0.settings.groups.containers();
         for id in groups.into_iter().filter(|id| !known.contains(id)) {
-            let dir = self.dir(&id);
+            let dir = self.container_dir(&id);
             if !self.end_leftovers(&id, &dir) {
                 tracing::error!(container = %id, "an orphan in its cgroup does not end");
             }
@@ -203,7 +203,7 @@ impl Processes {
                 tokio::time::sleep(FIRST_PAUSE).await;
                 waited += FIRST_PAUSE;
             }
-            let dir = runtime.dir(&id);
+            let dir = runtime.container_dir(&id);
             runtime.wait_until_gone(&id, incarnation, &dir).await;
             let message = "its folder was lost while it ran, and it was ended";
             let exit = Exit::of(ExitCause::Node, message);
