@@ -339,7 +339,7 @@ pub struct Step {
     pub action: Action,
 }
 
-/// A period of faults. A calm and all checks follow it.
+/// A period of faults. The repairs and all checks follow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
     pub number: PhaseNumber,

@@ -1,4 +1,4 @@
-//! A run: phases of faults, each followed by a calm and all checks.
+//! A run: phases of faults, each followed by repairs and all checks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

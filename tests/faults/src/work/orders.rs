@@ -1,4 +1,4 @@
-//! Gives orders of operators and users through every fault, and withdraws them in the calm.
+//! Sends orders of operators and users while faults happen, and withdraws them after the repairs.
 
 use hayward_service::runtime::clock::fresh_uuid;
 use http::Method;

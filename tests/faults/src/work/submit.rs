@@ -1,5 +1,5 @@
-//! Submits and cancels through every fault. A request is repeated with the same key until it is
-//! acknowledged, and once more after that. The last attempt must give the same answer.
+//! Submits and cancels work while faults happen. A request is repeated with the same key until it
+//! is acknowledged, and once more after that. The last attempt must give the same answer.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -137,8 +137,8 @@ impl Docker {
         }
     }
 
-    /// Handles a name that is taken. Reuses the container if it is from an own attempt whose
-    /// response was lost.
+    /// Handles a name that is already in use. Reuses the container if an earlier attempt of this
+    /// agent created it and the response was lost.
     async fn reuse_existing(
         &self,
         name: &str,

@@ -135,7 +135,7 @@ impl CopyPosition {
         if at == self.at {
             self.repeated += 1;
             // A part of a long line may be dropped. It is not counted, but the end of the line is
-            // still taken.
+            // still appended.
             let ends_dropped_line = line.is_some() && self.line.is_none();
             let is_repetition =
                 self.repeated <= self.count || (self.line.is_some() && self.line == line);
