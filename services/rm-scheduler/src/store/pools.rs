@@ -339,7 +339,7 @@ async fn load_workers(
             reported_by: row.reported_by_epoch.map(unsigned),
             ordered: row.ordered,
             idle: row.idle,
-            marked: false,
+            is_node_blocked: false,
             deadline: None,
         };
         record

@@ -244,7 +244,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<bool, PoolRefusal> {
         self.change_pool(&call.pool, moment, batch, |pool, now| {
-            pool.started(call.caller, worker, now)
+            pool.register_worker(call.caller, worker, now)
         })
     }
 

@@ -18,7 +18,7 @@ impl Ledger {
         let Some(record) = self.worker_pools.by_id.get_mut(id) else {
             return;
         };
-        let wants = record.pool.wants();
+        let wants = record.pool.wanted_numbers();
         let unwanted: Vec<u64> = record
             .works_in_snapshot
             .difference(&wants)
@@ -41,7 +41,7 @@ impl Ledger {
         let Some(record) = self.worker_pools.by_id.get_mut(id) else {
             return;
         };
-        let wants = record.pool.wants();
+        let wants = record.pool.wanted_numbers();
         let missing: Vec<u64> = wants
             .difference(&record.works_in_snapshot)
             .copied()

@@ -110,7 +110,7 @@ impl Ledger {
         let pools: Vec<WorkId> = self.worker_pools.by_id.keys().cloned().collect();
         for id in pools {
             let held = held_by_pool.remove(&id).unwrap_or_default();
-            self.notify_pool(&id, moment, batch, |pool, now| pool.restarted(&held, now));
+            self.notify_pool(&id, moment, batch, |pool, now| pool.recover(&held, now));
         }
     }
 

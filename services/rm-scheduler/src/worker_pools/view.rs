@@ -69,7 +69,7 @@ impl Ledger {
                 connection: owner.connection,
             },
             manager_epoch: moment.epoch,
-            ready: pool.ready(now(moment)),
+            ready: pool.is_ready(now(moment)),
             status: match stopped {
                 None => PoolStatus::Running,
                 Some(_) => PoolStatus::Stopped,

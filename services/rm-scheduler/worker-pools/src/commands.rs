@@ -9,8 +9,8 @@ use crate::pool::{Final, Mode, Pool};
 use crate::time::Now;
 use crate::worker::{State, Worker};
 
-/// Most foreign workers remembered, including all of a standalone pool. Further ones are
-/// acknowledged and forgotten.
+/// Maximum number of stored foreign workers, including all workers of a standalone pool. Further
+/// ones are acknowledged and not stored.
 pub const MAX_FOREIGN: usize = 10_000;
 
 /// Caller of a command.
@@ -31,23 +31,23 @@ impl Caller {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("epoch {given} is not the epoch of the owner, which is {known}")]
-    StaleEpoch { given: u64, known: u64 },
+    #[error("epoch {received} is not the epoch of the owner, which is {current}")]
+    StaleEpoch { received: u64, current: u64 },
     #[error("no owner is connected; connect with the epoch and all workers first")]
     NotConnected,
-    #[error("connection {given} was followed by {known}")]
-    StaleConnection { given: u64, known: u64 },
+    #[error("connection {received} was followed by {current}")]
+    StaleConnection { received: u64, current: u64 },
     #[error("the pool is stopped")]
     Stopped,
-    #[error("the pool is at version {known}, not {given}")]
-    OtherVersion { given: u64, known: u64 },
+    #[error("the pool is at version {current}, not {received}")]
+    OtherVersion { received: u64, current: u64 },
     #[error("the pool knows no worker {0}")]
     UnknownWorker(AllocationId),
 }
 
-/// Answer to a connection.
+/// Result of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Connected {
+pub struct ConnectResult {
     pub connection: u64,
     /// Listed workers that the pool knows and counts.
     pub accepted: Vec<AllocationId>,
@@ -70,16 +70,16 @@ pub struct SizeRequest {
     pub if_version: Option<u64>,
 }
 
-/// Answer to a size request.
+/// Result of a size request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Resized {
+pub struct ResizeResult {
     pub requested_now: u64,
     pub withdrawn_now: u64,
     pub released: Vec<AllocationId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckResult {
     pub missing: u64,
     pub requested_now: u64,
 }
@@ -90,41 +90,41 @@ impl Pool {
     /// # Errors
     /// When the pool is stopped, or the caller is not its current owner.
     pub fn fence(&mut self, from: Caller, now: Now) -> Result<(), Refusal> {
-        self.admits(from)?;
+        self.check_caller(from)?;
         if from.is_owner() {
             self.owner.last_call_ms = now.monotonic_ms;
         }
         Ok(())
     }
 
-    fn admits(&self, from: Caller) -> Result<(), Refusal> {
+    fn check_caller(&self, from: Caller) -> Result<(), Refusal> {
         if self.stopped.is_some() {
             return Err(Refusal::Stopped);
         }
         let Caller::Owner { epoch, connection } = from else {
             return Ok(());
         };
-        let (known, bound) = (self.owner.epoch, self.bound());
-        if epoch < known {
+        let (current, is_bound) = (self.owner.epoch, self.is_bound());
+        if epoch < current {
             return Err(Refusal::StaleEpoch {
-                given: epoch,
-                known,
+                received: epoch,
+                current,
             });
         }
         // A later epoch belongs to an owner that must connect first.
-        if !bound || epoch > known {
+        if !is_bound || epoch > current {
             return Err(Refusal::NotConnected);
         }
         if connection != self.owner.connection {
             return Err(Refusal::StaleConnection {
-                given: connection,
-                known: self.owner.connection,
+                received: connection,
+                current: self.owner.connection,
             });
         }
         Ok(())
     }
 
-    /// The owner leaves. Its epoch must match, not its connection.
+    /// Unbinds the owner. The epoch of the caller must match, its connection need not.
     ///
     /// # Errors
     /// When the caller is not the owner.
@@ -132,14 +132,14 @@ impl Pool {
         if self.stopped.is_some() {
             return Err(Refusal::Stopped);
         }
-        let known = self.owner.epoch;
-        if epoch != known {
+        let current = self.owner.epoch;
+        if epoch != current {
             return Err(Refusal::StaleEpoch {
-                given: epoch,
-                known,
+                received: epoch,
+                current,
             });
         }
-        if self.bound() {
+        if self.is_bound() {
             self.unbind();
             self.record_event(EventKind::Info, None, "the owner has left");
         }
@@ -156,33 +156,38 @@ impl Pool {
         from: Caller,
         request: &SizeRequest,
         now: Now,
-    ) -> Result<Resized, Refusal> {
-        self.admits(from)?;
-        let known = self.version;
-        if let Some(given) = request.if_version.filter(|given| *given != known) {
-            return Err(Refusal::OtherVersion { given, known });
+    ) -> Result<ResizeResult, Refusal> {
+        self.check_caller(from)?;
+        let current = self.version;
+        if let Some(received) = request.if_version.filter(|received| *received != current) {
+            return Err(Refusal::OtherVersion { received, current });
         }
         self.fence(from, now)?;
         if self.designated != request.size {
             self.designated = request.size;
             self.version += 1;
         }
-        let mut done = Resized::default();
+        let mut result = ResizeResult::default();
         if request.release && self.mode == Mode::Managed {
-            self.release_surplus(from, &request.unwanted, &mut done);
+            self.release_surplus(from, &request.unwanted, &mut result);
         } else {
-            done.withdrawn_now = self.withdraw(self.surplus());
+            result.withdrawn_now = self.withdraw(self.count_surplus());
         }
-        done.requested_now = self.request_missing(now);
-        Ok(done)
+        result.requested_now = self.request_missing(now);
+        Ok(result)
     }
 
-    /// A worker registered with its owner; true when the pool knows it. The owner may use it in any
-    /// case.
+    /// Registers a worker that the owner reports; returns true if the pool knows it. The owner may use
+    /// it in any case.
     ///
     /// # Errors
     /// When the call is fenced off.
-    pub fn started(&mut self, from: Caller, id: &AllocationId, now: Now) -> Result<bool, Refusal> {
+    pub fn register_worker(
+        &mut self,
+        from: Caller,
+        id: &AllocationId,
+        now: Now,
+    ) -> Result<bool, Refusal> {
         self.fence(from, now)?;
         let epoch = self.owner.epoch;
         if self.mode == Mode::Standalone {
@@ -191,7 +196,7 @@ impl Pool {
         let before = self.idle_blocked();
         let known = match self.workers.get_mut(id) {
             Some(worker) if worker.is_held() => {
-                worker.started(epoch);
+                worker.mark_started(epoch);
                 true
             }
             Some(worker) => {
@@ -211,18 +216,18 @@ impl Pool {
 
     /// A standalone pool accepts every reported worker, up to the limit.
     pub(crate) fn accept(&mut self, id: &AllocationId) -> bool {
-        if !self.workers.contains_key(id) && self.is_full() {
+        if !self.workers.contains_key(id) && self.is_at_limit() {
             return false;
         }
-        let fresh = || Worker::new(State::Started);
-        let worker = self.workers.entry(id.clone()).or_insert_with(fresh);
-        worker.started(self.owner.epoch);
+        let new_worker = || Worker::new(State::Started);
+        let worker = self.workers.entry(id.clone()).or_insert_with(new_worker);
+        worker.mark_started(self.owner.epoch);
         true
     }
 
-    fn is_full(&self) -> bool {
-        let wished = usize::try_from(self.designated).unwrap_or(0);
-        self.workers.len() >= MAX_FOREIGN + wished
+    fn is_at_limit(&self) -> bool {
+        let size = usize::try_from(self.designated).unwrap_or(0);
+        self.workers.len() >= MAX_FOREIGN + size
     }
 
     /// A reported worker that is known to be dead is reported as removed at once; any other unknown
@@ -231,7 +236,7 @@ impl Pool {
         if self.dead.contains(id) {
             let text = "the worker was dead before it was reported";
             self.record_event(EventKind::ResourceRemoved, Some(id.clone()), text);
-        } else if !self.is_full() {
+        } else if !self.is_at_limit() {
             let mut worker = Worker::new(State::Foreign);
             worker.reported_by = Some(self.owner.epoch);
             self.workers.insert(id.clone(), worker);
@@ -245,9 +250,9 @@ impl Pool {
     /// When the call is fenced off, or the worker is unknown.
     pub fn remove(&mut self, from: Caller, id: &AllocationId, now: Now) -> Result<(), Refusal> {
         self.fence(from, now)?;
-        let standalone = self.mode == Mode::Standalone;
+        let is_standalone = self.mode == Mode::Standalone;
         match self.workers.get_mut(id) {
-            Some(_) if standalone => {
+            Some(_) if is_standalone => {
                 // The process stays; only the id is removed.
                 self.workers.remove(id);
                 if !from.is_owner() {
@@ -269,11 +274,13 @@ impl Pool {
         }
     }
 
+    /// Requests the missing workers.
+    ///
     /// # Errors
     /// When the call is fenced off.
-    pub fn check(&mut self, from: Caller, now: Now) -> Result<Checked, Refusal> {
+    pub fn check(&mut self, from: Caller, now: Now) -> Result<CheckResult, Refusal> {
         self.fence(from, now)?;
-        Ok(Checked {
+        Ok(CheckResult {
             missing: self.missing(),
             requested_now: self.request_missing(now),
         })
@@ -299,14 +306,14 @@ impl Pool {
         Ok(true)
     }
 
-    fn surplus(&self) -> u64 {
+    fn count_surplus(&self) -> u64 {
         self.counts().available().saturating_sub(self.designated)
     }
 
-    /// Withdraws up to `most` requests, the newest first.
-    fn withdraw(&mut self, most: u64) -> u64 {
+    /// Withdraws up to `limit` requests, the newest first.
+    fn withdraw(&mut self, limit: u64) -> u64 {
         let mut withdrawn = 0;
-        while withdrawn < most && self.requested.pop_last().is_some() {
+        while withdrawn < limit && self.requested.pop_last().is_some() {
             withdrawn += 1;
         }
         withdrawn
@@ -314,38 +321,43 @@ impl Pool {
 
     /// Releases unwanted workers, requests, unregistered and registered workers, in this order,
     /// until the size fits.
-    fn release_surplus(&mut self, from: Caller, unwanted: &[AllocationId], done: &mut Resized) {
+    fn release_surplus(
+        &mut self,
+        from: Caller,
+        unwanted: &[AllocationId],
+        result: &mut ResizeResult,
+    ) {
         let unwanted: BTreeSet<&AllocationId> = unwanted.iter().collect();
-        let ordered = from.is_owner();
+        let by_owner = from.is_owner();
         // Uncounted workers are surplus at any size.
         for (id, worker) in &mut self.workers {
             if worker.is_idle_blocked() && unwanted.contains(id) {
-                worker.give_back(ordered);
-                done.released.push(id.clone());
+                worker.give_back(by_owner);
+                result.released.push(id.clone());
             }
         }
-        self.release(ordered, |id, _| unwanted.contains(id), done);
-        done.withdrawn_now = self.withdraw(self.surplus());
-        self.release(ordered, |_, state| state == State::Launching, done);
-        self.release(ordered, |_, state| state == State::Started, done);
+        self.release(by_owner, |id, _| unwanted.contains(id), result);
+        result.withdrawn_now = self.withdraw(self.count_surplus());
+        self.release(by_owner, |_, state| state == State::Launching, result);
+        self.release(by_owner, |_, state| state == State::Started, result);
     }
 
-    /// Newest first, because the least work is lost.
+    /// Releases surplus workers of this choice, the newest first, because they lose the least work.
     fn release(
         &mut self,
-        ordered: bool,
+        by_owner: bool,
         is_chosen: impl Fn(&AllocationId, State) -> bool,
-        done: &mut Resized,
+        result: &mut ResizeResult,
     ) {
-        let mut surplus = self.surplus();
+        let mut surplus = self.count_surplus();
         for (id, worker) in self.workers.iter_mut().rev() {
             if surplus == 0 {
                 return;
             }
-            let counted = worker.is_held() && !worker.is_idle_blocked();
-            if counted && is_chosen(id, worker.state) {
-                worker.give_back(ordered);
-                done.released.push(id.clone());
+            let counts = worker.is_held() && !worker.is_idle_blocked();
+            if counts && is_chosen(id, worker.state) {
+                worker.give_back(by_owner);
+                result.released.push(id.clone());
                 surplus -= 1;
             }
         }

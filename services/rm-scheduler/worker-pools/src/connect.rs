@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::AllocationId;
 
-use crate::commands::{Connected, Refusal};
+use crate::commands::{ConnectResult, Refusal};
 use crate::pool::{Mode, Pool};
 use crate::time::Now;
 use crate::worker::State;
@@ -25,17 +25,17 @@ impl Pool {
     ///
     /// # Errors
     /// When the pool is stopped, or a later owner or connection is known.
-    pub fn connect(&mut self, request: &Connect, now: Now) -> Result<Connected, Refusal> {
+    pub fn connect(&mut self, request: &Connect, now: Now) -> Result<ConnectResult, Refusal> {
         if self.stopped.is_some() {
             return Err(Refusal::Stopped);
         }
-        let (given, known) = (request.epoch, self.owner.epoch);
-        if given < known {
-            return Err(Refusal::StaleEpoch { given, known });
+        let (received, current) = (request.epoch, self.owner.epoch);
+        if received < current {
+            return Err(Refusal::StaleEpoch { received, current });
         }
-        let known = self.owner.connection;
-        if let Some(given) = request.connection.filter(|given| *given != known) {
-            return Err(Refusal::StaleConnection { given, known });
+        let current = self.owner.connection;
+        if let Some(received) = request.connection.filter(|received| *received != current) {
+            return Err(Refusal::StaleConnection { received, current });
         }
         if request.epoch > self.owner.epoch {
             // A new owner has not reported any idle worker.
@@ -48,7 +48,7 @@ impl Pool {
         self.owner.connection += 1;
         self.owner.bound = true;
         self.owner.last_call_ms = now.monotonic_ms;
-        let mut answer = Connected {
+        let mut result = ConnectResult {
             connection: self.owner.connection,
             accepted: Vec::new(),
             foreign: Vec::new(),
@@ -57,51 +57,52 @@ impl Pool {
         };
         self.drop_unlisted_foreign(&request.workers);
         for id in &request.workers {
-            self.take_over(id, &mut answer);
+            self.take_over(id, &mut result);
         }
         self.start_deadlines(&request.workers, now);
         self.request_missing(now);
-        Ok(answer)
+        Ok(result)
     }
 
-    /// Foreign workers are known only from the list; in a standalone pool those are all.
+    /// Removes foreign workers that the list does not name. In a standalone pool all workers are
+    /// foreign.
     fn drop_unlisted_foreign(&mut self, list: &BTreeSet<AllocationId>) {
-        let standalone = self.mode == Mode::Standalone;
+        let is_standalone = self.mode == Mode::Standalone;
         self.workers.retain(|id, worker| {
-            list.contains(id) || !(standalone || worker.state == State::Foreign)
+            list.contains(id) || !(is_standalone || worker.state == State::Foreign)
         });
     }
 
     /// Takes over one listed worker.
-    fn take_over(&mut self, id: &AllocationId, answer: &mut Connected) {
+    fn take_over(&mut self, id: &AllocationId, result: &mut ConnectResult) {
         let epoch = self.owner.epoch;
         if self.mode == Mode::Standalone {
             let list = if self.accept(id) {
-                &mut answer.accepted
+                &mut result.accepted
             } else {
-                &mut answer.foreign
+                &mut result.foreign
             };
             list.push(id.clone());
             return;
         }
         match self.workers.get_mut(id) {
             Some(worker) if worker.is_held() => {
-                worker.started(epoch);
-                answer.accepted.push(id.clone());
+                worker.mark_started(epoch);
+                result.accepted.push(id.clone());
             }
             Some(worker) => {
                 worker.reported_by = Some(epoch);
-                let going = worker.state == State::Returning;
-                let list = if going {
-                    &mut answer.returning
+                let is_returning = worker.state == State::Returning;
+                let list = if is_returning {
+                    &mut result.returning
                 } else {
-                    &mut answer.foreign
+                    &mut result.foreign
                 };
                 list.push(id.clone());
             }
             None => {
                 self.report_unknown_worker(id);
-                answer.foreign.push(id.clone());
+                result.foreign.push(id.clone());
             }
         }
     }
@@ -109,12 +110,12 @@ impl Pool {
     /// Starts the deadlines for registration, because workers can be reported from now on.
     fn start_deadlines(&mut self, list: &BTreeSet<AllocationId>, now: Now) {
         for (id, worker) in &mut self.workers {
-            let wait = match worker.state {
+            let timeout_ms = match worker.state {
                 State::Started if !list.contains(id) => self.rules.reregister_grace_ms,
                 State::Launching => self.rules.register_deadline_ms,
                 _ => continue,
             };
-            worker.deadline.get_or_insert(now.monotonic_ms + wait);
+            worker.deadline.get_or_insert(now.monotonic_ms + timeout_ms);
         }
     }
 }

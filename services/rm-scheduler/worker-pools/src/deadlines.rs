@@ -11,7 +11,7 @@ impl Pool {
     /// Applies all effects of time up to this instant.
     pub fn tick(&mut self, now: Now) {
         self.forget_old_failures(now);
-        if self.owner_is_silent(now) {
+        if self.is_owner_silent(now) {
             self.unbind();
             self.record_event(
                 EventKind::Info,
@@ -19,8 +19,8 @@ impl Pool {
                 "the owner lost contact and is no longer bound",
             );
         }
-        if self.bound() {
-            self.pass_deadlines(now);
+        if self.is_bound() {
+            self.apply_deadlines(now);
         }
         if self
             .cooldown_until
@@ -34,7 +34,7 @@ impl Pool {
     /// Next time at which [`Self::tick`] has an effect, on the monotonic clock.
     pub fn next_tick_ms(&self) -> Option<u64> {
         let deadlines = self.workers.values().filter_map(|worker| worker.deadline);
-        let silence = self.bound().then(|| {
+        let silence = self.is_bound().then(|| {
             self.owner
                 .last_call_ms
                 .saturating_add(self.rules.owner_lease_ms)
@@ -42,34 +42,35 @@ impl Pool {
         deadlines.chain(silence).chain(self.cooldown_until).min()
     }
 
-    fn owner_is_silent(&self, now: Now) -> bool {
+    fn is_owner_silent(&self, now: Now) -> bool {
         let silent_ms = now.monotonic_ms.saturating_sub(self.owner.last_call_ms);
-        self.bound() && silent_ms >= self.rules.owner_lease_ms
+        self.is_bound() && silent_ms >= self.rules.owner_lease_ms
     }
 
-    fn pass_deadlines(&mut self, now: Now) {
-        let passed = |deadline: Option<u64>| deadline.is_some_and(|at| at <= now.monotonic_ms);
-        let fresh = now.monotonic_ms + self.rules.register_deadline_ms;
-        let mut late = Vec::new();
+    fn apply_deadlines(&mut self, now: Now) {
+        let has_passed =
+            |deadline: Option<u64>| deadline.is_some_and(|time| time <= now.monotonic_ms);
+        let register_deadline = now.monotonic_ms + self.rules.register_deadline_ms;
+        let mut unregistered = Vec::new();
         for (id, worker) in &mut self.workers {
-            if !passed(worker.deadline) {
+            if !has_passed(worker.deadline) {
                 continue;
             }
             match worker.state {
                 // It stays and counts for a while, but not forever.
                 State::Started => {
                     worker.state = State::Launching;
-                    worker.deadline = Some(fresh);
+                    worker.deadline = Some(register_deadline);
                 }
                 // It never registered: it is released, and another one is requested.
                 State::Launching => {
                     worker.give_back(false);
-                    late.push(id.clone());
+                    unregistered.push(id.clone());
                 }
                 State::Returning | State::Foreign => worker.deadline = None,
             }
         }
-        for id in late {
+        for id in unregistered {
             let text = "the worker did not register in time and is given back";
             self.record_event(EventKind::Info, Some(id), text);
         }

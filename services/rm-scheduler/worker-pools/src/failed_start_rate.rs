@@ -11,17 +11,21 @@ pub struct FailedStartRate(VecDeque<u64>);
 impl FailedStartRate {
     /// Records a failed start; true when there are more than `limit` within a minute.
     pub fn record(&mut self, now_ms: u64, limit: u64) -> bool {
-        while self.0.front().is_some_and(|at| at + MINUTE_MS <= now_ms) {
+        while self
+            .0
+            .front()
+            .is_some_and(|time| time + MINUTE_MS <= now_ms)
+        {
             self.0.pop_front();
         }
         self.0.push_back(now_ms);
         // One more than the limit is enough to remember.
-        let most = usize::try_from(limit)
+        let capacity = usize::try_from(limit)
             .unwrap_or(usize::MAX)
             .saturating_add(1);
-        while self.0.len() > most {
+        while self.0.len() > capacity {
             self.0.pop_front();
         }
-        self.0.len() == most
+        self.0.len() == capacity
     }
 }

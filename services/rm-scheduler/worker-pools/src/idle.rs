@@ -14,9 +14,9 @@ use crate::pool::Pool;
 use crate::time::Now;
 use crate::worker::State;
 
-/// Answer to a report of idle workers.
+/// Result of a report of idle workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Idleness {
+pub struct IdleReport {
     /// Idle workers on a blocked node, which do not count.
     pub idle_blocked: Vec<AllocationId>,
     pub requested_now: u64,
@@ -32,14 +32,14 @@ impl Pool {
         from: Caller,
         idle: &BTreeSet<AllocationId>,
         now: Now,
-    ) -> Result<Idleness, Refusal> {
+    ) -> Result<IdleReport, Refusal> {
         self.fence(from, now)?;
         let before = self.idle_blocked();
         for (id, worker) in &mut self.workers {
             worker.idle = worker.state == State::Started && idle.contains(id);
         }
         self.report_idle_blocked(&before);
-        Ok(Idleness {
+        Ok(IdleReport {
             requested_now: self.request_missing(now),
             idle_blocked: self.idle_blocked().into_iter().collect(),
         })
@@ -49,7 +49,7 @@ impl Pool {
     pub fn set_blocked_nodes(&mut self, nodes: BTreeSet<NodeName>, now: Now) {
         let before = self.idle_blocked();
         for worker in self.workers.values_mut() {
-            worker.marked = worker
+            worker.is_node_blocked = worker
                 .node
                 .as_ref()
                 .is_some_and(|node| nodes.contains(node));
@@ -83,13 +83,13 @@ mod tests {
     use crate::test_platform::{TestPlatform, id, ids};
     use crate::{Ending, EventKind, PlatformEvent, SizeRequest, State};
 
-    fn mark(platform: &mut TestPlatform, nodes: &[&str]) {
+    fn block_nodes(platform: &mut TestPlatform, nodes: &[&str]) {
         let nodes = nodes.iter().map(|node| node.parse().unwrap()).collect();
         platform.pool.set_blocked_nodes(nodes, platform.now);
         platform.take_events();
     }
 
-    fn idle(platform: &mut TestPlatform, workers: &[u64]) -> super::Idleness {
+    fn report_idle(platform: &mut TestPlatform, workers: &[u64]) -> super::IdleReport {
         let (owner, now) = (platform.owner(), platform.now);
         let report = platform
             .pool
@@ -102,16 +102,16 @@ mod tests {
     #[test]
     fn a_blocked_node_keeps_its_workers_and_only_busy_ones_count() {
         let mut platform = TestPlatform::running(3, 3);
-        mark(&mut platform, &["n1"]);
+        block_nodes(&mut platform, &["n1"]);
         assert_eq!(platform.numbers(), (0, 0, 3), "no worker was reported idle");
-        let report = idle(&mut platform, &[1, 9]);
+        let report = report_idle(&mut platform, &[1, 9]);
         assert_eq!(
             (report.idle_blocked, report.requested_now),
             (vec![id(1)], 1)
         );
         assert_eq!(platform.numbers(), (1, 0, 3));
         assert_eq!(
-            idle(&mut platform, &[1, 9]).requested_now,
+            report_idle(&mut platform, &[1, 9]).requested_now,
             0,
             "a repeated report"
         );
@@ -124,7 +124,7 @@ mod tests {
             [EventKind::Info]
         );
         // It stays wanted until the owner gives it back (WP-4).
-        assert_eq!(platform.pool.wants().len(), 4);
+        assert_eq!(platform.pool.wanted_numbers().len(), 4);
         platform.remove(1).unwrap();
         platform.end(1, Ending::Intended);
         assert_eq!(
@@ -139,11 +139,11 @@ mod tests {
     fn a_worker_that_registers_on_a_blocked_node_is_idle() {
         let mut platform = TestPlatform::running(2, 1);
         platform.grant(2);
-        mark(&mut platform, &["n1"]);
+        block_nodes(&mut platform, &["n1"]);
         assert_eq!(platform.start(2), Ok(true), "accepted");
         assert_eq!(platform.numbers(), (1, 0, 2), "and not counted");
         // The owner decides: a worker with new work is busy.
-        idle(&mut platform, &[]);
+        report_idle(&mut platform, &[]);
         assert_eq!(platform.pool.counts().available(), 3);
         assert_eq!(platform.state(2), Some(State::Started));
     }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_new_leader_treats_workers_as_busy() {
         let mut platform = TestPlatform::running(2, 2);
-        mark(&mut platform, &["n1"]);
+        block_nodes(&mut platform, &["n1"]);
         platform.restart();
         platform.connect(2, &[1, 2]).unwrap();
         assert_eq!(platform.numbers(), (0, 0, 2));
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn unblocking_a_node_releases_no_worker() {
         let mut platform = TestPlatform::running(2, 2);
-        idle(&mut platform, &[1]);
-        mark(&mut platform, &["n1"]);
+        report_idle(&mut platform, &[1]);
+        block_nodes(&mut platform, &["n1"]);
         assert_eq!(platform.numbers(), (1, 0, 2));
         let number = platform.pool.requested.first().copied().unwrap();
         let node = "n2".parse().unwrap();
@@ -171,20 +171,20 @@ mod tests {
             node,
         });
         platform.start(3).unwrap();
-        mark(&mut platform, &[]);
+        block_nodes(&mut platform, &[]);
         assert_eq!(
             platform.numbers(),
             (0, 0, 3),
             "one more than the size, WP-4"
         );
-        assert_eq!(platform.pool.wants().len(), 3);
+        assert_eq!(platform.pool.wanted_numbers().len(), 3);
     }
 
     #[test]
     fn an_uncounted_idle_worker_is_surplus_at_any_size() {
         let mut platform = TestPlatform::running(2, 2);
-        idle(&mut platform, &[1]);
-        mark(&mut platform, &["n1"]);
+        report_idle(&mut platform, &[1]);
+        block_nodes(&mut platform, &["n1"]);
         let request = SizeRequest {
             size: 2,
             release: true,

@@ -7,7 +7,7 @@
 //!
 //! Three inputs change a pool: calls of the owner ([`commands`]), events of the platform
 //! ([`platform`]) and time ([`time`]). [`Pool::wants`] returns the current requests to the
-//! scheduler, and [`Pool::take_events`] the events not yet delivered. The caller decides nothing.
+//! scheduler, and [`Pool::take_events`] the events not yet delivered.
 
 pub mod commands;
 mod connect;
@@ -20,9 +20,11 @@ mod pool;
 pub mod time;
 pub mod worker;
 
-pub use commands::{Caller, Checked, Connected, MAX_FOREIGN, Refusal, Resized, SizeRequest};
+pub use commands::{
+    Caller, CheckResult, ConnectResult, MAX_FOREIGN, Refusal, ResizeResult, SizeRequest,
+};
 pub use connect::Connect;
-pub use idle::Idleness;
+pub use idle::IdleReport;
 pub use owner_events::{EventKind, OwnerEvent};
 pub use platform::{Ending, PlatformEvent};
 pub use pool::{Counts, Final, Mode, Owner, Pool, Rules, Stopped};

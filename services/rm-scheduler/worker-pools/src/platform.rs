@@ -44,9 +44,13 @@ impl Pool {
     pub fn apply_events(&mut self, batch: impl IntoIterator<Item = PlatformEvent>, now: Now) {
         for event in batch {
             match event {
-                PlatformEvent::Granted { id, number, node } => self.granted(id, number, node, now),
-                PlatformEvent::Leaving { id, text } => self.leaving(&id, &text),
-                PlatformEvent::Ended { id, ending, text } => self.ended(id, ending, &text, now),
+                PlatformEvent::Granted { id, number, node } => {
+                    self.apply_granted(id, number, node, now)
+                }
+                PlatformEvent::Leaving { id, text } => self.apply_leaving(&id, &text),
+                PlatformEvent::Ended { id, ending, text } => {
+                    self.apply_ended(id, ending, &text, now)
+                }
             }
         }
         self.request_missing(now);
@@ -54,7 +58,7 @@ impl Pool {
 
     /// Restores the pool for a new leader that knows these allocations. The owner must connect
     /// again, and its registered workers count as launching until then.
-    pub fn restarted(&mut self, held: &BTreeSet<AllocationId>, now: Now) {
+    pub fn recover(&mut self, held: &BTreeSet<AllocationId>, now: Now) {
         self.unbind();
         if self.stopped.is_none() {
             let text = "the scheduler has restarted; connect again";
@@ -72,42 +76,43 @@ impl Pool {
         for id in lost {
             // No completion was delivered, so it is not a failure.
             let text = "the worker was gone when the scheduler returned";
-            self.ended(id, Ending::Intended, text, now);
+            self.apply_ended(id, Ending::Intended, text, now);
         }
         for worker in self.workers.values_mut() {
             if worker.state == State::Started {
                 worker.state = State::Launching;
             }
         }
-        let wait = self.rules.recovery_timeout_ms;
-        self.recovering_until = (wait > 0).then(|| now.monotonic_ms + wait);
+        let timeout_ms = self.rules.recovery_timeout_ms;
+        self.recovering_until = (timeout_ms > 0).then(|| now.monotonic_ms + timeout_ms);
     }
 
-    fn granted(&mut self, id: AllocationId, number: u64, node: NodeName, now: Now) {
+    fn apply_granted(&mut self, id: AllocationId, number: u64, node: NodeName, now: Now) {
         if !self.requested.remove(&number) {
             // More grants than requests: one request less, never below zero.
             self.requested.pop_last();
         }
-        let fits = self.stopped.is_none()
+        let is_needed = self.stopped.is_none()
             && self.mode == Mode::Managed
             && self.counts().granted() < self.designated;
-        let met = self.workers.get(&id).and_then(|worker| worker.reported_by);
+        let reporting_epoch = self.workers.get(&id).and_then(|worker| worker.reported_by);
         let mut worker = Worker::new(State::Launching);
-        worker.marked = self.blocked_nodes.contains(&node);
-        (worker.number, worker.node, worker.reported_by) = (Some(number), Some(node), met);
-        match met {
-            _ if !fits => worker.give_back(false),
-            Some(epoch) => worker.started(epoch),
+        worker.is_node_blocked = self.blocked_nodes.contains(&node);
+        (worker.number, worker.node, worker.reported_by) =
+            (Some(number), Some(node), reporting_epoch);
+        match reporting_epoch {
+            _ if !is_needed => worker.give_back(false),
+            Some(epoch) => worker.mark_started(epoch),
             None => {
-                let until = now.monotonic_ms + self.rules.register_deadline_ms;
-                worker.deadline = self.bound().then_some(until);
+                let deadline = now.monotonic_ms + self.rules.register_deadline_ms;
+                worker.deadline = self.is_bound().then_some(deadline);
             }
         }
         self.workers.insert(id, worker);
     }
 
-    /// It no longer counts, so that another one is requested at once.
-    fn leaving(&mut self, id: &AllocationId, text: &str) {
+    /// A leaving worker no longer counts, so that another one is requested at once.
+    fn apply_leaving(&mut self, id: &AllocationId, text: &str) {
         let Some(worker) = self.workers.get_mut(id).filter(|worker| worker.is_held()) else {
             return;
         };
@@ -119,7 +124,7 @@ impl Pool {
         );
     }
 
-    fn ended(&mut self, id: AllocationId, ending: Ending, text: &str, now: Now) {
+    fn apply_ended(&mut self, id: AllocationId, ending: Ending, text: &str, now: Now) {
         // A foreign worker does not count here.
         let is_own = |worker: &Worker| worker.state != State::Foreign;
         if !self.workers.get(&id).is_some_and(is_own) {

@@ -12,9 +12,9 @@ use crate::owner_events::{EventKind, OwnerEvent};
 use crate::time::Now;
 use crate::worker::{State, Worker};
 
-/// Most dead workers remembered, for late calls about them.
+/// Maximum number of stored dead workers, for late calls about them.
 const MAX_DEAD: usize = 1_024;
-/// Most failures remembered with a window and without a limit.
+/// Maximum number of stored failures in a pool with a failure window and without a failure limit.
 const MAX_FAILURES: usize = 1_024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Final {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
-    /// Absent for a standalone pool.
+    /// `None` for a standalone pool.
     pub status: Option<Final>,
     pub message: String,
 }
@@ -59,7 +59,7 @@ pub struct Stopped {
 pub struct Rules {
     pub register_deadline_ms: u64,
     pub reregister_grace_ms: u64,
-    /// Most failed starts per minute.
+    /// Maximum number of failed starts per minute. Above it, requests pause for the cooldown.
     pub start_failures_per_min: u64,
     pub cooldown_ms: u64,
     /// Milliseconds of silence after which an owner is unbound.
@@ -122,13 +122,14 @@ impl Counts {
 pub struct Pool {
     pub mode: Mode,
     pub rules: Rules,
+    /// Number of workers that the owner wants.
     pub designated: u64,
     /// Increases with every change of the size.
     pub version: u64,
-    /// Most tolerated failures; absent means any number.
+    /// Maximum number of tolerated failures. `None` means any number.
     pub max_failed: Option<u64>,
     pub failed_so_far: u64,
-    /// Times of the failures that count, with a window.
+    /// Times of the failures that count. Empty without a failure window.
     pub failed_at: VecDeque<i64>,
     pub stopped: Option<Stopped>,
     pub owner: Owner,
@@ -145,7 +146,7 @@ pub struct Pool {
     pub cooldown_until: Option<u64>,
     /// Monotonic time until which the pool waits for its earlier workers after a restart.
     pub(crate) recovering_until: Option<u64>,
-    pub(crate) meter: FailedStartRate,
+    pub(crate) failed_start_rate: FailedStartRate,
     /// Dead workers, newest last.
     pub(crate) dead: VecDeque<AllocationId>,
     pub(crate) events: Vec<OwnerEvent>,
@@ -175,7 +176,7 @@ impl Pool {
             event_seq: 0,
             cooldown_until: None,
             recovering_until: None,
-            meter: FailedStartRate::default(),
+            failed_start_rate: FailedStartRate::default(),
             dead: VecDeque::new(),
             events: Vec::new(),
         }
@@ -204,14 +205,14 @@ impl Pool {
             owner: self.owner.clone(),
             workers: BTreeMap::new(),
             blocked_nodes: BTreeSet::new(),
-            meter: FailedStartRate::default(),
+            failed_start_rate: FailedStartRate::default(),
             dead: VecDeque::new(),
             events: Vec::new(),
             ..*self
         }
     }
 
-    pub fn bound(&self) -> bool {
+    pub fn is_bound(&self) -> bool {
         self.owner.bound
     }
 
@@ -245,18 +246,18 @@ impl Pool {
     }
 
     /// True when all earlier workers have registered after a restart, or its time is over.
-    pub fn ready(&self, now: Now) -> bool {
-        let waits = self
+    pub fn is_ready(&self, now: Now) -> bool {
+        let is_recovering = self
             .recovering_until
-            .is_some_and(|at| now.monotonic_ms < at);
-        !waits || self.counts().launching == 0
+            .is_some_and(|until| now.monotonic_ms < until);
+        !is_recovering || self.counts().launching == 0
     }
 
     /// Numbers of the workers that the scheduler should grant or keep.
-    pub fn wants(&self) -> BTreeSet<u64> {
-        let there = self.workers.values().filter(|worker| worker.is_held());
-        let held = there.filter_map(|worker| worker.number);
-        self.requested.iter().copied().chain(held).collect()
+    pub fn wanted_numbers(&self) -> BTreeSet<u64> {
+        let allocated = self.workers.values().filter(|worker| worker.is_held());
+        let numbers = allocated.filter_map(|worker| worker.number);
+        self.requested.iter().copied().chain(numbers).collect()
     }
 
     /// Removes and returns the events not delivered yet.
@@ -282,11 +283,12 @@ impl Pool {
     /// Requests exactly the missing workers; a repeated call requests none. It never releases a
     /// worker (WP-4).
     pub(crate) fn request_missing(&mut self, now: Now) -> u64 {
-        let cools = self
+        let cools_down = self
             .cooldown_until
             .is_some_and(|until| now.monotonic_ms < until);
         // No requests for a stopped pool (WP-6), and none without an owner.
-        if self.stopped.is_some() || self.mode == Mode::Standalone || !self.bound() || cools {
+        if self.stopped.is_some() || self.mode == Mode::Standalone || !self.is_bound() || cools_down
+        {
             return 0;
         }
         let missing = self.missing();
@@ -307,12 +309,12 @@ impl Pool {
     }
 
     /// Gives all workers back and requests none.
-    pub(crate) fn stop_with(&mut self, status: Final, message: String, ordered: bool) {
+    pub(crate) fn stop_with(&mut self, status: Final, message: String, by_owner: bool) {
         self.requested.clear();
         if self.mode == Mode::Managed {
             let held = self.workers.values_mut();
             for worker in held.filter(|worker| worker.is_held()) {
-                worker.give_back(ordered);
+                worker.give_back(by_owner);
             }
         }
         let status = (self.mode == Mode::Managed).then_some(status);
@@ -333,8 +335,8 @@ impl Pool {
 
     pub(crate) fn forget_old_failures(&mut self, now: Now) {
         let window = i64::try_from(self.rules.failure_window_ms).unwrap_or(i64::MAX);
-        let old = now.unix_ms.saturating_sub(window);
-        while window > 0 && self.failed_at.front().is_some_and(|at| *at <= old) {
+        let oldest = now.unix_ms.saturating_sub(window);
+        while window > 0 && self.failed_at.front().is_some_and(|time| *time <= oldest) {
             self.failed_at.pop_front();
             self.failed_so_far = self.failed_so_far.saturating_sub(1);
         }
@@ -342,7 +344,7 @@ impl Pool {
 
     pub(crate) fn record_failed_start(&mut self, now: Now) {
         if self
-            .meter
+            .failed_start_rate
             .record(now.monotonic_ms, self.rules.start_failures_per_min)
         {
             let until = now.monotonic_ms + self.rules.cooldown_ms;

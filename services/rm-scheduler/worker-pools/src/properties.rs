@@ -15,18 +15,18 @@ use crate::{
 enum Step {
     Connect { epoch_up: bool, leave_out: bool },
     Leave,
-    Size { size: u64, release: bool },
+    SetSize { size: u64, release: bool },
     Started(u64),
     Remove(u64),
     Check,
     Grant,
     Leaving(u64),
-    Mark(bool),
-    Idle(u64),
+    SetBlocked(bool),
+    ReportIdle(u64),
     End(u64, Ending),
     Restart,
-    Pass(u64),
-    Old(u64),
+    Advance(u64),
+    CallByFormerOwner(u64),
     Stop,
 }
 
@@ -43,18 +43,18 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (any::<bool>(), any::<bool>())
             .prop_map(|(epoch_up, leave_out)| Step::Connect { epoch_up, leave_out }),
         1 => Just(Step::Leave),
-        4 => (0..6_u64, any::<bool>()).prop_map(|(size, release)| Step::Size { size, release }),
+        4 => (0..6_u64, any::<bool>()).prop_map(|(size, release)| Step::SetSize { size, release }),
         10 => (0..40_u64).prop_map(Step::Started),
         4 => (0..40_u64).prop_map(Step::Remove),
         2 => Just(Step::Check),
         14 => Just(Step::Grant),
         2 => (0..40_u64).prop_map(Step::Leaving),
-        2 => any::<bool>().prop_map(Step::Mark),
-        3 => (0..40_u64).prop_map(Step::Idle),
+        2 => any::<bool>().prop_map(Step::SetBlocked),
+        3 => (0..40_u64).prop_map(Step::ReportIdle),
         6 => (0..40_u64, ending()).prop_map(|(worker, ending)| Step::End(worker, ending)),
         1 => Just(Step::Restart),
-        3 => (1..400_000_u64).prop_map(Step::Pass),
-        3 => (0..40_u64).prop_map(Step::Old),
+        3 => (1..400_000_u64).prop_map(Step::Advance),
+        3 => (0..40_u64).prop_map(Step::CallByFormerOwner),
         1 => Just(Step::Stop),
     ]
 }
@@ -66,33 +66,34 @@ struct ObservedPool {
     /// All workers ever reported by the owner.
     reported: BTreeSet<AllocationId>,
     /// Reported workers that ended without an order of the owner.
-    unordered: BTreeSet<AllocationId>,
-    lowered: bool,
+    ended_without_order: BTreeSet<AllocationId>,
+    /// True after a step that may leave more workers than the size.
+    may_exceed_size: bool,
 }
 
 impl ObservedPool {
     fn new(size: u64, max_failed: Option<i64>) -> Self {
-        let platform = TestPlatform::with(Mode::Managed, size, max_failed, Rules::default());
+        let platform = TestPlatform::new(Mode::Managed, size, max_failed, Rules::default());
         Self {
             platform,
             granted: 0,
             reported: BTreeSet::new(),
-            unordered: BTreeSet::new(),
-            lowered: false,
+            ended_without_order: BTreeSet::new(),
+            may_exceed_size: false,
         }
     }
 
     /// An existing worker, or an unknown one.
-    fn pick(&self, at: u64) -> AllocationId {
-        let there = self.platform.pool.workers.len();
-        let at = usize::try_from(at).unwrap();
-        let picked = self.platform.pool.workers.keys().nth(at);
-        picked
+    fn worker_or_unknown(&self, index: u64) -> AllocationId {
+        let count = self.platform.pool.workers.len();
+        let index = usize::try_from(index).unwrap();
+        let existing = self.platform.pool.workers.keys().nth(index);
+        existing
             .cloned()
-            .unwrap_or_else(|| id(900 + (at - there.min(at)) as u64))
+            .unwrap_or_else(|| id(900 + (index - count.min(index)) as u64))
     }
 
-    fn take(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         let now = self.platform.now;
         let owner = self.platform.owner();
         match step {
@@ -101,49 +102,54 @@ impl ObservedPool {
                 leave_out,
             } => self.connect(*epoch_up, *leave_out),
             Step::Leave => drop(self.platform.pool.leave(self.platform.epoch)),
-            Step::Size { size, release } => self.set_size(*size, *release),
-            Step::Started(at) => {
-                let worker = self.pick(*at);
-                if self.platform.pool.started(owner, &worker, now).is_ok() {
+            Step::SetSize { size, release } => self.set_size(*size, *release),
+            Step::Started(index) => {
+                let worker = self.worker_or_unknown(*index);
+                if self
+                    .platform
+                    .pool
+                    .register_worker(owner, &worker, now)
+                    .is_ok()
+                {
                     self.reported.insert(worker);
                 }
             }
-            Step::Remove(at) => {
-                let worker = self.pick(*at);
+            Step::Remove(index) => {
+                let worker = self.worker_or_unknown(*index);
                 drop(self.platform.pool.remove(owner, &worker, now));
             }
             Step::Check => drop(self.platform.pool.check(owner, now)),
             Step::Grant => self.grant(),
-            Step::Leaving(at) => {
-                let id = self.pick(*at);
+            Step::Leaving(index) => {
+                let id = self.worker_or_unknown(*index);
                 self.platform.apply(PlatformEvent::Leaving {
                     id,
                     text: "block".into(),
                 });
             }
-            Step::Mark(on) => {
+            Step::SetBlocked(is_blocked) => {
                 // Workers that count again may exceed the size.
-                self.lowered |= self.platform.pool.counts().idle_blocked > 0;
-                let nodes = on.then(|| "n1".parse().unwrap());
+                self.may_exceed_size |= self.platform.pool.counts().idle_blocked > 0;
+                let nodes = is_blocked.then(|| "n1".parse().unwrap());
                 let pool = &mut self.platform.pool;
                 pool.set_blocked_nodes(nodes.into_iter().collect(), now);
             }
-            Step::Idle(at) => {
-                let worker = self.pick(*at);
-                self.lowered |= self.platform.pool.counts().idle_blocked > 0;
+            Step::ReportIdle(index) => {
+                let worker = self.worker_or_unknown(*index);
+                self.may_exceed_size |= self.platform.pool.counts().idle_blocked > 0;
                 let idle = BTreeSet::from([worker]);
                 drop(self.platform.pool.report_idle(owner, &idle, now));
             }
-            Step::End(at, ending) => self.end(*at, *ending),
+            Step::End(index, ending) => self.end(*index, *ending),
             Step::Restart => {
-                self.lowered |= self.platform.pool.counts().idle_blocked > 0;
+                self.may_exceed_size |= self.platform.pool.counts().idle_blocked > 0;
                 self.platform.restart();
             }
-            Step::Pass(ms) => {
-                self.lowered |= self.platform.pool.counts().idle_blocked > 0;
-                self.platform.pass(*ms);
+            Step::Advance(ms) => {
+                self.may_exceed_size |= self.platform.pool.counts().idle_blocked > 0;
+                self.platform.advance(*ms);
             }
-            Step::Old(at) => self.call_by_former_owner(*at),
+            Step::CallByFormerOwner(index) => self.call_by_former_owner(*index),
             Step::Stop => drop(self.platform.pool.stop(owner, Final::Killed, "", now)),
         }
         self.platform.take_events();
@@ -155,14 +161,14 @@ impl ObservedPool {
             release,
             ..SizeRequest::default()
         };
-        self.lowered |= size < self.platform.pool.designated;
+        self.may_exceed_size |= size < self.platform.pool.designated;
         let (owner, now) = (self.platform.owner(), self.platform.now);
         drop(self.platform.pool.set_size(owner, &request, now));
     }
 
     fn connect(&mut self, epoch_up: bool, leave_out: bool) {
         // After a new epoch all workers count as busy until the owner reports idle ones.
-        self.lowered |= self.platform.pool.counts().idle_blocked > 0;
+        self.may_exceed_size |= self.platform.pool.counts().idle_blocked > 0;
         let epoch = self.platform.epoch + u64::from(epoch_up);
         let known = self.platform.pool.workers.iter();
         let registered = known
@@ -174,8 +180,8 @@ impl ObservedPool {
             workers: workers.clone(),
             ..Connect::default()
         };
-        if let Ok(answer) = self.platform.pool.connect(&request, self.platform.now) {
-            (self.platform.epoch, self.platform.connection) = (epoch, answer.connection);
+        if let Ok(result) = self.platform.pool.connect(&request, self.platform.now) {
+            (self.platform.epoch, self.platform.connection) = (epoch, result.connection);
             self.reported.extend(workers);
         }
     }
@@ -187,15 +193,15 @@ impl ObservedPool {
         }
     }
 
-    fn end(&mut self, at: u64, ending: Ending) {
-        let id = self.pick(at);
+    fn end(&mut self, index: u64, ending: Ending) {
+        let id = self.worker_or_unknown(index);
         let before = self.platform.pool.failed_so_far;
         if let Some(worker) = self.platform.pool.workers.get(&id)
             && worker.state != State::Foreign
             && worker.reported_by.is_some()
             && !worker.ordered
         {
-            self.unordered.insert(id.clone());
+            self.ended_without_order.insert(id.clone());
         }
         let text = "gone".into();
         self.platform
@@ -205,14 +211,14 @@ impl ObservedPool {
     }
 
     /// A call of a former owner changes nothing (WP-7).
-    fn call_by_former_owner(&mut self, at: u64) {
+    fn call_by_former_owner(&mut self, index: u64) {
         let Some(epoch) = self.platform.epoch.checked_sub(1) else {
             return;
         };
         if self.platform.pool.owner.epoch != self.platform.epoch {
             return;
         }
-        let (worker, now) = (self.pick(at), self.platform.now);
+        let (worker, now) = (self.worker_or_unknown(index), self.platform.now);
         let from = Caller::Owner {
             epoch,
             connection: self.platform.connection,
@@ -220,29 +226,29 @@ impl ObservedPool {
         let before = self.platform.pool.clone();
         let pool = &mut self.platform.pool;
         let request = SizeRequest {
-            size: at,
+            size: index,
             release: true,
             ..SizeRequest::default()
         };
         let refusals = [
             pool.set_size(from, &request, now).err(),
-            pool.started(from, &worker, now).err(),
+            pool.register_worker(from, &worker, now).err(),
             pool.remove(from, &worker, now).err(),
             pool.check(from, now).err(),
             pool.report_idle(from, &BTreeSet::from([id(1)]), now).err(),
             pool.leave(epoch).err(),
         ];
-        let fenced = |refusal: &Option<Refusal>| {
+        let is_fenced = |refusal: &Option<Refusal>| {
             matches!(refusal, Some(Refusal::StaleEpoch { .. } | Refusal::Stopped))
         };
-        assert!(refusals.iter().all(fenced), "WP-7: {refusals:?}");
+        assert!(refusals.iter().all(is_fenced), "WP-7: {refusals:?}");
         assert_eq!(*pool, before, "WP-7");
     }
 
     fn check_rules(&self) {
         let pool = &self.platform.pool;
         let counts = pool.counts();
-        if !self.lowered {
+        if !self.may_exceed_size {
             let available = counts.available();
             assert!(
                 available <= pool.designated,
@@ -250,35 +256,42 @@ impl ObservedPool {
                 pool.designated
             );
         }
-        let in_one_state = |worker: &&Worker| worker.state == State::Started;
+        let is_started = |worker: &&Worker| worker.state == State::Started;
         for (id, worker) in &pool.workers {
             if worker.state == State::Started {
                 assert!(self.reported.contains(id), "WP-3: {id}");
                 assert!(worker.reported_by.is_some(), "WP-3: {id}");
             }
         }
-        let started = pool.workers.values().filter(in_one_state).count() as u64;
+        let started = pool.workers.values().filter(is_started).count() as u64;
         assert_eq!(started, counts.started, "WP-2");
-        let held = pool.workers.values().filter_map(|worker| worker.number);
-        let granted: BTreeSet<u64> = held.collect();
+        let numbers = pool.workers.values().filter_map(|worker| worker.number);
+        let granted: BTreeSet<u64> = numbers.collect();
         assert!(
             granted.is_disjoint(&pool.requested),
             "WP-2: granted and still requested"
         );
         if pool.stopped.is_some() {
-            assert!(pool.requested.is_empty() && pool.wants().is_empty(), "WP-6");
+            assert!(
+                pool.requested.is_empty() && pool.wanted_numbers().is_empty(),
+                "WP-6"
+            );
         }
-        let mut counts: BTreeMap<AllocationId, u64> = BTreeMap::new();
+        let mut removals: BTreeMap<AllocationId, u64> = BTreeMap::new();
         for event in self
             .platform
             .events
             .iter()
             .filter(|it| it.kind == EventKind::ResourceRemoved)
         {
-            *counts.entry(event.worker.clone().unwrap()).or_default() += 1;
+            *removals.entry(event.worker.clone().unwrap()).or_default() += 1;
         }
-        let once: BTreeMap<_, _> = self.unordered.iter().map(|id| (id.clone(), 1)).collect();
-        assert_eq!(counts, once, "WP-8");
+        let once: BTreeMap<_, _> = self
+            .ended_without_order
+            .iter()
+            .map(|id| (id.clone(), 1))
+            .collect();
+        assert_eq!(removals, once, "WP-8");
         let numbers: Vec<u64> = self.platform.events.iter().map(|event| event.seq).collect();
         assert!(
             numbers.iter().copied().eq(1..=pool.event_seq),
@@ -298,7 +311,7 @@ proptest! {
     ) {
         let mut observed = ObservedPool::new(size, max_failed);
         for step in &steps {
-            observed.take(step);
+            observed.apply(step);
             observed.check_rules();
         }
     }
@@ -311,7 +324,7 @@ proptest! {
     ) {
         let mut observed = ObservedPool::new(size, Some(-1));
         for step in &steps {
-            observed.take(step);
+            observed.apply(step);
         }
         let (pool, now) = (&mut observed.platform.pool, observed.platform.now);
         let before = pool.workers.clone();

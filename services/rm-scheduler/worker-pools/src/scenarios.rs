@@ -6,20 +6,24 @@ use crate::{Caller, Ending, EventKind, Final, Mode, Refusal, Rules, State};
 #[test]
 fn a_first_connection_with_an_empty_list_requests_all_workers() {
     let mut platform = TestPlatform::with_size(6);
-    assert_eq!(platform.pool.wants().len(), 0, "nobody owns it yet");
+    assert_eq!(
+        platform.pool.wanted_numbers().len(),
+        0,
+        "it has no owner yet"
+    );
     platform.connect(1, &[]).unwrap();
-    assert_eq!(platform.numbers(), (6, 0, 0));
-    assert_eq!(platform.pool.wants(), (1..=6).collect());
+    assert_eq!(platform.counts(), (6, 0, 0));
+    assert_eq!(platform.pool.wanted_numbers(), (1..=6).collect());
 }
 
 #[test]
 fn workers_of_a_previous_attempt_are_recognised() {
     let mut platform = TestPlatform::running(6, 4);
     platform.restart();
-    assert_eq!(platform.numbers(), (2, 4, 0));
-    let answer = platform.connect(1, &[1, 2, 3, 4]).unwrap();
-    assert_eq!(answer.accepted.len(), 4);
-    assert_eq!(platform.numbers(), (2, 0, 4));
+    assert_eq!(platform.counts(), (2, 4, 0));
+    let result = platform.connect(1, &[1, 2, 3, 4]).unwrap();
+    assert_eq!(result.accepted.len(), 4);
+    assert_eq!(platform.counts(), (2, 0, 4));
 }
 
 #[test]
@@ -30,9 +34,9 @@ fn an_unrecognised_worker_is_ignored_and_not_counted() {
         platform.grant(worker);
     }
     platform.restart();
-    let answer = platform.connect(2, &[1, 2, 3, 9]).unwrap();
-    assert_eq!((answer.accepted.len(), answer.foreign), (3, vec![id(9)]));
-    assert_eq!(platform.numbers(), (3, 0, 3));
+    let result = platform.connect(2, &[1, 2, 3, 9]).unwrap();
+    assert_eq!((result.accepted.len(), result.foreign), (3, vec![id(9)]));
+    assert_eq!(platform.counts(), (3, 0, 3));
     assert_eq!(platform.state(9), Some(State::Foreign));
 }
 
@@ -40,9 +44,9 @@ fn an_unrecognised_worker_is_ignored_and_not_counted() {
 fn a_new_owner_with_an_empty_list_changes_no_count() {
     let mut platform = TestPlatform::running(6, 4);
     platform.grant(5);
-    let before = platform.numbers();
+    let before = platform.counts();
     platform.connect(2, &[]).unwrap();
-    assert_eq!(platform.numbers(), before);
+    assert_eq!(platform.counts(), before);
     assert_eq!(before, (1, 1, 4));
 }
 
@@ -53,8 +57,8 @@ fn workers_register_again_with_a_new_owner() {
     for worker in 1..=4 {
         assert_eq!(platform.start(worker), Ok(true));
     }
-    platform.pass(platform.pool.rules.reregister_grace_ms * 2);
-    assert_eq!(platform.numbers(), (2, 0, 4));
+    platform.advance(platform.pool.rules.reregister_grace_ms * 2);
+    assert_eq!(platform.counts(), (2, 0, 4));
 }
 
 #[test]
@@ -63,14 +67,14 @@ fn a_worker_may_be_reported_twice() {
     platform.grant(1);
     assert_eq!(platform.start(1), Ok(true));
     assert_eq!(platform.start(1), Ok(true));
-    assert_eq!(platform.numbers(), (1, 0, 1));
+    assert_eq!(platform.counts(), (1, 0, 1));
 }
 
 #[test]
 fn an_unknown_worker_is_acknowledged_and_not_counted() {
     let mut platform = TestPlatform::running(2, 1);
     assert_eq!(platform.start(9), Ok(false));
-    assert_eq!(platform.numbers(), (1, 0, 1));
+    assert_eq!(platform.counts(), (1, 0, 1));
 }
 
 #[test]
@@ -85,30 +89,30 @@ fn removing_an_unknown_id_does_not_affect_a_later_worker() {
 #[test]
 fn a_larger_size_requests_exactly_the_difference() {
     let mut platform = TestPlatform::running(6, 4);
-    assert_eq!(platform.numbers(), (2, 0, 4));
-    assert_eq!(platform.size(9).unwrap().requested_now, 3);
-    assert_eq!(platform.numbers(), (5, 0, 4));
+    assert_eq!(platform.counts(), (2, 0, 4));
+    assert_eq!(platform.set_size(9).unwrap().requested_now, 3);
+    assert_eq!(platform.counts(), (5, 0, 4));
 }
 
 #[test]
 fn a_smaller_size_releases_no_worker() {
     let mut platform = TestPlatform::running(5, 4);
     platform.grant(5);
-    let done = platform.size(2).unwrap();
-    assert_eq!((done.released, done.withdrawn_now), (vec![], 0));
-    assert_eq!(platform.numbers(), (0, 1, 4));
+    let result = platform.set_size(2).unwrap();
+    assert_eq!((result.released, result.withdrawn_now), (vec![], 0));
+    assert_eq!(platform.counts(), (0, 1, 4));
 }
 
 #[test]
 fn removing_workers_after_a_smaller_size_replaces_none() {
     let mut platform = TestPlatform::running(5, 5);
-    platform.size(3).unwrap();
+    platform.set_size(3).unwrap();
     platform.remove(1).unwrap();
     platform.remove(2).unwrap();
     assert_eq!(platform.pool.counts().returning, 2);
     platform.end(1, Ending::Intended);
     platform.end(2, Ending::Died);
-    assert_eq!(platform.numbers(), (0, 0, 3));
+    assert_eq!(platform.counts(), (0, 0, 3));
     // The owner gave them up itself, so they are no failures.
     assert_eq!(
         (platform.removed(), platform.pool.failed_so_far),
@@ -120,9 +124,9 @@ fn removing_workers_after_a_smaller_size_replaces_none() {
 fn a_removed_worker_is_replaced_after_its_end() {
     let mut platform = TestPlatform::running(3, 3);
     platform.remove(2).unwrap();
-    assert_eq!(platform.numbers(), (0, 0, 2));
+    assert_eq!(platform.counts(), (0, 0, 2));
     platform.end(2, Ending::Intended);
-    assert_eq!(platform.numbers(), (1, 0, 2));
+    assert_eq!(platform.counts(), (1, 0, 2));
 }
 
 #[test]
@@ -131,7 +135,7 @@ fn a_dead_registered_worker_is_replaced_and_reported() {
     platform.end(2, Ending::Died);
     assert_eq!(platform.removed(), [id(2)]);
     assert_eq!(
-        (platform.numbers(), platform.pool.failed_so_far),
+        (platform.counts(), platform.pool.failed_so_far),
         ((1, 0, 2), 1)
     );
 }
@@ -143,7 +147,7 @@ fn a_dead_launching_worker_is_replaced() {
     platform.end(3, Ending::Died);
     assert!(platform.removed().is_empty());
     assert_eq!(
-        (platform.numbers(), platform.pool.failed_so_far),
+        (platform.counts(), platform.pool.failed_so_far),
         ((1, 0, 2), 1)
     );
 }
@@ -154,7 +158,7 @@ fn a_launch_refused_by_the_node_is_no_failure() {
     platform.grant(3);
     platform.end(3, Ending::Refused);
     assert_eq!(
-        (platform.numbers(), platform.pool.failed_so_far),
+        (platform.counts(), platform.pool.failed_so_far),
         ((1, 0, 2), 0)
     );
 }
@@ -169,7 +173,7 @@ fn the_pool_survives_the_tolerated_number_of_failures() {
         (platform.pool.failed_so_far, &platform.pool.stopped),
         (2, &None)
     );
-    assert_eq!(platform.numbers(), (2, 0, 0));
+    assert_eq!(platform.counts(), (2, 0, 0));
 }
 
 #[test]
@@ -184,13 +188,13 @@ fn one_failure_over_the_limit_stops_the_pool() {
     platform.end(3, Ending::Died);
     let stopped = platform.pool.stopped.clone().unwrap();
     assert_eq!(stopped.status, Some(Final::Failed));
-    assert_eq!(platform.numbers(), (0, 0, 0));
-    assert!(platform.pool.wants().is_empty());
+    assert_eq!(platform.counts(), (0, 0, 0));
+    assert!(platform.pool.wanted_numbers().is_empty());
     assert_eq!(platform.events.last().unwrap().kind, EventKind::PoolFailed);
     // The owner did not order it, so it gets an event for the last worker too.
     platform.end(4, Ending::Intended);
     assert_eq!(platform.removed(), [1, 2, 3, 4].map(id));
-    assert_eq!(platform.size(5), Err(Refusal::Stopped));
+    assert_eq!(platform.set_size(5), Err(Refusal::Stopped));
 }
 
 #[test]
@@ -198,8 +202,8 @@ fn an_unneeded_grant_is_returned() {
     let mut platform = TestPlatform::running(3, 3);
     platform.grant(4);
     assert_eq!(platform.state(4), Some(State::Returning));
-    assert_eq!(platform.numbers(), (0, 0, 3));
-    assert!(!platform.pool.wants().contains(&4));
+    assert_eq!(platform.counts(), (0, 0, 3));
+    assert!(!platform.pool.wanted_numbers().contains(&4));
     platform.end(4, Ending::Intended);
     assert_eq!((platform.state(4), platform.pool.failed_so_far), (None, 0));
 }
@@ -209,33 +213,33 @@ fn a_pool_without_an_owner_requests_nothing() {
     let mut platform = TestPlatform::running(3, 3);
     platform.restart();
     // Calls of the owner are refused meanwhile.
-    assert_eq!(platform.size(9), Err(Refusal::NotConnected));
-    platform.pass(3_600_000);
-    assert_eq!(platform.pool.wants().len(), 3);
+    assert_eq!(platform.set_size(9), Err(Refusal::NotConnected));
+    platform.advance(3_600_000);
+    assert_eq!(platform.pool.wanted_numbers().len(), 3);
     platform.connect(1, &[1, 2, 3]).unwrap();
-    assert_eq!(platform.numbers(), (0, 0, 3));
+    assert_eq!(platform.counts(), (0, 0, 3));
 }
 
 #[test]
 fn a_worker_that_died_meanwhile_is_replaced_after_the_reconnect() {
     let mut platform = TestPlatform::running(10, 10);
-    let gone = [7].map(id);
-    let held = platform.pool.workers.keys().filter(|id| **id != gone[0]);
+    let ended = [7].map(id);
+    let held = platform.pool.workers.keys().filter(|id| **id != ended[0]);
     let held = held.cloned().collect();
-    platform.pool.restarted(&held, platform.now);
+    platform.pool.recover(&held, platform.now);
     platform.connect(1, &[1, 2, 3, 4, 5, 6, 8, 9, 10]).unwrap();
-    assert_eq!(platform.numbers(), (1, 0, 9));
+    assert_eq!(platform.counts(), (1, 0, 9));
     // No completion was delivered.
     assert_eq!(platform.pool.failed_so_far, 0);
 }
 
 #[test]
 fn a_standalone_pool_only_stores_the_size() {
-    let mut platform = TestPlatform::with(Mode::Standalone, 0, None, Rules::default());
+    let mut platform = TestPlatform::new(Mode::Standalone, 0, None, Rules::default());
     platform.connect(1, &[]).unwrap();
-    assert_eq!(platform.size(5).unwrap().requested_now, 0);
+    assert_eq!(platform.set_size(5).unwrap().requested_now, 0);
     assert_eq!((platform.pool.designated, platform.pool.missing()), (5, 5));
-    assert!(platform.pool.wants().is_empty());
+    assert!(platform.pool.wanted_numbers().is_empty());
     // It accepts every worker, and a removal only forgets the id.
     assert_eq!(platform.start(1), Ok(true));
     assert_eq!(platform.connect(2, &[1, 2]).unwrap().accepted.len(), 2);
@@ -265,7 +269,7 @@ fn a_stop_with_an_owner_returns_all_workers() {
     assert_eq!(stop(&mut platform), Ok(true));
     // Unregistered workers are given back too.
     assert_eq!(platform.pool.counts().returning, 3);
-    assert!(platform.pool.wants().is_empty());
+    assert!(platform.pool.wanted_numbers().is_empty());
     let stopped = platform.pool.stopped.clone().unwrap();
     assert_eq!(stopped.status, Some(Final::Succeeded));
     assert_eq!(stop(&mut platform), Ok(false), "a repeat changes nothing");
@@ -286,7 +290,7 @@ fn a_stop_without_an_owner_returns_all_workers() {
         .pool
         .stop(Caller::Operator, Final::Killed, "", platform.now);
     assert_eq!(stopped, Ok(true));
-    assert!(platform.pool.wants().is_empty());
+    assert!(platform.pool.wanted_numbers().is_empty());
 }
 
 #[test]
@@ -294,7 +298,7 @@ fn a_size_is_never_negative() {
     // The type excludes negative sizes; the route answers 422 (`a_negative_size_is_refused` in the
     // service tests).
     let mut platform = TestPlatform::running(3, 3);
-    assert_eq!(platform.size(0).unwrap().withdrawn_now, 0);
+    assert_eq!(platform.set_size(0).unwrap().withdrawn_now, 0);
     assert_eq!(platform.pool.designated, 0);
     assert_eq!(platform.pool.progress_milli(), 1_000);
 }
@@ -302,16 +306,16 @@ fn a_size_is_never_negative() {
 #[test]
 fn an_old_connection_is_refused_and_the_binding_stays() {
     let mut platform = TestPlatform::running(3, 3);
-    let old = platform.owner();
+    let former = platform.owner();
     platform.connect(1, &[1, 2, 3]).unwrap();
     let before = platform.pool.clone();
-    let refused = platform.pool.check(old, platform.now);
+    let refused = platform.pool.check(former, platform.now);
     assert_eq!(
         refused,
         Err(Refusal::StaleConnection { given: 1, known: 2 })
     );
     assert_eq!(platform.pool, before);
-    assert_eq!(platform.size(3).unwrap().requested_now, 0);
+    assert_eq!(platform.set_size(3).unwrap().requested_now, 0);
 }
 
 #[test]
@@ -320,11 +324,11 @@ fn a_recovered_worker_that_never_registers_is_released_at_the_deadline() {
     platform.grant(2);
     platform.restart();
     platform.connect(1, &[1]).unwrap();
-    platform.pass(platform.pool.rules.register_deadline_ms - 1);
-    assert_eq!(platform.numbers(), (0, 1, 1));
-    platform.pass(1);
+    platform.advance(platform.pool.rules.register_deadline_ms - 1);
+    assert_eq!(platform.counts(), (0, 1, 1));
+    platform.advance(1);
     assert_eq!(platform.state(2), Some(State::Returning));
-    assert_eq!(platform.numbers(), (1, 0, 1));
+    assert_eq!(platform.counts(), (1, 0, 1));
 }
 
 #[test]
@@ -333,19 +337,23 @@ fn repeated_failed_starts_pause_the_requests() {
         start_failures_per_min: 4,
         ..Rules::default()
     };
-    let mut platform = TestPlatform::with(Mode::Managed, 2, Some(-1), rules);
+    let mut platform = TestPlatform::new(Mode::Managed, 2, Some(-1), rules);
     platform.connect(1, &[]).unwrap();
     for worker in 1..=5 {
         platform.grant(worker);
         platform.end(worker, Ending::Refused);
-        platform.pass(100);
+        platform.advance(100);
     }
     assert_eq!(
-        platform.numbers(),
+        platform.counts(),
         (1, 0, 0),
         "the fifth is not requested again"
     );
     assert_eq!(platform.pool.missing(), 1);
-    platform.pass(rules.cooldown_ms);
-    assert_eq!(platform.numbers(), (2, 0, 0), "and then it is");
+    platform.advance(rules.cooldown_ms);
+    assert_eq!(
+        platform.counts(),
+        (2, 0, 0),
+        "after the cooldown it is requested again"
+    );
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::{
-    Caller, Connect, Connected, Counts, Ending, EventKind, Mode, Now, OwnerEvent, PlatformEvent,
-    Pool, Refusal, Resized, Rules, SizeRequest, State,
+    Caller, Connect, ConnectResult, Counts, Ending, EventKind, Mode, Now, OwnerEvent,
+    PlatformEvent, Pool, Refusal, ResizeResult, Rules, SizeRequest, State,
 };
 
 pub fn id(number: u64) -> AllocationId {
@@ -28,10 +28,10 @@ pub struct TestPlatform {
 
 impl TestPlatform {
     pub fn with_size(size: u64) -> Self {
-        Self::with(Mode::Managed, size, None, Rules::default())
+        Self::new(Mode::Managed, size, None, Rules::default())
     }
 
-    pub fn with(mode: Mode, size: u64, max_failed: Option<i64>, rules: Rules) -> Self {
+    pub fn new(mode: Mode, size: u64, max_failed: Option<i64>, rules: Rules) -> Self {
         Self {
             pool: Pool::new(mode, size, max_failed, rules),
             now: Now {
@@ -62,32 +62,34 @@ impl TestPlatform {
         }
     }
 
-    pub fn connect(&mut self, epoch: u64, workers: &[u64]) -> Result<Connected, Refusal> {
+    pub fn connect(&mut self, epoch: u64, workers: &[u64]) -> Result<ConnectResult, Refusal> {
         let request = Connect {
             epoch,
             address: "http://owner".into(),
             workers: ids(workers),
             connection: None,
         };
-        let answer = self.pool.connect(&request, self.now)?;
-        (self.epoch, self.connection) = (epoch, answer.connection);
+        let result = self.pool.connect(&request, self.now)?;
+        (self.epoch, self.connection) = (epoch, result.connection);
         self.take_events();
-        Ok(answer)
+        Ok(result)
     }
 
-    pub fn size(&mut self, size: u64) -> Result<Resized, Refusal> {
+    pub fn set_size(&mut self, size: u64) -> Result<ResizeResult, Refusal> {
         self.resize(&SizeRequest {
             size,
             ..SizeRequest::default()
         })
     }
 
-    pub fn resize(&mut self, request: &SizeRequest) -> Result<Resized, Refusal> {
+    pub fn resize(&mut self, request: &SizeRequest) -> Result<ResizeResult, Refusal> {
         self.pool.set_size(self.owner(), request, self.now)
     }
 
     pub fn start(&mut self, worker: u64) -> Result<bool, Refusal> {
-        let known = self.pool.started(self.owner(), &id(worker), self.now);
+        let known = self
+            .pool
+            .register_worker(self.owner(), &id(worker), self.now);
         self.take_events();
         known
     }
@@ -120,19 +122,19 @@ impl TestPlatform {
     }
 
     /// Lets time pass with all due ticks; the owner stays in contact.
-    pub fn pass(&mut self, ms: u64) {
+    pub fn advance(&mut self, ms: u64) {
         let end = self.now.monotonic_ms + ms;
         while self.now.monotonic_ms < end {
-            if self.pool.bound() {
+            if self.pool.is_bound() {
                 self.pool.owner.last_call_ms = self.now.monotonic_ms;
             }
             let next = self.pool.next_tick_ms().unwrap_or(end);
-            let to = next.clamp(self.now.monotonic_ms + 1, end);
-            let step = to - self.now.monotonic_ms;
-            self.now.monotonic_ms = to;
+            let tick_ms = next.clamp(self.now.monotonic_ms + 1, end);
+            let step = tick_ms - self.now.monotonic_ms;
+            self.now.monotonic_ms = tick_ms;
             self.now.unix_ms += i64::try_from(step).unwrap();
-            if self.pool.bound() {
-                self.pool.owner.last_call_ms = to;
+            if self.pool.is_bound() {
+                self.pool.owner.last_call_ms = tick_ms;
             }
             self.pool.tick(self.now);
         }
@@ -140,19 +142,19 @@ impl TestPlatform {
     }
 
     pub fn restart(&mut self) {
-        let ours = |state| matches!(state, State::Launching | State::Started | State::Returning);
-        let held = self
+        let is_own = |state| matches!(state, State::Launching | State::Started | State::Returning);
+        let own = self
             .pool
             .workers
             .iter()
-            .filter(|(_, worker)| ours(worker.state));
-        let held = held.map(|(id, _)| id.clone()).collect();
-        self.pool.restarted(&held, self.now);
+            .filter(|(_, worker)| is_own(worker.state));
+        let own = own.map(|(id, _)| id.clone()).collect();
+        self.pool.recover(&own, self.now);
         self.take_events();
     }
 
     /// Numbers of requested, launching and started workers.
-    pub fn numbers(&self) -> (u64, u64, u64) {
+    pub fn counts(&self) -> (u64, u64, u64) {
         let Counts {
             requested,
             launching,

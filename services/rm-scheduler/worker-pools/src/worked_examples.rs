@@ -6,7 +6,12 @@ use crate::{
     Rules, SizeRequest, State, Worker,
 };
 
-fn counted(designated: u64, started: u64, launching: u64, requested: u64) -> TestPlatform {
+fn platform_with_counts(
+    designated: u64,
+    started: u64,
+    launching: u64,
+    requested: u64,
+) -> TestPlatform {
     let mut platform = TestPlatform::with_size(0);
     platform.connect(1, &[]).unwrap();
     for number in 1..=started + launching {
@@ -33,7 +38,7 @@ fn a_check_requests_exactly_the_missing_workers() {
         ((8, 7, 0, 0), 1),
     ] {
         let (designated, started, launching, requested) = numbers;
-        let mut platform = counted(designated, started, launching, requested);
+        let mut platform = platform_with_counts(designated, started, launching, requested);
         let (from, now) = (platform.owner(), platform.now);
         let first = platform.pool.check(from, now).unwrap();
         assert_eq!(
@@ -43,20 +48,17 @@ fn a_check_requests_exactly_the_missing_workers() {
         );
         let again = platform.pool.check(from, now).unwrap();
         assert_eq!((again.missing, again.requested_now), (0, 0), "{numbers:?}");
-        assert_eq!(
-            platform.numbers(),
-            (requested + missing, launching, started)
-        );
+        assert_eq!(platform.counts(), (requested + missing, launching, started));
     }
 }
 
 #[test]
 fn a_lower_size_only_withdraws_requests() {
-    let mut platform = counted(8, 3, 2, 3);
-    let done = platform.size(2).unwrap();
-    assert_eq!((done.withdrawn_now, platform.numbers()), (3, (0, 2, 3)));
-    let mut platform = counted(8, 3, 2, 3);
-    assert_eq!(platform.size(7).unwrap().withdrawn_now, 1);
+    let mut platform = platform_with_counts(8, 3, 2, 3);
+    let result = platform.set_size(2).unwrap();
+    assert_eq!((result.withdrawn_now, platform.counts()), (3, (0, 2, 3)));
+    let mut platform = platform_with_counts(8, 3, 2, 3);
+    assert_eq!(platform.set_size(7).unwrap().withdrawn_now, 1);
 }
 
 #[test]
@@ -70,8 +72,8 @@ fn surplus_is_released_in_order_until_the_size_fits() {
         (1, vec![], 3, vec![5, 4, 3, 2]),
         (8, vec![1, 2, 3], 0, vec![]),
     ] {
-        let mut platform = counted(8, 3, 2, 3);
-        let done = platform
+        let mut platform = platform_with_counts(8, 3, 2, 3);
+        let result = platform
             .resize(&SizeRequest {
                 size,
                 release: true,
@@ -81,7 +83,7 @@ fn surplus_is_released_in_order_until_the_size_fits() {
             .unwrap();
         let released: Vec<_> = released.into_iter().map(id).collect();
         assert_eq!(
-            (done.withdrawn_now, done.released),
+            (result.withdrawn_now, result.released),
             (withdrawn, released),
             "{size}"
         );
@@ -106,17 +108,17 @@ fn an_outdated_size_is_refused_by_its_version() {
 #[test]
 fn a_call_of_a_former_owner_is_refused_by_its_epoch() {
     let mut platform = TestPlatform::running(3, 3);
-    let old = platform.owner();
+    let former = platform.owner();
     platform.connect(2, &[1, 2, 3]).unwrap();
     let before = platform.pool.clone();
     let stale = Refusal::StaleEpoch { given: 1, known: 2 };
     let request = SizeRequest::default();
     assert_eq!(
-        platform.pool.set_size(old, &request, platform.now),
+        platform.pool.set_size(former, &request, platform.now),
         Err(stale.clone())
     );
     assert_eq!(
-        platform.pool.remove(old, &id(1), platform.now),
+        platform.pool.remove(former, &id(1), platform.now),
         Err(stale.clone())
     );
     assert_eq!(platform.connect(1, &[]).unwrap_err(), stale);
@@ -140,7 +142,7 @@ fn a_late_reconnect_does_not_replace_a_newer_connection() {
         refused,
         Err(Refusal::StaleConnection { given: 1, known: 2 })
     );
-    assert!(platform.pool.bound());
+    assert!(platform.pool.is_bound());
 }
 
 #[test]
@@ -157,13 +159,15 @@ fn a_reported_worker_that_is_dead_is_reported_as_removed_at_once() {
 fn events_newer_than_the_list_have_a_higher_number() {
     let mut platform = TestPlatform::running(3, 3);
     platform.end(2, Ending::Died);
-    let answer = platform.connect(2, &[1, 2, 3]).unwrap();
-    assert_eq!(answer.foreign, [id(2)]);
+    let result = platform.connect(2, &[1, 2, 3]).unwrap();
+    assert_eq!(result.foreign, [id(2)]);
     let after = platform
         .events
         .iter()
-        .filter(|event| event.seq > answer.event_seq);
-    let reported: Vec<_> = after.map(|news| (news.kind, news.worker.clone())).collect();
+        .filter(|event| event.seq > result.event_seq);
+    let reported: Vec<_> = after
+        .map(|event| (event.kind, event.worker.clone()))
+        .collect();
     assert_eq!(reported, [(EventKind::ResourceRemoved, Some(id(2)))]);
 }
 
@@ -173,7 +177,7 @@ fn surplus_grants_never_make_requests_negative() {
     platform.pool.requested.clear();
     platform.grant(1);
     platform.grant(2);
-    assert_eq!(platform.numbers(), (0, 1, 0));
+    assert_eq!(platform.counts(), (0, 1, 0));
     assert_eq!(platform.state(2), Some(State::Returning));
 }
 
@@ -182,11 +186,11 @@ fn a_pool_survives_a_restart_of_owner_and_scheduler() {
     let mut platform = TestPlatform::running(3, 3);
     platform.restart();
     platform.connect(2, &[]).unwrap();
-    assert_eq!(platform.numbers(), (0, 3, 0));
+    assert_eq!(platform.counts(), (0, 3, 0));
     for worker in 1..=3 {
         platform.start(worker).unwrap();
     }
-    assert_eq!(platform.numbers(), (0, 0, 3));
+    assert_eq!(platform.counts(), (0, 0, 3));
 }
 
 #[test]
@@ -196,12 +200,12 @@ fn removing_before_shrinking_ends_at_the_same_size() {
         platform.remove(3).unwrap();
         if completion_first {
             platform.end(3, Ending::Intended);
-            platform.size(6).unwrap();
+            platform.set_size(6).unwrap();
         } else {
-            platform.size(6).unwrap();
+            platform.set_size(6).unwrap();
             platform.end(3, Ending::Intended);
         }
-        assert_eq!(platform.numbers(), (0, 0, 6), "{completion_first}");
+        assert_eq!(platform.counts(), (0, 0, 6), "{completion_first}");
     }
 }
 
@@ -209,11 +213,11 @@ fn removing_before_shrinking_ends_at_the_same_size() {
 fn a_worker_unreported_by_a_new_owner_counts_for_a_while_and_is_then_released() {
     let mut platform = TestPlatform::running(2, 2);
     platform.connect(2, &[1]).unwrap();
-    platform.pass(platform.pool.rules.reregister_grace_ms - 1);
-    assert_eq!(platform.numbers(), (0, 0, 2));
-    platform.pass(1);
-    assert_eq!(platform.numbers(), (0, 1, 1));
-    platform.pass(platform.pool.rules.register_deadline_ms);
+    platform.advance(platform.pool.rules.reregister_grace_ms - 1);
+    assert_eq!(platform.counts(), (0, 0, 2));
+    platform.advance(1);
+    assert_eq!(platform.counts(), (0, 1, 1));
+    platform.advance(platform.pool.rules.register_deadline_ms);
     assert_eq!(platform.state(2), Some(State::Returning));
     // It was registered once, and its owner did not give it up (WP-8).
     platform.end(2, Ending::Intended);
@@ -225,16 +229,16 @@ fn no_deadline_runs_without_an_owner() {
     let mut platform = TestPlatform::running(3, 2);
     platform.grant(3);
     platform.pool.leave(1).unwrap();
-    platform.pass(10 * platform.pool.rules.register_deadline_ms);
-    assert_eq!(platform.numbers(), (0, 1, 2));
+    platform.advance(10 * platform.pool.rules.register_deadline_ms);
+    assert_eq!(platform.counts(), (0, 1, 2));
     platform.end(1, Ending::Died);
     assert_eq!(
-        platform.numbers(),
+        platform.counts(),
         (0, 1, 1),
-        "nothing is asked for that nobody owns"
+        "a pool without an owner requests no worker"
     );
     platform.connect(2, &[2]).unwrap();
-    assert_eq!(platform.numbers(), (1, 1, 1));
+    assert_eq!(platform.counts(), (1, 1, 1));
 }
 
 #[test]
@@ -242,12 +246,12 @@ fn a_silent_owner_is_unbound() {
     let mut platform = TestPlatform::running(1, 1);
     platform.now.monotonic_ms += platform.pool.rules.owner_lease_ms - 1;
     platform.pool.tick(platform.now);
-    assert!(platform.pool.bound());
-    platform.size(1).unwrap();
+    assert!(platform.pool.is_bound());
+    platform.set_size(1).unwrap();
     platform.now.monotonic_ms += platform.pool.rules.owner_lease_ms;
     platform.pool.tick(platform.now);
-    assert!(!platform.pool.bound());
-    assert_eq!(platform.size(1), Err(Refusal::NotConnected));
+    assert!(!platform.pool.is_bound());
+    assert_eq!(platform.set_size(1), Err(Refusal::NotConnected));
 }
 
 #[test]
@@ -257,14 +261,14 @@ fn a_vacated_worker_is_replaced_at_once_and_is_no_failure() {
         id: id(2),
         text: "node n1 is evacuated".into(),
     });
-    assert_eq!(platform.numbers(), (1, 0, 2));
+    assert_eq!(platform.counts(), (1, 0, 2));
     assert!(platform.removed().is_empty());
     platform.end(2, Ending::Died);
     assert_eq!(
         (platform.removed(), platform.pool.failed_so_far),
         (vec![id(2)], 0)
     );
-    assert_eq!(platform.numbers(), (1, 0, 2));
+    assert_eq!(platform.counts(), (1, 0, 2));
 }
 
 #[test]
@@ -282,8 +286,8 @@ fn a_successor_under_the_same_number_takes_the_place_of_a_request() {
         node: "n2".parse().unwrap(),
     };
     platform.pool.apply_events([leaving, granted], platform.now);
-    assert_eq!(platform.numbers(), (0, 1, 0));
-    assert_eq!(platform.pool.wants(), [number].into());
+    assert_eq!(platform.counts(), (0, 1, 0));
+    assert_eq!(platform.pool.wanted_numbers(), [number].into());
 }
 
 #[test]
@@ -292,14 +296,14 @@ fn failures_are_forgotten_after_their_window() {
         failure_window_ms: 10_000,
         ..Rules::default()
     };
-    let mut platform = TestPlatform::with(Mode::Managed, 1, Some(1), rules);
+    let mut platform = TestPlatform::new(Mode::Managed, 1, Some(1), rules);
     platform.connect(1, &[]).unwrap();
     for worker in 1..=5 {
         platform.grant(worker);
         platform.start(worker).unwrap();
         platform.end(worker, Ending::Died);
         assert_eq!(platform.pool.failed_so_far, 1, "{worker}");
-        platform.pass(10_000);
+        platform.advance(10_000);
     }
     assert_eq!(
         (platform.pool.failed_so_far, &platform.pool.stopped),
@@ -308,20 +312,24 @@ fn failures_are_forgotten_after_their_window() {
 }
 
 #[test]
-fn the_death_of_a_registered_worker_does_not_mark_the_rate_of_starts() {
+fn the_death_of_a_registered_worker_is_no_failed_start() {
     let rules = Rules {
         start_failures_per_min: 0,
         ..Rules::default()
     };
-    let mut platform = TestPlatform::with(Mode::Managed, 1, Some(-1), rules);
+    let mut platform = TestPlatform::new(Mode::Managed, 1, Some(-1), rules);
     platform.connect(1, &[]).unwrap();
     platform.grant(1);
     platform.start(1).unwrap();
     platform.end(1, Ending::Died);
-    assert_eq!(platform.numbers(), (1, 0, 0));
+    assert_eq!(platform.counts(), (1, 0, 0));
     platform.grant(2);
     platform.end(2, Ending::Died);
-    assert_eq!(platform.numbers(), (0, 0, 0), "a start that failed does");
+    assert_eq!(
+        platform.counts(),
+        (0, 0, 0),
+        "a failed start pauses the requests"
+    );
 }
 
 #[test]
@@ -330,22 +338,22 @@ fn a_pool_is_ready_when_all_have_registered_or_time_is_up() {
         recovery_timeout_ms: 5_000,
         ..Rules::default()
     };
-    let mut platform = TestPlatform::with(Mode::Managed, 1, None, rules);
+    let mut platform = TestPlatform::new(Mode::Managed, 1, None, rules);
     platform.connect(1, &[]).unwrap();
     platform.grant(1);
     assert!(
-        platform.pool.ready(platform.now),
-        "it waits for nobody before a restart"
+        platform.pool.is_ready(platform.now),
+        "before a restart it waits for no worker"
     );
     platform.restart();
-    assert!(!platform.pool.ready(platform.now));
+    assert!(!platform.pool.is_ready(platform.now));
     let later = Now {
         monotonic_ms: platform.now.monotonic_ms + 5_000,
         ..platform.now
     };
-    assert!(platform.pool.ready(later));
+    assert!(platform.pool.is_ready(later));
     platform.connect(1, &[1]).unwrap();
-    assert!(platform.pool.ready(platform.now));
+    assert!(platform.pool.is_ready(platform.now));
 }
 
 #[test]
@@ -370,18 +378,18 @@ fn the_failure_limit_defaults_to_the_initial_size() {
 
 #[test]
 fn a_standalone_pool_keeps_workers_up_to_its_limit_and_lists_the_others() {
-    let mut platform = TestPlatform::with(Mode::Standalone, 0, None, Rules::default());
+    let mut platform = TestPlatform::new(Mode::Standalone, 0, None, Rules::default());
     let workers: Vec<u64> = (0..=MAX_FOREIGN as u64).collect();
-    let answer = platform.connect(1, &workers).unwrap();
-    assert_eq!(answer.accepted.len(), MAX_FOREIGN);
-    assert_eq!(answer.foreign.len(), 1);
+    let result = platform.connect(1, &workers).unwrap();
+    assert_eq!(result.accepted.len(), MAX_FOREIGN);
+    assert_eq!(result.foreign.len(), 1);
     assert_eq!(platform.start(900_000), Ok(false));
     assert_eq!(platform.start(1), Ok(true), "known before");
 }
 
 #[test]
 fn the_owner_of_a_standalone_pool_gets_an_event_for_a_removed_worker() {
-    let mut platform = TestPlatform::with(Mode::Standalone, 0, None, Rules::default());
+    let mut platform = TestPlatform::new(Mode::Standalone, 0, None, Rules::default());
     platform.connect(1, &[1, 2]).unwrap();
     let now = platform.now;
     platform.pool.remove(Caller::Operator, &id(1), now).unwrap();

@@ -2,7 +2,8 @@
 
 use hayward_vocabulary::NodeName;
 
-/// A requested worker has a number and no id, so it is not in this list; ended workers are removed.
+/// State of a worker with an id. A requested worker has a number and no id, so it has no state here.
+/// Ended workers are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// Granted, and not yet reported by the owner.
@@ -50,7 +51,7 @@ pub struct Worker {
     pub idle: bool,
     /// True while its node is blocked without evacuation; restored after a restart by the
     /// blocklist.
-    pub marked: bool,
+    pub is_node_blocked: bool,
 }
 
 impl Worker {
@@ -63,11 +64,11 @@ impl Worker {
             ordered: false,
             deadline: None,
             idle: false,
-            marked: false,
+            is_node_blocked: false,
         }
     }
 
-    /// Compares all stored fields, which exclude the deadline and the mark of the node.
+    /// Compares all stored fields, without the deadline and the block of the node.
     pub fn is_stored_like(&self, other: &Self) -> bool {
         let stored = |worker: &Self| {
             let numbers = (worker.number, worker.reported_by);
@@ -82,10 +83,11 @@ impl Worker {
         self.deadline = None;
     }
 
-    pub(crate) fn started(&mut self, epoch: u64) {
-        // The owner's report is accepted. A node blocked before the registration should get no
-        // work, so the worker counts as idle.
-        if self.marked && self.reported_by.is_none() {
+    /// Marks the worker as reported by the owner of this epoch.
+    pub(crate) fn mark_started(&mut self, epoch: u64) {
+        // A node that was blocked before the registration should get no work, so the worker counts
+        // as idle.
+        if self.is_node_blocked && self.reported_by.is_none() {
             self.idle = true;
         }
         self.state = State::Started;
@@ -100,6 +102,6 @@ impl Worker {
 
     /// True for an idle worker on a blocked node, which does not count.
     pub(crate) fn is_idle_blocked(&self) -> bool {
-        self.state == State::Started && self.idle && self.marked
+        self.state == State::Started && self.idle && self.is_node_blocked
     }
 }
