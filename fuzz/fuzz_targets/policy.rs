@@ -8,7 +8,7 @@ fuzz_target!(|text: &str| {
     let Ok(document) = serde_json::from_str::<Document>(text) else {
         return;
     };
-    let Ok(policy) = read(document.unwrapped().0) else {
+    let Ok(policy) = read(document.without_envelope().0) else {
         return;
     };
     let rules = Rules::new(&policy);

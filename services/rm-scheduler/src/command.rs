@@ -19,7 +19,7 @@ use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer};
 use hayward_rm_scheduler_api::queues::Queues;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_domain::snapshot::outside::Answer;
-use hayward_rm_scheduler_policy::{Fault, Reading, Rules};
+use hayward_rm_scheduler_policy::{Fault, ParsedPolicy, Rules};
 use hayward_vocabulary::{AllocationId, NodeName, UserName, WorkId, WorkKind};
 
 use crate::error::Refusal;
@@ -60,7 +60,7 @@ pub enum Command {
 
 /// Request of `PUT /v1/policy`.
 pub struct SetPolicy {
-    pub document: Reading,
+    pub document: ParsedPolicy,
     /// Generation of the policy that the change is based on (`If-Match`).
     pub from_generation: u64,
     pub changed_by: String,

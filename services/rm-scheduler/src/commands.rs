@@ -73,7 +73,7 @@ impl Ledger {
         let faults = policy::faults(&change.document.policy, &in_use);
         let document = change
             .document
-            .without(faults)
+            .into_policy(faults)
             .map_err(Refusal::BadPolicy)?;
         let response = PolicyAnswer {
             changes: differences(&self.policy.view().policy, &document),

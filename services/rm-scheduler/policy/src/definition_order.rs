@@ -1,5 +1,5 @@
 //! The order of definition of pools and classes. A JSON object has no order, so the field `place`
-//! gives it; entries without a place come last, by name.
+//! sets it. Entries without a place come last, sorted by name.
 
 use hayward_rm_scheduler_api::policy::{Class, Policy, Pool};
 

@@ -1,4 +1,4 @@
-//! Lists the differences between two policies, one line for each place.
+//! Lists the differences between two policies, one line for each changed field.
 
 use hayward_rm_scheduler_api::policy::Policy;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use crate::fault::pointer;
 /// Maximum number of characters of a value in a line.
 const MAX_CHARS: usize = 120;
 
-/// Returns the differences in the order of their places. Empty if the policies are equal.
+/// Returns the differences, sorted by JSON pointer. Empty if the policies are equal.
 pub fn differences(before: &Policy, after: &Policy) -> Vec<String> {
     let value = |policy| serde_json::to_value(policy).unwrap_or_default();
     let mut lines = Vec::new();
@@ -16,17 +16,21 @@ pub fn differences(before: &Policy, after: &Policy) -> Vec<String> {
     lines
 }
 
-fn compare(at: &str, before: &Value, after: &Value, lines: &mut Vec<String>) {
+fn compare(path: &str, before: &Value, after: &Value, lines: &mut Vec<String>) {
     match (before, after) {
-        (Value::Object(before), Value::Object(after)) => fields(at, before, after, lines),
-        (Value::Array(before), Value::Array(after)) => items(at, before, after, lines),
+        (Value::Object(before), Value::Object(after)) => compare_fields(path, before, after, lines),
+        (Value::Array(before), Value::Array(after)) => compare_lists(path, before, after, lines),
         _ if before == after => {}
-        _ => lines.push(format!("{at}: {} becomes {}", text(before), text(after))),
+        _ => lines.push(format!(
+            "{path}: {} becomes {}",
+            value_text(before),
+            value_text(after)
+        )),
     }
 }
 
-fn fields(
-    at: &str,
+fn compare_fields(
+    path: &str,
     before: &Map<String, Value>,
     after: &Map<String, Value>,
     lines: &mut Vec<String>,
@@ -35,40 +39,42 @@ fn fields(
     let mut names: Vec<&String> = before.keys().chain(added).collect();
     names.sort();
     for name in names {
-        let at = format!("{at}{}", pointer(&[name]));
+        let path = format!("{path}{}", pointer(&[name]));
         match (before.get(name), after.get(name)) {
-            (Some(before), Some(after)) => compare(&at, before, after, lines),
-            (Some(before), None) => lines.push(format!("{at}: removed, was {}", text(before))),
-            (None, Some(after)) => lines.push(format!("{at}: added, {}", text(after))),
+            (Some(before), Some(after)) => compare(&path, before, after, lines),
+            (Some(before), None) => {
+                lines.push(format!("{path}: removed, was {}", value_text(before)));
+            }
+            (None, Some(after)) => lines.push(format!("{path}: added, {}", value_text(after))),
             (None, None) => {}
         }
     }
 }
 
 /// Compares two lists as sets of names: the lines name the entries that were added and removed.
-fn items(at: &str, before: &[Value], after: &[Value], lines: &mut Vec<String>) {
+fn compare_lists(path: &str, before: &[Value], after: &[Value], lines: &mut Vec<String>) {
     use std::collections::BTreeSet;
-    let texts = |items: &[Value]| items.iter().map(Value::to_string).collect::<BTreeSet<_>>();
-    let (old, new) = (texts(before), texts(after));
-    let listed = |items: Vec<&String>| {
-        let all: Vec<&str> = items.iter().map(|item| item.as_str()).collect();
-        cut(&all.join(", "))
+    let names = |items: &[Value]| items.iter().map(Value::to_string).collect::<BTreeSet<_>>();
+    let (old, new) = (names(before), names(after));
+    let join = |items: Vec<&String>| {
+        let names: Vec<&str> = items.iter().map(|item| item.as_str()).collect();
+        truncate(&names.join(", "))
     };
-    let gone: Vec<&String> = old.difference(&new).collect();
-    let come: Vec<&String> = new.difference(&old).collect();
-    if !gone.is_empty() {
-        lines.push(format!("{at}: without {}", listed(gone)));
+    let removed: Vec<&String> = old.difference(&new).collect();
+    let added: Vec<&String> = new.difference(&old).collect();
+    if !removed.is_empty() {
+        lines.push(format!("{path}: without {}", join(removed)));
     }
-    if !come.is_empty() {
-        lines.push(format!("{at}: with {}", listed(come)));
+    if !added.is_empty() {
+        lines.push(format!("{path}: with {}", join(added)));
     }
 }
 
-fn text(value: &Value) -> String {
-    cut(&value.to_string())
+fn value_text(value: &Value) -> String {
+    truncate(&value.to_string())
 }
 
-fn cut(text: &str) -> String {
+fn truncate(text: &str) -> String {
     if text.chars().count() <= MAX_CHARS {
         return text.to_owned();
     }

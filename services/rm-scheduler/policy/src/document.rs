@@ -19,21 +19,21 @@ use crate::validate;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     value: Value,
-    twice: Vec<String>,
+    duplicates: Vec<String>,
 }
 
 impl Document {
     /// Removes the envelope of a `GET /v1/policy` response and returns its generation.
     #[must_use]
-    pub fn unwrapped(mut self) -> (Self, Option<u64>) {
+    pub fn without_envelope(mut self) -> (Self, Option<u64>) {
         let Some(inner) = self.value.get_mut("policy").map(Value::take) else {
             return (self, None);
         };
         let generation = self.value.get("generation").and_then(Value::as_u64);
-        let inside = |at: String| at.strip_prefix("/policy").map(str::to_owned);
+        let relative = |path: String| path.strip_prefix("/policy").map(str::to_owned);
         let document = Self {
             value: inner,
-            twice: self.twice.into_iter().filter_map(inside).collect(),
+            duplicates: self.duplicates.into_iter().filter_map(relative).collect(),
         };
         (document, generation)
     }
@@ -41,37 +41,38 @@ impl Document {
 
 impl From<Value> for Document {
     fn from(value: Value) -> Self {
-        let twice = Vec::new();
-        Self { value, twice }
+        let duplicates = Vec::new();
+        Self { value, duplicates }
     }
 }
 
 impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut twice = Vec::new();
-        let at = String::new();
-        let reader = Reader {
-            at,
-            twice: &mut twice,
+        let mut duplicates = Vec::new();
+        let path = String::new();
+        let reader = ValueReader {
+            path,
+            duplicates: &mut duplicates,
         };
         let value = reader.deserialize(deserializer)?;
-        Ok(Self { value, twice })
+        Ok(Self { value, duplicates })
     }
 }
 
-struct Reader<'a> {
-    at: String,
-    twice: &'a mut Vec<String>,
+/// Reads one value and its children, and collects the pointers of fields that appear twice.
+struct ValueReader<'a> {
+    path: String,
+    duplicates: &'a mut Vec<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for Reader<'_> {
+impl<'de> DeserializeSeed<'de> for ValueReader<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> de::Visitor<'de> for Reader<'_> {
+impl<'de> de::Visitor<'de> for ValueReader<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,34 +104,34 @@ impl<'de> de::Visitor<'de> for Reader<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut all = Vec::new();
+        let mut values = Vec::new();
         loop {
-            let at = format!("{}/{}", self.at, all.len());
-            let twice = &mut *self.twice;
-            match items.next_element_seed(Reader { at, twice })? {
-                Some(item) => all.push(item),
-                None => return Ok(Value::Array(all)),
+            let path = format!("{}/{}", self.path, values.len());
+            let duplicates = &mut *self.duplicates;
+            match items.next_element_seed(ValueReader { path, duplicates })? {
+                Some(item) => values.push(item),
+                None => return Ok(Value::Array(values)),
             }
         }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        let mut all = Map::new();
+        let mut values = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
-            let at = format!("{}{}", self.at, pointer(&[&key]));
-            let twice = &mut *self.twice;
-            let value = fields.next_value_seed(Reader {
-                at: at.clone(),
-                twice,
+            let path = format!("{}{}", self.path, pointer(&[&key]));
+            let duplicates = &mut *self.duplicates;
+            let value = fields.next_value_seed(ValueReader {
+                path: path.clone(),
+                duplicates,
             })?;
-            if all.insert(key, value).is_some() {
-                self.twice.push(at);
+            if values.insert(key, value).is_some() {
+                self.duplicates.push(path);
             }
-            if self.twice.len() > 1_000 {
+            if self.duplicates.len() > 1_000 {
                 return Err(A::Error::custom("more than 1000 fields appear twice"));
             }
         }
-        Ok(Value::Object(all))
+        Ok(Value::Object(values))
     }
 }
 
@@ -138,21 +139,21 @@ const SECTIONS: [&str; 7] = [
     "quantum", "pools", "classes", "users", "tunables", "profile", "settings",
 ];
 
-/// The readable part of a document, and the faults of the rest.
+/// The readable part of a document, and the faults of the unreadable part.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
+pub struct ParsedPolicy {
     pub policy: Policy,
     unreadable: Vec<Fault>,
 }
 
-impl Reading {
-    /// Returns the policy if it is readable and has no faults.
+impl ParsedPolicy {
+    /// Returns the policy if it is readable and `faults` is empty.
     ///
     /// # Errors
-    /// Returns all faults, sorted by place.
-    pub fn without(self, mut faults: Vec<Fault>) -> Result<Policy, Vec<Fault>> {
+    /// Returns all faults, sorted by JSON pointer.
+    pub fn into_policy(self, mut faults: Vec<Fault>) -> Result<Policy, Vec<Fault>> {
         if !self.unreadable.is_empty() {
-            faults.retain(|fault| !follows(fault, &self.unreadable));
+            faults.retain(|fault| !is_consequence(fault, &self.unreadable));
             faults.extend(self.unreadable);
         }
         if faults.is_empty() {
@@ -167,17 +168,17 @@ impl Reading {
 /// Reads and checks a document.
 ///
 /// # Errors
-/// Returns all faults, sorted by place.
+/// Returns all faults, sorted by JSON pointer.
 pub fn read(document: Document) -> Result<Policy, Vec<Fault>> {
-    let reading = reading(document);
-    let faults = validate::faults(&reading.policy);
-    reading.without(faults)
+    let parsed = parse(document);
+    let faults = validate::faults(&parsed.policy);
+    parsed.into_policy(faults)
 }
 
-/// Reads a document for callers that check it further.
-pub fn reading(document: Document) -> Reading {
+/// Parses a document without checking it, for callers that add checks of their own.
+pub fn parse(document: Document) -> ParsedPolicy {
     let mut faults = Faults::default();
-    for pointer in document.twice {
+    for pointer in document.duplicates {
         let detail = "appears twice: keep one of the two".to_owned();
         faults.0.push(Fault { pointer, detail });
     }
@@ -185,32 +186,32 @@ pub fn reading(document: Document) -> Reading {
         sections
     } else {
         let detail = "a policy has fields, as in {\"pools\": {…}, \"classes\": {…}}";
-        faults.say(&[], detail);
+        faults.add(&[], detail);
         Map::new()
     };
-    for needed in ["pools", "classes"] {
-        if !sections.contains_key(needed) {
-            faults.say(
-                &[needed],
+    for required in ["pools", "classes"] {
+        if !sections.contains_key(required) {
+            faults.add(
+                &[required],
                 "is missing: a policy names its pools and classes",
             );
         }
     }
     let policy = Policy {
-        quantum: whole(&mut sections, "quantum", &mut faults),
-        pools: named(&mut sections, "pools", &mut faults),
-        classes: named(&mut sections, "classes", &mut faults),
-        users: named(&mut sections, "users", &mut faults),
-        tunables: whole(&mut sections, "tunables", &mut faults),
-        profile: whole(&mut sections, "profile", &mut faults),
-        preset: whole(&mut sections, "preset", &mut faults),
-        settings: whole(&mut sections, "settings", &mut faults),
+        quantum: parse_section(&mut sections, "quantum", &mut faults),
+        pools: parse_entries(&mut sections, "pools", &mut faults),
+        classes: parse_entries(&mut sections, "classes", &mut faults),
+        users: parse_entries(&mut sections, "users", &mut faults),
+        tunables: parse_section(&mut sections, "tunables", &mut faults),
+        profile: parse_section(&mut sections, "profile", &mut faults),
+        preset: parse_section(&mut sections, "preset", &mut faults),
+        settings: parse_section(&mut sections, "settings", &mut faults),
     };
     for unknown in sections.keys() {
         let known = SECTIONS.join(", ");
-        faults.say(&[unknown], format!("is not known here; known are {known}"));
+        faults.add(&[unknown], format!("is not known here; known are {known}"));
     }
-    Reading {
+    ParsedPolicy {
         policy,
         unreadable: faults.0,
     }
@@ -218,32 +219,32 @@ pub fn reading(document: Document) -> Reading {
 
 /// Returns whether a fault may be a consequence of an unreadable field: the same field, a check
 /// over all entries, or a field that classes are compared by.
-fn follows(fault: &Fault, unreadable: &[Fault]) -> bool {
+fn is_consequence(fault: &Fault, unreadable: &[Fault]) -> bool {
     const COMPARED: [&str; 4] = ["/policy", "/priority", "/parent", "/default"];
-    let compared = |fault: &Fault| {
+    let is_compared = |fault: &Fault| {
         let pointer = &fault.pointer;
         pointer.starts_with("/classes/") && COMPARED.iter().any(|end| pointer.ends_with(end))
     };
-    let general = fault.pointer.matches('/').count() < 2;
-    let same = |other: &Fault| fault.pointer.starts_with(&other.pointer);
-    general
+    let is_general = fault.pointer.matches('/').count() < 2;
+    let is_same_field = |other: &Fault| fault.pointer.starts_with(&other.pointer);
+    is_general
         || unreadable
             .iter()
-            .any(|other| same(other) || (compared(fault) && compared(other)))
+            .any(|other| is_same_field(other) || (is_compared(fault) && is_compared(other)))
 }
 
-fn whole<T: DeserializeOwned + Default>(
+fn parse_section<T: DeserializeOwned + Default>(
     sections: &mut Map<String, Value>,
     name: &str,
     faults: &mut Faults,
 ) -> T {
     let section = sections.remove(name).filter(|value| !value.is_null());
     section
-        .and_then(|value| typed(value, &[name], faults))
+        .and_then(|value| parse_entry(value, &[name], faults))
         .unwrap_or_default()
 }
 
-fn named<T: DeserializeOwned>(
+fn parse_entries<T: DeserializeOwned>(
     sections: &mut Map<String, Value>,
     name: &str,
     faults: &mut Faults,
@@ -258,23 +259,23 @@ fn named<T: DeserializeOwned>(
                 } else {
                     value
                 };
-                Some((key.clone(), typed(value, &[name, &key], faults)?))
+                Some((key.clone(), parse_entry(value, &[name, &key], faults)?))
             })
             .collect(),
         None | Some(Value::Null) => BTreeMap::new(),
         Some(_) => {
-            faults.say(&[name], "is not a map: write `NAME: {…}` for each");
+            faults.add(&[name], "is not a map: write `NAME: {…}` for each");
             BTreeMap::new()
         }
     }
 }
 
 /// Reads an entry. An unreadable field is reported and skipped.
-fn typed<T: DeserializeOwned>(value: Value, at: &[&str], faults: &mut Faults) -> Option<T> {
-    let mut left = value;
+fn parse_entry<T: DeserializeOwned>(value: Value, path: &[&str], faults: &mut Faults) -> Option<T> {
+    let mut remaining = value;
     loop {
-        let error = match serde_path_to_error::deserialize::<_, T>(left.clone()) {
-            Ok(read) => return Some(read),
+        let error = match serde_path_to_error::deserialize::<_, T>(remaining.clone()) {
+            Ok(entry) => return Some(entry),
             Err(error) => error,
         };
         let mut steps: Vec<String> = error
@@ -294,11 +295,11 @@ fn typed<T: DeserializeOwned>(value: Value, at: &[&str], faults: &mut Faults) ->
         {
             steps.push(name.to_owned());
         }
-        let mut whole: Vec<&str> = at.to_vec();
-        whole.extend(steps.iter().map(String::as_str));
-        faults.say(&whole, detail);
+        let mut full_path: Vec<&str> = path.to_vec();
+        full_path.extend(steps.iter().map(String::as_str));
+        faults.add(&full_path, detail);
         let first = steps.first();
-        let removed = first.and_then(|name| left.as_object_mut()?.remove(name));
+        let removed = first.and_then(|name| remaining.as_object_mut()?.remove(name));
         removed.as_ref()?;
     }
 }

@@ -1,4 +1,4 @@
-//! Faults of a document and their places.
+//! Faults of a document, each with a JSON pointer.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub fn pointer(steps: &[&str]) -> String {
 pub(crate) struct Faults(pub Vec<Fault>);
 
 impl Faults {
-    pub fn say(&mut self, steps: &[&str], detail: impl Into<String>) {
+    pub fn add(&mut self, steps: &[&str], detail: impl Into<String>) {
         self.0.push(Fault {
             pointer: pointer(steps),
             detail: detail.into(),

@@ -58,23 +58,23 @@ impl fmt::Display for FileFault {
 
 /// The file and line that a part of the document comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Spot {
+struct SourceLine {
     file: String,
     line: usize,
 }
 
 /// State of an import.
-struct Import<'a> {
+struct ImportState<'a> {
     node_file: &'a dyn Fn(&str) -> Option<String>,
     policy: Policy,
     /// File and line of each part of the document, by JSON pointer.
-    spots: BTreeMap<String, Spot>,
+    source_lines: BTreeMap<String, SourceLine>,
     faults: Vec<FileFault>,
     notes: Vec<String>,
 }
 
-impl Import<'_> {
-    fn fault(&mut self, file: &str, line: usize, detail: impl Into<String>) {
+impl ImportState<'_> {
+    fn add_fault(&mut self, file: &str, line: usize, detail: impl Into<String>) {
         self.faults.push(FileFault {
             file: file.to_owned(),
             line: (line > 0).then_some(line),
@@ -82,19 +82,19 @@ impl Import<'_> {
         });
     }
 
-    fn spot(&mut self, pointer: String, file: &str, line: usize) {
+    fn record_line(&mut self, pointer: String, file: &str, line: usize) {
         let file = file.to_owned();
-        self.spots.insert(pointer, Spot { file, line });
+        self.source_lines.insert(pointer, SourceLine { file, line });
     }
 
-    /// Returns the file and line closest to a place in the document.
-    fn origin(&self, pointer: &str) -> Option<&Spot> {
-        let mut at = pointer;
+    /// Returns the file and line of this JSON pointer, or of its nearest parent with a known line.
+    fn find_line(&self, pointer: &str) -> Option<&SourceLine> {
+        let mut prefix = pointer;
         loop {
-            if let Some(spot) = self.spots.get(at) {
-                return Some(spot);
+            if let Some(line) = self.source_lines.get(prefix) {
+                return Some(line);
             }
-            at = &at[..at.rfind('/')?];
+            prefix = &prefix[..prefix.rfind('/')?];
         }
     }
 }
@@ -110,56 +110,56 @@ pub fn import(input: Input<'_>) -> Result<Imported, Vec<FileFault>> {
         tunables: Tunables::default(),
         ..Policy::default()
     };
-    let mut import = Import {
+    let mut state = ImportState {
         node_file: input.node_file,
         policy: empty,
-        spots: BTreeMap::new(),
+        source_lines: BTreeMap::new(),
         faults: Vec::new(),
         notes: Vec::new(),
     };
-    let mut stanzas = import.stanzas(input.classes, &Kind::ALL);
+    let mut stanzas = state.parse_stanzas(input.classes, &Kind::ALL);
     stanzas.extend(
         input
             .users
             .into_iter()
-            .flat_map(|users| import.stanzas(users, &[Kind::User])),
+            .flat_map(|users| state.parse_stanzas(users, &[Kind::User])),
     );
-    attributes::take(&mut import, &stanzas);
-    nodes::take(&mut import, &stanzas);
+    attributes::import_stanzas(&mut state, &stanzas);
+    nodes::import_node_files(&mut state, &stanzas);
     if let Some(source) = input.properties {
-        properties::take(&mut import, source);
+        properties::import_properties(&mut state, source);
     }
     // Unreadable parts would only be reported again.
-    if import.faults.is_empty() {
-        for fault in validate::faults(&import.policy) {
-            let origin = import.origin(&fault.pointer).cloned();
-            let (file, line) = origin.map_or((input.classes.name.to_owned(), 0), |spot| {
-                (spot.file, spot.line)
+    if state.faults.is_empty() {
+        for fault in validate::faults(&state.policy) {
+            let origin = state.find_line(&fault.pointer).cloned();
+            let (file, line) = origin.map_or((input.classes.name.to_owned(), 0), |source| {
+                (source.file, source.line)
             });
-            import.fault(&file, line, fault.to_string());
+            state.add_fault(&file, line, fault.to_string());
         }
     }
-    if !import.faults.is_empty() {
-        import.faults.sort();
-        return Err(import.faults);
+    if !state.faults.is_empty() {
+        state.faults.sort();
+        return Err(state.faults);
     }
-    import.notes.extend(crate::notes(&import.policy));
-    let (policy, notes) = (import.policy, import.notes);
+    state.notes.extend(crate::notes(&state.policy));
+    let (policy, notes) = (state.policy, state.notes);
     Ok(Imported { policy, notes })
 }
 
-impl Import<'_> {
-    fn stanzas(&mut self, source: Source<'_>, allowed: &[Kind]) -> Vec<Stanza> {
+impl ImportState<'_> {
+    fn parse_stanzas(&mut self, source: Source<'_>, allowed: &[Kind]) -> Vec<Stanza> {
         let (stanzas, faults) = stanza::parse(source);
         self.faults.extend(faults);
-        let (good, others): (Vec<Stanza>, Vec<Stanza>) = stanzas
+        let (accepted, rejected): (Vec<Stanza>, Vec<Stanza>) = stanzas
             .into_iter()
             .partition(|it| allowed.contains(&it.kind));
-        for other in others {
+        for stanza in rejected {
             let detail = "only users are defined here: move it to the file of classes";
-            self.fault(source.name, other.line, detail);
+            self.add_fault(source.name, stanza.line, detail);
         }
-        good
+        accepted
     }
 }
 

@@ -10,39 +10,39 @@ pub(crate) struct Lineage<'a>(Vec<&'a Class>);
 
 /// Why a class has no complete lineage.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Broken<'a> {
+pub(crate) enum LineageError<'a> {
     /// The class names a parent that does not exist.
-    Unknown(&'a str),
+    UnknownParent(&'a str),
     /// The class is its own ancestor.
     Cycle,
     /// An ancestor is broken. The fault is reported there.
-    Above,
+    BrokenAncestor,
 }
 
 impl<'a> Lineage<'a> {
-    pub fn new(policy: &'a Policy, name: &'a str) -> Result<Self, Broken<'a>> {
-        let mut line = Vec::new();
-        let mut seen = BTreeSet::new();
-        let mut at = Some(name);
-        while let Some(step) = at {
-            if !seen.insert(step) {
-                return Err(if step == name {
-                    Broken::Cycle
+    pub fn new(policy: &'a Policy, name: &'a str) -> Result<Self, LineageError<'a>> {
+        let mut classes = Vec::new();
+        let mut visited = BTreeSet::new();
+        let mut next = Some(name);
+        while let Some(current) = next {
+            if !visited.insert(current) {
+                return Err(if current == name {
+                    LineageError::Cycle
                 } else {
-                    Broken::Above
+                    LineageError::BrokenAncestor
                 });
             }
-            let Some(class) = policy.classes.get(step) else {
-                return Err(if line.len() < 2 {
-                    Broken::Unknown(step)
+            let Some(class) = policy.classes.get(current) else {
+                return Err(if classes.len() < 2 {
+                    LineageError::UnknownParent(current)
                 } else {
-                    Broken::Above
+                    LineageError::BrokenAncestor
                 });
             };
-            line.push(class);
-            at = class.parent.as_deref();
+            classes.push(class);
+            next = class.parent.as_deref();
         }
-        Ok(Self(line))
+        Ok(Self(classes))
     }
 
     /// Returns the attribute of the nearest class that sets it.
@@ -60,12 +60,12 @@ impl<'a> Lineage<'a> {
 
     /// Returns the priority. The default applies after inheritance.
     pub fn priority(&self) -> Option<i64> {
-        let natural = match self.policy()? {
+        let default = match self.policy()? {
             SharePolicy::FairShare => 10,
             SharePolicy::FixedShare => 5,
             SharePolicy::Reserve => 1,
         };
-        Some(self.find(|class| class.priority).unwrap_or(natural))
+        Some(self.find(|class| class.priority).unwrap_or(default))
     }
 
     pub fn weight(&self) -> u64 {

@@ -19,16 +19,16 @@ mod notes;
 mod redaction;
 mod translate;
 mod validate;
-mod wait_limits;
+mod wait_targets;
 
 pub use hayward_rm_scheduler_api::policy::Policy;
 
 pub use diff::differences;
-pub use document::{Document, Reading, read, reading};
+pub use document::{Document, ParsedPolicy, parse, read};
 pub use fault::{Fault, pointer};
 pub use node_pools::{Identity, NodePools};
 pub use notes::notes;
 pub use redaction::without_names;
 pub use translate::Rules;
 pub use validate::{contradictions, faults};
-pub use wait_limits::wait_target;
+pub use wait_targets::wait_target;

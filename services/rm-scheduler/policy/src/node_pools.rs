@@ -37,13 +37,13 @@ pub struct NodePools {
     domain: Option<String>,
     patterns: Vec<(Regex, String)>,
     /// Names with a domain, and addresses.
-    whole: BTreeMap<String, String>,
+    by_full_name: BTreeMap<String, String>,
     /// Names without a domain.
-    bare: BTreeMap<String, String>,
+    by_bare_name: BTreeMap<String, String>,
     /// Short forms of names with a domain.
-    short: BTreeMap<String, String>,
+    by_short_name: BTreeMap<String, String>,
     declared: Vec<String>,
-    first: Option<String>,
+    first_root: Option<String>,
 }
 
 impl NodePools {
@@ -54,67 +54,75 @@ impl NodePools {
             ..Self::default()
         };
         for (name, pool) in definition_order::pools(policy) {
-            if let Some(Ok(pattern)) = pool.pattern.as_deref().map(compiled) {
+            if let Some(Ok(pattern)) = pool.pattern.as_deref().map(compile_pattern) {
                 node_pools.patterns.push((pattern, name.to_owned()));
             }
             for node in &pool.nodes {
-                node_pools.list(node, name);
+                node_pools.add_node(node, name);
             }
             if pool.declared && name != UNDECLARED {
                 node_pools.declared.push(name.to_owned());
             }
-            if pool.parent.is_none() && node_pools.first.is_none() {
-                node_pools.first = Some(name.to_owned());
+            if pool.parent.is_none() && node_pools.first_root.is_none() {
+                node_pools.first_root = Some(name.to_owned());
             }
         }
         node_pools
     }
 
-    fn list(&mut self, node: &str, pool: &str) {
-        let full = qualified(node, self.domain.as_deref());
-        let keep = |map: &mut BTreeMap<String, String>, key: &str| {
+    fn add_node(&mut self, node: &str, pool: &str) {
+        let full_name = with_domain(node, self.domain.as_deref());
+        let insert = |map: &mut BTreeMap<String, String>, key: &str| {
             map.entry(key.to_owned()).or_insert_with(|| pool.to_owned());
         };
-        match short(&full) {
+        match short_name(&full_name) {
             Some(short) => {
-                keep(&mut self.short, short);
-                keep(&mut self.whole, &full);
+                insert(&mut self.by_short_name, short);
+                insert(&mut self.by_full_name, &full_name);
             }
-            None if is_address(&full) => keep(&mut self.whole, &full),
-            None => keep(&mut self.bare, &full),
+            None if is_address(&full_name) => insert(&mut self.by_full_name, &full_name),
+            None => insert(&mut self.by_bare_name, &full_name),
         }
     }
 
     /// Returns the pool of a node, or `None` only if there is no root pool.
     pub fn pool_of(&self, node: Identity<'_>) -> Option<&str> {
-        self.matching(node)
-            .or_else(|| self.listing(node))
+        self.find_by_pattern(node)
+            .or_else(|| self.find_by_list(node))
             .or_else(|| {
                 let declared = node.declared?;
                 let known = self.declared.iter().find(|pool| *pool == declared);
                 known.map(String::as_str)
             })
-            .or(self.first.as_deref())
+            .or(self.first_root.as_deref())
     }
 
-    fn matching(&self, node: Identity<'_>) -> Option<&str> {
-        let full = qualified(node.name, self.domain.as_deref());
+    fn find_by_pattern(&self, node: Identity<'_>) -> Option<&str> {
+        let full_name = with_domain(node.name, self.domain.as_deref());
         let found = self.patterns.iter().find(|(pattern, _)| {
-            pattern.is_match(&full)
+            pattern.is_match(&full_name)
                 || pattern.is_match(node.name)
-                || short(&full).is_some_and(|short| pattern.is_match(short))
-                || node.address.is_some_and(|at| pattern.is_match(at))
+                || short_name(&full_name).is_some_and(|short| pattern.is_match(short))
+                || node
+                    .address
+                    .is_some_and(|address| pattern.is_match(address))
         });
         found.map(|(_, pool)| pool.as_str())
     }
 
-    fn listing(&self, node: Identity<'_>) -> Option<&str> {
-        let full = qualified(node.name, self.domain.as_deref());
-        let found = match short(&full) {
-            Some(short) => self.whole.get(&full).or_else(|| self.bare.get(short)),
-            None => self.bare.get(&full).or_else(|| self.short.get(&full)),
+    fn find_by_list(&self, node: Identity<'_>) -> Option<&str> {
+        let full_name = with_domain(node.name, self.domain.as_deref());
+        let found = match short_name(&full_name) {
+            Some(short) => self
+                .by_full_name
+                .get(&full_name)
+                .or_else(|| self.by_bare_name.get(short)),
+            None => self
+                .by_bare_name
+                .get(&full_name)
+                .or_else(|| self.by_short_name.get(&full_name)),
         };
-        let address = || self.whole.get(node.address?);
+        let address = || self.by_full_name.get(node.address?);
         found.or_else(address).map(String::as_str)
     }
 }
@@ -131,7 +139,7 @@ fn is_address(name: &str) -> bool {
 }
 
 /// Returns the name with its domain, if one is known. An address is unchanged.
-pub(crate) fn qualified(name: &str, domain: Option<&str>) -> String {
+pub(crate) fn with_domain(name: &str, domain: Option<&str>) -> String {
     match domain {
         Some(domain) if !name.contains('.') && !is_address(name) => format!("{name}.{domain}"),
         _ => name.to_owned(),
@@ -139,7 +147,7 @@ pub(crate) fn qualified(name: &str, domain: Option<&str>) -> String {
 }
 
 /// Returns the part of a name before its domain.
-pub(crate) fn short(name: &str) -> Option<&str> {
+pub(crate) fn short_name(name: &str) -> Option<&str> {
     if is_address(name) {
         return None;
     }
@@ -147,7 +155,7 @@ pub(crate) fn short(name: &str) -> Option<&str> {
 }
 
 /// Compiles an expression that matches whole names only.
-pub(crate) fn compiled(pattern: &str) -> Result<Regex, String> {
+pub(crate) fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     if pattern.is_empty() {
         return Err("is empty: say which names it is for, as in \"node-[0-9]+\"".to_owned());
     }
@@ -196,14 +204,14 @@ mod tests {
         NodePools::new(&policy)
     }
 
-    fn listing(nodes: &[&str]) -> Pool {
+    fn pool_with_nodes(nodes: &[&str]) -> Pool {
         Pool {
             nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
             ..Pool::default()
         }
     }
 
-    fn pattern(pattern: &str) -> Pool {
+    fn pool_with_pattern(pattern: &str) -> Pool {
         Pool {
             pattern: Some(pattern.to_owned()),
             ..Pool::default()
@@ -222,9 +230,9 @@ mod tests {
     fn expressions_precede_lists_and_lists_precede_the_first_pool() {
         let node_pools = node_pools(&[
             ("rest", Pool::default()),
-            ("late", listing(&["n7"])),
-            ("wide", pattern("n[0-9]")),
-            ("narrow", pattern("n7")),
+            ("late", pool_with_nodes(&["n7"])),
+            ("wide", pool_with_pattern("n[0-9]")),
+            ("narrow", pool_with_pattern("n7")),
         ]);
         assert_eq!(
             pool_of(&node_pools, "n7"),
@@ -243,9 +251,9 @@ mod tests {
     fn an_expression_is_matched_with_full_name_short_name_and_address() {
         let node_pools = node_pools(&[
             ("rest", Pool::default()),
-            ("full", pattern(r".*\.east\.example")),
-            ("short", pattern("gpu-[0-9]+")),
-            ("near", pattern(r"10\.0\.1\.[0-9]+")),
+            ("full", pool_with_pattern(r".*\.east\.example")),
+            ("short", pool_with_pattern("gpu-[0-9]+")),
+            ("near", pool_with_pattern(r"10\.0\.1\.[0-9]+")),
         ]);
         assert_eq!(pool_of(&node_pools, "n1.east.example"), "full");
         assert_eq!(pool_of(&node_pools, "gpu-1.west.example"), "short");
@@ -262,7 +270,7 @@ mod tests {
     fn names_are_compared_with_and_without_domain() {
         let node_pools = node_pools(&[
             ("rest", Pool::default()),
-            ("a", listing(&["n1", "n2.east.example", "10.0.0.3"])),
+            ("a", pool_with_nodes(&["n1", "n2.east.example", "10.0.0.3"])),
         ]);
         assert_eq!(pool_of(&node_pools, "n1.east.example"), "a");
         assert_eq!(pool_of(&node_pools, "n2"), "a");
@@ -286,7 +294,7 @@ mod tests {
             domain: Some("east.example".to_owned()),
             ..Pool::default()
         };
-        let node_pools = node_pools(&[("rest", first), ("a", listing(&["n1"]))]);
+        let node_pools = node_pools(&[("rest", first), ("a", pool_with_nodes(&["n1"]))]);
         assert_eq!(pool_of(&node_pools, "n1"), "a");
         assert_eq!(pool_of(&node_pools, "n1.east.example"), "a");
         assert_eq!(pool_of(&node_pools, "n1.west.example"), "rest");
@@ -315,15 +323,22 @@ mod tests {
 
     #[test]
     fn expressions_have_bounded_cost() {
-        assert!(compiled("").is_err());
-        assert!(compiled(&"a".repeat(PATTERN_BYTES + 1)).is_err());
-        assert!(compiled("(((a{1000}){1000}){1000})").is_err());
-        assert!(compiled("a)|(b").is_err(), "brackets are its own affair");
-        assert!(compiled("(?=a)").unwrap_err().contains("linear time"));
-        assert!(compiled("a|b").unwrap().is_match("b"));
-        assert!(!compiled("a|b").unwrap().is_match("bb"));
+        assert!(compile_pattern("").is_err());
+        assert!(compile_pattern(&"a".repeat(PATTERN_BYTES + 1)).is_err());
+        assert!(compile_pattern("(((a{1000}){1000}){1000})").is_err());
         assert!(
-            compiled(r"(a*)*b")
+            compile_pattern("a)|(b").is_err(),
+            "its brackets must be balanced"
+        );
+        assert!(
+            compile_pattern("(?=a)")
+                .unwrap_err()
+                .contains("linear time")
+        );
+        assert!(compile_pattern("a|b").unwrap().is_match("b"));
+        assert!(!compile_pattern("a|b").unwrap().is_match("bb"));
+        assert!(
+            compile_pattern(r"(a*)*b")
                 .unwrap()
                 .is_match(&("a".repeat(10_000) + "b"))
         );

@@ -5,9 +5,9 @@ use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
 use crate::definition_order;
 use crate::fault::pointer;
 use crate::inheritance::Lineage;
-use crate::node_pools::{compiled, domain, qualified, short};
+use crate::node_pools::{compile_pattern, domain, short_name, with_domain};
 
-/// Returns one line for each note, with its place.
+/// Returns one line for each note. It begins with the JSON pointer of the setting.
 pub fn notes(policy: &Policy) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, class) in &policy.classes {
@@ -18,56 +18,56 @@ pub fn notes(policy: &Policy) -> Vec<String> {
             ("cap", class.cap.is_some()),
         ];
         for (attribute, _) in historic.into_iter().filter(|(_, is_set)| *is_set) {
-            let at = pointer(&["classes", name, attribute]);
-            notes.push(format!("{at}: is accepted and has no effect"));
+            let location = pointer(&["classes", name, attribute]);
+            notes.push(format!("{location}: is accepted and has no effect"));
         }
         let debug = class.debug.as_ref();
-        let fair = debug.and_then(|debug| Lineage::new(policy, debug).ok()?.policy());
-        if fair == Some(SharePolicy::FairShare) {
-            let at = pointer(&["classes", name, "debug"]);
+        let debug_policy = debug.and_then(|debug| Lineage::new(policy, debug).ok()?.policy());
+        if debug_policy == Some(SharePolicy::FairShare) {
+            let location = pointer(&["classes", name, "debug"]);
             notes.push(format!(
-                "{at}: is FAIR_SHARE too, so services go to the FIXED_SHARE default instead"
+                "{location}: is FAIR_SHARE too, so services go to the FIXED_SHARE default instead"
             ));
         }
     }
     if !policy.tunables.use_global_allotment && policy.tunables.global_allotment_gb.is_some() {
-        let at = pointer(&["tunables", "global_allotment_gb"]);
+        let location = pointer(&["tunables", "global_allotment_gb"]);
         notes.push(format!(
-            "{at}: has no effect while use_global_allotment is false"
+            "{location}: has no effect while use_global_allotment is false"
         ));
     }
     if policy.tunables.node_memory_override_gb > 0 {
-        let at = pointer(&["tunables", "node_memory_override_gb"]);
+        let location = pointer(&["tunables", "node_memory_override_gb"]);
         notes.push(format!(
-            "{at}: nodes are given work that they may have no memory for"
+            "{location}: nodes are given work that they may have no memory for"
         ));
     }
     for switch in policy.settings.ignored() {
-        let at = pointer(&["settings", switch]);
+        let location = pointer(&["settings", switch]);
         notes.push(format!(
-            "{at}: is accepted and has no effect; use `profile`"
+            "{location}: is accepted and has no effect; use `profile`"
         ));
     }
-    divided(policy, &mut notes);
-    overlaps(policy, &mut notes);
+    add_queue_notes(policy, &mut notes);
+    add_overlap_notes(policy, &mut notes);
     notes
 }
 
 /// Adds notes about classes in a pool with queues, because no class is served there.
-fn divided(policy: &Policy, notes: &mut Vec<String>) {
-    let divided = |name: &str| {
-        let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
-        let path = std::iter::successors(Some(name), above).take(policy.pools.len().max(1));
-        let top = policy.pools.get(path.last()?)?;
-        top.queues.as_ref()
+fn add_queue_notes(policy: &Policy, notes: &mut Vec<String>) {
+    let queues_of = |name: &str| {
+        let parent = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
+        let path = std::iter::successors(Some(name), parent).take(policy.pools.len().max(1));
+        let root = policy.pools.get(path.last()?)?;
+        root.queues.as_ref()
     };
     for (name, class) in &policy.classes {
         let pool = Lineage::new(policy, name).ok().and_then(|it| it.pool());
-        let serves = !class.is_abstract && pool.is_some_and(|pool| divided(pool).is_some());
-        if let (true, Some(pool)) = (serves, pool) {
-            let at = pointer(&["classes", name, "pool"]);
+        let is_useless = !class.is_abstract && pool.is_some_and(|pool| queues_of(pool).is_some());
+        if let (true, Some(pool)) = (is_useless, pool) {
+            let location = pointer(&["classes", name, "pool"]);
             notes.push(format!(
-                "{at}: {pool:?} is divided among queues, so work of this class finds no node there"
+                "{location}: {pool:?} is divided among queues, so work of this class finds no node there"
             ));
         }
     }
@@ -75,26 +75,27 @@ fn divided(policy: &Policy, notes: &mut Vec<String>) {
 
 /// Adds notes about listed nodes that match the expression of another pool, which has precedence
 ///
-fn overlaps(policy: &Policy, notes: &mut Vec<String>) {
+fn add_overlap_notes(policy: &Policy, notes: &mut Vec<String>) {
     let domain = domain(policy);
     let mut patterns = Vec::new();
     for (name, pool) in definition_order::pools(policy) {
         patterns.extend(
             pool.pattern
                 .as_deref()
-                .and_then(|text| Some((name, compiled(text).ok()?))),
+                .and_then(|text| Some((name, compile_pattern(text).ok()?))),
         );
     }
     for (name, pool) in definition_order::pools(policy) {
-        for (at, node) in pool.nodes.iter().enumerate() {
-            let full = qualified(node, domain);
-            let hit = patterns.iter().find(|(_, pattern)| {
-                pattern.is_match(&full) || short(&full).is_some_and(|it| pattern.is_match(it))
+        for (index, node) in pool.nodes.iter().enumerate() {
+            let full_name = with_domain(node, domain);
+            let matching = patterns.iter().find(|(_, pattern)| {
+                pattern.is_match(&full_name)
+                    || short_name(&full_name).is_some_and(|it| pattern.is_match(it))
             });
-            if let Some((other, _)) = hit.filter(|(other, _)| *other != name) {
-                let at = pointer(&["pools", name, "nodes", &at.to_string()]);
+            if let Some((other, _)) = matching.filter(|(other, _)| *other != name) {
+                let location = pointer(&["pools", name, "nodes", &index.to_string()]);
                 notes.push(format!(
-                    "{at}: {node:?} matches the pattern of {other:?}, which comes first"
+                    "{location}: {node:?} matches the pattern of {other:?}, which comes first"
                 ));
             }
         }

@@ -4,21 +4,22 @@ use hayward_rm_scheduler_api::policy::{Class, Policy};
 
 use crate::inheritance::Lineage;
 
-/// Removes the names of users that the reader does not know, classes for such users only, and
+/// Removes the names of users that are not visible to the reader, classes for such users only, and
 /// queues. The access lists and limits of queues are names; the queue tree is at `/v1/queues`.
 #[must_use]
-pub fn without_names(policy: &Policy, knows: impl Fn(&str) -> bool) -> Policy {
+pub fn without_names(policy: &Policy, is_visible: impl Fn(&str) -> bool) -> Policy {
     let mut redacted = policy.clone();
-    redacted.users.retain(|user, _| knows(user));
+    redacted.users.retain(|user, _| is_visible(user));
     // An empty list allows every user, so a list that becomes empty must not remain.
     redacted.classes.retain(|name, _| {
-        let users = Lineage::new(policy, name).map(|line| line.find(|class| class.users.as_ref()));
+        let users =
+            Lineage::new(policy, name).map(|lineage| lineage.find(|class| class.users.as_ref()));
         let users = users.ok().flatten();
-        users.is_none_or(|users| users.is_empty() || users.iter().any(|user| knows(user)))
+        users.is_none_or(|users| users.is_empty() || users.iter().any(|user| is_visible(user)))
     });
     for Class { users, .. } in redacted.classes.values_mut() {
         if let Some(users) = users {
-            users.retain(|user| knows(user));
+            users.retain(|user| is_visible(user));
         }
     }
     for pool in redacted.pools.values_mut() {
@@ -49,10 +50,10 @@ mod tests {
         add("both", Some("theirs"), Some(&["ann", "ben"]));
         add("open", Some("theirs"), Some(&[]));
         let redacted = without_names(&policy, |user| user == "ann");
-        let left = |name: &str| redacted.classes.get(name).map(|class| class.users.clone());
-        assert_eq!((left("theirs"), left("below")), (None, None));
-        assert_eq!(left("both"), Some(Some(vec!["ann".to_owned()])));
-        assert_eq!(left("open"), Some(Some(Vec::new())));
-        assert_eq!(left("normal"), Some(None));
+        let users_of = |name: &str| redacted.classes.get(name).map(|class| class.users.clone());
+        assert_eq!((users_of("theirs"), users_of("below")), (None, None));
+        assert_eq!(users_of("both"), Some(Some(vec!["ann".to_owned()])));
+        assert_eq!(users_of("open"), Some(Some(Vec::new())));
+        assert_eq!(users_of("normal"), Some(None));
     }
 }

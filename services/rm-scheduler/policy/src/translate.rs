@@ -37,7 +37,7 @@ pub struct Rules {
     /// Named resources of the nodes of a pool that have a container engine.
     mounts: BTreeMap<String, Vec<String>>,
     reserved_bytes: u64,
-    pretended_bytes: Option<u64>,
+    memory_override_bytes: Option<u64>,
 }
 
 impl Rules {
@@ -45,7 +45,7 @@ impl Rules {
     /// some. A faulty entry is skipped, so that a fleet always has rules.
     pub fn new(policy: &Policy) -> Self {
         let tunables = &policy.tunables;
-        let pretended = tunables.node_memory_override_gb;
+        let memory_override_gb = tunables.node_memory_override_gb;
         Self {
             quantum: policy.quantum.clone(),
             tunables: snapshot_tunables(policy),
@@ -57,27 +57,28 @@ impl Rules {
             node_pools: NodePools::new(policy),
             mounts: mounts(policy),
             reserved_bytes: bytes(tunables.node_reserved_gb),
-            pretended_bytes: (pretended > 0).then(|| bytes(pretended)),
+            memory_override_bytes: (memory_override_gb > 0).then(|| bytes(memory_override_gb)),
         }
     }
 
     /// Applies the rules to a snapshot. The duration of a round is not part of the policy.
-    pub fn write(&self, into: &mut Snapshot) {
-        let cycle_ms = into.tunables.cycle_ms;
-        into.quantum = self.quantum.clone();
-        into.tunables = snapshot::Tunables {
+    pub fn apply_to(&self, snapshot: &mut Snapshot) {
+        let cycle_ms = snapshot.tunables.cycle_ms;
+        snapshot.quantum = self.quantum.clone();
+        snapshot.tunables = snapshot::Tunables {
             cycle_ms,
             ..self.tunables.clone()
         };
-        into.pools.clone_from(&self.pools);
-        into.classes.clone_from(&self.classes);
-        into.users.clone_from(&self.users);
-        into.queues.clone_from(&self.queues);
+        snapshot.pools.clone_from(&self.pools);
+        snapshot.classes.clone_from(&self.classes);
+        snapshot.users.clone_from(&self.users);
+        snapshot.queues.clone_from(&self.queues);
         // The state of a planner remains when the policy changes.
-        into.outside
+        snapshot
+            .outside
             .retain(|pool, _| self.planners.contains_key(pool));
         for pool in self.planners.keys() {
-            into.outside.entry(pool.clone()).or_default();
+            snapshot.outside.entry(pool.clone()).or_default();
         }
     }
 
@@ -94,8 +95,8 @@ impl Rules {
         size.extras.retain(|name, _| !name.starts_with(MOUNT));
         if size.extras.contains_key(ENGINE) {
             let listed = self.mounts.get(pool).into_iter().flatten();
-            let places = listed.map(|name| (name.clone(), ENGINE_PLACES));
-            size.extras.extend(places);
+            let mounts = listed.map(|name| (name.clone(), ENGINE_PLACES));
+            size.extras.extend(mounts);
         }
         size
     }
@@ -103,7 +104,7 @@ impl Rules {
     /// Returns the part of a node that may be allocated.
     #[must_use]
     pub fn capacity(&self, reported: &Size) -> Size {
-        let memory = self.pretended_bytes.unwrap_or(reported.memory_bytes);
+        let memory = self.memory_override_bytes.unwrap_or(reported.memory_bytes);
         Size {
             memory_bytes: memory.saturating_sub(self.reserved_bytes),
             ..reported.clone()
@@ -112,23 +113,24 @@ impl Rules {
 }
 
 fn queues(policy: &Policy) -> BTreeMap<String, Queues> {
-    let top = policy
+    let roots = policy
         .pools
         .iter()
         .filter(|(_, pool)| pool.parent.is_none());
-    let read = top.filter_map(|(name, pool)| {
+    let parsed = roots.filter_map(|(name, pool)| {
         let queues = config::read(pool.queues.as_ref()?).ok()?;
         Some((name.clone(), queues))
     });
-    read.collect()
+    parsed.collect()
 }
 
 /// Returns the external planners by pool. Queues have precedence if a policy of an earlier version
 /// has both.
 fn planners(policy: &Policy) -> BTreeMap<String, PoolPlanner> {
-    let top = policy.pools.iter();
-    let top = top.filter(|(_, pool)| pool.parent.is_none() && pool.queues.is_none());
-    top.filter_map(|(name, pool)| Some((name.clone(), pool.planner.clone()?)))
+    let roots = policy.pools.iter();
+    let roots = roots.filter(|(_, pool)| pool.parent.is_none() && pool.queues.is_none());
+    roots
+        .filter_map(|(name, pool)| Some((name.clone(), pool.planner.clone()?)))
         .collect()
 }
 
@@ -154,21 +156,21 @@ fn bytes(gigabytes: u64) -> u64 {
 }
 
 fn snapshot_tunables(policy: &Policy) -> snapshot::Tunables {
-    let given = &policy.tunables;
+    let tunables = &policy.tunables;
     let unit = policy.quantum.0.memory_bytes;
-    let in_quanta = given
+    let in_quanta = tunables
         .global_allotment_quanta
         .map(|quanta| quanta.saturating_mul(unit));
-    let limit = given.global_allotment_gb.map(bytes).or(in_quanta);
+    let limit = tunables.global_allotment_gb.map(bytes).or(in_quanta);
     snapshot::Tunables {
-        initialization_cap: given.initialization_cap,
-        expand_by_doubling: given.expand_by_doubling,
-        use_prediction: given.use_prediction,
-        prediction_fudge_ms: given.prediction_fudge_ms,
-        global_allotment_bytes: limit.filter(|_| given.use_global_allotment),
-        reserve_overage_bytes: given.reserve_overage_gb.map(bytes),
-        fragmentation_threshold: given.fragmentation_threshold,
-        defragmentation: given.defragmentation,
+        initialization_cap: tunables.initialization_cap,
+        expand_by_doubling: tunables.expand_by_doubling,
+        use_prediction: tunables.use_prediction,
+        prediction_fudge_ms: tunables.prediction_fudge_ms,
+        global_allotment_bytes: limit.filter(|_| tunables.use_global_allotment),
+        reserve_overage_bytes: tunables.reserve_overage_gb.map(bytes),
+        fragmentation_threshold: tunables.fragmentation_threshold,
+        defragmentation: tunables.defragmentation,
         settings: settings(profile(policy), &policy.settings),
         ..snapshot::Tunables::default()
     }
@@ -180,42 +182,44 @@ fn profile(policy: &Policy) -> Profile {
 
 /// Settings of the profile, except the switches that an operator chooses by the cost of moving
 /// work.
-fn settings(profile: Profile, given: &Switches) -> Settings {
+fn settings(profile: Profile, switches: &Switches) -> Settings {
     let base = match profile {
         Profile::Default => Settings::default(),
         Profile::Reference => Settings::reference(),
     };
-    let churn_rounds = match given.churn_rounds {
+    let churn_rounds = match switches.churn_rounds {
         None => base.churn_rounds,
         Some(0) => None,
         Some(rounds) => Some(rounds),
     };
     Settings {
-        squatters_go_home: given.squatters_go_home.unwrap_or(base.squatters_go_home),
+        squatters_go_home: switches.squatters_go_home.unwrap_or(base.squatters_go_home),
         churn_rounds,
         preemption_pool_percent_per_hour: budget(
-            given.preemption_pool_percent_per_hour,
+            switches.preemption_pool_percent_per_hour,
             base.preemption_pool_percent_per_hour,
         ),
         preemption_user_percent_per_hour: budget(
-            given.preemption_user_percent_per_hour,
+            switches.preemption_user_percent_per_hour,
             base.preemption_user_percent_per_hour,
         ),
-        lend_idle: given.lend_idle.unwrap_or(base.lend_idle),
-        replace_lost: given.replace_lost.unwrap_or(base.replace_lost),
-        exchange: given.exchange.unwrap_or(base.exchange),
-        pack_gpus: given.pack_gpus.unwrap_or(base.pack_gpus),
+        lend_idle: switches.lend_idle.unwrap_or(base.lend_idle),
+        replace_lost: switches.replace_lost.unwrap_or(base.replace_lost),
+        exchange: switches.exchange.unwrap_or(base.exchange),
+        pack_gpus: switches.pack_gpus.unwrap_or(base.pack_gpus),
         ..base
     }
 }
 
-fn budget(given: Option<u64>, base: Option<u64>) -> Option<u64> {
-    given.or(base).filter(|percent| *percent < MAX_PERCENT)
+fn budget(configured: Option<u64>, default: Option<u64>) -> Option<u64> {
+    configured
+        .or(default)
+        .filter(|percent| *percent < MAX_PERCENT)
 }
 
 fn pools(policy: &Policy) -> BTreeMap<String, snapshot::Pool> {
-    let placed = (0_u64..).zip(definition_order::pools(policy));
-    placed
+    let numbered = (0_u64..).zip(definition_order::pools(policy));
+    numbered
         .map(|(place, (name, pool))| {
             let quantum = pool.quantum.clone().filter(|_| pool.parent.is_none());
             let entry = snapshot::Pool {
@@ -291,8 +295,8 @@ fn users(policy: &Policy) -> BTreeMap<UserName, snapshot::User> {
                 .collect(),
         }
     };
-    let named = policy.users.iter();
-    named
+    let entries = policy.users.iter();
+    entries
         .filter_map(|(name, user)| Some((UserName::new(name.as_str()).ok()?, entry(user))))
         .collect()
 }

@@ -1,5 +1,5 @@
-//! Validation of a policy: reports all faults at once. The reader and the importer check what only
-//! they can see.
+//! Validation of a policy: reports all faults at once. `document` and `import` report the faults of
+//! their formats.
 
 mod amounts;
 mod classes;
@@ -24,16 +24,16 @@ const MAX_NAME_BYTES: usize = 200;
 
 /// Returns all faults of a policy. Empty if it may be applied.
 pub fn faults(policy: &Policy) -> Vec<Fault> {
-    judged(policy, true)
+    validate(policy, true)
 }
 
 /// Returns all faults except missing default classes. Used where all work names its class, for
 /// example in a scenario.
 pub fn contradictions(policy: &Policy) -> Vec<Fault> {
-    judged(policy, false)
+    validate(policy, false)
 }
 
-fn judged(policy: &Policy, needs_defaults: bool) -> Vec<Fault> {
+fn validate(policy: &Policy, needs_defaults: bool) -> Vec<Fault> {
     let mut faults = Faults::default();
     amounts::check(policy, &mut faults);
     pools::check(policy, &mut faults);
@@ -43,25 +43,25 @@ fn judged(policy: &Policy, needs_defaults: bool) -> Vec<Fault> {
 }
 
 /// Checks a name: not empty, not long, on one line.
-fn name(section: &str, name: &str, faults: &mut Faults) {
-    let odd = name.chars().any(char::is_control) || name.trim() != name;
-    if name.is_empty() || name.len() > MAX_NAME_BYTES || odd {
+fn check_name(section: &str, name: &str, faults: &mut Faults) {
+    let is_malformed = name.chars().any(char::is_control) || name.trim() != name;
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || is_malformed {
         let detail =
             format!("is not a name: use 1 to {MAX_NAME_BYTES} bytes without control characters");
-        faults.say(&[section, name], detail);
+        faults.add(&[section, name], detail);
     }
 }
 
 /// Lists the existing names for a fault.
-fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+fn list_existing<'a>(names: impl Iterator<Item = &'a str>) -> String {
     const MAX_NAMES: usize = 8;
     let names: BTreeSet<&str> = names.collect();
     let shown: Vec<&str> = names.iter().take(MAX_NAMES).copied().collect();
-    let more = if names.len() > MAX_NAMES { ", …" } else { "" };
+    let suffix = if names.len() > MAX_NAMES { ", …" } else { "" };
     if shown.is_empty() {
         return "there are none".to_owned();
     }
-    format!("there are {}{more}", shown.join(", "))
+    format!("there are {}{suffix}", shown.join(", "))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderName, header};
 use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyMoves, PolicyView};
 use hayward_rm_scheduler_capacity::ByPool;
 use hayward_rm_scheduler_domain::forecast::compare;
-use hayward_rm_scheduler_policy::{Document, reading, without_names};
+use hayward_rm_scheduler_policy::{Document, parse, without_names};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Query, Scope};
 use serde::Deserialize;
@@ -96,7 +96,7 @@ pub async fn set_policy(
 ) -> Result<([(HeaderName, String); 2], Json<PolicyAnswer>), Problem> {
     caller.require(&[Scope::Operator])?;
     let change = SetPolicy {
-        document: reading(document),
+        document: parse(document),
         from_generation: if_match(&headers)?,
         changed_by: caller.name.clone(),
         dry_run: change.dry_run,

@@ -103,7 +103,7 @@ impl Ledger {
                 .map(|record| record.entry.granted_at),
             reported_by_epoch: worker.reported_by,
             idle: worker.idle,
-            marked: worker.marked,
+            marked: worker.is_node_blocked,
         };
         Ok(all.map(view).collect())
     }

@@ -45,7 +45,7 @@ impl Ledger {
     /// Returns the fleet as it would be under another policy.
     pub(crate) fn snapshot_with_rules(&self, rules: &Rules) -> Snapshot {
         let mut snapshot = Snapshot::clone(&self.snapshot);
-        rules.write(&mut snapshot);
+        rules.apply_to(&mut snapshot);
         self.add_draining_queues(&mut snapshot);
         snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
         for (_, entry) in self.followed.nodes().iter() {

@@ -103,13 +103,13 @@ mod tests {
     fn a_blocked_node_keeps_its_workers_and_only_busy_ones_count() {
         let mut platform = TestPlatform::running(3, 3);
         block_nodes(&mut platform, &["n1"]);
-        assert_eq!(platform.numbers(), (0, 0, 3), "no worker was reported idle");
+        assert_eq!(platform.counts(), (0, 0, 3), "no worker was reported idle");
         let report = report_idle(&mut platform, &[1, 9]);
         assert_eq!(
             (report.idle_blocked, report.requested_now),
             (vec![id(1)], 1)
         );
-        assert_eq!(platform.numbers(), (1, 0, 3));
+        assert_eq!(platform.counts(), (1, 0, 3));
         assert_eq!(
             report_idle(&mut platform, &[1, 9]).requested_now,
             0,
@@ -128,7 +128,7 @@ mod tests {
         platform.remove(1).unwrap();
         platform.end(1, Ending::Intended);
         assert_eq!(
-            platform.numbers(),
+            platform.counts(),
             (1, 0, 2),
             "one replacement, and not two"
         );
@@ -141,7 +141,7 @@ mod tests {
         platform.grant(2);
         block_nodes(&mut platform, &["n1"]);
         assert_eq!(platform.start(2), Ok(true), "accepted");
-        assert_eq!(platform.numbers(), (1, 0, 2), "and not counted");
+        assert_eq!(platform.counts(), (1, 0, 2), "and not counted");
         // The owner decides: a worker with new work is busy.
         report_idle(&mut platform, &[]);
         assert_eq!(platform.pool.counts().available(), 3);
@@ -154,7 +154,7 @@ mod tests {
         block_nodes(&mut platform, &["n1"]);
         platform.restart();
         platform.connect(2, &[1, 2]).unwrap();
-        assert_eq!(platform.numbers(), (0, 0, 2));
+        assert_eq!(platform.counts(), (0, 0, 2));
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         let mut platform = TestPlatform::running(2, 2);
         report_idle(&mut platform, &[1]);
         block_nodes(&mut platform, &["n1"]);
-        assert_eq!(platform.numbers(), (1, 0, 2));
+        assert_eq!(platform.counts(), (1, 0, 2));
         let number = platform.pool.requested.first().copied().unwrap();
         let node = "n2".parse().unwrap();
         platform.apply(PlatformEvent::Granted {
@@ -173,7 +173,7 @@ mod tests {
         platform.start(3).unwrap();
         block_nodes(&mut platform, &[]);
         assert_eq!(
-            platform.numbers(),
+            platform.counts(),
             (0, 0, 3),
             "one more than the size, WP-4"
         );
@@ -192,6 +192,6 @@ mod tests {
             if_version: None,
         };
         assert_eq!(platform.resize(&request).unwrap().released, [id(1)]);
-        assert_eq!(platform.numbers(), (1, 0, 1));
+        assert_eq!(platform.counts(), (1, 0, 1));
     }
 }

@@ -45,11 +45,11 @@ impl Pool {
         for event in batch {
             match event {
                 PlatformEvent::Granted { id, number, node } => {
-                    self.apply_granted(id, number, node, now)
+                    self.apply_granted(id, number, node, now);
                 }
                 PlatformEvent::Leaving { id, text } => self.apply_leaving(&id, &text),
                 PlatformEvent::Ended { id, ending, text } => {
-                    self.apply_ended(id, ending, &text, now)
+                    self.apply_ended(id, ending, &text, now);
                 }
             }
         }

@@ -116,7 +116,7 @@ impl Production {
         }
         let rules = Rules::new(policy);
         let mut snapshot = Snapshot::empty();
-        rules.write(&mut snapshot);
+        rules.apply_to(&mut snapshot);
         if let Some(queue) = queue.filter(|_| rules.queues.is_empty()) {
             return Err(BadPolicy::NoQueues(queue.to_owned()));
         }

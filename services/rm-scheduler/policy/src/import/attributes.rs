@@ -6,98 +6,101 @@ use std::str::FromStr;
 use hayward_rm_scheduler_api::policy::{Class, Pool, SharePolicy, UserPolicy};
 use hayward_vocabulary::{Quantum, Size};
 
-use super::Import;
+use super::ImportState;
 use super::stanza::{Kind, Stanza};
 use crate::fault::pointer;
 
 /// Adds every stanza to the document, in the order of definition.
-pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
+pub(super) fn import_stanzas(import: &mut ImportState<'_>, stanzas: &[Stanza]) {
     for (place, stanza) in (0_u64..).zip(stanzas) {
-        let at = pointer(&[stanza.kind.section(), &stanza.name]);
-        if let Some(first) = import.spots.get(&at) {
-            let (file, line) = (&first.file, first.line);
+        let path = pointer(&[stanza.kind.section(), &stanza.name]);
+        if let Some(earlier) = import.source_lines.get(&path) {
+            let (file, line) = (&earlier.file, earlier.line);
             let detail = format!("{} is defined already, in {file}:{line}", stanza.name);
-            import.fault(&stanza.file, stanza.line, detail);
+            import.add_fault(&stanza.file, stanza.line, detail);
             continue;
         }
-        import.spot(at, &stanza.file, stanza.line);
-        let mut reading = Reading { import, stanza };
+        import.record_line(path, &stanza.file, stanza.line);
+        let mut reader = StanzaReader { import, stanza };
         match stanza.kind {
-            Kind::Nodepool => reading.pool(place),
-            Kind::Class => reading.class(place),
-            Kind::User => reading.user(),
+            Kind::Nodepool => reader.import_pool(place),
+            Kind::Class => reader.import_class(place),
+            Kind::User => reader.import_user(),
         }
     }
 }
 
-struct Reading<'a, 'b> {
-    import: &'a mut Import<'b>,
+struct StanzaReader<'a, 'b> {
+    import: &'a mut ImportState<'b>,
     stanza: &'a Stanza,
 }
 
-impl Reading<'_, '_> {
-    fn fault(&mut self, line: usize, detail: impl Into<String>) {
+impl StanzaReader<'_, '_> {
+    fn add_fault(&mut self, line: usize, detail: impl Into<String>) {
         let detail = format!("{}: {}", self.stanza.name, detail.into());
-        self.import.fault(&self.stanza.file, line, detail);
+        self.import.add_fault(&self.stanza.file, line, detail);
     }
 
     /// Stores the line that a field of the document comes from.
-    fn spot(&mut self, field: &str, line: usize) {
-        let at = pointer(&[self.stanza.kind.section(), &self.stanza.name, field]);
-        self.import.spot(at, &self.stanza.file, line);
+    fn record_line(&mut self, field: &str, line: usize) {
+        let path = pointer(&[self.stanza.kind.section(), &self.stanza.name, field]);
+        self.import.record_line(path, &self.stanza.file, line);
     }
 
-    /// Parses the single value of a key and stores its place.
-    fn one<T: FromStr>(&mut self, key: &str, field: &str, what: &str) -> Option<T>
+    /// Parses the single value of a key and records its line.
+    fn parse_single<T: FromStr>(&mut self, key: &str, field: &str, expected: &str) -> Option<T>
     where
         T::Err: Display,
     {
         let (line, values) = self.stanza.pairs.get(key)?;
-        self.spot(field, *line);
+        self.record_line(field, *line);
         let [value] = values.as_slice() else {
-            let all = values.join(" ");
-            self.fault(
+            let joined = values.join(" ");
+            self.add_fault(
                 *line,
-                format!("{key} has one value, not {all:?}; pairs end with ;"),
+                format!("{key} has one value, not {joined:?}; pairs end with ;"),
             );
             return None;
         };
-        let read = value.parse();
-        if read.is_err() {
-            self.fault(*line, format!("{key} is {value:?}, which is not {what}"));
+        let parsed = value.parse();
+        if parsed.is_err() {
+            self.add_fault(
+                *line,
+                format!("{key} is {value:?}, which is not {expected}"),
+            );
         }
-        read.ok()
+        parsed.ok()
     }
 
-    fn text(&mut self, key: &str, field: &str) -> Option<String> {
-        self.one(key, field, "a word")
+    fn parse_text(&mut self, key: &str, field: &str) -> Option<String> {
+        self.parse_single(key, field, "a word")
     }
 
-    fn number<T: FromStr>(&mut self, key: &str, field: &str) -> Option<T>
+    fn parse_number<T: FromStr>(&mut self, key: &str, field: &str) -> Option<T>
     where
         T::Err: Display,
     {
-        self.one(key, field, "a number that can be used here")
+        self.parse_single(key, field, "a number that can be used here")
     }
 
-    fn flag(&mut self, key: &str, field: &str) -> Option<bool> {
-        let Flag(flag) = self.one(key, field, "true or false")?;
+    fn parse_flag(&mut self, key: &str, field: &str) -> Option<bool> {
+        let Flag(flag) = self.parse_single(key, field, "true or false")?;
         Some(flag)
     }
 
-    fn known(&mut self, known: &[&str], also: &str) {
+    fn check_keys(&mut self, known: &[&str], allowed_prefix: &str) {
         let stanza = self.stanza;
         for (key, (line, _)) in &stanza.pairs {
-            let prefixed = !also.is_empty() && key.starts_with(also);
-            if !known.contains(&key.as_str()) && !prefixed {
+            let has_prefix = !allowed_prefix.is_empty() && key.starts_with(allowed_prefix);
+            if !known.contains(&key.as_str()) && !has_prefix {
                 let detail = format!("{key} is not known here; known are {}", known.join(", "));
-                self.fault(*line, detail);
+                self.add_fault(*line, detail);
             }
         }
     }
 
-    fn pool(&mut self, place: u64) {
-        self.known(
+    fn import_pool(&mut self, place: u64) {
+        self.check_keys(
             &[
                 "nodefile",
                 "regexfile",
@@ -110,15 +113,17 @@ impl Reading<'_, '_> {
         );
         if let Some(parent) = &self.stanza.parent {
             let detail = format!("write `parent = {parent}` inside: a pool names it there");
-            self.fault(self.stanza.line, detail);
+            self.add_fault(self.stanza.line, detail);
         }
-        let quantum: Option<u64> = self.number("share-quantum", "quantum");
+        let quantum: Option<u64> = self.parse_number("share-quantum", "quantum");
         let pool = Pool {
-            parent: self.text("parent", "parent"),
-            search_order: self.number("search-order", "search_order").unwrap_or(100),
+            parent: self.parse_text("parent", "parent"),
+            search_order: self
+                .parse_number("search-order", "search_order")
+                .unwrap_or(100),
             place: Some(place),
-            quantum: quantum.map(quantum_of),
-            domain: self.text("domain", "domain"),
+            quantum: quantum.map(quantum_from_gb),
+            domain: self.parse_text("domain", "domain"),
             // DUCC has no pools that agents name.
             declared: false,
             ..Pool::default()
@@ -129,8 +134,8 @@ impl Reading<'_, '_> {
             .insert(self.stanza.name.clone(), pool);
     }
 
-    fn class(&mut self, place: u64) {
-        self.known(
+    fn import_class(&mut self, place: u64) {
+        self.check_keys(
             &[
                 "policy",
                 "priority",
@@ -151,33 +156,33 @@ impl Reading<'_, '_> {
             ],
             "",
         );
-        let policy = self.one("policy", "policy", "FAIR_SHARE, FIXED_SHARE or RESERVE");
+        let policy = self.parse_single("policy", "policy", "FAIR_SHARE, FIXED_SHARE or RESERVE");
         let users = self.stanza.pairs.get("users");
         if let Some((line, _)) = users {
-            self.spot("users", *line);
+            self.record_line("users", *line);
         }
         if self.stanza.parent.is_some() {
-            self.spot("parent", self.stanza.line);
+            self.record_line("parent", self.stanza.line);
         }
         let class = Class {
             parent: self.stanza.parent.clone(),
-            is_abstract: self.flag("abstract", "abstract").unwrap_or(false),
-            policy: policy.map(|Share(policy)| policy),
-            priority: self.number("priority", "priority"),
-            weight: self.number("weight", "weight"),
-            pool: self.text("nodepool", "pool"),
-            default: self.flag("default", "default").unwrap_or(false),
-            debug: self.text("debug", "debug"),
+            is_abstract: self.parse_flag("abstract", "abstract").unwrap_or(false),
+            policy: policy.map(|PolicyKeyword(policy)| policy),
+            priority: self.parse_number("priority", "priority"),
+            weight: self.parse_number("weight", "weight"),
+            pool: self.parse_text("nodepool", "pool"),
+            default: self.parse_flag("default", "default").unwrap_or(false),
+            debug: self.parse_text("debug", "debug"),
             users: users.map(|(_, names)| names.clone()),
             place: Some(place),
-            initialization_cap: self.number("initialization-cap", "initialization_cap"),
-            expand_by_doubling: self.flag("expand-by-doubling", "expand_by_doubling"),
-            use_prediction: self.flag("use-prediction", "use_prediction"),
-            prediction_fudge_ms: self.number("prediction-fudge", "prediction_fudge_ms"),
-            enforce: self.flag("enforce", "enforce"),
-            max_processes: self.number("max-processes", "max_processes"),
-            max_machines: self.number("max-machines", "max_machines"),
-            cap: self.number("cap", "cap"),
+            initialization_cap: self.parse_number("initialization-cap", "initialization_cap"),
+            expand_by_doubling: self.parse_flag("expand-by-doubling", "expand_by_doubling"),
+            use_prediction: self.parse_flag("use-prediction", "use_prediction"),
+            prediction_fudge_ms: self.parse_number("prediction-fudge", "prediction_fudge_ms"),
+            enforce: self.parse_flag("enforce", "enforce"),
+            max_processes: self.parse_number("max-processes", "max_processes"),
+            max_machines: self.parse_number("max-machines", "max_machines"),
+            cap: self.parse_number("cap", "cap"),
             // DUCC has no such field.
             wait_target_s: None,
         };
@@ -187,15 +192,15 @@ impl Reading<'_, '_> {
             .insert(self.stanza.name.clone(), class);
     }
 
-    fn user(&mut self) {
+    fn import_user(&mut self) {
         const BY_CLASS: &str = "max-allotment.";
-        self.known(&["max-allotment", "max-allotment.CLASS"], BY_CLASS);
-        if let Some(word) = &self.stanza.parent {
-            let detail = format!("{word:?} is an extra word before {{");
-            self.fault(self.stanza.line, detail);
+        self.check_keys(&["max-allotment", "max-allotment.CLASS"], BY_CLASS);
+        if let Some(extra) = &self.stanza.parent {
+            let detail = format!("{extra:?} is an extra word before {{");
+            self.add_fault(self.stanza.line, detail);
         }
         let mut user = UserPolicy {
-            max_allotment_gb: self.number("max-allotment", "max_allotment_gb"),
+            max_allotment_gb: self.parse_number("max-allotment", "max_allotment_gb"),
             ..UserPolicy::default()
         };
         let stanza = self.stanza;
@@ -203,7 +208,7 @@ impl Reading<'_, '_> {
             let Some(class) = key.strip_prefix(BY_CLASS) else {
                 continue;
             };
-            if let Some(limit) = self.number(key, "max_allotment_gb_by_class") {
+            if let Some(limit) = self.parse_number(key, "max_allotment_gb_by_class") {
                 user.max_allotment_gb_by_class
                     .insert(class.to_owned(), limit);
             }
@@ -215,21 +220,21 @@ impl Reading<'_, '_> {
     }
 }
 
-pub(super) fn quantum_of(gigabytes: u64) -> Quantum {
+pub(super) fn quantum_from_gb(gigabytes: u64) -> Quantum {
     Quantum(Size::memory(gigabytes.saturating_mul(1 << 30)))
 }
 
-struct Share(SharePolicy);
+struct PolicyKeyword(SharePolicy);
 
-impl FromStr for Share {
+impl FromStr for PolicyKeyword {
     type Err = &'static str;
-    fn from_str(word: &str) -> Result<Self, Self::Err> {
-        let all = [
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let policies = [
             SharePolicy::FairShare,
             SharePolicy::FixedShare,
             SharePolicy::Reserve,
         ];
-        let found = all.into_iter().find(|policy| policy.word() == word);
+        let found = policies.into_iter().find(|policy| policy.word() == text);
         found.map(Self).ok_or("unknown")
     }
 }
@@ -238,8 +243,8 @@ pub(super) struct Flag(pub bool);
 
 impl FromStr for Flag {
     type Err = &'static str;
-    fn from_str(word: &str) -> Result<Self, Self::Err> {
-        match word.to_ascii_lowercase().as_str() {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.to_ascii_lowercase().as_str() {
             "true" | "yes" | "on" | "t" | "y" | "1" => Ok(Self(true)),
             "false" | "no" | "off" | "f" | "n" | "0" => Ok(Self(false)),
             _ => Err("unknown"),

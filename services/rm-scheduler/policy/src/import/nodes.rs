@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::stanza::Stanza;
-use super::{Import, Kind};
+use super::{ImportState, Kind};
 use crate::fault::pointer;
 
 /// Maximum depth of imports.
 const MAX_DEPTH: usize = 20;
 
 /// Adds the nodes of its file to every pool.
-pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
+pub(super) fn import_node_files(import: &mut ImportState<'_>, stanzas: &[Stanza]) {
     let pools = || {
         stanzas
             .iter()
@@ -24,19 +24,20 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
         for (line, values) in files.into_iter().flatten() {
             let [file] = values.as_slice() else {
                 let detail = format!("{}: name one file of nodes", stanza.name);
-                import.fault(&stanza.file, *line, detail);
+                import.add_fault(&stanza.file, *line, detail);
                 continue;
             };
             if let Some(first) = owners.insert(file, stanza) {
                 let (name, first) = (&stanza.name, &first.name);
                 let detail = format!("{name}: pool {first} has the node file {file} already");
-                import.fault(&stanza.file, *line, detail);
+                import.add_fault(&stanza.file, *line, detail);
             }
         }
     }
     for (file, stanza) in &owners {
-        let named = stanza.pairs.get("regexfile");
-        let is_expression = named.is_some_and(|(_, values)| values.iter().any(|it| it == file));
+        let regex_files = stanza.pairs.get("regexfile");
+        let is_expression =
+            regex_files.is_some_and(|(_, values)| values.iter().any(|it| it == file));
         let key = if is_expression {
             "regexfile"
         } else {
@@ -45,87 +46,89 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
         let line = stanza.pairs.get(key).map_or(stanza.line, |(line, _)| *line);
         let Some(text) = (import.node_file)(file) else {
             let detail = format!("{}: there is no node file {file}", stanza.name);
-            import.fault(&stanza.file, line, detail);
+            import.add_fault(&stanza.file, line, detail);
             continue;
         };
         if is_expression
             || Path::new(file)
                 .extension()
-                .is_some_and(|end| end == "regex")
+                .is_some_and(|extension| extension == "regex")
         {
-            expression(import, stanza, file, &text);
+            import_pattern(import, stanza, file, &text);
         } else {
-            let mut reading = Reading {
+            let mut reader = NodeFileReader {
                 import,
                 pool: &stanza.name,
                 owners: &owners,
-                inside: Vec::new(),
+                open_files: Vec::new(),
             };
-            reading.file(file, &text);
+            reader.read_file(file, &text);
         }
     }
 }
 
 /// Reads an expression file.
-fn expression(import: &mut Import<'_>, stanza: &Stanza, file: &str, text: &str) {
-    let found: Vec<(usize, &str)> = lines(text).collect();
-    let [(line, pattern)] = found.as_slice() else {
-        let line = found.get(1).map_or(0, |(line, _)| *line);
+fn import_pattern(import: &mut ImportState<'_>, stanza: &Stanza, file: &str, text: &str) {
+    let content: Vec<(usize, &str)> = content_lines(text).collect();
+    let [(line, pattern)] = content.as_slice() else {
+        let line = content.get(1).map_or(0, |(line, _)| *line);
         let detail = "holds one expression on one line, no more and no less";
-        import.fault(file, line, detail);
+        import.add_fault(file, line, detail);
         return;
     };
-    import.spot(pointer(&["pools", &stanza.name, "pattern"]), file, *line);
+    import.record_line(pointer(&["pools", &stanza.name, "pattern"]), file, *line);
     if let Some(pool) = import.policy.pools.get_mut(&stanza.name) {
         pool.pattern = Some((*pattern).to_owned());
     }
 }
 
 /// Returns the lines of a file, without comments and empty lines.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+fn content_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text
         .lines()
         .enumerate()
-        .map(|(at, line)| (at + 1, line.trim()));
+        .map(|(index, line)| (index + 1, line.trim()));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
-struct Reading<'a, 'b> {
-    import: &'a mut Import<'b>,
+struct NodeFileReader<'a, 'b> {
+    import: &'a mut ImportState<'b>,
     pool: &'a str,
     owners: &'a BTreeMap<&'a str, &'a Stanza>,
     /// Names of the files being read, the outermost first.
-    inside: Vec<String>,
+    open_files: Vec<String>,
 }
 
-impl Reading<'_, '_> {
-    fn file(&mut self, file: &str, text: &str) {
-        self.inside.push(file.to_owned());
-        for (line, content) in lines(text) {
-            let words = content.split('#').next().unwrap_or("");
-            let words: Vec<&str> = words
+impl NodeFileReader<'_, '_> {
+    fn read_file(&mut self, file: &str, text: &str) {
+        self.open_files.push(file.to_owned());
+        for (line, text_line) in content_lines(text) {
+            let tokens = text_line.split('#').next().unwrap_or("");
+            let tokens: Vec<&str> = tokens
                 .split([' ', '\t', ','])
                 .filter(|it| !it.is_empty())
                 .collect();
-            match words.as_slice() {
-                ["import", other] => self.other(file, line, other),
-                [node] => self.node(file, line, node),
+            match tokens.as_slice() {
+                ["import", other] => self.import_file(file, line, other),
+                [node] => self.add_node(file, line, node),
                 _ => {
-                    let detail = format!("{content:?} is neither one name nor `import FILE`");
-                    self.import.fault(file, line, detail);
+                    let detail = format!("{text_line:?} is neither one name nor `import FILE`");
+                    self.import.add_fault(file, line, detail);
                 }
             }
         }
-        self.inside.pop();
+        self.open_files.pop();
     }
 
-    fn other(&mut self, file: &str, line: usize, other: &str) {
+    fn import_file(&mut self, file: &str, line: usize, other: &str) {
         // The nodes in the file of another pool belong to that pool.
         if self.owners.contains_key(other) {
             return;
         }
-        if self.inside.iter().any(|open| open == other) || self.inside.len() >= MAX_DEPTH {
-            self.import.fault(
+        if self.open_files.iter().any(|open_file| open_file == other)
+            || self.open_files.len() >= MAX_DEPTH
+        {
+            self.import.add_fault(
                 file,
                 line,
                 format!("import {other}: files import one another"),
@@ -133,20 +136,20 @@ impl Reading<'_, '_> {
             return;
         }
         if let Some(text) = (self.import.node_file)(other) {
-            self.file(other, &text);
+            self.read_file(other, &text);
         } else {
             let detail = format!("import {other}: there is no such file");
-            self.import.fault(file, line, detail);
+            self.import.add_fault(file, line, detail);
         }
     }
 
-    fn node(&mut self, file: &str, line: usize, node: &str) {
+    fn add_node(&mut self, file: &str, line: usize, node: &str) {
         let Some(pool) = self.import.policy.pools.get_mut(self.pool) else {
             return;
         };
-        let place = pool.nodes.len().to_string();
+        let index = pool.nodes.len().to_string();
         pool.nodes.push(node.to_owned());
-        let at = pointer(&["pools", self.pool, "nodes", &place]);
-        self.import.spot(at, file, line);
+        let path = pointer(&["pools", self.pool, "nodes", &index]);
+        self.import.record_line(path, file, line);
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use super::attributes::{Flag, quantum_of};
-use super::{Import, Source};
+use super::attributes::{Flag, quantum_from_gb};
+use super::{ImportState, Source};
 
 /// Properties without effect in Hayward, and what replaces them.
-const ELSEWHERE: [(&str, &str); 15] = [
+const WITHOUT_EFFECT: [(&str, &str); 15] = [
     (
         "ducc.rm.state.publish.ratio",
         "rounds follow changes: see the setting round_min_ms",
@@ -70,94 +70,106 @@ const ELSEWHERE: [(&str, &str); 15] = [
     ),
 ];
 
-pub(super) fn take(import: &mut Import<'_>, source: Source<'_>) {
+pub(super) fn import_properties(import: &mut ImportState<'_>, source: Source<'_>) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for (line, key, value) in pairs(source.text) {
-        let ours = key.starts_with("ducc.rm.") || ELSEWHERE.iter().any(|(known, _)| *known == key);
-        if !ours {
+    for (line, key, value) in parse_pairs(source.text) {
+        let is_relevant =
+            key.starts_with("ducc.rm.") || WITHOUT_EFFECT.iter().any(|(known, _)| *known == key);
+        if !is_relevant {
             continue;
         }
         if let Some(first) = seen.insert(key.clone(), line) {
             let detail = format!("{key} appears twice, first in line {first}");
-            import.fault(source.name, line, detail);
+            import.add_fault(source.name, line, detail);
             continue;
         }
-        let spot = Spot {
+        let source_line = PropertyLine {
             file: source.name,
             line,
         };
-        property(import, &spot, &key, &value);
+        import_property(import, &source_line, &key, &value);
     }
 }
 
 /// Parses lines of the form `key = value`, `key: value` or `key value`. A line that ends in `\`
 /// continues on the next.
-fn pairs(text: &str) -> Vec<(usize, String, String)> {
+fn parse_pairs(text: &str) -> Vec<(usize, String, String)> {
     let mut pairs = Vec::new();
-    let mut open: Option<(usize, String)> = None;
-    for (at, line) in text.lines().enumerate() {
-        let (number, mut whole) = open.take().unwrap_or((at + 1, String::new()));
+    let mut unfinished: Option<(usize, String)> = None;
+    for (index, line) in text.lines().enumerate() {
+        let (number, mut pair_text) = unfinished.take().unwrap_or((index + 1, String::new()));
         let line = line.trim();
-        if whole.is_empty() && (line.is_empty() || line.starts_with(['#', '!'])) {
+        if pair_text.is_empty() && (line.is_empty() || line.starts_with(['#', '!'])) {
             continue;
         }
-        if let Some(start) = line.strip_suffix('\\') {
-            whole.push_str(start);
-            open = Some((number, whole));
+        if let Some(beginning) = line.strip_suffix('\\') {
+            pair_text.push_str(beginning);
+            unfinished = Some((number, pair_text));
             continue;
         }
-        whole.push_str(line);
-        let (key, rest) = whole
+        pair_text.push_str(line);
+        let (key, rest) = pair_text
             .split_once(|c: char| c == '=' || c == ':' || c.is_whitespace())
-            .unwrap_or((&whole, ""));
+            .unwrap_or((&pair_text, ""));
         let value = rest.trim_start_matches(|c: char| c == '=' || c == ':' || c.is_whitespace());
         pairs.push((number, key.to_owned(), value.trim().to_owned()));
     }
     pairs
 }
 
-struct Spot<'a> {
+struct PropertyLine<'a> {
     file: &'a str,
     line: usize,
 }
 
-fn property(import: &mut Import<'_>, spot: &Spot<'_>, key: &str, value: &str) {
+fn import_property(
+    import: &mut ImportState<'_>,
+    source_line: &PropertyLine<'_>,
+    key: &str,
+    value: &str,
+) {
     let tunables = &mut import.policy.tunables;
-    let read = match key {
+    let result = match key {
         "ducc.rm.share.quantum" => {
-            let read = value.parse().map(quantum_of);
-            read.map(|quantum| import.policy.quantum = quantum)
+            let result = value.parse().map(quantum_from_gb);
+            result
+                .map(|quantum| import.policy.quantum = quantum)
                 .map_err(|_| "a number of GB")
         }
-        "ducc.rm.global_allotment" => amount(&mut tunables.global_allotment_gb, value),
-        "ducc.rm.use_global_allotment" => flag(&mut tunables.use_global_allotment, value),
-        "ducc.rm.initialization.cap" => number(&mut tunables.initialization_cap, value),
-        "ducc.rm.expand.by.doubling" => flag(&mut tunables.expand_by_doubling, value),
-        "ducc.rm.prediction" => flag(&mut tunables.use_prediction, value),
-        "ducc.rm.prediction.fudge" => number(&mut tunables.prediction_fudge_ms, value),
-        "ducc.rm.defragmentation" => flag(&mut tunables.defragmentation, value),
-        "ducc.rm.fragmentation.threshold" => number(&mut tunables.fragmentation_threshold, value),
-        "ducc.rm.reserve_overage" => amount(&mut tunables.reserve_overage_gb, value),
-        "ducc.rm.reserved.dram" => number(&mut tunables.node_reserved_gb, value),
-        "ducc.rm.override.dram" => number(&mut tunables.node_memory_override_gb, value),
+        "ducc.rm.global_allotment" => set_amount(&mut tunables.global_allotment_gb, value),
+        "ducc.rm.use_global_allotment" => set_flag(&mut tunables.use_global_allotment, value),
+        "ducc.rm.initialization.cap" => set_number(&mut tunables.initialization_cap, value),
+        "ducc.rm.expand.by.doubling" => set_flag(&mut tunables.expand_by_doubling, value),
+        "ducc.rm.prediction" => set_flag(&mut tunables.use_prediction, value),
+        "ducc.rm.prediction.fudge" => set_number(&mut tunables.prediction_fudge_ms, value),
+        "ducc.rm.defragmentation" => set_flag(&mut tunables.defragmentation, value),
+        "ducc.rm.fragmentation.threshold" => {
+            set_number(&mut tunables.fragmentation_threshold, value)
+        }
+        "ducc.rm.reserve_overage" => set_amount(&mut tunables.reserve_overage_gb, value),
+        "ducc.rm.reserved.dram" => set_number(&mut tunables.node_reserved_gb, value),
+        "ducc.rm.override.dram" => set_number(&mut tunables.node_memory_override_gb, value),
         _ => {
-            let known = ELSEWHERE.iter().find(|(known, _)| *known == key);
-            let why = known.map_or("is not known", |(_, why)| *why);
-            let note = format!("{}:{}: {key}: has no effect: {why}", spot.file, spot.line);
+            let known = WITHOUT_EFFECT.iter().find(|(known, _)| *known == key);
+            let reason = known.map_or("is not known", |(_, reason)| *reason);
+            let note = format!(
+                "{}:{}: {key}: has no effect: {reason}",
+                source_line.file, source_line.line
+            );
             import.notes.push(note);
             return;
         }
     };
-    let field = key_of(key);
-    import.spot(field.to_owned(), spot.file, spot.line);
-    if let Err(wanted) = read {
-        let detail = format!("{key} is {value:?}, which is not {wanted}");
-        import.fault(spot.file, spot.line, detail);
+    let field = document_pointer(key);
+    import.record_line(field.to_owned(), source_line.file, source_line.line);
+    if let Err(expected) = result {
+        let detail = format!("{key} is {value:?}, which is not {expected}");
+        import.add_fault(source_line.file, source_line.line, detail);
     }
 }
 
-/// Returns the place of a property in the document.
-fn key_of(key: &str) -> &'static str {
+/// Returns the JSON pointer of a property in the document.
+fn document_pointer(key: &str) -> &'static str {
     match key {
         "ducc.rm.share.quantum" => "/quantum",
         "ducc.rm.global_allotment" => "/tunables/global_allotment_gb",
@@ -171,18 +183,18 @@ fn key_of(key: &str) -> &'static str {
     }
 }
 
-fn number(into: &mut u64, value: &str) -> Result<(), &'static str> {
-    *into = value.parse().map_err(|_| "a number")?;
+fn set_number(target: &mut u64, value: &str) -> Result<(), &'static str> {
+    *target = value.parse().map_err(|_| "a number")?;
     Ok(())
 }
 
-fn amount(into: &mut Option<u64>, value: &str) -> Result<(), &'static str> {
-    *into = Some(value.parse().map_err(|_| "a number of GB")?);
+fn set_amount(target: &mut Option<u64>, value: &str) -> Result<(), &'static str> {
+    *target = Some(value.parse().map_err(|_| "a number of GB")?);
     Ok(())
 }
 
-fn flag(into: &mut bool, value: &str) -> Result<(), &'static str> {
+fn set_flag(target: &mut bool, value: &str) -> Result<(), &'static str> {
     let Flag(flag) = Flag::from_str(value).map_err(|_| "true or false")?;
-    *into = flag;
+    *target = flag;
     Ok(())
 }

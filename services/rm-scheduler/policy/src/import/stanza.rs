@@ -17,7 +17,7 @@ pub(super) enum Kind {
 impl Kind {
     pub const ALL: [Self; 3] = [Self::Nodepool, Self::Class, Self::User];
 
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn from_keyword(word: &str) -> Option<Self> {
         match word {
             "Nodepool" | "NodePool" => Some(Self::Nodepool),
             "Class" => Some(Self::Class),
@@ -57,10 +57,10 @@ enum Token {
     Equals,
 }
 
-fn tokens(text: &str) -> Vec<(usize, Token)> {
+fn tokenize(text: &str) -> Vec<(usize, Token)> {
     let mut tokens = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        let number = at + 1;
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
         let mut word = String::new();
         let flush = |word: &mut String, tokens: &mut Vec<(usize, Token)>| {
             if !word.is_empty() {
@@ -68,7 +68,7 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
             }
         };
         for character in line.chars() {
-            let single = match character {
+            let token = match character {
                 '#' if word.is_empty() => break,
                 '{' => Some(Token::Open),
                 '}' => Some(Token::Close),
@@ -76,12 +76,12 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
                 '=' => Some(Token::Equals),
                 _ => None,
             };
-            if single.is_some() || character.is_whitespace() || character == ',' {
+            if token.is_some() || character.is_whitespace() || character == ',' {
                 flush(&mut word, &mut tokens);
             } else {
                 word.push(character);
             }
-            tokens.extend(single.map(|token| (number, token)));
+            tokens.extend(token.map(|token| (number, token)));
         }
         flush(&mut word, &mut tokens);
         tokens.push((number, Token::End));
@@ -92,7 +92,7 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
 struct Parser<'a> {
     file: &'a str,
     tokens: Vec<(usize, Token)>,
-    at: usize,
+    position: usize,
     stanzas: Vec<Stanza>,
     faults: Vec<FileFault>,
 }
@@ -100,29 +100,29 @@ struct Parser<'a> {
 pub(super) fn parse(source: Source<'_>) -> (Vec<Stanza>, Vec<FileFault>) {
     let mut parser = Parser {
         file: source.name,
-        tokens: tokens(source.text),
-        at: 0,
+        tokens: tokenize(source.text),
+        position: 0,
         stanzas: Vec::new(),
         faults: Vec::new(),
     };
     while parser.peek().is_some() {
-        parser.stanza();
+        parser.parse_stanza();
     }
     (parser.stanzas, parser.faults)
 }
 
 impl Parser<'_> {
     fn peek(&self) -> Option<&Token> {
-        self.tokens.get(self.at).map(|(_, token)| token)
+        self.tokens.get(self.position).map(|(_, token)| token)
     }
 
     fn next(&mut self) -> Option<(usize, Token)> {
-        let token = self.tokens.get(self.at).cloned();
-        self.at += 1;
+        let token = self.tokens.get(self.position).cloned();
+        self.position += 1;
         token
     }
 
-    fn fault(&mut self, line: usize, detail: String) {
+    fn add_fault(&mut self, line: usize, detail: String) {
         self.faults.push(FileFault {
             file: self.file.to_owned(),
             line: Some(line),
@@ -131,7 +131,7 @@ impl Parser<'_> {
     }
 
     /// Parses a stanza: a name, `{` and `}`.
-    fn stanza(&mut self) {
+    fn parse_stanza(&mut self) {
         let Some((line, token)) = self.next() else {
             return;
         };
@@ -139,33 +139,36 @@ impl Parser<'_> {
             Token::End => return,
             Token::Word(word) => word,
             other => {
-                return self.fault(line, format!("{} is outside of a stanza", sign(&other)));
+                return self.add_fault(
+                    line,
+                    format!("{} is outside of a stanza", token_text(&other)),
+                );
             }
         };
-        let kind = Kind::from_word(&word);
+        let kind = Kind::from_keyword(&word);
         if kind.is_none() {
             let detail = format!("{word:?} starts no stanza: use Nodepool, Class or User");
-            self.fault(line, detail);
+            self.add_fault(line, detail);
         }
-        let header = self.words();
-        if !self.opens() {
-            self.fault(line, format!("{word} {} has no {{", header.join(" ")));
+        let header = self.take_words();
+        if !self.take_open() {
+            self.add_fault(line, format!("{word} {} has no {{", header.join(" ")));
             return;
         }
-        let pairs = self.body(line, &word);
+        let pairs = self.parse_body(line, &word);
         let mut header = header.into_iter();
         let (Some(kind), name) = (kind, header.next()) else {
             return;
         };
         let Some(name) = name else {
-            self.fault(line, format!("{word} has no name"));
+            self.add_fault(line, format!("{word} has no name"));
             return;
         };
         let parent = header.next();
-        if let Some(more) = header.next() {
-            self.fault(
+        if let Some(extra) = header.next() {
+            self.add_fault(
                 line,
-                format!("{word} {name}: {more:?} is an extra word before {{"),
+                format!("{word} {name}: {extra:?} is an extra word before {{"),
             );
         }
         self.stanzas.push(Stanza {
@@ -179,78 +182,89 @@ impl Parser<'_> {
     }
 
     /// Returns the words of a header, up to the end of the line or `{`.
-    fn words(&mut self) -> Vec<String> {
+    fn take_words(&mut self) -> Vec<String> {
         let mut words = Vec::new();
         while let Some(Token::Word(word)) = self.peek() {
             words.push(word.clone());
-            self.at += 1;
+            self.position += 1;
         }
         words
     }
 
     /// Consumes the `{`, which is on the line of the header or alone on the next.
-    fn opens(&mut self) -> bool {
-        let ahead = self.tokens[self.at.min(self.tokens.len())..].iter();
-        let skip = ahead.take_while(|(_, token)| *token == Token::End).count();
-        let opens = matches!(self.tokens.get(self.at + skip), Some((_, Token::Open)));
-        if opens {
-            self.at += skip + 1;
+    fn take_open(&mut self) -> bool {
+        let upcoming = self.tokens[self.position.min(self.tokens.len())..].iter();
+        let skipped = upcoming
+            .take_while(|(_, token)| *token == Token::End)
+            .count();
+        let is_open = matches!(
+            self.tokens.get(self.position + skipped),
+            Some((_, Token::Open))
+        );
+        if is_open {
+            self.position += skipped + 1;
         }
-        opens
+        is_open
     }
 
-    fn body(&mut self, opened: usize, word: &str) -> BTreeMap<String, (usize, Vec<String>)> {
+    fn parse_body(
+        &mut self,
+        first_line: usize,
+        word: &str,
+    ) -> BTreeMap<String, (usize, Vec<String>)> {
         let mut pairs = BTreeMap::new();
         loop {
-            let before = self.at;
+            let start = self.position;
             match self.next() {
                 Some((_, Token::End)) => {}
                 Some((_, Token::Close)) => return pairs,
                 // The next stanza starts, so this one was not closed.
-                Some((_, Token::Word(key))) if Kind::from_word(&key).is_some() => {
-                    self.at = before;
+                Some((_, Token::Word(key))) if Kind::from_keyword(&key).is_some() => {
+                    self.position = start;
                     break;
                 }
-                Some((line, Token::Word(key))) => self.pair(line, key, &mut pairs),
-                Some((line, other)) => self.fault(line, format!("{} starts no pair", sign(&other))),
+                Some((line, Token::Word(key))) => self.parse_pair(line, key, &mut pairs),
+                Some((line, other)) => {
+                    self.add_fault(line, format!("{} starts no pair", token_text(&other)));
+                }
                 None => break,
             }
         }
-        self.fault(opened, format!("{word} has no }}"));
+        self.add_fault(first_line, format!("{word} has no }}"));
         pairs
     }
 
     /// Parses a pair of key and values. A key has a value and appears once.
-    fn pair(
+    fn parse_pair(
         &mut self,
         line: usize,
         key: String,
         pairs: &mut BTreeMap<String, (usize, Vec<String>)>,
     ) {
         if self.peek() == Some(&Token::Equals) {
-            self.at += 1;
+            self.position += 1;
         }
-        let values = self.words();
+        let values = self.take_words();
         if self.peek() == Some(&Token::Equals) {
-            self.fault(
+            self.add_fault(
                 line,
                 format!("{key}: a second = in one pair; pairs end with ;"),
             );
-            self.at += 1;
-            self.words();
+            self.position += 1;
+            self.take_words();
         }
         if values.is_empty() {
-            self.fault(line, format!("{key} has no value"));
+            self.add_fault(line, format!("{key} has no value"));
         } else if let Some((first, _)) = pairs.get(&key) {
             let detail = format!("{key} appears twice in this stanza, first in line {first}");
-            self.fault(line, detail);
+            self.add_fault(line, detail);
         } else {
             pairs.insert(key, (line, values));
         }
     }
 }
 
-fn sign(token: &Token) -> &'static str {
+fn token_text(token: &Token) -> &'static str {
     match token {
         Token::Open => "{",
         Token::Close => "}",

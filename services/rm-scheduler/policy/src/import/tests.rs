@@ -27,7 +27,7 @@ fn source<'a>(name: &'a str, text: &'a str) -> Source<'a> {
     Source { name, text }
 }
 
-fn village() -> Imported {
+fn import_sample() -> Imported {
     import(Input {
         classes: source("village.classes", CLASSES),
         users: Some(source(
@@ -58,23 +58,23 @@ fn import_faults(classes: &str) -> Vec<String> {
         .collect()
 }
 
-/// Faults of the sample after replacing a text.
-fn changed(from: &str, to: &str) -> Vec<String> {
+/// Returns the faults of the sample after replacing a text.
+fn faults_after_replacing(from: &str, to: &str) -> Vec<String> {
     assert!(CLASSES.contains(from), "{from}");
     import_faults(&CLASSES.replace(from, to))
 }
 
-fn has(faults: &[String], line: usize, words: &str) {
-    let at = format!("c:{line}: ");
-    let found = faults
+fn assert_fault(faults: &[String], line: usize, text: &str) {
+    let prefix = format!("c:{line}: ");
+    let is_reported = faults
         .iter()
-        .any(|it| it.starts_with(&at) && it.contains(words));
-    assert!(found, "{at}…{words}: {faults:#?}");
+        .any(|it| it.starts_with(&prefix) && it.contains(text));
+    assert!(is_reported, "{prefix}…{text}: {faults:#?}");
 }
 
 #[test]
 fn the_stanzas_of_a_site_become_a_document() {
-    let policy = village().policy;
+    let policy = import_sample().policy;
     assert_eq!(policy.quantum.0.memory_bytes, 2 << 30);
     assert_eq!(policy.tunables.global_allotment_gb, Some(360));
     assert_eq!(policy.tunables.fragmentation_threshold, 4);
@@ -130,7 +130,7 @@ fn the_stanzas_of_a_site_become_a_document() {
 
 #[test]
 fn an_imported_policy_can_be_written_and_read_again() {
-    let policy = village().policy;
+    let policy = import_sample().policy;
     let yaml = yaml_serde::to_string(&policy).unwrap();
     let document: Document = yaml_serde::from_str(&yaml).unwrap();
     assert_eq!(read(document).unwrap(), policy);
@@ -138,8 +138,8 @@ fn an_imported_policy_can_be_written_and_read_again() {
 
 #[test]
 fn settings_without_effect_are_noted() {
-    let notes = village().notes;
-    for (words, why) in [
+    let notes = import_sample().notes;
+    for (setting, effect) in [
         ("village.properties:6: ducc.rm.node.stability", "lost_ms"),
         ("village.properties:7: ducc.rm.eviction.policy", "cheapest"),
         ("/classes/workshop/max_processes", "no effect"),
@@ -147,8 +147,8 @@ fn settings_without_effect_are_noted() {
     ] {
         let found = notes
             .iter()
-            .any(|note| note.contains(words) && note.contains(why));
-        assert!(found, "{words}: {notes:#?}");
+            .any(|note| note.contains(setting) && note.contains(effect));
+        assert!(found, "{setting}: {notes:#?}");
     }
     assert!(
         !notes.iter().any(|note| note.contains("broker")),
@@ -158,38 +158,38 @@ fn settings_without_effect_are_noted() {
 
 #[test]
 fn stanzas_have_names_brackets_and_values() {
-    has(
+    assert_fault(
         &import_faults("Class {\n policy RESERVE\n}\n"),
         1,
         "has no name",
     );
-    has(
+    assert_fault(
         &import_faults("\nClass a\n policy RESERVE\n}\n"),
         2,
         "has no {",
     );
-    has(
+    assert_fault(
         &import_faults("Class a {\n policy RESERVE\nClass b {\n}\n"),
         1,
         "has no }",
     );
-    has(
-        &changed("weight = 300", "weight ="),
+    assert_fault(
+        &faults_after_replacing("weight = 300", "weight ="),
         22,
         "weight has no value",
     );
-    has(
-        &changed("weight = 300", "weight = 300; weight = 3"),
+    assert_fault(
+        &faults_after_replacing("weight = 300", "weight = 300; weight = 3"),
         22,
         "weight appears twice",
     );
-    has(
-        &changed("weight = 300", "wieght = 300"),
+    assert_fault(
+        &faults_after_replacing("weight = 300", "wieght = 300"),
         22,
         "wieght is not known",
     );
-    has(&import_faults("Klasse a { }\n"), 1, "starts no stanza");
-    has(
+    assert_fault(&import_faults("Klasse a { }\n"), 1, "starts no stanza");
+    assert_fault(
         &import_faults("Class a { policy = RESERVE = b }\n"),
         1,
         "a second =",
@@ -198,10 +198,10 @@ fn stanzas_have_names_brackets_and_values() {
 
 #[test]
 fn names_are_used_once() {
-    let twice = changed("Nodepool mill", "Nodepool barn");
-    has(&twice, 9, "barn is defined already, in c:4");
-    has(
-        &changed("Class grind", "Class normal"),
+    let twice = faults_after_replacing("Nodepool mill", "Nodepool barn");
+    assert_fault(&twice, 9, "barn is defined already, in c:4");
+    assert_fault(
+        &faults_after_replacing("Class grind", "Class normal"),
         27,
         "normal is defined already",
     );
@@ -209,35 +209,35 @@ fn names_are_used_once() {
 
 #[test]
 fn parents_of_pools_exist_and_form_no_cycle() {
-    has(
-        &changed("parent = --all--", "parent = none"),
+    assert_fault(
+        &faults_after_replacing("parent = --all--", "parent = none"),
         5,
         "there is no pool \"none\"",
     );
-    has(
-        &changed("Nodepool barn {", "Nodepool barn --all-- {"),
+    assert_fault(
+        &faults_after_replacing("Nodepool barn {", "Nodepool barn --all-- {"),
         4,
         "names it there",
     );
-    let cycle = changed("nodefile all.nodes", "nodefile all.nodes; parent barn");
-    has(&cycle, 3, "form a cycle");
-    has(&cycle, 5, "form a cycle");
+    let cycle = faults_after_replacing("nodefile all.nodes", "nodefile all.nodes; parent barn");
+    assert_fault(&cycle, 3, "form a cycle");
+    assert_fault(&cycle, 5, "form a cycle");
 }
 
 #[test]
 fn the_quantum_is_a_number_of_a_root_pool() {
-    has(
-        &changed("search-order = 10", "share-quantum = 10"),
+    assert_fault(
+        &faults_after_replacing("search-order = 10", "share-quantum = 10"),
         7,
         "only a pool without parent",
     );
-    has(
-        &changed("share-quantum 4", "share-quantum much"),
+    assert_fault(
+        &faults_after_replacing("share-quantum 4", "share-quantum much"),
         10,
         "\"much\"",
     );
-    has(
-        &changed("share-quantum 4", "share-quantum 0"),
+    assert_fault(
+        &faults_after_replacing("share-quantum 4", "share-quantum 0"),
         10,
         "at least",
     );
@@ -248,7 +248,7 @@ fn at_most_one_pool_has_no_nodes() {
     let without = CLASSES
         .replace("nodefile = barn.nodes", "")
         .replace("; nodefile all.nodes", "");
-    has(
+    assert_fault(
         &import_faults(&without),
         4,
         "only one pool may have no nodes",
@@ -257,12 +257,12 @@ fn at_most_one_pool_has_no_nodes() {
 
 #[test]
 fn a_node_is_in_one_pool() {
-    has(
-        &changed("barn.nodes", "all.nodes"),
+    assert_fault(
+        &faults_after_replacing("barn.nodes", "all.nodes"),
         6,
         "has the node file all.nodes already",
     );
-    let faults = changed("barn.nodes", "same.nodes");
+    let faults = faults_after_replacing("barn.nodes", "same.nodes");
     let found = faults
         .iter()
         .any(|it| it.starts_with("same.nodes:1: ") && it.contains("\"field-1\""));
@@ -271,71 +271,71 @@ fn a_node_is_in_one_pool() {
 
 #[test]
 fn node_files_exist_and_are_not_empty() {
-    has(
-        &changed("barn.nodes", "nowhere.nodes"),
+    assert_fault(
+        &faults_after_replacing("barn.nodes", "nowhere.nodes"),
         6,
         "there is no node file nowhere.nodes",
     );
-    for (file, line, words) in [
+    for (file, line, text) in [
         ("void.regex", "", "holds one expression"),
         ("odd.nodes", ":2", "neither one name"),
         ("wheel.nodes", ":1", "import one another"),
         ("lost.nodes", ":1", "there is no such file"),
     ] {
-        let first = if file == "wheel.nodes" {
+        let pool_file = if file == "wheel.nodes" {
             "round.nodes"
         } else {
             file
         };
-        let faults = changed("barn.nodes", first);
-        let at = format!("{file}{line}: ");
+        let faults = faults_after_replacing("barn.nodes", pool_file);
+        let prefix = format!("{file}{line}: ");
         let found = faults
             .iter()
-            .any(|it| it.starts_with(&at) && it.contains(words));
-        assert!(found, "{at}{words}: {faults:#?}");
+            .any(|it| it.starts_with(&prefix) && it.contains(text));
+        assert!(found, "{prefix}{text}: {faults:#?}");
     }
 }
 
 #[test]
 fn faults_of_classes_name_their_lines() {
-    has(
-        &changed("Class normal fair-base", "Class normal base"),
+    assert_fault(
+        &faults_after_replacing("Class normal fair-base", "Class normal base"),
         21,
         "there is no class \"base\"",
     );
-    has(
-        &changed("nodepool mill }", "nodepool lake }"),
+    assert_fault(
+        &faults_after_replacing("nodepool mill }", "nodepool lake }"),
         27,
         "there is no pool \"lake\"",
     );
-    has(
-        &changed("policy FAIR_SHARE; priority 20", "priority 20"),
+    assert_fault(
+        &faults_after_replacing("policy FAIR_SHARE; priority 20", "priority 20"),
         27,
         "no policy",
     );
-    has(
-        &changed("policy FAIR_SHARE", "policy SHARED"),
+    assert_fault(
+        &faults_after_replacing("policy FAIR_SHARE", "policy SHARED"),
         27,
         "\"SHARED\"",
     );
-    has(
-        &changed("enforce = true", "weight = 3"),
+    assert_fault(
+        &faults_after_replacing("enforce = true", "weight = 3"),
         29,
         "is for FAIR_SHARE classes",
     );
-    has(
-        &changed("abstract     = true", "abstract = true; default = true"),
+    assert_fault(
+        &faults_after_replacing("abstract     = true", "abstract = true; default = true"),
         18,
         "a template",
     );
-    let no_default = changed("{ default = true }", "{ weight = 100 }");
+    let no_default = faults_after_replacing("{ default = true }", "{ weight = 100 }");
     assert!(
         no_default
             .iter()
             .any(|it| it.contains("no class is the default of FAIR_SHARE"))
     );
-    has(
-        &changed("priority 20", "priority 1"),
+    assert_fault(
+        &faults_after_replacing("priority 20", "priority 1"),
         29,
         "different priorities",
     );
@@ -349,7 +349,7 @@ fn faults_of_users_name_their_lines() {
         properties: None,
         node_file: &node_file,
     };
-    for (users, words) in [
+    for (users, text) in [
         (
             "User ada { max-allotment = lots }",
             "u:1: ada: max-allotment is \"lots\"",
@@ -362,7 +362,7 @@ fn faults_of_users_name_their_lines() {
     ] {
         let faults = import(input(users)).unwrap_err();
         assert!(
-            faults.iter().any(|it| it.to_string().starts_with(words)),
+            faults.iter().any(|it| it.to_string().starts_with(text)),
             "{faults:?}"
         );
     }

@@ -44,9 +44,14 @@ fn defaults_are_filled_in_after_inheritance() {
             "r": {"policy": "RESERVE", "pool": "p", "default": true},
         },
     })));
-    let defaults = |name: &str| (rules.classes[name].priority, rules.classes[name].weight);
+    let priority_and_weight =
+        |name: &str| (rules.classes[name].priority, rules.classes[name].weight);
     assert_eq!(
-        [defaults("f"), defaults("s"), defaults("r")],
+        [
+            priority_and_weight("f"),
+            priority_and_weight("s"),
+            priority_and_weight("r")
+        ],
         [(10, 100), (5, 100), (1, 100)]
     );
 }
@@ -153,8 +158,8 @@ fn memory_is_withheld_on_every_node() {
         cpu_milli: 7,
         ..Size::memory(8 * GIB)
     };
-    let left = Rules::new(&policy).capacity(&reported);
-    assert_eq!((left.memory_bytes, left.cpu_milli), (6 * GIB, 7));
+    let capacity = Rules::new(&policy).capacity(&reported);
+    assert_eq!((capacity.memory_bytes, capacity.cpu_milli), (6 * GIB, 7));
     assert_eq!(
         Rules::new(&policy)
             .capacity(&Size::memory(GIB))
@@ -170,7 +175,7 @@ fn memory_is_withheld_on_every_node() {
 
 #[test]
 fn a_profile_is_a_set_of_settings() {
-    let read = |field: &str, profile: &str, settings: serde_json::Value| {
+    let settings_of = |field: &str, profile: &str, settings: serde_json::Value| {
         let document = json!({
             "pools": {"default": {}}, "classes": {}, field: profile, "settings": settings,
         });
@@ -178,16 +183,16 @@ fn a_profile_is_a_set_of_settings() {
     };
     for field in ["profile", "preset"] {
         let (default, reference) = (Settings::default(), Settings::reference());
-        assert_eq!(read(field, "default", json!({})), default);
-        assert_eq!(read(field, "reference", json!({})), reference);
+        assert_eq!(settings_of(field, "default", json!({})), default);
+        assert_eq!(settings_of(field, "reference", json!({})), reference);
     }
-    let without = Settings {
+    let expected = Settings {
         lend_idle: false,
         churn_rounds: None,
         ..Settings::default()
     };
     let switches = json!({"lend_idle": false, "churn_rounds": 0});
-    assert_eq!(read("profile", "default", switches), without);
+    assert_eq!(settings_of("profile", "default", switches), expected);
 }
 
 /// Each setting of the planner is a switch of the document, and has an effect or a note.
@@ -217,16 +222,16 @@ fn a_switch_has_an_effect_or_a_note() {
 fn faulty_entries_of_a_policy_are_skipped() {
     let mut policy = Policy::default();
     policy.classes.insert("lost".into(), Class::default());
-    let circle = Class {
+    let cycle = Class {
         parent: Some("circle".into()),
         ..Class::default()
     };
-    policy.classes.insert("circle".into(), circle);
-    let odd = Pool {
+    policy.classes.insert("circle".into(), cycle);
+    let invalid = Pool {
         pattern: Some("(".into()),
         ..Pool::default()
     };
-    policy.pools.insert("odd".into(), odd);
+    policy.pools.insert("odd".into(), invalid);
     let rules = Rules::new(&policy);
     assert_eq!(rules.classes.len(), 5);
     assert_eq!(rules.pools.len(), 2);
@@ -234,13 +239,13 @@ fn faulty_entries_of_a_policy_are_skipped() {
 
 #[test]
 fn nodes_with_an_engine_get_the_mounts_of_their_pool() {
-    let listed = |source: &str, writable| PoolMount {
+    let mount = |source: &str, writable| PoolMount {
         source: source.into(),
         writable,
     };
     let mut policy = Policy::default();
     let pool = Pool {
-        mounts: vec![listed("/srv/in", false), listed("/srv/out", true)],
+        mounts: vec![mount("/srv/in", false), mount("/srv/out", true)],
         ..Pool::default()
     };
     policy.pools.insert("data".into(), pool);
@@ -256,13 +261,13 @@ fn nodes_with_an_engine_get_the_mounts_of_their_pool() {
             .into_keys()
             .collect()
     };
-    let all = [
+    let with_engine = [
         "docker",
         "mount:/srv/in:ro",
         "mount:/srv/out:ro",
         "mount:/srv/out:rw",
     ];
-    assert_eq!(names("data", &["docker"]), all);
+    assert_eq!(names("data", &["docker"]), with_engine);
     assert_eq!(names("data", &["fpga"]), ["fpga"], "no engine, no mounts");
     assert_eq!(names("other", &["docker"]), ["docker"]);
     // An agent cannot add mounts that the policy does not list.

@@ -3,7 +3,7 @@
 use hayward_rm_scheduler_api::policy::{Policy, Tunables, UserPolicy};
 use hayward_vocabulary::{Quantum, UserName};
 
-use super::{MAX_GB, one_of};
+use super::{MAX_GB, list_existing};
 use crate::fault::Faults;
 use crate::translate::MAX_PERCENT;
 
@@ -16,18 +16,18 @@ const YEAR_MS: u64 = 366 * 24 * 3_600_000;
 const MAX_PROCESSES: u64 = 1_000_000_000;
 
 pub(super) fn check(policy: &Policy, faults: &mut Faults) {
-    quantum(&["quantum"], &policy.quantum, faults);
-    tunables(&policy.tunables, faults);
+    check_quantum(&["quantum"], &policy.quantum, faults);
+    check_tunables(&policy.tunables, faults);
     if policy.profile.is_some() && policy.preset.is_some() {
         let detail = "is the old name of `profile`: keep one of the two";
-        faults.say(&["preset"], detail);
+        faults.add(&["preset"], detail);
     }
     if policy
         .settings
         .churn_rounds
         .is_some_and(|rounds| rounds > 1_000_000)
     {
-        faults.say(&["settings", "churn_rounds"], "must be at most 1000000");
+        faults.add(&["settings", "churn_rounds"], "must be at most 1000000");
     }
     let settings = &policy.settings;
     for (field, percent) in [
@@ -42,43 +42,43 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     ] {
         if percent.is_some_and(|percent| percent > MAX_PERCENT) {
             let detail = format!("must be at most {MAX_PERCENT}, which is no limit");
-            faults.say(&["settings", field], detail);
+            faults.add(&["settings", field], detail);
         }
     }
     for (name, user) in &policy.users {
-        one_user(policy, name, user, faults);
+        check_user(policy, name, user, faults);
     }
 }
 
 /// Checks that a quantum is an amount.
-pub(super) fn quantum(at: &[&str], quantum: &Quantum, faults: &mut Faults) {
-    let mut add = |field: &str, detail: String| {
-        let mut steps = at.to_vec();
+pub(super) fn check_quantum(path: &[&str], quantum: &Quantum, faults: &mut Faults) {
+    let mut add_fault = |field: &str, detail: String| {
+        let mut steps = path.to_vec();
         steps.push(field);
-        faults.say(&steps, detail);
+        faults.add(&steps, detail);
     };
     let size = &quantum.0;
     if size.memory_bytes < MIN_QUANTUM {
         let detail = format!("must be at least {MIN_QUANTUM} bytes (1 MiB)");
-        add("memory_bytes", detail);
+        add_fault("memory_bytes", detail);
     }
     if size.memory_bytes > MAX_GB << 30 {
-        add("memory_bytes", format!("must be at most {MAX_GB} GB"));
+        add_fault("memory_bytes", format!("must be at most {MAX_GB} GB"));
     }
     for (field, milli) in [("cpu_milli", size.cpu_milli), ("gpu_milli", size.gpu_milli)] {
         if milli > MAX_MILLI {
-            add(field, format!("must be at most {MAX_MILLI}"));
+            add_fault(field, format!("must be at most {MAX_MILLI}"));
         }
     }
 }
 
-fn gigabytes(at: &[&str], amount: Option<u64>, faults: &mut Faults) {
+fn check_gigabytes(path: &[&str], amount: Option<u64>, faults: &mut Faults) {
     if amount.is_some_and(|amount| amount > MAX_GB) {
-        faults.say(at, format!("must be at most {MAX_GB} GB"));
+        faults.add(path, format!("must be at most {MAX_GB} GB"));
     }
 }
 
-fn tunables(tunables: &Tunables, faults: &mut Faults) {
+fn check_tunables(tunables: &Tunables, faults: &mut Faults) {
     let amounts = [
         ("global_allotment_gb", tunables.global_allotment_gb),
         ("global_allotment_quanta", tunables.global_allotment_quanta),
@@ -90,15 +90,15 @@ fn tunables(tunables: &Tunables, faults: &mut Faults) {
         ),
     ];
     for (field, amount) in amounts {
-        gigabytes(&["tunables", field], amount, faults);
+        check_gigabytes(&["tunables", field], amount, faults);
     }
     if tunables.global_allotment_gb.is_some() && tunables.global_allotment_quanta.is_some() {
         let detail = "has the same meaning as global_allotment_gb: keep one of the two";
-        faults.say(&["tunables", "global_allotment_quanta"], detail);
+        faults.add(&["tunables", "global_allotment_quanta"], detail);
     }
     if tunables.prediction_fudge_ms > YEAR_MS {
         let detail = "must be at most a year: 31622400000";
-        faults.say(&["tunables", "prediction_fudge_ms"], detail);
+        faults.add(&["tunables", "prediction_fudge_ms"], detail);
     }
     let counts = [
         ("initialization_cap", tunables.initialization_cap),
@@ -107,60 +107,65 @@ fn tunables(tunables: &Tunables, faults: &mut Faults) {
     for (field, count) in counts {
         if count > MAX_PROCESSES {
             let detail = format!("must be at most {MAX_PROCESSES}");
-            faults.say(&["tunables", field], detail);
+            faults.add(&["tunables", field], detail);
         }
     }
 }
 
 /// Checks the growth of a class.
-pub(super) fn growth(name: &str, cap: Option<u64>, fudge_ms: Option<u64>, faults: &mut Faults) {
+pub(super) fn check_growth(
+    name: &str,
+    cap: Option<u64>,
+    fudge_ms: Option<u64>,
+    faults: &mut Faults,
+) {
     if cap.is_some_and(|cap| cap > MAX_PROCESSES) {
         let detail = format!("must be at most {MAX_PROCESSES}");
-        faults.say(&["classes", name, "initialization_cap"], detail);
+        faults.add(&["classes", name, "initialization_cap"], detail);
     }
-    if fudge_ms.is_some_and(|fudge| fudge > YEAR_MS) {
+    if fudge_ms.is_some_and(|fudge_ms| fudge_ms > YEAR_MS) {
         let detail = "must be at most a year: 31622400000";
-        faults.say(&["classes", name, "prediction_fudge_ms"], detail);
+        faults.add(&["classes", name, "prediction_fudge_ms"], detail);
     }
 }
 
 /// Checks a wait target. All work would miss a target of 0.
-pub(super) fn wait_target(name: &str, seconds: Option<u64>, faults: &mut Faults) {
+pub(super) fn check_wait_target(name: &str, seconds: Option<u64>, faults: &mut Faults) {
     if seconds.is_some_and(|target| target == 0 || target > YEAR_MS / 1_000) {
         let detail = "must be from 1 to a year: 31622400";
-        faults.say(&["classes", name, "wait_target_s"], detail);
+        faults.add(&["classes", name, "wait_target_s"], detail);
     }
 }
 
 /// Checks that a limit is a number and names an existing class.
-fn one_user(policy: &Policy, name: &str, user: &UserPolicy, faults: &mut Faults) {
+fn check_user(policy: &Policy, name: &str, user: &UserPolicy, faults: &mut Faults) {
     if let Err(error) = UserName::new(name) {
-        faults.say(&["users", name], error.to_string());
+        faults.add(&["users", name], error.to_string());
     }
-    gigabytes(
+    check_gigabytes(
         &["users", name, "max_allotment_gb"],
         user.max_allotment_gb,
         faults,
     );
     let quanta = &["users", name, "max_allotment_quanta"];
-    gigabytes(quanta, user.max_allotment_quanta, faults);
+    check_gigabytes(quanta, user.max_allotment_quanta, faults);
     if user.max_allotment_gb.is_some() && user.max_allotment_quanta.is_some() {
-        faults.say(
+        faults.add(
             quanta,
             "has the same meaning as max_allotment_gb: keep one of the two",
         );
     }
     for (class, amount) in &user.max_allotment_gb_by_class {
-        let at = ["users", name, "max_allotment_gb_by_class", class];
-        gigabytes(&at, Some(*amount), faults);
-        let known = policy.classes.get(class);
-        if known.is_none_or(|known| known.is_abstract) {
+        let path = ["users", name, "max_allotment_gb_by_class", class];
+        check_gigabytes(&path, Some(*amount), faults);
+        let known_class = policy.classes.get(class);
+        if known_class.is_none_or(|known_class| known_class.is_abstract) {
             let serving = policy
                 .classes
                 .iter()
-                .filter(|(_, known)| !known.is_abstract);
-            let there = one_of(serving.map(|(name, _)| name.as_str()));
-            faults.say(&at, format!("there is no class {class:?}: {there}"));
+                .filter(|(_, known_class)| !known_class.is_abstract);
+            let existing = list_existing(serving.map(|(name, _)| name.as_str()));
+            faults.add(&path, format!("there is no class {class:?}: {existing}"));
         }
     }
 }

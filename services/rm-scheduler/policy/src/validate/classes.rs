@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_rm_scheduler_api::policy::{Class, Policy, SharePolicy};
 use hayward_vocabulary::UserName;
 
-use super::{MAX_CLASSES, amounts, name, one_of};
+use super::{MAX_CLASSES, amounts, check_name, list_existing};
 use crate::definition_order;
 use crate::fault::Faults;
-use crate::inheritance::{Broken, Lineage};
+use crate::inheritance::{Lineage, LineageError};
 
 const MAX_WEIGHT: u64 = 1_000_000;
 
 /// A class that can serve work, after inheritance.
-struct Serving<'a> {
+struct ServingClass<'a> {
     name: &'a str,
     class: &'a Class,
     policy: SharePolicy,
@@ -22,72 +22,72 @@ struct Serving<'a> {
 
 pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) {
     if policy.classes.len() > MAX_CLASSES {
-        faults.say(&["classes"], format!("must be at most {MAX_CLASSES}"));
+        faults.add(&["classes"], format!("must be at most {MAX_CLASSES}"));
         return;
     }
     let mut serving = Vec::new();
-    let mut broken = false;
+    let mut has_broken_lineage = false;
     for (class_name, class) in definition_order::classes(policy) {
-        name("classes", class_name, faults);
-        alone(policy, class_name, class, faults);
+        check_name("classes", class_name, faults);
+        check_own_attributes(policy, class_name, class, faults);
         match Lineage::new(policy, class_name) {
             Ok(lineage) => {
-                attributes(class_name, class, &lineage, faults);
-                serving.extend(complete(policy, class_name, class, &lineage));
-                incomplete(policy, class_name, class, &lineage, faults);
+                check_allowed_attributes(class_name, class, &lineage, faults);
+                serving.extend(serving_class(policy, class_name, class, &lineage));
+                check_completeness(policy, class_name, class, &lineage, faults);
             }
-            Err(fault) => {
-                broken = true;
-                no_parent(policy, class_name, &fault, faults);
+            Err(error) => {
+                has_broken_lineage = true;
+                report_lineage_error(policy, class_name, &error, faults);
             }
         }
     }
-    priorities(&serving, faults);
+    check_priorities(&serving, faults);
     // If a parent is missing, the missing default may be the class that names it.
-    defaults(&serving, needs_defaults && !broken, faults);
+    check_defaults(&serving, needs_defaults && !has_broken_lineage, faults);
 }
 
 /// Reports a parent that does not exist.
-fn no_parent(policy: &Policy, name: &str, fault: &Broken, faults: &mut Faults) {
-    let at = ["classes", name, "parent"];
-    match fault {
-        Broken::Unknown(parent) => {
+fn report_lineage_error(policy: &Policy, name: &str, error: &LineageError, faults: &mut Faults) {
+    let path = ["classes", name, "parent"];
+    match error {
+        LineageError::UnknownParent(parent) => {
             let others = policy.classes.keys().filter(|other| *other != name);
-            let there = one_of(others.map(String::as_str));
-            faults.say(&at, format!("there is no class {parent:?}: {there}"));
+            let existing = list_existing(others.map(String::as_str));
+            faults.add(&path, format!("there is no class {parent:?}: {existing}"));
         }
-        Broken::Cycle => faults.say(&at, "classes form a cycle: remove one of its parents"),
-        Broken::Above => {}
+        LineageError::Cycle => faults.add(&path, "classes form a cycle: remove one of its parents"),
+        LineageError::BrokenAncestor => {}
     }
 }
 
 /// Checks the attributes of a class that do not depend on inheritance.
-fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
+fn check_own_attributes(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
     if class.is_abstract && class.default {
         let detail = "a template cannot serve work: use a class that is not abstract";
-        faults.say(&["classes", name, "default"], detail);
+        faults.add(&["classes", name, "default"], detail);
     }
     if class.weight.is_some_and(|weight| weight > MAX_WEIGHT) {
-        faults.say(
+        faults.add(
             &["classes", name, "weight"],
             format!("must be at most {MAX_WEIGHT}"),
         );
     }
     // A priority in which all weights are 0 would divide by zero.
     if class.weight == Some(0) {
-        faults.say(&["classes", name, "weight"], "must be at least 1");
+        faults.add(&["classes", name, "weight"], "must be at least 1");
     }
-    amounts::growth(
+    amounts::check_growth(
         name,
         class.initialization_cap,
         class.prediction_fudge_ms,
         faults,
     );
-    amounts::wait_target(name, class.wait_target_s, faults);
-    for (at, user) in class.users.iter().flatten().enumerate() {
+    amounts::check_wait_target(name, class.wait_target_s, faults);
+    for (index, user) in class.users.iter().flatten().enumerate() {
         if let Err(error) = UserName::new(user.as_str()) {
-            faults.say(
-                &["classes", name, "users", &at.to_string()],
+            faults.add(
+                &["classes", name, "users", &index.to_string()],
                 error.to_string(),
             );
         }
@@ -99,15 +99,15 @@ fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
                 .classes
                 .iter()
                 .filter(|(_, known)| !known.is_abstract);
-            let there = one_of(serving.map(|(name, _)| name.as_str()));
-            let detail = format!("there is no class {debug:?}: {there}");
-            faults.say(&["classes", name, "debug"], detail);
+            let existing = list_existing(serving.map(|(name, _)| name.as_str()));
+            let detail = format!("there is no class {debug:?}: {existing}");
+            faults.add(&["classes", name, "debug"], detail);
         }
     }
 }
 
 /// Checks that the policy of the class allows its attributes.
-fn attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
+fn check_allowed_attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
     use SharePolicy::{FairShare, FixedShare, Reserve};
     let Some(policy) = lineage.policy() else {
         return;
@@ -142,19 +142,19 @@ fn attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults)
                 allowed.word(),
                 policy.word()
             );
-            faults.say(&["classes", name, attribute], detail);
+            faults.add(&["classes", name, attribute], detail);
         }
     }
 }
 
-fn complete<'a>(
+fn serving_class<'a>(
     policy: &Policy,
     name: &'a str,
     class: &'a Class,
     lineage: &Lineage,
-) -> Option<Serving<'a>> {
-    let at_home = policy.pools.contains_key(lineage.pool()?);
-    (at_home && !class.is_abstract).then_some(Serving {
+) -> Option<ServingClass<'a>> {
+    let has_pool = policy.pools.contains_key(lineage.pool()?);
+    (has_pool && !class.is_abstract).then_some(ServingClass {
         name,
         class,
         policy: lineage.policy()?,
@@ -163,32 +163,38 @@ fn complete<'a>(
 }
 
 /// Reports a missing policy or pool.
-fn incomplete(policy: &Policy, name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
-    let pools = || one_of(policy.pools.keys().map(String::as_str));
+fn check_completeness(
+    policy: &Policy,
+    name: &str,
+    class: &Class,
+    lineage: &Lineage,
+    faults: &mut Faults,
+) {
+    let pools = || list_existing(policy.pools.keys().map(String::as_str));
     match (lineage.pool(), class.pool.as_deref()) {
         (_, Some(own)) if !policy.pools.contains_key(own) => {
             let detail = format!("there is no pool {own:?}: {}", pools());
-            faults.say(&["classes", name, "pool"], detail);
+            faults.add(&["classes", name, "pool"], detail);
         }
         // A missing pool of a parent is reported at the parent.
         (Some(_), _) => {}
         (None, _) if class.is_abstract => {}
         (None, _) => {
             let detail = format!("has no pool, and neither has a parent: {}", pools());
-            faults.say(&["classes", name, "pool"], detail);
+            faults.add(&["classes", name, "pool"], detail);
         }
     }
     if lineage.policy().is_none() && !class.is_abstract {
         let detail = "has no policy, and neither has a parent: FAIR_SHARE, FIXED_SHARE or RESERVE";
-        faults.say(&["classes", name, "policy"], detail);
+        faults.add(&["classes", name, "policy"], detail);
     }
 }
 
 /// Checks that classes of equal priority have the same policy, in all trees.
-fn priorities(serving: &[Serving], faults: &mut Faults) {
-    let mut found: BTreeMap<i64, &Serving> = BTreeMap::new();
+fn check_priorities(serving: &[ServingClass], faults: &mut Faults) {
+    let mut known: BTreeMap<i64, &ServingClass> = BTreeMap::new();
     for class in serving {
-        let first = *found.entry(class.priority).or_insert(class);
+        let first = *known.entry(class.priority).or_insert(class);
         if first.policy != class.policy {
             let detail = format!(
                 "class {:?} has priority {} too, and is {}: give them different priorities",
@@ -196,23 +202,23 @@ fn priorities(serving: &[Serving], faults: &mut Faults) {
                 class.priority,
                 first.policy.word()
             );
-            faults.say(&["classes", class.name, "priority"], detail);
+            faults.add(&["classes", class.name, "priority"], detail);
         }
     }
 }
 
 /// Checks that each policy in use has exactly one default class.
-fn defaults(serving: &[Serving], needed: bool, faults: &mut Faults) {
-    let mut found: BTreeMap<SharePolicy, &str> = BTreeMap::new();
+fn check_defaults(serving: &[ServingClass], needed: bool, faults: &mut Faults) {
+    let mut known: BTreeMap<SharePolicy, &str> = BTreeMap::new();
     for class in serving.iter().filter(|class| class.class.default) {
-        if let Some(first) = found.get(&class.policy) {
+        if let Some(first) = known.get(&class.policy) {
             let detail = format!(
                 "class {first:?} is the default of {} already: keep one of the two",
                 class.policy.word()
             );
-            faults.say(&["classes", class.name, "default"], detail);
+            faults.add(&["classes", class.name, "default"], detail);
         } else {
-            found.insert(class.policy, class.name);
+            known.insert(class.policy, class.name);
         }
     }
     if !needed {
@@ -221,9 +227,9 @@ fn defaults(serving: &[Serving], needed: bool, faults: &mut Faults) {
     let used: BTreeSet<SharePolicy> = serving.iter().map(|class| class.policy).collect();
     for policy in used
         .into_iter()
-        .filter(|policy| !found.contains_key(policy))
+        .filter(|policy| !known.contains_key(policy))
     {
         let detail = format!("no class is the default of {}: mark one", policy.word());
-        faults.say(&["classes"], detail);
+        faults.add(&["classes"], detail);
     }
 }

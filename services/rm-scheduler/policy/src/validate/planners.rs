@@ -6,7 +6,7 @@ use hayward_rm_scheduler_api::policy::Pool;
 use crate::fault::Faults;
 
 /// Maximum bytes of an address.
-const URL_BYTES: usize = 500;
+const MAX_URL_BYTES: usize = 500;
 /// Allowed timeouts in milliseconds.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
 
@@ -14,65 +14,65 @@ pub(super) fn check(name: &str, pool: &Pool, faults: &mut Faults) {
     let Some(planner) = &pool.planner else {
         return;
     };
-    let at = ["pools", name, "planner"];
+    let path = ["pools", name, "planner"];
     if let Some(parent) = &pool.parent {
         let detail = format!(
             "only a pool without parent has a planner: move it to the top of {parent:?}'s tree"
         );
-        faults.say(&at, detail);
+        faults.add(&path, detail);
     }
     if pool.queues.is_some() {
-        faults.say(&at, "the pool has `queues`: keep one of the two");
+        faults.add(&path, "the pool has `queues`: keep one of the two");
     }
-    if let Err(detail) = address(&planner.url) {
-        faults.say(&["pools", name, "planner", "url"], detail);
+    if let Err(detail) = check_address(&planner.url) {
+        faults.add(&["pools", name, "planner", "url"], detail);
     }
     if !TIMEOUT_MS.contains(&planner.timeout_ms) {
         let (least, most) = TIMEOUT_MS.into_inner();
-        let at = ["pools", name, "planner", "timeout_ms"];
-        faults.say(&at, format!("must be {least} to {most}"));
+        let path = ["pools", name, "planner", "timeout_ms"];
+        faults.add(&path, format!("must be {least} to {most}"));
     }
 }
 
-fn address(url: &str) -> Result<(), String> {
-    let fault = |detail: &str| Err(detail.to_owned());
-    if url.len() > URL_BYTES {
-        return Err(format!("must be at most {URL_BYTES} bytes"));
+fn check_address(url: &str) -> Result<(), String> {
+    let error = |detail: &str| Err(detail.to_owned());
+    if url.len() > MAX_URL_BYTES {
+        return Err(format!("must be at most {MAX_URL_BYTES} bytes"));
     }
     if !url.chars().all(|it| it.is_ascii_graphic()) {
-        return fault(
+        return error(
             "has blanks or other characters that are not allowed in an address: write them as %20",
         );
     }
-    let rest = url.strip_prefix("http://");
-    let Some(rest) = rest.or_else(|| url.strip_prefix("https://")) else {
-        return fault("must begin with http:// or https://, as in \"http://127.0.0.1:9000/plan\"");
+    let after_scheme = url.strip_prefix("http://");
+    let Some(after_scheme) = after_scheme.or_else(|| url.strip_prefix("https://")) else {
+        return error("must begin with http:// or https://, as in \"http://127.0.0.1:9000/plan\"");
     };
-    if rest.contains(['?', '#', '\\']) {
-        return fault("has a query or a fragment: a planner is faults_of nothing but the question");
+    if after_scheme.contains(['?', '#', '\\']) {
+        return error("has a query or a fragment: a planner gets nothing but the request");
     }
-    let authority = rest.split('/').next().unwrap_or_default();
+    let authority = after_scheme.split('/').next().unwrap_or_default();
     if authority.contains('@') {
-        return fault("names a user: many can read a policy, so it must contain no secret");
+        return error("names a user: many can read a policy, so it must contain no secret");
     }
-    let (host, port) = split(authority);
-    let plain = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
-    let is_v6 = host.starts_with('[');
-    let known = match host.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+    let (host, port) = split_port(authority);
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
+    let is_bracketed = host.starts_with('[');
+    let is_valid_host = match host.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
         Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !is_v6 && !host.is_empty() && host.chars().all(plain),
+        None => !is_bracketed && !host.is_empty() && host.chars().all(is_plain),
     };
-    if !known {
+    if !is_valid_host {
         return Err(format!("{host:?} is not a name or address of a machine"));
     }
     if url.starts_with("http://") && !is_loopback(host) {
-        return fault(
+        return error(
             "would send the request unencrypted over the network: use https:// for all but \
             127.0.0.1 or localhost",
         );
     }
     match port.map(str::parse::<u16>) {
-        Some(Ok(0) | Err(_)) => fault("has an invalid port: use 1 to 65535"),
+        Some(Ok(0) | Err(_)) => error("has an invalid port: use 1 to 65535"),
         _ => Ok(()),
     }
 }
@@ -86,10 +86,13 @@ fn is_loopback(host: &str) -> bool {
 
 /// Splits an authority into host and port. The colons of an address in brackets are part of the
 /// host.
-fn split(authority: &str) -> (&str, Option<&str>) {
-    let end = authority.rfind(']').map_or(0, |at| at + 1);
+fn split_port(authority: &str) -> (&str, Option<&str>) {
+    let end = authority.rfind(']').map_or(0, |index| index + 1);
     match authority[end..].find(':') {
-        Some(at) => (&authority[..end + at], Some(&authority[end + at + 1..])),
+        Some(index) => (
+            &authority[..end + index],
+            Some(&authority[end + index + 1..]),
+        ),
         None => (authority, None),
     }
 }
@@ -109,7 +112,7 @@ mod tests {
         faults.map(|it| (it.pointer, it.detail)).collect()
     }
 
-    fn at(url: &str) -> Pool {
+    fn pool_with_planner(url: &str) -> Pool {
         let (url, timeout_ms) = (url.to_owned(), 2_000);
         Pool {
             planner: Some(PoolPlanner { url, timeout_ms }),
@@ -128,7 +131,7 @@ mod tests {
             "http://127.8.0.1",
             "https://10.0.0.7:9000",
         ] {
-            assert_eq!(faults_of(&at(url)), [], "{url}");
+            assert_eq!(faults_of(&pool_with_planner(url)), [], "{url}");
         }
     }
 
@@ -157,23 +160,23 @@ mod tests {
             "http://localhost.example.org/",
             "http://[2001:db8::1]/",
             "http://127.0.0.1.example.org/",
-            &format!("http://planner/{}", "x".repeat(URL_BYTES)),
+            &format!("http://planner/{}", "x".repeat(MAX_URL_BYTES)),
         ] {
-            let faults_of = faults_of(&at(url));
-            assert_eq!(faults_of.len(), 1, "{url}: {faults_of:?}");
-            assert_eq!(faults_of[0].0, "/pools/batch/planner/url", "{url}");
+            let faults = faults_of(&pool_with_planner(url));
+            assert_eq!(faults.len(), 1, "{url}: {faults:?}");
+            assert_eq!(faults[0].0, "/pools/batch/planner/url", "{url}");
         }
     }
 
     #[test]
     fn all_faults_are_reported_at_once() {
-        let mut pool = at("nowhere");
+        let mut pool = pool_with_planner("nowhere");
         pool.parent = Some("default".into());
         pool.queues = Some(json!({}));
         pool.planner.as_mut().unwrap().timeout_ms = 9;
         let pointers: Vec<String> = faults_of(&pool).into_iter().map(|it| it.0).collect();
-        let of_it = "/pools/batch/planner";
-        let (url, ms) = (format!("{of_it}/url"), format!("{of_it}/timeout_ms"));
-        assert_eq!(pointers, [of_it, of_it, url.as_str(), ms.as_str()]);
+        let planner = "/pools/batch/planner";
+        let (url, ms) = (format!("{planner}/url"), format!("{planner}/timeout_ms"));
+        assert_eq!(pointers, [planner, planner, url.as_str(), ms.as_str()]);
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::{Document, read};
 
 /// Pointers of the faults of the shipped policy after a change.
-fn broken(change: impl FnOnce(&mut Policy)) -> Vec<String> {
+fn faults_after(change: impl FnOnce(&mut Policy)) -> Vec<String> {
     let mut policy = Policy::default();
     change(&mut policy);
     faults(&policy)
@@ -24,7 +24,7 @@ fn pool<'a>(policy: &'a mut Policy, name: &str) -> &'a mut Pool {
 
 #[test]
 fn the_shipped_policy_has_no_fault() {
-    assert_eq!(broken(|_| {}), Vec::<String>::new());
+    assert_eq!(faults_after(|_| {}), Vec::<String>::new());
     assert!(crate::notes(&Policy::default()).is_empty());
 }
 
@@ -42,89 +42,99 @@ fn a_field_that_appears_twice_is_a_fault() {
 
 #[test]
 fn parents_exist_and_form_no_cycle() {
-    let own = broken(|policy| pool(policy, "default").parent = Some("default".into()));
-    assert_eq!(own, ["/pools/default/parent"]);
-    let unknown = broken(|policy| pool(policy, "gpu").parent = Some("x".into()));
+    let self_parent =
+        faults_after(|policy| pool(policy, "default").parent = Some("default".into()));
+    assert_eq!(self_parent, ["/pools/default/parent"]);
+    let unknown = faults_after(|policy| pool(policy, "gpu").parent = Some("x".into()));
     assert_eq!(unknown, ["/pools/gpu/parent"]);
-    let circle = broken(|policy| {
+    let cycle = faults_after(|policy| {
         pool(policy, "a").parent = Some("b".into());
         pool(policy, "b").parent = Some("a".into());
         pool(policy, "c").parent = Some("b".into());
     });
     assert_eq!(
-        circle,
+        cycle,
         ["/pools/a/parent", "/pools/b/parent"],
-        "c only hangs below"
+        "c is below the cycle and not part of it"
     );
 }
 
 #[test]
 fn only_root_pools_have_a_quantum() {
-    let below = broken(|policy| {
+    let child = faults_after(|policy| {
         pool(policy, "gpu").parent = Some("default".into());
         pool(policy, "gpu").quantum = Some(policy.quantum.clone());
     });
-    assert_eq!(below, ["/pools/gpu/quantum"]);
-    let nothing = broken(|policy| {
+    assert_eq!(child, ["/pools/gpu/quantum"]);
+    let zero = faults_after(|policy| {
         let mut quantum = policy.quantum.clone();
         quantum.0.memory_bytes = 0;
         pool(policy, "gpu").quantum = Some(quantum.clone());
         policy.quantum = quantum;
     });
     assert_eq!(
-        nothing,
+        zero,
         ["/pools/gpu/quantum/memory_bytes", "/quantum/memory_bytes"]
     );
 }
 
 #[test]
 fn at_most_one_pool_has_no_source_of_nodes() {
-    let none = |policy: &mut Policy, names: &[&str]| {
+    let remove_sources = |policy: &mut Policy, names: &[&str]| {
         for name in names {
             pool(policy, name).declared = false;
         }
     };
     assert_eq!(
-        broken(|policy| none(policy, &["default"])),
+        faults_after(|policy| remove_sources(policy, &["default"])),
         Vec::<String>::new()
     );
     assert_eq!(
-        broken(|policy| none(policy, &["default", "gpu", "ssd"])),
+        faults_after(|policy| remove_sources(policy, &["default", "gpu", "ssd"])),
         ["/pools/gpu", "/pools/ssd"]
     );
 }
 
 #[test]
 fn a_node_is_listed_once_under_its_short_or_long_name() {
-    let nodes = |lists: [&[&str]; 2]| {
-        broken(|policy| {
+    let faults_of_lists = |lists: [&[&str]; 2]| {
+        faults_after(|policy| {
             for (name, list) in ["default", "gpu"].into_iter().zip(lists) {
                 pool(policy, name).nodes = list.iter().map(|&node| node.to_owned()).collect();
             }
         })
     };
-    assert_eq!(nodes([&["n1"], &["n2", "n1"]]), ["/pools/gpu/nodes/1"]);
     assert_eq!(
-        nodes([&["n1.east.example"], &["n1"]]),
+        faults_of_lists([&["n1"], &["n2", "n1"]]),
+        ["/pools/gpu/nodes/1"]
+    );
+    assert_eq!(
+        faults_of_lists([&["n1.east.example"], &["n1"]]),
         ["/pools/gpu/nodes/0"]
     );
     assert_eq!(
-        nodes([&["n1"], &["n1.east.example"]]),
+        faults_of_lists([&["n1"], &["n1.east.example"]]),
         ["/pools/gpu/nodes/0"]
     );
-    assert_eq!(nodes([&["n1", "n1"], &[]]), ["/pools/default/nodes/1"]);
-    let apart = nodes([
+    assert_eq!(
+        faults_of_lists([&["n1", "n1"], &[]]),
+        ["/pools/default/nodes/1"]
+    );
+    let distinct = faults_of_lists([
         &["n1.east.example", "10.0.0.1"],
         &["n1.west.example", "10.0.0.2"],
     ]);
-    assert_eq!(apart, Vec::<String>::new());
-    assert_eq!(nodes([&["a b"], &["fe80::1"]]), ["/pools/default/nodes/0"]);
+    assert_eq!(distinct, Vec::<String>::new());
+    assert_eq!(
+        faults_of_lists([&["a b"], &["fe80::1"]]),
+        ["/pools/default/nodes/0"]
+    );
 }
 
 #[test]
 fn expressions_compile_and_are_unique() {
     let patterns = |all: [&str; 2]| {
-        broken(|policy| {
+        faults_after(|policy| {
             pool(policy, "a").pattern = Some(all[0].into());
             pool(policy, "b").pattern = Some(all[1].into());
         })
@@ -140,37 +150,37 @@ fn expressions_compile_and_are_unique() {
 #[test]
 fn a_class_has_a_parent_a_policy_and_a_pool() {
     assert_eq!(
-        broken(|policy| class(policy, "high").pool = Some("x".into())),
+        faults_after(|policy| class(policy, "high").pool = Some("x".into())),
         ["/classes/high/pool"]
     );
     assert_eq!(
-        broken(|policy| class(policy, "high").pool = None),
+        faults_after(|policy| class(policy, "high").pool = None),
         ["/classes/high/pool"]
     );
-    let no_policy = broken(|policy| class(policy, "high").policy = None);
+    let no_policy = faults_after(|policy| class(policy, "high").policy = None);
     assert_eq!(no_policy, ["/classes/high/policy"]);
-    let no_parent = broken(|policy| class(policy, "high").parent = Some("x".into()));
+    let no_parent = faults_after(|policy| class(policy, "high").parent = Some("x".into()));
     assert_eq!(no_parent, ["/classes/high/parent"]);
-    let circle = broken(|policy| {
+    let cycle = faults_after(|policy| {
         class(policy, "high").parent = Some("low".into());
         class(policy, "low").parent = Some("high".into());
     });
-    assert_eq!(circle, ["/classes/high/parent", "/classes/low/parent"]);
+    assert_eq!(cycle, ["/classes/high/parent", "/classes/low/parent"]);
 }
 
 #[test]
 fn a_class_has_only_attributes_that_its_policy_allows() {
     assert_eq!(
-        broken(|policy| class(policy, "service").weight = Some(3)),
+        faults_after(|policy| class(policy, "service").weight = Some(3)),
         ["/classes/service/weight"]
     );
     assert_eq!(
-        broken(|policy| class(policy, "high").enforce = Some(true)),
+        faults_after(|policy| class(policy, "high").enforce = Some(true)),
         ["/classes/high/enforce"]
     );
-    let growth = broken(|policy| class(policy, "reserve").use_prediction = Some(true));
+    let growth = faults_after(|policy| class(policy, "reserve").use_prediction = Some(true));
     assert_eq!(growth, ["/classes/reserve/use_prediction"]);
-    let historic = broken(|policy| {
+    let historic = faults_after(|policy| {
         class(policy, "service").max_processes = Some(1);
         class(policy, "reserve").max_machines = Some(1);
         class(policy, "low").cap = Some(1);
@@ -181,10 +191,10 @@ fn a_class_has_only_attributes_that_its_policy_allows() {
 #[test]
 fn each_policy_has_one_default_that_is_no_template() {
     assert_eq!(
-        broken(|policy| class(policy, "low").default = true),
+        faults_after(|policy| class(policy, "low").default = true),
         ["/classes/normal/default"]
     );
-    let template = broken(|policy| {
+    let template = faults_after(|policy| {
         let base = class(policy, "base");
         (base.is_abstract, base.default) = (true, true);
     });
@@ -194,34 +204,38 @@ fn each_policy_has_one_default_that_is_no_template() {
 #[test]
 fn every_policy_in_use_has_a_default_class() {
     assert_eq!(
-        broken(|policy| class(policy, "service").default = false),
+        faults_after(|policy| class(policy, "service").default = false),
         ["/classes"]
     );
     assert_eq!(
-        broken(|policy| drop(policy.classes.remove("service"))),
+        faults_after(|policy| drop(policy.classes.remove("service"))),
         Vec::<String>::new()
     );
 }
 
 #[test]
 fn classes_of_one_priority_have_one_policy() {
-    let mixed = broken(|policy| class(policy, "service").priority = Some(10));
-    assert_eq!(mixed, ["/classes/service/priority"]);
-    let natural = broken(|policy| {
+    let equal_priority = faults_after(|policy| class(policy, "service").priority = Some(10));
+    assert_eq!(equal_priority, ["/classes/service/priority"]);
+    let default_priority = faults_after(|policy| {
         class(policy, "service").priority = None;
         class(policy, "low").priority = Some(5);
     });
-    assert_eq!(natural, ["/classes/service/priority"], "defaults count too");
+    assert_eq!(
+        default_priority,
+        ["/classes/service/priority"],
+        "defaults count too"
+    );
 }
 
 #[test]
 fn limits_of_users_name_classes() {
-    let unknown = broken(|policy| {
+    let unknown = faults_after(|policy| {
         let user = policy.users.entry("ada".into()).or_default();
         user.max_allotment_gb_by_class.insert("x".into(), 3);
     });
     assert_eq!(unknown, ["/users/ada/max_allotment_gb_by_class/x"]);
-    let both = broken(|policy| {
+    let both = faults_after(|policy| {
         let user = UserPolicy {
             max_allotment_gb: Some(3),
             max_allotment_quanta: Some(3),
@@ -235,21 +249,21 @@ fn limits_of_users_name_classes() {
 #[test]
 fn weights_are_not_zero() {
     assert_eq!(
-        broken(|policy| class(policy, "low").weight = Some(0)),
+        faults_after(|policy| class(policy, "low").weight = Some(0)),
         ["/classes/low/weight"]
     );
     assert_eq!(
-        broken(|policy| class(policy, "low").weight = Some(1_000_001)),
+        faults_after(|policy| class(policy, "low").weight = Some(1_000_001)),
         ["/classes/low/weight"]
     );
 }
 
 #[test]
 fn only_the_first_pool_sets_the_domain() {
-    let second = broken(|policy| pool(policy, "gpu").domain = Some("example.org".into()));
+    let second = faults_after(|policy| pool(policy, "gpu").domain = Some("example.org".into()));
     assert_eq!(second, ["/pools/gpu/domain"]);
     assert_eq!(
-        broken(|policy| pool(policy, "default").domain = Some("a/b".into())),
+        faults_after(|policy| pool(policy, "default").domain = Some("a/b".into())),
         ["/pools/default/domain"]
     );
 }
@@ -307,8 +321,8 @@ fn a_document_without_pools_or_classes_is_a_fault() {
 
 #[test]
 fn mounts_are_directories_and_unique() {
-    let with = |sources: &[&str]| {
-        broken(|policy| {
+    let faults_of_mounts = |sources: &[&str]| {
+        faults_after(|policy| {
             let mounts = sources.iter().map(|source| PoolMount {
                 source: (*source).to_owned(),
                 writable: false,
@@ -316,17 +330,27 @@ fn mounts_are_directories_and_unique() {
             pool(policy, "default").mounts = mounts.collect();
         })
     };
-    assert_eq!(with(&["/srv/a", "/srv/b"]), Vec::<String>::new());
-    for bad in ["/", "srv", "/srv/", "/srv/../etc", "/a:/b"] {
-        assert_eq!(with(&[bad]), ["/pools/default/mounts/0/source"], "{bad}");
+    assert_eq!(
+        faults_of_mounts(&["/srv/a", "/srv/b"]),
+        Vec::<String>::new()
+    );
+    for invalid in ["/", "srv", "/srv/", "/srv/../etc", "/a:/b"] {
+        assert_eq!(
+            faults_of_mounts(&[invalid]),
+            ["/pools/default/mounts/0/source"],
+            "{invalid}"
+        );
     }
-    assert_eq!(with(&["/a", "/a"]), ["/pools/default/mounts/1/source"]);
+    assert_eq!(
+        faults_of_mounts(&["/a", "/a"]),
+        ["/pools/default/mounts/1/source"]
+    );
 }
 
 /// The API describes queues in the form that is read.
 #[test]
 fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
-    let form = serde_json::json!({
+    let document = serde_json::json!({
         "queues": { "a": {
             "submit_acl": "ann staff", "sort": "fair", "preemption": "fence",
             "priority_policy": "fence", "priority_offset": -3, "max_applications": 4,
@@ -340,18 +364,22 @@ fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
         "preemption": false, "reservation_ms": 1000,
     });
     let described: hayward_rm_scheduler_api::policy::QueueTree =
-        serde_json::from_value(form.clone()).unwrap();
+        serde_json::from_value(document.clone()).unwrap();
     let mut policy = Policy::default();
-    pool(&mut policy, "batch").queues = Some(form);
+    pool(&mut policy, "batch").queues = Some(document);
     assert_eq!(faults(&policy), []);
     pool(&mut policy, "batch").queues = serde_json::to_value(&described).ok();
-    assert_eq!(faults(&policy), [], "what the description says is read");
+    assert_eq!(
+        faults(&policy),
+        [],
+        "the description is read without faults"
+    );
     assert!(crate::Rules::new(&policy).queues.contains_key("batch"));
     assert!(crate::notes(&policy).is_empty());
 
     pool(&mut policy, "batch").parent = Some("default".to_owned());
-    let found: Vec<String> = faults(&policy).into_iter().map(|it| it.pointer).collect();
-    assert_eq!(found, ["/pools/batch/queues"]);
+    let pointers: Vec<String> = faults(&policy).into_iter().map(|it| it.pointer).collect();
+    assert_eq!(pointers, ["/pools/batch/queues"]);
     assert!(crate::Rules::new(&policy).queues.is_empty());
 
     let mut policy = Policy::default();

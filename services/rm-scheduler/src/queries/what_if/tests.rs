@@ -31,7 +31,7 @@ fn ann() -> Requester {
 fn copy() -> FleetCopy {
     let mut snapshot = Snapshot::empty();
     let rules = Rules::new(&Policy::default());
-    rules.write(&mut snapshot);
+    rules.apply_to(&mut snapshot);
     for name in ["n1", "n2"] {
         let node = Node {
             pool: "default".into(),

@@ -27,7 +27,7 @@ pub fn parse_policy(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
     } else {
         parse_yaml(text)?
     };
-    let (document, generation) = document.unwrapped();
+    let (document, generation) = document.without_envelope();
     let policy = read(document).map_err(|faults| validation_error(&faults))?;
     Ok((policy, generation))
 }

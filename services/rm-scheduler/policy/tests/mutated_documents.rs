@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// Returns a document that uses every feature.
-fn sound() -> Value {
+fn full_document() -> Value {
     json!({
         "quantum": {"memory_bytes": 1 << 30, "cpu_milli": 500},
         "pools": {
@@ -35,7 +35,7 @@ fn sound() -> Value {
 }
 
 /// Generates values of unexpected types.
-fn odd() -> impl Strategy<Value = Value> {
+fn unexpected_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -63,7 +63,7 @@ fn odd() -> impl Strategy<Value = Value> {
 
 #[derive(Debug, Clone)]
 enum Mutation {
-    /// Replaces the value at the place of this number.
+    /// Replaces the value with this number among all values.
     Replace(usize, Value),
     Remove(usize),
     /// Adds a field to the object of this number.
@@ -76,25 +76,27 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ];
     let name = prop::sample::select(names).prop_map(str::to_owned);
     prop_oneof![
-        (any::<usize>(), odd()).prop_map(|(at, value)| Mutation::Replace(at, value)),
+        (any::<usize>(), unexpected_value())
+            .prop_map(|(number, value)| Mutation::Replace(number, value)),
         any::<usize>().prop_map(Mutation::Remove),
-        (any::<usize>(), name, odd()).prop_map(|(at, name, value)| Mutation::Add(at, name, value)),
+        (any::<usize>(), name, unexpected_value())
+            .prop_map(|(number, name, value)| Mutation::Add(number, name, value)),
     ]
 }
 
-/// Collects the pointers of all places of a document.
-fn places(at: &str, value: &Value, all: &mut Vec<String>) {
-    all.push(at.to_owned());
+/// Collects the JSON pointers of all values of a document.
+fn collect_pointers(pointer: &str, value: &Value, pointers: &mut Vec<String>) {
+    pointers.push(pointer.to_owned());
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 let step = hayward_rm_scheduler_policy::pointer(&[name]);
-                places(&format!("{at}{step}"), value, all);
+                collect_pointers(&format!("{pointer}{step}"), value, pointers);
             }
         }
         Value::Array(items) => {
-            for (place, item) in items.iter().enumerate() {
-                places(&format!("{at}/{place}"), item, all);
+            for (index, item) in items.iter().enumerate() {
+                collect_pointers(&format!("{pointer}/{index}"), item, pointers);
             }
         }
         _ => {}
@@ -102,25 +104,25 @@ fn places(at: &str, value: &Value, all: &mut Vec<String>) {
 }
 
 fn apply(value: &mut Value, mutation: &Mutation) {
-    let mut all = Vec::new();
-    places("", value, &mut all);
-    let chosen = |at: usize| all[at % all.len()].clone();
+    let mut pointers = Vec::new();
+    collect_pointers("", value, &mut pointers);
+    let choose = |number: usize| pointers[number % pointers.len()].clone();
     match mutation {
-        Mutation::Replace(at, new) => {
-            if let Some(place) = value.pointer_mut(&chosen(*at)) {
-                *place = new.clone();
+        Mutation::Replace(number, new) => {
+            if let Some(target) = value.pointer_mut(&choose(*number)) {
+                *target = new.clone();
             }
         }
-        Mutation::Remove(at) => {
-            let pointer = chosen(*at);
-            let (above, last) = pointer.rsplit_once('/').unwrap_or(("", ""));
-            if let Some(fields) = value.pointer_mut(above).and_then(Value::as_object_mut) {
+        Mutation::Remove(number) => {
+            let pointer = choose(*number);
+            let (parent, last) = pointer.rsplit_once('/').unwrap_or(("", ""));
+            if let Some(fields) = value.pointer_mut(parent).and_then(Value::as_object_mut) {
                 fields.remove(&last.replace("~1", "/").replace("~0", "~"));
             }
         }
-        Mutation::Add(at, name, new) => {
+        Mutation::Add(number, name, new) => {
             if let Some(fields) = value
-                .pointer_mut(&chosen(*at))
+                .pointer_mut(&choose(*number))
                 .and_then(Value::as_object_mut)
             {
                 fields.insert(name.clone(), new.clone());
@@ -130,7 +132,7 @@ fn apply(value: &mut Value, mutation: &Mutation) {
 }
 
 /// Checks the guarantees for an accepted policy.
-fn resolves(policy: &Policy) {
+fn check_translation(policy: &Policy) {
     let rules = Rules::new(policy);
     for (name, class) in &rules.classes {
         assert!(rules.pools.contains_key(&class.pool), "{name}");
@@ -147,11 +149,11 @@ fn resolves(policy: &Policy) {
         let pool = rules.pool_of(node).expect("there is a first pool");
         assert!(rules.pools.contains_key(pool), "{name} is in {pool}");
     }
-    rules.write(&mut Snapshot::empty());
+    rules.apply_to(&mut Snapshot::empty());
     notes(policy);
 }
 
-fn round_trips(policy: &Policy) {
+fn check_round_trip(policy: &Policy) {
     let json = serde_json::to_string(policy).expect("a policy can be written");
     let document: Document = serde_json::from_str(&json).expect("what was written is JSON");
     assert_eq!(
@@ -160,8 +162,8 @@ fn round_trips(policy: &Policy) {
     );
     let yaml = yaml_serde::to_string(policy).expect("a policy can be written");
     let document: Document = yaml_serde::from_str(&yaml).expect("what was written is YAML");
-    let again = read(document).expect("what was accepted is accepted again");
-    assert!(differences(policy, &again).is_empty());
+    let reread = read(document).expect("what was accepted is accepted again");
+    assert!(differences(policy, &reread).is_empty());
 }
 
 const CLASSES: &str = include_str!("../samples/village.classes");
@@ -202,14 +204,14 @@ proptest! {
     fn mutated_documents_are_rejected_or_translated(
         mutations in prop::collection::vec(mutation(), 0..5)
     ) {
-        let mut value = sound();
+        let mut value = full_document();
         for mutation in &mutations {
             apply(&mut value, mutation);
         }
         match read(Document::from(value)) {
             Ok(policy) => {
-                resolves(&policy);
-                round_trips(&policy);
+                check_translation(&policy);
+                check_round_trip(&policy);
             }
             Err(faults) => {
                 prop_assert!(!faults.is_empty());
@@ -223,10 +225,10 @@ proptest! {
         cuts in prop::collection::vec((any::<usize>(), 0_usize..30, 0..WORDS.len()), 0..5)
     ) {
         let mut text: Vec<char> = CLASSES.chars().collect();
-        for (at, length, word) in cuts {
-            let at = at % (text.len() + 1);
-            let end = (at + length).min(text.len());
-            text.splice(at..end, WORDS[word].chars());
+        for (start, length, word) in cuts {
+            let start = start % (text.len() + 1);
+            let end = (start + length).min(text.len());
+            text.splice(start..end, WORDS[word].chars());
         }
         let text: String = text.into_iter().collect();
         let lines = text.lines().count();
@@ -239,14 +241,14 @@ proptest! {
         match import(input) {
             Ok(imported) => {
                 prop_assert!(faults(&imported.policy).is_empty());
-                resolves(&imported.policy);
-                round_trips(&imported.policy);
+                check_translation(&imported.policy);
+                check_round_trip(&imported.policy);
             }
             Err(faults) => {
                 prop_assert!(!faults.is_empty());
-                let there = |line: usize| (1..=lines).contains(&line);
-                let own = faults.iter().filter(|fault| fault.file == "c");
-                prop_assert!(own.filter_map(|fault| fault.line).all(there));
+                let is_in_file = |line: usize| (1..=lines).contains(&line);
+                let of_classes = faults.iter().filter(|fault| fault.file == "c");
+                prop_assert!(of_classes.filter_map(|fault| fault.line).all(is_in_file));
             }
         }
     }
@@ -254,7 +256,8 @@ proptest! {
 
 #[test]
 fn the_document_with_every_feature_is_valid() {
-    let policy = read(Document::from(sound())).unwrap_or_else(|faults| panic!("{faults:#?}"));
-    resolves(&policy);
-    round_trips(&policy);
+    let policy =
+        read(Document::from(full_document())).unwrap_or_else(|faults| panic!("{faults:#?}"));
+    check_translation(&policy);
+    check_round_trip(&policy);
 }

@@ -11,8 +11,8 @@ const DEFAULT_TARGET_S: u64 = 3_600;
 /// one.
 #[must_use]
 pub fn wait_target(policy: &Policy, class: &str) -> u64 {
-    let line = Lineage::new(policy, class).ok();
-    let target = line.and_then(|line| line.find(|class| class.wait_target_s));
+    let lineage = Lineage::new(policy, class).ok();
+    let target = lineage.and_then(|lineage| lineage.find(|class| class.wait_target_s));
     target.unwrap_or(DEFAULT_TARGET_S)
 }
 
