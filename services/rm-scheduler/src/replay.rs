@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_capacity::ByPool;
+use hayward_rm_scheduler_capacity::CompositePlanner;
 pub use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::{Planner as _, Snapshot};
 use hayward_vocabulary::Timestamp;
@@ -107,7 +107,7 @@ impl Replay {
 
     /// Returns the plan that the production planners make.
     pub fn plan(&self) -> Plan {
-        ByPool.schedule(&self.snapshot)
+        CompositePlanner.schedule(&self.snapshot)
     }
 
     /// Compares a plan with the recorded one.

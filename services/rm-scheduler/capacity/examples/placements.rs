@@ -25,25 +25,25 @@ use serde_json::json;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const ASKS: u64 = 10_000;
+const PROCESSES: u64 = 10_000;
 const REPEATS: usize = 3;
 /// Published figures of the scheduler that the protocol is derived from, by number of nodes.
 const PUBLISHED: [(u64, f64); 2] = [(500, 12_600.0), (1_000, 7_500.0)];
 
-struct Shape {
+struct BenchmarkCase {
     name: &'static str,
     applications: u64,
     /// Number of processes per work item.
-    alike: u64,
+    processes_per_item: u64,
     unplaceable: u64,
     sort: &'static str,
     nodes: &'static str,
 }
 
-const PLAIN: Shape = Shape {
+const PLAIN: BenchmarkCase = BenchmarkCase {
     name: "2 x 5,000",
     applications: 2,
-    alike: 1,
+    processes_per_item: 1,
     unplaceable: 0,
     sort: "fifo",
     nodes: "fair",
@@ -53,143 +53,145 @@ fn main() {
     println!(
         "shape                    nodes   placed        ms  placements/s  published   best fit/s"
     );
-    let shapes = [
-        Shape { ..PLAIN },
-        Shape {
+    let cases = [
+        BenchmarkCase { ..PLAIN },
+        BenchmarkCase {
             name: "2 x 5,000 in two asks",
-            alike: 5_000,
+            processes_per_item: 5_000,
             ..PLAIN
         },
-        Shape {
+        BenchmarkCase {
             name: "2 x 5,000 bin-packing",
             nodes: "binpacking",
             ..PLAIN
         },
-        Shape {
+        BenchmarkCase {
             name: "2 x 5,000 fair leaves",
             sort: "fair",
             ..PLAIN
         },
-        Shape {
+        BenchmarkCase {
             name: "10 x 1,000",
             applications: 10,
             ..PLAIN
         },
-        Shape {
+        BenchmarkCase {
             name: "100 x 100",
             applications: 100,
             ..PLAIN
         },
-        Shape {
+        BenchmarkCase {
             name: "1,000 x 10",
             applications: 1_000,
             ..PLAIN
         },
-        Shape {
+        BenchmarkCase {
             name: "10,000 unplaceable too",
-            unplaceable: ASKS,
+            unplaceable: PROCESSES,
             ..PLAIN
         },
     ];
-    for shape in shapes {
+    for case in cases {
         for nodes in [500, 1_000, 10_000] {
-            measure(&shape, nodes);
+            measure(&case, nodes);
         }
     }
 }
 
-fn measure(shape: &Shape, nodes: u64) {
-    let snapshot = fleet(shape, nodes);
-    let mut least = Duration::MAX;
+fn measure(case: &BenchmarkCase, nodes: u64) {
+    let snapshot = build_snapshot(case, nodes);
+    let mut shortest = Duration::MAX;
     let mut placed = 0;
     for _ in 0..REPEATS {
-        let (plan, spent) = timed(|| Capacity.schedule(&snapshot));
-        least = least.min(spent);
+        let (plan, duration) = measure_cpu_time(|| Capacity.schedule(&snapshot));
+        shortest = shortest.min(duration);
         placed = plan.grants.len();
         assert!(check(&snapshot, &plan).is_ok(), "a plan the check refuses");
-        let asks = usize::try_from(ASKS).unwrap_or(0);
-        assert_eq!(placed, asks, "all that fits is placed");
+        let expected = usize::try_from(PROCESSES).unwrap_or(0);
+        assert_eq!(placed, expected, "all that fits is placed");
     }
-    let (found, naive) = timed(|| naive_best_fit(&snapshot));
-    assert_eq!(found, placed, "the yardstick places the same");
-    let known = PUBLISHED.iter().find(|(known, _)| *known == nodes);
-    let requested = f64::from(u32::try_from(placed).unwrap_or(0));
-    let rate = |spent: Duration| requested / spent.as_secs_f64();
-    let published = known.map_or("-".to_owned(), |(_, rate)| format!("{rate:.0}"));
+    let (naive_placed, naive_duration) = measure_cpu_time(|| naive_best_fit(&snapshot));
+    assert_eq!(naive_placed, placed, "the yardstick places the same");
+    let published_rate = PUBLISHED
+        .iter()
+        .find(|(published_rate, _)| *published_rate == nodes);
+    let processes = f64::from(u32::try_from(placed).unwrap_or(0));
+    let rate = |duration: Duration| processes / duration.as_secs_f64();
+    let published = published_rate.map_or("-".to_owned(), |(_, rate)| format!("{rate:.0}"));
     println!(
         "{:<23} {nodes:>6} {placed:>8} {:>9.2} {:>13.0} {published:>10} {:>12.0}",
-        shape.name,
-        least.as_secs_f64() * 1_000.0,
-        rate(least),
-        rate(naive),
+        case.name,
+        shortest.as_secs_f64() * 1_000.0,
+        rate(shortest),
+        rate(naive_duration),
     );
 }
 
 /// Returns the CPU time that this program has used.
-fn processor_time() -> Duration {
+fn cpu_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a program may ask about itself");
     let micros = |time: TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
     Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
 }
 
-fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
-    let before = processor_time();
-    let done = run();
-    (done, processor_time().saturating_sub(before))
+fn measure_cpu_time<T>(run: impl FnOnce() -> T) -> (T, Duration) {
+    let start = cpu_time();
+    let result = run();
+    (result, cpu_time().saturating_sub(start))
 }
 
-fn fleet(shape: &Shape, nodes: u64) -> Snapshot {
+fn build_snapshot(case: &BenchmarkCase, nodes: u64) -> Snapshot {
     let mut snapshot = Snapshot::empty();
     snapshot.now = Timestamp::from_unix_ms(1_000_000);
     snapshot.quantum = Quantum(Size::memory(1));
     snapshot.pools.insert("default".to_owned(), Pool::default());
     let queues = config::read(&json!({
-        "queues": {"root": {"submit_acl": "*", "sort": shape.sort, "queues": {"a": {}, "b": {}}}},
-        "node_sort": {"policy": shape.nodes},
+        "queues": {"root": {"submit_acl": "*", "sort": case.sort, "queues": {"a": {}, "b": {}}}},
+        "node_sort": {"policy": case.nodes},
     }));
     let queues = queues.expect("a configuration without faults");
     snapshot.queues.insert("default".to_owned(), queues);
     // Space for all of them and about a tenth more.
-    let each = (ASKS + ASKS / 10).div_ceil(nodes).max(1);
-    for at in 0..nodes {
+    let per_node = (PROCESSES + PROCESSES / 10).div_ceil(nodes).max(1);
+    for index in 0..nodes {
         let node = Node {
             pool: "default".to_owned(),
-            capacity: size(each),
+            capacity: size_of(per_node),
             takes_work: true,
             lost: false,
             offline: false,
             block: None,
             labels: BTreeMap::new(),
         };
-        let name = format!("n{at:06}").parse().expect("letters and digits");
+        let name = format!("n{index:06}").parse().expect("letters and digits");
         snapshot.nodes.insert(name, node);
     }
     // These jobs are larger than any node, and are in line before all others.
-    for at in 0..shape.unplaceable {
+    for index in 0..case.unplaceable {
         let job = Job {
-            id: format!("job_a{at:06}"),
-            number: at,
+            id: format!("job_a{index:06}"),
+            number: index,
             processes: 1,
-            size: size(each + 1),
+            size: size_of(per_node + 1),
         };
-        add(&mut snapshot, shape, job);
+        add_job(&mut snapshot, case, job);
     }
-    for at in 0..ASKS / shape.alike {
+    for index in 0..PROCESSES / case.processes_per_item {
         let job = Job {
-            id: format!("job_b{at:06}"),
-            number: at,
-            processes: shape.alike,
-            size: size(1),
+            id: format!("job_b{index:06}"),
+            number: index,
+            processes: case.processes_per_item,
+            size: size_of(1),
         };
-        add(&mut snapshot, shape, job);
+        add_job(&mut snapshot, case, job);
     }
     snapshot
 }
 
-fn size(count: u64) -> Size {
+fn size_of(units: u64) -> Size {
     Size {
-        cpu_milli: 1_000 * count,
-        ..Size::memory(10 * count)
+        cpu_milli: 1_000 * units,
+        ..Size::memory(10 * units)
     }
 }
 
@@ -201,8 +203,8 @@ struct Job {
     size: Size,
 }
 
-fn add(snapshot: &mut Snapshot, shape: &Shape, job: Job) {
-    let application = job.number % shape.applications;
+fn add_job(snapshot: &mut Snapshot, case: &BenchmarkCase, job: Job) {
+    let application = job.number % case.applications;
     let queue = if application.is_multiple_of(2) {
         "root.a"
     } else {
@@ -240,19 +242,19 @@ fn add(snapshot: &mut Snapshot, shape: &Shape, job: Job) {
 /// Returns the number of placed processes.
 fn naive_best_fit(snapshot: &Snapshot) -> usize {
     let nodes = snapshot.nodes.values().enumerate();
-    let holes = nodes.map(|(at, node)| (node.capacity.memory_bytes, at));
-    let mut holes: BTreeSet<(u64, usize)> = holes.collect();
-    let mut asks: Vec<&Demand> = snapshot.demand.values().collect();
-    asks.sort_by_key(|demand| demand.submitted_at);
+    let free_memory = nodes.map(|(index, node)| (node.capacity.memory_bytes, index));
+    let mut free_memory: BTreeSet<(u64, usize)> = free_memory.collect();
+    let mut demands: Vec<&Demand> = snapshot.demand.values().collect();
+    demands.sort_by_key(|demand| demand.submitted_at);
     let mut placed = 0;
-    for demand in asks {
-        let wanted = demand.size.memory_bytes;
+    for demand in demands {
+        let needed = demand.size.memory_bytes;
         for _ in 0..demand.max_processes {
-            let Some(&(free, at)) = holes.range((wanted, 0)..).next() else {
+            let Some(&(free, index)) = free_memory.range((needed, 0)..).next() else {
                 break;
             };
-            holes.remove(&(free, at));
-            holes.insert((free - wanted, at));
+            free_memory.remove(&(free, index));
+            free_memory.insert((free - needed, index));
             placed += 1;
         }
     }

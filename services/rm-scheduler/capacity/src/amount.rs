@@ -9,7 +9,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// Returns the fault and the expected form.
-pub fn amount(name: &str, text: &str) -> Result<u64, String> {
+pub fn parse_amount(name: &str, text: &str) -> Result<u64, String> {
     let text = text.trim();
     let in_thousandths = name == "vcore" || name == "gpu";
     if text.starts_with('-') {
@@ -24,10 +24,10 @@ pub fn amount(name: &str, text: &str) -> Result<u64, String> {
     number.map_err(|fault| match fault {
         BadQuantity::TooLarge => format!("{text:?} is too large"),
         BadQuantity::Invalid => {
-            let milli = if in_thousandths { " or `500m`" } else { "" };
+            let example = if in_thousandths { " or `500m`" } else { "" };
             format!(
                 "{text:?} is not an amount; \
-                 write a whole number, such as `10`, `2G`, `512Mi`{milli}"
+                 write a whole number, such as `10`, `2G`, `512Mi`{example}"
             )
         }
     })
@@ -51,15 +51,15 @@ pub fn amount_text(name: &str, amount: u64) -> String {
     }
     let mut units = UNITS.iter().filter(|_| name == "memory" && amount > 0);
     match units.find(|(unit, _)| amount.is_multiple_of(*unit)) {
-        Some((unit, word)) => format!("{} {word}", amount / unit),
+        Some((unit, unit_name)) => format!("{} {unit_name}", amount / unit),
         None => amount.to_string(),
     }
 }
 
 /// Parses amounts by type, such as `{"memory": "2G", "vcore": 4}`, and lists the faulty entries
 /// with their faults.
-pub(crate) fn amounts(value: &Value) -> (Amounts, Vec<(String, String)>) {
-    let (mut amounts, mut wrong) = (Amounts::new(), Vec::new());
+pub(crate) fn parse_amounts(value: &Value) -> (Amounts, Vec<(String, String)>) {
+    let (mut amounts, mut faults) = (Amounts::new(), Vec::new());
     let Some(entries) = value.as_object() else {
         let detail = "must be a map of amounts by type, such as {\"memory\": \"2G\"}".to_owned();
         return (amounts, vec![(String::new(), detail)]);
@@ -70,19 +70,19 @@ pub(crate) fn amounts(value: &Value) -> (Amounts, Vec<(String, String)>) {
             Value::Number(number) => number.to_string(),
             other => other.to_string(),
         };
-        let read = if name.is_empty() {
+        let parsed = if name.is_empty() {
             Err("a resource type needs a name".to_owned())
         } else {
-            amount(name, &text)
+            parse_amount(name, &text)
         };
-        match read {
+        match parsed {
             Ok(amount) => {
                 amounts.insert(name.clone(), amount);
             }
-            Err(detail) => wrong.push((name.clone(), detail)),
+            Err(detail) => faults.push((name.clone(), detail)),
         }
     }
-    (amounts, wrong)
+    (amounts, faults)
 }
 
 #[cfg(test)]
@@ -91,19 +91,19 @@ mod tests {
 
     #[test]
     fn amounts_are_parsed_into_the_unit_of_their_type() {
-        assert_eq!(amount("vcore", "10"), Ok(10_000));
-        assert_eq!(amount("vcore", "500m"), Ok(500));
-        assert_eq!(amount("memory", "2G"), Ok(2_000_000_000));
-        assert_eq!(amount("memory", "512Mi"), Ok(512 << 20));
-        assert_eq!(amount("licence", "3"), Ok(3));
-        assert_eq!(amount("licence", "3k"), Ok(3_000));
+        assert_eq!(parse_amount("vcore", "10"), Ok(10_000));
+        assert_eq!(parse_amount("vcore", "500m"), Ok(500));
+        assert_eq!(parse_amount("memory", "2G"), Ok(2_000_000_000));
+        assert_eq!(parse_amount("memory", "512Mi"), Ok(512 << 20));
+        assert_eq!(parse_amount("licence", "3"), Ok(3));
+        assert_eq!(parse_amount("licence", "3k"), Ok(3_000));
     }
 
     #[test]
     fn an_invalid_amount_is_refused_with_the_expected_form() {
         for wrong in ["", "abc", "1.5", "5x", "500m", "99E99", "20E"] {
-            assert!(amount("memory", wrong).is_err(), "{wrong:?}");
+            assert!(parse_amount("memory", wrong).is_err(), "{wrong:?}");
         }
-        assert!(amount("memory", "-1").is_err_and(|it| it.contains("negative")));
+        assert!(parse_amount("memory", "-1").is_err_and(|it| it.contains("negative")));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`read`] parses and validates a document into the [`Queues`] of the snapshot, or returns all
 //! faults, each with a JSON pointer and a remedy. Unreadable parts are reported and left out, and
-//! the rest is still validated.
+//! all other parts are still validated.
 
 mod acl;
 mod document;
@@ -37,27 +37,28 @@ impl fmt::Display for Fault {
 struct Faults(Vec<Fault>);
 
 impl Faults {
-    fn add(&mut self, at: &At, detail: impl Into<String>) {
+    fn add(&mut self, pointer: &JsonPointer, detail: impl Into<String>) {
         self.0.push(Fault {
-            pointer: at.0.clone(),
+            pointer: pointer.0.clone(),
             detail: detail.into(),
         });
     }
 }
 
-/// A position in the document.
+/// JSON pointer of a value in the document (RFC 6901).
 #[derive(Clone, Default)]
-struct At(String);
+struct JsonPointer(String);
 
-impl At {
-    /// Escapes one step of a JSON pointer (RFC 6901).
-    fn to(&self, step: &str) -> Self {
+impl JsonPointer {
+    /// Returns the pointer of a field of this value.
+    fn child(&self, step: &str) -> Self {
         let step = step.replace('~', "~0").replace('/', "~1");
         Self(format!("{}/{step}", self.0))
     }
 
-    fn nth(&self, index: usize) -> Self {
-        self.to(&index.to_string())
+    /// Returns the pointer of an item of this list.
+    fn item(&self, index: usize) -> Self {
+        self.child(&index.to_string())
     }
 }
 
@@ -68,8 +69,8 @@ const MAX_FAULTS: usize = 200;
 pub fn read(document: &Value) -> Result<Queues, Vec<Fault>> {
     let mut faults = Faults::default();
     let document = document::read(document, &mut faults);
-    let queues = translate::queues(&document, &mut faults);
-    validate::all(&document, &queues, &mut faults);
+    let queues = translate::translate(&document, &mut faults);
+    validate::check(&document, &queues, &mut faults);
     let mut faults = faults.0;
     if faults.is_empty() {
         return Ok(queues);
@@ -79,8 +80,8 @@ pub fn read(document: &Value) -> Result<Queues, Vec<Fault>> {
     // A part that was left out as unreadable is not reported as missing.
     let unreadable = faults.clone();
     faults.retain(|fault| {
-        let inside = |other: &Fault| other.pointer.starts_with(&format!("{}/", fault.pointer));
-        !(fault.detail.starts_with("missing field") && unreadable.iter().any(inside))
+        let is_inside = |other: &Fault| other.pointer.starts_with(&format!("{}/", fault.pointer));
+        !(fault.detail.starts_with("missing field") && unreadable.iter().any(is_inside))
     });
     faults.truncate(MAX_FAULTS);
     Err(faults)

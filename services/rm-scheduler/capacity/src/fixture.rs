@@ -11,14 +11,15 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, Timestamp, WorkId, WorkKind};
 use serde_json::Value;
 
-use crate::{Capacity, QueueView, config, view};
+use crate::{Capacity, QueueView, config, queue_views};
 
 pub const POOL: &str = "default";
 
 #[derive(Clone)]
 pub struct Fixture {
     pub snapshot: Snapshot,
-    born: u64,
+    /// Number of the last allocation.
+    last_allocation: u64,
 }
 
 pub fn size(amounts: &[(&str, u64)]) -> Size {
@@ -58,17 +59,22 @@ impl Fixture {
         snapshot.now = Timestamp::from_unix_ms(1_000_000);
         snapshot.quantum = Quantum(Size::memory(1));
         snapshot.pools.insert(POOL.to_owned(), Pool::default());
-        let mut fixture = Self { snapshot, born: 0 };
+        let mut fixture = Self {
+            snapshot,
+            last_allocation: 0,
+        };
         fixture.configure(document);
         fixture
     }
 
+    /// Replaces the queues of the pool.
     pub fn configure(&mut self, document: &Value) {
         let queues = config::read(document).unwrap();
         self.snapshot.queues.insert(POOL.to_owned(), queues);
     }
 
-    pub fn node(&mut self, name: &str, amounts: &[(&str, u64)]) -> &mut Node {
+    /// Adds a node, or returns the existing one.
+    pub fn add_node(&mut self, name: &str, amounts: &[(&str, u64)]) -> &mut Node {
         let mut capacity = size(amounts);
         // Each process needs at least one byte.
         capacity.memory_bytes = capacity.memory_bytes.max(1 << 20);
@@ -86,12 +92,12 @@ impl Fixture {
     }
 
     pub fn add_work(&mut self, id: &str, queue: &str, amounts: &[(&str, u64)]) -> &mut Demand {
-        let later = self.snapshot.demand.len() as u64;
+        let offset_ms = self.snapshot.demand.len() as u64;
         let demand = Demand {
             kind: WorkKind::Job,
             user: "ann".parse().unwrap(),
             class: None,
-            submitted_at: self.snapshot.now.minus_ms(1_000).plus_ms(later),
+            submitted_at: self.snapshot.now.minus_ms(1_000).plus_ms(offset_ms),
             size: size(amounts),
             max_processes: 1,
             remaining_tasks: 1_000_000,
@@ -122,7 +128,7 @@ impl Fixture {
 
     /// Adds a part of a gang, with its least number of processes. Its application has the name of
     /// the gang.
-    pub fn add_part(&mut self, id: &str, queue: &str, gang: Gang, vcore: u64) {
+    pub fn add_gang_part(&mut self, id: &str, queue: &str, gang: Gang, vcore: u64) {
         let demand = self.add_processes(id, queue, gang.min, vcore);
         queued(demand).application = Some(gang.name.clone());
         queued(demand).gang = Some(gang);
@@ -130,10 +136,10 @@ impl Fixture {
 
     /// Removes the oldest processes of this work, as if they had ended by themselves.
     pub fn end(&mut self, id: &str, count: usize) {
-        let held = self.snapshot.allocations.iter();
-        let mine = held.filter(|(_, held)| held.work.as_str() == id);
-        let mine = mine.map(|(id, _)| id.clone()).take(count);
-        for id in mine.collect::<Vec<_>>() {
+        let allocations = self.snapshot.allocations.iter();
+        let own = allocations.filter(|(_, allocations)| allocations.work.as_str() == id);
+        let own = own.map(|(id, _)| id.clone()).take(count);
+        for id in own.collect::<Vec<_>>() {
             self.snapshot.allocations.remove(&id);
         }
     }
@@ -150,15 +156,16 @@ impl Fixture {
             .collect()
     }
 
-    pub fn pass(&mut self, ms: u64) {
+    /// Advances the clock of the snapshot.
+    pub fn advance(&mut self, ms: u64) {
         self.snapshot.now = self.snapshot.now.plus_ms(ms);
     }
 
     pub fn plan(&self) -> Plan {
         let plan = Capacity.schedule(&self.snapshot);
         assert_eq!(check(&self.snapshot, &plan), Ok(()), "{plan:#?}");
-        let mine = self.snapshot.demand.keys();
-        assert!(mine.eq(plan.verdicts.keys()), "a verdict for each");
+        let demanded = self.snapshot.demand.keys();
+        assert!(demanded.eq(plan.verdicts.keys()), "a verdict for each");
         plan
     }
 
@@ -170,41 +177,45 @@ impl Fixture {
     }
 
     pub fn carry_out(&mut self, plan: &Plan) {
-        self.carry_out_but(plan, |_, _| false);
+        self.carry_out_except(plan, |_, _| false);
     }
 
     /// Carries out a plan, except for some vacated allocations that have not stopped yet.
-    pub fn carry_out_but(
+    pub fn carry_out_except(
         &mut self,
         plan: &Plan,
         mut stops_later: impl FnMut(&AllocationId, &Allocation) -> bool,
     ) {
-        let held = &mut self.snapshot.allocations;
-        held.retain(|id, held| !held.leaving || stops_later(id, held));
+        let allocations = &mut self.snapshot.allocations;
+        allocations.retain(|id, allocation| !allocation.leaving || stops_later(id, allocation));
         for vacate in &plan.vacates {
-            if let Some(held) = self.snapshot.allocations.get_mut(&vacate.allocation) {
-                held.leaving = true;
+            if let Some(allocation) = self.snapshot.allocations.get_mut(&vacate.allocation) {
+                allocation.leaving = true;
             }
         }
         for grant in &plan.grants {
-            self.born += 1;
-            let id = AllocationId::new(format!("alc_{:06}", self.born)).unwrap();
-            let held = Allocation {
+            self.last_allocation += 1;
+            let id = AllocationId::new(format!("alc_{:06}", self.last_allocation)).unwrap();
+            let allocation = Allocation {
                 running: true,
                 running_since: Some(self.snapshot.now),
                 ..grant.taken_up(self.snapshot.now)
             };
-            self.snapshot.allocations.insert(id, held);
+            self.snapshot.allocations.insert(id, allocation);
         }
         self.snapshot.carried = plan.carried.clone();
         self.snapshot.round += 1;
-        self.pass(1_000);
+        self.advance(1_000);
     }
 
     /// Runs rounds until nothing changes.
     pub fn settle(&mut self) {
         for _ in 0..50 {
-            let leaving = self.snapshot.allocations.values().any(|held| held.leaving);
+            let leaving = self
+                .snapshot
+                .allocations
+                .values()
+                .any(|allocation| allocation.leaving);
             if self.step().is_empty() && !leaving {
                 return;
             }
@@ -213,20 +224,22 @@ impl Fixture {
     }
 
     /// Returns the number of the work's allocations that stay.
-    pub fn has(&self, id: &str) -> usize {
-        let held = self.snapshot.allocations.values();
-        held.filter(|it| it.work.as_str() == id && !it.leaving)
+    pub fn count_running(&self, id: &str) -> usize {
+        let allocations = self.snapshot.allocations.values();
+        allocations
+            .filter(|it| it.work.as_str() == id && !it.leaving)
             .count()
     }
 
     pub fn queue(&self, path: &str) -> QueueView {
-        view(&self.snapshot, POOL)[path].clone()
+        queue_views(&self.snapshot, POOL)[path].clone()
     }
 
+    /// Returns the ids of the preempted allocations.
     pub fn preempted(plan: &Plan) -> Vec<&str> {
-        let taken = plan.vacates.iter();
-        let taken = taken.filter(|it| it.reason == VacateReason::Preempted);
-        taken.map(|it| it.allocation.as_str()).collect()
+        let vacates = plan.vacates.iter();
+        let vacates = vacates.filter(|it| it.reason == VacateReason::Preempted);
+        vacates.map(|it| it.allocation.as_str()).collect()
     }
 }
 

@@ -10,23 +10,23 @@
 //! fractions of integers. State of earlier rounds is part of the snapshot, and all of it expires.
 
 pub mod amount;
-mod by_pool;
+mod composite_planner;
 pub mod config;
-mod cycle;
-mod delays;
 mod future_nodes;
-mod gang;
-mod impossible;
-mod limits;
+mod gang_placement;
+mod impossible_gangs;
 mod nodes;
-mod order;
-mod placement;
+mod owner_limits;
+mod place_work;
+mod placement_rules;
 mod preempt;
 pub mod reload;
+mod replan_delays;
 mod reserve;
 mod resource_vec;
 mod round_state;
 mod serve_order;
+mod sort_keys;
 mod tree;
 mod verdict;
 mod view;
@@ -40,9 +40,9 @@ use hayward_rm_scheduler_domain::{
     },
 };
 
-pub use by_pool::{ByPool, Rounds};
-pub use delays::delays;
-pub use view::{QueueView, used, view};
+pub use composite_planner::{CompositePlanner, Rounds};
+pub use replan_delays::replan_delays;
+pub use view::{QueueView, queue_views, used_leaves};
 
 use round_state::RoundState;
 
@@ -60,27 +60,34 @@ impl Planner for Capacity {
             plan_pool(snapshot, pool, queues, &mut plan);
         }
         for (work, demand) in &snapshot.demand {
-            if let Some(queued) = demand.queued.as_deref().filter(|it| is_lost(snapshot, it)) {
-                let mut held = snapshot.allocations.values();
-                let holds = held.any(|held| held.work == *work);
-                let verdict = without_pool(snapshot, demand, queued, holds);
+            if let Some(queued) = demand
+                .queued
+                .as_deref()
+                .filter(|it| has_no_queue_pool(snapshot, it))
+            {
+                let mut allocations = snapshot.allocations.values();
+                let has_allocation = allocations.any(|allocations| allocations.work == *work);
+                let verdict = explain_missing_pool(snapshot, demand, queued, has_allocation);
                 plan.verdicts.insert(work.clone(), Box::new(verdict));
             }
         }
-        plan.vacates.extend(without_queues(snapshot));
+        plan.vacates.extend(vacate_without_queues(snapshot));
         plan.vacates.sort_by(|a, b| a.allocation.cmp(&b.allocation));
         plan
     }
 }
 
 /// Vacates the allocations of work in a pool that no longer has queues.
-fn without_queues(snapshot: &Snapshot) -> impl Iterator<Item = Vacate> {
-    let held = snapshot.allocations.iter();
-    held.filter_map(|(id, held)| {
-        let demand = snapshot.demand.get(&held.work)?;
-        let lost = demand.queued.as_deref().filter(|it| is_lost(snapshot, it));
-        let stays = !held.leaving && !held.purged;
-        lost.filter(|_| stays).map(|_| Vacate {
+fn vacate_without_queues(snapshot: &Snapshot) -> impl Iterator<Item = Vacate> {
+    let allocations = snapshot.allocations.iter();
+    allocations.filter_map(|(id, allocations)| {
+        let demand = snapshot.demand.get(&allocations.work)?;
+        let is_without_queues = demand
+            .queued
+            .as_deref()
+            .filter(|it| has_no_queue_pool(snapshot, it));
+        let is_staying = !allocations.leaving && !allocations.purged;
+        is_without_queues.filter(|_| is_staying).map(|_| Vacate {
             allocation: id.clone(),
             reason: VacateReason::WorkGone,
             detail: "its pool no longer has queues".to_owned(),
@@ -96,35 +103,42 @@ fn plan_pool(snapshot: &Snapshot, pool: &str, queues: &Queues, plan: &mut Plan) 
     // 2. Serve active reservations.
     reserve::serve(&mut round);
     // 3. Place all other work, in serve order.
-    cycle::run(&mut round);
+    place_work::run(&mut round);
     // 4. Preempt: queues under their guarantee take from queues over theirs.
     preempt::run(&mut round);
     preempt::enforce(&mut round);
     // 5. Reserve nodes for work that has waited long enough.
     reserve::renew(&mut round);
     // 6. Write verdicts.
-    plan.verdicts.extend(verdict::all(&round));
+    plan.verdicts.extend(verdict::all_verdicts(&round));
     plan.grants.extend(round.grants());
     plan.vacates.extend(round.vacates.into_values());
     plan.receipts.extend(round.receipts);
     plan.carried.queues.insert(pool.to_owned(), round.carried);
 }
 
-fn is_lost(snapshot: &Snapshot, queued: &Queued) -> bool {
+fn has_no_queue_pool(snapshot: &Snapshot, queued: &Queued) -> bool {
     let pool = queued.pool.as_ref().or(snapshot.queues.keys().next());
     pool.is_none_or(|pool| !snapshot.queues.contains_key(pool))
 }
 
-fn without_pool(snapshot: &Snapshot, demand: &Demand, queued: &Queued, holds: bool) -> Verdict {
-    let there: Vec<&str> = snapshot.queues.keys().map(String::as_str).collect();
+fn explain_missing_pool(
+    snapshot: &Snapshot,
+    demand: &Demand,
+    queued: &Queued,
+    has_allocation: bool,
+) -> Verdict {
+    let pools_with_queues: Vec<&str> = snapshot.queues.keys().map(String::as_str).collect();
     let detail = match &queued.pool {
-        Some(pool) => format!("pool {pool} has no queues; those with queues are {there:?}"),
+        Some(pool) => {
+            format!("pool {pool} has no queues; those with queues are {pools_with_queues:?}")
+        }
         None => "no pool has queues".to_owned(),
     };
     Verdict {
         reason: Reason::UnknownClass,
         waits: true,
-        refused: !holds,
+        refused: !has_allocation,
         class: None,
         detail,
         numbers: Numbers {

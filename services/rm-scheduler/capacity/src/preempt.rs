@@ -29,11 +29,11 @@ use crate::{
     future_nodes::Occupancy,
     reserve::reserve_with_victims,
     resource_vec::Vector,
-    round_state::{RoundState, Why},
+    round_state::{RoundState, WaitReason},
     tree::ROOT,
 };
 
-use guarantee::{Guarantees, net};
+use guarantee::{Guarantees, remaining_usage};
 use victims::{Choice, VictimSearch};
 
 pub(crate) use quota::enforce;
@@ -50,14 +50,14 @@ pub(super) struct PreemptionRequest {
     pub fence: usize,
     pub vector: Vector,
     /// Resources by which queues on the path would exceed their maxima.
-    pub short: Vector,
+    pub missing_quota: Vector,
 }
 
 /// Result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     PreconditionsFailed,
-    DoesNotHelp,
+    NoSolution,
     Done,
 }
 
@@ -68,39 +68,39 @@ pub(crate) fn run(round: &mut RoundState) {
         return;
     }
     let guarantees = Guarantees::new(round);
-    let mut tried: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut attempts_by_leaf: BTreeMap<usize, u64> = BTreeMap::new();
     // After a failed attempt equal work would fail too, because usage shrinks only when victims are
     // taken.
-    let mut hopeless: BTreeSet<(usize, usize, i32)> = BTreeSet::new();
-    for item in round.aside.clone() {
+    let mut failed_requests: BTreeSet<(usize, usize, i32)> = BTreeSet::new();
+    for item in round.skipped.clone() {
         let Some(leaf) = round.queue_of(item) else {
             continue;
         };
-        let it = &round.items[item];
-        if it.gang_lacks() > 0 {
-            let tries = tried.entry(leaf).or_default();
-            if *tries < MAX_ATTEMPTS && gangs::may_try(round, item, leaf) {
+        let work_item = &round.items[item];
+        if work_item.missing_gang_processes() > 0 {
+            let attempts = attempts_by_leaf.entry(leaf).or_default();
+            if *attempts < MAX_ATTEMPTS && gangs::may_try(round, item, leaf) {
                 let outcome = gangs::attempt(round, &guarantees, &occupancy, item, leaf);
-                *tries += u64::from(outcome != Outcome::PreconditionsFailed);
+                *attempts += u64::from(outcome != Outcome::PreconditionsFailed);
             }
             continue;
         }
-        let alike = (leaf, it.shape, it.queued.priority);
-        let anywhere = it.anywhere;
-        if !may_try(round, item) || (anywhere && hopeless.contains(&alike)) {
+        let request_key = (leaf, work_item.shape, work_item.queued.priority);
+        let may_use_any_node = work_item.may_use_any_node;
+        if !may_try(round, item) || (may_use_any_node && failed_requests.contains(&request_key)) {
             continue;
         }
-        let tries = tried.entry(leaf).or_default();
-        while *tries < MAX_ATTEMPTS && unreserved(round, item) > 0 {
+        let attempts = attempts_by_leaf.entry(leaf).or_default();
+        while *attempts < MAX_ATTEMPTS && count_unreserved(round, item) > 0 {
             let outcome = attempt(round, &guarantees, &occupancy, item, leaf);
             match outcome {
-                Outcome::Done => *tries += 1,
+                Outcome::Done => *attempts += 1,
                 Outcome::PreconditionsFailed => break,
-                Outcome::DoesNotHelp => {
-                    *tries += 1;
+                Outcome::NoSolution => {
+                    *attempts += 1;
                     let (work, now) = (round.items[item].work.clone(), round.snapshot.now);
                     round.carried.attempts.insert(work, now);
-                    hopeless.extend(anywhere.then_some(alike));
+                    failed_requests.extend(may_use_any_node.then_some(request_key));
                     break;
                 }
             }
@@ -110,34 +110,38 @@ pub(crate) fn run(round: &mut RoundState) {
 
 /// Checks the preconditions that do not depend on guarantees.
 fn may_try(round: &RoundState, item: usize) -> bool {
-    let it = &round.items[item];
+    let work_item = &round.items[item];
     let queue_state = round.queue_of(item).map(|queue| &round.tree.entries[queue]);
-    let delay = queue_state.map_or(u64::MAX, |queue_state| {
+    let delay_ms = queue_state.map_or(u64::MAX, |queue_state| {
         queue_state.settings.preemption_delay_ms
     });
-    let waits_for_space = matches!(it.why, Some(Why::NoNode | Why::QueueQuota { .. }));
+    let waits_for_space = matches!(
+        work_item.wait_reason,
+        Some(WaitReason::NoNode | WaitReason::QueueQuota { .. })
+    );
     waits_for_space
-        && it.queued.preempts
-        && it.queued.required_node.is_none()
-        && !it.starts_whole()
-        && !round.carried.attempts.contains_key(it.work)
-        && !left_in_vain(round, it.work)
-        && round.snapshot.now.ms_since(it.waits_since) >= delay
+        && work_item.queued.preempts
+        && work_item.queued.required_node.is_none()
+        && !work_item.starts_with_gang()
+        && !round.carried.attempts.contains_key(work_item.work)
+        && !has_lapsed_reservation(round, work_item.work)
+        && round.snapshot.now.ms_since(work_item.waits_since) >= delay_ms
 }
 
 /// Returns true if victims left for this work recently and it did not start.
-fn left_in_vain(round: &RoundState, work: &WorkId) -> bool {
+fn has_lapsed_reservation(round: &RoundState, work: &WorkId) -> bool {
     let lapsed = round.carried.lapsed.get(work);
     lapsed.is_some_and(|until| *until > round.snapshot.now)
 }
 
 /// Returns the number of missing processes without reserved space.
-fn unreserved(round: &RoundState, item: usize) -> u64 {
-    let it = &round.items[item];
-    let all = round.carried.reservations.values();
-    let mine = all.filter(|reservation| reservation.cleared && &reservation.work == it.work);
-    let reserved = mine.map(|reservation| reservation.processes).sum();
-    it.missing().saturating_sub(reserved)
+fn count_unreserved(round: &RoundState, item: usize) -> u64 {
+    let work_item = &round.items[item];
+    let reservations = round.carried.reservations.values();
+    let own = reservations
+        .filter(|reservation| reservation.cleared && &reservation.work == work_item.work);
+    let reserved = own.map(|reservation| reservation.processes).sum();
+    work_item.missing().saturating_sub(reserved)
 }
 
 fn attempt(
@@ -148,21 +152,22 @@ fn attempt(
     leaf: usize,
 ) -> Outcome {
     let vector = round.vector(item).clone();
-    let may = round.may_run(round.items[item].app).is_ok() && round.user_may_hold(item, &vector);
-    if !may || !guarantees.is_short(round, leaf, &vector) {
+    let is_allowed =
+        round.may_run(round.items[item].app).is_ok() && round.user_may_hold(item, &vector);
+    if !is_allowed || !guarantees.stays_within_guarantee(round, leaf, &vector) {
         return Outcome::PreconditionsFailed;
     }
-    let (fence, short) = fence(round, guarantees, leaf, &vector);
+    let (fence, missing_quota) = find_fence(round, guarantees, leaf, &vector);
     let request = PreemptionRequest {
         item,
         leaf,
         fence,
         vector,
-        short,
+        missing_quota,
     };
     let choice = VictimSearch::new(round, guarantees, &request).choose(occupancy);
     match choice {
-        None => Outcome::DoesNotHelp,
+        None => Outcome::NoSolution,
         Some(choice) => {
             commit(round, &request, &choice);
             Outcome::Done
@@ -173,34 +178,38 @@ fn attempt(
 /// Returns the nearest ancestor that has a fence, is at its maximum, or has an exhausted guarantee.
 /// Also returns the amounts that would exceed the maxima on the path. Space that victims are
 /// freeing counts as used.
-fn fence(
+fn find_fence(
     round: &RoundState,
     guarantees: &Guarantees,
     leaf: usize,
     vector: &Vector,
 ) -> (usize, Vector) {
-    let mut short = round.dims.zero();
+    let mut missing_quota = round.dims.zero();
     let mut fence = None;
-    for at in round.tree.path(leaf) {
-        let queue_state = &round.tree.entries[at];
-        let cleared = round.cleared_at(at);
-        let mut over = false;
+    for ancestor in round.tree.path(leaf) {
+        let queue_state = &round.tree.entries[ancestor];
+        let reserved = round.reserved_with_victims(ancestor);
+        let mut exceeds_max = false;
         for (dim, max) in queue_state.max.iter().enumerate() {
             let Some(max) = max else { continue };
-            let wanted = net(round, at, dim)
+            let needed = remaining_usage(round, ancestor, dim)
                 .saturating_add(vector[dim])
-                .saturating_add(cleared[dim]);
-            if vector[dim] > 0 && wanted > *max {
-                over = true;
-                short[dim] = short[dim].max(wanted - max);
+                .saturating_add(reserved[dim]);
+            if vector[dim] > 0 && needed > *max {
+                exceeds_max = true;
+                missing_quota[dim] = missing_quota[dim].max(needed - max);
             }
         }
-        let closed = queue_state.preemption == Preemption::Fence;
-        if fence.is_none() && (over || closed || guarantees.is_used_up(round, leaf, at, vector)) {
-            fence = Some(at);
+        let is_fence = queue_state.preemption == Preemption::Fence;
+        if fence.is_none()
+            && (exceeds_max
+                || is_fence
+                || guarantees.is_guarantee_exhausted(round, leaf, ancestor, vector))
+        {
+            fence = Some(ancestor);
         }
     }
-    (fence.unwrap_or(ROOT), short)
+    (fence.unwrap_or(ROOT), missing_quota)
 }
 
 /// Vacates all victims and reserves the node.
@@ -209,7 +218,7 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, choice: &Choice) 
     let queue = &round.tree.entries[request.leaf].path.clone();
     for victim in &choice.victims {
         // The victim's user reads this text, so it names no other work. The receipt does (S12).
-        let detail = if round.held[*victim].node == Some(choice.node) {
+        let detail = if round.allocation_states[*victim].node == Some(choice.node) {
             format!("the guarantee of queue {queue} entitles its work to the space on node {name}")
         } else {
             format!(
@@ -224,23 +233,23 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, choice: &Choice) 
 }
 
 /// Vacates one victim for this work item and writes the receipt.
-fn vacate_victim(round: &mut RoundState, victim: usize, item: usize, detail: String) {
-    let held = &round.held[victim];
-    let allocation = held.allocation;
+fn vacate_victim(round: &mut RoundState, victim: usize, beneficiary: usize, detail: String) {
+    let allocation_state = &round.allocation_states[victim];
+    let allocation = allocation_state.allocation;
     let began = allocation.running_since.or(allocation.started_at);
     let began = began.unwrap_or(allocation.granted_at);
-    let ran = round.snapshot.now.ms_since(began);
-    let in_flight = allocation.item_ms.filter(|item| *item > 0);
-    let estimated = in_flight.map_or(ran, |item| ran % item);
+    let ran_ms = round.snapshot.now.ms_since(began);
+    let item_ms = allocation.item_ms.filter(|ms| *ms > 0);
+    let estimated_ms = item_ms.map_or(ran_ms, |ms| ran_ms % ms);
     let receipt = Receipt {
-        allocation: held.id.clone(),
+        allocation: allocation_state.id.clone(),
         work: allocation.work.clone(),
         user: allocation.user.clone(),
         node: allocation.node.clone(),
         order: allocation.order,
-        lost_ms: allocation.investment_ms.unwrap_or(estimated),
-        beneficiary: Some(round.items[item].work.clone()),
-        for_user: Some(round.items[item].demand.user.clone()),
+        lost_ms: allocation.investment_ms.unwrap_or(estimated_ms),
+        beneficiary: Some(round.items[beneficiary].work.clone()),
+        for_user: Some(round.items[beneficiary].demand.user.clone()),
     };
     round
         .carried

@@ -13,8 +13,8 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::invariant::Outcome as Found;
 use serde_json::json;
 
-use checks::{a_gang_is_reserved_whole, gangs_are_whole, limits_hold, victims_are_lawful};
-use random_pool::{Random, each_pool, happens};
+use checks::{check_gang_reservation, check_gangs_start_whole, check_limits, check_victims};
+use random_pool::{Random, apply_random_event, for_each_random_pool};
 
 use crate::{
     Capacity,
@@ -27,19 +27,22 @@ const POOLS: u64 = 300;
 /// `Fixture::plan` verifies every plan with `check`, which knows nodes, maxima and users.
 #[test]
 fn no_plan_overcommits_and_each_depends_on_the_snapshot_only() {
-    each_pool(|seed, fixture, random| {
+    for_each_random_pool(|seed, fixture, random| {
         for round in 0..8 {
             let plan = fixture.plan();
             assert!(plan == Capacity.schedule(&fixture.snapshot), "seed {seed}");
             let text = serde_json::to_string(&fixture.snapshot).unwrap();
-            let read = serde_json::from_str(&text).unwrap();
-            assert!(plan == Capacity.schedule(&read), "seed {seed}: with memory");
-            gangs_are_whole(fixture, &plan);
-            a_gang_is_reserved_whole(seed, fixture, &plan);
-            victims_are_lawful(seed, fixture, &plan);
+            let parsed = serde_json::from_str(&text).unwrap();
+            assert!(
+                plan == Capacity.schedule(&parsed),
+                "seed {seed}: with memory"
+            );
+            check_gangs_start_whole(fixture, &plan);
+            check_gang_reservation(seed, fixture, &plan);
+            check_victims(seed, fixture, &plan);
             fixture.carry_out(&plan);
-            happens(fixture, random, round);
-            limits_hold(seed, fixture);
+            apply_random_event(fixture, random, round);
+            check_limits(seed, fixture);
         }
     });
 }
@@ -47,7 +50,7 @@ fn no_plan_overcommits_and_each_depends_on_the_snapshot_only() {
 /// The checks that also run in a live fleet hold for every pool.
 #[test]
 fn the_live_checks_hold_in_every_round() {
-    each_pool(|seed, fixture, random| {
+    for_each_random_pool(|seed, fixture, random| {
         let (mut sequence, mut memory) = (Sequence::default(), Memory::default());
         sequence.anew(&fixture.snapshot);
         for round in 0..8_u64 {
@@ -63,12 +66,12 @@ fn the_live_checks_hold_in_every_round() {
                 allocations: SnapshotDelta::between(&before, after).allocations,
                 ..SnapshotDelta::default()
             };
-            for (id, held) in &unplanned.allocations {
-                sequence.allocation(id, held.is_some());
-                let held = held.as_ref().or(before.allocations.get(id));
-                sequence.stirs(&held.unwrap().node);
+            for (id, allocation) in &unplanned.allocations {
+                sequence.allocation(id, allocation.is_some());
+                let allocation = allocation.as_ref().or(before.allocations.get(id));
+                sequence.stirs(&allocation.unwrap().node);
             }
-            let requested = Asked {
+            let inputs = Asked {
                 snapshot: after,
                 verdicts: &plan.verdicts,
                 unplanned: &unplanned,
@@ -79,15 +82,15 @@ fn the_live_checks_hold_in_every_round() {
             };
             for finding in [
                 monitor::no_over_commit(after, &sequence),
-                monitor::explanations_are_true(&requested),
-                monitor::work_conserving(&requested, &mut memory),
+                monitor::explanations_are_true(&inputs),
+                monitor::work_conserving(&inputs, &mut memory),
                 monitor::gangs_are_whole(after, |_| 0, &mut memory, round),
             ] {
-                let broken = matches!(finding.outcome, Found::Violated { .. });
-                assert!(!broken, "seed {seed}, round {round}: {finding:#?}");
+                let is_violated = matches!(finding.outcome, Found::Violated { .. });
+                assert!(!is_violated, "seed {seed}, round {round}: {finding:#?}");
             }
             if round % 4 == 3 {
-                happens(fixture, random, round);
+                apply_random_event(fixture, random, round);
             }
         }
     });
@@ -96,41 +99,44 @@ fn the_live_checks_hold_in_every_round() {
 /// Without events plans stabilize, and preemption ends.
 #[test]
 fn plans_stabilize_without_events() {
-    each_pool(|seed, fixture, _| {
-        let requested: u64 = fixture
+    for_each_random_pool(|seed, fixture, _| {
+        let demanded: u64 = fixture
             .snapshot
             .demand
             .values()
             .map(|it| it.max_processes)
             .sum();
-        let mut taken = 0;
-        let mut last = 0;
+        let mut preempted = 0;
+        let mut last_busy_round = 0;
         for round in 0..60 {
             let plan = fixture.step();
-            taken += plan.receipts.len() as u64;
+            preempted += plan.receipts.len() as u64;
             if !plan.is_empty() {
-                last = round;
+                last_busy_round = round;
             }
-            fixture.pass(30_000);
+            fixture.advance(30_000);
         }
-        assert!(last < 50, "seed {seed}: still busy in round {last}");
         assert!(
-            taken <= 2 * requested,
-            "seed {seed}: {taken} were taken for {requested} asks"
+            last_busy_round < 50,
+            "seed {seed}: still busy in round {last_busy_round}"
+        );
+        assert!(
+            preempted <= 2 * demanded,
+            "seed {seed}: {preempted} processes were preempted for {demanded} demanded ones"
         );
     });
 }
 
-/// At the same instant, a carried-out plan leaves nothing to do.
+/// At the same instant, a second plan after a carried-out one is empty.
 #[test]
 fn a_carried_out_plan_leaves_nothing_to_do() {
-    each_pool(|seed, fixture, _| {
+    for_each_random_pool(|seed, fixture, _| {
         fixture.step();
         fixture.snapshot.now = fixture.snapshot.now.minus_ms(1_000);
-        let again = fixture.plan();
-        let granted: Vec<&str> = crate::fixture::placed(&again);
+        let next_plan = fixture.plan();
+        let granted: Vec<&str> = crate::fixture::placed(&next_plan);
         assert!(
-            again.vacates.is_empty() && granted.is_empty(),
+            next_plan.vacates.is_empty() && granted.is_empty(),
             "seed {seed}: {granted:?}"
         );
     });
@@ -145,14 +151,14 @@ fn guaranteed_work_is_served_before_borrowing() {
         let queue = |it: u64| json!({"resources": {"guaranteed": {"vcore": it}}});
         let root = json!({"submit_acl": "*", "queues": {"a": queue(a), "b": queue(b)}});
         let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-        fixture.node("n1", &[("vcore", (a + b + random.below(4)) * VCORE)]);
-        let wants = [1 + random.below(12), 1 + random.below(12)];
-        fixture.add_processes("job_a", "root.a", wants[0], VCORE);
-        fixture.add_processes("job_b", "root.b", wants[1], VCORE);
+        fixture.add_node("n1", &[("vcore", (a + b + random.below(4)) * VCORE)]);
+        let demands = [1 + random.below(12), 1 + random.below(12)];
+        fixture.add_processes("job_a", "root.a", demands[0], VCORE);
+        fixture.add_processes("job_b", "root.b", demands[1], VCORE);
         fixture.settle();
-        let has = |id: &str| fixture.has(id) as u64;
-        assert!(has("job_a") >= a.min(wants[0]), "seed {seed}");
-        assert!(has("job_b") >= b.min(wants[1]), "seed {seed}");
+        let count = |id: &str| fixture.count_running(id) as u64;
+        assert!(count("job_a") >= a.min(demands[0]), "seed {seed}");
+        assert!(count("job_b") >= b.min(demands[1]), "seed {seed}");
     }
 }
 
@@ -164,12 +170,12 @@ fn two_gangs_never_block_each_other() {
         let root = json!({"submit_acl": "*", "queues": {"a": {}, "b": {}}});
         let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
         let capacity = 2 + random.below(5);
-        fixture.node("n1", &[("vcore", capacity * VCORE)]);
+        fixture.add_node("n1", &[("vcore", capacity * VCORE)]);
         for id in ["a", "b"] {
             let parts = 1 + random.below(capacity - 1);
             let queue = format!("root.{id}");
-            fixture.add_part(&format!("job_{id}1"), &queue, gang_named(id, parts), VCORE);
-            fixture.add_part(
+            fixture.add_gang_part(&format!("job_{id}1"), &queue, gang_named(id, parts), VCORE);
+            fixture.add_gang_part(
                 &format!("job_{id}2"),
                 &queue,
                 gang_named(id, capacity - parts),
@@ -177,10 +183,11 @@ fn two_gangs_never_block_each_other() {
             );
         }
         fixture.settle();
-        let has = |id: &str| {
-            (fixture.has(&format!("job_{id}1")) + fixture.has(&format!("job_{id}2"))) as u64
+        let count = |id: &str| {
+            (fixture.count_running(&format!("job_{id}1"))
+                + fixture.count_running(&format!("job_{id}2"))) as u64
         };
-        let both = [has("a"), has("b")];
+        let both = [count("a"), count("b")];
         assert!(
             both == [capacity, 0] || both == [0, capacity],
             "seed {seed}: {both:?} of {capacity}"
@@ -192,9 +199,9 @@ fn two_gangs_never_block_each_other() {
 #[test]
 fn gang_reservations_change_nothing_without_gangs() {
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;
-    each_pool(|_, fixture, random| {
+    for_each_random_pool(|_, fixture, random| {
         for queues in fixture.snapshot.queues.values_mut() {
-            without_groups(&mut queues.root);
+            remove_group_limits(&mut queues.root);
         }
         for round in 0..8 {
             for demand in fixture.snapshot.demand.values_mut() {
@@ -214,14 +221,14 @@ fn gang_reservations_change_nothing_without_gangs() {
                 digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
             }
             fixture.carry_out(&plan);
-            happens(fixture, random, round);
+            apply_random_event(fixture, random, round);
         }
     });
     assert_eq!(format!("{digest:016x}"), "d5014a5d16c45387");
 }
 
 /// Removes group limits, which were charged differently before gang reservations existed.
-fn without_groups(queue: &mut Queue) {
+fn remove_group_limits(queue: &mut Queue) {
     queue.limits.retain(|limit| limit.groups.is_empty());
-    queue.children.values_mut().for_each(without_groups);
+    queue.children.values_mut().for_each(remove_group_limits);
 }

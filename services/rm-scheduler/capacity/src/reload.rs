@@ -73,26 +73,26 @@ pub fn reload(
 }
 
 /// Removes drained queues without applications. Returns `None` if there are no such queues.
-pub fn swept(queues: &Queues, used: &BTreeSet<String>) -> Option<Queues> {
+pub fn without_drained_queues(queues: &Queues, used: &BTreeSet<String>) -> Option<Queues> {
     fn sweep(path: &str, queue: &mut Queue, used: &BTreeSet<String>) -> bool {
         let mut found = false;
         queue.children.retain(|name, child| {
             let path = format!("{path}.{name}");
             found |= sweep(&path, child, used);
-            let over = child.draining && !is_used(used, &path);
-            found |= over;
-            !over
+            let is_drained = child.draining && !is_used(used, &path);
+            found |= is_drained;
+            !is_drained
         });
         found
     }
-    let mut left = queues.clone();
-    sweep("root", &mut left.root, used).then_some(left)
+    let mut remaining = queues.clone();
+    sweep("root", &mut remaining.root, used).then_some(remaining)
 }
 
 fn is_used(used: &BTreeSet<String>, path: &str) -> bool {
     used.iter().any(|used| {
-        let rest = used.strip_prefix(path);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        let suffix = used.strip_prefix(path);
+        suffix.is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('.'))
     })
 }
 
@@ -123,7 +123,7 @@ impl Merge<'_> {
             });
             return;
         }
-        let alone = |queue: &Queue| Queue {
+        let own_settings = |queue: &Queue| Queue {
             children: BTreeMap::new(),
             draining: false,
             drained_at: None,
@@ -131,14 +131,14 @@ impl Merge<'_> {
         };
         if old.draining {
             self.changes.push(Change::Revived(path.to_owned()));
-        } else if alone(old) != alone(new) {
+        } else if own_settings(old) != own_settings(new) {
             self.changes.push(Change::Changed(path.to_owned()));
         }
         for (name, child) in &mut new.children {
             let path = format!("{path}.{name}");
             match old.children.get(name) {
                 Some(old) => self.merge(&path, old, child),
-                None => self.created(&path, child),
+                None => self.record_created(&path, child),
             }
         }
         for (name, child) in &old.children {
@@ -146,28 +146,28 @@ impl Merge<'_> {
                 continue;
             }
             let path = format!("{path}.{name}");
-            if let Some(left) = self.drained(&path, child) {
-                new.children.insert(name.clone(), left);
+            if let Some(draining) = self.drain_removed(&path, child) {
+                new.children.insert(name.clone(), draining);
                 new.parent = true;
             }
         }
     }
 
-    fn created(&mut self, path: &str, queue: &Queue) {
+    fn record_created(&mut self, path: &str, queue: &Queue) {
         let adopted = self.used.contains(path);
-        let made = if adopted {
+        let change = if adopted {
             Change::Adopted
         } else {
             Change::Created
         };
-        self.changes.push(made(path.to_owned()));
+        self.changes.push(change(path.to_owned()));
         for (name, child) in &queue.children {
-            self.created(&format!("{path}.{name}"), child);
+            self.record_created(&format!("{path}.{name}"), child);
         }
     }
 
     /// Returns the part of a removed queue that must drain, or `None` if it is unused.
-    fn drained(&mut self, path: &str, queue: &Queue) -> Option<Queue> {
+    fn drain_removed(&mut self, path: &str, queue: &Queue) -> Option<Queue> {
         if !self.is_used(path) {
             self.changes.push(Change::Removed(path.to_owned()));
             return None;
@@ -176,8 +176,8 @@ impl Merge<'_> {
             self.changes.push(Change::Draining(path.to_owned()));
         }
         let children = queue.children.iter().filter_map(|(name, child)| {
-            let left = self.drained(&format!("{path}.{name}"), child)?;
-            Some((name.clone(), left))
+            let draining = self.drain_removed(&format!("{path}.{name}"), child)?;
+            Some((name.clone(), draining))
         });
         Some(Queue {
             children: children.collect(),
@@ -232,8 +232,8 @@ mod tests {
         let again = reload(&reloaded.queues, &old, &used, NOW).unwrap();
         assert!(again.changes.contains(&Change::Revived("root.b".into())));
         assert!(!again.queues.root.children["b"].draining);
-        assert_eq!(swept(&reloaded.queues, &used), None);
-        let left = swept(&reloaded.queues, &BTreeSet::new()).unwrap();
+        assert_eq!(without_drained_queues(&reloaded.queues, &used), None);
+        let left = without_drained_queues(&reloaded.queues, &BTreeSet::new()).unwrap();
         assert!(!left.root.children.contains_key("b"));
     }
 

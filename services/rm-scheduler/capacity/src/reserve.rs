@@ -2,7 +2,7 @@
 //! ([`gangs`]), for a bounded time. After a reservation lapses without effect, its work gets none
 //! for the same time, so no node stays reserved for one work item forever.
 
-pub(crate) mod gang_fit;
+pub(crate) mod gang_packing;
 pub(crate) mod gangs;
 
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use hayward_rm_scheduler_domain::snapshot::queues::Reservation;
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::{
-    delays::{MIN_WAIT_MS, RETRY_MS},
-    round_state::{RoundState, Why},
+    replan_delays::{MIN_WAIT_MS, PREEMPTION_RETRY_MS},
+    round_state::{RoundState, WaitReason},
 };
 
 /// Divisor of the number of nodes: at most this part of them is reserved, but at least one node.
-const MAX_RESERVED_ONE_IN: usize = 10;
+const RESERVED_FRACTION_DIVISOR: usize = 10;
 
 /// A reservation that is still active.
 struct ActiveReservation {
@@ -31,39 +31,40 @@ struct ActiveReservation {
 /// Reservations with victims go first, oldest first. Otherwise a later one, still waiting for its
 /// victims, could block an earlier one.
 pub(crate) fn serve(round: &mut RoundState) {
-    forget(round, round.snapshot.now);
+    drop_expired(round, round.snapshot.now);
     let active = active_reservations(round);
-    let gang = gangs::cleared_since(round);
-    let first = |it: &ActiveReservation| {
-        gang.is_none_or(|since| it.reservation.cleared && it.reservation.since < since)
+    let gang_start = gangs::victim_reservation_start(round);
+    let goes_first = |active_reservation: &ActiveReservation| {
+        gang_start.is_none_or(|since| {
+            active_reservation.reservation.cleared && active_reservation.reservation.since < since
+        })
     };
     let (first, later): (Vec<ActiveReservation>, Vec<ActiveReservation>) =
-        active.into_iter().partition(first);
-    for it in first {
-        serve_one(round, it);
+        active.into_iter().partition(goes_first);
+    for active_reservation in first {
+        serve_one(round, active_reservation);
     }
     gangs::serve(round);
-    for it in later {
-        serve_one(round, it);
+    for active_reservation in later {
+        serve_one(round, active_reservation);
     }
 }
 
 /// Returns the active reservations: those with victims first, then the oldest.
 fn active_reservations(round: &mut RoundState) -> Vec<ActiveReservation> {
-    let mut reserved: Vec<(NodeName, Reservation)> =
-        std::mem::take(&mut round.carried.reservations)
-            .into_iter()
-            .collect();
-    reserved.sort_by(|a, b| (!a.1.cleared, a.1.since, &a.0).cmp(&(!b.1.cleared, b.1.since, &b.0)));
+    let mut by_age: Vec<(NodeName, Reservation)> = std::mem::take(&mut round.carried.reservations)
+        .into_iter()
+        .collect();
+    by_age.sort_by(|a, b| (!a.1.cleared, a.1.since, &a.0).cmp(&(!b.1.cleared, b.1.since, &b.0)));
     let mut active = Vec::new();
-    let mut left: BTreeMap<usize, u64> = BTreeMap::new();
-    for (name, mut reservation) in reserved {
-        let item = round.item_of.get(&reservation.work).copied();
+    let mut remaining: BTreeMap<usize, u64> = BTreeMap::new();
+    for (name, mut reservation) in by_age {
+        let item = round.item_by_work.get(&reservation.work).copied();
         let Some((item, node)) = item.zip(round.nodes.find(&name)) else {
             continue;
         };
-        let left = left.entry(item).or_insert(round.items[item].missing());
-        reservation.processes = reservation.processes.min(*left);
+        let remaining = remaining.entry(item).or_insert(round.items[item].missing());
+        reservation.processes = reservation.processes.min(*remaining);
         if reservation.processes == 0 || !is_possible(round, item, node) {
             continue;
         }
@@ -71,10 +72,10 @@ fn active_reservations(round: &mut RoundState) -> Vec<ActiveReservation> {
             lapse(round, reservation);
             continue;
         }
-        *left -= reservation.processes;
+        *remaining -= reservation.processes;
         round.nodes.node_states[node].reserved = true;
         if reservation.cleared {
-            round.keep_apart(item, node);
+            round.record_anti_affinity(item, node);
         }
         active.push(ActiveReservation {
             node,
@@ -89,7 +90,7 @@ fn is_possible(round: &RoundState, item: usize, node: usize) -> bool {
     let node_state = &round.nodes.node_states[node];
     node_state.node.is_schedulable()
         && node_state.could_hold(round.vector(item))
-        && round.suits(item, node)
+        && round.meets_constraints(item, node)
         && round.queue_of(item).is_some()
 }
 
@@ -98,34 +99,35 @@ fn is_possible(round: &RoundState, item: usize, node: usize) -> bool {
 fn has_ended(round: &RoundState, item: usize, node: usize, reservation: &Reservation) -> bool {
     let lifetime = round.queues.reservation_ms;
     let age = round.snapshot.now.ms_since(reservation.since);
-    let longer = || reservation.cleared && is_awaited(round, item, [node].into_iter());
-    age >= lifetime && (age >= lifetime.saturating_mul(2) || !longer())
+    let has_second_lifetime =
+        || reservation.cleared && has_leaving_allocations(round, item, [node].into_iter());
+    age >= lifetime && (age >= lifetime.saturating_mul(2) || !has_second_lifetime())
 }
 
 /// Marks the reservation as lapsed. If it had victims, the pause is twice as long.
 fn lapse(round: &mut RoundState, reservation: Reservation) {
-    let again = u64::from(reservation.cleared) * round.queues.reservation_ms;
+    let extra_pause_ms = u64::from(reservation.cleared) * round.queues.reservation_ms;
     let now = round.snapshot.now;
     round
         .carried
         .lapsed
-        .insert(reservation.work, now.plus_ms(again));
+        .insert(reservation.work, now.plus_ms(extra_pause_ms));
 }
 
 /// Returns true while an allocation is leaving one of these nodes, or a queue with a maximum that
 /// limits this work.
-pub(crate) fn is_awaited(
+pub(crate) fn has_leaving_allocations(
     round: &RoundState,
     item: usize,
     mut nodes: impl Iterator<Item = usize>,
 ) -> bool {
-    let leaves = |going: &[u64]| going.iter().any(|amount| *amount > 0);
+    let is_any_leaving = |leaving: &[u64]| leaving.iter().any(|amount| *amount > 0);
     let path = round.queue_of(item).into_iter();
-    let mut path = path.flat_map(|own| round.tree.path(own));
-    nodes.any(|node| leaves(&round.nodes.node_states[node].going))
-        || path.any(|at| {
-            let queue_state = &round.tree.entries[at];
-            queue_state.max.iter().any(Option::is_some) && leaves(&queue_state.going)
+    let mut path = path.flat_map(|queue| round.tree.path(queue));
+    nodes.any(|node| is_any_leaving(&round.nodes.node_states[node].leaving))
+        || path.any(|ancestor| {
+            let queue_state = &round.tree.entries[ancestor];
+            queue_state.max.iter().any(Option::is_some) && is_any_leaving(&queue_state.leaving)
         })
 }
 
@@ -171,62 +173,62 @@ fn may_start(round: &RoundState, item: usize, node: usize, cleared: bool) -> boo
 }
 
 /// Drops expired state.
-fn forget(round: &mut RoundState, now: Timestamp) {
-    let recent = |at: &Timestamp, ms: u64| now.ms_since(*at) < ms;
+fn drop_expired(round: &mut RoundState, now: Timestamp) {
+    let is_recent = |time: &Timestamp, ms: u64| now.ms_since(*time) < ms;
     let (lifetime, cooldown) = (
         round.queues.reservation_ms,
         round.queues.preemption_cooldown_ms,
     );
-    let known = &round.item_of;
-    let reserved = &mut round.carried;
-    reserved
+    let items = &round.item_by_work;
+    let carried = &mut round.carried;
+    carried
         .lapsed
-        .retain(|work, at| recent(at, lifetime) && known.contains_key(work));
-    reserved
+        .retain(|work, time| is_recent(time, lifetime) && items.contains_key(work));
+    carried
         .attempts
-        .retain(|work, at| recent(at, RETRY_MS) && known.contains_key(work));
-    reserved
+        .retain(|work, time| is_recent(time, PREEMPTION_RETRY_MS) && items.contains_key(work));
+    carried
         .hit
-        .retain(|work, at| recent(at, cooldown) && known.contains_key(work));
-    reserved.passed_over.retain(|work| known.contains_key(work));
-    reserved.backing_off.retain(|_, until| *until > now);
+        .retain(|work, time| is_recent(time, cooldown) && items.contains_key(work));
+    carried.passed_over.retain(|work| items.contains_key(work));
+    carried.backing_off.retain(|_, until| *until > now);
 }
 
 /// Updates reservations after all placements: those of placed work end, and work that has waited
 /// long enough gets one.
 pub(crate) fn renew(round: &mut RoundState) {
-    trim(round);
-    gangs::settle(round);
-    let waits = round.carried.gang_waits.take();
-    let Some(next) = gangs::next(round) else {
-        return give(round, None);
+    drop_surplus(round);
+    gangs::repair(round);
+    let waits_since = round.carried.gang_waits.take();
+    let Some(next) = gangs::next_gang(round) else {
+        return reserve_nodes(round, None);
     };
     // A gang may need nodes reserved for other work. Work that waited longer gets its node first,
     // but only once. Then no further node is reserved until the gang has its own, otherwise single
     // items would starve the gang (I23).
-    if waits.is_none() {
-        give(round, Some(next.since));
+    if waits_since.is_none() {
+        reserve_nodes(round, Some(next.since));
     }
     if gangs::try_reserve(round, &next) {
-        give(round, None);
+        reserve_nodes(round, None);
     } else {
-        round.carried.gang_waits = waits.or(Some(round.snapshot.now));
+        round.carried.gang_waits = waits_since.or(Some(round.snapshot.now));
     }
 }
 
 /// Drops surplus reservations. Those with victims are dropped last.
-fn trim(round: &mut RoundState) {
-    let mut left: BTreeMap<usize, u64> = BTreeMap::new();
+fn drop_surplus(round: &mut RoundState) {
+    let mut remaining: BTreeMap<usize, u64> = BTreeMap::new();
     let reservations = std::mem::take(&mut round.carried.reservations);
     let mut reservations: Vec<(NodeName, Reservation)> = reservations.into_iter().collect();
     reservations.sort_by_key(|(_, it)| (!it.cleared, it.since));
     reservations.retain_mut(|(_, reservation)| {
-        let item = round.item_of[&reservation.work];
-        let left = left
+        let item = round.item_by_work[&reservation.work];
+        let remaining = remaining
             .entry(item)
             .or_insert_with(|| round.items[item].missing());
-        reservation.processes = reservation.processes.min(*left);
-        *left -= reservation.processes;
+        reservation.processes = reservation.processes.min(*remaining);
+        *remaining -= reservation.processes;
         reservation.processes > 0
     });
     round.carried.reservations = reservations.into_iter().collect();
@@ -234,57 +236,60 @@ fn trim(round: &mut RoundState) {
 
 /// Reserves a node for each waiting application. With `until`, only work that has waited since
 /// before that time gets one.
-fn give(round: &mut RoundState, until: Option<Timestamp>) {
-    let most = (round.nodes.node_states.len() / MAX_RESERVED_ONE_IN).max(1);
-    let mut has: Vec<bool> = vec![false; round.apps.len()];
+fn reserve_nodes(round: &mut RoundState, waits_before: Option<Timestamp>) {
+    let max_reserved = (round.nodes.node_states.len() / RESERVED_FRACTION_DIVISOR).max(1);
+    let mut has_reservation: Vec<bool> = vec![false; round.apps.len()];
     for reservation in round.carried.reservations.values() {
-        has[round.items[round.item_of[&reservation.work]].app] = true;
+        has_reservation[round.items[round.item_by_work[&reservation.work]].app] = true;
     }
     // For each size, true if no node could hold it. Applies to work that may use any node.
-    let mut never: Vec<bool> = vec![false; round.shapes.len()];
-    for item in round.aside.clone() {
-        let it = &round.items[item];
-        let (app, shape) = (it.app, it.shape);
-        let waits = it.why == Some(Why::NoNode)
-            && !it.starts_whole()
-            && it.queued.required_node.is_none()
-            && round.snapshot.now.ms_since(it.waits_since) >= MIN_WAIT_MS
-            && !round.carried.lapsed.contains_key(it.work)
-            && until.is_none_or(|until| it.waits_since <= until);
-        if !waits || has[app] || (it.anywhere && never[shape]) {
+    let mut is_unplaceable: Vec<bool> = vec![false; round.shapes.len()];
+    for item in round.skipped.clone() {
+        let work_item = &round.items[item];
+        let (app, shape) = (work_item.app, work_item.shape);
+        let is_waiting = work_item.wait_reason == Some(WaitReason::NoNode)
+            && !work_item.starts_with_gang()
+            && work_item.queued.required_node.is_none()
+            && round.snapshot.now.ms_since(work_item.waits_since) >= MIN_WAIT_MS
+            && !round.carried.lapsed.contains_key(work_item.work)
+            && waits_before.is_none_or(|waits_before| work_item.waits_since <= waits_before);
+        if !is_waiting
+            || has_reservation[app]
+            || (work_item.may_use_any_node && is_unplaceable[shape])
+        {
             continue;
         }
-        if round.carried.reservations.len() >= most {
+        if round.carried.reservations.len() >= max_reserved {
             return;
         }
-        match nearest(round, item) {
+        match find_nearest_node(round, item) {
             Some(node) => {
-                has[app] = true;
+                has_reservation[app] = true;
                 reserve_node(round, item, node);
             }
-            None => never[shape] |= round.items[item].anywhere,
+            None => is_unplaceable[shape] |= round.items[item].may_use_any_node,
         }
     }
 }
 
 /// Returns the node that lacks the least for this work.
-fn nearest(round: &RoundState, item: usize) -> Option<usize> {
+fn find_nearest_node(round: &RoundState, item: usize) -> Option<usize> {
     let vector = round.vector(item);
-    let could = |at: &usize| {
-        let node_state = &round.nodes.node_states[*at];
+    let is_candidate = |node: &usize| {
+        let node_state = &round.nodes.node_states[*node];
         let reserved = node_state.reserved || !node_state.reserved_amounts.is_empty();
-        let open = node_state.node.is_schedulable() && !reserved;
-        open && node_state.could_hold(vector) && round.suits(item, *at)
+        let is_open = node_state.node.is_schedulable() && !reserved;
+        is_open && node_state.could_hold(vector) && round.meets_constraints(item, *node)
     };
-    let short = |at: &usize| {
-        let used = &round.nodes.node_states[*at].used;
+    let shortage_and_rank = |node: &usize| {
+        let used = &round.nodes.node_states[*node].used;
         (
-            gang_fit::short(round, *at, used, vector),
-            round.nodes.rank(*at),
+            gang_packing::shortage(round, *node, used, vector),
+            round.nodes.sort_key(*node),
         )
     };
-    let all = 0..round.nodes.node_states.len();
-    all.filter(could).min_by_key(short)
+    let nodes = 0..round.nodes.node_states.len();
+    nodes.filter(is_candidate).min_by_key(shortage_and_rank)
 }
 
 /// Reserves a node for one process. A gang reservation without victims on it is replaced.
@@ -316,22 +321,22 @@ pub(crate) fn reserve_with_victims(round: &mut RoundState, item: usize, node: us
         }
     }
     round.reserve_quota(item, 1);
-    round.keep_apart(item, node);
+    round.record_anti_affinity(item, node);
 }
 
 /// Returns the first node reserved with victims, by work item.
-pub(crate) fn cleared_nodes(round: &RoundState) -> BTreeMap<usize, usize> {
-    let cleared = round
+pub(crate) fn nodes_reserved_with_victims(round: &RoundState) -> BTreeMap<usize, usize> {
+    let with_victims = round
         .carried
         .reservations
         .iter()
         .filter(|(_, it)| it.cleared);
-    let cleared = cleared.filter_map(|(name, it)| {
-        let item = *round.item_of.get(&it.work)?;
+    let with_victims = with_victims.filter_map(|(name, it)| {
+        let item = *round.item_by_work.get(&it.work)?;
         let node = round.nodes.find(name)?;
-        is_awaited(round, item, [node].into_iter()).then_some((item, node))
+        has_leaving_allocations(round, item, [node].into_iter()).then_some((item, node))
     });
-    cleared.rev().collect()
+    with_victims.rev().collect()
 }
 
 /// Returns the nodes reserved for other work.
@@ -348,11 +353,11 @@ pub(crate) fn blocking_reservations(
     reserved: &[usize],
 ) -> Vec<usize> {
     let vector = round.vector(item);
-    let away = reserved.iter().copied().filter(|node| {
+    let blocking = reserved.iter().copied().filter(|node| {
         let node_state = &round.nodes.node_states[*node];
         node_state.node.is_schedulable()
             && node_state.has_free_space(vector)
-            && round.suits(item, *node)
+            && round.meets_constraints(item, *node)
     });
-    away.collect()
+    blocking.collect()
 }

@@ -1,14 +1,14 @@
 //! State of one round in one pool, written as decisions are made.
 //!
 //! Invariant: usage only grows while work is placed, so work that did not fit once does not fit
-//! later in the round. A work item or application that is put aside stays aside. A gang that does
-//! not fit is undone before anything else is placed.
+//! later in the round. A skipped work item or application stays skipped. A gang that does not fit is
+//! undone before anything else is placed.
 
+mod allocations;
+mod gang_refusals;
 mod gangs;
 mod headroom;
-mod held;
 mod open;
-mod oversized_gangs;
 
 use std::collections::BTreeMap;
 
@@ -22,10 +22,10 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId};
 
 use crate::{
-    limits::Gates,
     nodes::{Nodes, Shape},
-    placement::Refusal,
-    resource_vec::{ResourceTypes, Sparse, Vector, add, take},
+    owner_limits::OwnerLimits,
+    placement_rules::Refusal,
+    resource_vec::{LimitVector, ResourceTypes, Vector, add, subtract},
     tree::Tree,
 };
 
@@ -39,26 +39,26 @@ pub(crate) struct RoundState<'a> {
     pub dims: ResourceTypes,
     pub tree: Tree<'a>,
     pub nodes: Nodes<'a>,
-    pub gates: Gates,
+    pub owner_limits: OwnerLimits,
     pub shapes: Vec<Shape>,
     pub apps: Vec<App<'a>>,
     pub items: Vec<WorkItem<'a>>,
-    pub item_of: BTreeMap<&'a WorkId, usize>,
-    pub held: Vec<HeldAllocation<'a>>,
+    pub item_by_work: BTreeMap<&'a WorkId, usize>,
+    pub allocation_states: Vec<AllocationState<'a>>,
     /// Capacity of all nodes.
-    pub whole: Vector,
+    pub total_capacity: Vector,
     /// Denominator of a queue's share, by queue.
-    pub denominators: Vec<Sparse>,
+    pub denominators: Vec<LimitVector>,
     /// Anti-affinity groups, each with its work and the nodes of that work.
-    apart: BTreeMap<&'a WorkId, Vec<(&'a WorkId, &'a NodeName)>>,
+    anti_affinity_groups: BTreeMap<&'a WorkId, Vec<(&'a WorkId, &'a NodeName)>>,
     pub placed: Vec<Placed>,
     pub vacates: BTreeMap<AllocationId, Vacate>,
     pub receipts: Vec<Receipt>,
     /// State carried to the next round.
     pub carried: CarriedQueueState,
     pub quota_reservations: QuotaReservations,
-    /// Work items that were put aside, in that order.
-    pub aside: Vec<usize>,
+    /// Work items that were skipped, in that order.
+    pub skipped: Vec<usize>,
 }
 
 pub(crate) struct App<'a> {
@@ -71,14 +71,14 @@ pub(crate) struct App<'a> {
     pub submitted: Timestamp,
     /// Work items of the application by priority, then age, then id.
     pub items: Vec<usize>,
-    /// Position of the next item; all earlier ones are placed or aside.
+    /// Position of the next item; all earlier ones are placed or skipped.
     pub next: usize,
     pub used: Vector,
     pub running: bool,
-    pub gates: Vec<usize>,
+    pub owner_limits: Vec<usize>,
     /// Work items that found no node in this round.
     pub failed: u64,
-    pub aside: Option<Why>,
+    pub wait_reason: Option<WaitReason>,
 }
 
 pub(crate) struct WorkItem<'a> {
@@ -87,39 +87,39 @@ pub(crate) struct WorkItem<'a> {
     pub queued: &'a Queued,
     pub app: usize,
     pub shape: usize,
-    pub has: u64,
+    pub current: u64,
     pub leaving: u64,
     pub wanted: u64,
     pub placed: u64,
     pub waits_since: Timestamp,
     /// True if the work may use any node.
-    pub anywhere: bool,
-    pub why: Option<Why>,
+    pub may_use_any_node: bool,
+    pub wait_reason: Option<WaitReason>,
 }
 
 impl WorkItem<'_> {
     pub fn missing(&self) -> u64 {
-        self.wanted.saturating_sub(self.has + self.placed)
+        self.wanted.saturating_sub(self.current + self.placed)
     }
 
     /// Returns true for a part of a gang that starts with the others or not at all. A part without
     /// a least number is placed process by process.
-    pub fn starts_whole(&self) -> bool {
+    pub fn starts_with_gang(&self) -> bool {
         let gang = self.queued.gang.as_ref();
         gang.is_some_and(|gang| gang.min > 0)
     }
 
     /// Processes of the part that must still be placed together.
-    pub fn gang_lacks(&self) -> u64 {
+    pub fn missing_gang_processes(&self) -> u64 {
         let gang = self.queued.gang.as_ref();
         let least = gang.map_or(0, |gang| gang.min.min(self.wanted));
-        least.saturating_sub(self.has + self.placed)
+        least.saturating_sub(self.current + self.placed)
     }
 }
 
-/// Reason for putting a work item or application aside.
+/// Reason why a work item or application was skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum WaitReason {
     BackingOff {
         until: Timestamp,
     },
@@ -131,7 +131,7 @@ pub(crate) enum Why {
         reserved: u64,
     },
     UserQuota {
-        gate: usize,
+        owner_limit: usize,
         dim: usize,
         quota: QuotaNumbers,
         /// Part of the usage that is reserved for other work.
@@ -147,14 +147,14 @@ pub(crate) enum Why {
     NoNode,
     /// Only some of the gang's processes fit.
     Gang {
-        fit: u64,
+        fitting: u64,
         needed: u64,
-        because: Option<Box<Why>>,
+        cause: Option<Box<WaitReason>>,
     },
 }
 
 /// An allocation in this pool.
-pub(crate) struct HeldAllocation<'a> {
+pub(crate) struct AllocationState<'a> {
     pub id: &'a AllocationId,
     pub allocation: &'a Allocation,
     pub node: Option<usize>,
@@ -162,7 +162,7 @@ pub(crate) struct HeldAllocation<'a> {
     /// Index of its queue. `None` if it is in no queue.
     pub queue: Option<usize>,
     pub vector: Vector,
-    pub leaves: bool,
+    pub is_leaving: bool,
 }
 
 pub(crate) struct Placed {
@@ -181,15 +181,15 @@ impl RoundState<'_> {
         app.queue.as_ref().ok().copied()
     }
 
-    /// Returns the next work item of the application that is neither placed nor aside.
-    pub fn head(&mut self, app: usize) -> Option<usize> {
+    /// Returns the next work item of the application that is neither placed nor skipped.
+    pub fn next_item(&mut self, app: usize) -> Option<usize> {
         let app = &mut self.apps[app];
-        if app.aside.is_some() || app.queue.is_err() {
+        if app.wait_reason.is_some() || app.queue.is_err() {
             return None;
         }
         while let Some(item) = app.items.get(app.next) {
-            let it = &self.items[*item];
-            if it.why.is_none() && it.missing() > 0 {
+            let work_item = &self.items[*item];
+            if work_item.wait_reason.is_none() && work_item.missing() > 0 {
                 return Some(*item);
             }
             app.next += 1;
@@ -198,9 +198,9 @@ impl RoundState<'_> {
     }
 
     /// Checks all limits and finds a node for one more process.
-    pub fn find_placement(&mut self, item: usize) -> Result<usize, Why> {
+    pub fn find_placement(&mut self, item: usize) -> Result<usize, WaitReason> {
         self.may_hold(item)?;
-        self.find_node(item).ok_or(Why::NoNode)
+        self.find_node(item).ok_or(WaitReason::NoNode)
     }
 
     /// Returns the best node with free space for one more process.
@@ -209,99 +209,116 @@ impl RoundState<'_> {
             &mut self.shapes[self.items[item].shape],
             Shape::new(0, hayward_vocabulary::Size::default(), Vec::new()),
         );
-        let found = if self.items[item].anywhere {
-            self.nodes.first(&mut shape, |_| true)
+        let found = if self.items[item].may_use_any_node {
+            self.nodes.find_first(&mut shape, |_| true)
         } else {
             let candidates = self.candidates(item);
             match candidates {
-                None => self.nodes.first(&mut shape, |node| self.suits(item, node)),
-                Some(few) => {
-                    let fit = few.into_iter().filter(|node| {
+                None => self
+                    .nodes
+                    .find_first(&mut shape, |node| self.meets_constraints(item, node)),
+                Some(candidates) => {
+                    let fitting = candidates.into_iter().filter(|node| {
                         let node_state = &self.nodes.node_states[*node];
-                        let open = node_state.node.is_schedulable() && !node_state.reserved;
-                        open && node_state.fits(&shape.vector) && self.suits(item, *node)
+                        let is_open = node_state.node.is_schedulable() && !node_state.reserved;
+                        is_open
+                            && node_state.fits(&shape.vector)
+                            && self.meets_constraints(item, *node)
                     });
-                    fit.min_by_key(|node| self.nodes.rank(*node))
+                    fitting.min_by_key(|node| self.nodes.sort_key(*node))
                 }
             }
         };
-        let at = self.items[item].shape;
-        self.shapes[at] = shape;
+        let shape_index = self.items[item].shape;
+        self.shapes[shape_index] = shape;
         found
     }
 
     /// Returns the nodes that the work names, or `None` if it may use any.
     pub fn candidates(&self, item: usize) -> Option<Vec<usize>> {
-        let it = &self.items[item];
-        if let Some(required) = &it.queued.required_node {
+        let work_item = &self.items[item];
+        if let Some(required) = &work_item.queued.required_node {
             return Some(self.nodes.find(required).into_iter().collect());
         }
-        let machines = &it.demand.machines;
-        let named = || machines.iter().filter_map(|name| self.nodes.find(name));
-        (!machines.is_empty()).then(|| named().collect())
+        let machines = &work_item.demand.machines;
+        let named_nodes = || machines.iter().filter_map(|name| self.nodes.find(name));
+        (!machines.is_empty()).then(|| named_nodes().collect())
     }
 
     /// Checks all placement constraints except free space.
-    pub fn suits(&self, item: usize, node: usize) -> bool {
-        let it = &self.items[item];
+    pub fn meets_constraints(&self, item: usize, node: usize) -> bool {
+        let work_item = &self.items[item];
         let node_state = &self.nodes.node_states[node];
-        let required = it.queued.required_node.as_ref();
-        let listed = it.demand.machines.is_empty() || it.demand.machines.contains(node_state.name);
+        let required = work_item.queued.required_node.as_ref();
+        let is_listed = work_item.demand.machines.is_empty()
+            || work_item.demand.machines.contains(node_state.name);
         required.is_none_or(|name| name == node_state.name)
-            && listed
-            && !it.demand.avoids.contains(node_state.name)
-            && self.is_apart(item, node)
+            && is_listed
+            && !work_item.demand.avoids.contains(node_state.name)
+            && self.satisfies_anti_affinity(item, node)
     }
 
-    pub fn is_apart(&self, item: usize, node: usize) -> bool {
-        self.is_apart_from(item, node, &[])
+    pub fn satisfies_anti_affinity(&self, item: usize, node: usize) -> bool {
+        self.satisfies_anti_affinity_with(item, node, &[])
     }
 
     /// Checks anti-affinity as if the processes in `more` were placed. Its entries are pairs of
     /// item and node.
-    pub fn is_apart_from(&self, item: usize, node: usize, more: &[(usize, usize)]) -> bool {
-        let it = &self.items[item];
-        let Some(apart) = &it.demand.apart else {
+    pub fn satisfies_anti_affinity_with(
+        &self,
+        item: usize,
+        node: usize,
+        additional: &[(usize, usize)],
+    ) -> bool {
+        let work_item = &self.items[item];
+        let Some(anti_affinity) = &work_item.demand.apart else {
             return true;
         };
-        let label = apart.by_label.as_ref();
-        let value = |name: &NodeName| self.snapshot.nodes.get(name)?.labels.get(label?);
+        let label = anti_affinity.by_label.as_ref();
+        let label_value = |name: &NodeName| self.snapshot.nodes.get(name)?.labels.get(label?);
         let name = self.nodes.node_states[node].name;
-        let here = value(name);
-        let more = more.iter().filter_map(|(other, at)| {
+        let own_value = label_value(name);
+        let additional = additional.iter().filter_map(|(other, other_node)| {
             let other = &self.items[*other];
-            let its = other.demand.apart.as_ref()?;
-            (its.group == apart.group).then_some((other.work, self.nodes.node_states[*at].name))
+            let other_anti_affinity = other.demand.apart.as_ref()?;
+            (other_anti_affinity.group == anti_affinity.group)
+                .then_some((other.work, self.nodes.node_states[*other_node].name))
         });
-        let others = self.apart.get(&apart.group).into_iter().flatten();
-        let others = others.copied().chain(more);
-        let mut others = others.filter(|(work, _)| *work != it.work);
-        (label.is_none() || here.is_some())
-            && others.all(|(_, at)| at != name && (label.is_none() || value(at) != here))
+        let others = self
+            .anti_affinity_groups
+            .get(&anti_affinity.group)
+            .into_iter()
+            .flatten();
+        let others = others.copied().chain(additional);
+        let mut others = others.filter(|(work, _)| *work != work_item.work);
+        (label.is_none() || own_value.is_some())
+            && others.all(|(_, node_name)| {
+                node_name != name && (label.is_none() || label_value(node_name) != own_value)
+            })
     }
 
     /// Records for anti-affinity that the item is placed on the node.
-    pub fn keep_apart(&mut self, item: usize, node: usize) {
-        let it = &self.items[item];
-        if let Some(apart) = &it.demand.apart {
+    pub fn record_anti_affinity(&mut self, item: usize, node: usize) {
+        let work_item = &self.items[item];
+        if let Some(anti_affinity) = &work_item.demand.apart {
             let name = self.nodes.node_states[node].name;
-            self.apart
-                .entry(&apart.group)
+            self.anti_affinity_groups
+                .entry(&anti_affinity.group)
                 .or_default()
-                .push((it.work, name));
+                .push((work_item.work, name));
         }
     }
 
     pub fn place(&mut self, item: usize, node: usize) {
         let shape = &self.shapes[self.items[item].shape];
         let gpus = self.nodes.node_states[node].choose_gpus(shape.size.gpu_milli);
-        self.nodes.hold(node, &shape.vector, &gpus);
+        self.nodes.add_usage(node, &shape.vector, &gpus);
         let vector = shape.vector.clone();
         self.charge(self.items[item].app, &vector);
-        let it = &mut self.items[item];
-        it.placed += 1;
-        let missing = it.missing();
-        self.keep_apart(item, node);
+        let work_item = &mut self.items[item];
+        work_item.placed += 1;
+        let missing = work_item.missing();
+        self.record_anti_affinity(item, node);
         self.placed.push(Placed { item, node, gpus });
         let surplus = self.reserved_processes(item).saturating_sub(missing);
         self.release_quota(item, surplus);
@@ -309,86 +326,95 @@ impl RoundState<'_> {
 
     /// Charges the usage of an application.
     fn charge(&mut self, app: usize, vector: &[u64]) {
-        let starts = !self.apps[app].running;
+        let is_first = !self.apps[app].running;
         let app = &mut self.apps[app];
         app.running = true;
         add(&mut app.used, vector);
-        for gate in &app.gates {
-            let gate = &mut self.gates.gates[*gate];
-            add(&mut gate.used, vector);
-            gate.running += u64::from(starts);
+        for owner_limit in &app.owner_limits {
+            let owner_limit = &mut self.owner_limits.entries[*owner_limit];
+            add(&mut owner_limit.used, vector);
+            owner_limit.running += u64::from(is_first);
         }
-        let mut at = app.queue.as_ref().ok().copied();
-        while let Some(queue) = at {
+        let mut current = app.queue.as_ref().ok().copied();
+        while let Some(queue) = current {
             let queue_state = &mut self.tree.entries[queue];
             add(&mut queue_state.used, vector);
-            queue_state.running += u64::from(starts);
-            at = queue_state.parent;
+            queue_state.running += u64::from(is_first);
+            current = queue_state.parent;
         }
     }
 
     /// Undoes all placements after the first `keep`. An application counts as not started if its
     /// first placement is undone.
-    pub fn undo(&mut self, keep: usize, started: bool) {
-        for Placed { item, node, gpus } in self.placed.split_off(keep).into_iter().rev() {
+    pub fn undo(&mut self, placed_before: usize, started: bool) {
+        for Placed { item, node, gpus } in self.placed.split_off(placed_before).into_iter().rev() {
             let vector = self.vector(item).clone();
-            self.nodes.undo(node, &vector, &gpus);
-            let it = &mut self.items[item];
-            it.placed -= 1;
-            if let Some(apart) = &it.demand.apart {
-                self.apart.entry(&apart.group).or_default().pop();
+            self.nodes.remove_usage(node, &vector, &gpus);
+            let work_item = &mut self.items[item];
+            work_item.placed -= 1;
+            if let Some(anti_affinity) = &work_item.demand.apart {
+                self.anti_affinity_groups
+                    .entry(&anti_affinity.group)
+                    .or_default()
+                    .pop();
             }
-            let app = &mut self.apps[it.app];
-            take(&mut app.used, &vector);
-            for gate in &app.gates {
-                take(&mut self.gates.gates[*gate].used, &vector);
+            let app = &mut self.apps[work_item.app];
+            subtract(&mut app.used, &vector);
+            for owner_limit in &app.owner_limits {
+                subtract(&mut self.owner_limits.entries[*owner_limit].used, &vector);
             }
             let first = started && std::mem::take(&mut app.running);
-            for gate in app.gates.iter().filter(|_| first) {
-                self.gates.gates[*gate].running -= 1;
+            for owner_limit in app.owner_limits.iter().filter(|_| first) {
+                self.owner_limits.entries[*owner_limit].running -= 1;
             }
-            let mut at = app.queue.as_ref().ok().copied();
-            while let Some(queue) = at {
+            let mut current = app.queue.as_ref().ok().copied();
+            while let Some(queue) = current {
                 let queue_state = &mut self.tree.entries[queue];
-                take(&mut queue_state.used, &vector);
+                subtract(&mut queue_state.used, &vector);
                 queue_state.running -= u64::from(first);
-                at = queue_state.parent;
+                current = queue_state.parent;
             }
         }
     }
 
     /// Vacates an allocation.
-    pub fn vacate(&mut self, held: usize, reason: VacateReason, detail: String) {
-        let it = &mut self.held[held];
-        let node = self.snapshot.nodes.get(&it.allocation.node);
+    pub fn vacate(&mut self, index: usize, reason: VacateReason, detail: String) {
+        let allocation_state = &mut self.allocation_states[index];
+        let node = self.snapshot.nodes.get(&allocation_state.allocation.node);
         let purge = node.is_none_or(|node| node.lost);
         let vacate = Vacate {
-            allocation: it.id.clone(),
+            allocation: allocation_state.id.clone(),
             reason,
             detail,
             purge,
         };
-        self.vacates.insert(it.id.clone(), vacate);
-        self.mark_leaving(held);
+        self.vacates.insert(allocation_state.id.clone(), vacate);
+        self.mark_leaving(index);
     }
 
     /// Marks an allocation that no longer serves its work, and whose space is not free yet.
-    fn mark_leaving(&mut self, held: usize) {
-        let it = &mut self.held[held];
-        if std::mem::replace(&mut it.leaves, true) {
+    fn mark_leaving(&mut self, index: usize) {
+        let allocation_state = &mut self.allocation_states[index];
+        if std::mem::replace(&mut allocation_state.is_leaving, true) {
             return;
         }
-        if let Some(item) = it.item {
-            self.items[item].has -= 1;
+        if let Some(item) = allocation_state.item {
+            self.items[item].current -= 1;
             self.items[item].leaving += 1;
         }
-        if let Some(node) = it.node {
-            add(&mut self.nodes.node_states[node].going, &it.vector);
+        if let Some(node) = allocation_state.node {
+            add(
+                &mut self.nodes.node_states[node].leaving,
+                &allocation_state.vector,
+            );
         }
-        let mut at = it.queue;
-        while let Some(queue) = at {
-            add(&mut self.tree.entries[queue].going, &it.vector);
-            at = self.tree.entries[queue].parent;
+        let mut current = allocation_state.queue;
+        while let Some(queue) = current {
+            add(
+                &mut self.tree.entries[queue].leaving,
+                &allocation_state.vector,
+            );
+            current = self.tree.entries[queue].parent;
         }
     }
 
@@ -401,9 +427,11 @@ impl RoundState<'_> {
                 work: item.work.clone(),
                 kind: item.demand.kind,
                 user: item.demand.user.clone(),
-                class: queue.map_or("", |at| &self.tree.entries[at].path).into(),
+                class: queue
+                    .map_or("", |queue| &self.tree.entries[queue].path)
+                    .into(),
                 node: self.nodes.node_states[placed.node].name.clone(),
-                order: shape.order,
+                order: shape.quanta,
                 size: shape.size.clone(),
                 fixed: false,
                 gpus: placed.gpus.clone(),
@@ -414,7 +442,7 @@ impl RoundState<'_> {
     }
 }
 
-fn numbers(max: &Sparse, used: &[u64], needed: &[u64], dim: usize) -> QuotaNumbers {
+fn numbers(max: &LimitVector, used: &[u64], needed: &[u64], dim: usize) -> QuotaNumbers {
     QuotaNumbers {
         limit: max[dim].unwrap_or(u64::MAX),
         used: used[dim],

@@ -1,12 +1,12 @@
 //! Worked scenarios about queues, ordering, limits and preemption. One vcore is written as 1 and
 //! counted as 1,000.
 
-mod distrust;
 mod exact_preemption;
 mod gangs;
-mod laws;
 mod limits;
 mod ordering;
+mod plan_checks;
+mod preemption_rules;
 mod waiting;
 
 use std::sync::Arc;
@@ -19,18 +19,18 @@ const VCORE: u64 = 1_000;
 
 #[test]
 fn a_gang_larger_than_its_queue_does_not_start() {
-    let start = |max: serde_json::Value| {
+    let count_started = |max: serde_json::Value| {
         let leaf = json!({"submit_acl": "*", "resources": {"max": max}, "max_applications": 2});
         let mut fixture =
             Fixture::from_queues(&json!({"queues": {"root": {"queues": {"a": leaf}}}}));
-        fixture.node("n1", &[("vcore", 50 * VCORE), ("second", 200)]);
-        fixture.add_part("job_1", "root.a", gang_named("gang", 10), VCORE);
+        fixture.add_node("n1", &[("vcore", 50 * VCORE), ("second", 200)]);
+        fixture.add_gang_part("job_1", "root.a", gang_named("gang", 10), VCORE);
         fixture.step();
-        fixture.has("job_1")
+        fixture.count_running("job_1")
     };
-    assert_eq!(start(json!({"vcore": 1})), 0);
-    assert_eq!(start(json!({"vcore": 100})), 10);
-    assert_eq!(start(json!({"second": 100})), 10);
+    assert_eq!(count_started(json!({"vcore": 1})), 0);
+    assert_eq!(count_started(json!({"vcore": 100})), 10);
+    assert_eq!(count_started(json!({"second": 100})), 10);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn headroom_is_the_least_over_all_levels() {
     }}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture
-        .node("n1", &[("vcore", 10 * VCORE)])
+        .add_node("n1", &[("vcore", 10 * VCORE)])
         .capacity
         .memory_bytes = 20;
     for leaf in ["leaf1", "leaf2"] {
@@ -66,19 +66,19 @@ fn headroom_is_the_least_over_all_levels() {
 #[test]
 fn a_queue_gets_no_more_than_its_maximum() {
     let limited = json!({"max": {"memory": "100M", "vcore": 10}});
-    let own = json!({"submit_acl": "*", "queues": {"parent": {"queues": {
+    let limited_leaf = json!({"submit_acl": "*", "queues": {"parent": {"queues": {
         "leaf": {"resources": limited}}}}});
-    let above = json!({"submit_acl": "*", "queues": {"parent": {"resources": limited,
+    let limited_parent = json!({"submit_acl": "*", "queues": {"parent": {"resources": limited,
         "queues": {"leaf": {}}}}});
-    for root in [own, above] {
+    for root in [limited_leaf, limited_parent] {
         let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-        fixture.node("n1", &[("memory", 150_000_000), ("vcore", 15 * VCORE)]);
+        fixture.add_node("n1", &[("memory", 150_000_000), ("vcore", 15 * VCORE)]);
         let size = [("memory", 10_000_000), ("vcore", VCORE)];
         fixture
             .add_work("job_1", "root.parent.leaf", &size)
             .max_processes = 12;
         fixture.settle();
-        assert_eq!(fixture.has("job_1"), 10);
+        assert_eq!(fixture.count_running("job_1"), 10);
         let pending = &fixture.queue("root.parent.leaf").pending;
         assert_eq!(pending["memory"], 20_000_000);
         // All ten processes end, and two more remain to run.
@@ -91,7 +91,7 @@ fn a_queue_gets_no_more_than_its_maximum() {
             .unwrap()
             .max_processes = 2;
         fixture.settle();
-        assert_eq!(fixture.has("job_1"), 2);
+        assert_eq!(fixture.count_running("job_1"), 2);
         assert!(fixture.queue("root.parent.leaf").pending.is_empty());
     }
 }
@@ -104,11 +104,11 @@ fn a_restart_restores_the_same_state() {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     for name in ["n1", "n2"] {
         fixture
-            .node(name, &[("vcore", 20 * VCORE)])
+            .add_node(name, &[("vcore", 20 * VCORE)])
             .capacity
             .memory_bytes = 100;
     }
-    let mut ask = |id: &str, memory: u64, vcore: u64| {
+    let mut add_item = |id: &str, memory: u64, vcore: u64| {
         let demand = fixture.add_work(
             id,
             "root.a",
@@ -117,10 +117,10 @@ fn a_restart_restores_the_same_state() {
         crate::fixture::queued(demand).application = Some("app-1".to_owned());
     };
     for (id, memory, vcore) in [("job_1", 10, 1), ("job_2", 10, 1)] {
-        ask(id, memory, vcore);
+        add_item(id, memory, vcore);
     }
     for (id, memory) in [("job_3", 50), ("job_4", 100), ("job_5", 50), ("job_6", 100)] {
-        ask(id, memory, 5);
+        add_item(id, memory, 5);
     }
     fixture.settle();
     let queue = fixture.queue("root.a");
@@ -143,7 +143,7 @@ fn decimal_suffixes_are_decimal() {
     let max = json!({"max": {"memory": "2G", "vcore": 4}});
     let root = json!({"submit_acl": "*", "queues": {"a": {"resources": max}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("memory", 10_000_000_000), ("vcore", 100 * VCORE)]);
+    fixture.add_node("n1", &[("memory", 10_000_000_000), ("vcore", 100 * VCORE)]);
     let size = [("memory", 512_000_000), ("vcore", 500)];
     fixture.add_work("job_1", "root.a", &size).max_processes = 5;
     let plan = fixture.step();
@@ -172,7 +172,7 @@ fn nodes_are_scored_by_weighted_usage() {
         }));
         for (node, vcore, memory) in [("n1", 500, 12_000), ("n2", 1_500, 4_000)] {
             fixture
-                .node(node, &[("vcore", 2_000)])
+                .add_node(node, &[("vcore", 2_000)])
                 .capacity
                 .memory_bytes = 16_000;
             let id = format!("job_{node}");
@@ -190,12 +190,12 @@ fn nodes_are_scored_by_weighted_usage() {
 fn placement_rules_find_or_create_queues() {
     let by_user = json!({"rule": "user", "create": true});
     let provided = json!([{"rule": "provided", "create": true, "parent": by_user}]);
-    let class = |rules: &serde_json::Value, (user, queue): (&str, &str), namespace: &str| {
+    let queue_of = |rules: &serde_json::Value, (user, queue): (&str, &str), namespace: &str| {
         let queues = json!({"dev_queue": {}, "finance_dot_test": {}});
         let root = json!({"submit_acl": "*", "queues": queues});
         let mut fixture =
             Fixture::from_queues(&json!({"queues": {"root": root}, "placement": rules}));
-        fixture.node("n1", &[("vcore", VCORE)]);
+        fixture.add_node("n1", &[("vcore", VCORE)]);
         let demand = fixture.add_work("job_1", queue, &[("vcore", 1)]);
         demand.user = user.parse().unwrap();
         if !namespace.is_empty() {
@@ -204,27 +204,30 @@ fn placement_rules_find_or_create_queues() {
         }
         fixture.plan().verdicts["job_1"].class.clone()
     };
-    let named = |path: &str| Some(Arc::from(path));
-    let developer = |queue| class(&provided, ("developer", queue), "");
+    let some_path = |path: &str| Some(Arc::from(path));
+    let queue_of_developer = |queue| queue_of(&provided, ("developer", queue), "");
     assert_eq!(
-        developer("my_special_queue"),
-        named("root.developer.my_special_queue")
+        queue_of_developer("my_special_queue"),
+        some_path("root.developer.my_special_queue")
     );
-    assert_eq!(developer("root.dev_queue"), named("root.dev_queue"));
+    assert_eq!(
+        queue_of_developer("root.dev_queue"),
+        some_path("root.dev_queue")
+    );
     let rules = json!([{"rule": "user"}, {"rule": "tag", "value": "namespace", "create": true}]);
-    let finance = class(&rules, ("finance.test", ""), "");
-    assert_eq!(finance, named("root.finance_dot_test"));
+    let finance = queue_of(&rules, ("finance.test", ""), "");
+    assert_eq!(finance, some_path("root.finance_dot_test"));
     assert_eq!(
-        class(&rules, ("developer", ""), "testing"),
-        named("root.testing")
+        queue_of(&rules, ("developer", ""), "testing"),
+        some_path("root.testing")
     );
-    assert_eq!(class(&rules, ("developer", ""), ""), None);
+    assert_eq!(queue_of(&rules, ("developer", ""), ""), None);
     // A full path ignores the parent. A user name is a plain name.
     let below = json!({"rule": "user", "create": true});
     let rules = json!([{"rule": "tag", "value": "namespace", "create": true, "parent": below}]);
     let path = "root.teams.blue";
-    assert_eq!(class(&rules, ("developer", ""), path), named(path));
+    assert_eq!(queue_of(&rules, ("developer", ""), path), some_path(path));
     let rules = json!([{"rule": "user", "create": true}]);
-    let user = class(&rules, ("root.blue", ""), "");
-    assert_eq!(user, named("root.root_dot_blue"));
+    let user = queue_of(&rules, ("root.blue", ""), "");
+    assert_eq!(user, some_path("root.root_dot_blue"));
 }

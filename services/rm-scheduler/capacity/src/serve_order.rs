@@ -5,19 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    order::{AppKey, QueueKey, dominant_shares, queue_share},
-    resource_vec::{Vector, add, take, times},
+    resource_vec::{Vector, add, scale, subtract},
     round_state::RoundState,
+    sort_keys::{AppKey, QueueKey, dominant_shares, queue_share},
     tree::ROOT,
 };
 
 pub(crate) struct ServeOrder {
-    rows: Vec<Row>,
+    queues: Vec<QueueEntry>,
     apps: Vec<Option<(AppKey, i32)>>,
 }
 
 #[derive(Default)]
-struct Row {
+struct QueueEntry {
     /// Applications of a leaf.
     apps: BTreeSet<AppKey>,
     /// Number of applications per priority.
@@ -33,12 +33,12 @@ struct Row {
 
 impl ServeOrder {
     pub fn new(round: &mut RoundState) -> Self {
-        let row = || Row {
+        let new_entry = || QueueEntry {
             pending: round.dims.zero(),
-            ..Row::default()
+            ..QueueEntry::default()
         };
-        let mut order = Self {
-            rows: round.tree.entries.iter().map(|_| row()).collect(),
+        let mut serve_order = Self {
+            queues: round.tree.entries.iter().map(|_| new_entry()).collect(),
             apps: vec![None; round.apps.len()],
         };
         for app in 0..round.apps.len() {
@@ -47,35 +47,35 @@ impl ServeOrder {
             };
             let mut pending = round.dims.zero();
             let items = round.apps[app].items.iter();
-            for item in items.filter(|item| round.items[**item].why.is_none()) {
+            for item in items.filter(|item| round.items[**item].wait_reason.is_none()) {
                 let missing = round.items[*item].missing();
-                add(&mut pending, &times(round.vector(*item), missing));
+                add(&mut pending, &scale(round.vector(*item), missing));
             }
-            for at in round.tree.path(queue) {
-                add(&mut order.rows[at].pending, &pending);
+            for ancestor in round.tree.path(queue) {
+                add(&mut serve_order.queues[ancestor].pending, &pending);
             }
-            order.enter(round, app, queue);
+            serve_order.update_application(round, app, queue);
         }
         // Parents precede their children, so the reverse order visits leaves first.
         for queue in (1..round.tree.entries.len()).rev() {
-            order.place(round, queue);
+            serve_order.update_queue(round, queue);
         }
-        order
+        serve_order
     }
 
     /// Returns the next application to serve.
-    pub fn first(&self, round: &RoundState) -> Option<usize> {
-        let mut at = ROOT;
-        while !round.tree.entries[at].leaf {
-            at = self.rows[at].children.first()?.queue;
+    pub fn next_application(&self, round: &RoundState) -> Option<usize> {
+        let mut queue = ROOT;
+        while !round.tree.entries[queue].leaf {
+            queue = self.queues[queue].children.first()?.queue;
         }
-        self.rows[at].apps.first().map(|key| key.app)
+        self.queues[queue].apps.first().map(|key| key.app)
     }
 
     /// Reduces the waiting amount of a queue.
-    pub fn less(&mut self, round: &RoundState, queue: usize, vector: &[u64]) {
-        for at in round.tree.path(queue) {
-            take(&mut self.rows[at].pending, vector);
+    pub fn reduce_pending(&mut self, round: &RoundState, queue: usize, vector: &[u64]) {
+        for ancestor in round.tree.path(queue) {
+            subtract(&mut self.queues[ancestor].pending, vector);
         }
     }
 
@@ -84,62 +84,72 @@ impl ServeOrder {
         let Ok(queue) = round.apps[app].queue else {
             return;
         };
-        self.enter(round, app, queue);
-        let mut at = queue;
-        while let Some(parent) = round.tree.entries[at].parent {
-            self.place(round, at);
-            at = parent;
+        self.update_application(round, app, queue);
+        let mut current = queue;
+        while let Some(parent) = round.tree.entries[current].parent {
+            self.update_queue(round, current);
+            current = parent;
         }
     }
 
-    fn enter(&mut self, round: &mut RoundState, app: usize, queue: usize) {
-        let head = round.head(app);
-        let row = &mut self.rows[queue];
+    fn update_application(&mut self, round: &mut RoundState, app: usize, queue: usize) {
+        let item = round.next_item(app);
+        let queue_entry = &mut self.queues[queue];
         if let Some((key, priority)) = self.apps[app].take() {
-            row.apps.remove(&key);
-            if let Some(count) = row.priorities.get_mut(&priority) {
+            queue_entry.apps.remove(&key);
+            if let Some(count) = queue_entry.priorities.get_mut(&priority) {
                 *count -= 1;
                 if *count == 0 {
-                    row.priorities.remove(&priority);
+                    queue_entry.priorities.remove(&priority);
                 }
             }
         }
-        let Some(head) = head else {
+        let Some(item) = item else {
             return;
         };
-        let priority = round.items[head].queued.priority;
-        let it = &round.apps[app];
+        let priority = round.items[item].queued.priority;
+        let app_state = &round.apps[app];
         let queue_state = &round.tree.entries[queue];
-        let key = AppKey::new(app, priority, it.submitted, queue_state.settings, || {
-            dominant_shares(&it.used, &queue_state.guaranteed)
-        });
-        row.apps.insert(key.clone());
-        *row.priorities.entry(priority).or_default() += 1;
+        let key = AppKey::new(
+            app,
+            priority,
+            app_state.submitted,
+            queue_state.settings,
+            || dominant_shares(&app_state.used, &queue_state.guaranteed),
+        );
+        queue_entry.apps.insert(key.clone());
+        *queue_entry.priorities.entry(priority).or_default() += 1;
         self.apps[app] = Some((key, priority));
     }
 
-    fn place(&mut self, round: &RoundState, queue: usize) {
+    fn update_queue(&mut self, round: &RoundState, queue: usize) {
         let queue_state = &round.tree.entries[queue];
         let Some(parent) = queue_state.parent else {
             return;
         };
-        let row = &self.rows[queue];
-        let base = if queue_state.leaf {
-            row.priorities.last_key_value().map(|(most, _)| *most)
+        let queue_entry = &self.queues[queue];
+        let priority = if queue_state.leaf {
+            queue_entry
+                .priorities
+                .last_key_value()
+                .map(|(highest, _)| *highest)
         } else {
-            let below = row.children.iter().map(|key| self.rows[key.queue].exported);
-            below.flatten().max()
+            let children = queue_entry
+                .children
+                .iter()
+                .map(|key| self.queues[key.queue].exported);
+            children.flatten().max()
         };
-        let exported = base.map(|base| round.tree.exported(queue, base));
+        let exported = priority.map(|priority| round.tree.priority_for_parent(queue, priority));
         let key = exported.map(|priority| {
             let share = queue_share(&queue_state.used, &round.denominators[queue]);
             let by_priority = round.tree.entries[parent].settings.by_priority;
-            QueueKey::new(priority, share, &row.pending, by_priority, queue)
+            QueueKey::new(priority, share, &queue_entry.pending, by_priority, queue)
         });
-        let row = &mut self.rows[queue];
-        row.exported = exported;
-        let old = std::mem::replace(&mut row.key, key.clone());
-        let siblings = &mut self.rows[parent].children;
+        let queue_entry = &mut self.queues[queue];
+        queue_entry.exported = exported;
+        let old = std::mem::replace(&mut queue_entry.key, key.clone());
+        let siblings = &mut self.queues[parent].children;
         if let Some(old) = old {
             siblings.remove(&old);
         }
@@ -151,13 +161,13 @@ impl ServeOrder {
     /// Returns the priority of a queue that its parent sees.
     #[cfg(test)]
     pub fn exported(&self, queue: usize) -> Option<i32> {
-        self.rows[queue].exported
+        self.queues[queue].exported
     }
 
     /// Returns the children in serve order.
     #[cfg(test)]
     pub fn children(&self, queue: usize) -> Vec<usize> {
-        let keys = self.rows[queue].children.iter();
+        let keys = self.queues[queue].children.iter();
         keys.map(|key| key.queue).collect()
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_domain::snapshot::queues::{Preemption, Queue, Sort, Template};
 use hayward_vocabulary::Timestamp;
 
-use crate::resource_vec::{ResourceTypes, Sparse, Vector};
+use crate::resource_vec::{LimitVector, ResourceTypes, Vector};
 
 pub(crate) const ROOT: usize = 0;
 
@@ -20,8 +20,8 @@ pub(crate) struct QueueState<'a> {
     pub config: Option<&'a Queue>,
     pub leaf: bool,
     pub draining: bool,
-    pub max: Sparse,
-    pub guaranteed: Sparse,
+    pub max: LimitVector,
+    pub guaranteed: LimitVector,
     pub max_applications: Option<u64>,
     pub settings: QueueSettings,
     pub priority_fence: bool,
@@ -30,7 +30,7 @@ pub(crate) struct QueueState<'a> {
     /// Usage, including allocations that leave.
     pub used: Vector,
     /// Part of the usage that leaves.
-    pub going: Vector,
+    pub leaving: Vector,
     /// Part of the remaining maximum that is reserved for some work.
     pub reserved: Vector,
     /// Number of applications with allocations.
@@ -47,7 +47,7 @@ pub(crate) struct QueueSettings {
     pub preemption_delay_ms: u64,
     pub quota_delay_ms: u64,
     /// True if its allocations are never preempted.
-    pub spared: bool,
+    pub preemption_disabled: bool,
 }
 
 pub(crate) const DEFAULT_SETTINGS: QueueSettings = QueueSettings {
@@ -57,11 +57,11 @@ pub(crate) const DEFAULT_SETTINGS: QueueSettings = QueueSettings {
     backoff_ms: 30_000,
     preemption_delay_ms: 30_000,
     quota_delay_ms: 0,
-    spared: false,
+    preemption_disabled: false,
 };
 
 impl QueueSettings {
-    fn below(self, queue: &Queue) -> Self {
+    fn for_child(self, queue: &Queue) -> Self {
         Self {
             sort: queue.sort.unwrap_or(self.sort),
             by_priority: queue.sort_by_priority.unwrap_or(self.by_priority),
@@ -73,7 +73,8 @@ impl QueueSettings {
             quota_delay_ms: queue
                 .quota_preemption_delay_ms
                 .unwrap_or(self.quota_delay_ms),
-            spared: self.spared || queue.preemption == Preemption::Disabled,
+            preemption_disabled: self.preemption_disabled
+                || queue.preemption == Preemption::Disabled,
         }
     }
 }
@@ -87,41 +88,47 @@ impl<'a> Tree<'a> {
         let mut tree = Self {
             entries: Vec::new(),
         };
-        tree.plant(dims, "root", None, root);
+        tree.add_configured(dims, "root", None, root);
         tree.entries[ROOT].leaf = false;
         // The maximum of the root is the capacity of its nodes.
         tree.entries[ROOT].max.fill(None);
         tree
     }
 
-    fn plant(&mut self, dims: &ResourceTypes, name: &str, parent: Option<usize>, queue: &'a Queue) {
-        let at = self.add(dims, name, parent);
-        let above = parent.map_or(DEFAULT_SETTINGS, |parent| self.entries[parent].settings);
-        let queue_state = &mut self.entries[at];
+    fn add_configured(
+        &mut self,
+        dims: &ResourceTypes,
+        name: &str,
+        parent: Option<usize>,
+        queue: &'a Queue,
+    ) {
+        let index = self.add(dims, name, parent);
+        let inherited = parent.map_or(DEFAULT_SETTINGS, |parent| self.entries[parent].settings);
+        let queue_state = &mut self.entries[index];
         queue_state.config = Some(queue);
         queue_state.leaf = queue.is_leaf();
         queue_state.draining = queue.draining;
-        queue_state.max = dims.sparse(&queue.max);
-        queue_state.guaranteed = dims.sparse(&queue.guaranteed);
+        queue_state.max = dims.limit_vector(&queue.max);
+        queue_state.guaranteed = dims.limit_vector(&queue.guaranteed);
         queue_state.max_applications = queue.max_applications.filter(|most| *most > 0);
-        queue_state.settings = above.below(queue);
+        queue_state.settings = inherited.for_child(queue);
         queue_state.priority_fence = queue.priority_fence;
         queue_state.priority_offset = queue.priority_offset;
         queue_state.preemption = queue.preemption;
         for (name, child) in &queue.children {
-            self.plant(dims, name, Some(at), child);
+            self.add_configured(dims, name, Some(index), child);
         }
     }
 
     fn add(&mut self, dims: &ResourceTypes, name: &str, parent: Option<usize>) -> usize {
-        let at = self.entries.len();
+        let index = self.entries.len();
         let mut path = String::new();
         let mut settings = DEFAULT_SETTINGS;
         if let Some(parent) = parent {
-            let above = &mut self.entries[parent];
-            above.children.insert(name.to_owned(), at);
-            path = format!("{}.", above.path);
-            settings = above.settings;
+            let parent_state = &mut self.entries[parent];
+            parent_state.children.insert(name.to_owned(), index);
+            path = format!("{}.", parent_state.path);
+            settings = parent_state.settings;
         }
         path.push_str(name);
         self.entries.push(QueueState {
@@ -139,11 +146,11 @@ impl<'a> Tree<'a> {
             priority_offset: 0,
             preemption: Preemption::Default,
             used: dims.zero(),
-            going: dims.zero(),
+            leaving: dims.zero(),
             reserved: dims.zero(),
             running: 0,
         });
-        at
+        index
     }
 
     /// Returns the queue of this path, or else its nearest existing ancestor. The second value is
@@ -153,96 +160,99 @@ impl<'a> Tree<'a> {
         if names.next() != Some("root") {
             return (ROOT, false);
         }
-        let mut at = ROOT;
+        let mut index = ROOT;
         for name in names {
-            match self.entries[at].children.get(name) {
-                Some(child) => at = *child,
-                None => return (at, false),
+            match self.entries[index].children.get(name) {
+                Some(child) => index = *child,
+                None => return (index, false),
             }
         }
-        (at, true)
+        (index, true)
     }
 
     pub fn find(&self, path: &str) -> Option<usize> {
-        let (at, found) = self.nearest(path);
-        found.then_some(at)
+        let (index, found) = self.nearest(path);
+        found.then_some(index)
     }
 
     /// Creates the missing queues of a path, if allowed.
-    pub fn grow(&mut self, dims: &ResourceTypes, path: &str) -> Option<usize> {
-        let (mut at, found) = self.nearest(path);
-        if found {
-            return Some(at);
+    pub fn find_or_create(&mut self, dims: &ResourceTypes, path: &str) -> Option<usize> {
+        let (mut index, exists) = self.nearest(path);
+        if exists {
+            return Some(index);
         }
-        if self.entries[at].leaf || !path.starts_with("root.") {
+        if self.entries[index].leaf || !path.starts_with("root.") {
             return None;
         }
-        let known = self.entries[at].path.len() + 1;
-        let names: Vec<&str> = path[known..].split('.').collect();
+        let known_length = self.entries[index].path.len() + 1;
+        let names: Vec<&str> = path[known_length..].split('.').collect();
         if names.iter().any(|name| name.is_empty()) {
             return None;
         }
-        let template = self.template(at);
+        let template = self.template(index);
         for name in names {
-            self.entries[at].leaf = false;
-            at = self.add(dims, name, Some(at));
+            self.entries[index].leaf = false;
+            index = self.add(dims, name, Some(index));
         }
         if let Some(template) = template {
-            let queue_state = &mut self.entries[at];
-            queue_state.max = dims.sparse(&template.max);
-            queue_state.guaranteed = dims.sparse(&template.guaranteed);
+            let queue_state = &mut self.entries[index];
+            queue_state.max = dims.limit_vector(&template.max);
+            queue_state.guaranteed = dims.limit_vector(&template.guaranteed);
             queue_state.max_applications = template.max_applications;
             queue_state.settings.sort = template.sort.unwrap_or(queue_state.settings.sort);
         }
-        Some(at)
+        Some(index)
     }
 
     fn template(&self, from: usize) -> Option<&'a Template> {
         let mut path = self.path(from);
-        path.find_map(|at| self.entries[at].config?.template.as_ref())
+        path.find_map(|queue| self.entries[queue].config?.template.as_ref())
     }
 
     /// Returns the path from a queue up to the root.
     pub fn path(&self, from: usize) -> impl Iterator<Item = usize> + '_ {
-        std::iter::successors(Some(from), |at| self.entries[*at].parent)
+        std::iter::successors(Some(from), |queue| self.entries[*queue].parent)
     }
 
-    pub fn is_below(&self, at: usize, top: usize) -> bool {
-        self.path(at).any(|above| above == top)
+    pub fn is_below(&self, queue: usize, top: usize) -> bool {
+        self.path(queue).any(|ancestor| ancestor == top)
     }
 
     pub fn leaves(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.entries.len()).filter(|at| self.entries[*at].leaf)
+        (0..self.entries.len()).filter(|index| self.entries[*index].leaf)
     }
 
     /// Returns the maximum of a queue by type. The value nearest to the queue applies. It is the
     /// denominator of shares without a guarantee.
-    pub fn fair_max(&self, at: usize, root: &[u64]) -> Sparse {
-        let there = root.iter().map(|amount| (*amount > 0).then_some(*amount));
-        let mut most: Sparse = there.collect();
+    pub fn fair_max(&self, at: usize, root: &[u64]) -> LimitVector {
+        let capacities = root.iter().map(|amount| (*amount > 0).then_some(*amount));
+        let mut max: LimitVector = capacities.collect();
         let mut path: Vec<usize> = self.path(at).collect();
         path.reverse();
         for at in path {
-            for (most, own) in most.iter_mut().zip(&self.entries[at].max) {
-                *most = own.or(*most);
+            for (max, own_max) in max.iter_mut().zip(&self.entries[at].max) {
+                *max = own_max.or(*max);
             }
         }
-        most
+        max
     }
 
     /// Returns the remaining maximum over the whole path. `None` means unlimited.
-    pub fn headroom(&self, at: usize, root: &[u64]) -> Sparse {
+    pub fn headroom(&self, at: usize, root: &[u64]) -> LimitVector {
         let pairs = root.iter().zip(&self.entries[ROOT].used);
-        let mut headroom: Sparse = pairs
+        let mut headroom: LimitVector = pairs
             .map(|(amount, used)| Some(amount.saturating_sub(*used)))
             .collect();
         for at in self.path(at) {
             let queue_state = &self.entries[at];
             let limits = queue_state.max.iter().zip(&queue_state.used);
-            for (least, (max, used)) in headroom.iter_mut().zip(limits) {
+            for (headroom_of_type, (max, used)) in headroom.iter_mut().zip(limits) {
                 if let Some(max) = max {
-                    let left = max.saturating_sub(*used);
-                    *least = Some(least.map_or(left, |least| least.min(left)));
+                    let remaining = max.saturating_sub(*used);
+                    *headroom_of_type =
+                        Some(headroom_of_type.map_or(remaining, |headroom_of_type| {
+                            headroom_of_type.min(remaining)
+                        }));
                 }
             }
         }
@@ -253,15 +263,17 @@ impl<'a> Tree<'a> {
     /// fence replaces the priorities below it.
     pub fn priority_below(&self, top: usize, queue: usize, priority: i32) -> i32 {
         let path = self.path(queue).take_while(|at| *at != top);
-        path.fold(priority, |priority, at| self.exported(at, priority))
+        path.fold(priority, |priority, at| {
+            self.priority_for_parent(at, priority)
+        })
     }
 
-    pub fn exported(&self, at: usize, base: i32) -> i32 {
-        let queue_state = &self.entries[at];
+    pub fn priority_for_parent(&self, queue: usize, priority: i32) -> i32 {
+        let queue_state = &self.entries[queue];
         if queue_state.priority_fence {
             queue_state.priority_offset
         } else {
-            queue_state.priority_offset.saturating_add(base)
+            queue_state.priority_offset.saturating_add(priority)
         }
     }
 }
@@ -269,13 +281,13 @@ impl<'a> Tree<'a> {
 /// Time of the latest application by created queue. The latest application sets the tags of the
 /// queue.
 #[derive(Default)]
-pub(crate) struct Tagged(BTreeMap<usize, Timestamp>);
+pub(crate) struct LatestTags(BTreeMap<usize, Timestamp>);
 
-impl Tagged {
-    pub fn is_last(&mut self, queue: usize, submitted: Timestamp) -> bool {
-        let last = self.0.entry(queue).or_insert(submitted);
-        let newer = submitted >= *last;
-        *last = submitted.max(*last);
-        newer
+impl LatestTags {
+    pub fn insert_if_newer(&mut self, queue: usize, submitted: Timestamp) -> bool {
+        let latest = self.0.entry(queue).or_insert(submitted);
+        let is_newer = submitted >= *latest;
+        *latest = submitted.max(*latest);
+        is_newer
     }
 }

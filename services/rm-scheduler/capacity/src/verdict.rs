@@ -1,7 +1,7 @@
 //! Verdicts: why each work item has its processes, with numbers.
 
 mod gangs;
-mod no_node_fits;
+mod no_fitting_node;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,22 +12,22 @@ use hayward_rm_scheduler_domain::{
 
 use crate::{
     amount::amount_text,
-    reserve::{cleared_nodes, reserved_nodes},
-    round_state::{RoundState, Why},
+    reserve::{nodes_reserved_with_victims, reserved_nodes},
+    round_state::{RoundState, WaitReason},
     tree::ROOT,
 };
-use no_node_fits::no_node_fits;
+use no_fitting_node::explain_no_fitting_node;
 
 /// A verdict without its counts.
 #[derive(Clone)]
-struct Answer {
+struct Explanation {
     reason: Reason,
     detail: String,
     quota: Option<QuotaNumbers>,
     unblock: Option<Unblock>,
 }
 
-impl Answer {
+impl Explanation {
     fn new(reason: Reason, detail: String) -> Self {
         Self {
             reason,
@@ -38,13 +38,13 @@ impl Answer {
     }
 }
 
-pub(crate) fn all(round: &RoundState) -> Verdicts {
+pub(crate) fn all_verdicts(round: &RoundState) -> Verdicts {
     let mut explainer = Explainer {
         round,
         reserved: reserved_nodes(round),
-        cleared: cleared_nodes(round),
+        cleared: nodes_reserved_with_victims(round),
         leaving: leaving(round),
-        no_node_answers: BTreeMap::new(),
+        no_node_explanations: BTreeMap::new(),
         free_space: BTreeMap::new(),
     };
     let items = 0..round.items.len();
@@ -57,7 +57,10 @@ pub(crate) fn all(round: &RoundState) -> Verdicts {
 
 fn leaving(round: &RoundState) -> BTreeMap<usize, u64> {
     let mut leaving: BTreeMap<usize, u64> = BTreeMap::new();
-    let leaves = round.held.iter().filter(|held| held.leaves);
+    let leaves = round
+        .allocation_states
+        .iter()
+        .filter(|held| held.is_leaving);
     for node in leaves.filter_map(|held| held.node) {
         *leaving.entry(node).or_default() += 1;
     }
@@ -73,7 +76,7 @@ struct Explainer<'b, 'a> {
     /// Leaving processes, by node.
     leaving: BTreeMap<usize, u64>,
     /// Cached verdict per size, for work that may use any node.
-    no_node_answers: BTreeMap<usize, Answer>,
+    no_node_explanations: BTreeMap<usize, Explanation>,
     /// Whether a node has free space, per size.
     free_space: BTreeMap<usize, bool>,
 }
@@ -81,70 +84,73 @@ struct Explainer<'b, 'a> {
 impl Explainer<'_, '_> {
     fn verdict(&mut self, item: usize) -> Verdict {
         let round = self.round;
-        let it = &round.items[item];
-        let app = &round.apps[it.app];
-        let has = it.has + it.placed;
+        let work_item = &round.items[item];
+        let app = &round.apps[work_item.app];
+        let current = work_item.current + work_item.placed;
         let numbers = Numbers {
-            counted_processes: it.wanted,
-            current_processes: has,
-            leaving_processes: it.leaving,
-            order: round.shapes[it.shape].order,
-            wanted_processes: it.wanted,
+            counted_processes: work_item.wanted,
+            current_processes: current,
+            leaving_processes: work_item.leaving,
+            order: round.shapes[work_item.shape].quanta,
+            wanted_processes: work_item.wanted,
             ..Numbers::default()
         };
         let class = app.queue.as_ref().ok();
         let class = class.map(|queue| round.tree.entries[*queue].path.clone());
-        let (answer, refused) = match &app.queue {
+        let (explanation, refused) = match &app.queue {
             Err(refusal) => {
                 // A gang that is too large is still in the right queue.
-                let in_place = [Reason::QueueQuota, Reason::GangIncomplete];
-                let named = !in_place.contains(&refusal.reason);
-                let answer = Answer {
-                    unblock: named.then_some(Unblock::NameClass),
-                    ..Answer::new(refusal.reason, refusal.detail.clone())
+                let gang_reasons = [Reason::QueueQuota, Reason::GangIncomplete];
+                let is_wrong_queue = !gang_reasons.contains(&refusal.reason);
+                let explanation = Explanation {
+                    unblock: is_wrong_queue.then_some(Unblock::NameClass),
+                    ..Explanation::new(refusal.reason, refusal.detail.clone())
                 };
-                (answer, true)
+                (explanation, true)
             }
-            Ok(_) => (self.answer(item, has), false),
+            Ok(_) => (self.explain(item, current), false),
         };
-        let missing = it.missing() > 0;
+        let is_missing = work_item.missing() > 0;
         Verdict {
-            reason: answer.reason,
-            waits: missing || refused,
-            refused: refused && has == 0,
+            reason: explanation.reason,
+            waits: is_missing || refused,
+            refused: refused && current == 0,
             class: class.map(Arc::from),
-            detail: answer.detail,
+            detail: explanation.detail,
             numbers: Numbers {
-                quota: answer.quota,
+                quota: explanation.quota,
                 ..numbers
             },
             also: Vec::new(),
-            unblock: answer.unblock.filter(|_| missing || refused),
+            unblock: explanation.unblock.filter(|_| is_missing || refused),
         }
     }
 
-    fn answer(&mut self, item: usize, has: u64) -> Answer {
-        let it = &self.round.items[item];
-        if it.missing() == 0 {
-            let detail = if it.wanted == 0 {
+    fn explain(&mut self, item: usize, current: u64) -> Explanation {
+        let work_item = &self.round.items[item];
+        if work_item.missing() == 0 {
+            let detail = if work_item.wanted == 0 {
                 "wants no process now".to_owned()
             } else {
-                format!("has all {has} processes it can use")
+                format!("has all {current} processes it can use")
             };
-            return Answer::new(Reason::Satisfied, detail);
+            return Explanation::new(Reason::Satisfied, detail);
         }
         if let Some(node) = self.cleared.get(&item) {
-            return self.others_leave(item, *node);
+            return self.explain_leaving_victims(item, *node);
         }
-        let why = it.why.as_ref().or(self.round.apps[it.app].aside.as_ref());
-        match why {
-            Some(why) => self.waits(item, why),
+        let wait_reason = work_item
+            .wait_reason
+            .as_ref()
+            .or(self.round.apps[work_item.app].wait_reason.as_ref());
+        match wait_reason {
+            Some(wait_reason) => self.explain_wait(item, wait_reason),
             // Every item is placed or aside when a round ends.
-            None => Answer::new(Reason::ResourcesExhausted, "is in line".to_owned()),
+            None => Explanation::new(Reason::ResourcesExhausted, "is in line".to_owned()),
         }
     }
 
-    fn others_leave(&self, item: usize, node: usize) -> Answer {
+    fn explain_leaving_victims(&self, item: usize, node: usize) -> Explanation {
         let round = self.round;
         let leaving_processes = self.leaving.get(&node).copied().unwrap_or(0);
         let name = round.nodes.node_states[node].name;
@@ -158,107 +164,111 @@ impl Explainer<'_, '_> {
                 for it"
             )
         };
-        Answer {
+        Explanation {
             unblock: Some(Unblock::Wait {
                 leaving_processes: leaving_processes.max(1),
             }),
-            ..Answer::new(Reason::WaitingForPreemption, detail)
+            ..Explanation::new(Reason::WaitingForPreemption, detail)
         }
     }
 
-    fn waits(&mut self, item: usize, why: &Why) -> Answer {
+    fn explain_wait(&mut self, item: usize, wait_reason: &WaitReason) -> Explanation {
         let round = self.round;
         let path = |queue: usize| &round.tree.entries[queue].path;
-        match why {
-            Why::BackingOff { until } => {
+        match wait_reason {
+            WaitReason::BackingOff { until } => {
                 let name = round.apps[round.items[item].app].name;
                 let detail = format!(
                     "so many items of application {name} found no node that it is left alone \
                      until {until}"
                 );
-                Answer::new(Reason::BackingOff, detail)
+                Explanation::new(Reason::BackingOff, detail)
             }
-            Why::TooManyRun {
+            WaitReason::TooManyRun {
                 queue,
                 owner,
                 quota,
                 reserved,
-            } => self.too_many(*queue, owner.as_deref(), *quota, *reserved),
-            Why::UserQuota {
-                gate,
+            } => self.explain_application_limit(*queue, owner.as_deref(), *quota, *reserved),
+            WaitReason::UserQuota {
+                owner_limit,
                 dim,
                 quota,
                 reserved,
             } => {
-                let gate = &round.gates.gates[*gate];
-                let (owner, path) = (&gate.owner, path(gate.queue));
-                let held = quota_text(quota, round.dims.name(*dim));
+                let owner_limit = &round.owner_limits.entries[*owner_limit];
+                let (owner, path) = (&owner_limit.owner, path(owner_limit.queue));
+                let usage = quota_text(quota, round.dims.name(*dim));
                 let suffix = reserved_text(*reserved, round.dims.name(*dim));
-                let detail = format!("{owner} holds {held} in queue {path}{suffix}");
-                Answer {
+                let detail = format!("{owner} holds {usage} in queue {path}{suffix}");
+                Explanation {
                     quota: Some(*quota),
-                    unblock: self.less(*dim, quota),
-                    ..Answer::new(Reason::UserQuota, detail)
+                    unblock: self.unblock_by_smaller_process(*dim, quota),
+                    ..Explanation::new(Reason::UserQuota, detail)
                 }
             }
-            Why::QueueQuota {
+            WaitReason::QueueQuota {
                 queue,
                 dim,
                 quota,
                 reserved,
             } => {
-                let held = quota_text(quota, round.dims.name(*dim));
+                let usage = quota_text(quota, round.dims.name(*dim));
                 let suffix = reserved_text(*reserved, round.dims.name(*dim));
-                let detail = format!("queue {} holds {held}{suffix}", path(*queue));
-                Answer {
+                let detail = format!("queue {} holds {usage}{suffix}", path(*queue));
+                Explanation {
                     quota: Some(*quota),
-                    unblock: self.less(*dim, quota),
-                    ..Answer::new(Reason::QueueQuota, detail)
+                    unblock: self.unblock_by_smaller_process(*dim, quota),
+                    ..Explanation::new(Reason::QueueQuota, detail)
                 }
             }
-            Why::Gang {
-                fit,
+            WaitReason::Gang {
+                fitting,
                 needed,
-                because,
-            } => self.gang(item, *fit, *needed, because.as_deref()),
-            Why::NoNode => self.no_node(item),
+                cause,
+            } => self.explain_gang(item, *fitting, *needed, cause.as_deref()),
+            WaitReason::NoNode => self.explain_no_node(item),
         }
     }
 
-    fn too_many(
+    fn explain_application_limit(
         &self,
         queue: usize,
         owner: Option<&str>,
         quota: QuotaNumbers,
         reserved: u64,
-    ) -> Answer {
+    ) -> Explanation {
         let owner = owner.map_or(String::new(), |it| format!(" for {it}"));
         let path = &self.round.tree.entries[queue].path;
         let (used, limit, suffix) = (quota.used, quota.limit, reserved_text(reserved, ""));
         let detail = format!("{used} of {limit} applications run in queue {path}{owner}{suffix}");
-        Answer {
+        Explanation {
             quota: Some(quota),
-            ..Answer::new(Reason::NotRunnable, detail)
+            ..Explanation::new(Reason::NotRunnable, detail)
         }
     }
 
     /// Returns the unblock for a process that exceeds the maximum: a smaller one could fit.
-    fn less(&self, dim: usize, quota: &QuotaNumbers) -> Option<Unblock> {
-        let unit = self.round.quantum.0.memory_bytes;
-        let memory = self.round.dims.name(dim) == "memory" && unit > 0;
-        let quanta = if memory { quota.limit / unit } else { 0 };
+    fn unblock_by_smaller_process(&self, dim: usize, quota: &QuotaNumbers) -> Option<Unblock> {
+        let quantum_bytes = self.round.quantum.0.memory_bytes;
+        let is_memory = self.round.dims.name(dim) == "memory" && quantum_bytes > 0;
+        let quanta = if is_memory {
+            quota.limit / quantum_bytes
+        } else {
+            0
+        };
         (quota.needed > quota.limit && quanta > 0).then_some(Unblock::AskForLess { quanta })
     }
 
-    fn no_node(&mut self, item: usize) -> Answer {
-        let it = &self.round.items[item];
-        if !it.anywhere {
-            return no_node_fits(self.round, item, &self.reserved);
+    fn explain_no_node(&mut self, item: usize) -> Explanation {
+        let work_item = &self.round.items[item];
+        if !work_item.may_use_any_node {
+            return explain_no_fitting_node(self.round, item, &self.reserved);
         }
         let round = self.round;
-        let known = self.no_node_answers.entry(it.shape);
-        known
-            .or_insert_with(|| no_node_fits(round, item, &self.reserved))
+        let entry = self.no_node_explanations.entry(work_item.shape);
+        entry
+            .or_insert_with(|| explain_no_fitting_node(round, item, &self.reserved))
             .clone()
     }
 }

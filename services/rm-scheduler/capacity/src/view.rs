@@ -9,7 +9,7 @@ use hayward_rm_scheduler_domain::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    resource_vec::{Vector, add, times},
+    resource_vec::{Vector, add, scale},
     round_state::RoundState,
     tree::ROOT,
 };
@@ -40,38 +40,39 @@ pub struct QueueView {
 }
 
 /// Returns the queues by full path. Empty for a pool without queues.
-pub fn view(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueView> {
+pub fn queue_views(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueView> {
     let Some((pool, queues)) = snapshot.queues.get_key_value(pool) else {
         return BTreeMap::new();
     };
     let round = RoundState::open(snapshot, pool, queues);
     let pending = pending(&round);
     let waiting = waiting_applications(&round);
-    let sparse = |limits: &[Option<u64>]| {
-        let named = limits.iter().enumerate().skip(1);
-        let named = named.filter_map(|(at, limit)| Some((round.dims.name(at), (*limit)?)));
-        named
+    let limited_amounts = |limits: &[Option<u64>]| {
+        let limited = limits.iter().enumerate().skip(1);
+        let limited =
+            limited.filter_map(|(index, limit)| Some((round.dims.name(index), (*limit)?)));
+        limited
             .map(|(name, limit)| (name.to_owned(), limit))
             .collect()
     };
     let entries = round.tree.entries.iter().enumerate();
-    let views = entries.map(|(at, queue_state)| {
+    let views = entries.map(|(index, queue_state)| {
         let view = QueueView {
             leaf: queue_state.leaf,
             configured: queue_state.config.is_some(),
             draining: queue_state.draining,
-            guaranteed: sparse(&queue_state.guaranteed),
-            max: if at == ROOT {
-                round.dims.amounts(&round.whole)
+            guaranteed: limited_amounts(&queue_state.guaranteed),
+            max: if index == ROOT {
+                round.dims.amounts(&round.total_capacity)
             } else {
-                sparse(&queue_state.max)
+                limited_amounts(&queue_state.max)
             },
             used: round.dims.amounts(&queue_state.used),
-            leaving: round.dims.amounts(&queue_state.going),
-            pending: round.dims.amounts(&pending[at]),
-            headroom: sparse(&round.tree.headroom(at, &round.whole)),
+            leaving: round.dims.amounts(&queue_state.leaving),
+            pending: round.dims.amounts(&pending[index]),
+            headroom: limited_amounts(&round.tree.headroom(index, &round.total_capacity)),
             running_applications: queue_state.running,
-            waiting_applications: waiting[at],
+            waiting_applications: waiting[index],
             max_applications: queue_state.max_applications,
             limits: queue_state
                 .config
@@ -86,11 +87,11 @@ pub fn view(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueView> {
 /// Returns the resources of waiting work, by queue.
 fn pending(round: &RoundState) -> Vec<Vector> {
     let mut pending = vec![round.dims.zero(); round.tree.entries.len()];
-    for (at, item) in round.items.iter().enumerate() {
-        let wanted = times(round.vector(at), item.missing());
-        let queue = round.queue_of(at).into_iter();
-        for above in queue.flat_map(|queue| round.tree.path(queue)) {
-            add(&mut pending[above], &wanted);
+    for (index, item) in round.items.iter().enumerate() {
+        let missing = scale(round.vector(index), item.missing());
+        let queue = round.queue_of(index).into_iter();
+        for ancestor in queue.flat_map(|queue| round.tree.path(queue)) {
+            add(&mut pending[ancestor], &missing);
         }
     }
     pending
@@ -101,10 +102,10 @@ fn waiting_applications(round: &RoundState) -> Vec<u64> {
     let mut waiting = vec![0; round.tree.entries.len()];
     for app in round.apps.iter().filter(|app| !app.running) {
         let mut items = app.items.iter();
-        let waits = items.any(|item| round.items[*item].missing() > 0);
-        if let (Ok(queue), true) = (&app.queue, waits) {
-            for above in round.tree.path(*queue) {
-                waiting[above] += 1;
+        let has_missing = items.any(|item| round.items[*item].missing() > 0);
+        if let (Ok(queue), true) = (&app.queue, has_missing) {
+            for ancestor in round.tree.path(*queue) {
+                waiting[ancestor] += 1;
             }
         }
     }
@@ -112,15 +113,18 @@ fn waiting_applications(round: &RoundState) -> Vec<u64> {
 }
 
 /// Returns the full paths of all leaves with applications.
-pub fn used(snapshot: &Snapshot, pool: &str) -> BTreeSet<String> {
+pub fn used_leaves(snapshot: &Snapshot, pool: &str) -> BTreeSet<String> {
     let Some((pool, queues)) = snapshot.queues.get_key_value(pool) else {
         return BTreeSet::new();
     };
     let round = RoundState::open(snapshot, pool, queues);
-    let placed = round.apps.iter().filter_map(|app| app.queue.as_ref().ok());
-    let holding = round.held.iter().filter_map(|held| held.queue.as_ref());
-    placed
-        .chain(holding)
+    let queues = round.apps.iter().filter_map(|app| app.queue.as_ref().ok());
+    let queues_of_allocations = round
+        .allocation_states
+        .iter()
+        .filter_map(|allocation_state| allocation_state.queue.as_ref());
+    queues
+        .chain(queues_of_allocations)
         .map(|queue| round.tree.entries[*queue].path.clone())
         .collect()
 }

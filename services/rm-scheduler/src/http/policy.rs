@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
 use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyMoves, PolicyView};
-use hayward_rm_scheduler_capacity::ByPool;
+use hayward_rm_scheduler_capacity::CompositePlanner;
 use hayward_rm_scheduler_domain::forecast::compare;
 use hayward_rm_scheduler_policy::{Document, parse, without_names};
 use hayward_service::http::problem::{Code, Problem};
@@ -153,7 +153,7 @@ async fn preview_moves(
         let before = copy.snapshot;
         let mut may_continue = forecast_limit(DEFAULT_ROUNDS);
         let forecast = compare(
-            &ByPool,
+            &CompositePlanner,
             &before,
             after.clone(),
             &BTreeMap::new(),

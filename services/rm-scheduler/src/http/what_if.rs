@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::what_if::{Forecast, WhatIf};
-use hayward_rm_scheduler_capacity::ByPool;
+use hayward_rm_scheduler_capacity::CompositePlanner;
 use hayward_rm_scheduler_domain::forecast::compare;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Scope};
@@ -83,7 +83,7 @@ fn forecast(
         .map_err(|faults| problem(Code::Invalid, "invalid question", faults))?;
     let mut may_continue = forecast_limit(input.rounds);
     let forecast = compare(
-        &ByPool,
+        &CompositePlanner,
         &copy.snapshot,
         input.changed,
         &input.task_ms,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_api::queues::{LimitEntry, PoolQueues, QueueEntry, QueueState, Queues};
-use hayward_rm_scheduler_capacity::{QueueView, view};
+use hayward_rm_scheduler_capacity::{QueueView, queue_views};
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Limit};
 
@@ -29,7 +29,7 @@ fn pool_queues(snapshot: &Snapshot, pool: &str) -> PoolQueues {
         open_count += u64::from(node.is_schedulable());
     }
     let carried = snapshot.carried.queues.get(pool);
-    let mut views: Vec<(String, QueueView)> = view(snapshot, pool).into_iter().collect();
+    let mut views: Vec<(String, QueueView)> = queue_views(snapshot, pool).into_iter().collect();
     // A dot sorts before all other characters of a name. Each queue therefore precedes its
     // children, and its children are adjacent.
     views.sort_by_cached_key(|(path, _)| path.replace('.', "\0"));

@@ -124,7 +124,7 @@ impl Fleet {
         let decided = self.rounds.decide(&self.tracked, &delta);
         self.recorder.observe(&decided);
         let recorded_plan = PlanDiff::without_work(&decided.plan, self.rounds.sums());
-        let plan = self.rounds.whole(decided);
+        let plan = self.rounds.full_plan(decided);
         let before = self.tracked.clone();
         let inputs = self.recorder.take_delta(&mut self.tracked);
         self.skip_reason = inputs.as_ref().err().cloned();

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::policy::PolicyView;
-use hayward_rm_scheduler_capacity::reload::{reload, swept};
-use hayward_rm_scheduler_capacity::used;
+use hayward_rm_scheduler_capacity::reload::{reload, without_drained_queues};
+use hayward_rm_scheduler_capacity::used_leaves;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Queue, Queues};
 
@@ -19,7 +19,7 @@ impl Ledger {
     pub(crate) fn queues_in_use(&self) -> BTreeMap<String, (Queues, BTreeSet<String>)> {
         let pools = self.snapshot.queues.iter();
         let pools = pools.map(|(pool, queues)| {
-            let mut used = used(&self.snapshot, pool);
+            let mut used = used_leaves(&self.snapshot, pool);
             if !self.followed.all_answered() {
                 // A node that is not known yet may be of any pool. A queue that drains without need
                 // is removed later.
@@ -78,7 +78,7 @@ impl Ledger {
             .filter(|(_, it)| has_draining(it));
         let drained: Vec<(String, Queues)> = pools
             .filter_map(|(pool, queues)| {
-                let remaining = swept(queues, &used(&self.snapshot, pool))?;
+                let remaining = without_drained_queues(queues, &used_leaves(&self.snapshot, pool))?;
                 Some((pool.clone(), remaining))
             })
             .collect();

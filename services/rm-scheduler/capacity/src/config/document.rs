@@ -1,4 +1,4 @@
-//! The document as JSON; every field is optional.
+//! The types of the JSON document, and its parser. Every field is optional.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
-use super::{At, Faults, MAX_FAULTS};
+use super::{Faults, JsonPointer, MAX_FAULTS};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -15,7 +15,7 @@ pub struct Document {
     /// Queues by name; a missing `root` above them is implied.
     pub queues: BTreeMap<String, Queue>,
     pub placement: Vec<Rule>,
-    pub node_sort: Nodes,
+    pub node_sort: NodeSorting,
     /// Limits of the root.
     pub limits: Vec<Limit>,
     pub preemption: Option<bool>,
@@ -28,7 +28,7 @@ pub struct Document {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Nodes {
+pub struct NodeSorting {
     pub policy: NodeSort,
     /// Weight by resource type, a whole number.
     pub weights: Value,
@@ -93,7 +93,7 @@ pub struct Template {
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     #[serde(rename = "rule")]
-    pub by: Kind,
+    pub kind: RuleKind,
     /// The queue for the rule `fixed`, or the name of the tag for the rule `tag`.
     #[serde(default)]
     pub value: Option<String>,
@@ -107,7 +107,7 @@ pub struct Rule {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum RuleKind {
     Provided,
     User,
     Fixed,
@@ -118,7 +118,7 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct Filter {
     #[serde(rename = "type")]
-    pub kind: Pass,
+    pub kind: FilterKind,
     #[serde(default)]
     pub users: Vec<String>,
     #[serde(default)]
@@ -127,20 +127,20 @@ pub struct Filter {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Pass {
+pub enum FilterKind {
     Allow,
     Deny,
 }
 
 /// Parses the document. Each unreadable part is reported and removed, and the rest is parsed again.
 pub(super) fn read(value: &Value, faults: &mut Faults) -> Document {
-    let mut left = value.clone();
+    let mut remaining = value.clone();
     for _ in 0..MAX_FAULTS {
-        let error = match serde_path_to_error::deserialize::<_, Document>(left.clone()) {
+        let error = match serde_path_to_error::deserialize::<_, Document>(remaining.clone()) {
             Ok(document) => return document,
             Err(error) => error,
         };
-        let mut steps: Vec<String> = error.path().iter().filter_map(step).collect();
+        let mut steps: Vec<String> = error.path().iter().filter_map(path_step).collect();
         let detail = error.into_inner().to_string();
         // The path of an unknown field ends at its parent.
         let unknown = detail.strip_prefix("unknown field `");
@@ -149,16 +149,18 @@ pub(super) fn read(value: &Value, faults: &mut Faults) -> Document {
         {
             steps.push(name.to_owned());
         }
-        let at = steps.iter().fold(At::default(), |at, step| at.to(step));
-        faults.add(&at, detail);
-        if !remove(&mut left, &steps) {
+        let pointer = steps
+            .iter()
+            .fold(JsonPointer::default(), |pointer, step| pointer.child(step));
+        faults.add(&pointer, detail);
+        if !remove(&mut remaining, &steps) {
             break;
         }
     }
     Document::default()
 }
 
-fn step(segment: &Segment) -> Option<String> {
+fn path_step(segment: &Segment) -> Option<String> {
     match segment {
         Segment::Seq { index } => Some(index.to_string()),
         Segment::Map { key } => Some(key.clone()),
@@ -168,22 +170,25 @@ fn step(segment: &Segment) -> Option<String> {
 
 /// Removes the value at this path, or its nearest removable parent.
 fn remove(value: &mut Value, steps: &[String]) -> bool {
-    let Some((first, rest)) = steps.split_first() else {
+    let Some((first, remaining_steps)) = steps.split_first() else {
         return false;
     };
     let inner = match value {
         Value::Object(fields) => fields.get_mut(first),
-        Value::Array(items) => first.parse().ok().and_then(|at: usize| items.get_mut(at)),
+        Value::Array(items) => first
+            .parse()
+            .ok()
+            .and_then(|index: usize| items.get_mut(index)),
         _ => None,
     };
-    if inner.is_some_and(|inner| remove(inner, rest)) {
+    if inner.is_some_and(|inner| remove(inner, remaining_steps)) {
         return true;
     }
     match value {
         Value::Object(fields) => fields.remove(first).is_some(),
         Value::Array(items) => match first.parse::<usize>() {
-            Ok(at) if at < items.len() => {
-                items.remove(at);
+            Ok(index) if index < items.len() => {
+                items.remove(index);
                 true
             }
             _ => false,

@@ -2,15 +2,16 @@
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Amounts, Queue};
 
-use super::At;
+use super::JsonPointer;
 
 pub(super) struct InheritedQueue<'a> {
     pub queue: &'a Queue,
-    pub at: At,
+    pub pointer: JsonPointer,
     /// Nearest maximum on the path, by type.
     pub max: Amounts,
-    pub applications: Option<u64>,
+    /// Nearest limit on running applications above the queue. `None` if there is none.
+    pub max_applications: Option<u64>,
     /// Queues above this one, the nearest first. Their limits apply too.
-    pub limits: Vec<&'a Queue>,
+    pub ancestors: Vec<&'a Queue>,
     pub level: usize,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Limit, Queue};
 
-use super::{At, Faults, acl::check_name, inherited_queue::InheritedQueue};
+use super::{Faults, JsonPointer, acl::check_name, inherited_queue::InheritedQueue};
 use crate::amount::amount_text;
 
 const WILDCARD: &str = "*";
@@ -27,81 +27,86 @@ const NAME_LISTS: [NameList; 2] = [
     },
 ];
 
+/// Checks all limits of a queue.
 pub(super) fn check(inherited: &InheritedQueue, faults: &mut Faults) {
-    let at = inherited.at.to("limits");
+    let pointer = inherited.pointer.child("limits");
     for (index, limit) in inherited.queue.limits.iter().enumerate() {
-        let at = at.nth(index);
+        let pointer = pointer.item(index);
         if limit.users.is_empty() && limit.groups.is_empty() {
-            faults.add(&at, "names no user or group");
+            faults.add(&pointer, "names no user or group");
         }
-        let nothing = limit.max.values().all(|amount| *amount == 0);
-        if nothing && limit.max_applications.is_none() {
+        let is_unlimited = limit.max.values().all(|amount| *amount == 0);
+        if is_unlimited && limit.max_applications.is_none() {
             faults.add(
-                &at,
+                &pointer,
                 "has no effect: add max_resources, or max_applications above 0",
             );
         }
-        within(limit, inherited.queue, &at, faults);
+        check_queue_maximum(limit, inherited.queue, &pointer, faults);
         for list in &NAME_LISTS {
             for name in (list.select)(limit) {
                 for other in limits_above(inherited, list, name) {
-                    compare(limit, other, name, &at, faults);
+                    check_limit_above(limit, other, name, &pointer, faults);
                 }
             }
         }
     }
     for list in &NAME_LISTS {
-        check_names(&inherited.queue.limits, list, &at, faults);
+        check_names(&inherited.queue.limits, list, &pointer, faults);
     }
 }
 
 /// Checks that each name appears once, and that the wildcard is alone and last.
-fn check_names(limits: &[Limit], list: &NameList, at: &At, faults: &mut Faults) {
-    let mut seen = BTreeSet::new();
-    let mut closed = false;
+fn check_names(limits: &[Limit], list: &NameList, pointer: &JsonPointer, faults: &mut Faults) {
+    let mut known = BTreeSet::new();
+    let mut has_wildcard = false;
     for (index, limit) in limits.iter().enumerate() {
-        let at = at.nth(index).to(list.field);
-        let all = (list.select)(limit);
-        if closed && !all.is_empty() {
+        let pointer = pointer.item(index).child(list.field);
+        let names = (list.select)(limit);
+        if has_wildcard && !names.is_empty() {
             faults.add(
-                &at,
+                &pointer,
                 "follows the wildcard entry; move that entry to the end",
             );
         }
-        if all.len() > 1 && all.iter().any(|name| name == WILDCARD) {
-            faults.add(&at, "has \"*\" among other names; give it its own entry");
+        if names.len() > 1 && names.iter().any(|name| name == WILDCARD) {
+            faults.add(
+                &pointer,
+                "has \"*\" among other names; give it its own entry",
+            );
         }
-        for name in all {
-            check_name(name, &at, faults);
+        for name in names {
+            check_name(name, &pointer, faults);
             if name == WILDCARD {
-                if list.field == "groups" && seen.is_empty() {
+                if list.field == "groups" && known.is_empty() {
                     let detail = "\"*\" needs a named group before it; use users for the wildcard";
-                    faults.add(&at, detail);
+                    faults.add(&pointer, detail);
                 }
-                closed = true;
+                has_wildcard = true;
             }
-            if !seen.insert(name) {
-                faults.add(&at, format!("{name:?} appears twice"));
+            if !known.insert(name) {
+                faults.add(&pointer, format!("{name:?} appears twice"));
             }
         }
     }
 }
 
-fn within(limit: &Limit, queue: &Queue, at: &At, faults: &mut Faults) {
+/// Checks that a limit does not exceed the maximum of its queue.
+fn check_queue_maximum(limit: &Limit, queue: &Queue, pointer: &JsonPointer, faults: &mut Faults) {
     for (resource, amount) in &limit.max {
-        if let Some(most) = queue.max.get(resource).filter(|most| amount > *most) {
+        if let Some(max) = queue.max.get(resource).filter(|max| amount > *max) {
             let detail = format!(
                 "is more than the {} of the queue",
-                amount_text(resource, *most)
+                amount_text(resource, *max)
             );
-            faults.add(&at.to("max_resources").to(resource), detail);
+            faults.add(&pointer.child("max_resources").child(resource), detail);
         }
     }
-    if let (Some(own), Some(most)) = (limit.max_applications, queue.max_applications)
-        && own > most
+    if let (Some(own_max), Some(max)) = (limit.max_applications, queue.max_applications)
+        && own_max > max
     {
-        let detail = format!("is more than the {most} of the queue");
-        faults.add(&at.to("max_applications"), detail);
+        let detail = format!("is more than the {max} of the queue");
+        faults.add(&pointer.child("max_applications"), detail);
     }
 }
 
@@ -111,7 +116,7 @@ fn limits_above<'a>(
     list: &NameList,
     name: &String,
 ) -> impl Iterator<Item = &'a Limit> {
-    let queues = inherited.limits.iter();
+    let queues = inherited.ancestors.iter();
     queues.filter_map(|queue| {
         let mut limits = queue.limits.iter();
         limits.find(|other| (list.select)(other).contains(name))
@@ -119,18 +124,24 @@ fn limits_above<'a>(
 }
 
 /// Checks that a limit does not exceed the limit of the same name above it.
-fn compare(limit: &Limit, above: &Limit, name: &str, at: &At, faults: &mut Faults) {
+fn check_limit_above(
+    limit: &Limit,
+    above: &Limit,
+    name: &str,
+    pointer: &JsonPointer,
+    faults: &mut Faults,
+) {
     for (resource, amount) in &limit.max {
-        if let Some(most) = above.max.get(resource).filter(|most| amount > *most) {
-            let most = amount_text(resource, *most);
-            let detail = format!("is more than the {most} that {name:?} has above");
-            faults.add(&at.to("max_resources").to(resource), detail);
+        if let Some(max) = above.max.get(resource).filter(|max| amount > *max) {
+            let max = amount_text(resource, *max);
+            let detail = format!("is more than the {max} that {name:?} has above");
+            faults.add(&pointer.child("max_resources").child(resource), detail);
         }
     }
-    if let (Some(own), Some(most)) = (limit.max_applications, above.max_applications)
-        && own > most
+    if let (Some(own_max), Some(max)) = (limit.max_applications, above.max_applications)
+        && own_max > max
     {
-        let detail = format!("is more than the {most} that {name:?} has above");
-        faults.add(&at.to("max_applications"), detail);
+        let detail = format!("is more than the {max} that {name:?} has above");
+        faults.add(&pointer.child("max_applications"), detail);
     }
 }

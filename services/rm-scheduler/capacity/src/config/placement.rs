@@ -3,37 +3,46 @@
 use hayward_rm_scheduler_domain::snapshot::queues::{Queue, Queues};
 
 use super::{
-    At, Faults,
-    document::{Kind, Rule},
+    Faults, JsonPointer,
+    document::{Rule, RuleKind},
 };
 
-pub(super) fn check(queues: &Queues, at: &At, rules: &[Rule], faults: &mut Faults) {
+pub(super) fn check(queues: &Queues, pointer: &JsonPointer, rules: &[Rule], faults: &mut Faults) {
     for (index, rule) in rules.iter().enumerate() {
-        check_rule(queues, &at.nth(index), rule, false, faults);
+        check_rule(queues, &pointer.item(index), rule, false, faults);
     }
 }
 
-/// Checks one rule. `above` is true for a parent rule: applications are placed below its queue.
-fn check_rule(queues: &Queues, at: &At, rule: &Rule, above: bool, faults: &mut Faults) {
+/// Checks one rule. `is_parent` is true for a parent rule: applications are placed below its queue.
+fn check_rule(
+    queues: &Queues,
+    pointer: &JsonPointer,
+    rule: &Rule,
+    is_parent: bool,
+    faults: &mut Faults,
+) {
     let value = rule.value.as_deref().unwrap_or("").to_lowercase();
-    if matches!(rule.by, Kind::Fixed | Kind::Tag) && value.is_empty() {
-        let what = if rule.by == Kind::Fixed {
+    if matches!(rule.kind, RuleKind::Fixed | RuleKind::Tag) && value.is_empty() {
+        let expected = if rule.kind == RuleKind::Fixed {
             "a queue"
         } else {
             "the name of a tag"
         };
-        faults.add(&at.to("value"), format!("is missing; give {what}"));
+        faults.add(
+            &pointer.child("value"),
+            format!("is missing; give {expected}"),
+        );
         return;
     }
     let qualified = value == "root" || value.starts_with("root.");
     if let Some(parent) = &rule.parent {
-        if rule.by == Kind::Fixed && qualified {
+        if rule.kind == RuleKind::Fixed && qualified {
             let detail = "the value is already a full path; remove the parent or the `root.`";
-            faults.add(&at.to("parent"), detail);
+            faults.add(&pointer.child("parent"), detail);
         }
-        check_rule(queues, &at.to("parent"), parent, true, faults);
+        check_rule(queues, &pointer.child("parent"), parent, true, faults);
     }
-    if rule.by != Kind::Fixed || (rule.parent.is_some() && !qualified) {
+    if rule.kind != RuleKind::Fixed || (rule.parent.is_some() && !qualified) {
         return;
     }
     let path = if qualified {
@@ -44,9 +53,9 @@ fn check_rule(queues: &Queues, at: &At, rule: &Rule, above: bool, faults: &mut F
     let target = Target {
         path: &path,
         may_create: rule.create,
-        above,
+        is_parent,
     };
-    check_target(queues, &target, &at.to("value"), faults);
+    check_target(queues, &target, &pointer.child("value"), faults);
 }
 
 /// The queue that a rule names.
@@ -54,10 +63,10 @@ struct Target<'a> {
     path: &'a str,
     may_create: bool,
     /// True if applications are placed below this queue.
-    above: bool,
+    is_parent: bool,
 }
 
-fn check_target(queues: &Queues, target: &Target, at: &At, faults: &mut Faults) {
+fn check_target(queues: &Queues, target: &Target, pointer: &JsonPointer, faults: &mut Faults) {
     let path = target.path;
     let mut queue: &Queue = &queues.root;
     for name in path.split('.').skip(1) {
@@ -65,23 +74,23 @@ fn check_target(queues: &Queues, target: &Target, at: &At, faults: &mut Faults) 
             Some(child) => queue = child,
             None if !target.may_create => {
                 let detail = format!("there is no queue {path}; add it, or allow its creation");
-                faults.add(at, detail);
+                faults.add(pointer, detail);
                 return;
             }
             None if queue.is_leaf() => {
                 let detail = format!("nothing can be created below a leaf on the way to {path}");
-                faults.add(at, detail);
+                faults.add(pointer, detail);
                 return;
             }
             None => return,
         }
     }
-    if queue.is_leaf() == target.above {
-        let detail = if target.above {
+    if queue.is_leaf() == target.is_parent {
+        let detail = if target.is_parent {
             format!("queue {path} is a leaf, but queues are to be created below it")
         } else {
             format!("queue {path} is not a leaf; applications run in leaves")
         };
-        faults.add(at, detail);
+        faults.add(pointer, detail);
     }
 }

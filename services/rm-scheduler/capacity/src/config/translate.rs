@@ -6,8 +6,10 @@ use hayward_rm_scheduler_domain::snapshot::queues::{self, Amounts, By, Queues};
 use serde_json::Value;
 
 use super::{
-    At, Faults, acl,
-    document::{Document, Filter, Kind, Limit, Pass, PriorityPolicy, Queue, Rule, Template},
+    Faults, JsonPointer, acl,
+    document::{
+        Document, Filter, FilterKind, Limit, PriorityPolicy, Queue, Rule, RuleKind, Template,
+    },
 };
 use crate::amount;
 
@@ -19,9 +21,9 @@ pub(super) fn is_rooted(document: &Document) -> bool {
     document.queues.len() == 1 && names.any(|name| name.eq_ignore_ascii_case(ROOT))
 }
 
-pub(super) fn queues(document: &Document, faults: &mut Faults) -> Queues {
-    let at = At::default();
-    let mut children = children(&document.queues, &at.to("queues"), faults);
+pub(super) fn translate(document: &Document, faults: &mut Faults) -> Queues {
+    let pointer = JsonPointer::default();
+    let mut children = translate_children(&document.queues, &pointer.child("queues"), faults);
     let mut root = if is_rooted(document) {
         children.remove(ROOT).unwrap_or_default()
     } else {
@@ -32,15 +34,15 @@ pub(super) fn queues(document: &Document, faults: &mut Faults) -> Queues {
     };
     root.parent = true;
     if root.limits.is_empty() {
-        root.limits = limits(&document.limits, &at.to("limits"), faults);
+        root.limits = translate_limits(&document.limits, &pointer.child("limits"), faults);
     }
     let default = Queues::default();
-    let weights = at.to("node_sort").to("weights");
+    let weights = pointer.child("node_sort").child("weights");
     Queues {
         root,
-        placement: rules(&document.placement),
+        placement: translate_rules(&document.placement),
         node_sort: document.node_sort.policy,
-        weights: plain(&document.node_sort.weights, &weights, faults),
+        weights: translate_weights(&document.node_sort.weights, &weights, faults),
         preemption: document.preemption.unwrap_or(default.preemption),
         quota_preemption: document
             .quota_preemption
@@ -52,46 +54,46 @@ pub(super) fn queues(document: &Document, faults: &mut Faults) -> Queues {
     }
 }
 
-fn children(
-    written: &BTreeMap<String, Queue>,
-    at: &At,
+fn translate_children(
+    entries: &BTreeMap<String, Queue>,
+    pointer: &JsonPointer,
     faults: &mut Faults,
 ) -> BTreeMap<String, queues::Queue> {
-    let mut all: BTreeMap<String, queues::Queue> = BTreeMap::new();
-    for (name, queue) in written {
-        let here = at.to(name);
-        check_name(name, &here, faults);
-        let read = one(queue, &here, faults);
-        if all.insert(name.to_lowercase(), read).is_some() {
+    let mut queues: BTreeMap<String, queues::Queue> = BTreeMap::new();
+    for (name, queue) in entries {
+        let child_pointer = pointer.child(name);
+        check_name(name, &child_pointer, faults);
+        let translated = translate_queue(queue, &child_pointer, faults);
+        if queues.insert(name.to_lowercase(), translated).is_some() {
             let detail = format!("queue {name:?} appears twice; names are compared without case");
-            faults.add(&here, detail);
+            faults.add(&child_pointer, detail);
         }
     }
-    all
+    queues
 }
 
-fn check_name(name: &str, at: &At, faults: &mut Faults) {
-    let good = |it: char| it.is_ascii_alphanumeric() || "_:#/@-".contains(it);
-    if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
+fn check_name(name: &str, pointer: &JsonPointer, faults: &mut Faults) {
+    let is_allowed = |it: char| it.is_ascii_alphanumeric() || "_:#/@-".contains(it);
+    if name.is_empty() || name.len() > 64 || !name.chars().all(is_allowed) {
         let detail = "is not a valid queue name; use 1 to 64 letters, digits or _ : # / @ -";
-        faults.add(at, detail);
+        faults.add(pointer, detail);
     }
 }
 
-fn one(queue: &Queue, at: &At, faults: &mut Faults) -> queues::Queue {
-    let resources = at.to("resources");
+fn translate_queue(queue: &Queue, pointer: &JsonPointer, faults: &mut Faults) -> queues::Queue {
+    let resources = pointer.child("resources");
     queues::Queue {
-        children: children(&queue.queues, &at.to("queues"), faults),
+        children: translate_children(&queue.queues, &pointer.child("queues"), faults),
         parent: queue.parent || !queue.queues.is_empty(),
-        max: amounts(&queue.resources.max, &resources.to("max"), faults),
-        guaranteed: amounts(
+        max: translate_amounts(&queue.resources.max, &resources.child("max"), faults),
+        guaranteed: translate_amounts(
             &queue.resources.guaranteed,
-            &resources.to("guaranteed"),
+            &resources.child("guaranteed"),
             faults,
         ),
-        max_applications: Some(queue.max_applications).filter(|most| *most > 0),
-        submit: acl::read(&queue.submit_acl, &at.to("submit_acl"), faults),
-        admin: acl::read(&queue.admin_acl, &at.to("admin_acl"), faults),
+        max_applications: Some(queue.max_applications).filter(|limit| *limit > 0),
+        submit: acl::read(&queue.submit_acl, &pointer.child("submit_acl"), faults),
+        admin: acl::read(&queue.admin_acl, &pointer.child("admin_acl"), faults),
         sort: queue.sort,
         sort_by_priority: queue.sort_by_priority,
         backoff_asks: queue.backoff_asks,
@@ -101,103 +103,114 @@ fn one(queue: &Queue, at: &At, faults: &mut Faults) -> queues::Queue {
         priority_fence: queue.priority_policy == PriorityPolicy::Fence,
         priority_offset: queue.priority_offset,
         preemption: queue.preemption,
-        limits: limits(&queue.limits, &at.to("limits"), faults),
+        limits: translate_limits(&queue.limits, &pointer.child("limits"), faults),
         template: queue
             .child_template
             .as_ref()
-            .map(|it| template(it, &at.to("child_template"), faults)),
+            .map(|it| translate_template(it, &pointer.child("child_template"), faults)),
         draining: false,
         drained_at: None,
     }
 }
 
-fn template(template: &Template, at: &At, faults: &mut Faults) -> queues::Template {
-    let resources = at.to("resources");
+fn translate_template(
+    template: &Template,
+    pointer: &JsonPointer,
+    faults: &mut Faults,
+) -> queues::Template {
+    let resources = pointer.child("resources");
     queues::Template {
-        max: amounts(&template.resources.max, &resources.to("max"), faults),
-        guaranteed: amounts(
+        max: translate_amounts(&template.resources.max, &resources.child("max"), faults),
+        guaranteed: translate_amounts(
             &template.resources.guaranteed,
-            &resources.to("guaranteed"),
+            &resources.child("guaranteed"),
             faults,
         ),
-        max_applications: Some(template.max_applications).filter(|most| *most > 0),
+        max_applications: Some(template.max_applications).filter(|limit| *limit > 0),
         sort: template.sort,
     }
 }
 
-fn limits(written: &[Limit], at: &At, faults: &mut Faults) -> Vec<queues::Limit> {
-    let limits = written.iter().enumerate().map(|(index, limit)| {
-        let at = at.nth(index).to("max_resources");
+fn translate_limits(
+    entries: &[Limit],
+    pointer: &JsonPointer,
+    faults: &mut Faults,
+) -> Vec<queues::Limit> {
+    let limits = entries.iter().enumerate().map(|(index, limit)| {
+        let pointer = pointer.item(index).child("max_resources");
         queues::Limit {
             users: limit.users.clone(),
             groups: limit.groups.clone(),
-            max: amounts(&limit.max_resources, &at, faults),
-            max_applications: Some(limit.max_applications).filter(|most| *most > 0),
+            max: translate_amounts(&limit.max_resources, &pointer, faults),
+            max_applications: Some(limit.max_applications).filter(|max| *max > 0),
         }
     });
     limits.collect()
 }
 
-fn amounts(value: &Value, at: &At, faults: &mut Faults) -> Amounts {
+fn translate_amounts(value: &Value, pointer: &JsonPointer, faults: &mut Faults) -> Amounts {
     if value.is_null() {
         return Amounts::new();
     }
-    let (amounts, wrong) = amount::amounts(value);
-    for (name, detail) in wrong {
-        let at = if name.is_empty() {
-            at.clone()
+    let (amounts, faulty) = amount::parse_amounts(value);
+    for (name, detail) in faulty {
+        let pointer = if name.is_empty() {
+            pointer.clone()
         } else {
-            at.to(&name)
+            pointer.child(&name)
         };
-        faults.add(&at, detail);
+        faults.add(&pointer, detail);
     }
     amounts
 }
 
 /// Parses plain numbers by type.
-fn plain(value: &Value, at: &At, faults: &mut Faults) -> Amounts {
-    let mut all = Amounts::new();
+fn translate_weights(value: &Value, pointer: &JsonPointer, faults: &mut Faults) -> Amounts {
+    let mut weights = Amounts::new();
     let fields = value.as_object();
     if fields.is_none() && !value.is_null() {
         faults.add(
-            at,
+            pointer,
             "must be a map of weights by type, such as {\"memory\": 1}",
         );
     }
     for (name, value) in fields.into_iter().flatten() {
         match value.as_u64().filter(|weight| *weight <= 1_000_000) {
             Some(weight) => {
-                all.insert(name.clone(), weight);
+                weights.insert(name.clone(), weight);
             }
             None => faults.add(
-                &at.to(name),
+                &pointer.child(name),
                 "is not a weight; use a whole number from 0 to 1000000",
             ),
         }
     }
-    all
+    weights
 }
 
-fn rules(written: &[Rule]) -> Vec<queues::Rule> {
-    written.iter().map(rule).collect()
+fn translate_rules(rules: &[Rule]) -> Vec<queues::Rule> {
+    rules.iter().map(translate_rule).collect()
 }
 
-fn rule(written: &Rule) -> queues::Rule {
-    let value = written.value.clone().unwrap_or_default();
+fn translate_rule(rule: &Rule) -> queues::Rule {
+    let value = rule.value.clone().unwrap_or_default();
     let filter = |filter: &Filter| queues::Filter {
-        allow: filter.kind == Pass::Allow,
+        allow: filter.kind == FilterKind::Allow,
         users: filter.users.clone(),
         groups: filter.groups.clone(),
     };
     queues::Rule {
-        by: match written.by {
-            Kind::Provided => By::Provided,
-            Kind::User => By::User,
-            Kind::Fixed => By::Fixed(value.to_lowercase()),
-            Kind::Tag => By::Tag(value),
+        by: match rule.kind {
+            RuleKind::Provided => By::Provided,
+            RuleKind::User => By::User,
+            RuleKind::Fixed => By::Fixed(value.to_lowercase()),
+            RuleKind::Tag => By::Tag(value),
         },
-        create: written.create,
-        parent: written.parent.as_deref().map(|it| Box::new(rule(it))),
-        filter: written.filter.as_ref().map(filter),
+        create: rule.create,
+        parent: rule
+            .parent
+            .as_deref()
+            .map(|it| Box::new(translate_rule(it))),
+        filter: rule.filter.as_ref().map(filter),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_domain::snapshot::queues::{Amounts, Queue, Queues};
 
 use super::{
-    At, Faults,
+    Faults, JsonPointer,
     document::Document,
     inherited_queue::InheritedQueue,
     limits, placement,
@@ -13,33 +13,40 @@ use super::{
 };
 use crate::amount::amount_text;
 
-/// Most queues and levels; every round walks the tree.
+/// Maximum numbers of queues and levels. Every round visits the whole tree.
 const MAX_QUEUES: usize = 10_000;
 const MAX_LEVELS: usize = 20;
 
-pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
-    let top = At::default().to("queues");
+/// Checks the queues, their limits and the placement rules.
+pub(super) fn check(document: &Document, queues: &Queues, faults: &mut Faults) {
+    let queues_pointer = JsonPointer::default().child("queues");
     if document.queues.is_empty() {
-        faults.add(&top, "needs at least one queue, as in {\"default\": {}}");
+        faults.add(
+            &queues_pointer,
+            "needs at least one queue, as in {\"default\": {}}",
+        );
         return;
     }
-    if count(&queues.root) > MAX_QUEUES {
-        faults.add(&top, format!("has more than {MAX_QUEUES} queues"));
+    if count_queues(&queues.root) > MAX_QUEUES {
+        faults.add(
+            &queues_pointer,
+            format!("has more than {MAX_QUEUES} queues"),
+        );
         return;
     }
     let root = InheritedQueue {
         queue: &queues.root,
-        at: if is_rooted(document) {
-            names(document, &top)
+        pointer: if is_rooted(document) {
+            root_pointer(document, &queues_pointer)
         } else {
-            At::default()
+            JsonPointer::default()
         },
         max: Amounts::new(),
-        applications: None,
-        limits: Vec::new(),
+        max_applications: None,
+        ancestors: Vec::new(),
         level: 1,
     };
-    let resources = root.at.to("resources");
+    let resources = root.pointer.child("resources");
     if !(queues.root.max.is_empty() && queues.root.guaranteed.is_empty()) {
         faults.add(
             &resources,
@@ -47,101 +54,113 @@ pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
         );
     }
     if !document.limits.is_empty() && is_rooted(document) {
-        let own = document.queues.values().next().map(|root| &root.limits);
-        if own.is_some_and(|own| !own.is_empty() && *own != document.limits) {
+        let root_limits = document.queues.values().next().map(|root| &root.limits);
+        if root_limits
+            .is_some_and(|root_limits| !root_limits.is_empty() && *root_limits != document.limits)
+        {
             let detail = "differ from those of the root; define them in one place";
-            faults.add(&At::default().to("limits"), detail);
+            faults.add(&JsonPointer::default().child("limits"), detail);
         }
     }
     check_queue(&root, faults);
     placement::check(
         queues,
-        &At::default().to("placement"),
+        &JsonPointer::default().child("placement"),
         &document.placement,
         faults,
     );
 }
 
 /// Returns the position of the root in the document, written or implied.
-fn names(document: &Document, top: &At) -> At {
+fn root_pointer(document: &Document, top: &JsonPointer) -> JsonPointer {
     let name = document.queues.keys().next();
-    top.to(name.map_or(ROOT, String::as_str))
+    top.child(name.map_or(ROOT, String::as_str))
 }
 
-fn count(queue: &Queue) -> usize {
-    1 + queue.children.values().map(count).sum::<usize>()
+fn count_queues(queue: &Queue) -> usize {
+    1 + queue.children.values().map(count_queues).sum::<usize>()
 }
 
 fn check_queue(inherited: &InheritedQueue, faults: &mut Faults) {
     if inherited.level > MAX_LEVELS {
-        faults.add(&inherited.at, format!("is deeper than {MAX_LEVELS} levels"));
+        faults.add(
+            &inherited.pointer,
+            format!("is deeper than {MAX_LEVELS} levels"),
+        );
         return;
     }
     let queue = inherited.queue;
-    let resources = inherited.at.to("resources");
+    let resources = inherited.pointer.child("resources");
     for (resource, guaranteed) in &queue.guaranteed {
-        let most = queue.max.get(resource).or(inherited.max.get(resource));
-        if let Some(most) = most.filter(|most| guaranteed > *most) {
+        let max = queue.max.get(resource).or(inherited.max.get(resource));
+        if let Some(max) = max.filter(|max| guaranteed > *max) {
             let detail = format!(
                 "is more than the {} it may have at most",
-                amount_text(resource, *most)
+                amount_text(resource, *max)
             );
-            faults.add(&resources.to("guaranteed").to(resource), detail);
+            faults.add(&resources.child("guaranteed").child(resource), detail);
         }
     }
     for (resource, max) in &queue.max {
-        if let Some(above) = inherited.max.get(resource).filter(|above| max > *above) {
+        if let Some(parent_max) = inherited
+            .max
+            .get(resource)
+            .filter(|parent_max| max > *parent_max)
+        {
             let detail = format!(
                 "is more than the {} of the queue above",
-                amount_text(resource, *above)
+                amount_text(resource, *parent_max)
             );
-            faults.add(&resources.to("max").to(resource), detail);
+            faults.add(&resources.child("max").child(resource), detail);
         }
     }
-    applications(inherited, faults);
-    guarantees(inherited, faults);
+    check_max_applications(inherited, faults);
+    check_guarantees(inherited, faults);
     limits::check(inherited, faults);
     let mut max = inherited.max.clone();
     max.extend(queue.max.clone());
-    let mut above = vec![queue];
-    above.extend(&inherited.limits);
+    let mut ancestors = vec![queue];
+    ancestors.extend(&inherited.ancestors);
     for (name, child) in &queue.children {
-        let at = if inherited.at.0.is_empty() {
-            At::default().to("queues").to(name)
+        let pointer = if inherited.pointer.0.is_empty() {
+            JsonPointer::default().child("queues").child(name)
         } else {
-            inherited.at.to("queues").to(name)
+            inherited.pointer.child("queues").child(name)
         };
         let below = InheritedQueue {
             queue: child,
-            at,
+            pointer,
             max: max.clone(),
-            applications: queue.max_applications.or(inherited.applications),
-            limits: above.clone(),
+            max_applications: queue.max_applications.or(inherited.max_applications),
+            ancestors: ancestors.clone(),
             level: inherited.level + 1,
         };
         check_queue(&below, faults);
     }
 }
 
-fn applications(inherited: &InheritedQueue, faults: &mut Faults) {
-    let at = inherited.at.to("max_applications");
-    match (inherited.applications, inherited.queue.max_applications) {
+fn check_max_applications(inherited: &InheritedQueue, faults: &mut Faults) {
+    let pointer = inherited.pointer.child("max_applications");
+    match (inherited.max_applications, inherited.queue.max_applications) {
         (Some(above), None) => {
             let detail = format!("is missing: the queue above has {above}, so use 1 to {above}");
-            faults.add(&at, detail);
+            faults.add(&pointer, detail);
         }
         (Some(above), Some(own)) if own > above => {
-            faults.add(&at, format!("is more than the {above} of the queue above"));
+            faults.add(
+                &pointer,
+                format!("is more than the {above} of the queue above"),
+            );
         }
         _ => {}
     }
 }
 
 /// Checks that the guarantees of the children fit the guarantee, or else the maximum, of the queue.
-fn guarantees(inherited: &InheritedQueue, faults: &mut Faults) {
+fn check_guarantees(inherited: &InheritedQueue, faults: &mut Faults) {
     let mut sums = Amounts::new();
     for child in inherited.queue.children.values() {
-        for (resource, amount) in promised(child) {
+        for (resource, amount) in effective_guarantee(child) {
             let sum = sums.entry(resource).or_default();
             *sum = sum.saturating_add(amount);
         }
@@ -149,32 +168,35 @@ fn guarantees(inherited: &InheritedQueue, faults: &mut Faults) {
     for (resource, sum) in sums {
         let queue = inherited.queue;
         let own = queue.guaranteed.get(&resource);
-        let most = own
+        let max = own
             .or(queue.max.get(&resource))
             .or(inherited.max.get(&resource));
-        if let Some(most) = most.filter(|most| sum > **most) {
-            let what = if own.is_some() {
+        if let Some(max) = max.filter(|max| sum > **max) {
+            let kind = if own.is_some() {
                 "guaranteed itself"
             } else {
                 "allowed at most"
             };
-            let (sum, most) = (amount_text(&resource, sum), amount_text(&resource, *most));
+            let (sum, max) = (amount_text(&resource, sum), amount_text(&resource, *max));
             let detail =
-                format!("queues below are guaranteed {sum} {resource}, it is {what} {most}");
-            faults.add(&inherited.at.to("resources").to("guaranteed"), detail);
+                format!("queues below are guaranteed {sum} {resource}, it is {kind} {max}");
+            faults.add(
+                &inherited.pointer.child("resources").child("guaranteed"),
+                detail,
+            );
         }
     }
 }
 
 /// Returns the guarantee of the queue by type: its own, or else the sum of those of its children.
-fn promised(queue: &Queue) -> Amounts {
-    let mut all: BTreeMap<String, u64> = BTreeMap::new();
+fn effective_guarantee(queue: &Queue) -> Amounts {
+    let mut guarantees: BTreeMap<String, u64> = BTreeMap::new();
     for child in queue.children.values() {
-        for (resource, amount) in promised(child) {
-            let sum = all.entry(resource).or_default();
+        for (resource, amount) in effective_guarantee(child) {
+            let sum = guarantees.entry(resource).or_default();
             *sum = sum.saturating_add(amount);
         }
     }
-    all.extend(queue.guaranteed.clone());
-    all
+    guarantees.extend(queue.guaranteed.clone());
+    guarantees
 }

@@ -7,49 +7,51 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Outcome, PreemptionRequest, fence,
+    Outcome, PreemptionRequest, find_fence,
     guarantee::Guarantees,
     vacate_victim,
-    victims::{Cost, Freed, VictimSearch, is_originator, is_willing},
+    victims::{Cost, Freed, VictimSearch, is_originator, is_preemptable},
 };
 use crate::{
     future_nodes::{FutureNode, Occupancy},
-    impossible::impossible_gang,
+    impossible_gangs::explain_impossible_gang,
     reserve::{
-        gang_fit::pack_into,
+        gang_packing::pack_into,
         gangs::{has_lapsed, reserve_space, reserved_for, waits_since},
     },
-    resource_vec::share_a_type,
-    round_state::{RoundState, Why},
+    resource_vec::have_common_type,
+    round_state::{RoundState, WaitReason},
 };
 
 /// Checks the preconditions that do not depend on guarantees, for the representative of the gang.
 pub(super) fn may_try(round: &RoundState, item: usize, leaf: usize) -> bool {
-    let it = &round.items[item];
-    let Some(Why::Gang { because, .. }) = &it.why else {
+    let work_item = &round.items[item];
+    let Some(WaitReason::Gang { cause, .. }) = &work_item.wait_reason else {
         return false;
     };
-    let because = because.as_deref();
+    let cause = cause.as_deref();
     let parts = round.lacking_gang_parts(item);
     // Victims leave for one gang at a time. Otherwise two gangs could each get half of their space.
     // A reservation without victims yields to a guarantee.
     let reservation = round.carried.gang.as_ref();
-    let open = reservation.is_none_or(|reservation| !reservation.cleared);
-    let delay = round.tree.entries[leaf].settings.preemption_delay_ms;
-    let may = |part: &usize| {
-        let it = &round.items[*part];
-        it.queued.preempts
-            && it.queued.required_node.is_none()
-            && !round.carried.attempts.contains_key(it.work)
+    let is_open = reservation.is_none_or(|reservation| !reservation.cleared);
+    let delay_ms = round.tree.entries[leaf].settings.preemption_delay_ms;
+    let may_preempt = |part: &usize| {
+        let work_item = &round.items[*part];
+        work_item.queued.preempts
+            && work_item.queued.required_node.is_none()
+            && !round.carried.attempts.contains_key(work_item.work)
     };
-    matches!(because, Some(Why::NoNode | Why::QueueQuota { .. }))
-        && round.is_gang_representative(item)
-        && open
-        && parts.iter().all(may)
-        && round.snapshot.now.ms_since(waits_since(round, item)) >= delay
+    matches!(
+        cause,
+        Some(WaitReason::NoNode | WaitReason::QueueQuota { .. })
+    ) && round.is_gang_representative(item)
+        && is_open
+        && parts.iter().all(may_preempt)
+        && round.snapshot.now.ms_since(waits_since(round, item)) >= delay_ms
         && !has_lapsed(round, item)
-        && round.may_run(it.app).is_ok()
-        && impossible_gang(round, item).is_none()
+        && round.may_run(work_item.app).is_ok()
+        && explain_impossible_gang(round, item).is_none()
 }
 
 pub(super) fn attempt(
@@ -61,10 +63,11 @@ pub(super) fn attempt(
 ) -> Outcome {
     let parts = round.lacking_gang_parts(item);
     let total = round.missing_resources(&parts);
-    if !round.user_may_hold(item, &total) || !guarantees.is_short(round, leaf, &total) {
+    if !round.user_may_hold(item, &total) || !guarantees.stays_within_guarantee(round, leaf, &total)
+    {
         return Outcome::PreconditionsFailed;
     }
-    let (fence, short) = fence(round, guarantees, leaf, &total);
+    let (fence, missing_quota) = find_fence(round, guarantees, leaf, &total);
     let lowest = parts.iter().copied();
     let lowest = lowest.min_by_key(|part| round.items[*part].queued.priority);
     let request = PreemptionRequest {
@@ -72,7 +75,7 @@ pub(super) fn attempt(
         leaf,
         fence,
         vector: total,
-        short,
+        missing_quota,
     };
     let search = VictimSearch::new(round, guarantees, &request);
     match Attempt::new(search, occupancy).run(&parts) {
@@ -84,7 +87,7 @@ pub(super) fn attempt(
                     .attempts
                     .insert(round.items[part].work.clone(), now);
             }
-            Outcome::DoesNotHelp
+            Outcome::NoSolution
         }
         Some(solution) => {
             commit(round, &request, &solution);
@@ -99,8 +102,10 @@ const MAX_REPEAT_COST: usize = 100_000;
 /// Returns true if a repeated search may consider all nodes, and false if it may consider only the
 /// used ones. Returns `None` if even those are too many for this number of victims.
 fn considers_all_nodes(all: usize, used: usize, victims: usize) -> Option<bool> {
-    let few = |nodes: usize| nodes.saturating_mul(victims + 1) <= MAX_REPEAT_COST;
-    few(all).then_some(true).or(few(used).then_some(false))
+    let is_cheap = |nodes: usize| nodes.saturating_mul(victims + 1) <= MAX_REPEAT_COST;
+    is_cheap(all)
+        .then_some(true)
+        .or(is_cheap(used).then_some(false))
 }
 
 /// Part and node of each placed process.
@@ -117,9 +122,9 @@ struct Attempt<'b, 'a> {
     /// Candidates by node, in the order in which they are taken.
     by_node: BTreeMap<usize, Vec<usize>>,
     /// Free space after vacated allocations have left.
-    soon: BTreeMap<usize, FutureNode>,
+    after_vacates: BTreeMap<usize, FutureNode>,
     /// Free space after the victims have left and the processes of the gang are placed.
-    future: BTreeMap<usize, FutureNode>,
+    after_placement: BTreeMap<usize, FutureNode>,
     freed: Freed,
     victims: Vec<usize>,
     placement: GangPlacement,
@@ -129,23 +134,23 @@ impl<'b, 'a> Attempt<'b, 'a> {
     fn new(search: VictimSearch<'b, 'a>, occupancy: &Occupancy) -> Self {
         let round = search.round;
         let mut by_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for at in &search.candidates {
-            if let Some(node) = round.held[*at].node {
-                by_node.entry(node).or_default().push(*at);
+        for index in &search.candidates {
+            if let Some(node) = round.allocation_states[*index].node {
+                by_node.entry(node).or_default().push(*index);
             }
         }
         let node_states = round.nodes.node_states.iter().enumerate();
         // Nodes reserved for other work are excluded. Nodes reserved for a gang without victims are
         // not.
-        let open = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
-        let soon: BTreeMap<usize, FutureNode> = open
-            .map(|(node, _)| (node, FutureNode::soon(round, occupancy, node)))
+        let is_open = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
+        let after_vacates: BTreeMap<usize, FutureNode> = is_open
+            .map(|(node, _)| (node, FutureNode::after_vacates(round, occupancy, node)))
             .collect();
         Self {
             search,
             by_node,
-            future: soon.clone(),
-            soon,
+            after_placement: after_vacates.clone(),
+            after_vacates,
             freed: Freed::new(),
             victims: Vec::new(),
             placement: GangPlacement::new(),
@@ -156,28 +161,34 @@ impl<'b, 'a> Attempt<'b, 'a> {
     fn run(mut self, parts: &[usize]) -> Option<Solution> {
         let round = self.search.round;
         for part in parts {
-            let nodes = self.future.keys().copied();
+            let nodes = self.after_placement.keys().copied();
             let costs = nodes.filter_map(|node| {
-                let victims = self.on_node(*part, node)?;
+                let victims = self.victims_on_node(*part, node)?;
                 Some((Cost::new(round, &victims), node))
             });
-            let mut order: BTreeSet<(Cost, usize)> = costs.collect();
-            for _ in 0..round.items[*part].gang_lacks() {
-                let (node, victims) = self.cheapest(*part, &mut order)?;
+            let mut nodes_by_cost: BTreeSet<(Cost, usize)> = costs.collect();
+            for _ in 0..round.items[*part].missing_gang_processes() {
+                let (node, victims) = self.find_cheapest_node(*part, &mut nodes_by_cost)?;
                 self.place(*part, node, &victims);
-                let next = self.on_node(*part, node);
-                order.extend(next.map(|victims| (Cost::new(round, &victims), node)));
+                let victims_after = self.victims_on_node(*part, node);
+                nodes_by_cost
+                    .extend(victims_after.map(|victims| (Cost::new(round, &victims), node)));
             }
         }
         let victims = std::mem::take(&mut self.victims);
-        let mut victims = self.search.with_others(victims)?;
+        let mut victims = self.search.with_quota_victims(victims)?;
         // A victim of one process may be unnecessary once all processes are placed. Reluctant
         // victims are spared first, then originators.
-        let mut order = victims.clone();
-        order.sort_by_key(|at| (is_willing(round, *at), !is_originator(round, *at)));
-        for at in order {
-            let others: Vec<usize> = victims.iter().copied().filter(|it| *it != at).collect();
-            if let Some(placement) = self.without(at, &others, parts) {
+        let mut by_importance = victims.clone();
+        by_importance.sort_by_key(|victim| {
+            (
+                is_preemptable(round, *victim),
+                !is_originator(round, *victim),
+            )
+        });
+        for victim in by_importance {
+            let others: Vec<usize> = victims.iter().copied().filter(|it| *it != victim).collect();
+            if let Some(placement) = self.placement_without(victim, &others, parts) {
                 self.placement = placement;
                 victims = others;
             }
@@ -187,85 +198,92 @@ impl<'b, 'a> Attempt<'b, 'a> {
     }
 
     /// Returns the node with the cheapest victims for one more process of this part. A cost in
-    /// `order` may be out of date, and is corrected when its node comes first.
-    fn cheapest(
+    /// `nodes_by_cost` may be out of date, and is corrected when its node comes first.
+    fn find_cheapest_node(
         &self,
         part: usize,
-        order: &mut BTreeSet<(Cost, usize)>,
+        nodes_by_cost: &mut BTreeSet<(Cost, usize)>,
     ) -> Option<(usize, Vec<usize>)> {
         loop {
-            let (before, node) = order.pop_first()?;
-            let Some(victims) = self.on_node(part, node) else {
+            let (known_cost, node) = nodes_by_cost.pop_first()?;
+            let Some(victims) = self.victims_on_node(part, node) else {
                 continue;
             };
             let cost = Cost::new(self.search.round, &victims);
-            if cost <= before {
+            if cost <= known_cost {
                 return Some((node, victims));
             }
-            order.insert((cost, node));
+            nodes_by_cost.insert((cost, node));
         }
     }
 
     /// Returns a placement of all processes without the victim `stays`, such that no queue lacks
     /// quota.
-    fn without(&self, stays: usize, victims: &[usize], parts: &[usize]) -> Option<GangPlacement> {
+    fn placement_without(
+        &self,
+        staying: usize,
+        victims: &[usize],
+        parts: &[usize],
+    ) -> Option<GangPlacement> {
         let round = self.search.round;
-        if self.search.is_short(victims) {
+        if self.search.lacks_quota(victims) {
             return None;
         }
-        let node = round.held[stays].node;
+        let node = round.allocation_states[staying].node;
         if node.is_none_or(|node| self.still_fits_placement(node, victims)) {
             return Some(self.placement.clone());
         }
         // The search is repeated for each victim, so larger problems consider fewer nodes. The
         // largest consider none.
         let used: BTreeSet<usize> = self.placement.iter().map(|(_, node)| *node).collect();
-        let all = considers_all_nodes(self.soon.len(), used.len(), victims.len())?;
-        let mut gone: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for at in victims {
-            if let Some(node) = round.held[*at].node {
-                gone.entry(node).or_default().push(*at);
+        let considers_all =
+            considers_all_nodes(self.after_vacates.len(), used.len(), victims.len())?;
+        let mut leaving: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for index in victims {
+            if let Some(node) = round.allocation_states[*index].node {
+                leaving.entry(node).or_default().push(*index);
             }
         }
-        let nodes = self.soon.iter();
-        let nodes = nodes.filter(|(node, _)| all || used.contains(node));
-        let nodes = nodes.map(|(node, soon)| {
-            let mut future = soon.clone();
-            let gone = gone.get(node).into_iter().flatten();
-            gone.for_each(|at| future.free(round, *at));
+        let nodes = self.after_vacates.iter();
+        let nodes = nodes.filter(|(node, _)| considers_all || used.contains(node));
+        let nodes = nodes.map(|(node, future)| {
+            let mut future = future.clone();
+            let leaving = leaving.get(node).into_iter().flatten();
+            leaving.for_each(|index| future.release(round, *index));
             (*node, future)
         });
-        let found = pack_into(round, nodes, parts)?;
-        let placement = found.iter().flat_map(|(node, works)| {
-            let each = works.iter();
-            each.flat_map(move |(part, count)| (0..*count).map(move |_| (*part, *node)))
+        let packing = pack_into(round, nodes, parts)?;
+        let placement = packing.iter().flat_map(|(node, works)| {
+            let counts = works.iter();
+            counts.flat_map(move |(part, count)| (0..*count).map(move |_| (*part, *node)))
         });
         Some(placement.collect())
     }
 
     /// Returns the victims on the node for one more process of this part.
-    fn on_node(&self, part: usize, node: usize) -> Option<Vec<usize>> {
+    fn victims_on_node(&self, part: usize, node: usize) -> Option<Vec<usize>> {
         let round = self.search.round;
         let vector = round.vector(part);
-        let possible = round.nodes.node_states[node].could_hold(vector)
-            && round.suits(part, node)
-            && round.is_apart_from(part, node, &self.placement);
-        if !possible {
+        let is_possible = round.nodes.node_states[node].could_hold(vector)
+            && round.meets_constraints(part, node)
+            && round.satisfies_anti_affinity_with(part, node, &self.placement);
+        if !is_possible {
             return None;
         }
-        let base = &self.future[&node];
-        let mut future = base.clone();
+        let before = &self.after_placement[&node];
+        let mut future = before.clone();
         let mut victims = Vec::new();
         if !future.fits(vector) {
             let mut freed = self.freed.clone();
-            let here = self.by_node.get(&node).into_iter().flatten().copied();
-            let here = here.filter(|at| {
-                share_a_type(&round.held[*at].vector, vector) && !self.victims.contains(at)
+            let candidates = self.by_node.get(&node).into_iter().flatten().copied();
+            let candidates = candidates.filter(|index| {
+                have_common_type(&round.allocation_states[*index].vector, vector)
+                    && !self.victims.contains(index)
             });
-            for at in here {
-                if self.search.try_take(at, &mut freed) {
-                    future.free(round, at);
-                    victims.push(at);
+            for index in candidates {
+                if self.search.try_add_victim(index, &mut freed) {
+                    future.release(round, index);
+                    victims.push(index);
                 }
                 if future.fits(vector) {
                     break;
@@ -275,12 +293,12 @@ impl<'b, 'a> Attempt<'b, 'a> {
         if !future.fits(vector) {
             return None;
         }
-        for at in victims.clone() {
-            let mut without = base.clone();
-            let others = victims.iter().filter(|other| **other != at);
-            others.for_each(|other| without.free(round, *other));
+        for index in victims.clone() {
+            let mut without = before.clone();
+            let others = victims.iter().filter(|other| **other != index);
+            others.for_each(|other| without.release(round, *other));
             if without.fits(vector) {
-                victims.retain(|other| *other != at);
+                victims.retain(|other| *other != index);
             }
         }
         Some(victims)
@@ -288,14 +306,14 @@ impl<'b, 'a> Attempt<'b, 'a> {
 
     fn place(&mut self, part: usize, node: usize, victims: &[usize]) {
         let round = self.search.round;
-        for at in victims {
-            let taken = self.search.try_take(*at, &mut self.freed);
+        for index in victims {
+            let is_added = self.search.try_add_victim(*index, &mut self.freed);
             // A victim allowed among more victims is allowed among fewer.
-            debug_assert!(taken, "a victim that no law allows");
+            debug_assert!(is_added, "a victim that no law allows");
         }
-        if let Some(future) = self.future.get_mut(&node) {
-            for at in victims {
-                future.free(round, *at);
+        if let Some(future) = self.after_placement.get_mut(&node) {
+            for index in victims {
+                future.release(round, *index);
             }
             future.place(round.vector(part));
         }
@@ -306,14 +324,14 @@ impl<'b, 'a> Attempt<'b, 'a> {
     /// Returns true if the placed processes on this node still fit with only these victims.
     fn still_fits_placement(&self, node: usize, victims: &[usize]) -> bool {
         let round = self.search.round;
-        let Some(mut future) = self.soon.get(&node).cloned() else {
+        let Some(mut future) = self.after_vacates.get(&node).cloned() else {
             return true;
         };
-        let gone = victims.iter();
-        let gone = gone.filter(|at| round.held[**at].node == Some(node));
-        gone.for_each(|at| future.free(round, *at));
-        let mut here = self.placement.iter().filter(|(_, on)| *on == node);
-        here.all(|(part, _)| {
+        let leaving = victims.iter();
+        let leaving = leaving.filter(|index| round.allocation_states[**index].node == Some(node));
+        leaving.for_each(|index| future.release(round, *index));
+        let mut processes = self.placement.iter().filter(|(_, on)| *on == node);
+        processes.all(|(part, _)| {
             let vector = round.vector(*part);
             let fits = future.fits(vector);
             future.place(vector);
@@ -325,20 +343,20 @@ impl<'b, 'a> Attempt<'b, 'a> {
 /// Vacates all victims and reserves the space for the gang.
 fn commit(round: &mut RoundState, request: &PreemptionRequest, solution: &Solution) {
     let placement = &solution.placement;
-    let mut found: BTreeMap<usize, BTreeMap<usize, u64>> = BTreeMap::new();
+    let mut packing: BTreeMap<usize, BTreeMap<usize, u64>> = BTreeMap::new();
     for (part, node) in placement {
-        *found.entry(*node).or_default().entry(*part).or_default() += 1;
+        *packing.entry(*node).or_default().entry(*part).or_default() += 1;
     }
     let queue = round.tree.entries[request.leaf].path.clone();
     for victim in &solution.victims {
-        let node = round.held[*victim].node;
-        let on_it = placement.iter().find(|(_, on)| Some(*on) == node);
-        let part = on_it.map_or(request.item, |(part, _)| *part);
+        let node = round.allocation_states[*victim].node;
+        let process = placement.iter().find(|(_, on)| Some(*on) == node);
+        let part = process.map_or(request.item, |(part, _)| *part);
         let detail = format!(
             "the guarantee of queue {queue} entitles the gang of work {} to the space on {} nodes, \
              and starts as a whole",
             round.items[part].work,
-            found.len()
+            packing.len()
         );
         vacate_victim(round, *victim, part, detail);
     }
@@ -347,7 +365,7 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, solution: &Soluti
     let since = round.snapshot.now;
     let reservation = reserved_for(round, request.item);
     debug_assert!(reservation.is_none_or(|reservation| !reservation.cleared));
-    reserve_space(round, request.item, &found, since, true);
+    reserve_space(round, request.item, &packing, since, true);
 }
 
 #[cfg(test)]

@@ -5,42 +5,53 @@ use std::cmp::Reverse;
 
 use super::{
     vacate_victim,
-    victims::{is_originator, is_willing, needed},
+    victims::{is_originator, is_preemptable, retain_needed},
 };
 use crate::{
     future_nodes::{FutureNode, Occupancy},
     reserve::{gangs, reserve_with_victims},
-    resource_vec::share_a_type,
-    round_state::{RoundState, Why},
+    resource_vec::have_common_type,
+    round_state::{RoundState, WaitReason},
     tree::ROOT,
 };
 
 pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
-    for item in round.aside.clone() {
-        let it = &round.items[item];
-        let waits = it.why == Some(Why::NoNode) && !it.starts_whole();
-        let Some(required) = it.queued.required_node.as_ref().filter(|_| waits) else {
+    for item in round.skipped.clone() {
+        let work_item = &round.items[item];
+        let is_waiting =
+            work_item.wait_reason == Some(WaitReason::NoNode) && !work_item.starts_with_gang();
+        let Some(required) = work_item
+            .queued
+            .required_node
+            .as_ref()
+            .filter(|_| is_waiting)
+        else {
             continue;
         };
         let Some(node) = round.nodes.find(required) else {
             continue;
         };
         let node_state = &round.nodes.node_states[node];
-        let possible = node_state.node.is_schedulable()
+        let is_possible = node_state.node.is_schedulable()
             && node_state.could_hold(round.vector(item))
-            && round.suits(item, node);
+            && round.meets_constraints(item, node);
         let reservation = round.carried.reservations.get(required);
-        // Space that victims are freeing belongs to its work. Space reserved without victims does
-        // not.
-        let taken = reservation.is_some_and(|it| it.cleared || it.work == *round.items[item].work)
-            || gangs::is_cleared(round, node);
+        // Space that victims are freeing belongs to the work that they leave for. Space reserved
+        // without victims does not.
+        let is_taken = reservation.is_some_and(|work_item| {
+            work_item.cleared || work_item.work == *round.items[item].work
+        }) || gangs::has_victims(round, node);
         // Quota may have been reserved for other work since the last check.
-        let may = round.may_run(round.items[item].app).is_ok() && round.may_hold(item).is_ok();
-        if !possible || !may || taken || round.carried.attempts.contains_key(round.items[item].work)
+        let is_allowed =
+            round.may_run(round.items[item].app).is_ok() && round.may_hold(item).is_ok();
+        if !is_possible
+            || !is_allowed
+            || is_taken
+            || round.carried.attempts.contains_key(round.items[item].work)
         {
             continue;
         }
-        match victims(round, occupancy, item, node) {
+        match find_victims(round, occupancy, item, node) {
             None => {
                 let (work, now) = (round.items[item].work.clone(), round.snapshot.now);
                 round.carried.attempts.insert(work, now);
@@ -60,62 +71,63 @@ pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
     }
 }
 
-fn victims(
+fn find_victims(
     round: &RoundState,
     occupancy: &Occupancy,
     item: usize,
     node: usize,
 ) -> Option<Vec<usize>> {
     let vector = round.vector(item);
-    let it = &round.items[item];
-    let seen = |queue: Option<usize>, priority: i32| {
+    let work_item = &round.items[item];
+    let priority_at_root = |queue: Option<usize>, priority: i32| {
         queue.map(|queue| round.tree.priority_below(ROOT, queue, priority))
     };
-    let mine = seen(round.queue_of(item), it.queued.priority)?;
+    let own_priority = priority_at_root(round.queue_of(item), work_item.queued.priority)?;
     let mut candidates: Vec<(bool, bool, i32, usize)> = occupancy
-        .on(node)
-        .filter_map(|at| {
-            let held = &round.held[at];
-            let owner = held.item?;
+        .allocations_on(node)
+        .filter_map(|index| {
+            let allocation_state = &round.allocation_states[index];
+            let owner = allocation_state.item?;
             let other = &round.items[owner];
-            let priority = seen(held.queue, other.queued.priority)?;
-            let may = other.app != it.app
-                && !round.is_of_a_cleared_gang(owner)
-                && !held.leaves
-                && !held.allocation.fixed
+            let priority = priority_at_root(allocation_state.queue, other.queued.priority)?;
+            let may_leave = other.app != work_item.app
+                && !round.is_in_gang_with_victims(owner)
+                && !allocation_state.is_leaving
+                && !allocation_state.allocation.fixed
                 && other.queued.required_node.is_none()
-                && priority <= mine
-                && share_a_type(&held.vector, vector);
-            let (originator, unwilling) = (is_originator(round, at), !is_willing(round, at));
-            may.then_some((originator, unwilling, priority, at))
+                && priority <= own_priority
+                && have_common_type(&allocation_state.vector, vector);
+            let (is_originator, is_reluctant) =
+                (is_originator(round, index), !is_preemptable(round, index));
+            may_leave.then_some((is_originator, is_reluctant, priority, index))
         })
         .collect();
-    candidates.sort_by_key(|(originator, unwilling, priority, at)| {
-        let held = &round.held[*at];
-        let newer = Reverse((held.allocation.granted_at, held.id));
+    candidates.sort_by_key(|(is_originator, is_reluctant, priority, index)| {
+        let allocation_state = &round.allocation_states[*index];
+        let newest_first = Reverse((allocation_state.allocation.granted_at, allocation_state.id));
         (
-            *originator,
-            *unwilling,
+            *is_originator,
+            *is_reluctant,
             *priority,
-            newer,
-            held.allocation.order,
+            newest_first,
+            allocation_state.allocation.order,
         )
     });
-    let soon = FutureNode::soon(round, occupancy, node);
+    let future = FutureNode::after_vacates(round, occupancy, node);
     let fits_without = |victims: &[usize]| {
-        let mut future = soon.clone();
-        for at in victims {
-            future.free(round, *at);
+        let mut future = future.clone();
+        for index in victims {
+            future.release(round, *index);
         }
         future.fits(vector)
     };
     let mut chosen = Vec::new();
-    for (.., at) in candidates {
+    for (.., index) in candidates {
         if fits_without(&chosen) {
             break;
         }
-        chosen.push(at);
+        chosen.push(index);
     }
     chosen.reverse();
-    fits_without(&chosen).then(|| needed(chosen, fits_without))
+    fits_without(&chosen).then(|| retain_needed(chosen, fits_without))
 }

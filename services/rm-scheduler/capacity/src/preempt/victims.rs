@@ -9,7 +9,7 @@ use super::{PreemptionRequest, guarantee::Guarantees};
 use crate::{
     future_nodes::{FutureNode, Occupancy},
     reserve::gangs,
-    resource_vec::{Vector, add, share_a_type, take},
+    resource_vec::{Vector, add, have_common_type, subtract},
     round_state::RoundState,
 };
 
@@ -33,7 +33,7 @@ pub(super) struct Cost {
 impl Cost {
     pub fn new(round: &RoundState, victims: &[usize]) -> Self {
         Self {
-            has_reluctant: victims.iter().any(|at| !is_willing(round, *at)),
+            has_reluctant: victims.iter().any(|at| !is_preemptable(round, *at)),
             has_originator: victims.iter().any(|at| is_originator(round, *at)),
             victims: victims.len(),
         }
@@ -68,20 +68,25 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
     pub fn choose(&self, occupancy: &Occupancy) -> Option<Choice> {
         let round = self.round;
         let candidates = self.candidates.iter();
-        let on: BTreeSet<usize> = candidates.filter_map(|at| round.held[*at].node).collect();
+        let candidate_nodes: BTreeSet<usize> = candidates
+            .filter_map(|index| round.allocation_states[*index].node)
+            .collect();
         let mut best: Option<((Cost, bool), Choice)> = None;
         for (node, node_state) in round.nodes.node_states.iter().enumerate() {
-            let moves = on.contains(&node) || node_state.going[0] > 0;
+            let has_leaving = candidate_nodes.contains(&node) || node_state.leaving[0] > 0;
             let has_space = || node_state.has_free_space(&self.request.vector);
-            if !self.is_open(node) || !(moves || has_space()) {
+            if !self.is_open(node) || !(has_leaving || has_space()) {
                 continue;
             }
-            let Some(victims) = self.on_node(occupancy, node) else {
+            let Some(victims) = self.victims_on_node(occupancy, node) else {
                 continue;
             };
             let is_reserved = !node_state.reserved_amounts.is_empty();
             let score = (Cost::new(round, &victims), is_reserved);
-            if best.as_ref().is_none_or(|(least, _)| score < *least) {
+            if best
+                .as_ref()
+                .is_none_or(|(least_score, _)| score < *least_score)
+            {
                 best = Some((score, Choice { node, victims }));
             }
         }
@@ -95,127 +100,142 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         let reservation = round.carried.reservations.get(node_state.name);
         node_state.node.is_schedulable()
             && node_state.could_hold(&self.request.vector)
-            && reservation.is_none_or(|it| it.work == *work)
+            && reservation.is_none_or(|reservation| reservation.work == *work)
             // Space that victims are freeing belongs to its work. A gang reservation without
             // victims does not exclude the node.
-            && !gangs::is_cleared(round, node)
-            && round.suits(self.request.item, node)
+            && !gangs::has_victims(round, node)
+            && round.meets_constraints(self.request.item, node)
     }
 
     /// Returns the victims on this node, or `None` if the process would still not fit.
-    fn on_node(&self, occupancy: &Occupancy, node: usize) -> Option<Vec<usize>> {
+    fn victims_on_node(&self, occupancy: &Occupancy, node: usize) -> Option<Vec<usize>> {
         let (round, vector) = (self.round, &self.request.vector);
-        let soon = self.soon(occupancy, node);
-        let is_here = |at: &&usize| round.held[**at].node == Some(node);
-        let mut future = soon.clone();
+        let future_without_victims = self.node_after_vacates(occupancy, node);
+        let is_on_node = |index: &&usize| round.allocation_states[**index].node == Some(node);
+        let mut future = future_without_victims.clone();
         let mut freed = Freed::new();
         let mut victims = Vec::new();
-        for at in self.candidates.iter().filter(is_here) {
+        for index in self.candidates.iter().filter(is_on_node) {
             if future.fits(vector) {
                 break;
             }
-            if self.try_take(*at, &mut freed) {
-                future.free(round, *at);
-                victims.push(*at);
+            if self.try_add_victim(*index, &mut freed) {
+                future.release(round, *index);
+                victims.push(*index);
             }
         }
         let fits_without = |victims: &[usize]| {
-            let mut future = soon.clone();
-            let here = victims.iter().filter(is_here);
-            here.for_each(|at| future.free(round, *at));
+            let mut future = future_without_victims.clone();
+            let on_node = victims.iter().filter(is_on_node);
+            on_node.for_each(|index| future.release(round, *index));
             future.fits(vector)
         };
         if !future.fits(vector) {
             return None;
         }
-        let victims = spare(round, victims, fits_without);
-        let victims = self.with_others(victims)?;
-        let helps = |victims: &[usize]| fits_without(victims) && !self.is_short(victims);
-        Some(spare(round, victims, helps))
+        let victims = drop_unneeded(round, victims, fits_without);
+        let victims = self.with_quota_victims(victims)?;
+        let is_enough = |victims: &[usize]| fits_without(victims) && !self.lacks_quota(victims);
+        Some(drop_unneeded(round, victims, is_enough))
     }
 
     /// Computes the free space of the node after vacated allocations have left. Space that victims
     /// already free for this work does not count.
-    fn soon(&self, occupancy: &Occupancy, node: usize) -> FutureNode {
+    fn node_after_vacates(&self, occupancy: &Occupancy, node: usize) -> FutureNode {
         let round = self.round;
         let name = round.nodes.node_states[node].name;
         let reservation = round.carried.reservations.get(name);
-        let cleared = reservation.filter(|reservation| reservation.cleared);
-        let cleared = cleared.map_or(0, |reservation| reservation.processes);
-        let mut future = FutureNode::soon(round, occupancy, node);
-        for _ in 0..cleared {
+        let with_victims = reservation.filter(|reservation| reservation.cleared);
+        let with_victims = with_victims.map_or(0, |reservation| reservation.processes);
+        let mut future = FutureNode::after_vacates(round, occupancy, node);
+        for _ in 0..with_victims {
             future.place(&self.request.vector);
         }
         future
     }
 
     /// Returns true if a queue on the path still lacks quota with only these victims.
-    pub fn is_short(&self, victims: &[usize]) -> bool {
-        let mut short = self.request.short.clone();
-        for at in victims {
-            take(&mut short, &self.round.held[*at].vector);
+    pub fn lacks_quota(&self, victims: &[usize]) -> bool {
+        let mut missing_quota = self.request.missing_quota.clone();
+        for index in victims {
+            subtract(
+                &mut missing_quota,
+                &self.round.allocation_states[*index].vector,
+            );
         }
-        short.iter().any(|short| *short > 0)
+        missing_quota.iter().any(|amount| *amount > 0)
     }
 
     /// Adds victims on any node while queues lack more than these victims free.
-    pub fn with_others(&self, mut victims: Vec<usize>) -> Option<Vec<usize>> {
+    pub fn with_quota_victims(&self, mut victims: Vec<usize>) -> Option<Vec<usize>> {
         let mut freed = Freed::new();
-        let mut short = self.request.short.clone();
-        for at in &victims {
-            let taken = self.try_take(*at, &mut freed);
+        let mut missing_quota = self.request.missing_quota.clone();
+        for index in &victims {
+            let is_added = self.try_add_victim(*index, &mut freed);
             // A victim allowed among more victims is allowed among fewer.
-            debug_assert!(taken, "a victim that no law allows");
-            take(&mut short, &self.round.held[*at].vector);
+            debug_assert!(is_added, "a victim that no law allows");
+            subtract(
+                &mut missing_quota,
+                &self.round.allocation_states[*index].vector,
+            );
         }
-        for at in &self.candidates {
-            if short.iter().all(|short| *short == 0) {
+        for index in &self.candidates {
+            if missing_quota.iter().all(|amount| *amount == 0) {
                 break;
             }
-            let vector = &self.round.held[*at].vector;
-            let helps = share_a_type(vector, &short) && !victims.contains(at);
-            if helps && self.try_take(*at, &mut freed) {
-                take(&mut short, vector);
-                victims.push(*at);
+            let vector = &self.round.allocation_states[*index].vector;
+            let helps = have_common_type(vector, &missing_quota) && !victims.contains(index);
+            if helps && self.try_add_victim(*index, &mut freed) {
+                subtract(&mut missing_quota, vector);
+                victims.push(*index);
             }
         }
-        short.iter().all(|short| *short == 0).then_some(victims)
+        missing_quota
+            .iter()
+            .all(|amount| *amount == 0)
+            .then_some(victims)
     }
 
     /// Counts the victim's resources as freed in its queues, if the rules allow that. Returns false
     /// otherwise.
-    pub fn try_take(&self, victim: usize, freed: &mut Freed) -> bool {
-        let held = &self.round.held[victim];
-        let Some(queue) = held.queue else {
+    pub fn try_add_victim(&self, victim: usize, freed: &mut Freed) -> bool {
+        let allocation_state = &self.round.allocation_states[victim];
+        let Some(queue) = allocation_state.queue else {
             return false;
         };
         if !self
             .guarantees
-            .allows(self.round, self.request, held, freed)
+            .allows(self.round, self.request, allocation_state, freed)
         {
             return false;
         }
-        for at in self.round.tree.path(queue) {
-            let freed = freed.entry(at).or_insert_with(|| self.round.dims.zero());
-            add(freed, &held.vector);
+        for ancestor in self.round.tree.path(queue) {
+            let freed = freed
+                .entry(ancestor)
+                .or_insert_with(|| self.round.dims.zero());
+            add(freed, &allocation_state.vector);
         }
         true
     }
 }
 
-pub(super) fn is_willing(round: &RoundState, held: usize) -> bool {
-    let item = round.held[held].item.map(|item| round.items[item].queued);
+pub(super) fn is_preemptable(round: &RoundState, index: usize) -> bool {
+    let item = round.allocation_states[index]
+        .item
+        .map(|item| round.items[item].queued);
     item.is_none_or(|queued| queued.preemptable)
 }
 
-pub(super) fn is_originator(round: &RoundState, held: usize) -> bool {
-    let item = round.held[held].item.map(|item| round.items[item].queued);
+pub(super) fn is_originator(round: &RoundState, index: usize) -> bool {
+    let item = round.allocation_states[index]
+        .item
+        .map(|item| round.items[item].queued);
     item.is_some_and(|queued| queued.originator)
 }
 
 /// Returns true for a restarted process of recently preempted work, which is protected for a while.
-fn is_recently_preempted(round: &RoundState, held: usize) -> bool {
-    let allocation = round.held[held].allocation;
+fn is_recently_preempted(round: &RoundState, index: usize) -> bool {
+    let allocation = round.allocation_states[index].allocation;
     let hit = round.carried.hit.get(&allocation.work);
     hit.is_some_and(|hit| allocation.granted_at > *hit)
 }
@@ -229,53 +249,73 @@ fn candidates(
     let leaves = tree.leaves().filter(|leaf| {
         *leaf != request.leaf
             && tree.is_below(*leaf, request.fence)
-            && !tree.entries[*leaf].settings.spared
+            && !tree.entries[*leaf].settings.preemption_disabled
             && guarantees.may_lose(round, *leaf, request)
     });
     let leaves: BTreeSet<usize> = leaves.collect();
-    let mine = round.items[request.item].queued.priority;
-    let mine = tree.priority_below(request.fence, request.leaf, mine);
-    let fits = |at: &usize| {
-        let held = &round.held[*at];
-        let (Some(queue), Some(item)) = (held.queue, held.item) else {
+    let own_priority = round.items[request.item].queued.priority;
+    let own_priority = tree.priority_below(request.fence, request.leaf, own_priority);
+    let may_leave = |index: &usize| {
+        let allocation_state = &round.allocation_states[*index];
+        let (Some(queue), Some(item)) = (allocation_state.queue, allocation_state.item) else {
             return false;
         };
         let queued = round.items[item].queued;
         let priority = tree.priority_below(request.fence, queue, queued.priority);
         leaves.contains(&queue)
-            && !held.leaves
-            && !held.allocation.fixed
-            && !round.is_of_a_cleared_gang(item)
+            && !allocation_state.is_leaving
+            && !allocation_state.allocation.fixed
+            && !round.is_in_gang_with_victims(item)
             && queued.required_node.is_none()
-            && priority <= mine
-            && share_a_type(&held.vector, &request.vector)
-            && !is_recently_preempted(round, *at)
+            && priority <= own_priority
+            && have_common_type(&allocation_state.vector, &request.vector)
+            && !is_recently_preempted(round, *index)
     };
-    let mut all: Vec<usize> = (0..round.held.len()).filter(fits).collect();
-    all.sort_by_key(|at| {
-        let it = &round.held[*at];
-        let newest = Reverse((it.allocation.granted_at, it.id));
-        (!is_willing(round, *at), is_originator(round, *at), newest)
+    let mut candidates: Vec<usize> = (0..round.allocation_states.len())
+        .filter(may_leave)
+        .collect();
+    candidates.sort_by_key(|index| {
+        let allocation_state = &round.allocation_states[*index];
+        let newest = Reverse((allocation_state.allocation.granted_at, allocation_state.id));
+        (
+            !is_preemptable(round, *index),
+            is_originator(round, *index),
+            newest,
+        )
     });
-    all
+    candidates
 }
 
 /// Drops unnecessary victims: reluctant ones first, then originators, then the oldest.
-fn spare(round: &RoundState, mut all: Vec<usize>, enough: impl Fn(&[usize]) -> bool) -> Vec<usize> {
-    all.sort_by_key(|at| {
-        let age = (round.held[*at].allocation.granted_at, round.held[*at].id);
-        (is_willing(round, *at), !is_originator(round, *at), age)
+fn drop_unneeded(
+    round: &RoundState,
+    mut victims: Vec<usize>,
+    is_enough: impl Fn(&[usize]) -> bool,
+) -> Vec<usize> {
+    victims.sort_by_key(|index| {
+        let age = (
+            round.allocation_states[*index].allocation.granted_at,
+            round.allocation_states[*index].id,
+        );
+        (
+            is_preemptable(round, *index),
+            !is_originator(round, *index),
+            age,
+        )
     });
-    needed(all, enough)
+    retain_needed(victims, is_enough)
 }
 
 /// Returns the needed victims, checked in this order. A victim is needed if the others are not
 /// enough.
-pub(super) fn needed(all: Vec<usize>, enough: impl Fn(&[usize]) -> bool) -> Vec<usize> {
-    let mut needed = all.clone();
-    for at in all {
-        let others: Vec<usize> = needed.iter().copied().filter(|it| *it != at).collect();
-        if enough(&others) {
+pub(super) fn retain_needed(
+    victims: Vec<usize>,
+    is_enough: impl Fn(&[usize]) -> bool,
+) -> Vec<usize> {
+    let mut needed = victims.clone();
+    for victim in victims {
+        let others: Vec<usize> = needed.iter().copied().filter(|it| *it != victim).collect();
+        if is_enough(&others) {
             needed = others;
         }
     }

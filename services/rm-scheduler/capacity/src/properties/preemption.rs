@@ -11,7 +11,7 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Value, json};
 
-use super::{VCORE, victims_are_lawful};
+use super::{VCORE, check_victims};
 use crate::{
     Capacity,
     fixture::{Fixture, POOL, queued},
@@ -19,7 +19,7 @@ use crate::{
 
 const ROUNDS: u64 = 40;
 /// Rounds that the slowest victim takes to stop.
-const SLOWEST: u64 = 9;
+const MAX_STOP_ROUNDS: u64 = 9;
 
 #[derive(Debug, Clone)]
 struct Amounts {
@@ -32,7 +32,7 @@ struct Leaf {
     guaranteed: Amounts,
     /// Amount by which the maximum exceeds the guarantee.
     more: Amounts,
-    of_user: Option<u64>,
+    user_limit: Option<u64>,
     applications: Option<u64>,
     delay_ms: u64,
 }
@@ -67,18 +67,18 @@ struct WorkSpec {
 struct RandomRun {
     parents: Vec<Parent>,
     nodes: Vec<(u64, u64, u64)>,
-    first: Vec<WorkSpec>,
+    initial: Vec<WorkSpec>,
     later: Vec<WorkSpec>,
     /// Index of the process that ends by itself, by round.
     ends: BTreeMap<u64, usize>,
     /// Numbers of rounds that processes take to stop, used in rotation.
-    stops: Vec<u64>,
+    stop_rounds: Vec<u64>,
 }
 
 /// Generates amounts. Vcores and memory are set with these probabilities.
-fn amounts(most: u64, vcore: f64, memory: f64) -> impl Strategy<Value = Amounts> {
-    let vcore = option::weighted(vcore, 0..=most);
-    let memory = option::weighted(memory, 0..=most);
+fn amounts(max: u64, vcore: f64, memory: f64) -> impl Strategy<Value = Amounts> {
+    let vcore = option::weighted(vcore, 0..=max);
+    let memory = option::weighted(memory, 0..=max);
     (vcore, memory).prop_map(|(vcore, memory)| Amounts { vcore, memory })
 }
 
@@ -93,7 +93,7 @@ fn leaf() -> impl Strategy<Value = Leaf> {
     all.prop_map(|(guaranteed, more, limits, delay_ms)| Leaf {
         guaranteed,
         more,
-        of_user: limits.0,
+        user_limit: limits.0,
         applications: limits.1,
         delay_ms,
     })
@@ -112,7 +112,7 @@ fn parent() -> impl Strategy<Value = Parent> {
 }
 
 fn work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = WorkSpec> {
-    let place = (rounds, 0..3_usize, 0..3_usize);
+    let position = (rounds, 0..3_usize, 0..3_usize);
     let gpu = prop_oneof![30 => Just(0_u64), 1 => Just(500), 1 => Just(1_000), 1 => Just(2_000)];
     let size = (1..4_u64, 1..4_u64, gpu, counts);
     let traits = (
@@ -123,10 +123,10 @@ fn work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Wo
         option::weighted(0.4, 0..3_u8),
         option::weighted(0.08, 0..4_usize),
     );
-    (place, size, traits).prop_map(|(place, size, traits)| WorkSpec {
-        round: place.0,
-        parent: place.1,
-        leaf: place.2,
+    (position, size, traits).prop_map(|(position, size, traits)| WorkSpec {
+        round: position.0,
+        parent: position.1,
+        leaf: position.2,
         vcore: size.0,
         memory: size.1,
         gpu: size.2,
@@ -152,69 +152,72 @@ fn random_run() -> impl Strategy<Value = RandomRun> {
         vec(work_spec(0..1, 2..9), 2..6),
         vec(work_spec(1..15, 1..5), 2..8),
         proptest::collection::btree_map(0..ROUNDS / 2, 0..20_usize, 0..4),
-        vec(0..SLOWEST, 1..12),
+        vec(0..MAX_STOP_ROUNDS, 1..12),
     )
-        .prop_map(|(parents, nodes, first, later, ends, stops)| RandomRun {
-            parents,
-            nodes,
-            first,
-            later,
-            ends,
-            stops,
-        })
+        .prop_map(
+            |(parents, nodes, initial, later, ends, stop_rounds)| RandomRun {
+                parents,
+                nodes,
+                initial,
+                later,
+                ends,
+                stop_rounds,
+            },
+        )
 }
 
 /// Returns the resources of a queue in the document. Also returns its guarantee, including those
 /// below it.
-fn resources(below: &[Amounts], own: &Amounts, more: &Amounts) -> (Value, Amounts) {
+fn resources(children: &[Amounts], own_amounts: &Amounts, headroom: &Amounts) -> (Value, Amounts) {
     let limits = |get: fn(&Amounts) -> Option<u64>| {
-        let sum: u64 = below.iter().filter_map(get).sum();
-        let guaranteed = get(own).map(|own| own + sum);
-        let max = get(more).map(|more| (guaranteed.unwrap_or(sum) + more).max(1));
+        let sum: u64 = children.iter().filter_map(get).sum();
+        let guaranteed = get(own_amounts).map(|own_amounts| own_amounts + sum);
+        let max = get(headroom).map(|headroom| (guaranteed.unwrap_or(sum) + headroom).max(1));
         (guaranteed, max)
     };
     let (vcore, memory) = (limits(|it| it.vcore), limits(|it| it.memory));
-    let mut written = json!({"guaranteed": {}, "max": {}});
+    let mut document = json!({"guaranteed": {}, "max": {}});
     for (name, (guaranteed, max)) in [("vcore", vcore), ("memory", memory)] {
         if let Some(guaranteed) = guaranteed {
-            written["guaranteed"][name] = json!(guaranteed);
+            document["guaranteed"][name] = json!(guaranteed);
         }
         if let Some(max) = max {
-            written["max"][name] = json!(max);
+            document["max"][name] = json!(max);
         }
     }
     let guaranteed = Amounts {
         vcore: vcore.0,
         memory: memory.0,
     };
-    (written, guaranteed)
+    (document, guaranteed)
 }
 
 impl RandomRun {
     fn document(&self) -> Value {
         let mut queues = json!({});
-        for (at, parent) in self.parents.iter().enumerate() {
-            let below: Vec<Amounts> = parent
+        for (index, parent) in self.parents.iter().enumerate() {
+            let child_guarantees: Vec<Amounts> = parent
                 .leaves
                 .iter()
                 .map(|it| it.guaranteed.clone())
                 .collect();
-            let (written, _) = resources(&below, &parent.guaranteed, &parent.more);
+            let (resources_document, _) =
+                resources(&child_guarantees, &parent.guaranteed, &parent.more);
             let mut children = json!({});
-            for (below, leaf) in parent.leaves.iter().enumerate() {
-                children[format!("l{below}")] = leaf.document(&written["max"]);
+            for (child_guarantees, leaf) in parent.leaves.iter().enumerate() {
+                children[format!("l{child_guarantees}")] =
+                    leaf.document(&resources_document["max"]);
             }
             let preemption = if parent.fence { "fence" } else { "default" };
-            queues[format!("p{at}")] =
-                json!({"resources": written, "preemption": preemption, "queues": children});
+            queues[format!("p{index}")] = json!({"resources": resources_document, "preemption": preemption, "queues": children});
         }
         json!({"queues": {"root": {"submit_acl": "*", "queues": queues}}})
     }
 
     fn fixture(&self) -> Fixture {
         let mut fixture = Fixture::from_queues(&self.document());
-        for (at, (vcore, memory, gpus)) in self.nodes.iter().enumerate() {
-            let node = fixture.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
+        for (index, (vcore, memory, gpus)) in self.nodes.iter().enumerate() {
+            let node = fixture.add_node(&format!("n{index}"), &[("vcore", vcore * VCORE)]);
             node.capacity.memory_bytes = *memory;
             node.capacity.gpu_milli = gpus * 1_000;
         }
@@ -222,7 +225,7 @@ impl RandomRun {
     }
 
     fn submit(&self, fixture: &mut Fixture, specs: &[WorkSpec], name: &str) {
-        for (at, spec) in specs.iter().enumerate() {
+        for (index, spec) in specs.iter().enumerate() {
             let parent = spec.parent % self.parents.len();
             let leaf = spec.leaf % self.parents[parent].leaves.len();
             let sizes = [
@@ -231,7 +234,7 @@ impl RandomRun {
                 ("gpu", spec.gpu),
             ];
             let queue = format!("root.p{parent}.l{leaf}");
-            let demand = fixture.add_work(&format!("job_{name}{at}"), &queue, &sizes);
+            let demand = fixture.add_work(&format!("job_{name}{index}"), &queue, &sizes);
             demand.max_processes = spec.count;
             let queued = queued(demand);
             queued.priority = spec.priority;
@@ -246,37 +249,41 @@ impl RandomRun {
                 min,
             });
             let required = spec.required.filter(|_| !spec.gang);
-            let node = required.map(|at| format!("n{}", at % self.nodes.len()));
+            let node = required.map(|index| format!("n{}", index % self.nodes.len()));
             queued.required_node = node.map(|name| name.parse().unwrap());
         }
     }
 
     /// Returns the number of rounds that this process takes to stop.
-    fn stops_after(&self, id: &AllocationId) -> u64 {
+    fn stop_rounds_of(&self, id: &AllocationId) -> u64 {
         let number: usize = id.as_str()[4..].parse().unwrap();
-        self.stops[number % self.stops.len()]
+        self.stop_rounds[number % self.stop_rounds.len()]
     }
 }
 
 impl Leaf {
-    fn document(&self, above: &Value) -> Value {
-        let (mut written, _) = resources(&[], &self.guaranteed, &self.more);
+    fn document(&self, parent_max: &Value) -> Value {
+        let (mut resources_document, _) = resources(&[], &self.guaranteed, &self.more);
         for name in ["vcore", "memory"] {
-            let max = written["max"][name].as_u64();
-            if let Some((max, above)) = max.zip(above[name].as_u64()) {
-                written["max"][name] = json!(max.min(above));
+            let max = resources_document["max"][name].as_u64();
+            if let Some((max, parent_max)) = max.zip(parent_max[name].as_u64()) {
+                resources_document["max"][name] = json!(max.min(parent_max));
             }
-            if written["max"][name].is_null() {
-                written["max"].as_object_mut().unwrap().remove(name);
+            if resources_document["max"][name].is_null() {
+                resources_document["max"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove(name);
             }
         }
-        let mut leaf = json!({"resources": written, "preemption_delay_ms": self.delay_ms});
-        let max = written["max"]["vcore"].as_u64();
-        if let Some(most) = self.of_user.map(|most| most.min(max.unwrap_or(most))) {
-            leaf["limits"] = json!([{"users": ["*"], "max_resources": {"vcore": most}}]);
+        let mut leaf =
+            json!({"resources": resources_document, "preemption_delay_ms": self.delay_ms});
+        let max = resources_document["max"]["vcore"].as_u64();
+        if let Some(limit) = self.user_limit.map(|limit| limit.min(max.unwrap_or(limit))) {
+            leaf["limits"] = json!([{"users": ["*"], "max_resources": {"vcore": limit}}]);
         }
-        if let Some(most) = self.applications {
-            leaf["max_applications"] = json!(most);
+        if let Some(limit) = self.applications {
+            leaf["max_applications"] = json!(limit);
         }
         leaf
     }
@@ -292,9 +299,10 @@ fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
         let app = app.unwrap_or_else(|| work.to_string());
         queued.gang.is_some().then_some((app, queued.queue.clone()))
     };
-    let mine = application(work);
-    let all = snapshot.demand.keys();
-    all.filter(|other| *other == work || (mine.is_some() && application(other) == mine))
+    let own_gang = application(work);
+    let works = snapshot.demand.keys();
+    works
+        .filter(|other| *other == work || (own_gang.is_some() && application(other) == own_gang))
         .cloned()
         .collect()
 }
@@ -302,15 +310,17 @@ fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
 /// Returns the number of processes whose space victims are still freeing.
 fn pending_processes(plan: &Plan, works: &Beneficiary) -> u64 {
     let carried = &plan.carried.queues[POOL];
-    let single = carried.reservations.values();
-    let single = single.filter(|it| it.cleared && works.contains(&it.work));
-    let gang = carried
+    let single_reservations = carried.reservations.values();
+    let single_reservations =
+        single_reservations.filter(|it| it.cleared && works.contains(&it.work));
+    let gang_counts = carried
         .gang
         .iter()
         .filter(|reservation| reservation.cleared);
-    let gang = gang.flat_map(|reservation| reservation.nodes.values().flatten());
-    let gang = gang.filter(|(work, _)| works.contains(*work));
-    single.map(|it| it.processes).sum::<u64>() + gang.map(|(_, count)| count).sum::<u64>()
+    let gang_counts = gang_counts.flat_map(|reservation| reservation.nodes.values().flatten());
+    let gang_counts = gang_counts.filter(|(work, _)| works.contains(*work));
+    single_reservations.map(|it| it.processes).sum::<u64>()
+        + gang_counts.map(|(_, count)| count).sum::<u64>()
 }
 
 fn granted(plan: &Plan, works: &Beneficiary) -> u64 {
@@ -320,44 +330,44 @@ fn granted(plan: &Plan, works: &Beneficiary) -> u64 {
 
 /// Progress of one beneficiary and its victims.
 #[derive(Debug, Default)]
-struct Claim {
+struct Progress {
     started: u64,
     /// Processes that must have started once the victims have stopped.
-    owed: u64,
-    waits_for: BTreeSet<AllocationId>,
+    expected: u64,
+    awaited_victims: BTreeSet<AllocationId>,
     victims: BTreeSet<AllocationId>,
 }
 
 #[derive(Default)]
-struct Claims(BTreeMap<Beneficiary, Claim>);
+struct ProgressMap(BTreeMap<Beneficiary, Progress>);
 
-impl Claims {
-    fn follow(&mut self, before: &Snapshot, plan: &Plan) -> Result<(), TestCaseError> {
+impl ProgressMap {
+    fn record_plan(&mut self, before: &Snapshot, plan: &Plan) -> Result<(), TestCaseError> {
         for receipt in &plan.receipts {
             let works = beneficiary(before, receipt.beneficiary.as_ref().unwrap());
             let victims = &mut self.0.entry(works).or_default().victims;
             victims.insert(receipt.allocation.clone());
         }
         let vacated = plan.vacates.iter().map(|vacate| vacate.allocation.clone());
-        let leaving = before.allocations.iter().filter(|(_, held)| held.leaving);
+        let leaving = before.allocations.iter().filter(|(_, ids)| ids.leaving);
         let leaving: BTreeSet<AllocationId> =
             leaving.map(|(id, _)| id.clone()).chain(vacated).collect();
         // An application with an impossible gang is refused as a whole.
         let has_queue = |work: &WorkId| plan.verdicts[work].class.is_some();
         self.0.retain(|works, _| works.iter().all(has_queue));
-        for (works, claim) in &mut self.0 {
-            claim.started += granted(plan, works);
-            let (due, started) = (pending_processes(plan, works), claim.started);
-            let mut held = before.allocations.keys();
+        for (works, progress) in &mut self.0 {
+            progress.started += granted(plan, works);
+            let (pending, started) = (pending_processes(plan, works), progress.started);
+            let mut ids = before.allocations.keys();
             prop_assert!(
-                held.any(|id| claim.waits_for.contains(id)) || started >= claim.owed,
-                "{works:?} has not started though all has left: {claim:?}, {plan:#?}"
+                ids.any(|id| progress.awaited_victims.contains(id)) || started >= progress.expected,
+                "{works:?} has not started though all has left: {progress:?}, {plan:#?}"
             );
-            if started + due > claim.owed {
-                claim.owed = started + due;
-                claim.waits_for.extend(leaving.iter().cloned());
+            if started + pending > progress.expected {
+                progress.expected = started + pending;
+                progress.awaited_victims.extend(leaving.iter().cloned());
             }
-            claim.waits_for.retain(|id| leaving.contains(id));
+            progress.awaited_victims.retain(|id| leaving.contains(id));
         }
         Ok(())
     }
@@ -365,30 +375,36 @@ impl Claims {
     /// Checks that each victim is needed: if it stayed, its beneficiary, a process or a gang, would
     /// not start. Victims for one job are found one after the other. Each must therefore be needed
     /// among the earlier and simultaneous ones.
-    fn all_are_needed(&self, before: &Fixture, plan: &Plan) -> Result<(), TestCaseError> {
-        let mut all: BTreeMap<Beneficiary, Vec<&AllocationId>> = BTreeMap::new();
+    fn check_all_victims_needed(&self, before: &Fixture, plan: &Plan) -> Result<(), TestCaseError> {
+        let mut victims_by_beneficiary: BTreeMap<Beneficiary, Vec<&AllocationId>> = BTreeMap::new();
         for receipt in &plan.receipts {
             let works = beneficiary(&before.snapshot, receipt.beneficiary.as_ref().unwrap());
-            all.entry(works).or_default().push(&receipt.allocation);
+            victims_by_beneficiary
+                .entry(works)
+                .or_default()
+                .push(&receipt.allocation);
         }
-        for (works, taken) in &all {
+        for (works, preempted) in &victims_by_beneficiary {
             let gang = plan.carried.queues[POOL].gang.as_ref();
-            let whole = gang.is_some_and(|reservation| works.contains(&reservation.work));
-            let at_once = whole || pending_processes(plan, works) <= 1;
-            let starts =
-                |stay: &dyn Fn(&AllocationId) -> bool| granted(&after(before, plan, stay), works);
-            let of_others = |id: &AllocationId| self.leaves_for_others(id, works);
-            for (at, victim) in taken.iter().copied().enumerate() {
-                let needed = if at_once {
-                    starts(&|id| id == victim || of_others(id)) < pending_processes(plan, works)
+            let is_gang = gang.is_some_and(|reservation| works.contains(&reservation.work));
+            let is_single_step = is_gang || pending_processes(plan, works) <= 1;
+            let count_started = |stays: &dyn Fn(&AllocationId) -> bool| {
+                granted(&plan_after_victims_left(before, plan, stays), works)
+            };
+            let is_of_others = |id: &AllocationId| self.is_victim_of_others(id, works);
+            for (index, victim) in preempted.iter().copied().enumerate() {
+                let needed = if is_single_step {
+                    count_started(&|id| id == victim || is_of_others(id))
+                        < pending_processes(plan, works)
                 } else {
                     // A process may also wait for victims of other work.
-                    let mut some = (at + 1..=taken.len()).flat_map(|it| [(it, true), (it, false)]);
-                    some.any(|(until, wait)| {
+                    let mut steps =
+                        (index + 1..=preempted.len()).flat_map(|it| [(it, true), (it, false)]);
+                    steps.any(|(end, others_stay)| {
                         let stays = |id: &AllocationId| {
-                            taken[until..].contains(&id) || (wait && of_others(id))
+                            preempted[end..].contains(&id) || (others_stay && is_of_others(id))
                         };
-                        starts(&|id| id == victim || stays(id)) < starts(&stays)
+                        count_started(&|id| id == victim || stays(id)) < count_started(&stays)
                     })
                 };
                 prop_assert!(
@@ -400,63 +416,68 @@ impl Claims {
         Ok(())
     }
 
-    fn leaves_for_others(&self, id: &AllocationId, works: &Beneficiary) -> bool {
+    fn is_victim_of_others(&self, id: &AllocationId, works: &Beneficiary) -> bool {
         let mut others = self.0.values();
         !self.0[works].victims.contains(id) && others.any(|it| it.victims.contains(id))
     }
 }
 
 /// Plans again after all victims except these have left.
-fn after(before: &Fixture, plan: &Plan, stays: &dyn Fn(&AllocationId) -> bool) -> Plan {
-    let mut after = before.clone();
-    after.carry_out_but(plan, |_, _| true);
-    let held = &mut after.snapshot.allocations;
-    held.retain(|id, held| !held.leaving || stays(id));
-    Capacity.schedule(&after.snapshot)
+fn plan_after_victims_left(
+    before: &Fixture,
+    plan: &Plan,
+    stays: &dyn Fn(&AllocationId) -> bool,
+) -> Plan {
+    let mut next_fixture = before.clone();
+    next_fixture.carry_out_except(plan, |_, _| true);
+    let allocations = &mut next_fixture.snapshot.allocations;
+    allocations.retain(|id, allocations| !allocations.leaving || stays(id));
+    Capacity.schedule(&next_fixture.snapshot)
 }
 
-fn run(spec_of_run: &RandomRun) -> Result<usize, TestCaseError> {
-    let mut fixture = spec_of_run.fixture();
-    spec_of_run.submit(&mut fixture, &spec_of_run.first, "first");
-    let mut claims = Claims::default();
-    let (mut taken, mut left_at): (usize, BTreeMap<AllocationId, u64>) = (0, BTreeMap::new());
+fn run(random_run_spec: &RandomRun) -> Result<usize, TestCaseError> {
+    let mut fixture = random_run_spec.fixture();
+    random_run_spec.submit(&mut fixture, &random_run_spec.initial, "first");
+    let mut progress_map = ProgressMap::default();
+    let (mut preempted, mut vacated_at): (usize, BTreeMap<AllocationId, u64>) =
+        (0, BTreeMap::new());
     for round in 0..ROUNDS {
-        for (at, spec) in spec_of_run.later.iter().enumerate() {
+        for (index, spec) in random_run_spec.later.iter().enumerate() {
             if spec.round == round {
-                spec_of_run.submit(
+                random_run_spec.submit(
                     &mut fixture,
                     std::slice::from_ref(spec),
-                    &format!("later{at}_"),
+                    &format!("later{index}_"),
                 );
             }
         }
-        if let Some(at) = spec_of_run.ends.get(&round) {
+        if let Some(index) = random_run_spec.ends.get(&round) {
             let staying = fixture.snapshot.allocations.iter();
             // A gang that loses a member needs new space.
             let demand = &fixture.snapshot.demand;
             let single = |work: &WorkId| demand[work].queued.as_ref().unwrap().gang.is_none();
             let mut staying = staying.filter(|(_, held)| !held.leaving && single(&held.work));
-            let ended = staying.nth(*at).map(|(id, _)| id.clone());
+            let ended = staying.nth(*index).map(|(id, _)| id.clone());
             ended.map(|id| fixture.snapshot.allocations.remove(&id));
         }
         let plan = fixture.plan();
-        victims_are_lawful(round, &fixture, &plan);
-        taken += plan.receipts.len();
-        claims.follow(&fixture.snapshot, &plan)?;
-        claims.all_are_needed(&fixture, &plan)?;
-        let left = plan.vacates.iter().map(|it| it.allocation.clone());
-        left_at.extend(left.map(|id| (id, round)));
-        fixture.carry_out_but(&plan, |id, _| {
-            round < left_at[id] + spec_of_run.stops_after(id)
+        check_victims(round, &fixture, &plan);
+        preempted += plan.receipts.len();
+        progress_map.record_plan(&fixture.snapshot, &plan)?;
+        progress_map.check_all_victims_needed(&fixture, &plan)?;
+        let vacated = plan.vacates.iter().map(|it| it.allocation.clone());
+        vacated_at.extend(vacated.map(|id| (id, round)));
+        fixture.carry_out_except(&plan, |id, _| {
+            round < vacated_at[id] + random_run_spec.stop_rounds_of(id)
         });
     }
-    Ok(taken)
+    Ok(preempted)
 }
 
 proptest! {
     #[test]
-    fn victims_start_their_beneficiary_and_are_all_needed(spec_of_run in random_run()) {
-        run(&spec_of_run)?;
+    fn victims_start_their_beneficiary_and_are_all_needed(random_run_spec in random_run()) {
+        run(&random_run_spec)?;
     }
 }
 
@@ -465,10 +486,10 @@ proptest! {
 fn random_runs_preempt_often() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
-    let taken = (0..200).filter(|_| {
+    let preempting_runs = (0..200).filter(|_| {
         let random = random_run().new_tree(&mut runner).unwrap().current();
         run(&random).unwrap() > 0
     });
-    let taken = taken.count();
-    assert!(taken > 30, "in {taken} of 200");
+    let preempting_runs = preempting_runs.count();
+    assert!(preempting_runs > 30, "in {preempting_runs} of 200");
 }

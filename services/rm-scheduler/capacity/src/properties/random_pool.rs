@@ -9,16 +9,16 @@ use crate::fixture::{Fixture, queued};
 pub(super) struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut it = self.0;
-        it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        it ^ (it >> 31)
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
     }
 
-    pub fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next_u64() % bound
     }
 
     pub fn pick<T: Copy, const N: usize>(&mut self, choices: [T; N]) -> T {
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-pub(super) fn leaf(random: &mut Random) -> Value {
+pub(super) fn random_leaf(random: &mut Random) -> Value {
     let mut leaf = json!({"sort": if random.one_in(2) { "fair" } else { "fifo" }});
     if random.one_in(2) {
         leaf["resources"]["guaranteed"] = json!({"vcore": 1 + random.below(3)});
@@ -62,18 +62,18 @@ pub(super) fn leaf(random: &mut Random) -> Value {
     leaf
 }
 
-pub(super) fn pool(random: &mut Random) -> Fixture {
+pub(super) fn random_pool(random: &mut Random) -> Fixture {
     let mut queues = json!({});
-    for at in 0..=random.below(3) {
+    for index in 0..=random.below(3) {
         let mut parent = json!({"queues": {}, "priority_policy":
             if random.one_in(3) { "fence" } else { "default" }});
-        for below in 0..=random.below(2) {
-            parent["queues"][format!("l{below}")] = leaf(random);
+        for child in 0..=random.below(2) {
+            parent["queues"][format!("l{child}")] = random_leaf(random);
         }
         if random.one_in(4) {
             parent["preemption"] = json!("fence");
         }
-        queues[format!("p{at}")] = parent;
+        queues[format!("p{index}")] = parent;
     }
     let policy = if random.one_in(2) {
         "fair"
@@ -83,20 +83,20 @@ pub(super) fn pool(random: &mut Random) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": queues});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root},
         "node_sort": {"policy": policy}, "reservation_ms": 120_000}));
-    for at in 0..=random.below(5) {
+    for index in 0..=random.below(5) {
         let vcore = (1 + random.below(6)) * VCORE;
         let memory = 20_000 + random.below(50_000);
-        let node = fixture.node(&format!("n{at}"), &[("vcore", vcore)]);
+        let node = fixture.add_node(&format!("n{index}"), &[("vcore", vcore)]);
         node.capacity.memory_bytes = memory;
         node.capacity.gpu_milli = random.below(3) * 1_000;
     }
-    for at in 0..3 + random.below(8) {
-        add(&mut fixture, random, at);
+    for index in 0..3 + random.below(8) {
+        add_random_work(&mut fixture, random, index);
     }
     fixture
 }
 
-pub(super) fn add(fixture: &mut Fixture, random: &mut Random, at: u64) {
+pub(super) fn add_random_work(fixture: &mut Fixture, random: &mut Random, number: u64) {
     let queue = format!("root.p{}.l{}", random.below(3), random.below(2));
     let gpu = if random.one_in(5) {
         random.pick([500, 1_000, 2_000])
@@ -108,8 +108,8 @@ pub(super) fn add(fixture: &mut Fixture, random: &mut Random, at: u64) {
         ("memory", 1_000 + random.below(9_000)),
         ("gpu", gpu),
     ];
-    let (gang, nodes) = (random.one_in(5), fixture.snapshot.nodes.len() as u64);
-    let demand = fixture.add_work(&format!("job_{at:03}"), &queue, &amounts);
+    let (is_gang, nodes) = (random.one_in(5), fixture.snapshot.nodes.len() as u64);
+    let demand = fixture.add_work(&format!("job_{number:03}"), &queue, &amounts);
     demand.max_processes = 1 + random.below(5);
     demand.user = random.pick(["ann", "bob", "cyd"]).parse().unwrap();
     if random.one_in(6) {
@@ -131,7 +131,7 @@ pub(super) fn add(fixture: &mut Fixture, random: &mut Random, at: u64) {
     if random.one_in(2) {
         queued.application = Some(format!("app{}", random.below(4)));
     }
-    if gang {
+    if is_gang {
         let name = "gang".to_owned();
         queued.gang = Some(hayward_rm_scheduler_domain::snapshot::queues::Gang { name, min });
     } else if random.one_in(8) {
@@ -141,41 +141,41 @@ pub(super) fn add(fixture: &mut Fixture, random: &mut Random, at: u64) {
     queued.originator = random.one_in(6);
 }
 
-pub(super) fn happens(fixture: &mut Fixture, random: &mut Random, round: u64) {
+pub(super) fn apply_random_event(fixture: &mut Fixture, random: &mut Random, round: u64) {
     match random.below(5) {
-        0 => add(fixture, random, 100 + round),
+        0 => add_random_work(fixture, random, 100 + round),
         1 => {
-            let gone = random.below(fixture.snapshot.demand.len().max(1) as u64);
-            let gone = fixture
+            let withdrawn = random.below(fixture.snapshot.demand.len().max(1) as u64);
+            let withdrawn = fixture
                 .snapshot
                 .demand
                 .keys()
-                .nth(usize::try_from(gone).unwrap())
+                .nth(usize::try_from(withdrawn).unwrap())
                 .cloned();
-            gone.and_then(|work| fixture.snapshot.demand.remove(&work));
+            withdrawn.and_then(|work| fixture.snapshot.demand.remove(&work));
         }
         2 => {
-            let open = random.one_in(2);
+            let takes_work = random.one_in(2);
             fixture
                 .snapshot
                 .nodes
                 .values_mut()
                 .next()
                 .unwrap()
-                .takes_work = open;
+                .takes_work = takes_work;
         }
         3 => {
             let ended = fixture.snapshot.allocations.keys().next().cloned();
             ended.and_then(|id| fixture.snapshot.allocations.remove(&id));
         }
-        _ => fixture.pass(random.below(60_000)),
+        _ => fixture.advance(random.below(60_000)),
     }
 }
 
-pub(super) fn each_pool(mut check: impl FnMut(u64, &mut Fixture, &mut Random)) {
+pub(super) fn for_each_random_pool(mut check: impl FnMut(u64, &mut Fixture, &mut Random)) {
     for seed in 0..POOLS {
         let mut random = Random(seed);
-        let mut fixture = pool(&mut random);
+        let mut fixture = random_pool(&mut random);
         check(seed, &mut fixture, &mut random);
     }
 }

@@ -12,16 +12,16 @@ use hayward_rm_scheduler_domain::snapshot::queues::GangReservation;
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use super::{
-    gang_fit::{Found, pack, pack_soon},
-    is_awaited,
+    gang_packing::{GangPacking, pack, pack_after_vacates},
+    has_leaving_allocations,
 };
 use crate::{
-    delays::MIN_WAIT_MS,
     future_nodes::Occupancy,
-    gang,
-    impossible::impossible_gang,
-    resource_vec::times,
-    round_state::{RoundState, Why},
+    gang_placement,
+    impossible_gangs::explain_impossible_gang,
+    replan_delays::MIN_WAIT_MS,
+    resource_vec::scale,
+    round_state::{RoundState, WaitReason},
     tree::ROOT,
 };
 
@@ -29,20 +29,20 @@ use crate::{
 const MAX_GANGS: usize = 10;
 
 /// The next gang to reserve space for.
-pub(crate) struct Next {
+pub(crate) struct NextGang {
     item: usize,
     pub since: Timestamp,
 }
 
 /// Returns a work item of the reservation's gang, if processes are still missing.
-fn owner(round: &RoundState, reservation: &GangReservation) -> Option<usize> {
-    let item = round.item_of.get(&reservation.work).copied()?;
-    let lacks = !round.lacking_gang_parts(item).is_empty();
-    (lacks && round.queue_of(item).is_some()).then_some(item)
+fn find_incomplete_item(round: &RoundState, reservation: &GangReservation) -> Option<usize> {
+    let item = round.item_by_work.get(&reservation.work).copied()?;
+    let is_incomplete = !round.lacking_gang_parts(item).is_empty();
+    (is_incomplete && round.queue_of(item).is_some()).then_some(item)
 }
 
 /// Returns the start of the reservation, if it has victims.
-pub(super) fn cleared_since(round: &RoundState) -> Option<Timestamp> {
+pub(super) fn victim_reservation_start(round: &RoundState) -> Option<Timestamp> {
     let reservation = round.carried.gang.as_ref();
     reservation
         .filter(|reservation| reservation.cleared)
@@ -51,20 +51,21 @@ pub(super) fn cleared_since(round: &RoundState) -> Option<Timestamp> {
 
 /// Returns the end of a reservation. With victims it has a second lifetime, because ending it early
 /// would waste them.
-pub(crate) fn until(round: &RoundState, reservation: &GangReservation) -> Timestamp {
+pub(crate) fn expiry(round: &RoundState, reservation: &GangReservation) -> Timestamp {
     let nodes = reservation
         .nodes
         .keys()
         .filter_map(|name| round.nodes.find(name));
-    let item = round.item_of.get(&reservation.work);
-    let longer = reservation.cleared && item.is_some_and(|item| is_awaited(round, *item, nodes));
-    let lifetimes = if longer { 2 } else { 1 };
+    let item = round.item_by_work.get(&reservation.work);
+    let has_second_lifetime = reservation.cleared
+        && item.is_some_and(|item| has_leaving_allocations(round, *item, nodes));
+    let lifetimes = if has_second_lifetime { 2 } else { 1 };
     let ms = round.queues.reservation_ms;
     reservation.since.plus_ms(ms.saturating_mul(lifetimes))
 }
 
-fn is_over(round: &RoundState, reservation: &GangReservation) -> bool {
-    until(round, reservation) <= round.snapshot.now
+fn has_expired(round: &RoundState, reservation: &GangReservation) -> bool {
+    expiry(round, reservation) <= round.snapshot.now
 }
 
 /// Tries the gang with the reservation first, on its nodes and any others. If it does not fit yet,
@@ -74,56 +75,58 @@ pub(super) fn serve(round: &mut RoundState) {
     let Some(mut reservation) = round.carried.gang.take() else {
         return;
     };
-    let Some(item) = owner(round, &reservation) else {
+    let Some(item) = find_incomplete_item(round, &reservation) else {
         return;
     };
     let now = round.snapshot.now;
-    if is_over(round, &reservation) {
+    if has_expired(round, &reservation) {
         let works = round
             .gang_parts(item)
             .map(|part| round.items[part].work.clone());
         // After a failed reservation with victims, the pause is twice as long.
-        let again = u64::from(reservation.cleared) * round.queues.reservation_ms;
-        let lapsed: Vec<_> = works.map(|work| (work, now.plus_ms(again))).collect();
+        let extra_pause_ms = u64::from(reservation.cleared) * round.queues.reservation_ms;
+        let lapsed: Vec<_> = works
+            .map(|work| (work, now.plus_ms(extra_pause_ms)))
+            .collect();
         round.carried.lapsed.extend(lapsed);
         return;
     }
     reservation.nodes.retain(|name, works| {
         let node = round.nodes.find(name);
-        let node = node.filter(|at| round.nodes.node_states[*at].node.is_schedulable());
-        let suits = |node: usize| {
-            let mut parts = works.keys().filter_map(|work| round.item_of.get(work));
-            parts.all(|part| round.suits(*part, node))
+        let node = node.filter(|index| round.nodes.node_states[*index].node.is_schedulable());
+        let meets_constraints = |node: usize| {
+            let mut parts = works.keys().filter_map(|work| round.item_by_work.get(work));
+            parts.all(|part| round.meets_constraints(*part, node))
         };
-        node.is_some_and(suits)
+        node.is_some_and(meets_constraints)
     });
     let app = round.items[item].app;
-    let backs_off = round.carried.backing_off.contains_key(round.apps[app].name);
+    let is_backing_off = round.carried.backing_off.contains_key(round.apps[app].name);
     // If the gang may not run now, the serve order gives the reason.
-    if !backs_off && round.may_run(app).is_ok() {
+    if !is_backing_off && round.may_run(app).is_ok() {
         round.nodes.sort();
-        let Err(why) = gang::place(round, item, Some(&reservation)) else {
+        let Err(wait_reason) = gang_placement::place(round, item, Some(&reservation)) else {
             return;
         };
         for part in round.open_gang_parts(item) {
-            round.items[part].why = Some(why.clone());
-            round.aside.push(part);
+            round.items[part].wait_reason = Some(wait_reason.clone());
+            round.skipped.push(part);
         }
     }
-    charge(round, item, &reservation);
+    charge_reservation(round, item, &reservation);
     round.carried.gang = Some(reservation);
 }
 
 /// Charges the reserved space and quota, so that no other work uses it.
-fn charge(round: &mut RoundState, item: usize, reservation: &GangReservation) {
+fn charge_reservation(round: &mut RoundState, item: usize, reservation: &GangReservation) {
     round.reserve_gang_quota(item, reservation.cleared);
     for (name, works) in &reservation.nodes {
         let Some(node) = round.nodes.find(name) else {
             continue;
         };
         for (work, count) in works {
-            if let Some(item) = round.item_of.get(work) {
-                let vector = times(round.vector(*item), *count);
+            if let Some(item) = round.item_by_work.get(work) {
+                let vector = scale(round.vector(*item), *count);
                 round.nodes.reserve(node, &vector);
             }
         }
@@ -141,25 +144,25 @@ fn release_space(round: &mut RoundState) {
 pub(crate) fn reserve_space(
     round: &mut RoundState,
     item: usize,
-    found: &Found,
+    packing: &GangPacking,
     since: Timestamp,
     cleared: bool,
 ) {
     release_space(round);
-    let first = round.gang_parts(item).next().unwrap_or(item);
+    let representative = round.gang_parts(item).next().unwrap_or(item);
     let mut reservation = GangReservation {
-        work: round.items[first].work.clone(),
+        work: round.items[representative].work.clone(),
         since,
         cleared,
         nodes: BTreeMap::new(),
     };
-    for (node, parts) in found {
+    for (node, parts) in packing {
         let works = parts.iter();
         let works = works.map(|(part, count)| (round.items[*part].work.clone(), *count));
         let name = round.nodes.node_states[*node].name.clone();
         reservation.nodes.insert(name, works.collect());
     }
-    charge(round, item, &reservation);
+    charge_reservation(round, item, &reservation);
     round.carried.gang = Some(reservation);
 }
 
@@ -172,7 +175,7 @@ pub(super) fn release_node(round: &mut RoundState, node: usize) {
 }
 
 /// Returns true if victims leave this node for a gang.
-pub(crate) fn is_cleared(round: &RoundState, node: usize) -> bool {
+pub(crate) fn has_victims(round: &RoundState, node: usize) -> bool {
     let reservation = round
         .carried
         .gang
@@ -188,60 +191,60 @@ pub(crate) fn is_cleared(round: &RoundState, node: usize) -> bool {
 /// Returns the reservation of this item's gang.
 pub(crate) fn reserved_for<'b>(round: &'b RoundState, item: usize) -> Option<&'b GangReservation> {
     let reservation = round.carried.gang.as_ref()?;
-    let first = round.item_of.get(&reservation.work)?;
+    let representative = round.item_by_work.get(&reservation.work)?;
     round
         .gang_parts(item)
-        .any(|part| part == *first)
+        .any(|part| part == *representative)
         .then_some(reservation)
 }
 
 /// Repairs a reservation within its lifetime if its nodes are gone or too small. A part of the
 /// needed space is never reserved.
-pub(super) fn settle(round: &mut RoundState) {
+pub(super) fn repair(round: &mut RoundState) {
     let Some(reservation) = round.carried.gang.clone() else {
         return;
     };
-    let Some(item) = owner(round, &reservation) else {
+    let Some(item) = find_incomplete_item(round, &reservation) else {
         round.carried.gang = None;
         return release_space(round);
     };
     let parts = round.lacking_gang_parts(item);
-    let lacking = parts.iter().map(|part| {
-        let it = &round.items[*part];
-        (it.work, it.gang_lacks())
+    let missing_counts = parts.iter().map(|part| {
+        let work_item = &round.items[*part];
+        (work_item.work, work_item.missing_gang_processes())
     });
-    let lacking: BTreeMap<&WorkId, u64> = lacking.collect();
-    let mut counts: BTreeMap<&WorkId, u64> = BTreeMap::new();
+    let missing_counts: BTreeMap<&WorkId, u64> = missing_counts.collect();
+    let mut reserved_counts: BTreeMap<&WorkId, u64> = BTreeMap::new();
     for (work, count) in reservation.nodes.values().flatten() {
-        *counts.entry(work).or_default() += count;
+        *reserved_counts.entry(work).or_default() += count;
     }
-    if counts == lacking {
+    if reserved_counts == missing_counts {
         return;
     }
     round.carried.gang = None;
     release_space(round);
     let occupancy = Occupancy::new(round);
     // The space that victims free may still be enough.
-    let cleared =
+    let victims_remain =
         reservation.cleared && round.may_hold_soon(item, &round.missing_resources(&parts));
-    let soon = cleared
-        .then(|| pack_soon(round, &occupancy, &parts))
+    let after_vacates = victims_remain
+        .then(|| pack_after_vacates(round, &occupancy, &parts))
         .flatten();
-    if let Some(found) = soon {
-        reserve_space(round, item, &found, reservation.since, true);
-    } else if let Some(found) = pack(round, &occupancy, &parts, false) {
-        reserve_space(round, item, &found, reservation.since, false);
+    if let Some(packing) = after_vacates {
+        reserve_space(round, item, &packing, reservation.since, true);
+    } else if let Some(packing) = pack(round, &occupancy, &parts, false) {
+        reserve_space(round, item, &packing, reservation.since, false);
     }
 }
 
 /// Returns the next gang: of those with the highest priority, the one that waits longest. A gang
 /// that cannot fit is skipped and delays no other. A limited number is examined per round, and the
 /// next round continues.
-pub(super) fn next(round: &mut RoundState) -> Option<Next> {
+pub(super) fn next_gang(round: &mut RoundState) -> Option<NextGang> {
     if round.carried.gang.is_some() {
         return None;
     }
-    let gangs = round.aside.iter().copied();
+    let gangs = round.skipped.iter().copied();
     let mut gangs: Vec<usize> = gangs
         .filter(|item| round.is_gang_representative(*item))
         .collect();
@@ -254,8 +257,8 @@ pub(super) fn next(round: &mut RoundState) -> Option<Next> {
     }
     gangs.sort_by_cached_key(|item| {
         let priority = round.queue_of(*item).map(|queue| {
-            let own = round.items[*item].queued.priority;
-            round.tree.priority_below(ROOT, queue, own)
+            let own_priority = round.items[*item].queued.priority;
+            round.tree.priority_below(ROOT, queue, own_priority)
         });
         (
             Reverse(priority),
@@ -268,7 +271,7 @@ pub(super) fn next(round: &mut RoundState) -> Option<Next> {
         let parts = round.lacking_gang_parts(item);
         if pack(round, &occupancy, &parts, true).is_some() {
             let since = waits_since(round, item);
-            return Some(Next { item, since });
+            return Some(NextGang { item, since });
         }
         round
             .carried
@@ -282,21 +285,21 @@ pub(super) fn next(round: &mut RoundState) -> Option<Next> {
 }
 
 fn waits_for_nodes(round: &RoundState, item: usize) -> bool {
-    let it = &round.items[item];
-    let no_node = matches!(
-        &it.why,
-        Some(Why::Gang { because, .. }) if because.as_deref() == Some(&Why::NoNode)
+    let work_item = &round.items[item];
+    let lacks_nodes = matches!(
+        &work_item.wait_reason,
+        Some(WaitReason::Gang { cause, .. }) if cause.as_deref() == Some(&WaitReason::NoNode)
     );
-    no_node
+    lacks_nodes
         && round.snapshot.now.ms_since(waits_since(round, item)) >= MIN_WAIT_MS
         && !has_lapsed(round, item)
-        && impossible_gang(round, item).is_none()
+        && explain_impossible_gang(round, item).is_none()
 }
 
 /// Returns the time since which its last part waits.
 pub(crate) fn waits_since(round: &RoundState, item: usize) -> Timestamp {
     let parts = round.gang_parts(item).map(|part| &round.items[part]);
-    let parts = parts.filter(|it| it.gang_lacks() > 0);
+    let parts = parts.filter(|it| it.missing_gang_processes() > 0);
     let since = parts.map(|it| it.waits_since);
     since.max().unwrap_or(round.items[item].waits_since)
 }
@@ -307,13 +310,13 @@ pub(crate) fn has_lapsed(round: &RoundState, item: usize) -> bool {
 }
 
 /// Reserves space in addition to existing reservations. Returns false if there is not enough.
-pub(super) fn try_reserve(round: &mut RoundState, next: &Next) -> bool {
+pub(super) fn try_reserve(round: &mut RoundState, next: &NextGang) -> bool {
     let parts = round.lacking_gang_parts(next.item);
     let occupancy = Occupancy::new(round);
-    let found = pack(round, &occupancy, &parts, false);
+    let packing = pack(round, &occupancy, &parts, false);
     let since = round.snapshot.now;
-    found.is_some_and(|found| {
-        reserve_space(round, next.item, &found, since, false);
+    packing.is_some_and(|packing| {
+        reserve_space(round, next.item, &packing, since, false);
         round.carried.passed_over.clear();
         true
     })

@@ -4,30 +4,32 @@
 use std::cmp::Reverse;
 
 use super::RoundState;
-use crate::resource_vec::{Sparse, Vector, add, times};
+use crate::resource_vec::{LimitVector, Vector, add, scale};
 
 impl RoundState<'_> {
     /// Returns all work items of the same gang. The first one represents it.
     pub fn gang_parts(&self, item: usize) -> impl Iterator<Item = usize> + '_ {
-        let name = move |at: usize| {
-            let gang = self.items[at].queued.gang.as_ref();
+        let name = move |other: usize| {
+            let gang = self.items[other].queued.gang.as_ref();
             gang.map(|gang| &gang.name)
         };
         let items = self.apps[self.items[item].app].items.iter().copied();
-        items.filter(move |at| name(*at).is_some() && name(*at) == name(item))
+        items.filter(move |other| name(*other).is_some() && name(*other) == name(item))
     }
 
     /// Returns the parts of the same gang that are neither placed nor aside.
     pub fn open_gang_parts(&self, item: usize) -> Vec<usize> {
-        let open = |at: &usize| self.items[*at].why.is_none() && self.items[*at].missing() > 0;
-        self.gang_parts(item).filter(open).collect()
+        let is_open = |part: &usize| {
+            self.items[*part].wait_reason.is_none() && self.items[*part].missing() > 0
+        };
+        self.gang_parts(item).filter(is_open).collect()
     }
 
     /// Returns the parts that lack processes of the gang's least number. Large parts go first,
     /// because small ones fill the gaps.
     pub fn lacking_gang_parts(&self, item: usize) -> Vec<usize> {
-        let lacks = |at: &usize| self.items[*at].gang_lacks() > 0;
-        let mut parts: Vec<usize> = self.gang_parts(item).filter(lacks).collect();
+        let is_lacking = |part: &usize| self.items[*part].missing_gang_processes() > 0;
+        let mut parts: Vec<usize> = self.gang_parts(item).filter(is_lacking).collect();
         parts.sort_by_key(|part| Reverse(self.relative_size(*part)));
         parts
     }
@@ -35,15 +37,15 @@ impl RoundState<'_> {
     /// Returns true for the first part that lacks processes.
     pub fn is_gang_representative(&self, item: usize) -> bool {
         let mut parts = self.gang_parts(item);
-        parts.find(|part| self.items[*part].gang_lacks() > 0) == Some(item)
+        parts.find(|part| self.items[*part].missing_gang_processes() > 0) == Some(item)
     }
 
     /// Returns the resources that these parts lack together.
     pub fn missing_resources(&self, parts: &[usize]) -> Vector {
         let mut total = self.dims.zero();
         for part in parts {
-            let lacks = self.items[*part].gang_lacks();
-            add(&mut total, &times(self.vector(*part), lacks));
+            let missing = self.items[*part].missing_gang_processes();
+            add(&mut total, &scale(self.vector(*part), missing));
         }
         total
     }
@@ -51,9 +53,9 @@ impl RoundState<'_> {
     /// Returns the size of a process relative to an average node, by its largest resource.
     fn relative_size(&self, part: usize) -> u64 {
         const SCALE: u128 = 1 << 20;
-        let pairs = self.vector(part).iter().zip(&self.whole);
-        let pairs = pairs.filter(|(_, whole)| **whole > 0);
-        let shares = pairs.map(|(item, whole)| u128::from(*item) * SCALE / u128::from(*whole));
+        let pairs = self.vector(part).iter().zip(&self.total_capacity);
+        let pairs = pairs.filter(|(_, total)| **total > 0);
+        let shares = pairs.map(|(item, total)| u128::from(*item) * SCALE / u128::from(*total));
         u64::try_from(shares.max().unwrap_or(0)).unwrap_or(u64::MAX)
     }
 }
@@ -61,7 +63,7 @@ impl RoundState<'_> {
 /// Needs of one part: the number of processes needed at once, and the resources of one process.
 pub(crate) struct PartNeeds<'b> {
     pub item: usize,
-    pub least: u64,
+    pub min_processes: u64,
     pub vector: &'b Vector,
 }
 
@@ -84,30 +86,32 @@ pub(crate) struct ExceededLimit {
 
 impl<'b> GangNeeds<'b> {
     pub fn new(round: &'b RoundState, items: impl Iterator<Item = usize>) -> Self {
-        let parts = items.filter_map(|at| {
-            let it = &round.items[at];
-            let gang = it.queued.gang.as_ref()?;
+        let parts = items.filter_map(|index| {
+            let work_item = &round.items[index];
+            let gang = work_item.queued.gang.as_ref()?;
             Some(PartNeeds {
-                item: at,
-                least: gang.min.min(RoundState::wanted(it.demand, it.has)),
-                vector: round.vector(at),
+                item: index,
+                min_processes: gang
+                    .min
+                    .min(RoundState::wanted(work_item.demand, work_item.current)),
+                vector: round.vector(index),
             })
         });
         let parts: Vec<PartNeeds> = parts.collect();
         let mut total = round.dims.zero();
         for part in &parts {
-            add(&mut total, &times(part.vector, part.least));
+            add(&mut total, &scale(part.vector, part.min_processes));
         }
         Self { parts, total }
     }
 
-    pub fn members(&self) -> u64 {
-        let least = self.parts.iter().map(|part| part.least);
-        least.fold(0, u64::saturating_add)
+    pub fn count_members(&self) -> u64 {
+        let counts = self.parts.iter().map(|part| part.min_processes);
+        counts.fold(0, u64::saturating_add)
     }
 
     /// Returns the exceeded resource that allows the fewest processes.
-    pub fn exceeded(&self, max: &Sparse) -> Option<ExceededLimit> {
+    pub fn find_exceeded(&self, max: &LimitVector) -> Option<ExceededLimit> {
         let pairs = max.iter().zip(&self.total).enumerate();
         let pairs = pairs.filter_map(|(dim, (max, total))| Some((dim, (*max)?, *total)));
         let exceeded = pairs.filter(|(_, limit, needed)| needed > limit);
@@ -115,21 +119,25 @@ impl<'b> GangNeeds<'b> {
             dim,
             limit,
             needed,
-            feasible: self.fitting(dim, limit),
+            feasible: self.count_fitting(dim, limit),
         });
         exceeded.min_by_key(|exceeded| exceeded.feasible)
     }
 
     /// Returns the number of processes that fit the limit, counting the smallest first.
-    fn fitting(&self, dim: usize, limit: u64) -> u64 {
+    fn count_fitting(&self, dim: usize, limit: u64) -> u64 {
         let parts = self.parts.iter();
-        let mut parts: Vec<(u64, u64)> = parts.map(|it| (it.vector[dim], it.least)).collect();
+        let mut parts: Vec<(u64, u64)> =
+            parts.map(|it| (it.vector[dim], it.min_processes)).collect();
         parts.sort_unstable();
-        let (mut left, mut count) = (limit, 0_u64);
-        for (each, least) in parts {
-            let fit = left.checked_div(each).unwrap_or(least).min(least);
-            left -= fit * each;
-            count += fit;
+        let (mut remaining, mut count) = (limit, 0_u64);
+        for (each, min_processes) in parts {
+            let fitting = remaining
+                .checked_div(each)
+                .unwrap_or(min_processes)
+                .min(min_processes);
+            remaining -= fitting * each;
+            count += fitting;
         }
         count
     }

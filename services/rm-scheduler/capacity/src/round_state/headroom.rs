@@ -11,15 +11,15 @@ use std::{
 
 use hayward_rm_scheduler_domain::plan::QuotaNumbers;
 
-use super::{RoundState, Why};
-use crate::resource_vec::{Vector, add, over, take, times};
+use super::{RoundState, WaitReason};
+use crate::resource_vec::{Vector, add, first_exceeded, scale, subtract};
 
 /// Reserved quota. Each [`QueueState`](crate::tree::QueueState) and each gate contains the sum.
 #[derive(Default)]
 pub(crate) struct QuotaReservations {
     gang: Option<GangQuota>,
     /// Processes with victims, by work item.
-    single: BTreeMap<usize, u64>,
+    processes: BTreeMap<usize, u64>,
 }
 
 struct GangQuota {
@@ -30,19 +30,19 @@ struct GangQuota {
     /// Resources that the gang still needs.
     vector: Vector,
     /// True if victims leave for the gang. A reservation without victims yields to a guarantee.
-    cleared: bool,
+    has_victims: bool,
 }
 
 impl QuotaReservations {
     /// Returns one work item per application with reserved quota.
     fn items(&self) -> impl Iterator<Item = usize> + '_ {
         let gang = self.gang.iter().map(|gang| gang.item);
-        gang.chain(self.single.keys().copied())
+        gang.chain(self.processes.keys().copied())
     }
 }
 
 impl RoundState<'_> {
-    pub fn reserve_gang_quota(&mut self, item: usize, cleared: bool) {
+    pub fn reserve_gang_quota(&mut self, item: usize, has_victims: bool) {
         self.release_gang_quota();
         let vector = self.missing_resources(&self.lacking_gang_parts(item));
         self.add_reserved(item, &vector);
@@ -50,7 +50,7 @@ impl RoundState<'_> {
             item,
             items: self.gang_parts(item).collect(),
             vector,
-            cleared,
+            has_victims,
         });
     }
 
@@ -62,29 +62,29 @@ impl RoundState<'_> {
 
     /// Reserves quota for more processes of work outside gangs.
     pub fn reserve_quota(&mut self, item: usize, processes: u64) {
-        let vector = times(self.vector(item), processes);
+        let vector = scale(self.vector(item), processes);
         self.add_reserved(item, &vector);
-        *self.quota_reservations.single.entry(item).or_default() += processes;
+        *self.quota_reservations.processes.entry(item).or_default() += processes;
     }
 
     /// Releases reserved quota of processes that have started or are no longer wanted.
     pub fn release_quota(&mut self, item: usize, processes: u64) {
-        let Some(reserved) = self.quota_reservations.single.get_mut(&item) else {
+        let Some(reserved) = self.quota_reservations.processes.get_mut(&item) else {
             return;
         };
         let released = processes.min(*reserved);
         *reserved -= released;
         if *reserved == 0 {
-            self.quota_reservations.single.remove(&item);
+            self.quota_reservations.processes.remove(&item);
         }
-        let vector = times(self.vector(item), released);
+        let vector = scale(self.vector(item), released);
         self.take_reserved(item, &vector);
     }
 
     /// Processes outside gangs with reserved quota.
     pub(super) fn reserved_processes(&self, item: usize) -> u64 {
         self.quota_reservations
-            .single
+            .processes
             .get(&item)
             .copied()
             .unwrap_or(0)
@@ -95,41 +95,41 @@ impl RoundState<'_> {
     }
 
     fn take_reserved(&mut self, item: usize, vector: &[u64]) {
-        self.change_reserved(item, |reserved| take(reserved, vector));
+        self.change_reserved(item, |reserved| subtract(reserved, vector));
     }
 
     fn change_reserved(&mut self, item: usize, change: impl Fn(&mut Vector)) {
         let app = &self.apps[self.items[item].app];
-        for gate in &app.gates {
-            change(&mut self.gates.gates[*gate].reserved);
+        for owner_limit in &app.owner_limits {
+            change(&mut self.owner_limits.entries[*owner_limit].reserved);
         }
-        let mut at = app.queue.as_ref().ok().copied();
-        while let Some(queue) = at {
+        let mut current = app.queue.as_ref().ok().copied();
+        while let Some(queue) = current {
             let queue_state = &mut self.tree.entries[queue];
             change(&mut queue_state.reserved);
-            at = queue_state.parent;
+            current = queue_state.parent;
         }
     }
 
     /// Returns true for a member of a gang with victims. Preempting the member would waste them.
-    pub fn is_of_a_cleared_gang(&self, item: usize) -> bool {
+    pub fn is_in_gang_with_victims(&self, item: usize) -> bool {
         let gang = self.quota_reservations.gang.as_ref();
-        gang.is_some_and(|gang| gang.cleared && gang.items.contains(&item))
+        gang.is_some_and(|gang| gang.has_victims && gang.items.contains(&item))
     }
 
     /// Returns the part of the reserved quota that belongs to this work item.
-    fn own(&self, item: usize) -> Option<Cow<'_, Vector>> {
+    fn own_reservation(&self, item: usize) -> Option<Cow<'_, Vector>> {
         let gang = self.quota_reservations.gang.as_ref();
         if let Some(gang) = gang.filter(|gang| gang.items.contains(&item)) {
             return Some(Cow::Borrowed(&gang.vector));
         }
         let reserved = self.reserved_processes(item);
-        (reserved > 0).then(|| Cow::Owned(times(self.vector(item), reserved)))
+        (reserved > 0).then(|| Cow::Owned(scale(self.vector(item), reserved)))
     }
 
     /// Checks the limit on running applications of the queue and the user.
-    pub fn may_run(&self, app: usize) -> Result<(), Why> {
-        let app_no = app;
+    pub fn may_run(&self, app: usize) -> Result<(), WaitReason> {
+        let app_index = app;
         let app = &self.apps[app];
         let Some(queue) = app.queue.as_ref().ok().filter(|_| !app.running) else {
             return Ok(());
@@ -138,33 +138,35 @@ impl RoundState<'_> {
             .quota_reservations
             .items()
             .map(|item| self.items[item].app);
-        let starts = |it: &usize| *it != app_no && !self.apps[*it].running;
-        let starting: BTreeSet<usize> = apps.filter(starts).collect();
-        for at in self.tree.path(*queue) {
-            let queue_state = &self.tree.entries[at];
-            let below = |app: &&usize| {
+        let is_starting = |it: &usize| *it != app_index && !self.apps[*it].running;
+        let starting: BTreeSet<usize> = apps.filter(is_starting).collect();
+        for ancestor in self.tree.path(*queue) {
+            let queue_state = &self.tree.entries[ancestor];
+            let is_below = |app: &&usize| {
                 let queue = self.apps[**app].queue.as_ref();
-                queue.is_ok_and(|queue| self.tree.is_below(*queue, at))
+                queue.is_ok_and(|queue| self.tree.is_below(*queue, ancestor))
             };
-            let reserved = starting.iter().filter(below).count() as u64;
+            let reserved = starting.iter().filter(is_below).count() as u64;
             let used = queue_state.running + reserved;
             if let Some(quota) = reached_limit(queue_state.max_applications, used) {
-                return Err(Why::TooManyRun {
-                    queue: at,
+                return Err(WaitReason::TooManyRun {
+                    queue: ancestor,
                     owner: None,
                     quota,
                     reserved,
                 });
             }
         }
-        for at in &app.gates {
-            let gate = &self.gates.gates[*at];
-            let passes = |app: &&usize| self.apps[**app].gates.contains(at);
-            let reserved = starting.iter().filter(passes).count() as u64;
-            if let Some(quota) = reached_limit(gate.max_applications, gate.running + reserved) {
-                return Err(Why::TooManyRun {
-                    queue: gate.queue,
-                    owner: Some(gate.owner.to_string()),
+        for index in &app.owner_limits {
+            let owner_limit = &self.owner_limits.entries[*index];
+            let shares_limit = |app: &&usize| self.apps[**app].owner_limits.contains(index);
+            let reserved = starting.iter().filter(shares_limit).count() as u64;
+            if let Some(quota) =
+                reached_limit(owner_limit.max_applications, owner_limit.running + reserved)
+            {
+                return Err(WaitReason::TooManyRun {
+                    queue: owner_limit.queue,
+                    owner: Some(owner_limit.owner.to_string()),
                     quota,
                     reserved,
                 });
@@ -175,7 +177,7 @@ impl RoundState<'_> {
 
     /// Checks the quota of the queue and the user for one more process. Reserved quota of the item
     /// itself is available to it.
-    pub fn may_hold(&self, item: usize) -> Result<(), Why> {
+    pub fn may_hold(&self, item: usize) -> Result<(), WaitReason> {
         let vector = self.vector(item);
         let reserved = self.reserved_processes(item);
         if reserved < self.items[item].missing() && reserved > 0 {
@@ -185,32 +187,37 @@ impl RoundState<'_> {
     }
 
     /// Checks the quota for more resources of this application, the user first.
-    pub fn may_hold_more(&self, item: usize, vector: &[u64]) -> Result<(), Why> {
-        let own = self.own(item);
-        self.check_quota(item, vector, own.as_deref())
+    pub fn may_hold_more(&self, item: usize, vector: &[u64]) -> Result<(), WaitReason> {
+        let own_reservation = self.own_reservation(item);
+        self.check_quota(item, vector, own_reservation.as_deref())
     }
 
-    fn check_quota(&self, item: usize, vector: &[u64], own: Option<&Vector>) -> Result<(), Why> {
-        for gate in &self.apps[self.items[item].app].gates {
-            let it = &self.gates.gates[*gate];
-            let reserved = others(&it.reserved, own);
-            let used = with(&it.used, &reserved);
-            if let Some(dim) = over(&it.max, &used, vector) {
-                return Err(Why::UserQuota {
-                    gate: *gate,
+    fn check_quota(
+        &self,
+        item: usize,
+        vector: &[u64],
+        own_reservation: Option<&Vector>,
+    ) -> Result<(), WaitReason> {
+        for owner_limit in &self.apps[self.items[item].app].owner_limits {
+            let limit = &self.owner_limits.entries[*owner_limit];
+            let reserved = without_own(&limit.reserved, own_reservation);
+            let used = add_reserved_to(&limit.used, &reserved);
+            if let Some(dim) = first_exceeded(&limit.max, &used, vector) {
+                return Err(WaitReason::UserQuota {
+                    owner_limit: *owner_limit,
                     dim,
-                    quota: super::numbers(&it.max, &used, vector, dim),
+                    quota: super::numbers(&limit.max, &used, vector, dim),
                     reserved: reserved[dim],
                 });
             }
         }
         let queue = self.queue_of(item).into_iter();
-        for queue in queue.flat_map(|at| self.tree.path(at)) {
+        for queue in queue.flat_map(|queue| self.tree.path(queue)) {
             let queue_state = &self.tree.entries[queue];
-            let reserved = others(&queue_state.reserved, own);
-            let used = with(&queue_state.used, &reserved);
-            if let Some(dim) = over(&queue_state.max, &used, vector) {
-                return Err(Why::QueueQuota {
+            let reserved = without_own(&queue_state.reserved, own_reservation);
+            let used = add_reserved_to(&queue_state.used, &reserved);
+            if let Some(dim) = first_exceeded(&queue_state.max, &used, vector) {
+                return Err(WaitReason::QueueQuota {
                     queue,
                     dim,
                     quota: super::numbers(&queue_state.max, &used, vector, dim),
@@ -225,42 +232,44 @@ impl RoundState<'_> {
     /// still counts.
     pub fn may_hold_soon(&self, item: usize, vector: &[u64]) -> bool {
         let path = self.queue_of(item).into_iter();
-        let mut path = path.flat_map(|at| self.tree.path(at));
+        let mut path = path.flat_map(|queue| self.tree.path(queue));
         self.user_may_hold(item, vector)
-            && path.all(|at| {
-                let queue_state = &self.tree.entries[at];
+            && path.all(|queue| {
+                let queue_state = &self.tree.entries[queue];
                 let mut used = queue_state.used.clone();
-                take(&mut used, &queue_state.going);
-                add(&mut used, &self.cleared_at(at));
-                over(&queue_state.max, &used, vector).is_none()
+                subtract(&mut used, &queue_state.leaving);
+                add(&mut used, &self.reserved_with_victims(queue));
+                first_exceeded(&queue_state.max, &used, vector).is_none()
             })
     }
 
     /// Checks the quota of the user and the group, counting all quota reserved with victims.
     pub fn user_may_hold(&self, item: usize, vector: &[u64]) -> bool {
-        let mut gates = self.apps[self.items[item].app].gates.iter();
-        gates.all(|at| {
-            let gate = &self.gates.gates[*at];
-            let mut used = gate.used.clone();
-            add(&mut used, &gate.reserved);
+        let mut owner_limits = self.apps[self.items[item].app].owner_limits.iter();
+        owner_limits.all(|index| {
+            let owner_limit = &self.owner_limits.entries[*index];
+            let mut used = owner_limit.used.clone();
+            add(&mut used, &owner_limit.reserved);
             if let Some(gang) = self.gang_without_victims()
-                && self.apps[self.items[gang.item].app].gates.contains(at)
+                && self.apps[self.items[gang.item].app]
+                    .owner_limits
+                    .contains(index)
             {
-                take(&mut used, &gang.vector);
+                subtract(&mut used, &gang.vector);
             }
-            over(&gate.max, &used, vector).is_none()
+            first_exceeded(&owner_limit.max, &used, vector).is_none()
         })
     }
 
     /// Returns the quota of the queue that is reserved with victims.
-    pub fn cleared_at(&self, queue: usize) -> Cow<'_, Vector> {
+    pub fn reserved_with_victims(&self, queue: usize) -> Cow<'_, Vector> {
         let mut reserved = Cow::Borrowed(&self.tree.entries[queue].reserved);
         let gang = self.gang_without_victims().filter(|gang| {
-            let own = self.queue_of(gang.item);
-            own.is_some_and(|own| self.tree.is_below(own, queue))
+            let gang_queue = self.queue_of(gang.item);
+            gang_queue.is_some_and(|gang_queue| self.tree.is_below(gang_queue, queue))
         });
         if let Some(gang) = gang {
-            take(reserved.to_mut(), &gang.vector);
+            subtract(reserved.to_mut(), &gang.vector);
         }
         reserved
     }
@@ -269,7 +278,7 @@ impl RoundState<'_> {
         self.quota_reservations
             .gang
             .as_ref()
-            .filter(|gang| !gang.cleared)
+            .filter(|gang| !gang.has_victims)
     }
 }
 
@@ -283,15 +292,15 @@ fn reached_limit(limit: Option<u64>, used: u64) -> Option<QuotaNumbers> {
     })
 }
 
-fn others<'b>(reserved: &'b Vector, own: Option<&Vector>) -> Cow<'b, Vector> {
+fn without_own<'b>(reserved: &'b Vector, own_reservation: Option<&Vector>) -> Cow<'b, Vector> {
     let mut reserved = Cow::Borrowed(reserved);
-    if let Some(own) = own {
-        take(reserved.to_mut(), own);
+    if let Some(own_reservation) = own_reservation {
+        subtract(reserved.to_mut(), own_reservation);
     }
     reserved
 }
 
-fn with<'b>(used: &'b Vector, reserved: &Vector) -> Cow<'b, Vector> {
+fn add_reserved_to<'b>(used: &'b Vector, reserved: &Vector) -> Cow<'b, Vector> {
     let mut used = Cow::Borrowed(used);
     if reserved.iter().any(|reserved| *reserved > 0) {
         add(used.to_mut(), reserved);

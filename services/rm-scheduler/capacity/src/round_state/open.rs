@@ -14,11 +14,11 @@ use hayward_vocabulary::{Quantum, Size, Timestamp, WorkId, WorkKind};
 
 use super::{App, QuotaReservations, RoundState, WorkItem};
 use crate::{
-    limits::{Gates, LimitSubject, group_of},
     nodes::{Nodes, Shape},
-    placement::{Refusal, Rules, Submitter, apply_tags},
-    resource_vec::{ResourceTypes, Sparse, Vector, add},
-    tree::{ROOT, Tagged, Tree},
+    owner_limits::{LimitSubject, OwnerLimits, select_group},
+    placement_rules::{Refusal, Rules, Submitter, apply_tags},
+    resource_vec::{LimitVector, ResourceTypes, Vector, add},
+    tree::{LatestTags, ROOT, Tree},
 };
 
 /// A piece of work of this pool.
@@ -32,23 +32,23 @@ struct PoolWork<'a> {
 impl<'a> RoundState<'a> {
     pub fn open(snapshot: &'a Snapshot, pool: &'a str, queues: &'a Queues) -> Self {
         let pool_work = pool_work(snapshot, pool);
-        let named = snapshot
+        let pool_quantum = snapshot
             .pools
             .get(pool)
             .and_then(|pool| pool.quantum.as_ref());
-        let quantum = named.unwrap_or(&snapshot.quantum);
-        let members = members(snapshot, pool);
-        let dims = dims(snapshot, quantum, &members, &pool_work);
-        let mut whole = dims.zero();
-        let mut nodes = Nodes::new(queues.node_sort, &dims.sparse(&weights(queues)));
-        let there = snapshot.nodes.iter();
-        let there = there.filter(|(_, node)| members.contains(node.pool.as_str()));
-        let capacities = there.clone().map(|(_, node)| &node.capacity);
+        let quantum = pool_quantum.unwrap_or(&snapshot.quantum);
+        let pool_names = pool_tree(snapshot, pool);
+        let dims = resource_types(snapshot, quantum, &pool_names, &pool_work);
+        let mut total_capacity = dims.zero();
+        let mut nodes = Nodes::new(queues.node_sort, &dims.limit_vector(&weights(queues)));
+        let pool_nodes = snapshot.nodes.iter();
+        let pool_nodes = pool_nodes.filter(|(_, node)| pool_names.contains(node.pool.as_str()));
+        let capacities = pool_nodes.clone().map(|(_, node)| &node.capacity);
         let largest = LargestNodes::of(quantum, capacities);
-        for (name, node) in there {
-            let order = quantum.node_order(&node.capacity);
-            nodes.add(&dims, name, node, order);
-            add(&mut whole, &dims.vector(order, &node.capacity));
+        for (name, node) in pool_nodes {
+            let quanta = quantum.node_order(&node.capacity);
+            nodes.add(&dims, name, node, quanta);
+            add(&mut total_capacity, &dims.vector(quanta, &node.capacity));
         }
         let mut round = Self {
             snapshot,
@@ -57,15 +57,15 @@ impl<'a> RoundState<'a> {
             tree: Tree::new(&dims, &queues.root),
             dims,
             nodes,
-            gates: Gates::default(),
+            owner_limits: OwnerLimits::default(),
             shapes: Vec::new(),
             apps: Vec::new(),
             items: Vec::new(),
-            item_of: BTreeMap::new(),
-            held: Vec::new(),
-            whole,
+            item_by_work: BTreeMap::new(),
+            allocation_states: Vec::new(),
+            total_capacity,
             denominators: Vec::new(),
-            apart: BTreeMap::new(),
+            anti_affinity_groups: BTreeMap::new(),
             placed: Vec::new(),
             vacates: BTreeMap::new(),
             receipts: Vec::new(),
@@ -76,61 +76,61 @@ impl<'a> RoundState<'a> {
                 .cloned()
                 .unwrap_or_default(),
             quota_reservations: QuotaReservations::default(),
-            aside: Vec::new(),
+            skipped: Vec::new(),
         };
-        round.list(&pool_work, &largest);
+        round.build_applications(&pool_work, &largest);
         round.read_allocations();
-        round.settle_queues();
+        round.assign_queues();
         round.charge_allocations();
         round
     }
 
     /// Builds applications and their work items.
-    fn list(&mut self, pool_work: &[PoolWork<'a>], largest: &LargestNodes) {
+    fn build_applications(&mut self, pool_work: &[PoolWork<'a>], largest: &LargestNodes) {
         let mut apps: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         let mut shapes: BTreeMap<&Size, usize> = BTreeMap::new();
-        for it in pool_work {
+        for entry in pool_work {
             let PoolWork {
                 work,
                 demand,
                 queued,
-            } = *it;
+            } = *entry;
             let name = queued.application.as_deref().unwrap_or(work.as_str());
             let user = demand.user.as_str();
             let app = *apps.entry((name, user)).or_insert_with(|| {
-                self.apps.push(App::new(name, it, self.dims.zero()));
+                self.apps.push(App::new(name, entry, self.dims.zero()));
                 self.apps.len() - 1
             });
             let shape = *shapes.entry(&demand.size).or_insert_with(|| {
-                let order = order_of(self.quantum, &demand.size, [largest]);
-                let size = self.quantum.granted_at(order, &demand.size);
-                let vector = self.dims.vector(order, &size);
-                self.shapes.push(Shape::new(order, size, vector));
+                let quanta = order_of(self.quantum, &demand.size, [largest]);
+                let size = self.quantum.granted_at(quanta, &demand.size);
+                let vector = self.dims.vector(quanta, &size);
+                self.shapes.push(Shape::new(quanta, size, vector));
                 self.shapes.len() - 1
             });
-            let entry = &mut self.apps[app];
-            if demand.submitted_at < entry.submitted {
-                entry.submitted = demand.submitted_at;
-                entry.groups = &queued.groups;
+            let app_state = &mut self.apps[app];
+            if demand.submitted_at < app_state.submitted {
+                app_state.submitted = demand.submitted_at;
+                app_state.groups = &queued.groups;
             }
-            entry.items.push(self.items.len());
-            self.item_of.insert(work, self.items.len());
+            app_state.items.push(self.items.len());
+            self.item_by_work.insert(work, self.items.len());
             self.items.push(WorkItem {
                 work,
                 demand,
                 queued,
                 app,
                 shape,
-                has: 0,
+                current: 0,
                 leaving: 0,
                 wanted: 0,
                 placed: 0,
                 waits_since: demand.submitted_at,
-                anywhere: queued.required_node.is_none()
+                may_use_any_node: queued.required_node.is_none()
                     && demand.machines.is_empty()
                     && demand.avoids.is_empty()
                     && demand.apart.is_none(),
-                why: None,
+                wait_reason: None,
             });
         }
         self.sort_items();
@@ -139,8 +139,8 @@ impl<'a> RoundState<'a> {
     fn sort_items(&mut self) {
         let items = &self.items;
         for app in &mut self.apps {
-            app.items.sort_by_key(|at| {
-                let item = &items[*at];
+            app.items.sort_by_key(|index| {
+                let item = &items[*index];
                 let priority = std::cmp::Reverse(item.queued.priority);
                 (priority, item.demand.submitted_at, item.work)
             });
@@ -149,19 +149,19 @@ impl<'a> RoundState<'a> {
 
     /// Assigns a queue to each application: the queue of its allocations, else by the placement
     /// rules.
-    fn settle_queues(&mut self) {
+    fn assign_queues(&mut self) {
         self.assign_queues_of_allocations();
         let new = self.place_new_applications();
-        self.refuse_too_large(new);
+        self.refuse_infeasible_applications(new);
         for app in &mut self.apps {
             if let Ok(queue) = app.queue {
-                app.group = group_of(&self.tree, queue, app.group, app.groups);
+                app.group = select_group(&self.tree, queue, app.group, app.groups);
                 let subject = LimitSubject {
                     user: app.user,
                     group: app.group,
                 };
-                app.gates = self
-                    .gates
+                app.owner_limits = self
+                    .owner_limits
                     .for_subject(&self.tree, &self.dims, queue, subject);
             }
         }
@@ -174,20 +174,22 @@ impl<'a> RoundState<'a> {
                 });
             }
         }
-        let all = 0..self.tree.entries.len();
-        self.denominators = all.map(|queue| self.denominator(queue)).collect();
+        let queues = 0..self.tree.entries.len();
+        self.denominators = queues.map(|queue| self.denominator(queue)).collect();
     }
 
     fn assign_queues_of_allocations(&mut self) {
-        for held in &self.held {
-            let queue = self.tree.grow(&self.dims, &held.allocation.class);
-            if let (Some(queue), Some(item)) = (queue, held.item)
+        for allocation_state in &self.allocation_states {
+            let queue = self
+                .tree
+                .find_or_create(&self.dims, &allocation_state.allocation.class);
+            if let (Some(queue), Some(item)) = (queue, allocation_state.item)
                 && self.tree.entries[queue].leaf
             {
                 let app = &mut self.apps[self.items[item].app];
                 app.queue = Ok(queue);
                 app.running = true;
-                app.group = app.group.or(held.allocation.group.as_deref());
+                app.group = app.group.or(allocation_state.allocation.group.as_deref());
             }
         }
     }
@@ -195,17 +197,20 @@ impl<'a> RoundState<'a> {
     /// Places applications without allocations by the rules, the oldest first. Returns them.
     fn place_new_applications(&mut self) -> Vec<usize> {
         let rules = Rules::new(self.queues);
-        let mut tagged = Tagged::default();
+        let mut latest_tags = LatestTags::default();
         let mut new = Vec::new();
         let mut by_age: Vec<usize> = (0..self.apps.len()).collect();
-        by_age.sort_by_key(|at| (self.apps[*at].submitted, *at));
-        for at in by_age {
-            let first = self.apps[at].items.first().map(|item| &self.items[*item]);
+        by_age.sort_by_key(|index| (self.apps[*index].submitted, *index));
+        for index in by_age {
+            let first = self.apps[index]
+                .items
+                .first()
+                .map(|item| &self.items[*item]);
             let queued = first.map(|item| item.queued);
-            let app = &mut self.apps[at];
+            let app = &mut self.apps[index];
             // Charging its allocations sets `running` again.
             if !std::mem::take(&mut app.running) {
-                new.push(at);
+                new.push(index);
                 let submitter = Submitter {
                     user: app.user,
                     groups: app.groups,
@@ -215,7 +220,7 @@ impl<'a> RoundState<'a> {
                 app.queue = rules.place(&mut self.tree, &self.dims, submitter);
             }
             if let (Ok(queue), Some(queued)) = (&app.queue, queued)
-                && tagged.is_last(*queue, app.submitted)
+                && latest_tags.insert_if_newer(*queue, app.submitted)
             {
                 apply_tags(&mut self.tree, &self.dims, *queue, queued);
             }
@@ -224,16 +229,16 @@ impl<'a> RoundState<'a> {
     }
 
     /// Returns the denominator of a queue's share: its guarantee, or else its maximum.
-    fn denominator(&self, queue: usize) -> Sparse {
-        let most = self.tree.fair_max(queue, &self.whole);
+    fn denominator(&self, queue: usize) -> LimitVector {
+        let max = self.tree.fair_max(queue, &self.total_capacity);
         let guaranteed = &self.tree.entries[queue].guaranteed;
-        let pairs = guaranteed.iter().zip(most);
-        pairs.map(|(own, most)| own.or(most)).collect()
+        let amounts = guaranteed.iter().zip(max);
+        amounts.map(|(guarantee, max)| guarantee.or(max)).collect()
     }
 
-    pub fn wanted(demand: &Demand, has: u64) -> u64 {
-        let single = demand.kind != WorkKind::Job;
-        let most = if single {
+    pub fn wanted(demand: &Demand, current: u64) -> u64 {
+        let is_single = demand.kind != WorkKind::Job;
+        let limit = if is_single {
             demand.max_processes.min(1)
         } else {
             let threads = u64::from(demand.threads.max(1));
@@ -242,9 +247,9 @@ impl<'a> RoundState<'a> {
                 .min(demand.remaining_tasks.div_ceil(threads))
         };
         if demand.completing || demand.keeps_what_it_holds {
-            has
+            current
         } else {
-            most
+            limit
         }
     }
 }
@@ -263,9 +268,9 @@ impl<'a> App<'a> {
             next: 0,
             used,
             running: false,
-            gates: Vec::new(),
+            owner_limits: Vec::new(),
             failed: 0,
-            aside: None,
+            wait_reason: None,
         }
     }
 }
@@ -274,30 +279,34 @@ impl<'a> App<'a> {
 /// none.
 fn pool_work<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<PoolWork<'a>> {
     let first = snapshot.queues.keys().next();
-    let all = snapshot.demand.iter();
-    let all = all.filter_map(|(work, demand)| {
+    let entries = snapshot.demand.iter();
+    let entries = entries.filter_map(|(work, demand)| {
         let queued = demand.queued.as_deref()?;
-        let wanted = queued.pool.as_ref().or(first);
-        (wanted.map(String::as_str) == Some(pool)).then_some(PoolWork {
+        let pool_name = queued.pool.as_ref().or(first);
+        (pool_name.map(String::as_str) == Some(pool)).then_some(PoolWork {
             work,
             demand,
             queued,
         })
     });
-    all.collect()
+    entries.collect()
 }
 
 /// Returns the names of all pools of one tree.
-fn members<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
+fn pool_tree<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
     let is_member = |pool: &&str| {
-        let mut at = *pool;
+        let mut current = *pool;
         for _ in 0..snapshot.pools.len() {
-            match snapshot.pools.get(at).and_then(|it| it.parent.as_deref()) {
-                Some(above) if snapshot.pools.contains_key(above) => at = above,
+            match snapshot
+                .pools
+                .get(current)
+                .and_then(|it| it.parent.as_deref())
+            {
+                Some(parent) if snapshot.pools.contains_key(parent) => current = parent,
                 _ => break,
             }
         }
-        at == top
+        current == top
     };
     let names = snapshot.pools.keys().map(String::as_str);
     names.filter(is_member).collect()
@@ -305,22 +314,22 @@ fn members<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
 
 fn weights(queues: &Queues) -> Amounts {
     if queues.weights.is_empty() {
-        let both = ["memory", "vcore"].map(|name| (name.to_owned(), 1));
-        Amounts::from(both)
+        let defaults = ["memory", "vcore"].map(|name| (name.to_owned(), 1));
+        Amounts::from(defaults)
     } else {
         queues.weights.clone()
     }
 }
 
 /// Returns all resource types that a node offers, work needs, or a limit names.
-fn dims(
+fn resource_types(
     snapshot: &Snapshot,
     quantum: &Quantum,
-    members: &BTreeSet<&str>,
+    pool_names: &BTreeSet<&str>,
     pool_work: &[PoolWork],
 ) -> ResourceTypes {
     let nodes = snapshot.nodes.values();
-    let nodes = nodes.filter(|node| members.contains(node.pool.as_str()));
+    let nodes = nodes.filter(|node| pool_names.contains(node.pool.as_str()));
     let sizes = nodes.map(|node| &node.capacity);
     let sizes = sizes.chain(pool_work.iter().map(|it| &it.demand.size));
     let sizes = sizes.chain([&quantum.0]);
@@ -329,6 +338,6 @@ fn dims(
 }
 
 /// Returns the start of the current wait of a work item.
-pub(super) fn later(since: Timestamp, granted: Timestamp) -> Timestamp {
+pub(super) fn wait_start(since: Timestamp, granted: Timestamp) -> Timestamp {
     since.max(granted)
 }

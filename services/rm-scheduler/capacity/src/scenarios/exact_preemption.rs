@@ -13,43 +13,48 @@ fn guaranteed(vcore: u64) -> Value {
 fn fixture(queues: &Value, nodes: &[u64]) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": queues});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    for (at, vcore) in nodes.iter().enumerate() {
-        fixture.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
+    for (index, vcore) in nodes.iter().enumerate() {
+        fixture.add_node(&format!("n{index}"), &[("vcore", vcore * VCORE)]);
     }
     fixture
 }
 
-fn victims(plan: &Plan) -> Vec<&str> {
+fn victim_works(plan: &Plan) -> Vec<&str> {
     plan.receipts.iter().map(|it| it.work.as_str()).collect()
 }
 
 /// Carries out plans for several rounds in which these works stop slowly.
-fn rounds_with_slow(fixture: &mut Fixture, slow: &[&str], rounds: usize) -> usize {
-    let mut taken = 0;
+fn run_rounds_with_slow_victims(fixture: &mut Fixture, slow: &[&str], rounds: usize) -> usize {
+    let mut preempted = 0;
     for _ in 0..rounds {
         let plan = fixture.plan();
-        taken += plan.receipts.len();
-        fixture.carry_out_but(&plan, |_, held| slow.contains(&held.work.as_str()));
+        preempted += plan.receipts.len();
+        fixture.carry_out_except(&plan, |_, allocation| {
+            slow.contains(&allocation.work.as_str())
+        });
     }
-    taken
+    preempted
 }
 
 /// The node is reserved without victims until the delay ends.
 #[test]
 fn one_victim_leaves_for_one_process_after_any_wait() {
     for delay in [1_000, 5_000, 30_000] {
-        let taker = json!({"resources": {"guaranteed": {"vcore": 5}},
+        let preempting_leaf = json!({"resources": {"guaranteed": {"vcore": 5}},
             "preemption_delay_ms": delay});
-        let mut fixture = fixture(&json!({"a": {}, "b": taker}), &[40]);
+        let mut fixture = fixture(&json!({"a": {}, "b": preempting_leaf}), &[40]);
         fixture.add_processes("job_a", "root.a", 8, 5 * VCORE);
         fixture.settle();
         fixture.add_processes("job_b", "root.b", 1, 5 * VCORE);
-        let mut taken = 0;
+        let mut preempted = 0;
         for _ in 0..50 {
-            taken += fixture.step().receipts.len();
+            preempted += fixture.step().receipts.len();
         }
-        let has = (fixture.has("job_a"), fixture.has("job_b"));
-        assert_eq!((taken, has), (1, (7, 1)), "after {delay} ms");
+        let has = (
+            fixture.count_running("job_a"),
+            fixture.count_running("job_b"),
+        );
+        assert_eq!((preempted, has), (1, (7, 1)), "after {delay} ms");
     }
 }
 
@@ -68,15 +73,21 @@ fn a_reservation_with_victims_goes_before_one_without() {
     }
     fixture.settle();
     fixture.add_processes("job_b", "root.b", 1, 3 * VCORE);
-    fixture.pass(3_000);
+    fixture.advance(3_000);
     fixture.step();
-    fixture.pass(30_000);
+    fixture.advance(30_000);
     let plan = fixture.step();
-    assert_eq!(victims(&plan).len(), 2);
-    rounds_with_slow(&mut fixture, &["job_slow"], 3);
-    assert_eq!(fixture.has("job_fast"), 0);
+    assert_eq!(victim_works(&plan).len(), 2);
+    run_rounds_with_slow_victims(&mut fixture, &["job_slow"], 3);
+    assert_eq!(fixture.count_running("job_fast"), 0);
     fixture.settle();
-    assert_eq!((fixture.has("job_a"), fixture.has("job_b")), (1, 1));
+    assert_eq!(
+        (
+            fixture.count_running("job_a"),
+            fixture.count_running("job_b")
+        ),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -87,11 +98,17 @@ fn the_quota_stays_reserved_while_victims_stop() {
     fixture.add_processes("job_one", "root.parent.one", 2, 2 * VCORE);
     fixture.settle();
     fixture.add_processes("job_two", "root.parent.two", 1, 5 * VCORE);
-    fixture.pass(30_000);
-    let taken = rounds_with_slow(&mut fixture, &["job_one"], 4);
-    assert_eq!((taken, fixture.has("job_one")), (1, 1));
+    fixture.advance(30_000);
+    let preempted = run_rounds_with_slow_victims(&mut fixture, &["job_one"], 4);
+    assert_eq!((preempted, fixture.count_running("job_one")), (1, 1));
     fixture.settle();
-    assert_eq!((fixture.has("job_one"), fixture.has("job_two")), (1, 1));
+    assert_eq!(
+        (
+            fixture.count_running("job_one"),
+            fixture.count_running("job_two")
+        ),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -103,14 +120,20 @@ fn a_fast_victim_does_not_return_while_a_slow_one_stops() {
     fixture.add_processes("job_fast", "root.parent.one", 1, 4 * VCORE);
     fixture.settle();
     fixture.add_processes("job_two", "root.parent.two", 1, 9 * VCORE);
-    fixture.pass(30_000);
-    let taken = rounds_with_slow(&mut fixture, &["job_slow"], 10);
-    assert_eq!((taken, fixture.has("job_fast")), (2, 0));
+    fixture.advance(30_000);
+    let preempted = run_rounds_with_slow_victims(&mut fixture, &["job_slow"], 10);
+    assert_eq!((preempted, fixture.count_running("job_fast")), (2, 0));
     let detail = &fixture.plan().verdicts["job_fast"].detail;
-    let words = "9 vcore, and 4 more are needed; 9 of that is reserved for work before it";
-    assert!(detail.contains(words), "{detail}");
+    let text = "9 vcore, and 4 more are needed; 9 of that is reserved for work before it";
+    assert!(detail.contains(text), "{detail}");
     fixture.settle();
-    assert_eq!((fixture.has("job_two"), fixture.has("job_slow")), (1, 0));
+    assert_eq!(
+        (
+            fixture.count_running("job_two"),
+            fixture.count_running("job_slow")
+        ),
+        (1, 0)
+    );
 }
 
 /// Victims for later work of the same parent still stop; space freed earlier belongs to the earlier
@@ -130,35 +153,51 @@ fn work_starts_once_its_own_victims_have_left() {
             ("job_three", "root.parent.three", 3, second_is_gang),
         ] {
             if gang {
-                fixture.add_part(id, queue, gang_named("gang", 1), vcore * VCORE);
+                fixture.add_gang_part(id, queue, gang_named("gang", 1), vcore * VCORE);
             } else {
                 fixture.add_processes(id, queue, 1, vcore * VCORE);
             }
-            fixture.pass(30_000);
+            fixture.advance(30_000);
             let plan = fixture.plan();
-            assert_eq!(victims(&plan).len(), 1);
-            fixture.carry_out_but(&plan, |_, _| true);
+            assert_eq!(victim_works(&plan).len(), 1);
+            fixture.carry_out_except(&plan, |_, _| true);
         }
-        rounds_with_slow(&mut fixture, &["job_slow"], 2);
-        assert_eq!((fixture.has("job_two"), fixture.has("job_three")), (1, 0));
+        run_rounds_with_slow_victims(&mut fixture, &["job_slow"], 2);
+        assert_eq!(
+            (
+                fixture.count_running("job_two"),
+                fixture.count_running("job_three")
+            ),
+            (1, 0)
+        );
         fixture.settle();
-        assert_eq!((fixture.has("job_two"), fixture.has("job_three")), (1, 1));
+        assert_eq!(
+            (
+                fixture.count_running("job_two"),
+                fixture.count_running("job_three")
+            ),
+            (1, 1)
+        );
     }
 }
 
 /// The user may have two of the three processes.
 #[test]
 fn no_victim_leaves_for_work_over_the_limit_of_its_user() {
-    let taker = json!({"resources": {"guaranteed": {"vcore": 3}},
+    let preempting_leaf = json!({"resources": {"guaranteed": {"vcore": 3}},
         "limits": [{"users": ["*"], "max_resources": {"vcore": 2}}]});
-    let mut fixture = fixture(&json!({"a": {}, "b": taker}), &[4]);
+    let mut fixture = fixture(&json!({"a": {}, "b": preempting_leaf}), &[4]);
     fixture.add_processes("job_a", "root.a", 4, VCORE);
     fixture.settle();
     fixture.add_processes("job_b", "root.b", 3, VCORE);
-    fixture.pass(30_000);
-    let taken = rounds_with_slow(&mut fixture, &[], 60);
+    fixture.advance(30_000);
+    let preempted = run_rounds_with_slow_victims(&mut fixture, &[], 60);
     assert_eq!(
-        (taken, fixture.has("job_a"), fixture.has("job_b")),
+        (
+            preempted,
+            fixture.count_running("job_a"),
+            fixture.count_running("job_b")
+        ),
         (2, 2, 2)
     );
 }
@@ -166,16 +205,20 @@ fn no_victim_leaves_for_work_over_the_limit_of_its_user() {
 /// Two applications wait, and one may run.
 #[test]
 fn no_victim_leaves_for_applications_over_the_limit() {
-    let taker = json!({"resources": {"guaranteed": {"vcore": 3}}, "max_applications": 1});
-    let mut fixture = fixture(&json!({"a": {}, "b": taker}), &[2, 2]);
+    let preempting_leaf = json!({"resources": {"guaranteed": {"vcore": 3}}, "max_applications": 1});
+    let mut fixture = fixture(&json!({"a": {}, "b": preempting_leaf}), &[2, 2]);
     fixture.add_processes("job_a", "root.a", 4, VCORE);
     fixture.settle();
     fixture.add_processes("job_b1", "root.b", 1, VCORE);
     fixture.add_processes("job_b2", "root.b", 1, VCORE);
-    fixture.pass(30_000);
-    let taken = rounds_with_slow(&mut fixture, &[], 60);
+    fixture.advance(30_000);
+    let preempted = run_rounds_with_slow_victims(&mut fixture, &[], 60);
     assert_eq!(
-        (taken, fixture.has("job_b1"), fixture.has("job_b2")),
+        (
+            preempted,
+            fixture.count_running("job_b1"),
+            fixture.count_running("job_b2")
+        ),
         (1, 1, 0)
     );
 }
@@ -191,10 +234,16 @@ fn a_victim_made_unnecessary_by_a_larger_one_is_spared() {
     fixture.add_processes("job_small", "root.parent.one", 1, VCORE);
     fixture.settle();
     fixture.add_processes("job_two", "root.parent.two", 1, 5 * VCORE);
-    fixture.pass(30_000);
-    assert_eq!(victims(&fixture.step()), ["job_large"]);
+    fixture.advance(30_000);
+    assert_eq!(victim_works(&fixture.step()), ["job_large"]);
     fixture.settle();
-    assert_eq!((fixture.has("job_small"), fixture.has("job_two")), (1, 1));
+    assert_eq!(
+        (
+            fixture.count_running("job_small"),
+            fixture.count_running("job_two")
+        ),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -206,24 +255,27 @@ fn an_unnecessary_victim_on_a_required_node_is_spared() {
     fixture.settle();
     let demand = fixture.add_processes("job_b", "root.b", 1, 3 * VCORE);
     queued(demand).required_node = Some(node_name("n0"));
-    assert_eq!(victims(&fixture.step()), ["job_large"]);
+    assert_eq!(victim_works(&fixture.step()), ["job_large"]);
 }
 
-/// The sibling uses the whole guarantee of the parent. Victims of the sibling do not count twice.
+/// The sibling uses the whole guarantee of the parent. Its victims are not counted twice.
 #[test]
 fn a_sibling_over_its_guarantee_gives_within_the_guarantee_of_the_parent() {
     let parent = json!({"resources": {"guaranteed": {"vcore": 10}},
         "queues": {"one": guaranteed(5), "two": {}}});
-    for held in [10, 12] {
-        let mut fixture = fixture(&json!({"parent": parent, "other": {}}), &[held]);
-        fixture.add_processes("job_one", "root.parent.one", held, VCORE);
+    for running in [10, 12] {
+        let mut fixture = fixture(&json!({"parent": parent, "other": {}}), &[running]);
+        fixture.add_processes("job_one", "root.parent.one", running, VCORE);
         fixture.settle();
         fixture.add_processes("job_two", "root.parent.two", 10, VCORE);
-        fixture.pass(30_000);
-        let taken = rounds_with_slow(&mut fixture, &[], 200);
-        let has = (fixture.has("job_one"), fixture.has("job_two"));
-        let reserved = usize::try_from(held).unwrap() - 5;
-        assert_eq!((taken, has), (5, (reserved, 5)), "{held} held");
+        fixture.advance(30_000);
+        let preempted = run_rounds_with_slow_victims(&mut fixture, &[], 200);
+        let has = (
+            fixture.count_running("job_one"),
+            fixture.count_running("job_two"),
+        );
+        let remaining = usize::try_from(running).unwrap() - 5;
+        assert_eq!((preempted, has), (5, (remaining, 5)), "{running} held");
     }
 }
 
@@ -237,9 +289,9 @@ fn an_exhausted_guarantee_takes_no_victim_outside_it() {
     fixture.add_processes("job_other", "root.other", 4, VCORE);
     fixture.settle();
     fixture.add_processes("job_two", "root.parent.two", 3, VCORE);
-    fixture.pass(30_000);
-    rounds_with_slow(&mut fixture, &[], 100);
-    let has = ["job_one", "job_two", "job_other"].map(|id| fixture.has(id));
+    fixture.advance(30_000);
+    run_rounds_with_slow_victims(&mut fixture, &[], 100);
+    let has = ["job_one", "job_two", "job_other"].map(|id| fixture.count_running(id));
     assert_eq!(has, [3, 3, 4]);
 }
 
@@ -254,14 +306,17 @@ fn an_explicit_guarantee_wins_over_a_part_of_a_shared_one() {
         fixture.add_processes("job_one", "root.parent.one", 4, VCORE);
         fixture.settle();
         fixture.add_processes("job_two", &format!("root.parent.{path}"), 4, VCORE);
-        fixture.pass(30_000);
-        let taken = rounds_with_slow(&mut fixture, &[], 200);
-        let has = (fixture.has("job_one"), fixture.has("job_two"));
-        assert_eq!((taken, has), (1, (3, 1)), "{path}");
+        fixture.advance(30_000);
+        let preempted = run_rounds_with_slow_victims(&mut fixture, &[], 200);
+        let has = (
+            fixture.count_running("job_one"),
+            fixture.count_running("job_two"),
+        );
+        assert_eq!((preempted, has), (1, (3, 1)), "{path}");
     }
 }
 
-fn lowered(max: &Value, resources: &Value) -> Value {
+fn document_with_maximum(max: &Value, resources: &Value) -> Value {
     let mut leaf = json!({"resources": resources, "quota_preemption_delay_ms": 1_000});
     leaf["resources"]["max"] = max.clone();
     let root = json!({"submit_acl": "*", "queues": {"a": leaf}});
@@ -270,17 +325,22 @@ fn lowered(max: &Value, resources: &Value) -> Value {
 
 #[test]
 fn a_lowered_maximum_is_enforced_besides_other_limited_types() {
-    for (resources, left) in [(json!({}), 10), (json!({"guaranteed": {"vcore": 12}}), 12)] {
-        let mut fixture =
-            Fixture::from_queues(&lowered(&json!({"memory": 1_500, "vcore": 15}), &resources));
-        fixture.node("n0", &[("vcore", 40 * VCORE)]);
+    for (resources, remaining) in [(json!({}), 10), (json!({"guaranteed": {"vcore": 12}}), 12)] {
+        let mut fixture = Fixture::from_queues(&document_with_maximum(
+            &json!({"memory": 1_500, "vcore": 15}),
+            &resources,
+        ));
+        fixture.add_node("n0", &[("vcore", 40 * VCORE)]);
         let demand = fixture.add_work("job_a", "root.a", &[("memory", 100), ("vcore", VCORE)]);
         demand.max_processes = 15;
         fixture.settle();
-        assert_eq!(fixture.has("job_a"), 15);
-        fixture.configure(&lowered(&json!({"memory": 1_000, "vcore": 15}), &resources));
-        rounds_with_slow(&mut fixture, &[], 10);
-        assert_eq!(fixture.has("job_a"), left);
+        assert_eq!(fixture.count_running("job_a"), 15);
+        fixture.configure(&document_with_maximum(
+            &json!({"memory": 1_000, "vcore": 15}),
+            &resources,
+        ));
+        run_rounds_with_slow_victims(&mut fixture, &[], 10);
+        assert_eq!(fixture.count_running("job_a"), remaining);
     }
 }
 
@@ -294,18 +354,18 @@ fn a_lowered_maximum_is_enforced_by_whole_processes() {
         json!({"queues": {"root": root}, "quota_preemption": true})
     };
     let mut fixture = Fixture::from_queues(&document(3));
-    fixture.node("n0", &[("vcore", 4 * VCORE)]);
+    fixture.add_node("n0", &[("vcore", 4 * VCORE)]);
     for id in ["a", "b", "c"] {
         fixture.add_processes(&format!("job_{id}"), &format!("root.parent.{id}"), 1, VCORE);
     }
     fixture.settle();
     fixture.configure(&document(1));
-    rounds_with_slow(&mut fixture, &[], 10);
-    let left: usize = ["job_a", "job_b", "job_c"]
+    run_rounds_with_slow_victims(&mut fixture, &[], 10);
+    let remaining: usize = ["job_a", "job_b", "job_c"]
         .iter()
-        .map(|id| fixture.has(id))
+        .map(|id| fixture.count_running(id))
         .sum();
-    assert_eq!(left, 1);
+    assert_eq!(remaining, 1);
 }
 
 #[test]
@@ -314,7 +374,7 @@ fn the_verdict_names_leaving_victims_until_they_have_left() {
     fixture.add_processes("job_a", "root.a", 2, VCORE);
     fixture.settle();
     fixture.add_processes("job_b", "root.b", 1, VCORE);
-    fixture.pass(30_000);
+    fixture.advance(30_000);
     for _ in 0..5 {
         let plan = fixture.plan();
         let verdict = &plan.verdicts["job_b"];
@@ -323,15 +383,15 @@ fn the_verdict_names_leaving_victims_until_they_have_left() {
             verdict.detail,
             "others leave node n0, which is reserved for it"
         );
-        fixture.carry_out_but(&plan, |_, _| true);
+        fixture.carry_out_except(&plan, |_, _| true);
     }
     fixture.settle();
-    assert_eq!(fixture.has("job_b"), 1);
+    assert_eq!(fixture.count_running("job_b"), 1);
 }
 
 /// A quota is short, and the free space is on another node.
 #[test]
-fn a_victim_on_another_node_reads_about_the_maximum_only() {
+fn a_victim_on_another_node_is_informed_about_the_maximum_only() {
     let parent = json!({"resources": {"max": {"vcore": 2}},
         "queues": {"one": {}, "two": guaranteed(1)}});
     let mut fixture = fixture(&json!({"parent": parent}), &[2, 2]);
@@ -340,15 +400,15 @@ fn a_victim_on_another_node_reads_about_the_maximum_only() {
     fixture.settle();
     let demand = fixture.add_processes("job_two", "root.parent.two", 1, VCORE);
     demand.machines = [node_name("n1")].into();
-    fixture.pass(30_000);
+    fixture.advance(30_000);
     let plan = fixture.plan();
     let detail = &plan.vacates[0].detail;
-    let words = "work of queue root.parent.two is due a part of what queue root.parent may have at \
+    let text = "work of queue root.parent.two is due a part of what queue root.parent may have at \
                  most, by its guarantee";
-    assert_eq!(detail, words);
+    assert_eq!(detail, text);
     let detail = &plan.verdicts["job_two"].detail;
-    let words = "others leave so that queue root.parent.two may have more, and node n1 is \
+    let text = "others leave so that queue root.parent.two may have more, and node n1 is \
         reserved for \
                  it";
-    assert_eq!(detail, words);
+    assert_eq!(detail, text);
 }

@@ -11,7 +11,7 @@ use crate::fixture::{Fixture, POOL, gang_named, node_name, queued};
 
 fn fixture(root: &serde_json::Value) -> Fixture {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", 4 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 4 * VCORE)]);
     fixture
 }
 
@@ -20,11 +20,14 @@ fn the_higher_priority_goes_first() {
     for (priority, gang, plain) in [(5, 3, 1), (-5, 0, 4)] {
         let mut fixture = fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
         fixture.add_processes("job_plain", "root.a", 4, VCORE);
-        fixture.add_part("job_gang", "root.a", gang_named("gang", 3), VCORE);
+        fixture.add_gang_part("job_gang", "root.a", gang_named("gang", 3), VCORE);
         let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
         queued(demand).priority = priority;
         fixture.settle();
-        let has = (fixture.has("job_gang"), fixture.has("job_plain"));
+        let has = (
+            fixture.count_running("job_gang"),
+            fixture.count_running("job_plain"),
+        );
         assert_eq!(has, (gang, plain), "priority {priority}");
     }
 }
@@ -39,7 +42,7 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
         ("root.b", 0, false),
     ] {
         let mut fixture = fixture(&json!({"submit_acl": "*", "queues": queues}));
-        fixture.add_part("job_gang", queue, gang_named("gang", 3), VCORE);
+        fixture.add_gang_part("job_gang", queue, gang_named("gang", 3), VCORE);
         let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
         queued(demand).gang.as_mut().unwrap().min = least;
         fixture.add_processes("job_plain", queue, 1, VCORE);
@@ -48,7 +51,11 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
         assert_eq!(verdict.refused, refused, "{}", verdict.detail);
         let reason = verdict.reason == Reason::PolicyMismatch;
         assert_eq!(reason, refused, "{}", verdict.detail);
-        assert_eq!(fixture.has("job_plain"), 1, "others are served there");
+        assert_eq!(
+            fixture.count_running("job_plain"),
+            1,
+            "others are served there"
+        );
     }
 }
 
@@ -56,11 +63,11 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
 #[test]
 fn a_gang_without_a_least_number_starts_partially() {
     let mut fixture = fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
-    fixture.add_part("job_gang", "root.a", gang_named("gang", 6), VCORE);
+    fixture.add_gang_part("job_gang", "root.a", gang_named("gang", 6), VCORE);
     let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
     queued(demand).gang.as_mut().unwrap().min = 0;
     fixture.settle();
-    assert_eq!(fixture.has("job_gang"), 4);
+    assert_eq!(fixture.count_running("job_gang"), 4);
     let verdict = &fixture.plan().verdicts["job_gang"];
     assert_eq!(
         verdict.reason,
@@ -73,41 +80,58 @@ fn a_gang_without_a_least_number_starts_partially() {
 #[test]
 fn the_older_of_equals_goes_first_and_space_useless_to_the_gang_is_used() {
     let mut fixture = fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
-    fixture.add_part("job_gang", "root.a", gang_named("gang", 6), VCORE);
-    fixture.pass(1_000);
+    fixture.add_gang_part("job_gang", "root.a", gang_named("gang", 6), VCORE);
+    fixture.advance(1_000);
     fixture.add_processes("job_plain", "root.a", 2, VCORE);
     fixture.settle();
-    assert_eq!((fixture.has("job_gang"), fixture.has("job_plain")), (0, 2));
+    assert_eq!(
+        (
+            fixture.count_running("job_gang"),
+            fixture.count_running("job_plain")
+        ),
+        (0, 2)
+    );
     let verdict = &fixture.plan().verdicts["job_gang"];
     assert_eq!(verdict.reason, Reason::GangIncomplete);
-    fixture.node("n2", &[("vcore", 4 * VCORE)]);
+    fixture.add_node("n2", &[("vcore", 4 * VCORE)]);
     fixture.settle();
-    assert_eq!((fixture.has("job_gang"), fixture.has("job_plain")), (6, 2));
+    assert_eq!(
+        (
+            fixture.count_running("job_gang"),
+            fixture.count_running("job_plain")
+        ),
+        (6, 2)
+    );
 }
 
 /// Creates plain work that fills all nodes, and fills every freed gap again.
-fn stream(nodes: &[u64], root: &serde_json::Value) -> Fixture {
+fn fixture_with_full_nodes(nodes: &[u64], root: &serde_json::Value) -> Fixture {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    for (at, vcore) in nodes.iter().enumerate() {
-        fixture.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
+    for (index, vcore) in nodes.iter().enumerate() {
+        fixture.add_node(&format!("n{index}"), &[("vcore", vcore * VCORE)]);
     }
     fixture.add_processes("job_plain", "root.a", nodes.iter().sum(), VCORE);
     fixture.settle();
     fixture
 }
 
-fn open() -> serde_json::Value {
+fn two_queues() -> serde_json::Value {
     json!({"submit_acl": "*", "queues": {"a": {}, "b": {}}})
 }
 
 /// Returns the number of rounds until the gang has all members. This many processes end in each
 /// round.
-fn rounds_until(fixture: &mut Fixture, gang: &str, members: usize, ending: usize) -> usize {
+fn rounds_until_complete(
+    fixture: &mut Fixture,
+    gang: &str,
+    members: usize,
+    ending: usize,
+) -> usize {
     for round in 0..100 {
-        if fixture.has(gang) == members {
+        if fixture.count_running(gang) == members {
             return round;
         }
-        assert_eq!(fixture.has(gang), 0, "a gang was split");
+        assert_eq!(fixture.count_running(gang), 0, "a gang was split");
         fixture.end("job_plain", ending);
         fixture.step();
     }
@@ -118,32 +142,32 @@ fn rounds_until(fixture: &mut Fixture, gang: &str, members: usize, ending: usize
 #[test]
 fn a_gang_starts_behind_plain_work_that_fills_every_hole() {
     for queue in ["root.a", "root.b"] {
-        let mut fixture = stream(&[4, 4, 4, 4], &open());
+        let mut fixture = fixture_with_full_nodes(&[4, 4, 4, 4], &two_queues());
         let plain = fixture.snapshot.demand.get_mut("job_plain").unwrap();
         plain.max_processes = 20_000;
-        fixture.add_part("job_gang", queue, gang_named("gang", 4), 2 * VCORE);
-        let rounds = rounds_until(&mut fixture, "job_gang", 4, 1);
+        fixture.add_gang_part("job_gang", queue, gang_named("gang", 4), 2 * VCORE);
+        let rounds = rounds_until_complete(&mut fixture, "job_gang", 4, 1);
         assert!(rounds <= 24, "{queue}: {rounds} rounds");
         assert!(fixture.reserved_space().is_empty());
         // Space useless to the gang stays in use.
-        assert_eq!(fixture.has("job_plain"), 8);
+        assert_eq!(fixture.count_running("job_plain"), 8);
     }
 }
 
 /// The gang needs more than half of all nodes. A limit of a tenth would exclude it forever.
 #[test]
 fn a_gang_that_needs_every_node_gets_every_node() {
-    let mut fixture = stream(&[4; 12], &open());
-    fixture.add_part("job_gang", "root.b", gang_named("gang", 12), 4 * VCORE);
-    let rounds = rounds_until(&mut fixture, "job_gang", 12, 4);
+    let mut fixture = fixture_with_full_nodes(&[4; 12], &two_queues());
+    fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 12), 4 * VCORE);
+    let rounds = rounds_until_complete(&mut fixture, "job_gang", 12, 4);
     assert!(rounds <= 20, "{rounds} rounds");
 }
 
 #[test]
 fn only_the_needed_space_is_reserved_and_the_rest_is_used() {
-    let mut fixture = stream(&[4, 4], &open());
-    fixture.add_part("job_gang", "root.b", gang_named("gang", 3), VCORE);
-    fixture.pass(2_000);
+    let mut fixture = fixture_with_full_nodes(&[4, 4], &two_queues());
+    fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 3), VCORE);
+    fixture.advance(2_000);
     fixture.step();
     let reserved: u64 = fixture
         .reserved_space()
@@ -154,48 +178,54 @@ fn only_the_needed_space_is_reserved_and_the_rest_is_used() {
     fixture.end("job_plain", 2);
     let plan = fixture.step();
     assert!(plan.grants.is_empty(), "two of three: {plan:#?}");
-    let waiting = &plan.verdicts["job_plain"];
-    assert_eq!(waiting.reason, Reason::NodesReserved);
-    let words = "room on 2 nodes for the gang of work job_gang until ";
-    assert!(waiting.detail.contains(words), "{}", waiting.detail);
-    let waiting = &plan.verdicts["job_gang"];
-    assert_eq!(waiting.reason, Reason::GangIncomplete);
-    for words in [
+    let verdict = &plan.verdicts["job_plain"];
+    assert_eq!(verdict.reason, Reason::NodesReserved);
+    let text = "room on 2 nodes for the gang of work job_gang until ";
+    assert!(verdict.detail.contains(text), "{}", verdict.detail);
+    let verdict = &plan.verdicts["job_gang"];
+    assert_eq!(verdict.reason, Reason::GangIncomplete);
+    for text in [
         "2 of the 3 processes it lacks fit; space for all of it is reserved on nodes n0, n1 until ",
         "and what runs there goes on",
     ] {
-        assert!(waiting.detail.contains(words), "{}", waiting.detail);
+        assert!(verdict.detail.contains(text), "{}", verdict.detail);
     }
     fixture.end("job_plain", 2);
     fixture.step();
-    assert_eq!((fixture.has("job_gang"), fixture.has("job_plain")), (3, 5));
+    assert_eq!(
+        (
+            fixture.count_running("job_gang"),
+            fixture.count_running("job_plain")
+        ),
+        (3, 5)
+    );
 }
 
 #[test]
 fn a_gang_reservation_has_one_lifetime_on_any_nodes() {
-    let mut fixture = stream(&[4, 4, 4], &open());
-    fixture.add_part("job_gang", "root.b", gang_named("gang", 2), 3 * VCORE);
-    fixture.pass(2_000);
+    let mut fixture = fixture_with_full_nodes(&[4, 4, 4], &two_queues());
+    fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 2), 3 * VCORE);
+    fixture.advance(2_000);
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n0", 1), ("n1", 1)]);
     // One of its nodes closes: the reservation moves, and its lifetime continues.
-    fixture.pass(200_000);
-    fixture.node("n0", &[]).takes_work = false;
+    fixture.advance(200_000);
+    fixture.add_node("n0", &[]).takes_work = false;
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n1", 1), ("n2", 1)]);
     fixture.end("job_plain", 2);
     fixture.step();
     // Processes of the closed node return neither there nor to reserved space.
-    assert_eq!(fixture.has("job_plain"), 10);
-    fixture.pass(100_000);
+    assert_eq!(fixture.count_running("job_plain"), 10);
+    fixture.advance(100_000);
     let plan = fixture.step();
     assert!(fixture.reserved_space().is_empty());
     let detail = &plan.verdicts["job_gang"].detail;
     assert!(detail.contains("its last reservation lapsed"), "{detail}");
     // The same gang gets no reservation at once, but gets one later.
-    fixture.node("n0", &[]).takes_work = true;
+    fixture.add_node("n0", &[]).takes_work = true;
     for (ms, reserved) in [(10_000, 0), (200_000, 0), (90_000, 2)] {
-        fixture.pass(ms);
+        fixture.advance(ms);
         fixture.step();
         assert_eq!(fixture.reserved_space().len(), reserved, "after {ms}");
     }
@@ -203,11 +233,11 @@ fn a_gang_reservation_has_one_lifetime_on_any_nodes() {
 
 #[test]
 fn gangs_get_reservations_one_after_the_other() {
-    let mut fixture = stream(&[4, 4], &open());
-    fixture.add_part("job_first", "root.a", gang_named("first", 2), 4 * VCORE);
-    fixture.pass(500);
-    fixture.add_part("job_second", "root.b", gang_named("second", 2), 3 * VCORE);
-    fixture.pass(2_000);
+    let mut fixture = fixture_with_full_nodes(&[4, 4], &two_queues());
+    fixture.add_gang_part("job_first", "root.a", gang_named("first", 2), 4 * VCORE);
+    fixture.advance(500);
+    fixture.add_gang_part("job_second", "root.b", gang_named("second", 2), 3 * VCORE);
+    fixture.advance(2_000);
     let plan = fixture.step();
     let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
     assert_eq!(reservation.work.as_str(), "job_first");
@@ -217,23 +247,23 @@ fn gangs_get_reservations_one_after_the_other() {
         "{detail}"
     );
     // It lapses, and the other gang gets one.
-    fixture.pass(300_000);
+    fixture.advance(300_000);
     let plan = fixture.step();
     let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
     assert_eq!(reservation.work.as_str(), "job_second");
-    let rounds = rounds_until(&mut fixture, "job_second", 2, 1);
+    let rounds = rounds_until_complete(&mut fixture, "job_second", 2, 1);
     assert!(rounds <= 8, "{rounds} rounds");
 }
 
 /// Within one priority the longest wait goes first. A higher priority goes before a lower one.
 #[test]
 fn the_highest_priority_gets_the_reservation_first() {
-    let mut fixture = stream(&[4, 4], &open());
-    fixture.add_part("job_first", "root.a", gang_named("first", 2), 4 * VCORE);
-    fixture.add_part("job_urgent", "root.b", gang_named("urgent", 2), 4 * VCORE);
+    let mut fixture = fixture_with_full_nodes(&[4, 4], &two_queues());
+    fixture.add_gang_part("job_first", "root.a", gang_named("first", 2), 4 * VCORE);
+    fixture.add_gang_part("job_urgent", "root.b", gang_named("urgent", 2), 4 * VCORE);
     let demand = fixture.snapshot.demand.get_mut("job_urgent").unwrap();
     queued(demand).priority = 1;
-    fixture.pass(2_000);
+    fixture.advance(2_000);
     let plan = fixture.step();
     let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
     assert_eq!(reservation.work.as_str(), "job_urgent");
@@ -242,17 +272,17 @@ fn the_highest_priority_gets_the_reservation_first() {
 /// Neither the sum nor any part is too large, yet no two nodes can hold it.
 #[test]
 fn an_unpackable_gang_gets_no_reservation_and_delays_no_other() {
-    let mut fixture = stream(
+    let mut fixture = fixture_with_full_nodes(
         &[3, 3],
         &json!({"submit_acl": "*", "queues": {"a": {}, "b":
         {"resources": {"guaranteed": {"vcore": 6}}}}}),
     );
-    fixture.add_part("job_one", "root.b", gang_named("never", 2), 2 * VCORE);
-    fixture.add_part("job_two", "root.b", gang_named("never", 1), 2 * VCORE);
-    fixture.pass(500);
-    fixture.add_part("job_fits", "root.a", gang_named("fits", 2), 2 * VCORE);
+    fixture.add_gang_part("job_one", "root.b", gang_named("never", 2), 2 * VCORE);
+    fixture.add_gang_part("job_two", "root.b", gang_named("never", 1), 2 * VCORE);
+    fixture.advance(500);
+    fixture.add_gang_part("job_fits", "root.a", gang_named("fits", 2), 2 * VCORE);
     for _ in 0..5 {
-        fixture.pass(30_000);
+        fixture.advance(30_000);
         let plan = fixture.step();
         assert!(plan.receipts.is_empty(), "{plan:#?}");
         let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
@@ -263,7 +293,7 @@ fn an_unpackable_gang_gets_no_reservation_and_delays_no_other() {
 /// Each part fits alone, and so does their sum.
 #[test]
 fn parts_that_name_too_few_nodes_can_never_start() {
-    let named = [
+    let cases = [
         (
             vec![("job_one", 1, 3 * VCORE), ("job_two", 1, 3 * VCORE)],
             "the nodes that its parts name may have 5",
@@ -273,20 +303,20 @@ fn parts_that_name_too_few_nodes_can_never_start() {
             "the 1 nodes it may use have room for 5",
         ),
     ];
-    for (parts, words) in named {
-        let mut fixture = Fixture::from_queues(&json!({"queues": {"root": open()}}));
+    for (parts, text) in cases {
+        let mut fixture = Fixture::from_queues(&json!({"queues": {"root": two_queues()}}));
         for name in ["n1", "n2"] {
-            fixture.node(name, &[("vcore", 5 * VCORE)]);
+            fixture.add_node(name, &[("vcore", 5 * VCORE)]);
         }
         for (id, count, vcore) in parts {
-            fixture.add_part(id, "root.a", gang_named("gang", count), vcore);
+            fixture.add_gang_part(id, "root.a", gang_named("gang", count), vcore);
             let demand = fixture.snapshot.demand.get_mut(id).unwrap();
             demand.machines = [node_name("n1")].into();
         }
-        fixture.pass(2_000);
+        fixture.advance(2_000);
         let plan = fixture.step();
         let detail = &plan.verdicts["job_one"].detail;
-        assert!(detail.contains(words), "{detail}");
+        assert!(detail.contains(text), "{detail}");
         assert!(detail.contains("can never start"), "{detail}");
         assert!(fixture.reserved_space().is_empty());
     }
@@ -295,17 +325,17 @@ fn parts_that_name_too_few_nodes_can_never_start() {
 /// Unpackable gangs do not slow rounds, and all are examined in rotation.
 #[test]
 fn a_limited_number_of_gangs_is_examined_per_round_in_rotation() {
-    let mut fixture = stream(&[3, 3], &open());
-    for at in 0..35 {
-        let gang = format!("never{at:02}");
+    let mut fixture = fixture_with_full_nodes(&[3, 3], &two_queues());
+    for index in 0..35 {
+        let gang = format!("never{index:02}");
         for (part, count) in [(0, 2), (1, 1)] {
             let id = format!("job_{gang}_{part}");
-            fixture.add_part(&id, "root.b", gang_named(&gang, count), 2 * VCORE);
+            fixture.add_gang_part(&id, "root.b", gang_named(&gang, count), 2 * VCORE);
         }
     }
-    fixture.pass(500);
-    fixture.add_part("job_fits", "root.a", gang_named("fits", 2), 2 * VCORE);
-    fixture.pass(2_000);
+    fixture.advance(500);
+    fixture.add_gang_part("job_fits", "root.a", gang_named("fits", 2), 2 * VCORE);
+    fixture.advance(2_000);
     for round in 1..=3 {
         let plan = fixture.step();
         let carried = &plan.carried.queues[POOL];
@@ -328,7 +358,7 @@ fn a_limited_number_of_gangs_is_examined_per_round_in_rotation() {
 fn work_that_waits_for_quota_reserves_no_nodes() {
     let root = json!({"submit_acl": "*", "queues": {"a": {},
         "b": {"resources": {"max": {"vcore": 3}}}}});
-    let mut fixture = stream(&[4, 4], &root);
+    let mut fixture = fixture_with_full_nodes(&[4, 4], &root);
     fixture.end("job_plain", 2);
     fixture
         .snapshot
@@ -338,8 +368,8 @@ fn work_that_waits_for_quota_reserves_no_nodes() {
         .max_processes = 6;
     fixture.add_processes("job_b", "root.b", 2, VCORE);
     fixture.settle();
-    fixture.add_part("job_gang", "root.b", gang_named("gang", 3), VCORE);
-    fixture.pass(10_000);
+    fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 3), VCORE);
+    fixture.advance(10_000);
     fixture.step();
     assert!(fixture.reserved_space().is_empty());
 }
@@ -349,20 +379,20 @@ fn work_that_waits_for_quota_reserves_no_nodes() {
 #[test]
 fn a_gang_and_a_large_process_do_not_starve_each_other() {
     for gang_first in [true, false] {
-        let mut fixture = stream(&[4, 4], &open());
+        let mut fixture = fixture_with_full_nodes(&[4, 4], &two_queues());
         for gang in [gang_first, !gang_first] {
             if gang {
-                fixture.add_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
+                fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
             } else {
                 fixture.add_processes("job_large", "root.b", 1, 4 * VCORE);
             }
-            fixture.pass(100);
+            fixture.advance(100);
         }
-        fixture.pass(2_000);
+        fixture.advance(2_000);
         let mut started = Vec::new();
         for _ in 0..60 {
             for (id, members) in [("job_gang", 2), ("job_large", 1)] {
-                if fixture.has(id) == members {
+                if fixture.count_running(id) == members {
                     started.push(id);
                     fixture.snapshot.demand.remove(id);
                 }
@@ -385,9 +415,9 @@ fn a_gang_and_a_large_process_do_not_starve_each_other() {
 
 #[test]
 fn work_with_one_allowed_node_goes_before_a_reservation_without_victims() {
-    let mut fixture = stream(&[4, 4, 4], &open());
-    fixture.add_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
-    fixture.pass(2_000);
+    let mut fixture = fixture_with_full_nodes(&[4, 4, 4], &two_queues());
+    fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
+    fixture.advance(2_000);
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n0", 1), ("n1", 1)]);
     let demand = fixture.add_processes("job_here", "root.b", 1, VCORE);
@@ -396,19 +426,19 @@ fn work_with_one_allowed_node_goes_before_a_reservation_without_victims() {
     assert_eq!(plan.receipts.len(), 1);
     assert_eq!(fixture.reserved_space(), [("n1", 1), ("n2", 1)]);
     fixture.settle();
-    assert_eq!(fixture.has("job_here"), 1);
+    assert_eq!(fixture.count_running("job_here"), 1);
 }
 
 #[test]
 fn parts_of_gpus_avoid_reserved_gpus() {
-    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": open()}}));
-    fixture.node("n1", &[("vcore", 9 * VCORE), ("gpu", 3_000)]);
+    let mut fixture = Fixture::from_queues(&json!({"queues": {"root": two_queues()}}));
+    fixture.add_node("n1", &[("vcore", 9 * VCORE), ("gpu", 3_000)]);
     fixture.add_work("job_whole", "root.a", &[("vcore", VCORE), ("gpu", 3_000)]);
     fixture.settle();
-    fixture.add_part("job_gang", "root.b", gang_named("gang", 2), VCORE);
+    fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 2), VCORE);
     let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
     demand.size.gpu_milli = 1_000;
-    fixture.pass(2_000);
+    fixture.advance(2_000);
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n1", 2)]);
     let demand = fixture.add_work("job_part", "root.a", &[("vcore", VCORE), ("gpu", 600)]);
@@ -416,17 +446,23 @@ fn parts_of_gpus_avoid_reserved_gpus() {
     fixture.add_processes("job_cores", "root.a", 1, VCORE);
     fixture.snapshot.demand.remove("job_whole");
     fixture.settle();
-    assert_eq!((fixture.has("job_gang"), fixture.has("job_part")), (2, 1));
-    assert_eq!(fixture.has("job_cores"), 1);
+    assert_eq!(
+        (
+            fixture.count_running("job_gang"),
+            fixture.count_running("job_part")
+        ),
+        (2, 1)
+    );
+    assert_eq!(fixture.count_running("job_cores"), 1);
 }
 
 #[test]
-fn an_impossible_gang_reads_how_many_processes_would_fit() {
+fn the_verdict_of_an_impossible_gang_has_the_feasible_number() {
     let limited = json!({"resources": {"max": {"vcore": 4}}});
     let root = json!({"submit_acl": "*", "queues": {"a": limited}});
     let mut fixture = fixture(&root);
-    fixture.add_part("job_driver", "root.a", gang_named("gang", 1), 2 * VCORE);
-    fixture.add_part("job_workers", "root.a", gang_named("gang", 4), VCORE);
+    fixture.add_gang_part("job_driver", "root.a", gang_named("gang", 1), 2 * VCORE);
+    fixture.add_gang_part("job_workers", "root.a", gang_named("gang", 4), VCORE);
     let plan = fixture.step();
     let verdict = &plan.verdicts["job_workers"];
     assert_eq!(
@@ -438,7 +474,7 @@ fn an_impossible_gang_reads_how_many_processes_would_fit() {
     assert_eq!(verdict.unblock, None);
     // A cluster that is too small now may grow.
     let mut fixture = self::fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
-    fixture.add_part("job_workers", "root.a", gang_named("gang", 5), VCORE);
+    fixture.add_gang_part("job_workers", "root.a", gang_named("gang", 5), VCORE);
     let plan = fixture.step();
     assert!(!plan.verdicts["job_workers"].refused);
 }

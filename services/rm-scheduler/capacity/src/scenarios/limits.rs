@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, placed, queued};
 fn fixture(leaf: &Value) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": {"a": leaf}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", 100 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 100 * VCORE)]);
     fixture
 }
 
@@ -33,7 +33,7 @@ fn the_number_of_running_applications_is_limited() {
     assert_eq!(placed(&fixture.step()), ["job_1"]);
     fixture.snapshot.demand.remove("job_1");
     fixture.settle();
-    assert_eq!(fixture.has("job_2"), 1);
+    assert_eq!(fixture.count_running("job_2"), 1);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_user_without_access_is_refused_with_a_reason() {
     let leaf = json!({"submit_acl": "bob dev", "queues": {"b": {}}});
     let root = json!({"queues": {"a": leaf}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", 100 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 100 * VCORE)]);
     fixture.add_processes("job_ann", "root.a.b", 1, VCORE);
     queued(fixture.add_processes("job_dev", "root.a.b", 1, VCORE)).groups = vec!["dev".to_owned()];
     fixture.add_processes("job_bob", "root.a.b", 1, VCORE).user = "bob".parse().unwrap();
@@ -65,7 +65,7 @@ fn a_named_user_goes_before_the_wildcard() {
         fixture.add_processes(id, "root.a", 9, VCORE).user = user.parse().unwrap();
     }
     let plan = fixture.step();
-    let has = ["job_ann", "job_bob", "job_cyd"].map(|id| fixture.has(id));
+    let has = ["job_ann", "job_bob", "job_cyd"].map(|id| fixture.count_running(id));
     assert_eq!(has, [1, 3, 1]);
     let verdict = &plan.verdicts["job_ann"];
     assert_eq!(verdict.reason, Reason::UserQuota);
@@ -80,21 +80,21 @@ fn a_group_shares_its_limit() {
         {"groups": ["*"], "max_resources": {"vcore": 2}},
     ]);
     let mut fixture = fixture(&json!({"limits": limits}));
-    let people = [
+    let users = [
         ("ann", "dev"),
         ("bob", "dev"),
         ("cyd", "ops"),
         ("dan", "hr"),
     ];
-    for (user, group) in people {
+    for (user, group) in users {
         let demand = fixture.add_processes(&format!("job_{user}"), "root.a", 9, VCORE);
         demand.user = user.parse().unwrap();
         queued(demand).groups = vec![group.to_owned()];
     }
     fixture.settle();
-    let has = |user: &str| fixture.has(&format!("job_{user}"));
-    assert_eq!(has("ann") + has("bob"), 3);
-    assert_eq!(has("cyd") + has("dan"), 2);
+    let count = |user: &str| fixture.count_running(&format!("job_{user}"));
+    assert_eq!(count("ann") + count("bob"), 3);
+    assert_eq!(count("cyd") + count("dan"), 2);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_created_queue_uses_the_template_and_tags() {
         "parent": {"rule": "fixed", "value": "tenants"}}]);
     let root = json!({"submit_acl": "*", "queues": {"tenants": tenants}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}, "placement": by_tag}));
-    fixture.node("n1", &[("vcore", 100 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 100 * VCORE)]);
     for (id, quota) in [("job_plain", None), ("job_tagged", Some(r#"{"vcore": 3}"#))] {
         let demand = fixture.add_processes(id, "", 9, VCORE);
         let tags = &mut queued(demand).tags;
@@ -130,16 +130,22 @@ fn a_created_queue_uses_the_template_and_tags() {
     }
     fixture.settle();
     assert_eq!(
-        (fixture.has("job_plain"), fixture.has("job_tagged")),
+        (
+            fixture.count_running("job_plain"),
+            fixture.count_running("job_tagged")
+        ),
         (2, 3)
     );
-    let made = fixture.queue("root.tenants.job_plain");
-    assert_eq!((made.configured, made.max_applications), (false, Some(5)));
+    let created = fixture.queue("root.tenants.job_plain");
+    assert_eq!(
+        (created.configured, created.max_applications),
+        (false, Some(5))
+    );
     // An empty created queue disappears.
     fixture.snapshot.demand.clear();
     fixture.settle();
     assert_eq!(
-        crate::view(&fixture.snapshot, crate::fixture::POOL).len(),
+        crate::queue_views(&fixture.snapshot, crate::fixture::POOL).len(),
         2
     );
 }
@@ -187,12 +193,18 @@ fn withdrawn_work_counts_for_its_group_until_it_has_left() {
     assert_eq!(verdict.reason, Reason::UserQuota);
     assert!(verdict.detail.contains("group dev"), "{}", verdict.detail);
     for vacate in &plan.vacates {
-        let held = fixture.snapshot.allocations.get_mut(&vacate.allocation);
-        held.unwrap().leaving = true;
+        let allocation = fixture.snapshot.allocations.get_mut(&vacate.allocation);
+        allocation.unwrap().leaving = true;
     }
     assert_eq!(fixture.plan().grants.len(), 2);
     fixture.settle();
-    assert_eq!((fixture.has("job_new"), fixture.has("job_bob")), (3, 2));
+    assert_eq!(
+        (
+            fixture.count_running("job_new"),
+            fixture.count_running("job_bob")
+        ),
+        (3, 2)
+    );
 }
 
 #[test]
@@ -204,26 +216,26 @@ fn the_selected_group_stays_while_a_limit_names_it() {
         json!({"queues": {"root": root}})
     };
     let mut fixture = fixture(&json!({"limits": [limit(&["ops"]), limit(&["dev"])]}));
-    let both = vec!["dev".to_owned(), "ops".to_owned()];
-    queued(fixture.add_processes("job_ann", "root.a", 1, VCORE)).groups = both;
+    let groups = vec!["dev".to_owned(), "ops".to_owned()];
+    queued(fixture.add_processes("job_ann", "root.a", 1, VCORE)).groups = groups;
     let group = |fixture: &Fixture| {
-        let mut held = fixture.snapshot.allocations.values();
-        held.next_back().unwrap().group.clone()
+        let mut allocations = fixture.snapshot.allocations.values();
+        allocations.next_back().unwrap().group.clone()
     };
     fixture.step();
     assert_eq!(group(&fixture).as_deref(), Some("ops"));
-    let more = |fixture: &mut Fixture, processes| {
+    let set_processes = |fixture: &mut Fixture, processes| {
         let demand = fixture.snapshot.demand.get_mut("job_ann").unwrap();
         demand.max_processes = processes;
         fixture.step();
     };
     fixture.configure(&document(&json!([limit(&["dev"]), limit(&["ops"])])));
-    more(&mut fixture, 2);
+    set_processes(&mut fixture, 2);
     assert_eq!(group(&fixture).as_deref(), Some("ops"), "kept");
     fixture.configure(&document(&json!([limit(&["dev"])])));
-    more(&mut fixture, 3);
+    set_processes(&mut fixture, 3);
     assert_eq!(
-        fixture.has("job_ann"),
+        fixture.count_running("job_ann"),
         2,
         "all of it is the room of dev now"
     );
@@ -244,7 +256,7 @@ fn the_check_refuses_a_plan_over_the_limit_of_a_group() {
     assert_eq!(placed(&plan), ["job_cyd"]);
     plan.grants[0].group = Some("dev".to_owned());
     let violations = check(&fixture.snapshot, &plan).unwrap_err();
-    let over = |fault: &Fault| {
+    let is_over_quota = |fault: &Fault| {
         matches!(
             fault,
             Fault::OverQuota {
@@ -254,7 +266,7 @@ fn the_check_refuses_a_plan_over_the_limit_of_a_group() {
         )
     };
     assert!(
-        violations.iter().any(|it| over(&it.fault)),
+        violations.iter().any(|it| is_over_quota(&it.fault)),
         "{violations:#?}"
     );
 }

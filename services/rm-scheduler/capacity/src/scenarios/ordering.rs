@@ -11,15 +11,15 @@ use crate::{
     tree::ROOT,
 };
 
-fn order<R>(fixture: &Fixture, read: impl FnOnce(&RoundState, &ServeOrder) -> R) -> R {
+fn read_serve_order<R>(fixture: &Fixture, read: impl FnOnce(&RoundState, &ServeOrder) -> R) -> R {
     let queues = &fixture.snapshot.queues[POOL];
     let mut round = RoundState::open(&fixture.snapshot, POOL, queues);
-    let order = ServeOrder::new(&mut round);
-    read(&round, &order)
+    let serve_order = ServeOrder::new(&mut round);
+    read(&round, &serve_order)
 }
 
 /// Returns the order of queues with guarantees and usage, each with one more work item.
-fn guaranteed(by_priority: bool, used: [u64; 4]) -> Vec<String> {
+fn serve_order_with_guarantees(by_priority: bool, used: [u64; 4]) -> Vec<String> {
     let queue = |amount: u64| {
         json!({"resources": {"guaranteed": {"memory": amount,
         "vcore": format!("{amount}m")}}})
@@ -27,35 +27,45 @@ fn guaranteed(by_priority: bool, used: [u64; 4]) -> Vec<String> {
     let queues = json!({"q0": queue(500), "q1": queue(300), "q2": queue(200), "q3": queue(200)});
     let root = json!({"submit_acl": "*", "sort_by_priority": by_priority, "queues": queues});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("memory", 10_000), ("vcore", 10_000)]);
-    for (at, used) in used.into_iter().enumerate() {
-        let queue = format!("root.q{at}");
+    fixture.add_node("n1", &[("memory", 10_000), ("vcore", 10_000)]);
+    for (index, used) in used.into_iter().enumerate() {
+        let queue = format!("root.q{index}");
         fixture.add_work(
-            &format!("job_{at}"),
+            &format!("job_{index}"),
             &queue,
             &[("memory", used), ("vcore", used)],
         );
     }
     fixture.settle();
-    for at in 0..4 {
-        let id = format!("job_more{at}");
-        let demand = fixture.add_work(&id, &format!("root.q{at}"), &[("vcore", 1), ("memory", 1)]);
-        queued(demand).priority = if at == 3 { 3 } else { 1 };
+    for index in 0..4 {
+        let id = format!("job_more{index}");
+        let demand = fixture.add_work(
+            &id,
+            &format!("root.q{index}"),
+            &[("vcore", 1), ("memory", 1)],
+        );
+        queued(demand).priority = if index == 3 { 3 } else { 1 };
     }
-    order(&fixture, |round, order| {
-        let path = |at: &usize| round.tree.entries[*at].path.clone();
-        order.children(ROOT).iter().map(path).collect()
+    read_serve_order(&fixture, |round, serve_order| {
+        let path = |index: &usize| round.tree.entries[*index].path.clone();
+        serve_order.children(ROOT).iter().map(path).collect()
     })
 }
 
 #[test]
 fn queues_are_served_by_the_share_of_their_guarantee() {
     let paths = |names: [&str; 4]| names.map(|name| format!("root.{name}")).to_vec();
-    let first = guaranteed(false, [300, 200, 100, 100]);
+    let first = serve_order_with_guarantees(false, [300, 200, 100, 100]);
     assert_eq!(first, paths(["q3", "q2", "q0", "q1"]));
     let used = [200, 300, 100, 100];
-    assert_eq!(guaranteed(false, used), paths(["q0", "q3", "q2", "q1"]));
-    assert_eq!(guaranteed(true, used), paths(["q3", "q0", "q2", "q1"]));
+    assert_eq!(
+        serve_order_with_guarantees(false, used),
+        paths(["q0", "q3", "q2", "q1"])
+    );
+    assert_eq!(
+        serve_order_with_guarantees(true, used),
+        paths(["q3", "q0", "q2", "q1"])
+    );
 }
 
 #[test]
@@ -63,39 +73,39 @@ fn priority_offsets_add_up_to_the_root() {
     let root = json!({"submit_acl": "*", "queues": {"parent": {"priority_offset": 5,
         "queues": {"leaf": {"priority_offset": 3}}}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    let exported = |fixture: &Fixture| {
-        order(fixture, |round, order| {
-            let at = |path: &str| order.exported(round.tree.find(path).unwrap());
-            (at("root.parent.leaf"), at("root.parent"))
+    let exported_priorities = |fixture: &Fixture| {
+        read_serve_order(fixture, |round, serve_order| {
+            let priority = |path: &str| serve_order.exported(round.tree.find(path).unwrap());
+            (priority("root.parent.leaf"), priority("root.parent"))
         })
     };
-    assert_eq!(exported(&fixture), (None, None));
+    assert_eq!(exported_priorities(&fixture), (None, None));
     fixture.add_work("job_1", "root.parent.leaf", &[("vcore", 1)]);
-    assert_eq!(exported(&fixture), (Some(3), Some(8)));
+    assert_eq!(exported_priorities(&fixture), (Some(3), Some(8)));
     queued(fixture.add_work("job_2", "root.parent.leaf", &[("vcore", 1)])).priority = 5;
-    assert_eq!(exported(&fixture), (Some(8), Some(13)));
+    assert_eq!(exported_priorities(&fixture), (Some(8), Some(13)));
     fixture.snapshot.demand.remove("job_2");
-    assert_eq!(exported(&fixture), (Some(3), Some(8)));
+    assert_eq!(exported_priorities(&fixture), (Some(3), Some(8)));
     fixture.snapshot.demand.remove("job_1");
-    assert_eq!(exported(&fixture), (None, None));
+    assert_eq!(exported_priorities(&fixture), (None, None));
 }
 
 #[test]
 fn priorities_respect_fences() {
-    let fence = |offset: i32, queues: Value| {
+    let with_fence = |offset: i32, queues: Value| {
         let mut fenced = json!({"priority_policy": "fence", "priority_offset": offset});
         fenced["queues"] = queues;
         fenced
     };
     let system = json!({"queues": {"normal": {}, "high": {"priority_offset": 1000},
         "low": {"priority_offset": -1000}}});
-    let a = fence(10, json!({"a1": {}, "a2": {}}));
-    let b = fence(0, json!({"b1": {}, "b2": {}}));
-    let tenants = fence(0, json!({"a": a, "b": b}));
+    let a = with_fence(10, json!({"a1": {}, "a2": {}}));
+    let b = with_fence(0, json!({"b1": {}, "b2": {}}));
+    let tenants = with_fence(0, json!({"a": a, "b": b}));
     let queues = json!({"system": system, "tenants": tenants});
     let root = json!({"submit_acl": "*", "queues": queues});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", 100 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 100 * VCORE)]);
     let expected = [
         ("system.high", 1),
         ("system.normal", 10),
@@ -115,11 +125,12 @@ fn priorities_respect_fences() {
         queued(demand).priority = *priority;
     }
     let plan = fixture.step();
-    let expected = expected.map(|(queue, at)| format!("job_{}-{at}", queue.replace('.', "-")));
+    let expected =
+        expected.map(|(queue, priority)| format!("job_{}-{priority}", queue.replace('.', "-")));
     assert_eq!(placed(&plan), expected);
 }
 
-/// The larger waiting amount goes first among equals, so the tenants get the odd place of 13.
+/// The larger waiting amount goes first among equals, so the tenants get 7 of the 13 vcores.
 #[test]
 fn a_fence_separates_the_priorities_of_tenants() {
     let tenants = json!({"priority_policy": "fence", "queues": {
@@ -128,10 +139,10 @@ fn a_fence_separates_the_priorities_of_tenants() {
     let queues = json!({"system": system, "tenants": tenants});
     let root = json!({"submit_acl": "*", "queues": queues});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", 13 * VCORE)]);
-    for at in 0..7 {
+    fixture.add_node("n1", &[("vcore", 13 * VCORE)]);
+    for index in 0..7 {
         for leaf in ["system.normal", "tenants.group-a", "tenants.group-b"] {
-            let id = format!("job_{}-{at}", leaf.replace('.', "-"));
+            let id = format!("job_{}-{index}", leaf.replace('.', "-"));
             fixture.add_work(&id, &format!("root.{leaf}"), &[("vcore", VCORE)]);
         }
     }
@@ -148,7 +159,7 @@ fn a_fence_separates_the_priorities_of_tenants() {
 fn two_apps(sort: &str) -> Plan {
     let root = json!({"submit_acl": "*", "queues": {"a": {"sort": sort}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", 4 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 4 * VCORE)]);
     fixture.add_processes("job_old", "root.a", 4, VCORE);
     fixture.add_processes("job_young", "root.a", 4, VCORE);
     fixture.step()
@@ -165,7 +176,7 @@ fn fifo_serves_the_oldest_and_fair_the_smallest_share() {
 fn priority_goes_before_age() {
     let root = json!({"submit_acl": "*", "queues": {"a": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", VCORE)]);
+    fixture.add_node("n1", &[("vcore", VCORE)]);
     fixture.add_work("job_old", "root.a", &[("vcore", VCORE)]);
     queued(fixture.add_work("job_young", "root.a", &[("vcore", VCORE)])).priority = 1;
     assert_eq!(placed(&fixture.step()), ["job_young"]);

@@ -14,7 +14,7 @@ fn fixture(nodes: &[(&str, u64)]) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": {"a": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     for (name, vcore) in nodes {
-        fixture.node(name, &[("vcore", vcore * VCORE)]);
+        fixture.add_node(name, &[("vcore", vcore * VCORE)]);
     }
     fixture
 }
@@ -25,12 +25,12 @@ fn a_node_is_reserved_for_work_that_has_waited() {
     fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
     fixture.add_processes("job_large", "root.a", 1, 4 * VCORE);
-    fixture.pass(2_000);
+    fixture.advance(2_000);
     let plan = fixture.step();
     let reserved = &plan.carried.queues[POOL].reservations;
     let reserved: Vec<(&str, &str)> = reserved
         .iter()
-        .map(|(n, r)| (n.as_str(), r.work.as_str()))
+        .map(|(node, reservation)| (node.as_str(), reservation.work.as_str()))
         .collect();
     assert_eq!(reserved, [("n1", "job_large")]);
     // A process on the node ends, and the space stays reserved.
@@ -43,12 +43,12 @@ fn a_node_is_reserved_for_work_that_has_waited() {
     fixture.settle();
     fixture.add_processes("job_small", "root.a", 3, VCORE);
     let plan = fixture.step();
-    assert_eq!(fixture.has("job_small"), 0, "{plan:#?}");
+    assert_eq!(fixture.count_running("job_small"), 0, "{plan:#?}");
     assert_eq!(plan.verdicts["job_small"].reason, Reason::NodesReserved);
     // All processes end.
     fixture.snapshot.demand.remove("job_1");
     fixture.settle();
-    assert_eq!(fixture.has("job_large"), 1);
+    assert_eq!(fixture.count_running("job_large"), 1);
 }
 
 #[test]
@@ -57,28 +57,28 @@ fn a_reservation_has_one_lifetime() {
     fixture.add_processes("job_1", "root.a", 3, VCORE);
     fixture.settle();
     fixture.add_processes("job_large", "root.a", 1, 4 * VCORE);
-    fixture.pass(3_000);
+    fixture.advance(3_000);
     fixture.step();
     fixture.add_processes("job_small", "root.a", 1, VCORE);
     fixture.step();
-    assert_eq!(fixture.has("job_small"), 0);
-    fixture.pass(300_000);
+    assert_eq!(fixture.count_running("job_small"), 0);
+    fixture.advance(300_000);
     fixture.step();
-    assert_eq!(fixture.has("job_small"), 1);
+    assert_eq!(fixture.count_running("job_small"), 1);
     assert!(
         fixture.snapshot.carried.queues[POOL]
             .reservations
             .is_empty()
     );
     // The same work gets no new reservation at once.
-    fixture.pass(10_000);
+    fixture.advance(10_000);
     fixture.step();
     assert!(
         fixture.snapshot.carried.queues[POOL]
             .reservations
             .is_empty()
     );
-    fixture.pass(300_000);
+    fixture.advance(300_000);
     fixture.step();
     assert_eq!(fixture.snapshot.carried.queues[POOL].reservations.len(), 1);
 }
@@ -87,7 +87,7 @@ fn a_reservation_has_one_lifetime() {
 fn work_larger_than_every_node_reserves_none() {
     let mut fixture = fixture(&[("n1", 4)]);
     fixture.add_processes("job_huge", "root.a", 1, 5 * VCORE);
-    fixture.pass(60_000);
+    fixture.advance(60_000);
     let plan = fixture.step();
     assert!(plan.carried.queues[POOL].reservations.is_empty());
     assert_eq!(plan.verdicts["job_huge"].reason, Reason::NoHostLargeEnough);
@@ -98,7 +98,7 @@ fn an_application_without_nodes_backs_off() {
     let root = json!({"submit_acl": "*", "backoff_asks": 2, "backoff_ms": 30_000,
         "queues": {"a": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", 4 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 4 * VCORE)]);
     for (id, vcore) in [("job_1", 9), ("job_2", 9), ("job_3", 1)] {
         let demand = fixture.add_processes(id, "root.a", 1, vcore * VCORE);
         queued(demand).application = Some("app".to_owned());
@@ -108,7 +108,7 @@ fn an_application_without_nodes_backs_off() {
     assert_eq!(placed(&plan), ["job_other"]);
     assert_eq!(plan.verdicts["job_3"].reason, Reason::BackingOff);
     assert_eq!(placed(&fixture.step()), [""; 0]);
-    fixture.pass(30_000);
+    fixture.advance(30_000);
     fixture.snapshot.demand.remove("job_1");
     assert_eq!(placed(&fixture.step()), ["job_3"]);
 }
@@ -116,8 +116,8 @@ fn an_application_without_nodes_backs_off() {
 #[test]
 fn a_gang_starts_whole_or_not_at_all() {
     let mut fixture = fixture(&[("n1", 4), ("n2", 4)]);
-    fixture.add_part("job_driver", "root.a", gang_named("gang", 1), 3 * VCORE);
-    fixture.add_part("job_workers", "root.a", gang_named("gang", 6), VCORE);
+    fixture.add_gang_part("job_driver", "root.a", gang_named("gang", 1), 3 * VCORE);
+    fixture.add_gang_part("job_workers", "root.a", gang_named("gang", 6), VCORE);
     let plan = fixture.step();
     assert!(plan.is_empty(), "{plan:#?}");
     let verdict = &plan.verdicts["job_workers"];
@@ -127,10 +127,13 @@ fn a_gang_starts_whole_or_not_at_all() {
         "{}",
         verdict.detail
     );
-    fixture.node("n3", &[("vcore", VCORE)]);
+    fixture.add_node("n3", &[("vcore", VCORE)]);
     fixture.settle();
     assert_eq!(
-        (fixture.has("job_driver"), fixture.has("job_workers")),
+        (
+            fixture.count_running("job_driver"),
+            fixture.count_running("job_workers")
+        ),
         (1, 6)
     );
 }
@@ -141,22 +144,34 @@ fn a_gang_that_fits_is_placed() {
     let mut fixture = fixture(&[("n1", 4), ("n2", 4)]);
     fixture.add_processes("job_0", "root.a", 1, VCORE);
     fixture.settle();
-    fixture.add_part("job_a", "root.a", gang_named("gang", 1), 3 * VCORE);
-    fixture.add_part("job_b", "root.a", gang_named("gang", 2), 2 * VCORE);
+    fixture.add_gang_part("job_a", "root.a", gang_named("gang", 1), 3 * VCORE);
+    fixture.add_gang_part("job_b", "root.a", gang_named("gang", 2), 2 * VCORE);
     fixture.settle();
-    assert_eq!((fixture.has("job_a"), fixture.has("job_b")), (1, 2));
+    assert_eq!(
+        (
+            fixture.count_running("job_a"),
+            fixture.count_running("job_b")
+        ),
+        (1, 2)
+    );
 }
 
 #[test]
-fn a_gang_below_its_least_is_repaired_first() {
+fn a_gang_below_its_minimum_is_repaired_first() {
     let mut fixture = fixture(&[("n1", 4)]);
-    fixture.add_part("job_a", "root.a", gang_named("gang", 3), VCORE);
+    fixture.add_gang_part("job_a", "root.a", gang_named("gang", 3), VCORE);
     fixture.settle();
-    let lost = fixture.snapshot.allocations.keys().next().unwrap().clone();
-    fixture.snapshot.allocations.remove(&lost);
+    let removed = fixture.snapshot.allocations.keys().next().unwrap().clone();
+    fixture.snapshot.allocations.remove(&removed);
     fixture.add_processes("job_b", "root.a", 4, VCORE);
     fixture.settle();
-    assert_eq!((fixture.has("job_a"), fixture.has("job_b")), (3, 1));
+    assert_eq!(
+        (
+            fixture.count_running("job_a"),
+            fixture.count_running("job_b")
+        ),
+        (3, 1)
+    );
 }
 
 #[test]
@@ -183,7 +198,7 @@ fn the_verdict_names_closed_and_missing_nodes() {
     let demand = fixture.add_processes("job_1", "root.a", 1, VCORE);
     demand.machines = ["nowhere".parse().unwrap()].into();
     fixture.add_processes("job_2", "root.a", 1, VCORE);
-    fixture.node("n1", &[]).block = Some(Block {
+    fixture.add_node("n1", &[]).block = Some(Block {
         effect: BlockEffect::Mark,
         reason: "a test".to_owned(),
     });
@@ -210,7 +225,7 @@ fn a_missing_queue_is_refused_by_name() {
 #[test]
 fn parts_of_gpus_are_packed_onto_one_gpu() {
     let mut fixture = fixture(&[]);
-    fixture.node("n1", &[("vcore", 9 * VCORE), ("gpu", 2_000)]);
+    fixture.add_node("n1", &[("vcore", 9 * VCORE), ("gpu", 2_000)]);
     for (id, gpu) in [("job_1", 500), ("job_2", 500), ("job_3", 1_000)] {
         fixture.add_work(id, "root.a", &[("vcore", VCORE), ("gpu", gpu)]);
     }
@@ -224,17 +239,17 @@ fn an_impossible_gang_is_reported_at_once_with_the_largest_possible_size() {
     let half = json!({"submit_acl": "*", "resources": {"max": {"vcore": 4}}});
     let mut fixture =
         Fixture::from_queues(&json!({"queues": {"a": half, "b": {"submit_acl": "*"}}}));
-    fixture.node("n1", &[("vcore", 4 * VCORE)]);
-    fixture.node("n2", &[("vcore", 4 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 4 * VCORE)]);
+    fixture.add_node("n2", &[("vcore", 4 * VCORE)]);
     fixture.add_processes("job_0", "root.b", 8, VCORE);
     fixture.settle();
     // The first gang exceeds the maximum of its queue, the second the pool, the third the nodes.
-    fixture.add_part("job_a", "root.a", gang_named("queue", 6), VCORE);
-    fixture.add_part("job_b", "root.b", gang_named("pool", 9), VCORE);
-    fixture.add_part("job_c", "root.b", gang_named("nodes", 3), 2_500);
-    fixture.add_part("job_d", "root.b", gang_named("fits", 8), VCORE);
+    fixture.add_gang_part("job_a", "root.a", gang_named("queue", 6), VCORE);
+    fixture.add_gang_part("job_b", "root.b", gang_named("pool", 9), VCORE);
+    fixture.add_gang_part("job_c", "root.b", gang_named("nodes", 3), 2_500);
+    fixture.add_gang_part("job_d", "root.b", gang_named("fits", 8), VCORE);
     let verdicts = fixture.plan().verdicts;
-    for (work, reason, words) in [
+    for (work, reason, text) in [
         (
             "job_a",
             Reason::QueueQuota,
@@ -254,7 +269,7 @@ fn an_impossible_gang_is_reported_at_once_with_the_largest_possible_size() {
         let verdict = &verdicts[work];
         assert_eq!(verdict.reason, reason);
         assert_eq!(verdict.refused, work == "job_a");
-        assert!(verdict.detail.contains(words), "{}", verdict.detail);
+        assert!(verdict.detail.contains(text), "{}", verdict.detail);
     }
     assert!(!verdicts["job_d"].detail.contains("never"));
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::what_if::WhatIf;
-use hayward_rm_scheduler_capacity::ByPool;
+use hayward_rm_scheduler_capacity::CompositePlanner;
 use hayward_rm_scheduler_domain::forecast::{compare, within};
 use hayward_rm_scheduler_domain::snapshot::Node;
 
@@ -175,7 +175,7 @@ fn a_submitter_sees_its_own_work_and_the_losses_it_causes() {
     let copy = copy();
     let input = forecast_input(&query, &operator(), &copy).unwrap();
     let forecast = compare(
-        &ByPool,
+        &CompositePlanner,
         &copy.snapshot,
         input.changed,
         &input.task_ms,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_rm_scheduler_capacity::delays;
+use hayward_rm_scheduler_capacity::replan_delays;
 use hayward_rm_scheduler_domain::{
     Verdict,
     snapshot::{
@@ -90,7 +90,7 @@ pub(super) struct Queueing {
 
 impl Queueing {
     pub fn new(snapshot: &Snapshot) -> Self {
-        let all = snapshot.queues.values().flat_map(delays);
+        let all = snapshot.queues.values().flat_map(replan_delays);
         Self {
             after: all.flat_map(|ms| [ms, ms + AGAIN_MS]).collect(),
             ..Self::default()

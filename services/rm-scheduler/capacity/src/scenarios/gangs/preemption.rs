@@ -3,14 +3,14 @@
 use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::json;
 
-use super::{VCORE, stream};
+use super::{VCORE, fixture_with_full_nodes};
 use crate::fixture::{Fixture, POOL, gang_named, node_name, placed, queued, size};
 
 /// Creates two leaves, each with a guarantee of half of all nodes. Plain work in one of them uses
 /// everything.
-fn halves() -> Fixture {
+fn two_half_guarantees() -> Fixture {
     let half = json!({"resources": {"guaranteed": {"vcore": 8}}, "preemption_delay_ms": 1_000});
-    stream(
+    fixture_with_full_nodes(
         &[4, 4, 4, 4],
         &json!({"submit_acl": "*", "queues": {"a": half, "b": half}}),
     )
@@ -18,28 +18,31 @@ fn halves() -> Fixture {
 
 #[test]
 fn victims_for_a_gang_leave_all_at_once() {
-    let mut fixture = halves();
-    fixture.add_part("job_driver", "root.b", gang_named("gang", 1), 2 * VCORE);
-    fixture.add_part("job_workers", "root.b", gang_named("gang", 2), 3 * VCORE);
+    let mut fixture = two_half_guarantees();
+    fixture.add_gang_part("job_driver", "root.b", gang_named("gang", 1), 2 * VCORE);
+    fixture.add_gang_part("job_workers", "root.b", gang_named("gang", 2), 3 * VCORE);
     let plan = fixture.plan();
     assert!(plan.is_empty(), "not before the delay");
-    fixture.pass(1_000);
+    fixture.advance(1_000);
     let plan = fixture.step();
     // Exactly eight victims, at once.
     assert_eq!(plan.receipts.len(), 8);
     for receipt in &plan.receipts {
-        let to = receipt.beneficiary.as_ref().unwrap().as_str();
-        assert!(["job_driver", "job_workers"].contains(&to), "{to}");
+        let beneficiary = receipt.beneficiary.as_ref().unwrap().as_str();
+        assert!(
+            ["job_driver", "job_workers"].contains(&beneficiary),
+            "{beneficiary}"
+        );
         assert_eq!(receipt.work.as_str(), "job_plain");
     }
-    let waiting = &plan.verdicts["job_workers"];
-    assert_eq!(waiting.reason, Reason::WaitingForPreemption);
-    let words = "0 of the 3 processes it lacks fit";
-    assert!(waiting.detail.contains(words), "{}", waiting.detail);
+    let verdict = &plan.verdicts["job_workers"];
+    assert_eq!(verdict.reason, Reason::WaitingForPreemption);
+    let text = "0 of the 3 processes it lacks fit";
+    assert!(verdict.detail.contains(text), "{}", verdict.detail);
     assert!(
-        waiting.detail.contains("8 processes leave"),
+        verdict.detail.contains("8 processes leave"),
         "{}",
-        waiting.detail
+        verdict.detail
     );
     let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
     assert!(reservation.cleared);
@@ -48,25 +51,28 @@ fn victims_for_a_gang_leave_all_at_once() {
         let plan = fixture.plan();
         assert!(plan.is_empty(), "{plan:#?}");
         fixture.snapshot.carried = plan.carried.clone();
-        fixture.pass(1_000);
+        fixture.advance(1_000);
     }
     fixture.settle();
     assert_eq!(
-        (fixture.has("job_driver"), fixture.has("job_workers")),
+        (
+            fixture.count_running("job_driver"),
+            fixture.count_running("job_workers")
+        ),
         (1, 2)
     );
-    assert_eq!(fixture.has("job_plain"), 8);
-    fixture.pass(600_000);
-    assert!(fixture.step().is_empty(), "it comes to rest");
+    assert_eq!(fixture.count_running("job_plain"), 8);
+    fixture.advance(600_000);
+    assert!(fixture.step().is_empty(), "the plan is stable");
 }
 
 /// The whole gang would exceed the guarantee, so no victim is taken for a part.
 #[test]
 fn a_gang_beyond_its_guarantee_preempts_nothing() {
-    let mut fixture = halves();
-    fixture.add_part("job_gang", "root.b", gang_named("gang", 9), VCORE);
+    let mut fixture = two_half_guarantees();
+    fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 9), VCORE);
     for _ in 0..5 {
-        fixture.pass(30_000);
+        fixture.advance(30_000);
         assert!(fixture.step().receipts.is_empty());
     }
     assert_eq!(
@@ -79,24 +85,27 @@ fn a_gang_beyond_its_guarantee_preempts_nothing() {
 /// Space could be freed for all members but one.
 #[test]
 fn all_victims_are_found_or_none_leaves() {
-    for spared in [false, true] {
-        let mut fixture = halves();
+    for has_protected_work in [false, true] {
+        let mut fixture = two_half_guarantees();
         fixture.snapshot.demand.remove("job_plain");
         fixture.snapshot.allocations.clear();
         for node in 0..4 {
             let demand = fixture.add_processes(&format!("job_{node}"), "root.a", 4, VCORE);
             demand.machines = [node_name(&format!("n{node}"))].into();
             // Higher priorities are never preempted.
-            queued(demand).priority = i32::from(node > 0 && spared);
+            queued(demand).priority = i32::from(node > 0 && has_protected_work);
         }
         fixture.settle();
-        fixture.add_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
-        fixture.pass(2_000);
+        fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
+        fixture.advance(2_000);
         let plan = fixture.step();
-        assert_eq!(plan.receipts.len(), if spared { 0 } else { 8 });
+        assert_eq!(plan.receipts.len(), if has_protected_work { 0 } else { 8 });
         let carried = &plan.carried.queues[POOL];
-        assert_eq!(carried.attempts.contains_key("job_gang"), spared);
-        assert_eq!(carried.gang.as_ref().unwrap().cleared, !spared);
+        assert_eq!(
+            carried.attempts.contains_key("job_gang"),
+            has_protected_work
+        );
+        assert_eq!(carried.gang.as_ref().unwrap().cleared, !has_protected_work);
     }
 }
 
@@ -107,14 +116,14 @@ fn very_many_victims_are_found_in_one_round() {
     let half = json!({"resources": {"guaranteed": {"vcore": NODES}},
         "preemption_delay_ms": 1_000});
     let root = json!({"submit_acl": "*", "queues": {"a": {}, "b": half}});
-    let mut fixture = stream(&[1; NODES], &root);
-    fixture.add_part(
+    let mut fixture = fixture_with_full_nodes(&[1; NODES], &root);
+    fixture.add_gang_part(
         "job_gang",
         "root.b",
         gang_named("gang", NODES as u64),
         VCORE,
     );
-    fixture.pass(1_000);
+    fixture.advance(1_000);
     let plan = fixture.step();
     assert_eq!(plan.receipts.len(), NODES);
 }
@@ -122,17 +131,17 @@ fn very_many_victims_are_found_in_one_round() {
 /// Free space is used first, and space reserved for another gang without victims too.
 #[test]
 fn a_gang_preempts_no_more_than_needed_and_goes_before_reservations_without_victims() {
-    let mut fixture = halves();
-    fixture.add_part("job_wide", "root.a", gang_named("wide", 4), 3 * VCORE);
-    fixture.pass(2_000);
+    let mut fixture = two_half_guarantees();
+    fixture.add_gang_part("job_wide", "root.a", gang_named("wide", 4), 3 * VCORE);
+    fixture.advance(2_000);
     fixture.step();
     fixture.end("job_plain", 5);
     fixture.step();
     assert_eq!(fixture.reserved_space().len(), 4);
-    let idle = 16 - fixture.has("job_plain");
+    let idle = 16 - fixture.count_running("job_plain");
     assert_eq!(idle, 5);
-    fixture.add_part("job_gang", "root.b", gang_named("gang", 6), VCORE);
-    fixture.pass(2_000);
+    fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 6), VCORE);
+    fixture.advance(2_000);
     let plan = fixture.step();
     assert_eq!(plan.receipts.len(), 6 - idle);
     let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
@@ -141,33 +150,33 @@ fn a_gang_preempts_no_more_than_needed_and_goes_before_reservations_without_vict
         ("job_gang", true)
     );
     fixture.settle();
-    assert_eq!(fixture.has("job_gang"), 6);
+    assert_eq!(fixture.count_running("job_gang"), 6);
 }
 
 /// Creates a pool in which space is freed for a gang of `a` on four nodes of `b`. A fifth node,
 /// closed to the gang, is free for another application in `a`.
-fn with_freed_space(a: &serde_json::Value) -> Fixture {
+fn fixture_with_freed_space(a: &serde_json::Value) -> Fixture {
     let mut queue = json!({"resources": {"guaranteed": {"vcore": 4}},
         "preemption_delay_ms": 1_000});
-    let more = a.as_object().unwrap().clone();
-    queue.as_object_mut().unwrap().extend(more);
+    let additional = a.as_object().unwrap().clone();
+    queue.as_object_mut().unwrap().extend(additional);
     let root = json!({"submit_acl": "*", "queues": {"a": queue, "b": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    for at in 1..=5 {
-        fixture.node(&format!("n{at}"), &[("vcore", VCORE)]);
+    for index in 1..=5 {
+        fixture.add_node(&format!("n{index}"), &[("vcore", VCORE)]);
     }
     let plain = fixture.add_processes("job_plain", "root.b", 4, VCORE);
     plain.avoids = [node_name("n5")].into();
     fixture.settle();
-    fixture.add_part("job_gang", "root.a", gang_named("gang", 4), VCORE);
+    fixture.add_gang_part("job_gang", "root.a", gang_named("gang", 4), VCORE);
     let gang = fixture.snapshot.demand.get_mut("job_gang").unwrap();
     gang.avoids = [node_name("n5")].into();
-    fixture.pass(2_000);
+    fixture.advance(2_000);
     let plan = fixture.plan();
     assert_eq!(plan.receipts.len(), 4);
     for vacate in &plan.vacates {
-        let held = fixture.snapshot.allocations.get_mut(&vacate.allocation);
-        held.unwrap().leaving = true;
+        let allocation = fixture.snapshot.allocations.get_mut(&vacate.allocation);
+        allocation.unwrap().leaving = true;
     }
     fixture.snapshot.carried = plan.carried;
     fixture.add_processes("job_single", "root.a", 1, VCORE);
@@ -177,36 +186,39 @@ fn with_freed_space(a: &serde_json::Value) -> Fixture {
 /// Otherwise four victims would leave in vain, again and again.
 #[test]
 fn the_quota_of_a_gang_with_victims_stays_reserved() {
-    let user = json!({"limits": [{"users": ["*"], "max_resources": {"vcore": 4}}]});
-    let users = json!({"limits": [{"users": ["*"], "max_applications": 1}]});
+    let user_limit = json!({"limits": [{"users": ["*"], "max_resources": {"vcore": 4}}]});
+    let application_limit = json!({"limits": [{"users": ["*"], "max_applications": 1}]});
     let limits = [
         (
             json!({"resources": {"guaranteed": {"vcore": 4}, "max": {"vcore": 4}}}),
             Reason::QueueQuota,
         ),
         (json!({"max_applications": 1}), Reason::NotRunnable),
-        (user, Reason::UserQuota),
-        (users, Reason::NotRunnable),
+        (user_limit, Reason::UserQuota),
+        (application_limit, Reason::NotRunnable),
     ];
     for (limit, reason) in limits {
-        let mut fixture = with_freed_space(&limit);
+        let mut fixture = fixture_with_freed_space(&limit);
         // The victims leave slowly.
         for _ in 0..10 {
             let plan = fixture.plan();
             assert!(plan.is_empty(), "{limit}: {plan:#?}");
-            let waiting = &plan.verdicts["job_single"];
-            assert_eq!(waiting.reason, reason, "{}", waiting.detail);
+            let verdict = &plan.verdicts["job_single"];
+            assert_eq!(verdict.reason, reason, "{}", verdict.detail);
             assert!(
-                waiting.detail.contains("reserved for work before it"),
+                verdict.detail.contains("reserved for work before it"),
                 "{}",
-                waiting.detail
+                verdict.detail
             );
             fixture.snapshot.carried = plan.carried;
-            fixture.pass(1_000);
+            fixture.advance(1_000);
         }
         fixture.settle();
         assert_eq!(
-            (fixture.has("job_gang"), fixture.has("job_single")),
+            (
+                fixture.count_running("job_gang"),
+                fixture.count_running("job_single")
+            ),
             (4, 0),
             "{limit}"
         );
@@ -215,9 +227,9 @@ fn the_quota_of_a_gang_with_victims_stays_reserved() {
         fixture
             .snapshot
             .allocations
-            .retain(|_, held| held.work.as_str() != "job_gang");
+            .retain(|_, allocation| allocation.work.as_str() != "job_gang");
         fixture.settle();
-        assert_eq!(fixture.has("job_single"), 1, "{limit}");
+        assert_eq!(fixture.count_running("job_single"), 1, "{limit}");
     }
 }
 
@@ -225,12 +237,18 @@ fn the_quota_of_a_gang_with_victims_stays_reserved() {
 #[test]
 fn a_quota_is_reserved_only_for_the_needs_and_the_lifetime_of_a_reservation() {
     let wide = json!({"resources": {"guaranteed": {"vcore": 4}, "max": {"vcore": 5}}});
-    let mut fixture = with_freed_space(&wide);
+    let mut fixture = fixture_with_freed_space(&wide);
     fixture.settle();
-    assert_eq!((fixture.has("job_gang"), fixture.has("job_single")), (4, 1));
+    assert_eq!(
+        (
+            fixture.count_running("job_gang"),
+            fixture.count_running("job_single")
+        ),
+        (4, 1)
+    );
     let tight = json!({"resources": {"guaranteed": {"vcore": 4}, "max": {"vcore": 4}}});
-    let mut fixture = with_freed_space(&tight);
-    fixture.pass(600_000);
+    let mut fixture = fixture_with_freed_space(&tight);
+    fixture.advance(600_000);
     let plan = fixture.plan();
     assert_eq!(plan.grants.len(), 1);
 }
@@ -242,12 +260,12 @@ fn the_quota_of_a_gang_with_a_reservation_stays_reserved() {
     let root = json!({"submit_acl": "*", "queues": {"a": a, "b": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     for name in ["n1", "n2"] {
-        fixture.node(name, &[("vcore", 4 * VCORE)]);
+        fixture.add_node(name, &[("vcore", 4 * VCORE)]);
     }
     fixture.add_processes("job_plain", "root.b", 5, VCORE);
     fixture.settle();
-    fixture.add_part("job_gang", "root.a", gang_named("gang", 1), 4 * VCORE);
-    fixture.pass(2_000);
+    fixture.add_gang_part("job_gang", "root.a", gang_named("gang", 1), 4 * VCORE);
+    fixture.advance(2_000);
     fixture.step();
     assert_eq!(fixture.reserved_space().len(), 1);
     fixture.add_processes("job_single", "root.a", 1, VCORE);
@@ -257,48 +275,57 @@ fn the_quota_of_a_gang_with_a_reservation_stays_reserved() {
     plain.max_processes = 3;
     fixture.end("job_plain", 5);
     fixture.settle();
-    assert_eq!((fixture.has("job_gang"), fixture.has("job_single")), (1, 0));
+    assert_eq!(
+        (
+            fixture.count_running("job_gang"),
+            fixture.count_running("job_single")
+        ),
+        (1, 0)
+    );
 }
 
 /// Creates a gang that needs the whole half, with eight victims that leave slowly.
-fn slow_to_leave() -> Fixture {
-    let mut fixture = halves();
-    fixture.add_part("job_gang", "root.b", gang_named("gang", 8), VCORE);
-    fixture.pass(2_000);
+fn fixture_with_slow_victims() -> Fixture {
+    let mut fixture = two_half_guarantees();
+    fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 8), VCORE);
+    fixture.advance(2_000);
     let plan = fixture.plan();
     assert_eq!(plan.receipts.len(), 8);
-    keep_victims(&mut fixture, &plan);
+    mark_victims_leaving(&mut fixture, &plan);
     fixture
 }
 
 /// Marks the victims of a plan as leaving. They do not leave yet.
-fn keep_victims(fixture: &mut Fixture, plan: &Plan) {
+fn mark_victims_leaving(fixture: &mut Fixture, plan: &Plan) {
     fixture.snapshot.carried = plan.carried.clone();
     for vacate in &plan.vacates {
-        let held = fixture.snapshot.allocations.get_mut(&vacate.allocation);
-        held.unwrap().leaving = true;
+        let allocation = fixture.snapshot.allocations.get_mut(&vacate.allocation);
+        allocation.unwrap().leaving = true;
     }
 }
 
 /// A reservation with victims does not end while they leave.
 #[test]
 fn a_reservation_does_not_end_while_its_victims_leave() {
-    let mut fixture = slow_to_leave();
+    let mut fixture = fixture_with_slow_victims();
     for _ in 0..50 {
-        fixture.pass(10_000);
+        fixture.advance(10_000);
         let plan = fixture.plan();
         assert!(plan.is_empty(), "{plan:#?}");
         fixture.snapshot.carried = plan.carried;
         assert!(fixture.reserved_space().len() >= 2);
     }
     fixture.settle();
-    assert_eq!(fixture.has("job_gang"), 8);
+    assert_eq!(fixture.count_running("job_gang"), 8);
     // Without leaving victims there is no reason to wait.
-    let mut fixture = slow_to_leave();
-    fixture.snapshot.allocations.retain(|_, held| !held.leaving);
+    let mut fixture = fixture_with_slow_victims();
+    fixture
+        .snapshot
+        .allocations
+        .retain(|_, allocation| !allocation.leaving);
     fixture.snapshot.demand.get_mut("job_gang").unwrap().avoids =
         (0..4).map(|node| node_name(&format!("n{node}"))).collect();
-    fixture.pass(300_000);
+    fixture.advance(300_000);
     fixture.step();
     assert!(fixture.reserved_space().is_empty());
 }
@@ -306,9 +333,9 @@ fn a_reservation_does_not_end_while_its_victims_leave() {
 /// After a reservation with victims lapses, nothing is preempted for twice as long.
 #[test]
 fn a_gang_with_a_lapsed_reservation_preempts_nothing_for_twice_as_long() {
-    let mut fixture = slow_to_leave();
+    let mut fixture = fixture_with_slow_victims();
     for round in 1..120 {
-        fixture.pass(10_000);
+        fixture.advance(10_000);
         let plan = fixture.plan();
         assert!(plan.receipts.is_empty(), "round {round}");
         fixture.snapshot.carried = plan.carried;
@@ -318,15 +345,18 @@ fn a_gang_with_a_lapsed_reservation_preempts_nothing_for_twice_as_long() {
             "round {round}"
         );
     }
-    fixture.pass(20_000);
+    fixture.advance(20_000);
     let plan = fixture.plan();
-    assert!(plan.carried.queues[POOL].gang.is_some(), "and then again");
+    assert!(
+        plan.carried.queues[POOL].gang.is_some(),
+        "it gets a new reservation"
+    );
 }
 
 /// A reserved node closes. Space of other work is no replacement, because it has no victims.
 #[test]
 fn a_replacement_node_counts_as_freed_only_with_victims() {
-    let mut fixture = slow_to_leave();
+    let mut fixture = fixture_with_slow_victims();
     let before: Vec<String> = fixture
         .reserved_space()
         .iter()
@@ -336,13 +366,13 @@ fn a_replacement_node_counts_as_freed_only_with_victims() {
     fixture.snapshot.nodes.get_mut(&name).unwrap().takes_work = false;
     let plan = fixture.plan();
     let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    let elsewhere = reservation
+    let is_moved = reservation
         .nodes
         .keys()
         .any(|node| !before.contains(&node.to_string()));
-    assert!(elsewhere && !reservation.cleared, "{reservation:?}");
+    assert!(is_moved && !reservation.cleared, "{reservation:?}");
     // Free nodes count like nodes with victims.
-    fixture.node("n4", &[("vcore", 4 * VCORE)]);
+    fixture.add_node("n4", &[("vcore", 4 * VCORE)]);
     let plain = fixture.snapshot.demand.get_mut("job_plain").unwrap();
     plain.max_processes = 8;
     let plan = fixture.plan();
@@ -358,52 +388,53 @@ fn a_replacement_node_counts_as_freed_only_with_victims() {
 /// Without the member the gang would lack more than its victims free.
 #[test]
 fn a_member_of_a_gang_with_victims_is_not_preempted() {
-    const ALL: u64 = 1 << 20;
+    const ALL_MEMORY: u64 = 1 << 20;
     let guaranteed = |amounts| json!({"resources": {"guaranteed": amounts}});
     let queues = json!({"a": {}, "b": guaranteed(json!({"vcore": 1})),
-        "c": guaranteed(json!({"memory": ALL}))});
-    for requires in [true, false] {
+        "c": guaranteed(json!({"memory": ALL_MEMORY}))});
+    for has_required_node in [true, false] {
         let root = json!({"submit_acl": "*", "queues": queues});
         let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-        fixture.node("n0", &[("memory", ALL)]);
-        fixture.node("n1", &[("vcore", VCORE)]);
+        fixture.add_node("n0", &[("memory", ALL_MEMORY)]);
+        fixture.add_node("n1", &[("vcore", VCORE)]);
         fixture.add_processes("job_a", "root.a", 1, VCORE);
-        fixture.add_part("job_large", "root.b", gang_named("gang", 1), 0);
-        fixture.snapshot.demand.get_mut("job_large").unwrap().size = size(&[("memory", ALL)]);
+        fixture.add_gang_part("job_large", "root.b", gang_named("gang", 1), 0);
+        fixture.snapshot.demand.get_mut("job_large").unwrap().size =
+            size(&[("memory", ALL_MEMORY)]);
         fixture.settle();
-        fixture.add_part("job_small", "root.b", gang_named("gang", 1), VCORE);
-        fixture.pass(30_000);
+        fixture.add_gang_part("job_small", "root.b", gang_named("gang", 1), VCORE);
+        fixture.advance(30_000);
         assert_eq!(
             fixture.step().receipts.len(),
             1,
             "the gang takes what it lacks"
         );
-        let taker = fixture.add_work("job_c", "root.c", &[("memory", ALL)]);
-        queued(taker).required_node = requires.then(|| node_name("n0"));
+        let preempting_work = fixture.add_work("job_c", "root.c", &[("memory", ALL_MEMORY)]);
+        queued(preempting_work).required_node = has_required_node.then(|| node_name("n0"));
         for _ in 0..4 {
-            fixture.pass(30_000);
+            fixture.advance(30_000);
             let plan = fixture.plan();
             assert!(plan.receipts.is_empty(), "{plan:#?}");
-            fixture.carry_out_but(&plan, |_, _| true);
+            fixture.carry_out_except(&plan, |_, _| true);
         }
         fixture.step();
         let started = fixture.step();
         assert_eq!(placed(&started), ["job_small"]);
-        assert_eq!(fixture.has("job_large"), 1);
+        assert_eq!(fixture.count_running("job_large"), 1);
     }
 }
 
 /// Two queues with halves, and gangs of a half: preempted space is not preempted back.
 #[test]
 fn gangs_do_not_preempt_each_other_alternately() {
-    let mut fixture = halves();
-    fixture.add_part("job_b", "root.b", gang_named("b", 8), VCORE);
-    fixture.add_part("job_a", "root.a", gang_named("a", 4), 2 * VCORE);
-    let mut taken = 0;
+    let mut fixture = two_half_guarantees();
+    fixture.add_gang_part("job_b", "root.b", gang_named("b", 8), VCORE);
+    fixture.add_gang_part("job_a", "root.a", gang_named("a", 4), 2 * VCORE);
+    let mut preempted = 0;
     for _ in 0..60 {
-        taken += fixture.step().receipts.len();
-        fixture.pass(20_000);
+        preempted += fixture.step().receipts.len();
+        fixture.advance(20_000);
     }
-    assert_eq!(taken, 8);
-    assert_eq!(fixture.has("job_b"), 8);
+    assert_eq!(preempted, 8);
+    assert_eq!(fixture.count_running("job_b"), 8);
 }

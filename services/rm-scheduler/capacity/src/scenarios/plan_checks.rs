@@ -1,4 +1,4 @@
-//! The independent check of plans that no correct planner makes.
+//! Tests of the independent check, with plans that no correct planner makes.
 
 use hayward_rm_scheduler_domain::{
     Fault, Plan, check,
@@ -9,14 +9,14 @@ use serde_json::json;
 use super::VCORE;
 use crate::fixture::{Fixture, gang_named, placed};
 
-/// Creates three processes in a queue with a maximum of four. One user may have three.
+/// Creates work with three processes in a queue with a maximum of four. One user may have three.
 fn fixture() -> Fixture {
     let limits = json!([{"users": ["*"], "max_resources": {"vcore": 3}}]);
     let leaf = json!({"resources": {"max": {"vcore": 4}}, "limits": limits});
     let parent = json!({"queues": {"a": leaf, "b": {}}});
     let root = json!({"submit_acl": "*", "queues": {"p": parent}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", 100 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 100 * VCORE)]);
     fixture.add_processes("job_1", "root.p.a", 3, VCORE);
     fixture
 }
@@ -29,17 +29,20 @@ fn faults(fixture: &Fixture, plan: &Plan) -> Vec<Fault> {
 #[test]
 fn a_grant_needs_an_existing_leaf() {
     let fixture = fixture();
-    let with = |class: &str| {
+    let faults_with_class = |class: &str| {
         let mut plan = fixture.plan();
         plan.grants.truncate(1);
         plan.grants[0].class = class.into();
         faults(&fixture, &plan)
     };
-    for wrong in ["root", "root.p", "root.p.a.c", "elsewhere.p.a", "normal"] {
-        assert_eq!(with(wrong), [Fault::WrongClass(wrong.to_owned())]);
+    for invalid in ["root", "root.p", "root.p.a.c", "elsewhere.p.a", "normal"] {
+        assert_eq!(
+            faults_with_class(invalid),
+            [Fault::WrongClass(invalid.to_owned())]
+        );
     }
     // A queue may be created below an inner queue.
-    assert_eq!(with("root.p.made"), []);
+    assert_eq!(faults_with_class("root.p.made"), []);
 }
 
 #[test]
@@ -53,7 +56,7 @@ fn a_grant_over_a_maximum_is_refused() {
         .get_mut("job_1")
         .unwrap()
         .max_processes = 9;
-    let over = |would_hold: u64, limit: u64| Fault::OverQuota {
+    let over_quota = |would_hold: u64, limit: u64| Fault::OverQuota {
         queue: "root.p.a".to_owned(),
         resource: "vcore".to_owned(),
         would_hold: would_hold * VCORE,
@@ -61,25 +64,25 @@ fn a_grant_over_a_maximum_is_refused() {
     };
     // The limit of one user.
     plan.grants.push(plan.grants[0].clone());
-    assert_eq!(faults(&fixture, &plan), [over(4, 3)]);
+    assert_eq!(faults(&fixture, &plan), [over_quota(4, 3)]);
     // The maximum of the queue.
     let queues = fixture.snapshot.queues.values_mut().next().unwrap();
     let parent = queues.root.children.get_mut("p").unwrap();
     parent.children.get_mut("a").unwrap().limits.clear();
     assert_eq!(faults(&fixture, &plan), []);
     plan.grants.push(plan.grants[0].clone());
-    assert_eq!(faults(&fixture, &plan), [over(5, 4)]);
+    assert_eq!(faults(&fixture, &plan), [over_quota(5, 4)]);
 }
 
 #[test]
 fn queued_work_stays_in_its_pool_and_may_be_preempted() {
     let mut fixture = fixture();
     let plan = fixture.plan();
-    let mut fixed = plan.clone();
-    fixed.grants.truncate(1);
-    fixed.grants[0].fixed = true;
+    let mut plan_with_fixed_grant = plan.clone();
+    plan_with_fixed_grant.grants.truncate(1);
+    plan_with_fixed_grant.grants[0].fixed = true;
     assert!(matches!(
-        faults(&fixture, &fixed)[..],
+        faults(&fixture, &plan_with_fixed_grant)[..],
         [Fault::Misdescribed(_)]
     ));
     fixture.snapshot.queues.clear();
@@ -89,15 +92,15 @@ fn queued_work_stays_in_its_pool_and_may_be_preempted() {
     ));
 }
 
-/// Creates grants of a plain job, a gang in two parts, another gang, and one more.
-fn with_gangs() -> (Fixture, Plan) {
+/// Creates a plan with grants of a job, a gang in two parts, another gang, and another job.
+fn fixture_with_gangs() -> (Fixture, Plan) {
     let root = json!({"submit_acl": "*", "queues": {"a": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    fixture.node("n1", &[("vcore", 100 * VCORE)]);
+    fixture.add_node("n1", &[("vcore", 100 * VCORE)]);
     fixture.add_processes("job_1", "root.a", 2, VCORE);
-    fixture.add_part("job_2", "root.a", gang_named("one", 2), VCORE);
-    fixture.add_part("job_3", "root.a", gang_named("one", 1), VCORE);
-    fixture.add_part("job_4", "root.a", gang_named("two", 1), VCORE);
+    fixture.add_gang_part("job_2", "root.a", gang_named("one", 2), VCORE);
+    fixture.add_gang_part("job_3", "root.a", gang_named("one", 1), VCORE);
+    fixture.add_gang_part("job_4", "root.a", gang_named("two", 1), VCORE);
     fixture.add_processes("job_5", "root.a", 1, VCORE);
     let plan = fixture.plan();
     let order = [
@@ -109,31 +112,34 @@ fn with_gangs() -> (Fixture, Plan) {
 
 #[test]
 fn a_gang_is_dropped_as_a_whole_when_one_grant_is_dropped() {
-    let (fixture, plan) = with_gangs();
+    let (fixture, plan) = fixture_with_gangs();
     let planned = Members::new(&fixture.snapshot, &plan.grants);
-    let without = |at: usize| {
+    let drop_grant = |index: usize| {
         let mut plan = plan.clone();
-        plan.grants.remove(at);
-        let torn = planned.drop_torn(&fixture.snapshot, &mut plan.grants);
-        (torn, placed(&plan).join(" "))
+        plan.grants.remove(index);
+        let is_torn = planned.drop_torn(&fixture.snapshot, &mut plan.grants);
+        (is_torn, placed(&plan).join(" "))
     };
     assert_eq!(
-        without(0),
+        drop_grant(0),
         (false, "job_1 job_2 job_2 job_3 job_4 job_5".to_owned())
     );
-    for at in 2..5 {
-        assert_eq!(without(at), (true, "job_1 job_1 job_4 job_5".to_owned()));
+    for index in 2..5 {
+        assert_eq!(
+            drop_grant(index),
+            (true, "job_1 job_1 job_4 job_5".to_owned())
+        );
     }
     assert_eq!(
-        without(5),
+        drop_grant(5),
         (false, "job_1 job_1 job_2 job_2 job_3 job_5".to_owned())
     );
 }
 
 #[test]
 fn a_plan_too_large_for_one_commit_is_cut_between_gangs() {
-    let (fixture, plan) = with_gangs();
-    for (most, left, cuts) in [
+    let (fixture, plan) = fixture_with_gangs();
+    for (limit, remaining, is_cut) in [
         (7, 7, false),
         (6, 6, true),
         (5, 5, true),
@@ -141,18 +147,18 @@ fn a_plan_too_large_for_one_commit_is_cut_between_gangs() {
         (2, 2, true),
     ] {
         let mut grants = plan.grants.clone();
-        assert_eq!(cut(&fixture.snapshot, &mut grants, most), cuts);
-        assert_eq!(grants, plan.grants[..left]);
+        assert_eq!(cut(&fixture.snapshot, &mut grants, limit), is_cut);
+        assert_eq!(grants, plan.grants[..remaining]);
     }
 }
 
 #[test]
 fn a_gang_larger_than_one_commit_is_refused() {
-    let (mut fixture, _) = with_gangs();
-    let most = MAX_CONCURRENT as u64;
-    fixture.add_part("job_most", "root.a", gang_named("most", most), 1);
-    fixture.add_part("job_more", "root.a", gang_named("more", most), 1);
-    fixture.add_part("job_more_2", "root.a", gang_named("more", 1), 1);
+    let (mut fixture, _) = fixture_with_gangs();
+    let limit = MAX_CONCURRENT as u64;
+    fixture.add_gang_part("job_most", "root.a", gang_named("most", limit), 1);
+    fixture.add_gang_part("job_more", "root.a", gang_named("more", limit), 1);
+    fixture.add_gang_part("job_more_2", "root.a", gang_named("more", 1), 1);
     let plan = fixture.plan();
     for (id, refused) in [
         ("job_most", false),

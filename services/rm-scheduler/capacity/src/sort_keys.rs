@@ -10,25 +10,34 @@ use crate::tree::QueueSettings;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fraction {
-    part: u64,
+    numerator: u64,
     /// Denominator, never 0.
-    whole: u64,
+    denominator: u64,
 }
 
 impl Fraction {
-    pub const ZERO: Self = Self { part: 0, whole: 1 };
-    pub const ONE: Self = Self { part: 1, whole: 1 };
+    pub const ZERO: Self = Self {
+        numerator: 0,
+        denominator: 1,
+    };
+    pub const ONE: Self = Self {
+        numerator: 1,
+        denominator: 1,
+    };
 
-    pub fn new(part: u64, whole: u64) -> Self {
-        let whole = whole.max(1);
-        Self { part, whole }
+    pub fn new(numerator: u64, denominator: u64) -> Self {
+        let denominator = denominator.max(1);
+        Self {
+            numerator,
+            denominator,
+        }
     }
 }
 
 impl Ord for Fraction {
     fn cmp(&self, other: &Self) -> Ordering {
-        let mine = u128::from(self.part) * u128::from(other.whole);
-        mine.cmp(&(u128::from(other.part) * u128::from(self.whole)))
+        let mine = u128::from(self.numerator) * u128::from(other.denominator);
+        mine.cmp(&(u128::from(other.numerator) * u128::from(self.denominator)))
     }
 }
 
@@ -47,13 +56,13 @@ impl PartialEq for Fraction {
 impl Eq for Fraction {}
 
 /// Returns the share of a queue among its siblings: the largest used fraction over all resource
-/// types. `whole` is the guarantee, or the maximum if there is none.
-pub(crate) fn queue_share(used: &[u64], whole: &[Option<u64>]) -> Fraction {
-    let shares = used.iter().zip(whole).skip(1);
-    let shares = shares.filter_map(|(used, whole)| match (*used, (*whole)?) {
+/// types. `denominator` is the guarantee, or the maximum if there is none.
+pub(crate) fn queue_share(used: &[u64], denominators: &[Option<u64>]) -> Fraction {
+    let shares = used.iter().zip(denominators).skip(1);
+    let shares = shares.filter_map(|(used, denominators)| match (*used, (*denominators)?) {
         (0, _) => None,
         (_, 0) => Some(Fraction::ONE),
-        (used, whole) => Some(Fraction::new(used, whole)),
+        (used, denominators) => Some(Fraction::new(used, denominators)),
     });
     shares.max().unwrap_or(Fraction::ZERO)
 }
@@ -62,9 +71,9 @@ pub(crate) fn queue_share(used: &[u64], whole: &[Option<u64>]) -> Fraction {
 /// guarantee counts with its absolute amount, so it dominates.
 pub(crate) fn dominant_shares(used: &[u64], guaranteed: &[Option<u64>]) -> Vec<Fraction> {
     let shares = used.iter().zip(guaranteed).skip(1);
-    let some = shares.filter(|(used, _)| **used > 0);
-    let mut shares: Vec<Fraction> = some
-        .map(|(used, whole)| Fraction::new(*used, whole.unwrap_or(1)))
+    let in_use = shares.filter(|(used, _)| **used > 0);
+    let mut shares: Vec<Fraction> = in_use
+        .map(|(used, denominator)| Fraction::new(*used, denominator.unwrap_or(1)))
         .collect();
     shares.sort_unstable_by(|a, b| b.cmp(a));
     shares
@@ -74,8 +83,8 @@ pub(crate) fn dominant_shares(used: &[u64], guaranteed: &[Option<u64>]) -> Vec<F
 /// amounts are compared type by type in a fixed order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueKey {
-    first: Key,
-    second: Key,
+    first: KeyPart,
+    second: KeyPart,
     pending: Reverse<Vec<u64>>,
     pub queue: usize,
 }
@@ -88,7 +97,7 @@ impl QueueKey {
         by_priority: bool,
         queue: usize,
     ) -> Self {
-        let (first, second) = pair(by_priority, priority, Key::Share(vec![share]));
+        let (first, second) = order_keys(by_priority, priority, KeyPart::Share(vec![share]));
         let pending = Reverse(pending[1..].to_vec());
         Self {
             first,
@@ -102,8 +111,8 @@ impl QueueKey {
 /// Sort key of an application in its leaf.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AppKey {
-    first: Key,
-    second: Key,
+    first: KeyPart,
+    second: KeyPart,
     submitted: Timestamp,
     pub app: usize,
 }
@@ -116,11 +125,11 @@ impl AppKey {
         settings: QueueSettings,
         shares: impl FnOnce() -> Vec<Fraction>,
     ) -> Self {
-        let by = match settings.sort {
-            Sort::Fifo => Key::Time(submitted),
-            Sort::Fair => Key::Share(shares()),
+        let sort_value = match settings.sort {
+            Sort::Fifo => KeyPart::Time(submitted),
+            Sort::Fair => KeyPart::Share(shares()),
         };
-        let (first, second) = pair(settings.by_priority, priority, by);
+        let (first, second) = order_keys(settings.by_priority, priority, sort_value);
         Self {
             first,
             second,
@@ -130,8 +139,8 @@ impl AppKey {
     }
 }
 
-fn pair(by_priority: bool, priority: i32, other: Key) -> (Key, Key) {
-    let priority = Key::Priority(Reverse(priority));
+fn order_keys(by_priority: bool, priority: i32, other: KeyPart) -> (KeyPart, KeyPart) {
+    let priority = KeyPart::Priority(Reverse(priority));
     if by_priority {
         (priority, other)
     } else {
@@ -141,7 +150,7 @@ fn pair(by_priority: bool, priority: i32, other: Key) -> (Key, Key) {
 
 /// Part of a sort key. All keys of one queue use the same kinds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum KeyPart {
     Priority(Reverse<i32>),
     Time(Timestamp),
     Share(Vec<Fraction>),
@@ -161,18 +170,18 @@ mod tests {
 
     #[test]
     fn a_share_is_a_fraction_of_the_guarantee_or_the_maximum() {
-        let whole = [None, Some(10), Some(0), None];
-        assert!(queue_share(&[9, 5, 0, 7], &whole) == Fraction::new(1, 2));
-        assert!(queue_share(&[9, 5, 1, 7], &whole) == Fraction::ONE);
-        assert!(queue_share(&[9, 0, 0, 7], &whole) == Fraction::ZERO);
+        let denominators = [None, Some(10), Some(0), None];
+        assert!(queue_share(&[9, 5, 0, 7], &denominators) == Fraction::new(1, 2));
+        assert!(queue_share(&[9, 5, 1, 7], &denominators) == Fraction::ONE);
+        assert!(queue_share(&[9, 0, 0, 7], &denominators) == Fraction::ZERO);
     }
 
     #[test]
     fn types_without_a_guarantee_dominate() {
         let guaranteed = [None, Some(100), None];
-        let with = dominant_shares(&[0, 90, 1], &guaranteed);
-        assert!(with > dominant_shares(&[0, 99, 0], &guaranteed));
-        assert!(dominant_shares(&[0, 50, 1], &guaranteed) < with);
+        let with_other_type = dominant_shares(&[0, 90, 1], &guaranteed);
+        assert!(with_other_type > dominant_shares(&[0, 99, 0], &guaranteed));
+        assert!(dominant_shares(&[0, 50, 1], &guaranteed) < with_other_type);
         assert!(dominant_shares(&[0, 0, 0], &guaranteed).is_empty());
     }
 }

@@ -10,15 +10,15 @@ use hayward_rm_scheduler_domain::{
 };
 use serde_json::json;
 
-use super::{ByPool, Rounds};
+use super::{CompositePlanner, Rounds};
 use crate::fixture::{Fixture, node_name, queued, work};
 
 const SHARED: &str = "shared";
-/// Pool that is planned externally after a call of `add_outside`.
-const OUT: &str = "out";
+/// Pool that is planned externally after a call of `add_external_pool`.
+const EXTERNAL: &str = "out";
 
 /// Creates a pool with queues and a pool of class `normal`, each with `size` nodes.
-fn mixed(size: u64) -> Fixture {
+fn fixture_with_two_pools(size: u64) -> Fixture {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"a": {"submit_acl": "*"}}}));
     fixture
         .snapshot
@@ -39,9 +39,9 @@ fn mixed(size: u64) -> Fixture {
     let tunables = &mut fixture.snapshot.tunables;
     (tunables.initialization_cap, tunables.expand_by_doubling) = (0, false);
     for number in 0..size {
-        fixture.node(&format!("q{number}"), &[("vcore", 4_000)]);
+        fixture.add_node(&format!("q{number}"), &[("vcore", 4_000)]);
         fixture
-            .node(&format!("s{number}"), &[("vcore", 4_000)])
+            .add_node(&format!("s{number}"), &[("vcore", 4_000)])
             .pool = SHARED.into();
     }
     fixture
@@ -54,34 +54,37 @@ fn add_class_work(fixture: &mut Fixture, id: &str, processes: u64) {
 }
 
 /// Adds a third pool of class `away`, which only responses plan.
-fn add_outside(fixture: &mut Fixture, size: u64) {
+fn add_external_pool(fixture: &mut Fixture, size: u64) {
     let away = Class {
-        pool: OUT.into(),
+        pool: EXTERNAL.into(),
         default: false,
         ..fixture.snapshot.classes["normal"].clone()
     };
     fixture.snapshot.classes.insert("away".into(), away);
-    fixture.snapshot.pools.insert(OUT.into(), Pool::default());
+    fixture
+        .snapshot
+        .pools
+        .insert(EXTERNAL.into(), Pool::default());
     fixture
         .snapshot
         .outside
-        .insert(OUT.into(), Outside::default());
+        .insert(EXTERNAL.into(), Outside::default());
     for number in 0..size {
         fixture
-            .node(&format!("o{number}"), &[("vcore", 4_000)])
-            .pool = OUT.into();
+            .add_node(&format!("o{number}"), &[("vcore", 4_000)])
+            .pool = EXTERNAL.into();
     }
 }
 
-fn answer(fixture: &mut Fixture, grants: &[(&str, &str, u64)]) {
+fn set_response(fixture: &mut Fixture, grants: &[(&str, &str, u64)]) {
     let number = fixture.snapshot.round + 1;
-    let known = fixture.snapshot.outside.get_mut(OUT).unwrap();
+    let external = fixture.snapshot.outside.get_mut(EXTERNAL).unwrap();
     let grants = grants.iter().map(|(work, node, processes)| RequestedGrant {
         work: (*work).to_owned(),
         node: (*node).to_owned(),
         processes: *processes,
     });
-    known.answer = Some(Answer {
+    external.answer = Some(Answer {
         number,
         grants: grants.collect(),
         ..Answer::default()
@@ -90,21 +93,21 @@ fn answer(fixture: &mut Fixture, grants: &[(&str, &str, u64)]) {
 
 #[test]
 fn an_external_planner_affects_only_its_own_pool() {
-    let mut fixture = mixed(2);
-    add_outside(&mut fixture, 2);
+    let mut fixture = fixture_with_two_pools(2);
+    add_external_pool(&mut fixture, 2);
     add_class_work(&mut fixture, "job_1", 20);
     add_class_work(&mut fixture, "job_3", 20);
     fixture.snapshot.demand.get_mut("job_3").unwrap().class = Some("away".into());
     fixture.add_processes("job_2", "root.a", 20, 1_000);
-    settled(&mut fixture);
-    let has = |fixture: &Fixture| ["job_1", "job_2", "job_3"].map(|id| fixture.has(id));
+    run_rounds(&mut fixture);
+    let has = |fixture: &Fixture| ["job_1", "job_2", "job_3"].map(|id| fixture.count_running(id));
     assert_eq!(has(&fixture), [8, 8, 0]);
-    let verdict = &planned(&fixture).verdicts["job_3"];
+    let verdict = &checked_plan(&fixture).verdicts["job_3"];
     assert_eq!(
         (verdict.reason, verdict.waits),
         (Reason::OutsidePlanner, true)
     );
-    answer(
+    set_response(
         &mut fixture,
         &[
             ("job_3", "o0", 3),
@@ -113,16 +116,16 @@ fn an_external_planner_affects_only_its_own_pool() {
             ("job_2", "o1", 9),
         ],
     );
-    let plan = planned(&fixture);
-    assert_eq!((plan.grants.len(), plan.outside[OUT].refusals), (3, 3));
+    let plan = checked_plan(&fixture);
+    assert_eq!((plan.grants.len(), plan.outside[EXTERNAL].refusals), (3, 3));
     fixture.carry_out(&plan);
-    settled(&mut fixture);
+    run_rounds(&mut fixture);
     assert_eq!(has(&fixture), [8, 8, 3]);
-    assert_eq!(nodes_of(&fixture, "job_3"), BTreeSet::from(['o']));
+    assert_eq!(node_prefixes(&fixture, "job_3"), BTreeSet::from(['o']));
     // The pool returns to fair shares: running work continues, and the free space is filled.
     fixture.snapshot.outside.clear();
     let before = fixture.snapshot.allocations.clone();
-    settled(&mut fixture);
+    run_rounds(&mut fixture);
     assert!(
         before
             .keys()
@@ -131,72 +134,84 @@ fn an_external_planner_affects_only_its_own_pool() {
     assert_eq!(has(&fixture), [8, 8, 8]);
 }
 
-fn planned(fixture: &Fixture) -> Plan {
-    let plan = ByPool.schedule(&fixture.snapshot);
+fn checked_plan(fixture: &Fixture) -> Plan {
+    let plan = CompositePlanner.schedule(&fixture.snapshot);
     assert_eq!(check(&fixture.snapshot, &plan), Ok(()), "{plan:#?}");
     plan
 }
 
-fn settled(fixture: &mut Fixture) {
+fn run_rounds(fixture: &mut Fixture) {
     for _ in 0..30 {
-        let plan = planned(fixture);
+        let plan = checked_plan(fixture);
         fixture.carry_out(&plan);
     }
 }
 
-fn nodes_of(fixture: &Fixture, id: &str) -> BTreeSet<char> {
-    let held = fixture.snapshot.allocations.values();
-    let mine = held.filter(|it| it.work.as_str() == id && !it.leaving);
-    mine.filter_map(|it| it.node.as_str().chars().next())
+fn node_prefixes(fixture: &Fixture, id: &str) -> BTreeSet<char> {
+    let allocations = fixture.snapshot.allocations.values();
+    let own = allocations.filter(|it| it.work.as_str() == id && !it.leaving);
+    own.filter_map(|it| it.node.as_str().chars().next())
         .collect()
 }
 
 #[test]
 fn a_fleet_without_queues_is_planned_by_fair_shares() {
-    let mut fixture = mixed(2);
+    let mut fixture = fixture_with_two_pools(2);
     fixture.snapshot.queues.clear();
     add_class_work(&mut fixture, "job_1", 9);
-    let plan = ByPool.schedule(&fixture.snapshot);
+    let plan = CompositePlanner.schedule(&fixture.snapshot);
     assert_eq!(plan, FairShare.schedule(&fixture.snapshot));
     let mut rounds = Rounds::default();
     let decided = rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
-    assert_eq!(rounds.whole(decided), plan);
-    assert!(rounds.rest.is_none());
+    assert_eq!(rounds.full_plan(decided), plan);
+    assert!(rounds.fair_share_snapshot.is_none());
 }
 
 #[test]
 fn each_pool_has_its_own_planner_and_no_work_crosses_pools() {
-    let mut fixture = mixed(2);
+    let mut fixture = fixture_with_two_pools(2);
     add_class_work(&mut fixture, "job_1", 20);
     fixture.add_processes("job_2", "root.a", 20, 1_000);
-    settled(&mut fixture);
-    assert_eq!((fixture.has("job_1"), fixture.has("job_2")), (8, 8));
-    assert_eq!(nodes_of(&fixture, "job_1"), BTreeSet::from(['s']));
-    assert_eq!(nodes_of(&fixture, "job_2"), BTreeSet::from(['q']));
-    let shares = planned(&fixture).shares;
+    run_rounds(&mut fixture);
+    assert_eq!(
+        (
+            fixture.count_running("job_1"),
+            fixture.count_running("job_2")
+        ),
+        (8, 8)
+    );
+    assert_eq!(node_prefixes(&fixture, "job_1"), BTreeSet::from(['s']));
+    assert_eq!(node_prefixes(&fixture, "job_2"), BTreeSet::from(['q']));
+    let shares = checked_plan(&fixture).shares;
     assert_eq!(shares.classes.keys().collect::<Vec<_>>(), ["normal"]);
 }
 
 #[test]
 fn running_work_continues_when_its_pool_gets_queues() {
-    let mut fixture = mixed(2);
+    let mut fixture = fixture_with_two_pools(2);
     let queues = std::mem::take(&mut fixture.snapshot.queues);
     fixture.snapshot.classes.get_mut("normal").unwrap().pool = "default".into();
     add_class_work(&mut fixture, "job_1", 5);
-    settled(&mut fixture);
-    assert_eq!(nodes_of(&fixture, "job_1"), BTreeSet::from(['q']));
+    run_rounds(&mut fixture);
+    assert_eq!(node_prefixes(&fixture, "job_1"), BTreeSet::from(['q']));
     fixture.snapshot.queues = queues;
     add_class_work(&mut fixture, "job_3", 5);
     fixture.add_processes("job_2", "root.a", 20, 1_000);
     let before = fixture.snapshot.allocations.clone();
-    settled(&mut fixture);
+    run_rounds(&mut fixture);
     assert!(
         before
             .keys()
             .all(|id| !fixture.snapshot.allocations[id].leaving)
     );
-    assert_eq!((fixture.has("job_1"), fixture.has("job_2")), (5, 3));
-    let verdict = &planned(&fixture).verdicts["job_3"];
+    assert_eq!(
+        (
+            fixture.count_running("job_1"),
+            fixture.count_running("job_2")
+        ),
+        (5, 3)
+    );
+    let verdict = &checked_plan(&fixture).verdicts["job_3"];
     assert!(verdict.waits && !verdict.refused);
     assert!(
         verdict.detail.contains("divided among queues"),
@@ -207,24 +222,36 @@ fn running_work_continues_when_its_pool_gets_queues() {
 
 #[test]
 fn a_node_from_a_pool_with_queues_is_shared_once_its_allocations_left() {
-    let mut fixture = mixed(1);
+    let mut fixture = fixture_with_two_pools(1);
     fixture.add_processes("job_1", "root.a", 2, 1_000);
-    settled(&mut fixture);
+    run_rounds(&mut fixture);
     fixture.snapshot.nodes.get_mut("q0").unwrap().pool = SHARED.into();
     add_class_work(&mut fixture, "job_2", 8);
-    settled(&mut fixture);
-    assert_eq!((fixture.has("job_1"), fixture.has("job_2")), (2, 4));
+    run_rounds(&mut fixture);
+    assert_eq!(
+        (
+            fixture.count_running("job_1"),
+            fixture.count_running("job_2")
+        ),
+        (2, 4)
+    );
     fixture.snapshot.demand.remove("job_1");
-    settled(&mut fixture);
-    assert_eq!((fixture.has("job_1"), fixture.has("job_2")), (0, 8));
+    run_rounds(&mut fixture);
+    assert_eq!(
+        (
+            fixture.count_running("job_1"),
+            fixture.count_running("job_2")
+        ),
+        (0, 8)
+    );
 }
 
 #[test]
 fn work_for_a_queue_is_refused_without_pools_with_queues() {
-    let mut fixture = mixed(1);
+    let mut fixture = fixture_with_two_pools(1);
     fixture.snapshot.queues.clear();
     fixture.add_processes("job_1", "root.a", 2, 1_000);
-    let plan = planned(&fixture);
+    let plan = checked_plan(&fixture);
     assert!(plan.is_empty());
     let verdict = &plan.verdicts["job_1"];
     assert_eq!(
@@ -235,7 +262,7 @@ fn work_for_a_queue_is_refused_without_pools_with_queues() {
 
 /// Returns all differences between two snapshots. A change of queues or external planners marks
 /// everything.
-fn news(before: &Snapshot, after: &Snapshot) -> SnapshotDelta {
+fn delta_between(before: &Snapshot, after: &Snapshot) -> SnapshotDelta {
     SnapshotDelta {
         everything: before.queues.keys().ne(after.queues.keys())
             || before.outside.keys().ne(after.outside.keys()),
@@ -244,45 +271,52 @@ fn news(before: &Snapshot, after: &Snapshot) -> SnapshotDelta {
 }
 
 /// Returns the next pseudo-random number. Its low bits are not random.
-fn next_draw(draw: u64) -> u64 {
-    draw.wrapping_mul(6_364_136_223_846_793_005)
+fn next_random(previous: u64) -> u64 {
+    previous
+        .wrapping_mul(6_364_136_223_846_793_005)
         .wrapping_add(1_442_695)
 }
 
 /// Applies a random event to the fleet.
-fn happen(fixture: &mut Fixture, step: u64, draw: u64) {
-    let id = format!("job_{}", draw % 7);
-    let fresh = |fixture: &mut Fixture, class: bool| {
+fn apply_random_event(fixture: &mut Fixture, step: u64, random: u64) {
+    let id = format!("job_{}", random % 7);
+    let replace_work = |fixture: &mut Fixture, class: bool| {
         fixture.snapshot.demand.remove(id.as_str());
         if class {
-            add_class_work(fixture, &id, 1 + draw % 9);
+            add_class_work(fixture, &id, 1 + random % 9);
         } else {
-            fixture.add_processes(&id, "root.a", 1 + draw % 9, 1_000);
+            fixture.add_processes(&id, "root.a", 1 + random % 9, 1_000);
         }
-        if draw % 5 < 2 && !fixture.snapshot.outside.is_empty() {
-            add_class_work(fixture, &id, 1 + draw % 9);
+        if random % 5 < 2 && !fixture.snapshot.outside.is_empty() {
+            add_class_work(fixture, &id, 1 + random % 9);
             let demand = fixture.snapshot.demand.get_mut(id.as_str()).unwrap();
             (demand.class, demand.queued) = (Some("away".into()), None);
         }
     };
     let node = node_name(&format!(
         "{}{}",
-        ["q", "s", "o"][(draw % 3) as usize],
-        draw / 3 % 3
+        ["q", "s", "o"][(random % 3) as usize],
+        random / 3 % 3
     ));
-    match draw / 7 % 8 {
-        0 | 1 => fresh(fixture, true),
-        2 | 3 => fresh(fixture, false),
+    match random / 7 % 8 {
+        0 | 1 => replace_work(fixture, true),
+        2 | 3 => replace_work(fixture, false),
         4 => drop(fixture.snapshot.demand.remove(id.as_str())),
         5 => {
             if let Some(node) = fixture.snapshot.nodes.get_mut(&node) {
-                let outside = fixture.snapshot.pools.contains_key(OUT) && draw.is_multiple_of(4);
-                let other = if step.is_multiple_of(2) {
+                let to_external =
+                    fixture.snapshot.pools.contains_key(EXTERNAL) && random.is_multiple_of(4);
+                let queue_or_shared = if step.is_multiple_of(2) {
                     SHARED
                 } else {
                     "default"
                 };
-                node.pool = if outside { OUT } else { other }.into();
+                node.pool = if to_external {
+                    EXTERNAL
+                } else {
+                    queue_or_shared
+                }
+                .into();
             }
         }
         6 => {
@@ -291,25 +325,27 @@ fn happen(fixture: &mut Fixture, step: u64, draw: u64) {
             }
         }
         _ if step.is_multiple_of(5) => drop(fixture.snapshot.nodes.remove(&node)),
-        _ => drop(fixture.node(node.as_str(), &[("vcore", 4_000)])),
+        _ => drop(fixture.add_node(node.as_str(), &[("vcore", 4_000)])),
     }
 }
 
 /// Adds a random response, which is mostly invalid.
-fn answer_something(fixture: &mut Fixture, draw: u64) {
+fn set_random_response(fixture: &mut Fixture, random: u64) {
     let work: Vec<String> = (0..3)
-        .map(|at| format!("job_{}", (draw + at) % 7))
+        .map(|offset| format!("job_{}", (random + offset) % 7))
         .collect();
-    let nodes: Vec<String> = (0..3).map(|at| format!("o{}", (draw + at) % 3)).collect();
+    let nodes: Vec<String> = (0..3)
+        .map(|offset| format!("o{}", (random + offset) % 3))
+        .collect();
     let grants: Vec<(&str, &str, u64)> = (work.iter().zip(&nodes))
-        .map(|(work, node)| (work.as_str(), node.as_str(), 1 + draw % 4))
+        .map(|(work, node)| (work.as_str(), node.as_str(), 1 + random % 4))
         .collect();
-    answer(fixture, &grants);
-    let held: Vec<_> = fixture.snapshot.allocations.keys().cloned().collect();
-    let known = fixture.snapshot.outside.get_mut(OUT).unwrap();
+    set_response(fixture, &grants);
+    let ids: Vec<_> = fixture.snapshot.allocations.keys().cloned().collect();
+    let external = fixture.snapshot.outside.get_mut(EXTERNAL).unwrap();
     if let (Some(id), Some(answer)) = (
-        held.get(usize::try_from(draw % 9).unwrap()),
-        &mut known.answer,
+        ids.get(usize::try_from(random % 9).unwrap()),
+        &mut external.answer,
     ) {
         answer.vacates.push(RequestedVacate {
             allocation: id.to_string(),
@@ -321,20 +357,20 @@ fn answer_something(fixture: &mut Fixture, draw: u64) {
 #[test]
 fn rounds_with_memory_decide_like_rounds_without() {
     for seed in 1..40_u64 {
-        let mut fixture = mixed(3);
+        let mut fixture = fixture_with_two_pools(3);
         if seed % 2 == 0 {
-            add_outside(&mut fixture, 3);
+            add_external_pool(&mut fixture, 3);
         }
         let mut rounds = Rounds::default();
-        let mut seen = Snapshot::empty();
+        let mut last_snapshot = Snapshot::empty();
         let mut verdicts = std::collections::BTreeMap::new();
-        let mut draw = seed;
+        let mut random = seed;
         for step in 0..40 {
             let queues = fixture.snapshot.queues.clone();
             let outside = fixture.snapshot.outside.clone();
-            for _ in 0..=draw % 3 {
-                draw = next_draw(draw);
-                happen(&mut fixture, step, draw >> 33);
+            for _ in 0..=random % 3 {
+                random = next_random(random);
+                apply_random_event(&mut fixture, step, random >> 33);
             }
             if step % 13 == 12 {
                 fixture.snapshot.queues.clear();
@@ -343,22 +379,22 @@ fn rounds_with_memory_decide_like_rounds_without() {
                 fixture.snapshot.outside.clear();
             }
             if step % 3 != 0 && !fixture.snapshot.outside.is_empty() {
-                answer_something(&mut fixture, draw >> 33);
+                set_random_response(&mut fixture, random >> 33);
             }
-            let what = news(&seen, &fixture.snapshot);
-            let decided = rounds.decide(&fixture.snapshot, &what);
+            let delta = delta_between(&last_snapshot, &fixture.snapshot);
+            let decided = rounds.decide(&fixture.snapshot, &delta);
             if decided.shares.is_none() {
                 verdicts = rounds.verdicts();
             }
             decided
                 .gone
                 .iter()
-                .for_each(|gone| drop(verdicts.remove(gone)));
+                .for_each(|work| drop(verdicts.remove(work)));
             verdicts.extend(into_map(decided.verdicts.clone()));
-            let plan = rounds.whole(decided);
+            let plan = rounds.full_plan(decided);
             assert_eq!(
                 plan,
-                ByPool.schedule(&fixture.snapshot),
+                CompositePlanner.schedule(&fixture.snapshot),
                 "seed {seed}, step {step}"
             );
             assert_eq!(verdicts, plan.verdicts, "seed {seed}, step {step}");
@@ -367,7 +403,7 @@ fn rounds_with_memory_decide_like_rounds_without() {
                 let verdict = rounds.verdict(id);
                 assert_eq!(verdict.as_ref(), plan.verdicts.get(id), "{demand:?}");
             }
-            seen = fixture.snapshot.clone();
+            last_snapshot = fixture.snapshot.clone();
             fixture.carry_out(&plan);
             if fixture.snapshot.queues.is_empty() {
                 fixture.snapshot.queues = queues;
@@ -381,23 +417,26 @@ fn rounds_with_memory_decide_like_rounds_without() {
 
 #[test]
 fn work_may_move_between_a_class_and_a_queue() {
-    let mut fixture = mixed(1);
+    let mut fixture = fixture_with_two_pools(1);
     add_class_work(&mut fixture, "job_1", 2);
     let mut rounds = Rounds::default();
     let decided = rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
-    fixture.carry_out(&rounds.whole(decided));
+    fixture.carry_out(&rounds.full_plan(decided));
     let before = fixture.snapshot.clone();
     let mut demand: Demand = before.demand["job_1"].clone();
     demand.queued = Some(Box::default());
     queued(&mut demand).queue = Some("root.a".into());
     fixture.snapshot.demand.insert(work("job_1"), demand);
-    let decided = rounds.decide(&fixture.snapshot, &news(&before, &fixture.snapshot));
+    let decided = rounds.decide(
+        &fixture.snapshot,
+        &delta_between(&before, &fixture.snapshot),
+    );
     assert!(
         decided
             .verdicts
             .iter()
             .any(|(id, _)| id.as_str() == "job_1")
     );
-    let plan = rounds.whole(decided);
-    assert_eq!(plan, ByPool.schedule(&fixture.snapshot));
+    let plan = rounds.full_plan(decided);
+    assert_eq!(plan, CompositePlanner.schedule(&fixture.snapshot));
 }

@@ -1,4 +1,4 @@
-//! Placement of applications into queues, and access checks.
+//! Placement rules: they assign applications to queues, and check access.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use regex::Regex;
 use serde_json::Value;
 
 use crate::{
-    amount::amounts,
+    amount::parse_amounts,
     resource_vec::ResourceTypes,
     tree::{ROOT, Tree},
 };
 
-const DEFAULT: &str = "root.default";
-const NAME_CHARACTERS: usize = 64;
+const DEFAULT_QUEUE: &str = "root.default";
+const MAX_NAME_LENGTH: usize = 64;
 
 /// Reason why an application gets no queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,52 +33,52 @@ impl Refusal {
 }
 
 /// Placement rules of one pool, with compiled expressions.
-pub(crate) struct Rules<'a>(Vec<Compiled<'a>>);
+pub(crate) struct Rules<'a>(Vec<CompiledRule<'a>>);
 
-struct Compiled<'a> {
+struct CompiledRule<'a> {
     rule: &'a Rule,
-    users: Names<'a>,
-    groups: Names<'a>,
-    parent: Option<Box<Compiled<'a>>>,
+    users: NameMatcher<'a>,
+    groups: NameMatcher<'a>,
+    parent: Option<Box<CompiledRule<'a>>>,
 }
 
-/// Names, or one expression; an invalid expression matches nothing.
-enum Names<'a> {
-    Listed(&'a [String]),
-    Like(Regex),
-    Nothing,
+/// A list of names, or one regular expression. An invalid expression never matches.
+enum NameMatcher<'a> {
+    List(&'a [String]),
+    Pattern(Regex),
+    Never,
 }
 
-impl<'a> Names<'a> {
+impl<'a> NameMatcher<'a> {
     fn new(entries: &'a [String]) -> Self {
-        let plain = |it: &str| {
+        let is_plain = |it: &str| {
             it.chars()
-                .all(|c| c.is_alphanumeric() || "_.@-".contains(c))
+                .all(|character| character.is_alphanumeric() || "_.@-".contains(character))
         };
         match entries {
-            [single] if !plain(single) => {
-                let whole = Regex::new(&format!("^(?:{single})$"));
-                whole.map_or(Self::Nothing, Self::Like)
+            [single] if !is_plain(single) => {
+                let pattern = Regex::new(&format!("^(?:{single})$"));
+                pattern.map_or(Self::Never, Self::Pattern)
             }
-            entries => Self::Listed(entries),
+            entries => Self::List(entries),
         }
     }
 
     fn contains(&self, name: &str) -> bool {
         match self {
-            Self::Listed(names) => names.iter().any(|known| known == name),
-            Self::Like(expression) => expression.is_match(name),
-            Self::Nothing => false,
+            Self::List(names) => names.iter().any(|known| known == name),
+            Self::Pattern(expression) => expression.is_match(name),
+            Self::Never => false,
         }
     }
 }
 
-impl<'a> Compiled<'a> {
+impl<'a> CompiledRule<'a> {
     fn new(rule: &'a Rule) -> Self {
         let filter = rule.filter.as_ref();
         let names = |select: fn(&Filter) -> &Vec<String>| {
-            let listed = filter.map(select);
-            Names::new(listed.map_or(&[][..], |names| &names[..]))
+            let names_or_none = filter.map(select);
+            NameMatcher::new(names_or_none.map_or(&[][..], |names| &names[..]))
         };
         Self {
             rule,
@@ -95,13 +95,13 @@ impl<'a> Compiled<'a> {
         if filter.users.is_empty() && filter.groups.is_empty() {
             return true;
         }
-        let group = || {
+        let is_group_listed = || {
             submitter
                 .groups
                 .iter()
-                .any(|group| self.groups.contains(group))
+                .any(|is_group_listed| self.groups.contains(is_group_listed))
         };
-        (self.users.contains(submitter.user) || group()) == filter.allow
+        (self.users.contains(submitter.user) || is_group_listed()) == filter.allow
     }
 }
 
@@ -114,35 +114,35 @@ pub(crate) struct Submitter<'a> {
     pub submitted: Timestamp,
 }
 
-/// Most groups named in a message.
-const MAX_NAMED: usize = 8;
+/// Maximum number of groups in a message.
+const MAX_LISTED_GROUPS: usize = 8;
 
 impl fmt::Display for Submitter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "user {}", self.user)?;
-        let named = &self.groups[..self.groups.len().min(MAX_NAMED)];
-        if named.is_empty() {
+        let listed = &self.groups[..self.groups.len().min(MAX_LISTED_GROUPS)];
+        if listed.is_empty() {
             return Ok(());
         }
-        let more = if named.len() < self.groups.len() {
+        let suffix = if listed.len() < self.groups.len() {
             ", …"
         } else {
             ""
         };
-        write!(f, " (groups {}{more})", named.join(", "))
+        write!(f, " (groups {}{suffix})", listed.join(", "))
     }
 }
 
 /// Result of one rule.
 enum RuleResult {
-    Nothing,
+    NoMatch,
     Path(String),
-    Wrong(String),
+    InvalidName(String),
 }
 
 impl<'a> Rules<'a> {
     pub fn new(queues: &'a Queues) -> Self {
-        Self(queues.placement.iter().map(Compiled::new).collect())
+        Self(queues.placement.iter().map(CompiledRule::new).collect())
     }
 
     pub fn place(
@@ -151,47 +151,49 @@ impl<'a> Rules<'a> {
         dims: &ResourceTypes,
         submitter: Submitter,
     ) -> Result<usize, Refusal> {
-        let mut last = Refusal::new(Reason::NoClass, "no queue is named".to_owned());
+        let mut last_refusal = Refusal::new(Reason::NoClass, "no queue is named".to_owned());
         let provided = Rule {
             by: By::Provided,
             create: false,
             parent: None,
             filter: None,
         };
-        let alone = [Compiled::new(&provided)];
+        let default_rules = [CompiledRule::new(&provided)];
         let rules = if self.0.is_empty() {
-            &alone
+            &default_rules
         } else {
             &self.0[..]
         };
         for rule in rules {
             match apply_rule(rule, tree, submitter) {
-                RuleResult::Nothing => {}
-                RuleResult::Wrong(detail) => {
+                RuleResult::NoMatch => {}
+                RuleResult::InvalidName(detail) => {
                     return Err(Refusal::new(Reason::UnknownClass, detail));
                 }
                 RuleResult::Path(path) => {
                     match check_target(tree, &path, rule.rule.create, submitter) {
                         Ok(()) => {
-                            return tree.grow(dims, &path).ok_or_else(|| {
+                            return tree.find_or_create(dims, &path).ok_or_else(|| {
                                 Refusal::new(Reason::UnknownClass, format!("no queue {path}"))
                             });
                         }
-                        Err(refusal) => last = refusal,
+                        Err(refusal) => last_refusal = refusal,
                     }
                 }
             }
         }
-        match tree.find(DEFAULT) {
-            Some(default) if check_target(tree, DEFAULT, false, submitter).is_ok() => Ok(default),
-            _ => Err(last),
+        match tree.find(DEFAULT_QUEUE) {
+            Some(default) if check_target(tree, DEFAULT_QUEUE, false, submitter).is_ok() => {
+                Ok(default)
+            }
+            _ => Err(last_refusal),
         }
     }
 }
 
-fn apply_rule(compiled: &Compiled, tree: &Tree, submitter: Submitter) -> RuleResult {
+fn apply_rule(compiled: &CompiledRule, tree: &Tree, submitter: Submitter) -> RuleResult {
     if !compiled.applies_to(submitter) {
-        return RuleResult::Nothing;
+        return RuleResult::NoMatch;
     }
     let name = match &compiled.rule.by {
         By::Provided => submitter.queued.and_then(|queued| queued.queue.as_deref()),
@@ -203,48 +205,48 @@ fn apply_rule(compiled: &Compiled, tree: &Tree, submitter: Submitter) -> RuleRes
             .map(String::as_str),
     };
     let Some(name) = name.filter(|name| !name.is_empty()) else {
-        return RuleResult::Nothing;
+        return RuleResult::NoMatch;
     };
     let name = name.to_lowercase();
-    let qualified = name == "root" || name.starts_with("root.");
-    let fixed = matches!(compiled.rule.by, By::Fixed(_));
+    let is_full_path = name == "root" || name.starts_with("root.");
+    let is_fixed = matches!(compiled.rule.by, By::Fixed(_));
     // A user name is never a path.
-    if qualified && compiled.rule.by != By::User {
-        return named(name);
+    if is_full_path && compiled.rule.by != By::User {
+        return check_path(name);
     }
     // A generated name is a single path segment.
-    let name = if fixed {
+    let name = if is_fixed {
         name
     } else {
         name.replace('.', "_dot_")
     };
-    let above = match &compiled.parent {
+    let parent_path = match &compiled.parent {
         None => "root".to_owned(),
         Some(parent) => match apply_rule(parent, tree, submitter) {
             RuleResult::Path(path) => {
-                let (at, there) = tree.nearest(&path);
-                if tree.entries[at].leaf || !(there || parent.rule.create) {
-                    return RuleResult::Nothing;
+                let (nearest, exists) = tree.nearest(&path);
+                if tree.entries[nearest].leaf || !(exists || parent.rule.create) {
+                    return RuleResult::NoMatch;
                 }
                 path
             }
             other => return other,
         },
     };
-    named(format!("{above}.{name}"))
+    check_path(format!("{parent_path}.{name}"))
 }
 
-fn named(path: String) -> RuleResult {
-    let fits = |name: &str| {
-        (1..=NAME_CHARACTERS).contains(&name.len())
+fn check_path(path: String) -> RuleResult {
+    let is_valid = |name: &str| {
+        (1..=MAX_NAME_LENGTH).contains(&name.len())
             && name
                 .chars()
                 .all(|it| it.is_ascii_alphanumeric() || "_:#/@-".contains(it))
     };
-    if path.split('.').all(fits) {
+    if path.split('.').all(is_valid) {
         return RuleResult::Path(path);
     }
-    RuleResult::Wrong(format!("{path:?} cannot be the name of a queue"))
+    RuleResult::InvalidName(format!("{path:?} cannot be the name of a queue"))
 }
 
 /// Checks whether the application may be placed there.
@@ -254,44 +256,44 @@ fn check_target(
     create: bool,
     submitter: Submitter,
 ) -> Result<(), Refusal> {
-    let (at, there) = tree.nearest(path);
-    let queue_state = &tree.entries[at];
-    if !there && (!create || queue_state.leaf) {
+    let (nearest, exists) = tree.nearest(path);
+    let queue_state = &tree.entries[nearest];
+    if !exists && (!create || queue_state.leaf) {
         let detail = format!(
             "there is no queue {path}; the nearest is {}",
             queue_state.path
         );
         return Err(Refusal::new(Reason::UnknownClass, detail));
     }
-    if there && !queue_state.leaf {
-        let below: Vec<&str> = queue_state
+    if exists && !queue_state.leaf {
+        let children: Vec<&str> = queue_state
             .children
             .keys()
             .take(8)
             .map(String::as_str)
             .collect();
-        let below = below.join(", ");
-        let detail = format!("queue {path} takes no applications; below it are {below}");
+        let children = children.join(", ");
+        let detail = format!("queue {path} takes no applications; below it are {children}");
         return Err(Refusal::new(Reason::UnknownClass, detail));
     }
     // Applications that were there before draining may keep waiting.
-    let closed = |above: usize| {
-        let queue_state = &tree.entries[above];
+    let is_closed = |queue: usize| {
+        let queue_state = &tree.entries[queue];
         let since = queue_state.config.and_then(|queue| queue.drained_at);
         queue_state.draining && since.is_none_or(|since| submitter.submitted >= since)
     };
-    if tree.path(at).any(closed) {
+    if tree.path(nearest).any(is_closed) {
         let detail = format!("queue {path} is draining: it takes no new applications");
         return Err(Refusal::new(Reason::UnknownClass, detail));
     }
-    let admits = |above: usize| {
-        let config = tree.entries[above].config;
+    let is_admitted = |queue: usize| {
+        let config = tree.entries[queue].config;
         config.is_some_and(|queue| {
             queue.submit.admits(submitter.user, submitter.groups)
                 || queue.admin.admits(submitter.user, submitter.groups)
         })
     };
-    if tree.path(at).any(admits) {
+    if tree.path(nearest).any(is_admitted) {
         return Ok(());
     }
     let detail = format!("{submitter} may not submit to queue {path}");
@@ -300,24 +302,26 @@ fn check_target(
 
 /// Applies the tags of an application to the queue created for it.
 pub(crate) fn apply_tags(tree: &mut Tree, dims: &ResourceTypes, queue: usize, queued: &Queued) {
-    let read = |tag: &str| {
+    let parse_amounts_tag = |tag: &str| {
         let text = queued.tags.get(tag)?;
         let value: Value = serde_json::from_str(text).ok()?;
-        let (amounts, wrong) = amounts(&value);
-        wrong.is_empty().then(|| dims.sparse(&amounts))
+        let (amounts, faults) = parse_amounts(&value);
+        faults.is_empty().then(|| dims.limit_vector(&amounts))
     };
     if queue == ROOT || tree.entries[queue].config.is_some() {
         return;
     }
     let queue_state = &mut tree.entries[queue];
-    if let Some(max) = read("namespace.resourcequota") {
+    if let Some(max) = parse_amounts_tag("namespace.resourcequota") {
         queue_state.max = max;
     }
-    if let Some(guaranteed) = read("namespace.resourceguaranteed") {
+    if let Some(guaranteed) = parse_amounts_tag("namespace.resourceguaranteed") {
         queue_state.guaranteed = guaranteed;
     }
-    let most = queued.tags.get("namespace.resourcemaxapps");
-    if let Some(most) = most.and_then(|most| most.parse().ok()) {
-        queue_state.max_applications = Some(most);
+    let max_applications = queued.tags.get("namespace.resourcemaxapps");
+    if let Some(max_applications) =
+        max_applications.and_then(|max_applications| max_applications.parse().ok())
+    {
+        queue_state.max_applications = Some(max_applications);
     }
 }

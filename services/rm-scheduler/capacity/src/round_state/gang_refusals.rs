@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_domain::{Reason, gangs::MAX_CONCURRENT, snapshot::queues::Sort};
 
 use super::{RoundState, gangs::GangNeeds};
-use crate::{amount::amount_text, placement::Refusal};
+use crate::{amount::amount_text, placement_rules::Refusal};
 
 impl RoundState<'_> {
     /// Refuses new applications that are too large. Running ones continue.
-    pub(super) fn refuse_too_large(&mut self, new: Vec<usize>) {
+    pub(super) fn refuse_infeasible_applications(&mut self, new: Vec<usize>) {
         for app in new {
             let Ok(queue) = self.apps[app].queue else {
                 continue;
             };
             let refusal = self
-                .by_shares(app, queue)
-                .or_else(|| self.too_many(app))
-                .or_else(|| self.too_large(app, queue));
+                .refuse_in_fair_queue(app, queue)
+                .or_else(|| self.refuse_too_many_processes(app))
+                .or_else(|| self.refuse_above_maximum(app, queue));
             if let Some(refusal) = refusal {
                 self.apps[app].queue = Err(refusal);
             }
@@ -27,7 +27,7 @@ impl RoundState<'_> {
 
     /// Refuses a gang in a leaf ordered by shares. An application there loses rank as it grows, so
     /// half a gang would wait behind others.
-    fn by_shares(&self, app: usize, queue: usize) -> Option<Refusal> {
+    fn refuse_in_fair_queue(&self, app: usize, queue: usize) -> Option<Refusal> {
         let queue_state = &self.tree.entries[queue];
         let mut items = self.apps[app].items.iter();
         let has_gang = items.any(|item| self.items[*item].queued.gang.is_some());
@@ -45,7 +45,7 @@ impl RoundState<'_> {
 
     /// Refuses an application with too many gang processes, because a gang must start in one
     /// commit.
-    fn too_many(&self, app: usize) -> Option<Refusal> {
+    fn refuse_too_many_processes(&self, app: usize) -> Option<Refusal> {
         let mut gangs: BTreeMap<&str, u64> = BTreeMap::new();
         for item in &self.apps[app].items {
             if let Some(gang) = &self.items[*item].queued.gang {
@@ -53,34 +53,34 @@ impl RoundState<'_> {
                 *members = members.saturating_add(gang.min);
             }
         }
-        let most = MAX_CONCURRENT as u64;
-        let (name, members) = gangs.into_iter().find(|(_, members)| *members > most)?;
+        let limit = MAX_CONCURRENT as u64;
+        let (name, members) = gangs.into_iter().find(|(_, members)| *members > limit)?;
         let detail = format!(
-            "{members} processes of its gang {name} would have to start at once, and {most} may: \
-             {most} of them would fit"
+            "{members} processes of its gang {name} would have to start at once, and {limit} may: \
+             {limit} of them would fit"
         );
         let reason = Reason::GangIncomplete;
         Some(Refusal { reason, detail })
     }
 
     /// Compares the maximum of each level below the root with the needs of the whole gang.
-    fn too_large(&self, app: usize, queue: usize) -> Option<Refusal> {
+    fn refuse_above_maximum(&self, app: usize, queue: usize) -> Option<Refusal> {
         let gang = GangNeeds::new(self, self.apps[app].items.iter().copied());
-        let path = self.tree.path(queue).map(|at| &self.tree.entries[at]);
-        let mut below = path.filter(|queue_state| queue_state.parent.is_some());
-        below.find_map(|queue_state| {
-            let over = gang.exceeded(&queue_state.max)?;
-            let what = self.dims.name(over.dim);
-            let (all, most) = (
-                amount_text(what, over.needed),
-                amount_text(what, over.limit),
+        let path = self.tree.path(queue).map(|queue| &self.tree.entries[queue]);
+        let mut queues = path.filter(|queue_state| queue_state.parent.is_some());
+        queues.find_map(|queue_state| {
+            let exceeded = gang.find_exceeded(&queue_state.max)?;
+            let resource = self.dims.name(exceeded.dim);
+            let (needed, limit) = (
+                amount_text(resource, exceeded.needed),
+                amount_text(resource, exceeded.limit),
             );
             let detail = format!(
-                "its gang of {} needs {all} {what} together, and queue {} may have {most}: {} of \
+                "its gang of {} needs {needed} {resource} together, and queue {} may have {limit}: {} of \
                  them would fit",
-                gang.members(),
+                gang.count_members(),
                 queue_state.path,
-                over.feasible
+                exceeded.feasible
             );
             let reason = Reason::QueueQuota;
             Some(Refusal { reason, detail })

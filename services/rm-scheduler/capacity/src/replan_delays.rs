@@ -9,25 +9,25 @@ use crate::tree::DEFAULT_SETTINGS;
 /// Milliseconds that work must wait before it gets a reservation.
 pub(crate) const MIN_WAIT_MS: u64 = 2_000;
 /// Milliseconds after a failed preemption before the next attempt for the same work.
-pub(crate) const RETRY_MS: u64 = 15_000;
+pub(crate) const PREEMPTION_RETRY_MS: u64 = 15_000;
 
-/// Returns all delays of the queues.
-pub fn delays(queues: &Queues) -> BTreeSet<u64> {
-    let mut all = BTreeSet::from([
+/// Returns all delays of the queues in milliseconds.
+pub fn replan_delays(queues: &Queues) -> BTreeSet<u64> {
+    let mut delays = BTreeSet::from([
         MIN_WAIT_MS,
-        RETRY_MS,
+        PREEMPTION_RETRY_MS,
         queues.reservation_ms,
         queues.preemption_cooldown_ms,
         DEFAULT_SETTINGS.preemption_delay_ms,
         DEFAULT_SETTINGS.backoff_ms,
     ]);
-    own(&queues.root, &mut all);
-    all.remove(&0);
-    all
+    add_queue_delays(&queues.root, &mut delays);
+    delays.remove(&0);
+    delays
 }
 
-fn own(queue: &Queue, all: &mut BTreeSet<u64>) {
-    all.extend(
+fn add_queue_delays(queue: &Queue, delays: &mut BTreeSet<u64>) {
+    delays.extend(
         [
             queue.preemption_delay_ms,
             queue.quota_preemption_delay_ms,
@@ -37,7 +37,7 @@ fn own(queue: &Queue, all: &mut BTreeSet<u64>) {
         .flatten(),
     );
     for child in queue.children.values() {
-        own(child, all);
+        add_queue_delays(child, delays);
     }
 }
 
@@ -52,8 +52,8 @@ mod tests {
         let document = json!({ "queues": { "a": {
             "preemption_delay_ms": 1, "queues": { "b": { "preemption_delay_ms": 7_000 } } } },
             "preemption_cooldown_ms": 0 });
-        let all = delays(&crate::config::read(&document).unwrap());
-        let all: Vec<u64> = all.into_iter().collect();
-        assert_eq!(all, [1, 2_000, 7_000, 15_000, 30_000, 300_000]);
+        let delays = replan_delays(&crate::config::read(&document).unwrap());
+        let delays: Vec<u64> = delays.into_iter().collect();
+        assert_eq!(delays, [1, 2_000, 7_000, 15_000, 30_000, 300_000]);
     }
 }

@@ -1,4 +1,4 @@
-//! Rules of preemption.
+//! Rules of preemption: victims, guarantees, fences, priorities and delays.
 
 use serde_json::{Value, json};
 
@@ -14,8 +14,8 @@ fn guaranteed(vcore: u64) -> Value {
 fn fixture(queues: &Value, nodes: &[u64]) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": queues});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-    for (at, vcore) in nodes.iter().enumerate() {
-        fixture.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
+    for (index, vcore) in nodes.iter().enumerate() {
+        fixture.add_node(&format!("n{index}"), &[("vcore", vcore * VCORE)]);
     }
     fixture
 }
@@ -32,7 +32,7 @@ fn the_newest_process_leaves_for_guaranteed_work() {
     fixture.add_processes("job_3", "root.parent.leaf2", 1, 5 * VCORE);
     let plan = fixture.step();
     assert!(plan.is_empty(), "not before the delay");
-    fixture.pass(DELAY_MS);
+    fixture.advance(DELAY_MS);
     let plan = fixture.step();
     assert_eq!(Fixture::preempted(&plan), ["alc_000002"]);
     assert_eq!(
@@ -60,13 +60,17 @@ fn preemption_stops_at_the_guarantee() {
     fixture.add_processes("job_1", "root.parent.queue-1", 10, VCORE);
     fixture.step();
     fixture.add_processes("job_2", "root.parent.queue-2", 10, VCORE);
-    let mut taken = 0;
+    let mut preempted = 0;
     for _ in 0..40 {
-        taken += Fixture::preempted(&fixture.step()).len();
-        fixture.pass(DELAY_MS);
+        preempted += Fixture::preempted(&fixture.step()).len();
+        fixture.advance(DELAY_MS);
     }
     assert_eq!(
-        (fixture.has("job_1"), fixture.has("job_2"), taken),
+        (
+            fixture.count_running("job_1"),
+            fixture.count_running("job_2"),
+            preempted
+        ),
         (7, 5, 3)
     );
 }
@@ -77,53 +81,62 @@ fn a_queue_without_guarantee_preempts_nothing() {
     fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
     fixture.add_processes("job_2", "root.b", 1, VCORE);
-    fixture.pass(DELAY_MS);
+    fixture.advance(DELAY_MS);
     fixture.settle();
-    assert_eq!((fixture.has("job_1"), fixture.has("job_2")), (4, 0));
+    assert_eq!(
+        (
+            fixture.count_running("job_1"),
+            fixture.count_running("job_2")
+        ),
+        (4, 0)
+    );
 }
 
 #[test]
 fn a_higher_priority_is_never_preempted() {
-    let start = |priority: i32| {
+    let count_preempted = |priority: i32| {
         let mut fixture = fixture(&json!({"a": {}, "b": guaranteed(2)}), &[4]);
         queued(fixture.add_processes("job_1", "root.a", 4, VCORE)).priority = priority;
         fixture.settle();
         fixture.add_processes("job_2", "root.b", 1, VCORE);
-        fixture.pass(DELAY_MS);
+        fixture.advance(DELAY_MS);
         Fixture::preempted(&fixture.step()).len()
     };
-    assert_eq!((start(0), start(1)), (1, 0));
+    assert_eq!((count_preempted(0), count_preempted(1)), (1, 0));
 }
 
 #[test]
 fn no_victim_is_outside_the_fence() {
-    let start = |policy: &str| {
+    let count_preempted = |policy: &str| {
         let fenced = json!({"preemption": policy, "queues": {"b": guaranteed(2)}});
         let mut fixture = fixture(&json!({"a": {}, "fenced": fenced}), &[4]);
         fixture.add_processes("job_1", "root.a", 4, VCORE);
         fixture.settle();
         fixture.add_processes("job_2", "root.fenced.b", 1, VCORE);
-        fixture.pass(DELAY_MS);
+        fixture.advance(DELAY_MS);
         Fixture::preempted(&fixture.step()).len()
     };
-    assert_eq!((start("default"), start("fence")), (1, 0));
+    assert_eq!(
+        (count_preempted("default"), count_preempted("fence")),
+        (1, 0)
+    );
 }
 
 #[test]
 fn a_queue_with_disabled_preemption_loses_nothing() {
-    let spared = json!({"preemption": "disabled"});
-    let mut fixture = fixture(&json!({"a": spared, "b": guaranteed(2)}), &[4]);
+    let protected = json!({"preemption": "disabled"});
+    let mut fixture = fixture(&json!({"a": protected, "b": guaranteed(2)}), &[4]);
     fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
     fixture.add_processes("job_2", "root.b", 1, VCORE);
-    fixture.pass(DELAY_MS);
+    fixture.advance(DELAY_MS);
     assert!(fixture.step().is_empty());
 }
 
 #[test]
 fn reluctant_processes_and_originators_are_preempted_last() {
     let mut fixture = fixture(&json!({"a": {}, "b": guaranteed(1)}), &[1, 1, 1]);
-    for (at, (id, preemptable, originator)) in [
+    for (index, (id, preemptable, originator)) in [
         ("job_first", true, true),
         ("job_stays", false, false),
         ("job_goes", true, false),
@@ -132,13 +145,13 @@ fn reluctant_processes_and_originators_are_preempted_last() {
     .enumerate()
     {
         let demand = fixture.add_processes(id, "root.a", 1, VCORE);
-        demand.machines = [node_name(&format!("n{at}"))].into();
+        demand.machines = [node_name(&format!("n{index}"))].into();
         queued(demand).preemptable = preemptable;
         queued(demand).originator = originator;
     }
     fixture.settle();
     fixture.add_processes("job_b", "root.b", 1, VCORE);
-    fixture.pass(DELAY_MS);
+    fixture.advance(DELAY_MS);
     let plan = fixture.step();
     assert_eq!(plan.receipts[0].work.as_str(), "job_goes");
 }
@@ -152,10 +165,10 @@ fn oversized_victims_are_skipped() {
     fixture.add_processes("job_large", "root.a", 1, 3 * VCORE);
     fixture.step();
     fixture.add_processes("job_b", "root.b", 1, VCORE);
-    fixture.pass(DELAY_MS);
+    fixture.advance(DELAY_MS);
     let plan = fixture.step();
-    let taken: Vec<&str> = plan.receipts.iter().map(|it| it.work.as_str()).collect();
-    assert_eq!(taken, ["job_small"]);
+    let preempted: Vec<&str> = plan.receipts.iter().map(|it| it.work.as_str()).collect();
+    assert_eq!(preempted, ["job_small"]);
 }
 
 #[test]
@@ -164,7 +177,7 @@ fn no_victim_is_taken_without_effect() {
     fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
     fixture.add_processes("job_2", "root.b", 1, 3 * VCORE);
-    fixture.pass(DELAY_MS);
+    fixture.advance(DELAY_MS);
     assert!(fixture.step().is_empty());
 }
 
@@ -179,7 +192,13 @@ fn a_required_node_loses_no_more_than_needed() {
     // One slot is free, so one victim leaves, regardless of guarantees.
     assert_eq!(Fixture::preempted(&plan).len(), 1);
     fixture.settle();
-    assert_eq!((fixture.has("job_1"), fixture.has("job_2")), (2, 1));
+    assert_eq!(
+        (
+            fixture.count_running("job_1"),
+            fixture.count_running("job_2")
+        ),
+        (2, 1)
+    );
 }
 
 #[test]
@@ -191,18 +210,18 @@ fn a_lowered_maximum_is_enforced_only_when_enabled() {
         json!({"queues": {"root": root}, "quota_preemption": enforced})
     };
     let mut fixture = Fixture::from_queues(&document(4, false));
-    fixture.node("n0", &[("vcore", 4 * VCORE)]);
+    fixture.add_node("n0", &[("vcore", 4 * VCORE)]);
     fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
     fixture.configure(&document(2, false));
-    fixture.pass(600_000);
+    fixture.advance(600_000);
     assert!(fixture.step().is_empty());
     fixture.configure(&document(2, true));
     assert!(fixture.step().is_empty(), "not before the delay");
-    fixture.pass(60_000);
+    fixture.advance(60_000);
     assert_eq!(Fixture::preempted(&fixture.step()).len(), 2);
     fixture.settle();
-    assert_eq!(fixture.has("job_1"), 2);
+    assert_eq!(fixture.count_running("job_1"), 2);
 }
 
 /// Two queues have no guarantee of their own below a shared one, and their work always returns.
@@ -213,20 +232,20 @@ fn siblings_below_one_guarantee_do_not_preempt_each_other_forever() {
     fixture.add_processes("job_1", "root.parent.a", 4, VCORE);
     fixture.settle();
     fixture.add_processes("job_2", "root.parent.b", 4, VCORE);
-    let mut taken = 0;
+    let mut preempted = 0;
     for _ in 0..40 {
-        taken += Fixture::preempted(&fixture.step()).len();
-        fixture.pass(DELAY_MS);
+        preempted += Fixture::preempted(&fixture.step()).len();
+        fixture.advance(DELAY_MS);
     }
-    assert_eq!(taken, 0);
+    assert_eq!(preempted, 0);
 }
 
 #[test]
 fn a_returned_process_is_protected_for_a_while() {
     let mut fixture = fixture(&json!({"a": {}, "b": guaranteed(2)}), &[2, 2]);
-    let hit = fixture.snapshot.now;
+    let preempted_at = fixture.snapshot.now;
     fixture.add_processes("job_1", "root.a", 4, VCORE);
-    fixture.pass(1_000);
+    fixture.advance(1_000);
     fixture.settle();
     let carried = fixture
         .snapshot
@@ -234,10 +253,10 @@ fn a_returned_process_is_protected_for_a_while() {
         .queues
         .entry(POOL.to_owned())
         .or_default();
-    carried.hit.insert("job_1".parse().unwrap(), hit);
+    carried.hit.insert("job_1".parse().unwrap(), preempted_at);
     fixture.add_processes("job_2", "root.b", 1, VCORE);
-    fixture.pass(DELAY_MS);
+    fixture.advance(DELAY_MS);
     assert!(Fixture::preempted(&fixture.step()).is_empty());
-    fixture.pass(60_000);
+    fixture.advance(60_000);
     assert_eq!(Fixture::preempted(&fixture.step()).len(), 1);
 }

@@ -2,7 +2,7 @@
 //! queues, and the response of an external planner plans its pool. [`FairShare`] plans all others.
 //!
 //! `FairShare` gets a part of the snapshot, without the work of other planners and the nodes of
-//! their pools. A node may have allocations of both sides, for example after its pool was given
+//! their pools. A node may have allocations of several planners, for example after its pool got
 //! queues. Such a node is closed to fair shares. These allocations stay, and their space is never
 //! counted twice.
 //! The response of an external planner is checked last, against everything else that is planned.
@@ -10,33 +10,33 @@
 //! A fleet without queues and external planners is planned from the snapshot itself, without a
 //! copy.
 
-mod fair_share_part;
+mod fair_share_snapshot;
 
 use hayward_rm_scheduler_domain::{
     Decided, FairShare, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, SnapshotDelta,
     Verdict, Verdicts, plan::Shares,
 };
-use hayward_rm_scheduler_external_planner as outside;
+use hayward_rm_scheduler_external_planner as external_planner;
 use hayward_vocabulary::WorkId;
 
 use crate::Capacity;
-use fair_share_part::{Divided, FairSharePart};
+use fair_share_snapshot::{FairShareSnapshot, PlannerAssignment};
 
 /// The production planner, without memory between rounds.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ByPool;
+pub struct CompositePlanner;
 
-impl Planner for ByPool {
+impl Planner for CompositePlanner {
     fn schedule(&self, snapshot: &Snapshot) -> Plan {
-        if !FairSharePart::is_needed(snapshot) {
+        if !FairShareSnapshot::is_needed(snapshot) {
             return FairShare.schedule(snapshot);
         }
-        let rest = FairSharePart::new(snapshot);
-        let mut plan = FairShare.schedule(rest.snapshot());
+        let fair_share_snapshot = FairShareSnapshot::new(snapshot);
+        let mut plan = FairShare.schedule(fair_share_snapshot.snapshot());
         let verdicts = plan.verdicts.values_mut();
-        Divided::new(snapshot).explain_all(verdicts.map(|it| &mut **it));
+        PlannerAssignment::new(snapshot).explain_all(verdicts.map(|it| &mut **it));
         merge(&mut plan, Capacity.schedule(snapshot));
-        outside::plan(snapshot, &mut plan);
+        external_planner::plan(snapshot, &mut plan);
         plan
     }
 }
@@ -44,73 +44,81 @@ impl Planner for ByPool {
 /// Consecutive rounds of one fleet, with memory that makes them fast.
 #[derive(Default)]
 pub struct Rounds {
-    fair: FairRounds,
-    rest: Option<FairSharePart>,
+    fair_share_planner: FairRounds,
+    fair_share_snapshot: Option<FairShareSnapshot>,
     /// Verdicts of the last round for queued or externally planned work.
     other_verdicts: Verdicts,
     /// True if queued work waits for something that only time brings.
     waits_for_time: bool,
-    divided: Divided,
+    assignment: PlannerAssignment,
 }
 
 impl Rounds {
     /// Rounds that produce no verdicts for work outside queues.
     pub fn without_explanations() -> Self {
         Self {
-            fair: FairRounds::without_explanations(),
+            fair_share_planner: FairRounds::without_explanations(),
             ..Self::default()
         }
     }
 
-    /// Plans one round. `news` contains all differences from the last snapshot.
-    pub fn decide(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> Decided {
-        self.decide_watched(snapshot, news, &mut |_| {})
+    /// Plans one round. `delta` contains all differences from the last snapshot.
+    pub fn decide(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> Decided {
+        self.decide_watched(snapshot, delta, &mut |_| {})
     }
 
-    /// Plans one round, and reports the end of each phase.
+    /// Plans one round, and calls `on_phase_end` at the end of each phase.
     pub fn decide_watched(
         &mut self,
         snapshot: &Snapshot,
-        news: &SnapshotDelta,
-        ended: &mut dyn FnMut(Phase),
+        delta: &SnapshotDelta,
+        on_phase_end: &mut dyn FnMut(Phase),
     ) -> Decided {
-        let began = self.rest.is_none();
-        if news.everything || (began && FairSharePart::begins(news)) {
-            self.rest = FairSharePart::is_needed(snapshot).then(|| FairSharePart::new(snapshot));
+        let is_new = self.fair_share_snapshot.is_none();
+        if delta.everything || (is_new && FairShareSnapshot::adds_queued_work(delta)) {
+            self.fair_share_snapshot =
+                FairShareSnapshot::is_needed(snapshot).then(|| FairShareSnapshot::new(snapshot));
         }
-        self.divided = Divided::new(snapshot);
-        let Some(rest) = &mut self.rest else {
+        self.assignment = PlannerAssignment::new(snapshot);
+        let Some(fair_share_snapshot) = &mut self.fair_share_snapshot else {
             self.other_verdicts.clear();
             self.waits_for_time = false;
-            return self.fair.decide_watched(snapshot, news, ended);
+            return self
+                .fair_share_planner
+                .decide_watched(snapshot, delta, on_phase_end);
         };
-        let news = if began || news.everything {
+        let fair_delta = if is_new || delta.everything {
             SnapshotDelta::everything()
         } else {
-            rest.absorb(snapshot, news)
+            fair_share_snapshot.absorb(snapshot, delta)
         };
-        let mut decided = self.fair.decide_watched(rest.snapshot(), &news, ended);
-        let news = decided.verdicts.iter_mut();
-        self.divided.explain_all(news.map(|(_, verdict)| verdict));
+        let mut decided = self.fair_share_planner.decide_watched(
+            fair_share_snapshot.snapshot(),
+            &fair_delta,
+            on_phase_end,
+        );
+        let changed = decided.verdicts.iter_mut();
+        self.assignment
+            .explain_all(changed.map(|(_, verdict)| verdict));
         let plan = Capacity.schedule(snapshot);
         let mut queued = plan.verdicts.values();
         self.waits_for_time = queued.any(|verdict| verdict.waits && !verdict.refused);
         merge(&mut decided.plan, plan);
-        outside::plan(snapshot, &mut decided.plan);
-        ended(Phase::Place);
+        external_planner::plan(snapshot, &mut decided.plan);
+        on_phase_end(Phase::Place);
         let verdicts = std::mem::take(&mut decided.plan.verdicts);
-        let gone = self
+        let without_verdict = self
             .other_verdicts
             .keys()
             .filter(|work| !verdicts.contains_key(*work));
-        let withdrawn = gone.filter(|work| !snapshot.demand.contains_key(*work));
+        let withdrawn = without_verdict.filter(|work| !snapshot.demand.contains_key(*work));
         decided.gone.extend(withdrawn.cloned());
         if decided.shares.is_some() {
-            let news = verdicts
+            let changed = verdicts
                 .iter()
-                .filter(|(work, now)| self.other_verdicts.get(*work) != Some(*now));
-            let news = news.map(|(work, now)| (work.clone(), Verdict::clone(now)));
-            decided.verdicts.extend(news);
+                .filter(|(work, verdict)| self.other_verdicts.get(*work) != Some(*verdict));
+            let changed = changed.map(|(work, verdict)| (work.clone(), Verdict::clone(verdict)));
+            decided.verdicts.extend(changed);
         }
         self.other_verdicts = verdicts;
         decided
@@ -118,35 +126,37 @@ impl Rounds {
 
     /// Returns the verdicts of all work in the last round.
     pub fn verdicts(&self) -> Verdicts {
-        let mut verdicts = self.fair.verdicts();
-        let all = verdicts.values_mut();
-        self.divided.explain_all(all.map(|it| &mut **it));
+        let mut verdicts = self.fair_share_planner.verdicts();
+        let fair_verdicts = verdicts.values_mut();
+        self.assignment
+            .explain_all(fair_verdicts.map(|it| &mut **it));
         verdicts.extend(self.other_verdicts.clone());
         verdicts
     }
 
+    /// Returns the verdict of a piece of work in the last round.
     pub fn verdict(&self, work: &WorkId) -> Option<Box<Verdict>> {
-        let verdicts = self.other_verdicts.get(work).cloned();
-        let fair = || {
-            let mut verdict = self.fair.verdict(work)?;
-            self.divided.explain(&mut verdict);
+        let other_verdict = self.other_verdicts.get(work).cloned();
+        let fair_verdict = || {
+            let mut verdict = self.fair_share_planner.verdict(work)?;
+            self.assignment.explain(&mut verdict);
             Some(verdict)
         };
-        verdicts.or_else(fair)
+        other_verdict.or_else(fair_verdict)
     }
 
     /// Returns the shares of the fair-share planner, without queues.
     pub fn shares(&self) -> Shares {
-        self.fair.shares()
+        self.fair_share_planner.shares()
     }
 
     /// Returns the shares down to the level of users, without those of single work items.
     pub fn sums(&self) -> &Shares {
-        self.fair.sums()
+        self.fair_share_planner.sums()
     }
 
     /// Returns the complete plan of the last round.
-    pub fn whole(&self, decided: Decided) -> Plan {
+    pub fn full_plan(&self, decided: Decided) -> Plan {
         Plan {
             verdicts: self.verdicts(),
             shares: self.shares(),
@@ -162,13 +172,13 @@ impl Rounds {
 }
 
 /// Merges a plan into another one. They have no nodes or work in common.
-fn merge(plan: &mut Plan, queues: Plan) {
-    plan.grants.extend(queues.grants);
-    plan.vacates.extend(queues.vacates);
+fn merge(plan: &mut Plan, queue_plan: Plan) {
+    plan.grants.extend(queue_plan.grants);
+    plan.vacates.extend(queue_plan.vacates);
     plan.vacates.sort_by(|a, b| a.allocation.cmp(&b.allocation));
-    plan.receipts.extend(queues.receipts);
-    plan.verdicts.extend(queues.verdicts);
-    plan.carried.queues = queues.carried.queues;
+    plan.receipts.extend(queue_plan.receipts);
+    plan.verdicts.extend(queue_plan.verdicts);
+    plan.carried.queues = queue_plan.carried.queues;
 }
 
 #[cfg(test)]

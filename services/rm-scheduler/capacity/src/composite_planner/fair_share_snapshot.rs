@@ -1,0 +1,280 @@
+//! The part of a snapshot that the fair-share planner may see, updated from round to round.
+//!
+//! Invariant: the part depends only on the snapshot, not on earlier updates. Each update visits all
+//! allocations and nodes.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use hayward_rm_scheduler_domain::{
+    Snapshot, SnapshotDelta, Verdict,
+    snapshot::{Allocation, Carried, Demand, Node},
+};
+use hayward_rm_scheduler_external_planner::Trees;
+use hayward_vocabulary::NodeName;
+
+/// A snapshot without the work of other planners and the nodes of their pools.
+pub(super) struct FairShareSnapshot(Snapshot);
+
+/// The planner that an allocation belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AssignedPlanner {
+    FairShare,
+    /// Queues, or an external planner.
+    Other,
+}
+
+impl FairShareSnapshot {
+    pub fn is_needed(snapshot: &Snapshot) -> bool {
+        let mut demand = snapshot.demand.values();
+        let has_other_pools = !snapshot.queues.is_empty() || !snapshot.outside.is_empty();
+        has_other_pools || demand.any(|demand| demand.queued.is_some())
+    }
+
+    /// Returns true if the delta adds queued work, so that the part is needed. A policy with queues
+    /// marks everything as changed.
+    pub fn adds_queued_work(delta: &SnapshotDelta) -> bool {
+        let mut new_demand = delta.work.values().flatten();
+        new_demand.any(|demand| demand.queued.is_some())
+    }
+
+    pub fn new(snapshot: &Snapshot) -> Self {
+        let mut fair_share_snapshot = Self(Snapshot::empty());
+        let delta = SnapshotDelta::of_work(snapshot, snapshot.demand.keys().cloned());
+        fair_share_snapshot.absorb(snapshot, &delta);
+        fair_share_snapshot
+    }
+
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.0
+    }
+
+    /// Updates the part to a new snapshot, and returns the differences within the part.
+    pub fn absorb(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> SnapshotDelta {
+        let assignment = PlannerAssignment::new(snapshot);
+        self.copy_settings(snapshot, &assignment);
+        let mut changes = SnapshotDelta::default();
+        for (work, demand) in &delta.work {
+            let demand = demand.as_ref();
+            let fair_demand = demand.filter(|demand| assignment.is_fair_share(snapshot, demand));
+            match fair_demand {
+                Some(demand) => drop(self.0.demand.insert(work.clone(), demand.clone())),
+                None => drop(self.0.demand.remove(work)),
+            }
+            changes.work.insert(work.clone(), fair_demand.cloned());
+        }
+        let node_assignments = self.update_allocations(snapshot, assignment, delta, &mut changes);
+        self.update_nodes(snapshot, delta, &node_assignments, &mut changes);
+        changes
+    }
+
+    fn copy_settings(&mut self, snapshot: &Snapshot, assignment: &PlannerAssignment) {
+        let target = &mut self.0;
+        (target.now, target.round) = (snapshot.now, snapshot.round);
+        copy_if_changed(&mut target.quantum, &snapshot.quantum);
+        copy_if_changed(&mut target.tunables, &snapshot.tunables);
+        copy_if_changed(&mut target.pools, &snapshot.pools);
+        copy_if_changed(&mut target.classes, &snapshot.classes);
+        if assignment.external_trees.is_empty() {
+            copy_if_changed(&mut target.users, &snapshot.users);
+        } else {
+            target.users = assignment.external_trees.allotments(snapshot);
+        }
+        copy_if_changed(&mut target.taken_back, &snapshot.taken_back);
+        let carried = Carried {
+            queues: BTreeMap::new(),
+            outside: BTreeMap::new(),
+            ..snapshot.carried.clone()
+        };
+        target.carried = carried;
+    }
+
+    fn update_allocations<'s>(
+        &mut self,
+        snapshot: &'s Snapshot,
+        assignment: PlannerAssignment,
+        delta: &SnapshotDelta,
+        changes: &mut SnapshotDelta,
+    ) -> NodeAssignments<'s> {
+        let mut node_assignments = NodeAssignments {
+            assignment,
+            with_fair_share: HashSet::new(),
+            with_other: HashSet::new(),
+        };
+        let allocations = &mut self.0.allocations;
+        for (id, allocation) in &snapshot.allocations {
+            let planner = node_assignments.assignment.planner_of(snapshot, allocation);
+            let is_known = allocations.contains_key(id);
+            if planner == AssignedPlanner::Other {
+                node_assignments.with_other.insert(&allocation.node);
+                if is_known {
+                    allocations.remove(id);
+                    changes.allocations.insert(id.clone(), None);
+                }
+                continue;
+            }
+            node_assignments.with_fair_share.insert(&allocation.node);
+            if !is_known || delta.allocations.contains_key(id) {
+                allocations.insert(id.clone(), allocation.clone());
+                changes
+                    .allocations
+                    .insert(id.clone(), Some(allocation.clone()));
+            }
+        }
+        for (id, _) in delta
+            .allocations
+            .iter()
+            .filter(|(_, allocation)| allocation.is_none())
+        {
+            allocations.remove(id);
+            changes.allocations.insert(id.clone(), None);
+        }
+        node_assignments
+    }
+
+    fn update_nodes(
+        &mut self,
+        snapshot: &Snapshot,
+        delta: &SnapshotDelta,
+        node_assignments: &NodeAssignments,
+        changes: &mut SnapshotDelta,
+    ) {
+        let nodes = &mut self.0.nodes;
+        for (name, node) in &snapshot.nodes {
+            let known = nodes.get(name);
+            let Some(takes_work) = node_assignments.takes_fair_share_work(name, node) else {
+                if known.is_some() {
+                    nodes.remove(name);
+                    changes.nodes.insert(name.clone());
+                }
+                continue;
+            };
+            let is_unchanged = known.is_some_and(|known| known.takes_work == takes_work);
+            if !is_unchanged || delta.nodes.contains(name) {
+                let visible_node = Node {
+                    takes_work,
+                    ..node.clone()
+                };
+                nodes.insert(name.clone(), visible_node);
+                changes.nodes.insert(name.clone());
+            }
+        }
+        for name in &delta.nodes {
+            if !snapshot.nodes.contains_key(name) {
+                nodes.remove(name);
+                changes.nodes.insert(name.clone());
+            }
+        }
+    }
+}
+
+fn copy_if_changed<T: PartialEq + Clone>(target: &mut T, source: &T) {
+    if target != source {
+        target.clone_from(source);
+    }
+}
+
+/// Nodes with allocations of each planner.
+struct NodeAssignments<'s> {
+    assignment: PlannerAssignment,
+    with_fair_share: HashSet<&'s NodeName>,
+    with_other: HashSet<&'s NodeName>,
+}
+
+impl NodeAssignments<'_> {
+    /// Returns whether fair shares may place work on the node, or `None` if the node is not in the
+    /// part.
+    fn takes_fair_share_work(&self, name: &NodeName, node: &Node) -> Option<bool> {
+        if self.assignment.has_other_planner(&node.pool) {
+            return self.with_fair_share.contains(name).then_some(false);
+        }
+        Some(node.takes_work && !self.with_other.contains(name))
+    }
+}
+
+/// Pools that other planners plan, with all pools below them.
+#[derive(Debug, Default)]
+pub(super) struct PlannerAssignment {
+    /// Pools with queues.
+    queue_pools: BTreeSet<String>,
+    /// Classes of these pools.
+    queue_classes: BTreeMap<String, String>,
+    external_trees: Trees,
+}
+
+impl PlannerAssignment {
+    pub fn new(snapshot: &Snapshot) -> Self {
+        let external_trees = Trees::new(snapshot);
+        if snapshot.queues.is_empty() {
+            return Self {
+                external_trees,
+                ..Self::default()
+            };
+        }
+        let has_queues = |name: &str| -> bool {
+            let parent_of = |name: &&str| {
+                let pool = snapshot.pools.get(*name)?;
+                pool.parent.as_deref()
+            };
+            let path = std::iter::successors(Some(name), parent_of);
+            let root = path.take(snapshot.pools.len() + 1).last();
+            root.is_some_and(|root| snapshot.queues.contains_key(root))
+        };
+        let queue_pools = snapshot.pools.keys().filter(|name| has_queues(name));
+        let queue_pools: BTreeSet<String> = queue_pools.cloned().collect();
+        let queue_classes = snapshot.classes.iter();
+        let queue_classes = queue_classes.filter(|(_, class)| queue_pools.contains(&class.pool));
+        let queue_classes = queue_classes.map(|(name, class)| (name.clone(), class.pool.clone()));
+        Self {
+            queue_classes: queue_classes.collect(),
+            queue_pools,
+            external_trees,
+        }
+    }
+
+    fn has_other_planner(&self, pool: &str) -> bool {
+        self.queue_pools.contains(pool) || self.external_trees.of_pool(pool).is_some()
+    }
+
+    fn is_fair_share(&self, snapshot: &Snapshot, demand: &Demand) -> bool {
+        demand.queued.is_none() && self.external_trees.of_work(snapshot, demand).is_none()
+    }
+
+    fn planner_of(&self, snapshot: &Snapshot, allocation: &Allocation) -> AssignedPlanner {
+        if self.external_trees.of_held(snapshot, allocation).is_some() {
+            return AssignedPlanner::Other;
+        }
+        let demand = snapshot.demand.get(&allocation.work);
+        // The work is withdrawn, so its node and class decide which planner ends it.
+        let is_withdrawn_queue_work = || {
+            let node = snapshot.nodes.get(&allocation.node);
+            node.is_some_and(|node| self.queue_pools.contains(&node.pool))
+                && !snapshot.classes.contains_key(&allocation.class)
+        };
+        let is_queued =
+            demand.map_or_else(is_withdrawn_queue_work, |demand| demand.queued.is_some());
+        if is_queued {
+            AssignedPlanner::Other
+        } else {
+            AssignedPlanner::FairShare
+        }
+    }
+
+    /// Adds to the verdict that work of its class cannot run in a pool with queues.
+    pub fn explain(&self, verdict: &mut Verdict) {
+        let class = verdict.class.as_deref().filter(|_| verdict.waits);
+        let class_and_pool = class.and_then(|class| Some((class, self.queue_classes.get(class)?)));
+        if let Some((class, pool)) = class_and_pool {
+            verdict.detail = format!(
+                "pool {pool} of class {class} is divided among queues: name a queue, or a class \
+                 of another pool"
+            );
+            verdict.unblock = None;
+        }
+    }
+
+    pub fn explain_all<'a>(&self, verdicts: impl Iterator<Item = &'a mut Verdict>) {
+        if !self.queue_classes.is_empty() {
+            verdicts.for_each(|verdict| self.explain(verdict));
+        }
+    }
+}
