@@ -177,8 +177,8 @@ impl Pool {
         Ok(result)
     }
 
-    /// Registers a worker that the owner reports; returns true if the pool knows it. The owner may use
-    /// it in any case.
+    /// Registers a worker that the owner reports; returns true if the pool knows it. The owner may
+    /// use it in any case.
     ///
     /// # Errors
     /// When the call is fenced off.

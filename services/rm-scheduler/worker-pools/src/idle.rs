@@ -127,11 +127,7 @@ mod tests {
         assert_eq!(platform.pool.wanted_numbers().len(), 4);
         platform.remove(1).unwrap();
         platform.end(1, Ending::Intended);
-        assert_eq!(
-            platform.counts(),
-            (1, 0, 2),
-            "one replacement, and not two"
-        );
+        assert_eq!(platform.counts(), (1, 0, 2), "one replacement, and not two");
         assert_eq!(platform.pool.failed_so_far, 0);
     }
 
@@ -172,11 +168,7 @@ mod tests {
         });
         platform.start(3).unwrap();
         block_nodes(&mut platform, &[]);
-        assert_eq!(
-            platform.counts(),
-            (0, 0, 3),
-            "one more than the size, WP-4"
-        );
+        assert_eq!(platform.counts(), (0, 0, 3), "one more than the size, WP-4");
         assert_eq!(platform.pool.wanted_numbers().len(), 3);
     }
 

@@ -6,8 +6,8 @@
 //! worker to release only if the owner requests that (`release` in the size call).
 //!
 //! Three inputs change a pool: calls of the owner ([`commands`]), events of the platform
-//! ([`platform`]) and time ([`time`]). [`Pool::wants`] returns the current requests to the
-//! scheduler, and [`Pool::take_events`] the events not yet delivered.
+//! ([`platform_events`]) and time ([`time`]). [`Pool::wanted_numbers`] returns the current requests
+//! to the scheduler, and [`Pool::take_events`] the events not yet delivered.
 
 pub mod commands;
 mod connect;
@@ -15,7 +15,7 @@ mod deadlines;
 mod failed_start_rate;
 mod idle;
 pub mod owner_events;
-pub mod platform;
+pub mod platform_events;
 mod pool;
 pub mod time;
 pub mod worker;
@@ -26,7 +26,7 @@ pub use commands::{
 pub use connect::Connect;
 pub use idle::IdleReport;
 pub use owner_events::{EventKind, OwnerEvent};
-pub use platform::{Ending, PlatformEvent};
+pub use platform_events::{Ending, PlatformEvent};
 pub use pool::{Counts, Final, Mode, Owner, Pool, Rules, Stopped};
 pub use time::Now;
 pub use worker::{State, Worker};

@@ -105,12 +105,8 @@ impl ObservedPool {
             Step::SetSize { size, release } => self.set_size(*size, *release),
             Step::Started(index) => {
                 let worker = self.worker_or_unknown(*index);
-                if self
-                    .platform
-                    .pool
-                    .register_worker(owner, &worker, now)
-                    .is_ok()
-                {
+                let pool = &mut self.platform.pool;
+                if pool.register_worker(owner, &worker, now).is_ok() {
                     self.reported.insert(worker);
                 }
             }

@@ -312,7 +312,10 @@ fn an_old_connection_is_refused_and_the_binding_stays() {
     let refused = platform.pool.check(former, platform.now);
     assert_eq!(
         refused,
-        Err(Refusal::StaleConnection { received: 1, current: 2 })
+        Err(Refusal::StaleConnection {
+            received: 1,
+            current: 2
+        })
     );
     assert_eq!(platform.pool, before);
     assert_eq!(platform.set_size(3).unwrap().requested_now, 0);

@@ -101,7 +101,13 @@ fn an_outdated_size_is_refused_by_its_version() {
     };
     platform.resize(&request(5)).unwrap();
     let refused = platform.resize(&request(4));
-    assert_eq!(refused, Err(Refusal::OtherVersion { received: 1, current: 2 }));
+    assert_eq!(
+        refused,
+        Err(Refusal::OtherVersion {
+            received: 1,
+            current: 2
+        })
+    );
     assert_eq!(platform.pool.designated, 5);
 }
 
@@ -111,7 +117,10 @@ fn a_call_of_a_former_owner_is_refused_by_its_epoch() {
     let former = platform.owner();
     platform.connect(2, &[1, 2, 3]).unwrap();
     let before = platform.pool.clone();
-    let stale = Refusal::StaleEpoch { received: 1, current: 2 };
+    let stale = Refusal::StaleEpoch {
+        received: 1,
+        current: 2,
+    };
     let request = SizeRequest::default();
     assert_eq!(
         platform.pool.set_size(former, &request, platform.now),
@@ -140,7 +149,10 @@ fn a_late_reconnect_does_not_replace_a_newer_connection() {
     let refused = platform.pool.connect(&late, platform.now);
     assert_eq!(
         refused,
-        Err(Refusal::StaleConnection { received: 1, current: 2 })
+        Err(Refusal::StaleConnection {
+            received: 1,
+            current: 2
+        })
     );
     assert!(platform.pool.is_bound());
 }

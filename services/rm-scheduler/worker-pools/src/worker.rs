@@ -2,8 +2,8 @@
 
 use hayward_vocabulary::NodeName;
 
-/// State of a worker with an id. A requested worker has a number and no id, so it has no state here.
-/// Ended workers are removed.
+/// State of a worker with an id. A requested worker has a number and no id, so it has no state
+/// here. Ended workers are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// Granted, and not yet reported by the owner.
