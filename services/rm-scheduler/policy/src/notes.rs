@@ -67,7 +67,8 @@ fn add_queue_notes(policy: &Policy, notes: &mut Vec<String>) {
         if let (true, Some(pool)) = (is_useless, pool) {
             let location = pointer(&["classes", name, "pool"]);
             notes.push(format!(
-                "{location}: {pool:?} is divided among queues, so work of this class finds no node there"
+                "{location}: {pool:?} is divided among queues, so work of this class finds no node \
+                 there"
             ));
         }
     }

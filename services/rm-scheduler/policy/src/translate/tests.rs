@@ -57,7 +57,7 @@ fn defaults_are_filled_in_after_inheritance() {
 }
 
 #[test]
-fn other_work_grows_by_the_global_values() {
+fn classes_without_fair_shares_grow_by_the_global_values() {
     let mut policy = Policy::default();
     let base = Class {
         is_abstract: true,
@@ -122,7 +122,7 @@ fn a_tree_has_the_quantum_of_its_root() {
 }
 
 #[test]
-fn place_gives_the_order_of_definition() {
+fn the_field_place_sets_the_order_of_definition() {
     let policy = policy(json!({
         "pools": {"a": {"place": 2}, "b": {"place": 1}, "default": {}, "c": {}},
         "classes": {
