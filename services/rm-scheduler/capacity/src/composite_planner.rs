@@ -22,7 +22,7 @@ use hayward_vocabulary::WorkId;
 use crate::Capacity;
 use fair_share_snapshot::{FairShareSnapshot, PlannerAssignment};
 
-/// The production planner, without memory between rounds.
+/// The production planner, without a cache between rounds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CompositePlanner;
 
@@ -41,7 +41,7 @@ impl Planner for CompositePlanner {
     }
 }
 
-/// Consecutive rounds of one fleet, with memory that makes them fast.
+/// Consecutive rounds of one fleet, with a cache of the last round.
 #[derive(Default)]
 pub struct Rounds {
     fair_share_planner: FairRounds,

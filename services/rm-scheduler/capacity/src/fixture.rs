@@ -126,7 +126,7 @@ impl Fixture {
         demand
     }
 
-    /// Adds a part of a gang, with its least number of processes. Its application has the name of
+    /// Adds a part of a gang, with its minimum number of processes. Its application has the name of
     /// the gang.
     pub fn add_gang_part(&mut self, id: &str, queue: &str, gang: Gang, vcore: u64) {
         let demand = self.add_processes(id, queue, gang.min, vcore);
@@ -137,7 +137,7 @@ impl Fixture {
     /// Removes the oldest processes of this work, as if they had ended by themselves.
     pub fn end(&mut self, id: &str, count: usize) {
         let allocations = self.snapshot.allocations.iter();
-        let own = allocations.filter(|(_, allocations)| allocations.work.as_str() == id);
+        let own = allocations.filter(|(_, allocation)| allocation.work.as_str() == id);
         let own = own.map(|(id, _)| id.clone()).take(count);
         for id in own.collect::<Vec<_>>() {
             self.snapshot.allocations.remove(&id);

@@ -1,4 +1,4 @@
-//! Places gangs, all or nothing: each part gets its least number of processes within all limits, or
+//! Places gangs, all or nothing: each part gets its minimum number of processes within all limits, or
 //! no part gets any. Two gangs that each fit alone therefore never block each other with
 //! half-placed parts.
 

@@ -4,7 +4,7 @@
 //! [`Capacity`] plans only the pools with [`Queues`] and the work with [`Queued`]. Its plans have
 //! the form of every planner's, and `check` verifies them independently. The class of a grant is
 //! the path of its queue. [`config`] parses and validates the configuration, [`reload`] handles its
-//! changes, and [`view`] shows queues.
+//! changes, and [`queue_views`] shows queues.
 //!
 //! The planner is pure: the same snapshot gives the same plan. Shares are compared exactly, as
 //! fractions of integers. State of earlier rounds is part of the snapshot, and all of it expires.
@@ -20,6 +20,8 @@ mod owner_limits;
 mod place_work;
 mod placement_rules;
 mod preempt;
+mod queue_tree;
+mod queue_views;
 pub mod reload;
 mod replan_delays;
 mod reserve;
@@ -27,9 +29,7 @@ mod resource_vec;
 mod round_state;
 mod serve_order;
 mod sort_keys;
-mod tree;
 mod verdict;
-mod view;
 
 use hayward_rm_scheduler_domain::{
     Plan, Planner, Reason, Snapshot, Verdict,
@@ -41,8 +41,8 @@ use hayward_rm_scheduler_domain::{
 };
 
 pub use composite_planner::{CompositePlanner, Rounds};
+pub use queue_views::{QueueView, queue_views, used_leaves};
 pub use replan_delays::replan_delays;
-pub use view::{QueueView, queue_views, used_leaves};
 
 use round_state::RoundState;
 
@@ -66,7 +66,7 @@ impl Planner for Capacity {
                 .filter(|it| has_no_queue_pool(snapshot, it))
             {
                 let mut allocations = snapshot.allocations.values();
-                let has_allocation = allocations.any(|allocations| allocations.work == *work);
+                let has_allocation = allocations.any(|allocation| allocation.work == *work);
                 let verdict = explain_missing_pool(snapshot, demand, queued, has_allocation);
                 plan.verdicts.insert(work.clone(), Box::new(verdict));
             }
@@ -80,13 +80,13 @@ impl Planner for Capacity {
 /// Vacates the allocations of work in a pool that no longer has queues.
 fn vacate_without_queues(snapshot: &Snapshot) -> impl Iterator<Item = Vacate> {
     let allocations = snapshot.allocations.iter();
-    allocations.filter_map(|(id, allocations)| {
-        let demand = snapshot.demand.get(&allocations.work)?;
+    allocations.filter_map(|(id, allocation)| {
+        let demand = snapshot.demand.get(&allocation.work)?;
         let is_without_queues = demand
             .queued
             .as_deref()
             .filter(|it| has_no_queue_pool(snapshot, it));
-        let is_staying = !allocations.leaving && !allocations.purged;
+        let is_staying = !allocation.leaving && !allocation.purged;
         is_without_queues.filter(|_| is_staying).map(|_| Vacate {
             allocation: id.clone(),
             reason: VacateReason::WorkGone,

@@ -1,9 +1,9 @@
 //! Nodes of a pool in the order of their sort policy, and the search for free space.
 //!
-//! Nodes are sorted by score, and only changed ones move. A search walks them in order until one
-//! fits. When walks get long, as in a nearly full fleet, the size gets an index of the nodes it
-//! fits on. The index costs about as much as the walks before it, and is updated from the changed
-//! nodes. Work that fits nowhere is then refused without visiting any node.
+//! Nodes are sorted by score, and only changed ones move. A search visits them in order until one
+//! fits. When searches get long, as in a nearly full fleet, the size gets an index of the nodes it
+//! fits on. The index costs about as much as the searches before it, and is updated from the
+//! changed nodes. Work that fits nowhere is then refused without visiting any node.
 
 use std::{
     cell::OnceCell,
@@ -19,6 +19,7 @@ const SCALE: u128 = 1 << 32;
 /// An index is built once the searches for a size have visited 1/4 of the number of nodes.
 const INDEX_THRESHOLD_DIVISOR: usize = 4;
 
+/// A node with its usage in this round.
 pub(crate) struct NodeState<'a> {
     pub name: &'a NodeName,
     pub node: &'a Node,
@@ -61,6 +62,7 @@ impl Shape {
     }
 }
 
+/// The nodes that a size fits on, by sort key.
 struct Index {
     entries: BTreeSet<(u64, usize)>,
     keys: BTreeMap<usize, u64>,

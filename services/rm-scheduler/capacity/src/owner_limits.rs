@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, fmt};
 use hayward_rm_scheduler_domain::snapshot::queues::Limit;
 
 use crate::{
+    queue_tree::Tree,
     resource_vec::{LimitVector, ResourceTypes, Vector},
-    tree::Tree,
 };
 
 const WILDCARD: &str = "*";
@@ -146,9 +146,9 @@ fn first_matching_group<'a>(
 ) -> Option<&'a str> {
     levels.find_map(|limits| {
         let named = limits.iter().flat_map(|limit| &limit.groups);
-        let mut own = named.clone().filter(|group| groups.contains(group));
+        let mut matching = named.clone().filter(|group| groups.contains(group));
         let wildcard = || named.clone().find(|group| *group == WILDCARD);
-        own.next().or_else(wildcard).map(String::as_str)
+        matching.next().or_else(wildcard).map(String::as_str)
     })
 }
 
@@ -162,12 +162,12 @@ mod tests {
             groups: groups.iter().map(|it| (*it).to_owned()).collect(),
             ..Limit::default()
         };
-        let mine = ["dev".to_owned(), "all".to_owned()];
+        let groups = ["dev".to_owned(), "all".to_owned()];
         let leaf = [limit(&["ops"])];
         let above = [limit(&["all"]), limit(&["dev"]), limit(&["*"])];
         let levels = || [&leaf[..], &above[..]].into_iter();
-        assert_eq!(first_matching_group(levels(), &mine), Some("all"));
+        assert_eq!(first_matching_group(levels(), &groups), Some("all"));
         assert_eq!(first_matching_group(levels(), &[]), Some("*"));
-        assert_eq!(first_matching_group([&leaf[..]].into_iter(), &mine), None);
+        assert_eq!(first_matching_group([&leaf[..]].into_iter(), &groups), None);
     }
 }

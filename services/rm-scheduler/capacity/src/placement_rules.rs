@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::{
     amount::parse_amounts,
+    queue_tree::{ROOT, Tree},
     resource_vec::ResourceTypes,
-    tree::{ROOT, Tree},
 };
 
 const DEFAULT_QUEUE: &str = "root.default";
@@ -51,8 +51,8 @@ enum NameMatcher<'a> {
 
 impl<'a> NameMatcher<'a> {
     fn new(entries: &'a [String]) -> Self {
-        let is_plain = |it: &str| {
-            it.chars()
+        let is_plain = |text: &str| {
+            text.chars()
                 .all(|character| character.is_alphanumeric() || "_.@-".contains(character))
         };
         match entries {
@@ -99,7 +99,7 @@ impl<'a> CompiledRule<'a> {
             submitter
                 .groups
                 .iter()
-                .any(|is_group_listed| self.groups.contains(is_group_listed))
+                .any(|group| self.groups.contains(group))
         };
         (self.users.contains(submitter.user) || is_group_listed()) == filter.allow
     }

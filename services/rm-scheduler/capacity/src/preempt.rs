@@ -13,8 +13,8 @@
 
 mod gangs;
 mod guarantee;
-mod quota;
-mod required;
+mod maximum_enforcement;
+mod required_node;
 mod victims;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,16 +27,16 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     future_nodes::Occupancy,
+    queue_tree::ROOT,
     reserve::reserve_with_victims,
     resource_vec::Vector,
     round_state::{RoundState, WaitReason},
-    tree::ROOT,
 };
 
 use guarantee::{Guarantees, remaining_usage};
 use victims::{Choice, VictimSearch};
 
-pub(crate) use quota::enforce;
+pub(crate) use maximum_enforcement::enforce;
 
 /// Maximum number of attempts per leaf and round.
 const MAX_ATTEMPTS: u64 = 10;
@@ -63,7 +63,7 @@ enum Outcome {
 
 pub(crate) fn run(round: &mut RoundState) {
     let occupancy = Occupancy::new(round);
-    required::run(round, &occupancy);
+    required_node::run(round, &occupancy);
     if !round.queues.preemption {
         return;
     }

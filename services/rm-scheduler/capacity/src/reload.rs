@@ -233,8 +233,8 @@ mod tests {
         assert!(again.changes.contains(&Change::Revived("root.b".into())));
         assert!(!again.queues.root.children["b"].draining);
         assert_eq!(without_drained_queues(&reloaded.queues, &used), None);
-        let left = without_drained_queues(&reloaded.queues, &BTreeSet::new()).unwrap();
-        assert!(!left.root.children.contains_key("b"));
+        let remaining = without_drained_queues(&reloaded.queues, &BTreeSet::new()).unwrap();
+        assert!(!remaining.root.children.contains_key("b"));
     }
 
     #[test]

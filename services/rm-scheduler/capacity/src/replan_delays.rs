@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Queue, Queues};
 
-use crate::tree::DEFAULT_SETTINGS;
+use crate::queue_tree::DEFAULT_SETTINGS;
 
 /// Milliseconds that work must wait before it gets a reservation.
 pub(crate) const MIN_WAIT_MS: u64 = 2_000;

@@ -52,13 +52,15 @@ pub(crate) fn serve(round: &mut RoundState) {
 
 /// Returns the active reservations: those with victims first, then the oldest.
 fn active_reservations(round: &mut RoundState) -> Vec<ActiveReservation> {
-    let mut by_age: Vec<(NodeName, Reservation)> = std::mem::take(&mut round.carried.reservations)
-        .into_iter()
-        .collect();
-    by_age.sort_by(|a, b| (!a.1.cleared, a.1.since, &a.0).cmp(&(!b.1.cleared, b.1.since, &b.0)));
+    let mut reservations: Vec<(NodeName, Reservation)> =
+        std::mem::take(&mut round.carried.reservations)
+            .into_iter()
+            .collect();
+    reservations
+        .sort_by(|a, b| (!a.1.cleared, a.1.since, &a.0).cmp(&(!b.1.cleared, b.1.since, &b.0)));
     let mut active = Vec::new();
     let mut remaining: BTreeMap<usize, u64> = BTreeMap::new();
-    for (name, mut reservation) in by_age {
+    for (name, mut reservation) in reservations {
         let item = round.item_by_work.get(&reservation.work).copied();
         let Some((item, node)) = item.zip(round.nodes.find(&name)) else {
             continue;
@@ -158,17 +160,17 @@ fn serve_one(round: &mut RoundState, active: ActiveReservation) {
     }
 }
 
-fn may_start(round: &RoundState, item: usize, node: usize, cleared: bool) -> bool {
+fn may_start(round: &RoundState, item: usize, node: usize, has_victims: bool) -> bool {
     let vector = round.vector(item);
-    let may_hold = || {
-        if cleared {
+    let check_headroom = || {
+        if has_victims {
             round.may_hold_more(item, vector)
         } else {
             round.may_hold(item)
         }
     };
     round.may_run(round.items[item].app).is_ok()
-        && may_hold().is_ok()
+        && check_headroom().is_ok()
         && round.nodes.node_states[node].fits(vector)
 }
 
@@ -234,8 +236,8 @@ fn drop_surplus(round: &mut RoundState) {
     round.carried.reservations = reservations.into_iter().collect();
 }
 
-/// Reserves a node for each waiting application. With `until`, only work that has waited since
-/// before that time gets one.
+/// Reserves a node for each waiting application. With `waits_before`, only work that has waited
+/// since before that time gets one.
 fn reserve_nodes(round: &mut RoundState, waits_before: Option<Timestamp>) {
     let max_reserved = (round.nodes.node_states.len() / RESERVED_FRACTION_DIVISOR).max(1);
     let mut has_reservation: Vec<bool> = vec![false; round.apps.len()];

@@ -1,8 +1,8 @@
 //! State of one round in one pool, written as decisions are made.
 //!
 //! Invariant: usage only grows while work is placed, so work that did not fit once does not fit
-//! later in the round. A skipped work item or application stays skipped. A gang that does not fit is
-//! undone before anything else is placed.
+//! later in the round. A skipped work item or application stays skipped. A gang that does not fit
+//! is undone before anything else is placed.
 
 mod allocations;
 mod gang_refusals;
@@ -25,8 +25,8 @@ use crate::{
     nodes::{Nodes, Shape},
     owner_limits::OwnerLimits,
     placement_rules::Refusal,
+    queue_tree::Tree,
     resource_vec::{LimitVector, ResourceTypes, Vector, add, subtract},
-    tree::Tree,
 };
 
 pub(crate) use gangs::{GangNeeds, PartNeeds};
@@ -103,7 +103,7 @@ impl WorkItem<'_> {
     }
 
     /// Returns true for a part of a gang that starts with the others or not at all. A part without
-    /// a least number is placed process by process.
+    /// a minimum number is placed process by process.
     pub fn starts_with_gang(&self) -> bool {
         let gang = self.queued.gang.as_ref();
         gang.is_some_and(|gang| gang.min > 0)
@@ -112,8 +112,8 @@ impl WorkItem<'_> {
     /// Processes of the part that must still be placed together.
     pub fn missing_gang_processes(&self) -> u64 {
         let gang = self.queued.gang.as_ref();
-        let least = gang.map_or(0, |gang| gang.min.min(self.wanted));
-        least.saturating_sub(self.current + self.placed)
+        let min_processes = gang.map_or(0, |gang| gang.min.min(self.wanted));
+        min_processes.saturating_sub(self.current + self.placed)
     }
 }
 
@@ -262,7 +262,7 @@ impl RoundState<'_> {
         self.satisfies_anti_affinity_with(item, node, &[])
     }
 
-    /// Checks anti-affinity as if the processes in `more` were placed. Its entries are pairs of
+    /// Checks anti-affinity as if the processes in `additional` were placed. Its entries are pairs of
     /// item and node.
     pub fn satisfies_anti_affinity_with(
         &self,
@@ -344,7 +344,7 @@ impl RoundState<'_> {
         }
     }
 
-    /// Undoes all placements after the first `keep`. An application counts as not started if its
+    /// Undoes all placements after the first `placed_before`. An application counts as not started if its
     /// first placement is undone.
     pub fn undo(&mut self, placed_before: usize, started: bool) {
         for Placed { item, node, gpus } in self.placed.split_off(placed_before).into_iter().rev() {

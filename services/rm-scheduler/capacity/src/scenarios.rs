@@ -139,7 +139,7 @@ fn a_restart_restores_the_same_state() {
 }
 
 #[test]
-fn decimal_suffixes_are_decimal() {
+fn the_suffix_g_is_a_power_of_ten() {
     let max = json!({"max": {"memory": "2G", "vcore": 4}});
     let root = json!({"submit_acl": "*", "queues": {"a": {"resources": max}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
@@ -165,7 +165,7 @@ fn decimal_suffixes_are_decimal() {
 
 #[test]
 fn nodes_are_scored_by_weighted_usage() {
-    for (policy, first) in [("fair", "n1"), ("binpacking", "n2")] {
+    for (policy, expected_node) in [("fair", "n1"), ("binpacking", "n2")] {
         let mut fixture = Fixture::from_queues(&json!({
             "queues": {"root": {"submit_acl": "*", "queues": {"a": {}}}},
             "node_sort": {"policy": policy, "weights": {"vcore": 4, "memory": 1}},
@@ -182,7 +182,7 @@ fn nodes_are_scored_by_weighted_usage() {
         fixture.settle();
         fixture.add_work("job_x", "root.a", &[("vcore", 100)]);
         let plan = fixture.step();
-        assert_eq!(plan.grants[0].node.as_str(), first, "{policy}");
+        assert_eq!(plan.grants[0].node.as_str(), expected_node, "{policy}");
     }
 }
 

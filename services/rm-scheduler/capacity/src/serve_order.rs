@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
+    queue_tree::ROOT,
     resource_vec::{Vector, add, scale, subtract},
     round_state::RoundState,
     sort_keys::{AppKey, QueueKey, dominant_shares, queue_share},
-    tree::ROOT,
 };
 
 pub(crate) struct ServeOrder {

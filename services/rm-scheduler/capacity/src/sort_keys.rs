@@ -6,7 +6,7 @@ use std::cmp::{Ordering, Reverse};
 use hayward_rm_scheduler_domain::snapshot::queues::Sort;
 use hayward_vocabulary::Timestamp;
 
-use crate::tree::QueueSettings;
+use crate::queue_tree::QueueSettings;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fraction {
@@ -36,8 +36,8 @@ impl Fraction {
 
 impl Ord for Fraction {
     fn cmp(&self, other: &Self) -> Ordering {
-        let mine = u128::from(self.numerator) * u128::from(other.denominator);
-        mine.cmp(&(u128::from(other.numerator) * u128::from(self.denominator)))
+        let product = u128::from(self.numerator) * u128::from(other.denominator);
+        product.cmp(&(u128::from(other.numerator) * u128::from(self.denominator)))
     }
 }
 

@@ -12,9 +12,9 @@ use hayward_rm_scheduler_domain::{
 
 use crate::{
     amount::amount_text,
+    queue_tree::ROOT,
     reserve::{nodes_reserved_with_victims, reserved_nodes},
     round_state::{RoundState, WaitReason},
-    tree::ROOT,
 };
 use no_fitting_node::explain_no_fitting_node;
 
@@ -38,12 +38,13 @@ impl Explanation {
     }
 }
 
+/// Returns a verdict for each work item.
 pub(crate) fn all_verdicts(round: &RoundState) -> Verdicts {
     let mut explainer = Explainer {
         round,
         reserved: reserved_nodes(round),
-        cleared: nodes_reserved_with_victims(round),
-        leaving: leaving(round),
+        nodes_with_victims: nodes_reserved_with_victims(round),
+        leaving: count_leaving(round),
         no_node_explanations: BTreeMap::new(),
         free_space: BTreeMap::new(),
     };
@@ -55,16 +56,17 @@ pub(crate) fn all_verdicts(round: &RoundState) -> Verdicts {
     verdicts.collect()
 }
 
-fn leaving(round: &RoundState) -> BTreeMap<usize, u64> {
-    let mut leaving: BTreeMap<usize, u64> = BTreeMap::new();
-    let leaves = round
+/// Returns the number of leaving allocations, by node.
+fn count_leaving(round: &RoundState) -> BTreeMap<usize, u64> {
+    let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
+    let leaving = round
         .allocation_states
         .iter()
-        .filter(|held| held.is_leaving);
-    for node in leaves.filter_map(|held| held.node) {
-        *leaving.entry(node).or_default() += 1;
+        .filter(|allocation_state| allocation_state.is_leaving);
+    for node in leaving.filter_map(|allocation_state| allocation_state.node) {
+        *counts.entry(node).or_default() += 1;
     }
-    leaving
+    counts
 }
 
 struct Explainer<'b, 'a> {
@@ -72,10 +74,10 @@ struct Explainer<'b, 'a> {
     /// Nodes reserved for other work.
     reserved: Vec<usize>,
     /// A node reserved with victims, by work item.
-    cleared: BTreeMap<usize, usize>,
+    nodes_with_victims: BTreeMap<usize, usize>,
     /// Leaving processes, by node.
     leaving: BTreeMap<usize, u64>,
-    /// Cached verdict per size, for work that may use any node.
+    /// Cached explanation per size, for work that may use any node.
     no_node_explanations: BTreeMap<usize, Explanation>,
     /// Whether a node has free space, per size.
     free_space: BTreeMap<usize, bool>,
@@ -110,10 +112,10 @@ impl Explainer<'_, '_> {
             }
             Ok(_) => (self.explain(item, current), false),
         };
-        let is_missing = work_item.missing() > 0;
+        let has_missing = work_item.missing() > 0;
         Verdict {
             reason: explanation.reason,
-            waits: is_missing || refused,
+            waits: has_missing || refused,
             refused: refused && current == 0,
             class: class.map(Arc::from),
             detail: explanation.detail,
@@ -122,7 +124,7 @@ impl Explainer<'_, '_> {
                 ..numbers
             },
             also: Vec::new(),
-            unblock: explanation.unblock.filter(|_| is_missing || refused),
+            unblock: explanation.unblock.filter(|_| has_missing || refused),
         }
     }
 
@@ -136,7 +138,7 @@ impl Explainer<'_, '_> {
             };
             return Explanation::new(Reason::Satisfied, detail);
         }
-        if let Some(node) = self.cleared.get(&item) {
+        if let Some(node) = self.nodes_with_victims.get(&item) {
             return self.explain_leaving_victims(item, *node);
         }
         let wait_reason = work_item
@@ -145,7 +147,7 @@ impl Explainer<'_, '_> {
             .or(self.round.apps[work_item.app].wait_reason.as_ref());
         match wait_reason {
             Some(wait_reason) => self.explain_wait(item, wait_reason),
-            // Every item is placed or aside when a round ends.
+            // Every item is placed or skipped when a round ends.
             None => Explanation::new(Reason::ResourcesExhausted, "is in line".to_owned()),
         }
     }

@@ -100,8 +100,9 @@ fn an_external_planner_affects_only_its_own_pool() {
     fixture.snapshot.demand.get_mut("job_3").unwrap().class = Some("away".into());
     fixture.add_processes("job_2", "root.a", 20, 1_000);
     run_rounds(&mut fixture);
-    let has = |fixture: &Fixture| ["job_1", "job_2", "job_3"].map(|id| fixture.count_running(id));
-    assert_eq!(has(&fixture), [8, 8, 0]);
+    let counts =
+        |fixture: &Fixture| ["job_1", "job_2", "job_3"].map(|id| fixture.count_running(id));
+    assert_eq!(counts(&fixture), [8, 8, 0]);
     let verdict = &checked_plan(&fixture).verdicts["job_3"];
     assert_eq!(
         (verdict.reason, verdict.waits),
@@ -120,7 +121,7 @@ fn an_external_planner_affects_only_its_own_pool() {
     assert_eq!((plan.grants.len(), plan.outside[EXTERNAL].refusals), (3, 3));
     fixture.carry_out(&plan);
     run_rounds(&mut fixture);
-    assert_eq!(has(&fixture), [8, 8, 3]);
+    assert_eq!(counts(&fixture), [8, 8, 3]);
     assert_eq!(node_prefixes(&fixture, "job_3"), BTreeSet::from(['o']));
     // The pool returns to fair shares: running work continues, and the free space is filled.
     fixture.snapshot.outside.clear();
@@ -131,7 +132,7 @@ fn an_external_planner_affects_only_its_own_pool() {
             .keys()
             .all(|id| !fixture.snapshot.allocations[id].leaving)
     );
-    assert_eq!(has(&fixture), [8, 8, 8]);
+    assert_eq!(counts(&fixture), [8, 8, 8]);
 }
 
 fn checked_plan(fixture: &Fixture) -> Plan {

@@ -13,7 +13,7 @@ pub(super) fn check(queues: &Queues, pointer: &JsonPointer, rules: &[Rule], faul
     }
 }
 
-/// Checks one rule. `is_parent` is true for a parent rule: applications are placed below its queue.
+/// Checks one rule. `is_parent` is true for a parent rule. Applications are placed below its queue.
 fn check_rule(
     queues: &Queues,
     pointer: &JsonPointer,

@@ -121,7 +121,7 @@ fn limits_name_each_user_once_and_the_wildcard_last() {
             .extend(selector.as_object().unwrap().clone());
         limit
     };
-    let limit_pointer = |rest: &str| vec![format!("{LEAF_POINTER}/limits/{rest}")];
+    let limit_pointer = |suffix: &str| vec![format!("{LEAF_POINTER}/limits/{suffix}")];
     assert_eq!(
         faults_of(json!([{"max_applications": 1}])),
         limit_pointer("0")

@@ -146,7 +146,7 @@ fn check_max_applications(inherited: &InheritedQueue, faults: &mut Faults) {
             let detail = format!("is missing: the queue above has {above}, so use 1 to {above}");
             faults.add(&pointer, detail);
         }
-        (Some(above), Some(own)) if own > above => {
+        (Some(above), Some(own_max)) if own_max > above => {
             faults.add(
                 &pointer,
                 format!("is more than the {above} of the queue above"),
@@ -167,12 +167,12 @@ fn check_guarantees(inherited: &InheritedQueue, faults: &mut Faults) {
     }
     for (resource, sum) in sums {
         let queue = inherited.queue;
-        let own = queue.guaranteed.get(&resource);
-        let max = own
+        let own_guarantee = queue.guaranteed.get(&resource);
+        let max = own_guarantee
             .or(queue.max.get(&resource))
             .or(inherited.max.get(&resource));
         if let Some(max) = max.filter(|max| sum > **max) {
-            let kind = if own.is_some() {
+            let kind = if own_guarantee.is_some() {
                 "guaranteed itself"
             } else {
                 "allowed at most"

@@ -101,11 +101,11 @@ const MAX_REPEAT_COST: usize = 100_000;
 
 /// Returns true if a repeated search may consider all nodes, and false if it may consider only the
 /// used ones. Returns `None` if even those are too many for this number of victims.
-fn considers_all_nodes(all: usize, used: usize, victims: usize) -> Option<bool> {
-    let is_cheap = |nodes: usize| nodes.saturating_mul(victims + 1) <= MAX_REPEAT_COST;
-    is_cheap(all)
+fn considers_all_nodes(node_count: usize, used_count: usize, victim_count: usize) -> Option<bool> {
+    let is_cheap = |nodes: usize| nodes.saturating_mul(victim_count + 1) <= MAX_REPEAT_COST;
+    is_cheap(node_count)
         .then_some(true)
-        .or(is_cheap(used).then_some(false))
+        .or(is_cheap(used_count).then_some(false))
 }
 
 /// Part and node of each placed process.
@@ -117,6 +117,7 @@ struct Solution {
     victims: Vec<usize>,
 }
 
+/// The search for nodes and victims of one gang.
 struct Attempt<'b, 'a> {
     search: VictimSearch<'b, 'a>,
     /// Candidates by node, in the order in which they are taken.
@@ -142,8 +143,8 @@ impl<'b, 'a> Attempt<'b, 'a> {
         let node_states = round.nodes.node_states.iter().enumerate();
         // Nodes reserved for other work are excluded. Nodes reserved for a gang without victims are
         // not.
-        let is_open = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
-        let after_vacates: BTreeMap<usize, FutureNode> = is_open
+        let open_nodes = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
+        let after_vacates: BTreeMap<usize, FutureNode> = open_nodes
             .map(|(node, _)| (node, FutureNode::after_vacates(round, occupancy, node)))
             .collect();
         Self {
@@ -217,7 +218,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
         }
     }
 
-    /// Returns a placement of all processes without the victim `stays`, such that no queue lacks
+    /// Returns a placement of all processes without the victim `staying`, such that no queue lacks
     /// quota.
     fn placement_without(
         &self,
@@ -309,7 +310,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
         for index in victims {
             let is_added = self.search.try_add_victim(*index, &mut self.freed);
             // A victim allowed among more victims is allowed among fewer.
-            debug_assert!(is_added, "a victim that no law allows");
+            debug_assert!(is_added, "a victim that no rule allows");
         }
         if let Some(future) = self.after_placement.get_mut(&node) {
             for index in victims {
@@ -330,7 +331,10 @@ impl<'b, 'a> Attempt<'b, 'a> {
         let leaving = victims.iter();
         let leaving = leaving.filter(|index| round.allocation_states[**index].node == Some(node));
         leaving.for_each(|index| future.release(round, *index));
-        let mut processes = self.placement.iter().filter(|(_, on)| *on == node);
+        let mut processes = self
+            .placement
+            .iter()
+            .filter(|(_, placed_on)| *placed_on == node);
         processes.all(|(part, _)| {
             let vector = round.vector(*part);
             let fits = future.fits(vector);
@@ -350,7 +354,9 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, solution: &Soluti
     let queue = round.tree.entries[request.leaf].path.clone();
     for victim in &solution.victims {
         let node = round.allocation_states[*victim].node;
-        let process = placement.iter().find(|(_, on)| Some(*on) == node);
+        let process = placement
+            .iter()
+            .find(|(_, placed_on)| Some(*placed_on) == node);
         let part = process.map_or(request.item, |(part, _)| *part);
         let detail = format!(
             "the guarantee of queue {queue} entitles the gang of work {} to the space on {} nodes, \

@@ -42,11 +42,11 @@ impl Guarantees {
         // Remaining guarantee of a queue, and the number of leaves that share it.
         let mut remaining: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
         for (index, queue_state) in entries.iter().enumerate() {
-            if let Some(own) = queue_state.guaranteed[dim] {
-                remaining.entry(index).or_default().0 += own;
+            if let Some(guarantee) = queue_state.guaranteed[dim] {
+                remaining.entry(index).or_default().0 += guarantee;
                 if let Some(ancestor) = queue_state.parent.and_then(find_source) {
                     let unassigned = &mut remaining.entry(ancestor).or_default().0;
-                    *unassigned = unassigned.saturating_sub(own);
+                    *unassigned = unassigned.saturating_sub(guarantee);
                 }
             }
         }
@@ -128,9 +128,9 @@ impl Guarantees {
         dim: usize,
     ) -> Option<u64> {
         let source = self.sources[leaf][dim]?;
-        let nearer_source = self.sources[request.leaf][dim].filter(|own| *own != source);
+        let nearer_source = self.sources[request.leaf][dim].filter(|queue| *queue != source);
         let gives_way =
-            source != leaf && nearer_source.is_some_and(|own| round.tree.is_below(own, source));
+            source != leaf && nearer_source.is_some_and(|queue| round.tree.is_below(queue, source));
         self.parts[leaf][dim].filter(|_| !gives_way)
     }
 

@@ -13,6 +13,7 @@ use crate::{
     round_state::RoundState,
 };
 
+/// A node, and the victims that make space for the process on it.
 pub(super) struct Choice {
     pub node: usize,
     pub victims: Vec<usize>,
@@ -33,8 +34,8 @@ pub(super) struct Cost {
 impl Cost {
     pub fn new(round: &RoundState, victims: &[usize]) -> Self {
         Self {
-            has_reluctant: victims.iter().any(|at| !is_preemptable(round, *at)),
-            has_originator: victims.iter().any(|at| is_originator(round, *at)),
+            has_reluctant: victims.iter().any(|index| !is_preemptable(round, *index)),
+            has_originator: victims.iter().any(|index| is_originator(round, *index)),
             victims: victims.len(),
         }
     }
@@ -101,8 +102,8 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         node_state.node.is_schedulable()
             && node_state.could_hold(&self.request.vector)
             && reservation.is_none_or(|reservation| reservation.work == *work)
-            // Space that victims are freeing belongs to its work. A gang reservation without
-            // victims does not exclude the node.
+            // Space that victims are freeing belongs to the work that they leave for. A gang
+            // reservation without victims does not exclude the node.
             && !gangs::has_victims(round, node)
             && round.meets_constraints(self.request.item, node)
     }
@@ -173,7 +174,7 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         for index in &victims {
             let is_added = self.try_add_victim(*index, &mut freed);
             // A victim allowed among more victims is allowed among fewer.
-            debug_assert!(is_added, "a victim that no law allows");
+            debug_assert!(is_added, "a victim that no rule allows");
             subtract(
                 &mut missing_quota,
                 &self.round.allocation_states[*index].vector,
@@ -219,6 +220,7 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
     }
 }
 
+/// Returns false for work that is preempted only after other work.
 pub(super) fn is_preemptable(round: &RoundState, index: usize) -> bool {
     let item = round.allocation_states[index]
         .item
@@ -226,6 +228,7 @@ pub(super) fn is_preemptable(round: &RoundState, index: usize) -> bool {
     item.is_none_or(|queued| queued.preemptable)
 }
 
+/// Returns true if the application of the work depends on it. Such work is preempted last.
 pub(super) fn is_originator(round: &RoundState, index: usize) -> bool {
     let item = round.allocation_states[index]
         .item
@@ -240,6 +243,7 @@ fn is_recently_preempted(round: &RoundState, index: usize) -> bool {
     hit.is_some_and(|hit| allocation.granted_at > *hit)
 }
 
+/// Returns the allocations that may leave, in the order in which they are taken.
 fn candidates(
     round: &RoundState,
     guarantees: &Guarantees,

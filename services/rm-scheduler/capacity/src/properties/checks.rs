@@ -53,7 +53,7 @@ pub(super) fn check_limits(seed: u64, fixture: &Fixture) {
 }
 
 /// Checks that all parts of a gang start together. No part has processes while another lacks its
-/// least number, unless that part lost them.
+/// minimum number, unless that part lost them.
 pub(super) fn check_gangs_start_whole(fixture: &Fixture, plan: &Plan) {
     let mut sums_by_gang: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
     for (work, demand) in &fixture.snapshot.demand {

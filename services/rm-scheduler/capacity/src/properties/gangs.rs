@@ -65,8 +65,8 @@ fn completeness(fixture: &Fixture, gang: &str) -> (bool, bool) {
     let counts: Vec<(u64, u64)> = counts.collect();
     let is_complete = counts
         .iter()
-        .all(|(counts, is_complete)| counts == is_complete);
-    (is_complete, counts.iter().any(|(counts, _)| *counts > 0))
+        .all(|(count, max_processes)| count == max_processes);
+    (is_complete, counts.iter().any(|(count, _)| *count > 0))
 }
 
 /// Returns true if the gang could start alone in an empty pool.
@@ -168,7 +168,7 @@ fn victims_for_a_gang_suffice_for_it_and_are_all_needed() {
             continue;
         }
         with_victims += 1;
-        let gang_starts = |staying: Option<usize>| {
+        let starts = |staying: Option<usize>| {
             let mut snapshot = fixture.snapshot.clone();
             snapshot.carried = plan.carried.clone();
             for (index, receipt) in plan.receipts.iter().enumerate() {
@@ -180,13 +180,10 @@ fn victims_for_a_gang_suffice_for_it_and_are_all_needed() {
             let mut granted = plan.grants.iter();
             granted.any(|grant| grant.work.as_str().starts_with("job_gang"))
         };
-        assert!(gang_starts(None), "seed {seed}: it does not fit");
+        assert!(starts(None), "seed {seed}: it does not fit");
         for index in 0..plan.receipts.len() {
             let id = &plan.receipts[index].allocation;
-            assert!(
-                !gang_starts(Some(index)),
-                "seed {seed}: {id} leaves in vain"
-            );
+            assert!(!starts(Some(index)), "seed {seed}: {id} leaves in vain");
         }
     }
     assert!(with_victims > 100, "{with_victims}");

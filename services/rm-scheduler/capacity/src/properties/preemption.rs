@@ -1,5 +1,5 @@
-//! Preemption is never in vain and takes no more than needed: random queues with plain work and
-//! gangs, over several rounds, with victims that take time to stop.
+//! Preemption always starts its beneficiary and takes no more than needed. The cases are random
+//! queues with gangs and other work, over several rounds, with victims that take time to stop.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ struct Amounts {
 struct Leaf {
     guaranteed: Amounts,
     /// Amount by which the maximum exceeds the guarantee.
-    more: Amounts,
+    headroom: Amounts,
     user_limit: Option<u64>,
     applications: Option<u64>,
     delay_ms: u64,
@@ -42,7 +42,7 @@ struct Parent {
     leaves: Vec<Leaf>,
     /// Amount by which the guarantee exceeds the sum of the guarantees of the leaves.
     guaranteed: Amounts,
-    more: Amounts,
+    headroom: Amounts,
     fence: bool,
 }
 
@@ -60,7 +60,7 @@ struct WorkSpec {
     preemptable: bool,
     originator: bool,
     application: Option<u8>,
-    required: Option<usize>,
+    required_node: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -88,11 +88,11 @@ fn leaf() -> impl Strategy<Value = Leaf> {
         option::weighted(0.15, 1..6_u64),
         option::weighted(0.15, 1..4_u64),
     );
-    let (guaranteed, more) = (amounts(8, 0.6, 0.15), amounts(6, 0.4, 0.15));
-    let all = (guaranteed, more, limits, delay);
-    all.prop_map(|(guaranteed, more, limits, delay_ms)| Leaf {
+    let (guaranteed, headroom) = (amounts(8, 0.6, 0.15), amounts(6, 0.4, 0.15));
+    let fields = (guaranteed, headroom, limits, delay);
+    fields.prop_map(|(guaranteed, headroom, limits, delay_ms)| Leaf {
         guaranteed,
-        more,
+        headroom,
         user_limit: limits.0,
         applications: limits.1,
         delay_ms,
@@ -101,12 +101,12 @@ fn leaf() -> impl Strategy<Value = Leaf> {
 
 fn parent() -> impl Strategy<Value = Parent> {
     let fence = prop::bool::weighted(0.15);
-    let (guaranteed, more) = (amounts(6, 0.4, 0.1), amounts(6, 0.5, 0.15));
-    let all = (vec(leaf(), 1..4), guaranteed, more, fence);
-    all.prop_map(|(leaves, guaranteed, more, fence)| Parent {
+    let (guaranteed, headroom) = (amounts(6, 0.4, 0.1), amounts(6, 0.5, 0.15));
+    let fields = (vec(leaf(), 1..4), guaranteed, headroom, fence);
+    fields.prop_map(|(leaves, guaranteed, headroom, fence)| Parent {
         leaves,
         guaranteed,
-        more,
+        headroom,
         fence,
     })
 }
@@ -136,7 +136,7 @@ fn work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Wo
         preemptable: traits.2,
         originator: traits.3,
         application: traits.4,
-        required: traits.5,
+        required_node: traits.5,
     })
 }
 
@@ -171,8 +171,8 @@ fn random_run() -> impl Strategy<Value = RandomRun> {
 fn resources(children: &[Amounts], own_amounts: &Amounts, headroom: &Amounts) -> (Value, Amounts) {
     let limits = |get: fn(&Amounts) -> Option<u64>| {
         let sum: u64 = children.iter().filter_map(get).sum();
-        let guaranteed = get(own_amounts).map(|own_amounts| own_amounts + sum);
-        let max = get(headroom).map(|headroom| (guaranteed.unwrap_or(sum) + headroom).max(1));
+        let guaranteed = get(own_amounts).map(|amount| amount + sum);
+        let max = get(headroom).map(|amount| (guaranteed.unwrap_or(sum) + amount).max(1));
         (guaranteed, max)
     };
     let (vcore, memory) = (limits(|it| it.vcore), limits(|it| it.memory));
@@ -202,14 +202,14 @@ impl RandomRun {
                 .map(|it| it.guaranteed.clone())
                 .collect();
             let (resources_document, _) =
-                resources(&child_guarantees, &parent.guaranteed, &parent.more);
+                resources(&child_guarantees, &parent.guaranteed, &parent.headroom);
             let mut children = json!({});
-            for (child_guarantees, leaf) in parent.leaves.iter().enumerate() {
-                children[format!("l{child_guarantees}")] =
-                    leaf.document(&resources_document["max"]);
+            for (child, leaf) in parent.leaves.iter().enumerate() {
+                children[format!("l{child}")] = leaf.document(&resources_document["max"]);
             }
             let preemption = if parent.fence { "fence" } else { "default" };
-            queues[format!("p{index}")] = json!({"resources": resources_document, "preemption": preemption, "queues": children});
+            queues[format!("p{index}")] = json!({"resources": resources_document,
+                "preemption": preemption, "queues": children});
         }
         json!({"queues": {"root": {"submit_acl": "*", "queues": queues}}})
     }
@@ -248,8 +248,8 @@ impl RandomRun {
                 name: "gang".to_owned(),
                 min,
             });
-            let required = spec.required.filter(|_| !spec.gang);
-            let node = required.map(|index| format!("n{}", index % self.nodes.len()));
+            let required_node = spec.required_node.filter(|_| !spec.gang);
+            let node = required_node.map(|index| format!("n{}", index % self.nodes.len()));
             queued.required_node = node.map(|name| name.parse().unwrap());
         }
     }
@@ -263,7 +263,7 @@ impl RandomRun {
 
 impl Leaf {
     fn document(&self, parent_max: &Value) -> Value {
-        let (mut resources_document, _) = resources(&[], &self.guaranteed, &self.more);
+        let (mut resources_document, _) = resources(&[], &self.guaranteed, &self.headroom);
         for name in ["vcore", "memory"] {
             let max = resources_document["max"][name].as_u64();
             if let Some((max, parent_max)) = max.zip(parent_max[name].as_u64()) {
@@ -349,7 +349,10 @@ impl ProgressMap {
             victims.insert(receipt.allocation.clone());
         }
         let vacated = plan.vacates.iter().map(|vacate| vacate.allocation.clone());
-        let leaving = before.allocations.iter().filter(|(_, ids)| ids.leaving);
+        let leaving = before
+            .allocations
+            .iter()
+            .filter(|(_, allocation)| allocation.leaving);
         let leaving: BTreeSet<AllocationId> =
             leaving.map(|(id, _)| id.clone()).chain(vacated).collect();
         // An application with an impossible gang is refused as a whole.
@@ -431,7 +434,7 @@ fn plan_after_victims_left(
     let mut next_fixture = before.clone();
     next_fixture.carry_out_except(plan, |_, _| true);
     let allocations = &mut next_fixture.snapshot.allocations;
-    allocations.retain(|id, allocations| !allocations.leaving || stays(id));
+    allocations.retain(|id, allocation| !allocation.leaving || stays(id));
     Capacity.schedule(&next_fixture.snapshot)
 }
 
@@ -455,8 +458,9 @@ fn run(random_run_spec: &RandomRun) -> Result<usize, TestCaseError> {
             let staying = fixture.snapshot.allocations.iter();
             // A gang that loses a member needs new space.
             let demand = &fixture.snapshot.demand;
-            let single = |work: &WorkId| demand[work].queued.as_ref().unwrap().gang.is_none();
-            let mut staying = staying.filter(|(_, held)| !held.leaving && single(&held.work));
+            let is_single = |work: &WorkId| demand[work].queued.as_ref().unwrap().gang.is_none();
+            let mut staying = staying
+                .filter(|(_, allocation)| !allocation.leaving && is_single(&allocation.work));
             let ended = staying.nth(*index).map(|(id, _)| id.clone());
             ended.map(|id| fixture.snapshot.allocations.remove(&id));
         }

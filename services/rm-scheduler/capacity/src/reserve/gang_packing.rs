@@ -22,8 +22,8 @@ struct PackedNode {
     used_after_vacates: Vector,
 }
 
-/// Finds space for all missing processes of the parts, or returns `None`. With `include_reserved`, nodes
-/// reserved for other work count as well.
+/// Finds space for all missing processes of the parts, or returns `None`. With `include_reserved`,
+/// nodes reserved for other work count as well.
 pub(super) fn pack(
     round: &RoundState,
     occupancy: &Occupancy,
@@ -67,7 +67,7 @@ pub(super) fn pack(
     ];
     let mut packings = node_orders
         .iter()
-        .map(|node_order| pack_nodes(round, nodes.clone(), parts, *node_order));
+        .map(|node_order| pack_in_order(round, nodes.clone(), parts, *node_order));
     packings.find_map(|packing| packing)
 }
 
@@ -101,8 +101,8 @@ pub(crate) fn pack_into(
         )
     });
     let nodes: PackedNodes = nodes.collect();
-    let tightest = pack_nodes(round, nodes.clone(), parts, NodeOrder::Tightest);
-    tightest.or_else(|| pack_nodes(round, nodes, parts, NodeOrder::Loosest))
+    let tightest = pack_in_order(round, nodes.clone(), parts, NodeOrder::Tightest);
+    tightest.or_else(|| pack_in_order(round, nodes, parts, NodeOrder::Loosest))
 }
 
 /// Heuristic for the next node. Each one misses some packings, so several are tried.
@@ -114,7 +114,7 @@ enum NodeOrder {
     Loosest,
 }
 
-fn pack_nodes(
+fn pack_in_order(
     round: &RoundState,
     mut nodes: PackedNodes,
     parts: &[usize],

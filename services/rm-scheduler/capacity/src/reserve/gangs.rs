@@ -19,10 +19,10 @@ use crate::{
     future_nodes::Occupancy,
     gang_placement,
     impossible_gangs::explain_impossible_gang,
+    queue_tree::ROOT,
     replan_delays::MIN_WAIT_MS,
     resource_vec::scale,
     round_state::{RoundState, WaitReason},
-    tree::ROOT,
 };
 
 /// Maximum number of gangs examined per round.
@@ -93,12 +93,12 @@ pub(super) fn serve(round: &mut RoundState) {
     }
     reservation.nodes.retain(|name, works| {
         let node = round.nodes.find(name);
-        let node = node.filter(|index| round.nodes.node_states[*index].node.is_schedulable());
-        let meets_constraints = |node: usize| {
+        let node = node.filter(|node| round.nodes.node_states[*node].node.is_schedulable());
+        let all_parts_fit = |node: usize| {
             let mut parts = works.keys().filter_map(|work| round.item_by_work.get(work));
             parts.all(|part| round.meets_constraints(*part, node))
         };
-        node.is_some_and(meets_constraints)
+        node.is_some_and(all_parts_fit)
     });
     let app = round.items[item].app;
     let is_backing_off = round.carried.backing_off.contains_key(round.apps[app].name);
@@ -146,14 +146,14 @@ pub(crate) fn reserve_space(
     item: usize,
     packing: &GangPacking,
     since: Timestamp,
-    cleared: bool,
+    has_victims: bool,
 ) {
     release_space(round);
     let representative = round.gang_parts(item).next().unwrap_or(item);
     let mut reservation = GangReservation {
         work: round.items[representative].work.clone(),
         since,
-        cleared,
+        cleared: has_victims,
         nodes: BTreeMap::new(),
     };
     for (node, parts) in packing {
@@ -237,7 +237,7 @@ pub(super) fn repair(round: &mut RoundState) {
     }
 }
 
-/// Returns the next gang: of those with the highest priority, the one that waits longest. A gang
+/// Returns the next gang: among those with the highest priority, the one that waits longest. A gang
 /// that cannot fit is skipped and delays no other. A limited number is examined per round, and the
 /// next round continues.
 pub(super) fn next_gang(round: &mut RoundState) -> Option<NextGang> {

@@ -1,4 +1,4 @@
-//! Refuses gangs that exceed the maximum of their queue, or that are in a queue without gangs. The
+//! Refuses gangs that exceed the maximum of their queue, and gangs in a queue that allows none. The
 //! current size of the cluster does not matter, because nodes come and go.
 
 use std::collections::BTreeMap;
@@ -76,8 +76,8 @@ impl RoundState<'_> {
                 amount_text(resource, exceeded.limit),
             );
             let detail = format!(
-                "its gang of {} needs {needed} {resource} together, and queue {} may have {limit}: {} of \
-                 them would fit",
+                "its gang of {} needs {needed} {resource} together, and queue {} may have {limit}: \
+                 {} of them would fit",
                 gang.count_members(),
                 queue_state.path,
                 exceeded.feasible

@@ -17,7 +17,7 @@ impl RoundState<'_> {
         items.filter(move |other| name(*other).is_some() && name(*other) == name(item))
     }
 
-    /// Returns the parts of the same gang that are neither placed nor aside.
+    /// Returns the parts of the same gang that are neither placed nor skipped.
     pub fn open_gang_parts(&self, item: usize) -> Vec<usize> {
         let is_open = |part: &usize| {
             self.items[*part].wait_reason.is_none() && self.items[*part].missing() > 0
@@ -25,7 +25,7 @@ impl RoundState<'_> {
         self.gang_parts(item).filter(is_open).collect()
     }
 
-    /// Returns the parts that lack processes of the gang's least number. Large parts go first,
+    /// Returns the parts that lack processes of the gang's minimum number. Large parts go first,
     /// because small ones fill the gaps.
     pub fn lacking_gang_parts(&self, item: usize) -> Vec<usize> {
         let is_lacking = |part: &usize| self.items[*part].missing_gang_processes() > 0;

@@ -14,7 +14,8 @@ use hayward_rm_scheduler_domain::plan::QuotaNumbers;
 use super::{RoundState, WaitReason};
 use crate::resource_vec::{Vector, add, first_exceeded, scale, subtract};
 
-/// Reserved quota. Each [`QueueState`](crate::tree::QueueState) and each gate contains the sum.
+/// Reserved quota. Each [`QueueState`](crate::queue_tree::QueueState) and each
+/// [`OwnerLimit`](crate::owner_limits::OwnerLimit) contains the sum.
 #[derive(Default)]
 pub(crate) struct QuotaReservations {
     gang: Option<GangQuota>,

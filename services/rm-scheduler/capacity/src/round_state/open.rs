@@ -17,8 +17,8 @@ use crate::{
     nodes::{Nodes, Shape},
     owner_limits::{LimitSubject, OwnerLimits, select_group},
     placement_rules::{Refusal, Rules, Submitter, apply_tags},
+    queue_tree::{LatestTags, ROOT, Tree},
     resource_vec::{LimitVector, ResourceTypes, Vector, add},
-    tree::{LatestTags, ROOT, Tree},
 };
 
 /// A piece of work of this pool.

@@ -50,11 +50,11 @@ fn one_victim_leaves_for_one_process_after_any_wait() {
         for _ in 0..50 {
             preempted += fixture.step().receipts.len();
         }
-        let has = (
+        let counts = (
             fixture.count_running("job_a"),
             fixture.count_running("job_b"),
         );
-        assert_eq!((preempted, has), (1, (7, 1)), "after {delay} ms");
+        assert_eq!((preempted, counts), (1, (7, 1)), "after {delay} ms");
     }
 }
 
@@ -270,12 +270,12 @@ fn a_sibling_over_its_guarantee_gives_within_the_guarantee_of_the_parent() {
         fixture.add_processes("job_two", "root.parent.two", 10, VCORE);
         fixture.advance(30_000);
         let preempted = run_rounds_with_slow_victims(&mut fixture, &[], 200);
-        let has = (
+        let counts = (
             fixture.count_running("job_one"),
             fixture.count_running("job_two"),
         );
         let remaining = usize::try_from(running).unwrap() - 5;
-        assert_eq!((preempted, has), (5, (remaining, 5)), "{running} held");
+        assert_eq!((preempted, counts), (5, (remaining, 5)), "{running} held");
     }
 }
 
@@ -291,8 +291,8 @@ fn an_exhausted_guarantee_takes_no_victim_outside_it() {
     fixture.add_processes("job_two", "root.parent.two", 3, VCORE);
     fixture.advance(30_000);
     run_rounds_with_slow_victims(&mut fixture, &[], 100);
-    let has = ["job_one", "job_two", "job_other"].map(|id| fixture.count_running(id));
-    assert_eq!(has, [3, 3, 4]);
+    let counts = ["job_one", "job_two", "job_other"].map(|id| fixture.count_running(id));
+    assert_eq!(counts, [3, 3, 4]);
 }
 
 /// A part of a shared guarantee yields to the explicit guarantee of a sibling, at every depth.
@@ -308,11 +308,11 @@ fn an_explicit_guarantee_wins_over_a_part_of_a_shared_one() {
         fixture.add_processes("job_two", &format!("root.parent.{path}"), 4, VCORE);
         fixture.advance(30_000);
         let preempted = run_rounds_with_slow_victims(&mut fixture, &[], 200);
-        let has = (
+        let counts = (
             fixture.count_running("job_one"),
             fixture.count_running("job_two"),
         );
-        assert_eq!((preempted, has), (1, (3, 1)), "{path}");
+        assert_eq!((preempted, counts), (1, (3, 1)), "{path}");
     }
 }
 

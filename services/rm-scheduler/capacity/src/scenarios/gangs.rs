@@ -24,11 +24,11 @@ fn the_higher_priority_goes_first() {
         let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
         queued(demand).priority = priority;
         fixture.settle();
-        let has = (
+        let counts = (
             fixture.count_running("job_gang"),
             fixture.count_running("job_plain"),
         );
-        assert_eq!(has, (gang, plain), "priority {priority}");
+        assert_eq!(counts, (gang, plain), "priority {priority}");
     }
 }
 
@@ -36,7 +36,7 @@ fn the_higher_priority_goes_first() {
 #[test]
 fn a_queue_ordered_by_shares_refuses_gangs() {
     let queues = json!({"a": {"sort": "fair"}, "b": {}});
-    for (queue, least, refused) in [
+    for (queue, min_processes, refused) in [
         ("root.a", 3, true),
         ("root.a", 0, true),
         ("root.b", 0, false),
@@ -44,7 +44,7 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
         let mut fixture = fixture(&json!({"submit_acl": "*", "queues": queues}));
         fixture.add_gang_part("job_gang", queue, gang_named("gang", 3), VCORE);
         let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
-        queued(demand).gang.as_mut().unwrap().min = least;
+        queued(demand).gang.as_mut().unwrap().min = min_processes;
         fixture.add_processes("job_plain", queue, 1, VCORE);
         let plan = fixture.step();
         let verdict = &plan.verdicts["job_gang"];

@@ -65,8 +65,8 @@ fn a_named_user_goes_before_the_wildcard() {
         fixture.add_processes(id, "root.a", 9, VCORE).user = user.parse().unwrap();
     }
     let plan = fixture.step();
-    let has = ["job_ann", "job_bob", "job_cyd"].map(|id| fixture.count_running(id));
-    assert_eq!(has, [1, 3, 1]);
+    let counts = ["job_ann", "job_bob", "job_cyd"].map(|id| fixture.count_running(id));
+    assert_eq!(counts, [1, 3, 1]);
     let verdict = &plan.verdicts["job_ann"];
     assert_eq!(verdict.reason, Reason::UserQuota);
     let detail = "user ann holds 1 of 1 vcore, and 1 more are needed in queue root.a";

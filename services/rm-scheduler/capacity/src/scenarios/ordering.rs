@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::VCORE;
 use crate::{
     fixture::{Fixture, POOL, placed, queued},
+    queue_tree::ROOT,
     round_state::RoundState,
     serve_order::ServeOrder,
-    tree::ROOT,
 };
 
 fn read_serve_order<R>(fixture: &Fixture, read: impl FnOnce(&RoundState, &ServeOrder) -> R) -> R {
@@ -55,8 +55,8 @@ fn serve_order_with_guarantees(by_priority: bool, used: [u64; 4]) -> Vec<String>
 #[test]
 fn queues_are_served_by_the_share_of_their_guarantee() {
     let paths = |names: [&str; 4]| names.map(|name| format!("root.{name}")).to_vec();
-    let first = serve_order_with_guarantees(false, [300, 200, 100, 100]);
-    assert_eq!(first, paths(["q3", "q2", "q0", "q1"]));
+    let order = serve_order_with_guarantees(false, [300, 200, 100, 100]);
+    assert_eq!(order, paths(["q3", "q2", "q0", "q1"]));
     let used = [200, 300, 100, 100];
     assert_eq!(
         serve_order_with_guarantees(false, used),

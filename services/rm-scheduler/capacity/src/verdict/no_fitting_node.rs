@@ -17,7 +17,7 @@ struct Search<'b, 'a> {
     /// Nodes reserved for other work.
     reserved: &'b [usize],
     /// Nodes that the work names, or all nodes of the pool if it names none.
-    all: Vec<usize>,
+    candidates: Vec<usize>,
     vector: &'b [u64],
     quanta: u64,
 }
@@ -27,12 +27,12 @@ pub(super) fn explain_no_fitting_node(
     item: usize,
     reserved: &[usize],
 ) -> Explanation {
-    let all = round.candidates(item);
+    let candidates = round.candidates(item);
     let search = Search {
         round,
         item,
         reserved,
-        all: all.unwrap_or_else(|| (0..round.nodes.node_states.len()).collect()),
+        candidates: candidates.unwrap_or_else(|| (0..round.nodes.node_states.len()).collect()),
         vector: round.vector(item),
         quanta: round.shapes[round.items[item].shape].quanta,
     };
@@ -47,12 +47,12 @@ fn with_unblock(reason: Reason, detail: String, unblock: Unblock) -> Explanation
 }
 
 impl Search<'_, '_> {
-    fn node_state(&self, at: usize) -> &NodeState<'_> {
-        &self.round.nodes.node_states[at]
+    fn node_state(&self, node: usize) -> &NodeState<'_> {
+        &self.round.nodes.node_states[node]
     }
 
     fn explain(&self) -> Explanation {
-        if self.all.is_empty() && !self.round.items[self.item].may_use_any_node {
+        if self.candidates.is_empty() && !self.round.items[self.item].may_use_any_node {
             let detail = "none of the nodes it may use is in its pool".to_owned();
             let unblock = Unblock::AddNode {
                 quanta: self.quanta,
@@ -60,7 +60,7 @@ impl Search<'_, '_> {
             return with_unblock(Reason::NoListedMachine, detail, unblock);
         }
         let could_hold = |node: &usize| self.node_state(*node).could_hold(self.vector);
-        let large_enough: Vec<usize> = self.all.iter().copied().filter(could_hold).collect();
+        let large_enough: Vec<usize> = self.candidates.iter().copied().filter(could_hold).collect();
         if large_enough.is_empty() {
             return self.explain_too_large();
         }
@@ -120,7 +120,10 @@ impl Search<'_, '_> {
     fn find_missing_resource(&self) -> Option<&str> {
         let size = &self.round.items[self.item].demand.size;
         let is_offered = |name: &str| {
-            let mut nodes = self.all.iter().map(|node| self.node_state(*node).node);
+            let mut nodes = self
+                .candidates
+                .iter()
+                .map(|node| self.node_state(*node).node);
             nodes.any(|node| node.capacity.extras.contains_key(name))
         };
         let needed = size.extras.iter().filter(|(_, amount)| **amount > 0);
@@ -136,16 +139,16 @@ impl Search<'_, '_> {
             };
             return with_unblock(Reason::NoHostLargeEnough, detail, unblock);
         }
-        let (quanta, count) = (self.quanta, self.all.len());
+        let (quanta, count) = (self.quanta, self.candidates.len());
         let max_quanta = self
-            .all
+            .candidates
             .iter()
             .map(|node| self.node_state(*node).capacity[0])
             .max();
         let max_quanta = max_quanta.unwrap_or(0);
         let detail = format!(
-            "one process needs {quanta} quanta, the largest of {count} nodes has {max_quanta}, and no \
-             node has enough of every type"
+            "one process needs {quanta} quanta, the largest of {count} nodes has {max_quanta}, and \
+             no node has enough of every type"
         );
         let unblock = if (1..quanta).contains(&max_quanta) {
             Unblock::AskForLess { quanta: max_quanta }

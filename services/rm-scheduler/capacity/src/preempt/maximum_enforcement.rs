@@ -10,11 +10,12 @@ use super::{
     victims::{is_originator, is_preemptable},
 };
 use crate::{
+    queue_tree::ROOT,
     resource_vec::{Vector, have_common_type, subtract},
     round_state::RoundState,
-    tree::ROOT,
 };
 
+/// Vacates the excess of all queues that exceeded their maximum for longer than their delay.
 pub(crate) fn enforce(round: &mut RoundState) {
     let now = round.snapshot.now;
     let exceeding_since = std::mem::take(&mut round.carried.over);
@@ -26,7 +27,7 @@ pub(crate) fn enforce(round: &mut RoundState) {
         let queue_state = &round.tree.entries[queue];
         let delay_ms = queue_state.settings.quota_delay_ms;
         let excess = excess_over_maximum(round, queue);
-        if queue_state.config.is_none() || delay_ms == 0 || excess.iter().all(|excess| *excess == 0)
+        if queue_state.config.is_none() || delay_ms == 0 || excess.iter().all(|amount| *amount == 0)
         {
             continue;
         }
@@ -155,16 +156,16 @@ fn breaks_guarantee(round: &RoundState, leaf: usize, vector: &[u64]) -> bool {
     path.any(|ancestor| {
         let guarantees = round.tree.entries[ancestor].guaranteed.iter().enumerate();
         let mut guarantees = guarantees.filter(|(dim, _)| vector[*dim] > 0);
-        guarantees.any(|(dim, guarantees)| {
-            guarantees.is_some_and(|guarantees| {
-                remaining_usage(round, ancestor, dim) < guarantees.saturating_add(vector[dim])
+        guarantees.any(|(dim, guarantee)| {
+            guarantee.is_some_and(|guarantee| {
+                remaining_usage(round, ancestor, dim) < guarantee.saturating_add(vector[dim])
             })
         })
     })
 }
 
 fn candidates(round: &RoundState, leaf: usize) -> Vec<usize> {
-    let own = |index: &usize| {
+    let may_leave = |index: &usize| {
         let allocation_state = &round.allocation_states[*index];
         let has_required_node = allocation_state
             .item
@@ -173,8 +174,10 @@ fn candidates(round: &RoundState, leaf: usize) -> Vec<usize> {
             && !allocation_state.is_leaving
             && has_required_node == Some(false)
     };
-    let mut own: Vec<usize> = (0..round.allocation_states.len()).filter(own).collect();
-    own.sort_by_key(|index| {
+    let mut candidates: Vec<usize> = (0..round.allocation_states.len())
+        .filter(may_leave)
+        .collect();
+    candidates.sort_by_key(|index| {
         let allocation_state = &round.allocation_states[*index];
         let newest = Reverse((allocation_state.allocation.granted_at, allocation_state.id));
         (
@@ -183,7 +186,7 @@ fn candidates(round: &RoundState, leaf: usize) -> Vec<usize> {
             newest,
         )
     });
-    own
+    candidates
 }
 
 fn vacate(round: &mut RoundState, leaf: usize, index: usize) {

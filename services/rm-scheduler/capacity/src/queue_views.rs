@@ -9,9 +9,9 @@ use hayward_rm_scheduler_domain::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    queue_tree::ROOT,
     resource_vec::{Vector, add, scale},
     round_state::RoundState,
-    tree::ROOT,
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub fn queue_views(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueVie
         return BTreeMap::new();
     };
     let round = RoundState::open(snapshot, pool, queues);
-    let pending = pending(&round);
+    let pending = pending_resources(&round);
     let waiting = waiting_applications(&round);
     let limited_amounts = |limits: &[Option<u64>]| {
         let limited = limits.iter().enumerate().skip(1);
@@ -85,7 +85,7 @@ pub fn queue_views(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueVie
 }
 
 /// Returns the resources of waiting work, by queue.
-fn pending(round: &RoundState) -> Vec<Vector> {
+fn pending_resources(round: &RoundState) -> Vec<Vector> {
     let mut pending = vec![round.dims.zero(); round.tree.entries.len()];
     for (index, item) in round.items.iter().enumerate() {
         let missing = scale(round.vector(index), item.missing());

@@ -110,7 +110,7 @@ impl<'a> Tree<'a> {
         queue_state.draining = queue.draining;
         queue_state.max = dims.limit_vector(&queue.max);
         queue_state.guaranteed = dims.limit_vector(&queue.guaranteed);
-        queue_state.max_applications = queue.max_applications.filter(|most| *most > 0);
+        queue_state.max_applications = queue.max_applications.filter(|max| *max > 0);
         queue_state.settings = inherited.for_child(queue);
         queue_state.priority_fence = queue.priority_fence;
         queue_state.priority_offset = queue.priority_offset;
@@ -224,13 +224,13 @@ impl<'a> Tree<'a> {
 
     /// Returns the maximum of a queue by type. The value nearest to the queue applies. It is the
     /// denominator of shares without a guarantee.
-    pub fn fair_max(&self, at: usize, root: &[u64]) -> LimitVector {
+    pub fn fair_max(&self, queue: usize, root: &[u64]) -> LimitVector {
         let capacities = root.iter().map(|amount| (*amount > 0).then_some(*amount));
         let mut max: LimitVector = capacities.collect();
-        let mut path: Vec<usize> = self.path(at).collect();
+        let mut path: Vec<usize> = self.path(queue).collect();
         path.reverse();
-        for at in path {
-            for (max, own_max) in max.iter_mut().zip(&self.entries[at].max) {
+        for queue in path {
+            for (max, own_max) in max.iter_mut().zip(&self.entries[queue].max) {
                 *max = own_max.or(*max);
             }
         }
@@ -238,21 +238,18 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns the remaining maximum over the whole path. `None` means unlimited.
-    pub fn headroom(&self, at: usize, root: &[u64]) -> LimitVector {
+    pub fn headroom(&self, queue: usize, root: &[u64]) -> LimitVector {
         let pairs = root.iter().zip(&self.entries[ROOT].used);
         let mut headroom: LimitVector = pairs
             .map(|(amount, used)| Some(amount.saturating_sub(*used)))
             .collect();
-        for at in self.path(at) {
-            let queue_state = &self.entries[at];
+        for queue in self.path(queue) {
+            let queue_state = &self.entries[queue];
             let limits = queue_state.max.iter().zip(&queue_state.used);
-            for (headroom_of_type, (max, used)) in headroom.iter_mut().zip(limits) {
+            for (amount, (max, used)) in headroom.iter_mut().zip(limits) {
                 if let Some(max) = max {
                     let remaining = max.saturating_sub(*used);
-                    *headroom_of_type =
-                        Some(headroom_of_type.map_or(remaining, |headroom_of_type| {
-                            headroom_of_type.min(remaining)
-                        }));
+                    *amount = Some(amount.map_or(remaining, |amount| amount.min(remaining)));
                 }
             }
         }
@@ -262,9 +259,9 @@ impl<'a> Tree<'a> {
     /// Returns the priority that `top` sees, after adding the offsets of the queues in between. A
     /// fence replaces the priorities below it.
     pub fn priority_below(&self, top: usize, queue: usize, priority: i32) -> i32 {
-        let path = self.path(queue).take_while(|at| *at != top);
-        path.fold(priority, |priority, at| {
-            self.priority_for_parent(at, priority)
+        let path = self.path(queue).take_while(|current| *current != top);
+        path.fold(priority, |priority, current| {
+            self.priority_for_parent(current, priority)
         })
     }
 

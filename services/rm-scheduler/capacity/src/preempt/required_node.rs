@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     future_nodes::{FutureNode, Occupancy},
+    queue_tree::ROOT,
     reserve::{gangs, reserve_with_victims},
     resource_vec::have_common_type,
     round_state::{RoundState, WaitReason},
-    tree::ROOT,
 };
 
 pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
@@ -38,8 +38,8 @@ pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
         let reservation = round.carried.reservations.get(required);
         // Space that victims are freeing belongs to the work that they leave for. Space reserved
         // without victims does not.
-        let is_taken = reservation.is_some_and(|work_item| {
-            work_item.cleared || work_item.work == *round.items[item].work
+        let is_taken = reservation.is_some_and(|reservation| {
+            reservation.cleared || reservation.work == *round.items[item].work
         }) || gangs::has_victims(round, node);
         // Quota may have been reserved for other work since the last check.
         let is_allowed =
