@@ -1,5 +1,5 @@
-//! Places gangs, all or nothing: each part gets its minimum number of processes within all limits, or
-//! no part gets any. Two gangs that each fit alone therefore never block each other with
+//! Places gangs, all or nothing: each part gets its minimum number of processes within all limits,
+//! or no part gets any. Two gangs that each fit alone therefore never block each other with
 //! half-placed parts.
 
 use hayward_rm_scheduler_domain::snapshot::queues::GangReservation;

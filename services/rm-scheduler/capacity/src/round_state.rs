@@ -262,8 +262,8 @@ impl RoundState<'_> {
         self.satisfies_anti_affinity_with(item, node, &[])
     }
 
-    /// Checks anti-affinity as if the processes in `additional` were placed. Its entries are pairs of
-    /// item and node.
+    /// Checks anti-affinity as if the processes in `additional` were placed. Its entries are pairs
+    /// of item and node.
     pub fn satisfies_anti_affinity_with(
         &self,
         item: usize,
@@ -344,8 +344,8 @@ impl RoundState<'_> {
         }
     }
 
-    /// Undoes all placements after the first `placed_before`. An application counts as not started if its
-    /// first placement is undone.
+    /// Undoes all placements after the first `placed_before`. An application counts as not started
+    /// if its first placement is undone.
     pub fn undo(&mut self, placed_before: usize, started: bool) {
         for Placed { item, node, gpus } in self.placed.split_off(placed_before).into_iter().rev() {
             let vector = self.vector(item).clone();
