@@ -9,12 +9,12 @@ mod absorb;
 mod bindings;
 mod commands;
 pub mod demand;
-mod endings;
 mod message_loop;
 pub mod parse;
 mod quota;
 mod record;
 mod restore;
+mod task_end;
 mod tick;
 mod view;
 
@@ -29,18 +29,20 @@ use hayward_vocabulary::invariant::Transit;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-pub use absorb::{AllocationChange, owns};
-pub use commands::{Access, ApplicationCommand, NewTask, OwnerFilter, Refusal, Remove};
+pub use absorb::{AllocationChange, is_application_work};
+pub use commands::{
+    ApplicationCommand, CommandContext, NewTask, OwnerFilter, Refusal, RemovalMode,
+};
 use quota::Quota;
 pub use record::AppRecord;
 use record::Dirty;
-pub use view::{Filter, states};
+pub use view::{Filter, state_names};
 
 use crate::config::Settings;
 use crate::invariants;
 
 /// Prefix of the work ids of applications.
-pub const PREFIX: &str = "app_";
+pub const WORK_ID_PREFIX: &str = "app_";
 
 /// Verdicts of rm-scheduler, by work id.
 pub type Verdicts = BTreeMap<String, VerdictEntry>;
@@ -50,13 +52,13 @@ pub struct Applications {
     partition: Partition,
     /// The core of each application, and its allocations.
     records: BTreeMap<AppId, AppRecord>,
-    by_number: FxHashMap<Uuid, AppId>,
+    id_by_uuid: FxHashMap<Uuid, AppId>,
     /// Applications with changes, processed before this batch ends.
     dirty: BTreeMap<AppId, Dirty>,
     /// Next timer or tick of each application, by wall time in ms.
     due: BTreeSet<(i64, AppId)>,
-    /// Deleted applications, by number.
-    gone: Vec<Uuid>,
+    /// Uuids of deleted applications whose rows are not deleted yet.
+    deleted: Vec<Uuid>,
     /// Whether the first update of `allocations` in this term has arrived.
     synced: bool,
     quota: Quota,
@@ -69,10 +71,10 @@ impl Applications {
         Self {
             partition: Partition::new(limits(settings)),
             records: BTreeMap::new(),
-            by_number: FxHashMap::default(),
+            id_by_uuid: FxHashMap::default(),
             dirty: BTreeMap::new(),
             due: BTreeSet::new(),
-            gone: Vec::new(),
+            deleted: Vec::new(),
             synced: false,
             quota: Quota::new(settings),
             tick_ms: settings.application_tick_ms,
@@ -83,7 +85,7 @@ impl Applications {
     /// Copies one application for a dry run. Quotas still count all applications (A10).
     pub fn copy_of_one(&self, id: &AppId) -> Self {
         let record = self.records.get(id).cloned();
-        let number = record
+        let id_by_uuid = record
             .iter()
             .map(|record| (record.uuid, id.clone()))
             .collect();
@@ -93,10 +95,10 @@ impl Applications {
                 .into_iter()
                 .map(|record| (id.clone(), record))
                 .collect(),
-            by_number: number,
+            id_by_uuid,
             dirty: BTreeMap::new(),
             due: BTreeSet::new(),
-            gone: Vec::new(),
+            deleted: Vec::new(),
             synced: self.synced,
             quota: self.quota.clone(),
             tick_ms: self.tick_ms,
@@ -110,22 +112,22 @@ impl Applications {
 
     /// Returns the number of live tasks and members of all applications.
     pub fn live_tasks(&self) -> usize {
-        self.quota.tasks()
+        self.quota.task_count()
     }
 
     /// Returns the applications and tasks in transitional states (I24).
-    pub fn in_transit(
+    pub fn transitional_states(
         &self,
     ) -> impl Iterator<Item = ((String, Option<String>), &'static str)> + '_ {
         self.partition.iter().flat_map(|application| {
             let id = &application.head.id;
-            let own = invariants::transit(application.head.state);
-            let own = own.map(|state| ((id.to_string(), None), state));
+            let app_state = invariants::transitional_state(application.head.state);
+            let app_state = app_state.map(|state| ((id.to_string(), None), state));
             let tasks = application.tasks.values().filter_map(move |task| {
-                let state = invariants::task_transit(task.state)?;
+                let state = invariants::task_transitional_state(task.state)?;
                 Some(((id.to_string(), Some(task.id.to_string())), state))
             });
-            own.into_iter().chain(tasks)
+            app_state.into_iter().chain(tasks)
         })
     }
 
@@ -146,23 +148,25 @@ impl Applications {
             .values()
             .filter_map(|record| record.core.as_ref());
         for core in cores.filter(|core| !core.head.submission.task_groups.is_empty()) {
-            let lost = core.incomplete_gang().is_some_and(|torn| torn.formed);
-            let at = match (core.head.formed, lost) {
+            let lost = core
+                .incomplete_gang()
+                .is_some_and(|incomplete| incomplete.formed);
+            let index = match (core.head.formed, lost) {
                 (false, _) => 0,
                 (true, false) => 1,
                 (true, true) => 2,
             };
-            counts[at] += 1;
+            counts[index] += 1;
         }
         counts
     }
 
     /// Returns the next timer of each application, and how late it is.
     pub fn timers(&self, now: Timestamp) -> impl Iterator<Item = Transit<String>> + '_ {
-        self.due.iter().map(move |(at, id)| Transit {
+        self.due.iter().map(move |(due_ms, id)| Transit {
             subject: id.to_string(),
             state: "has a timer",
-            late_ms: now.ms_since(Timestamp::from_unix_ms(*at)),
+            late_ms: now.ms_since(Timestamp::from_unix_ms(*due_ms)),
             why: None,
         })
     }

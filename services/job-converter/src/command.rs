@@ -49,7 +49,7 @@ pub struct Submit {
 
 /// Response as JSON. A request with the same key gets it again.
 pub struct Accepted {
-    pub answer: Arc<str>,
+    pub response: Arc<str>,
     pub replayed: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Cancel {
     /// Owner that the work must have. `None` allows any owner, for operators.
     pub user: Option<String>,
     /// Caller, shown in the timeline.
-    pub by: String,
+    pub caller: String,
 }
 
 pub struct Amend {
@@ -66,7 +66,7 @@ pub struct Amend {
     /// Owner that the service must have.
     pub user: String,
     /// Generation that the change is based on.
-    pub from: u32,
+    pub base_generation: u32,
     pub service: Box<ServiceSubmission>,
     /// `service` as JSON.
     pub text: String,
@@ -105,7 +105,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    pub const OVER: Self = Self {
+    pub const JOB_ENDED: Self = Self {
         leased: Vec::new(),
         job: None,
         done: true,

@@ -13,17 +13,17 @@ pub enum Refusal {
     #[error("{0} does not exist")]
     NoSuchWork(WorkId),
     #[error("{0} has ended; submit another service")]
-    Over(WorkId),
+    Ended(WorkId),
     #[error("it was changed in the meantime and is now at generation {0}")]
     ChangedMeanwhile(u32),
     #[error("{0} of a service cannot be changed")]
-    Fixed(&'static str),
+    FixedField(&'static str),
     #[error("unknown orchestrator {0}; an operator can create it")]
     NoSuchOrchestrator(UserName),
     #[error("there are {limit} orchestrators, which is the limit of this service")]
     TooManyOrchestrators { limit: usize },
     #[error("the token is for the tasks of another job")]
-    NotItsRunner,
+    WrongRunner,
     #[error("{job} has {total} tasks, numbered from 0; there is no task {task}")]
     NoSuchTask { job: WorkId, task: u64, total: u64 },
 }
@@ -35,14 +35,14 @@ impl From<Refusal> for Problem {
             Refusal::KeyMismatch => Code::IdempotencyMismatch,
             Refusal::TooMuchWork { .. } => Code::TooManyRequests,
             Refusal::NoSuchOrchestrator(_) => Code::NotFound,
-            Refusal::Over(_) | Refusal::TooManyOrchestrators { .. } => Code::Conflict,
+            Refusal::Ended(_) | Refusal::TooManyOrchestrators { .. } => Code::Conflict,
             Refusal::ChangedMeanwhile(_) => Code::PreconditionFailed,
-            Refusal::Fixed(field) => {
+            Refusal::FixedField(field) => {
                 let detail = "leave it as it is, or submit another service";
                 return Self::new(Code::Invalid, refusal.to_string())
                     .at(format!("/{field}"), detail);
             }
-            Refusal::NotItsRunner => Code::Forbidden,
+            Refusal::WrongRunner => Code::Forbidden,
             Refusal::NoSuchTask { .. } => Code::Invalid,
         };
         Self::new(code, refusal.to_string())

@@ -49,9 +49,9 @@ pub struct App {
 
 pub fn routes(gates: &ManagerGates) -> OpenApiRouter<App> {
     let routes = OpenApiRouter::new()
-        .merge(gates.jobs.guards(user_routes()))
-        .merge(gates.orchestrator.guards(orchestrator_routes()))
-        .merge(gates.applications.guards(application_routes()))
+        .merge(gates.jobs.guard(user_routes()))
+        .merge(gates.orchestrator.guard(orchestrator_routes()))
+        .merge(gates.applications.guard(application_routes()))
         .merge(runner_routes())
         .routes(routes!(publications::follow_demand));
     authorize(routes, admission::TABLE)
@@ -60,12 +60,12 @@ pub fn routes(gates: &ManagerGates) -> OpenApiRouter<App> {
 /// Routes of the manager `jobs`.
 fn user_routes() -> OpenApiRouter<App> {
     // Argument lists can be long.
-    let long = OpenApiRouter::new()
+    let large_body_routes = OpenApiRouter::new()
         .routes(routes!(jobs::list_jobs, submit::submit_job))
         .routes(routes!(submit::submit_jobs))
         .layer(limits::bulk_body_limit());
     OpenApiRouter::new()
-        .merge(long)
+        .merge(large_body_routes)
         .routes(routes!(publications::follow_jobs))
         .routes(routes!(jobs::show_job, jobs::cancel_job))
         .routes(routes!(explain::explain_job))
@@ -95,12 +95,12 @@ fn user_routes() -> OpenApiRouter<App> {
 
 /// Routes of the manager `orchestrator`.
 fn orchestrator_routes() -> OpenApiRouter<App> {
-    let long = OpenApiRouter::new()
+    let large_body_routes = OpenApiRouter::new()
         .routes(routes!(orchestrators::renew_orchestrator_credentials))
         .routes(routes!(orchestrators::put_work_map))
         .layer(limits::bulk_body_limit());
     OpenApiRouter::new()
-        .merge(long)
+        .merge(large_body_routes)
         .merge(in_memory::require_keys(OpenApiRouter::new().routes(
             routes!(
                 orchestrators::list_orchestrators,

@@ -18,7 +18,7 @@ const GANGS: Rule = Rule {
     title: "a gang has its minimum, or holds nothing",
 };
 /// Deadline of transitional states in milliseconds. It covers a node that has to be given up first.
-const SOON_MS: u64 = 600_000;
+const TRANSITION_LIMIT_MS: u64 = 600_000;
 
 /// Age of applications and tasks in transitional states, updated by each check.
 pub type TransitionalStates = Ages<(String, Option<String>), &'static str>;
@@ -26,7 +26,7 @@ pub type TransitionalStates = Ages<(String, Option<String>), &'static str>;
 pub type IncompleteGangs = Ages<AppId, ()>;
 
 /// Reports faults in the task counts of each job (I5).
-pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String>)>) -> Finding {
+pub fn check_task_counts<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String>)>) -> Finding {
     let mut inquiry = Inquiry::into(TASKS);
     for (job, fault) in jobs {
         inquiry.examine(fault.map(|fault| Evidence::new(job, fault)));
@@ -37,38 +37,43 @@ pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String
 /// Reports incomplete gangs. A gang that lost a member is repaired or released within the time its
 /// policy gives. A gang that never formed, or has no deadline, may be incomplete for one sweep at
 /// most (I13).
-pub fn gangs_are_whole<'a>(
+pub fn check_gangs<'a>(
     gangs: impl Iterator<Item = (&'a AppId, Option<IncompleteGang>)>,
     incomplete_gangs: &mut IncompleteGangs,
     now: Timestamp,
     now_ms: u64,
 ) -> Finding {
     let gangs: Vec<_> = gangs.collect();
-    let endless = gangs.iter().filter_map(|(id, torn)| {
-        let torn = torn.as_ref()?;
-        let ends = torn.formed && torn.until.is_some();
+    let no_deadline = gangs.iter().filter_map(|(id, incomplete)| {
+        let incomplete = incomplete.as_ref()?;
+        let ends = incomplete.formed && incomplete.until.is_some();
         (!ends).then(|| (AppId::clone(id), ()))
     });
-    incomplete_gangs.record(now_ms, endless);
+    incomplete_gangs.record(now_ms, no_deadline);
     let since: BTreeMap<&AppId, u64> = incomplete_gangs
         .ages(now_ms)
         .map(|(id, (), age)| (id, age))
         .collect();
     let mut inquiry = Inquiry::into(GANGS);
-    for (id, torn) in &gangs {
-        let fault = torn.and_then(|torn| {
-            let late = torn.until.map_or(0, |until| now.ms_since(until));
-            let late = since.get(id).copied().unwrap_or(late);
-            let how = if torn.formed { "lost" } else { "never had" };
-            let (has, lacks) = (torn.has, torn.lacks);
+    for (id, incomplete) in &gangs {
+        let fault = incomplete.and_then(|incomplete| {
+            let late_ms = incomplete.until.map_or(0, |until| now.ms_since(until));
+            let late_ms = since.get(id).copied().unwrap_or(late_ms);
+            let verb = if incomplete.formed {
+                "lost"
+            } else {
+                "never had"
+            };
+            let (has, lacks) = (incomplete.has, incomplete.lacks);
             let detail = format!(
-                "its gang has {has} members and {how} {lacks}, and is neither repaired nor released"
+                "its gang has {has} members and {verb} {lacks}, and is neither repaired nor \
+                 released"
             );
             let evidence = Evidence::new(id.as_str(), detail)
                 .number("has_members", has)
                 .number("lacks_members", lacks)
-                .number("late_ms", late);
-            (late > SWEEP_MS).then_some(evidence)
+                .number("late_ms", late_ms);
+            (late_ms > SWEEP_MS).then_some(evidence)
         });
         inquiry.examine(fault);
     }
@@ -76,7 +81,7 @@ pub fn gangs_are_whole<'a>(
 }
 
 /// Returns the transitional state of an application. Waiting for capacity has no deadline.
-pub fn transit(state: frontend::State) -> Option<&'static str> {
+pub fn transitional_state(state: frontend::State) -> Option<&'static str> {
     match state {
         frontend::State::Submitted | frontend::State::Recovering => Some("waits for its core"),
         frontend::State::Failing => Some("is failing"),
@@ -86,17 +91,17 @@ pub fn transit(state: frontend::State) -> Option<&'static str> {
 }
 
 /// Returns the transitional state of a task.
-pub fn task_transit(state: task::State) -> Option<&'static str> {
+pub fn task_transitional_state(state: task::State) -> Option<&'static str> {
     (state == task::State::Killing).then_some("is being ended")
 }
 
 /// Reports states that outlived their deadline (I24).
-pub fn late(
+pub fn overdue_states(
     transitional_states: &TransitionalStates,
     now_ms: u64,
     grace_ms: u64,
 ) -> impl Iterator<Item = Transit<String>> {
-    let limit = SOON_MS.saturating_add(grace_ms);
+    let limit = TRANSITION_LIMIT_MS.saturating_add(grace_ms);
     let ages = transitional_states.ages(now_ms);
     ages.map(move |((application, task), state, age)| Transit {
         subject: match task {
@@ -119,9 +124,9 @@ mod tests {
     #[test]
     fn a_job_with_wrong_task_counts_violates_the_invariant() {
         let (one, other) = ("job_1".parse().unwrap(), "job_2".parse().unwrap());
-        assert!(no_task_is_lost([(&one, None)].into_iter()).holds());
+        assert!(check_task_counts([(&one, None)].into_iter()).holds());
         let broken = Some("of 2 tasks 1 wait, 0 are leased and 0 are done".to_owned());
-        let found = no_task_is_lost([(&one, None), (&other, broken)].into_iter());
+        let found = check_task_counts([(&one, None), (&other, broken)].into_iter());
         let Outcome::Violated { count: 1, evidence } = found.outcome else {
             panic!("a task is lost");
         };
@@ -133,30 +138,38 @@ mod tests {
     fn an_incomplete_gang_has_the_repair_time_of_its_policy() {
         let id = AppId::new("app_1").unwrap();
         let start = Timestamp::from_unix_ms(1_000_000);
-        let torn = |formed, until: Option<u64>| IncompleteGang {
+        let incomplete = |formed, until: Option<u64>| IncompleteGang {
             has: 1,
             lacks: 2,
             formed,
             until: until.map(|ms| start.plus_ms(ms)),
         };
         let mut incomplete_gangs = IncompleteGangs::default();
-        let mut check = |torn, ms| {
+        let mut check = |incomplete, ms| {
             let now = start.plus_ms(ms);
-            gangs_are_whole([(&id, torn)].into_iter(), &mut incomplete_gangs, now, ms)
+            check_gangs(
+                [(&id, incomplete)].into_iter(),
+                &mut incomplete_gangs,
+                now,
+                ms,
+            )
         };
         // The repair may take one hour, and the release one sweep.
-        let patient = Some(torn(true, Some(3_600_000)));
-        assert!(check(patient, 200_000).holds() && check(patient, 3_660_000).holds());
-        let Outcome::Violated { evidence, .. } = check(patient, 3_660_001).outcome else {
+        let with_deadline = Some(incomplete(true, Some(3_600_000)));
+        assert!(check(with_deadline, 200_000).holds() && check(with_deadline, 3_660_000).holds());
+        let Outcome::Violated { evidence, .. } = check(with_deadline, 3_660_001).outcome else {
             panic!("it was not released");
         };
         assert_eq!(evidence[0].subject, "app_1");
         // These gangs have no deadline, so one check alone finds no fault.
-        for endless in [torn(true, None), torn(false, None)] {
-            assert!(check(None, 4_000_000).holds(), "whole");
-            assert!(check(Some(endless), 4_000_001).holds());
-            assert!(check(Some(endless), 4_060_001).holds());
-            assert!(!check(Some(endless), 4_060_002).holds(), "{endless:?}");
+        for no_deadline in [incomplete(true, None), incomplete(false, None)] {
+            assert!(check(None, 4_000_000).holds(), "complete");
+            assert!(check(Some(no_deadline), 4_000_001).holds());
+            assert!(check(Some(no_deadline), 4_060_001).holds());
+            assert!(
+                !check(Some(no_deadline), 4_060_002).holds(),
+                "{no_deadline:?}"
+            );
         }
     }
 
@@ -165,18 +178,18 @@ mod tests {
     fn an_application_that_does_not_end_violates_the_invariant() {
         let mut transitional_states = TransitionalStates::default();
         let key = || ("app_1".to_owned(), Some("t1".to_owned()));
-        let killing = task_transit(task::State::Killing).unwrap();
+        let killing = task_transitional_state(task::State::Killing).unwrap();
         transitional_states.record(1_000, [(key(), killing)]);
-        let end = 1_000 + SOON_MS + 5_000 + SWEEP_MS;
-        assert!(mortal(late(&transitional_states, end, 5_000)).holds());
+        let end = 1_000 + TRANSITION_LIMIT_MS + 5_000 + SWEEP_MS;
+        assert!(mortal(overdue_states(&transitional_states, end, 5_000)).holds());
         let Outcome::Violated { evidence, .. } =
-            mortal(late(&transitional_states, end + 1, 5_000)).outcome
+            mortal(overdue_states(&transitional_states, end + 1, 5_000)).outcome
         else {
             panic!("it is late");
         };
         assert_eq!(evidence[0].subject, "app_1/t1");
         transitional_states.record(end, [(key(), "is something else")]);
-        assert!(mortal(late(&transitional_states, end + 1, 5_000)).holds());
+        assert!(mortal(overdue_states(&transitional_states, end + 1, 5_000)).holds());
     }
 
     #[test]
@@ -186,8 +199,8 @@ mod tests {
                 state,
                 frontend::State::Accepted | frontend::State::Reserving | frontend::State::Running
             );
-            assert!(!waits || transit(state).is_none(), "{state:?}");
+            assert!(!waits || transitional_state(state).is_none(), "{state:?}");
         }
-        assert!(transit(frontend::State::Killing).is_some());
+        assert!(transitional_state(frontend::State::Killing).is_some());
     }
 }

@@ -9,11 +9,11 @@ pub mod amend;
 pub mod commands;
 mod dry_run;
 mod endings;
-pub mod keys;
+pub mod idempotency_keys;
+mod invariant_report;
 pub mod last_hosts;
 mod orchestrators;
 mod processors;
-mod report;
 mod restore;
 mod round;
 pub mod tasks;
@@ -31,7 +31,7 @@ use rustc_hash::FxHashMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::applications::{Access, ApplicationCommand, Applications};
+use crate::applications::{ApplicationCommand, Applications, CommandContext};
 use crate::command::Command;
 use crate::invariants::TransitionalStates;
 use crate::metrics::{self, Counts};
@@ -41,18 +41,18 @@ use crate::shared_view::SharedView;
 use crate::store::{self, Rows};
 use crate::work::Work;
 
-use self::keys::Keys;
+use self::idempotency_keys::IdempotencyKeys;
 use self::last_hosts::LastHosts;
 
 pub struct Ledger {
     shared: Arc<SharedView>,
     works: FxHashMap<Uuid, Box<Work>>,
-    finals: FxHashMap<Uuid, FinalWork>,
+    final_works: FxHashMap<Uuid, FinalWork>,
     /// Ended work by the time of its end, oldest first.
     final_order: VecDeque<(i64, Uuid)>,
     runners: FxHashMap<WorkId, RunnerUse>,
     last_hosts: LastHosts,
-    keys: Keys,
+    keys: IdempotencyKeys,
     allocations: Followed<AllocationEntry>,
     verdicts_cursor: Option<hayward_publication::Cursor>,
     /// End of each lease by the monotonic clock. `lease_order` has the same ordered by time. Its
@@ -66,7 +66,7 @@ pub struct Ledger {
     /// Work whose entries may have changed.
     dirty: BTreeSet<Uuid>,
     /// Work that only made progress. Its progress is published at `next_progress_ms`.
-    moving: BTreeSet<Uuid>,
+    progressed: BTreeSet<Uuid>,
     next_progress_ms: u64,
     /// Work from the maps of orchestrators. It is not part of `works`.
     orchestrators: Orchestrators,
@@ -92,11 +92,11 @@ impl Ledger {
 
     fn run_application_command(
         &mut self,
-        act: ApplicationCommand,
+        command: ApplicationCommand,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        act(Access {
+        command(CommandContext {
             applications: &mut self.applications,
             verdicts: &self.shared.verdicts.read(),
             moment,
@@ -115,36 +115,36 @@ impl hayward_publication::Ledger for Ledger {
         moment: &Moment,
         context: &Arc<SharedView>,
     ) -> Result<Self, sqlx::Error> {
-        let stored = store::load::stored(tx).await?;
-        let of_orchestrators = store::orchestrators::stored(tx).await?;
+        let stored = store::load::load(tx).await?;
+        let stored_orchestrators = store::orchestrators::load(tx).await?;
         let strikes = stored.strikes.iter();
         let strikes = strikes.map(|row| (row.work, row.strikes)).collect();
-        let mut ledger = Self::restored(stored, moment, context.clone())?;
-        ledger.orchestrators = Orchestrators::restored(of_orchestrators)?;
-        let brakes = ledger
+        let mut ledger = Self::from_rows(stored, moment, context.clone())?;
+        ledger.orchestrators = Orchestrators::from_rows(stored_orchestrators)?;
+        let holds = ledger
             .orchestrators
             .restore_brakes(strikes, moment.monotonic_ms);
-        ledger.holds.extend(brakes);
+        ledger.holds.extend(holds);
         Ok(ledger)
     }
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
             Command::Submit(submit, reply) => {
-                let answer = self.submit(*submit, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.submit(*submit, moment, batch);
+                batch.answer(reply, result);
             }
             Command::Amend(amend, reply) => {
-                let answer = self.amend(*amend, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.amend(*amend, moment, batch);
+                batch.answer(reply, result);
             }
             Command::Cancel(cancel, reply) => {
-                let answer = self.cancel(&cancel, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.cancel(&cancel, moment, batch);
+                batch.answer(reply, result);
             }
             Command::Lease(lease, reply) => {
-                let answer = self.lease(*lease, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.lease(*lease, moment, batch);
+                batch.answer(reply, result);
             }
             Command::Allocations(update, reply) => {
                 self.absorb_allocations(update, moment, batch);
@@ -155,18 +155,20 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::Invariants(reply) => {
-                let report = block_in_place(|| self.report(moment));
-                batch.answer(reply, report);
+                let findings = block_in_place(|| self.check_invariants(moment));
+                batch.answer(reply, findings);
             }
-            Command::Orchestrator(act) if batch.is_dry_run() => {
-                self.dry_run_orchestrators(*act, moment, batch);
+            Command::Orchestrator(command) if batch.is_dry_run() => {
+                self.dry_run_orchestrators(*command, moment, batch);
             }
-            Command::Orchestrator(act) => self.orchestrate(*act, moment, batch),
-            Command::Applications(application, act) if batch.is_dry_run() => {
-                self.dry_run_applications(&application, act, moment, batch);
+            Command::Orchestrator(command) => {
+                self.run_orchestrator_command(*command, moment, batch);
             }
-            Command::Applications(_, act) | Command::ReadApplications(act) => {
-                self.run_application_command(act, moment, batch);
+            Command::Applications(application, command) if batch.is_dry_run() => {
+                self.dry_run_applications(&application, command, moment, batch);
+            }
+            Command::Applications(_, command) | Command::ReadApplications(command) => {
+                self.run_application_command(command, moment, batch);
             }
         }
     }
@@ -176,7 +178,7 @@ impl hayward_publication::Ledger for Ledger {
             Command::Submit(submit, _) => {
                 matches!(
                     self.keys.lookup(submit.request_key),
-                    keys::KeyState::Same(_)
+                    idempotency_keys::KeyState::SameRequest(_)
                 )
             }
             _ => false,

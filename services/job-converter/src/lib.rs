@@ -85,7 +85,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let rm_scheduler = service.client(&settings.rm_scheduler_url)?;
     service.follow(&rm_scheduler, ALLOCATIONS, Command::Allocations);
     service.follow(&rm_scheduler, VERDICTS, Command::Verdicts);
-    tokio::spawn(store::sweep::run(
+    tokio::spawn(store::history_cleanup::run(
         service.pool(),
         service.publisher(),
         service.background(),

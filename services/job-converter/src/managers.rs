@@ -35,11 +35,11 @@ impl ManagerGate {
     }
 
     /// Puts routes behind this gate.
-    pub fn guards<S>(&self, routes: OpenApiRouter<S>) -> OpenApiRouter<S>
+    pub fn guard<S>(&self, routes: OpenApiRouter<S>) -> OpenApiRouter<S>
     where
         S: Clone + Send + Sync + 'static,
     {
-        routes.route_layer(from_fn_with_state(self.clone(), pass))
+        routes.route_layer(from_fn_with_state(self.clone(), check_gate))
     }
 
     fn refusal(&self) -> Option<Problem> {
@@ -58,7 +58,7 @@ impl ManagerGate {
     }
 }
 
-async fn pass(State(gate): State<ManagerGate>, request: Request, next: Next) -> Response {
+async fn check_gate(State(gate): State<ManagerGate>, request: Request, next: Next) -> Response {
     match gate.refusal() {
         None => next.run(request).await,
         Some(problem) => problem.into_response(),
@@ -87,8 +87,9 @@ impl ManagerGates {
     /// Fails if an unknown manager is enabled.
     pub fn managers(&self, enabled: &[String]) -> Result<Managers, BadList> {
         let gates = [&self.jobs, &self.applications, &self.orchestrator];
-        let behind = |gate: &ManagerGate| Box::new(GatedManager(gate.clone())) as Box<dyn Manager>;
-        Managers::new(gates.map(behind).into(), Some(enabled))
+        let to_manager =
+            |gate: &ManagerGate| Box::new(GatedManager(gate.clone())) as Box<dyn Manager>;
+        Managers::new(gates.map(to_manager).into(), Some(enabled))
     }
 }
 
@@ -137,10 +138,10 @@ mod tests {
         let mut managers = gates.managers(&[]).unwrap();
         managers.start().unwrap();
         assert!(gates.jobs.refusal().is_some());
-        let stranger = gates.managers(&["spark".to_owned()]).err().unwrap();
+        let unknown_manager = gates.managers(&["spark".to_owned()]).err().unwrap();
         assert!(
-            stranger.to_string().contains("managers are jobs"),
-            "{stranger}"
+            unknown_manager.to_string().contains("managers are jobs"),
+            "{unknown_manager}"
         );
     }
 }

@@ -19,12 +19,12 @@ pub(crate) struct Counts {
     pub gangs: [u64; 3],
 }
 
-pub(crate) fn accepted(kind: WorkKind) {
+pub(crate) fn count_submission(kind: WorkKind) {
     WORK_SUBMITTED.add(1, &[KIND.is(kind_name(kind))]);
 }
 
 /// Counts an attempt. An interruption does not count as one.
-pub(crate) fn reported(ending: Ending) {
+pub(crate) fn count_attempt(ending: Ending) {
     let outcome = match ending {
         Ending::Succeeded => "succeeded",
         Ending::Failed => "failed",

@@ -6,10 +6,10 @@
 
 mod absorb;
 pub mod commands;
-mod entries;
-mod entry;
+mod map_entry;
 mod map_result;
 pub mod parse;
+mod published_entries;
 pub mod refresh;
 mod restore;
 
@@ -23,12 +23,12 @@ use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId, WorkKind};
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
-pub use entry::Entry;
+pub use map_entry::Entry;
 
 /// Maximum number of orchestrators.
 pub const MAX_ORCHESTRATORS: usize = 64;
 /// Key prefix of work entries in `orchestrated`. Shares use their own ids.
-const WORK: &str = "work/";
+const WORK_KEY_PREFIX: &str = "work/";
 
 #[derive(Default)]
 pub struct Orchestrators {
@@ -38,17 +38,17 @@ pub struct Orchestrators {
     dirty: BTreeSet<Uuid>,
     /// Orchestrators whose view may have changed.
     dirty_views: BTreeSet<UserName>,
-    /// Shares that were published in the last term, until the first update of `allocations`.
-    unproven: Vec<(UserName, String)>,
+    /// Shares that were published in the last term. Empty after the first update of `allocations`.
+    unconfirmed_shares: Vec<(UserName, String)>,
     /// Whether the first update of `allocations` in this term has arrived. From then on, shares
     /// that are not here do not exist.
     synced: bool,
-    /// Counts of everything outside the copy that a dry run uses.
-    elsewhere: Elsewhere,
+    /// Counts of everything outside the copy that a dry run uses. 0 outside dry runs.
+    uncopied: UncopiedCounts,
 }
 
 #[derive(Default)]
-struct Elsewhere {
+struct UncopiedCounts {
     orchestrators: usize,
     works: usize,
 }
@@ -62,8 +62,8 @@ struct OrchestratorRecord {
     /// `accepted_at` by the monotonic clock, in ms. `None` before the first map of this term.
     accepted_ms: Option<u64>,
     map: MapState<Entry>,
-    /// Number of the work of each entry.
-    ids: BTreeMap<String, Uuid>,
+    /// Uuid of the work of each entry.
+    uuid_by_entry: BTreeMap<String, Uuid>,
     /// Refused entries of the last map.
     faults: BTreeMap<String, RefusedEntry>,
 }
@@ -80,7 +80,7 @@ struct Work {
     reason: Option<String>,
     /// Last entry of work that no map names any more, until its last share is gone. Otherwise
     /// `None`.
-    gone: Option<Entry>,
+    retired: Option<Entry>,
     shares: BTreeMap<AllocationId, AllocationEntry>,
     /// Revision from which the orchestrator can read that a share must be returned.
     vacate_read_at: BTreeMap<AllocationId, u64>,
@@ -93,22 +93,24 @@ struct Work {
 impl Orchestrators {
     /// Returns the number of all known pieces of work, for the limit on open work. Ended work
     /// counts too, because it still has rows and an entry.
-    pub fn open(&self) -> usize {
-        self.works.len() + self.elsewhere.works
+    pub fn open_count(&self) -> usize {
+        self.works.len() + self.uncopied.works
     }
 
     /// Copies one orchestrator for a dry run. Limits still count all orchestrators (A10).
     pub fn copy_of_one(&self, name: &UserName) -> Self {
-        let one = self.by_name.get(name).cloned();
-        let its = self.works.iter();
-        let its = its.filter(|(_, work)| work.orchestrator == *name);
-        let works: FxHashMap<_, _> = its.map(|(uuid, it)| (*uuid, it.clone())).collect();
+        let record = self.by_name.get(name).cloned();
+        let works_of_name = self.works.iter();
+        let works_of_name = works_of_name.filter(|(_, work)| work.orchestrator == *name);
+        let works: FxHashMap<_, _> = works_of_name
+            .map(|(uuid, it)| (*uuid, it.clone()))
+            .collect();
         Self {
-            elsewhere: Elsewhere {
-                orchestrators: self.by_name.len() - usize::from(one.is_some()),
+            uncopied: UncopiedCounts {
+                orchestrators: self.by_name.len() - usize::from(record.is_some()),
                 works: self.works.len() - works.len(),
             },
-            by_name: one.into_iter().map(|it| (name.clone(), it)).collect(),
+            by_name: record.into_iter().map(|it| (name.clone(), it)).collect(),
             works,
             synced: self.synced,
             ..Self::default()
@@ -122,7 +124,7 @@ impl Orchestrators {
     }
 
     pub fn mark_work_dirty(&mut self, work: &WorkId) {
-        if let Some(uuid) = number(work) {
+        if let Some(uuid) = work_uuid(work) {
             self.mark_dirty(uuid);
         }
     }
@@ -136,7 +138,7 @@ impl OrchestratorRecord {
             accepted_at: None,
             accepted_ms: None,
             map: MapState::default(),
-            ids: BTreeMap::new(),
+            uuid_by_entry: BTreeMap::new(),
             faults: BTreeMap::new(),
         }
     }
@@ -149,26 +151,26 @@ impl OrchestratorRecord {
 
 impl Work {
     /// Returns the number of shares that hold a process and are not vacating.
-    fn held(&self) -> u64 {
+    fn held_count(&self) -> u64 {
         self.live_shares()
             .filter(|share| share.vacate.is_none())
             .count() as u64
     }
 
-    fn alive(&self) -> u64 {
+    fn live_count(&self) -> u64 {
         self.live_shares().count() as u64
     }
 
     fn live_shares(&self) -> impl Iterator<Item = &AllocationEntry> {
-        let over = |share: &&AllocationEntry| self.settled.contains(&share.id);
+        let is_settled = |share: &&AllocationEntry| self.settled.contains(&share.id);
         let shares = self.shares.values().filter(|share| share.holds());
-        shares.filter(move |share| !over(share))
+        shares.filter(move |share| !is_settled(share))
     }
 }
 
-fn number(work: &WorkId) -> Option<Uuid> {
-    let (_, rest) = work.as_str().split_once('_')?;
-    Uuid::try_parse(rest).ok()
+fn work_uuid(work: &WorkId) -> Option<Uuid> {
+    let (_, suffix) = work.as_str().split_once('_')?;
+    Uuid::try_parse(suffix).ok()
 }
 
 fn work_id(kind: WorkKind, uuid: Uuid) -> WorkId {

@@ -16,20 +16,20 @@ use crate::work::Runner;
 
 /// Lifetime of a runner's token in milliseconds. Runners keep their token for the life of the job,
 /// so it exceeds the life of any expected job.
-const LIFE_MS: u64 = 90 * 24 * 3600 * 1000;
-const SHARED_FOR: Duration = Duration::from_secs(1);
-const MAX_RECORDED: usize = 1_024;
+const TOKEN_LIFETIME_MS: u64 = 90 * 24 * 3600 * 1000;
+const SHARING_PERIOD: Duration = Duration::from_secs(1);
+const MAX_CACHED: usize = 1_024;
 
 pub struct RunnerTokens {
     issuer: Issuer,
-    last: Mutex<FxHashMap<UserName, (Instant, Runner)>>,
+    cached: Mutex<FxHashMap<UserName, (Instant, Runner)>>,
 }
 
 impl RunnerTokens {
     pub fn new(issuer: Issuer) -> Self {
         Self {
             issuer,
-            last: Mutex::default(),
+            cached: Mutex::default(),
         }
     }
 
@@ -45,15 +45,15 @@ impl RunnerTokens {
         anyone: bool,
     ) -> anyhow::Result<String> {
         let scopes = [Scope::Orchestrator(name.clone())];
-        let listed = match users {
+        let token_users = match users {
             _ if anyone => vec![ANYONE.to_owned()],
             users if users.len() > MAX_USERS => Vec::new(),
             users => users.iter().map(ToString::to_string).collect(),
         };
         let subject = orchestrator_subject(name);
-        let life_ms = max_lifetime_ms(&scopes);
+        let lifetime_ms = max_lifetime_ms(&scopes);
         self.issuer
-            .mint_for_orchestrator(&subject, &scopes, listed, life_ms)
+            .mint_for_orchestrator(&subject, &scopes, token_users, lifetime_ms)
     }
 
     /// Creates a token for the runners of `job`.
@@ -61,22 +61,25 @@ impl RunnerTokens {
     /// # Errors
     /// Fails if the token cannot be signed.
     pub fn for_job(&self, user: &UserName, job: &WorkId) -> anyhow::Result<Runner> {
-        let mut last = self.last.lock();
-        if let Some((since, runner)) = last.get(user)
-            && since.elapsed() < SHARED_FOR
+        let mut cached = self.cached.lock();
+        if let Some((since, runner)) = cached.get(user)
+            && since.elapsed() < SHARING_PERIOD
         {
             return Ok(runner.clone());
         }
         let scopes = [Scope::Runner(job.clone())];
-        let token: Arc<str> = self.issuer.mint(user.as_str(), &scopes, LIFE_MS)?.into();
+        let token: Arc<str> = self
+            .issuer
+            .mint(user.as_str(), &scopes, TOKEN_LIFETIME_MS)?
+            .into();
         let runner = Runner {
             id: job.clone(),
             token,
         };
-        if last.len() >= MAX_RECORDED {
-            last.retain(|_, (since, _)| since.elapsed() < SHARED_FOR);
+        if cached.len() >= MAX_CACHED {
+            cached.retain(|_, (since, _)| since.elapsed() < SHARING_PERIOD);
         }
-        last.insert(user.clone(), (Instant::now(), runner.clone()));
+        cached.insert(user.clone(), (Instant::now(), runner.clone()));
         Ok(runner)
     }
 }

@@ -5,13 +5,13 @@
 
 pub mod applications;
 pub mod history;
-pub mod keys;
+pub mod history_cleanup;
+pub mod idempotency_keys;
 pub mod load;
 pub mod orchestrators;
-pub mod past;
+pub mod past_allocations;
 pub mod processors;
 pub mod settled;
-pub mod sweep;
 pub mod tasks;
 pub mod work;
 
@@ -21,7 +21,7 @@ use sqlx::PgConnection;
 #[derive(Default)]
 pub struct Rows {
     pub runners: Vec<work::RunnerRow>,
-    pub runners_gone: Vec<String>,
+    pub deleted_runners: Vec<String>,
     pub submitted: work::Submitted,
     pub amended: Vec<work::AmendedRow>,
     pub cancelled: Vec<work::CancelledRow>,
@@ -30,23 +30,23 @@ pub struct Rows {
     pub outcomes: Vec<tasks::OutcomeRow>,
     pub attempts: Vec<tasks::AttemptRow>,
     pub leases: Vec<tasks::LeaseRow>,
-    pub leases_gone: Vec<String>,
+    pub deleted_leases: Vec<String>,
     pub settled: Vec<settled::SettledRow>,
-    pub settled_gone: Vec<String>,
+    pub deleted_settled: Vec<String>,
     pub brakes: Vec<settled::BrakeRow>,
-    pub past: Vec<past::PastRow>,
-    pub past_gone: Vec<String>,
+    pub past: Vec<past_allocations::PastRow>,
+    pub deleted_past: Vec<String>,
     pub processors: Vec<processors::ProcessorRow>,
     pub localities: Vec<processors::LocalityRow>,
-    pub localities_gone: Vec<(String, String)>,
+    pub deleted_localities: Vec<(String, String)>,
     pub events: Vec<history::EventRow>,
-    pub keys: Vec<keys::KeyRow>,
-    pub keys_gone: Vec<uuid::Uuid>,
+    pub keys: Vec<idempotency_keys::KeyRow>,
+    pub deleted_keys: Vec<uuid::Uuid>,
     pub orchestrators: orchestrators::Changes,
     pub applications: Vec<applications::HeadText>,
-    pub applications_gone: Vec<uuid::Uuid>,
+    pub deleted_applications: Vec<uuid::Uuid>,
     pub application_tasks: Vec<applications::TaskText>,
-    pub application_tasks_gone: Vec<(uuid::Uuid, String)>,
+    pub deleted_application_tasks: Vec<(uuid::Uuid, String)>,
 }
 
 impl Rows {
@@ -54,7 +54,7 @@ impl Rows {
     pub fn weight(&self) -> usize {
         let all = [
             self.runners.len(),
-            self.runners_gone.len(),
+            self.deleted_runners.len(),
             self.submitted.rows.len(),
             self.amended.len(),
             self.cancelled.len(),
@@ -63,23 +63,23 @@ impl Rows {
             self.outcomes.len(),
             self.attempts.len(),
             self.leases.len(),
-            self.leases_gone.len(),
+            self.deleted_leases.len(),
             self.settled.len(),
-            self.settled_gone.len(),
+            self.deleted_settled.len(),
             self.brakes.len(),
             self.past.len(),
-            self.past_gone.len(),
+            self.deleted_past.len(),
             self.processors.len(),
             self.localities.len(),
-            self.localities_gone.len(),
+            self.deleted_localities.len(),
             self.events.len(),
             self.keys.len(),
-            self.keys_gone.len(),
+            self.deleted_keys.len(),
             self.orchestrators.weight(),
             self.applications.len(),
-            self.applications_gone.len(),
+            self.deleted_applications.len(),
             self.application_tasks.len(),
-            self.application_tasks_gone.len(),
+            self.deleted_application_tasks.len(),
         ];
         all.into_iter().sum()
     }
@@ -88,31 +88,31 @@ impl Rows {
 /// Writes a batch. Work is inserted before it is changed, and rows of ended work are deleted last.
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     // An id may be released and used again within one batch.
-    applications::delete(tx, &rows.applications_gone).await?;
-    applications::put(tx, &rows.applications).await?;
-    applications::put_tasks(tx, &rows.application_tasks).await?;
-    applications::delete_tasks(tx, &rows.application_tasks_gone).await?;
-    keys::insert(tx, &rows.keys).await?;
+    applications::delete(tx, &rows.deleted_applications).await?;
+    applications::upsert(tx, &rows.applications).await?;
+    applications::upsert_tasks(tx, &rows.application_tasks).await?;
+    applications::delete_tasks(tx, &rows.deleted_application_tasks).await?;
+    idempotency_keys::insert(tx, &rows.keys).await?;
     work::insert_runners(tx, &rows.runners).await?;
     work::insert(tx, &rows.submitted).await?;
     work::amend(tx, &rows.amended).await?;
     work::cancel(tx, &rows.cancelled).await?;
     tasks::insert_outcomes(tx, &rows.outcomes).await?;
     tasks::insert_attempts(tx, &rows.attempts).await?;
-    tasks::put_leases(tx, &rows.leases).await?;
-    tasks::delete_leases(tx, &rows.leases_gone).await?;
+    tasks::upsert_leases(tx, &rows.leases).await?;
+    tasks::delete_leases(tx, &rows.deleted_leases).await?;
     settled::insert_settled(tx, &rows.settled).await?;
-    settled::delete_settled(tx, &rows.settled_gone).await?;
-    settled::put_brakes(tx, &rows.brakes).await?;
-    past::insert(tx, &rows.past).await?;
-    past::delete(tx, &rows.past_gone).await?;
-    processors::put(tx, &rows.processors).await?;
-    processors::put_locality(tx, &rows.localities).await?;
-    processors::forget_locality(tx, &rows.localities_gone).await?;
+    settled::delete_settled(tx, &rows.deleted_settled).await?;
+    settled::upsert_brakes(tx, &rows.brakes).await?;
+    past_allocations::insert(tx, &rows.past).await?;
+    past_allocations::delete(tx, &rows.deleted_past).await?;
+    processors::upsert(tx, &rows.processors).await?;
+    processors::upsert_localities(tx, &rows.localities).await?;
+    processors::delete_localities(tx, &rows.deleted_localities).await?;
     history::insert(tx, &rows.events).await?;
     work::end(tx, &rows.ended).await?;
-    work::delete_runners(tx, &rows.runners_gone).await?;
-    work::forget(tx, &rows.forgotten).await?;
+    work::delete_runners(tx, &rows.deleted_runners).await?;
+    work::delete(tx, &rows.forgotten).await?;
     orchestrators::write(tx, rows.orchestrators).await?;
-    keys::delete(tx, &rows.keys_gone).await
+    idempotency_keys::delete(tx, &rows.deleted_keys).await
 }

@@ -23,7 +23,7 @@ use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, Work
 use uuid::Uuid;
 
 use crate::store::Rows;
-use crate::store::past::PastRow;
+use crate::store::past_allocations::PastRow;
 
 use version::Version;
 
@@ -40,7 +40,7 @@ pub struct Work {
     pub groups: Groups,
     pub submitted_at: Timestamp,
     pub traceparent: Option<String>,
-    pub what: What,
+    pub spec: WorkSpec,
     pub slots: Vec<Slot>,
     /// Processors of a service, one per slot. `None` for other work.
     pub processors: Option<Box<Processors>>,
@@ -53,7 +53,7 @@ pub struct Work {
     pub events: u32,
 }
 
-pub enum What {
+pub enum WorkSpec {
     Job(Box<Job>),
     Service(Box<ServiceSubmission>),
     Reservation(Box<ReservationSubmission>),
@@ -65,11 +65,11 @@ pub struct Job {
     pub runner: Runner,
     /// Maximum number of tasks in one lease response. It keeps responses small when tasks carry
     /// large environments.
-    pub most_leased: u32,
-    /// Number of counted attempts in this term. `counted_at_last_end` is its value when a process
-    /// last ended.
-    pub counted: u64,
-    pub counted_at_last_end: u64,
+    pub max_leased: u32,
+    /// Number of counted attempts in this term.
+    pub counted_attempts: u64,
+    /// Value of `counted_attempts` when a process last ended.
+    pub counted_attempts_at_last_end: u64,
     pub past: PastAllocations,
 }
 
@@ -80,14 +80,14 @@ pub struct Job {
 pub struct PastAllocations(BTreeMap<AllocationId, NodeName>);
 
 impl PastAllocations {
-    const MOST: usize = 1_000;
+    const MAX_ENTRIES: usize = 1_000;
 
     pub fn restore(&mut self, id: AllocationId, node: NodeName) {
         self.0.insert(id, node);
     }
 
     /// Adds an allocation and its row once.
-    pub fn remember(&mut self, job: Uuid, entry: &AllocationEntry, rows: &mut Rows) {
+    pub fn insert(&mut self, job: Uuid, entry: &AllocationEntry, rows: &mut Rows) {
         let before = self.0.insert(entry.id.clone(), entry.node.clone());
         if before.is_some() {
             return;
@@ -98,10 +98,10 @@ impl PastAllocations {
             node: entry.node.to_string(),
         });
         // Ids ascend with time.
-        if self.0.len() > Self::MOST
+        if self.0.len() > Self::MAX_ENTRIES
             && let Some((oldest, _)) = self.0.pop_first()
         {
-            rows.past_gone.push(oldest.to_string());
+            rows.deleted_past.push(oldest.to_string());
         }
     }
 
@@ -139,7 +139,7 @@ pub struct Process {
     /// Whether the process is vacating because its demand ended.
     pub dismissed: bool,
     /// Number of the deployment for which the process was granted.
-    pub deployed: u32,
+    pub deployment_number: u32,
     pub exit: Option<Exit>,
     /// Start of its uninterrupted running time. `None` while it is not running.
     pub up_since: Option<Timestamp>,
@@ -159,7 +159,7 @@ impl Process {
                 .vacate
                 .as_ref()
                 .is_some_and(|vacate| vacate.reason == VacateReason::WorkGone),
-            deployed: version::deployed(entry),
+            deployment_number: version::deployment_number(entry),
             exit: entry.exit.clone(),
             up_since: (entry.state == AllocationState::Running)
                 .then(|| entry.running_since.unwrap_or(entry.granted_at)),
@@ -188,23 +188,23 @@ impl Slot {
 
 impl Work {
     pub fn kind(&self) -> WorkKind {
-        match self.what {
-            What::Job(_) => WorkKind::Job,
-            What::Service(_) => WorkKind::Service,
-            What::Reservation(_) => WorkKind::Reservation,
+        match self.spec {
+            WorkSpec::Job(_) => WorkKind::Job,
+            WorkSpec::Service(_) => WorkKind::Service,
+            WorkSpec::Reservation(_) => WorkKind::Reservation,
         }
     }
 
     pub fn job(&self) -> Option<&Job> {
-        match &self.what {
-            What::Job(job) => Some(job),
+        match &self.spec {
+            WorkSpec::Job(job) => Some(job),
             _ => None,
         }
     }
 
     pub fn job_mut(&mut self) -> Option<&mut Job> {
-        match &mut self.what {
-            What::Job(job) => Some(job),
+        match &mut self.spec {
+            WorkSpec::Job(job) => Some(job),
             _ => None,
         }
     }
@@ -213,29 +213,29 @@ impl Work {
     pub fn slot_id(&self, slot: usize) -> WorkId {
         match &self.processors {
             None => self.id.clone(),
-            Some(processors) => self.work_id_of(processors.terms().id_at(slot)),
+            Some(processors) => self.processor_work_id(processors.terms().id_at(slot)),
         }
     }
 
-    pub fn work_id_of(&self, place: ProcessorId) -> WorkId {
-        match place.replica {
-            None => self.id.instance(place.active),
-            Some(replica) => self.id.standby(place.active, replica),
+    pub fn processor_work_id(&self, processor_id: ProcessorId) -> WorkId {
+        match processor_id.replica {
+            None => self.id.instance(processor_id.active),
+            Some(replica) => self.id.standby(processor_id.active, replica),
         }
     }
 
     /// Returns the slot of a processor id of this work.
-    pub fn slot_at(&self, place: Option<ProcessorId>) -> Option<usize> {
-        match (&self.processors, place) {
+    pub fn slot_at(&self, processor_id: Option<ProcessorId>) -> Option<usize> {
+        match (&self.processors, processor_id) {
             (None, None) => Some(0),
-            (Some(processors), Some(place)) => processors.terms().slot(place),
+            (Some(processors), Some(processor_id)) => processors.terms().slot(processor_id),
             _ => None,
         }
     }
 
     pub fn pace(&self) -> Pace {
-        match self.what {
-            What::Service(_) => Pace::SERVICE,
+        match self.spec {
+            WorkSpec::Service(_) => Pace::SERVICE,
             _ => Pace::JOB,
         }
     }
@@ -248,31 +248,31 @@ impl Work {
 
     /// Returns true if the allocation has ended or is gone.
     pub fn has_ended(&self, allocation: &AllocationId) -> bool {
-        let buried = |job: &Job| job.past.node(allocation).is_some();
+        let is_past = |job: &Job| job.past.node(allocation).is_some();
         let process = self.process(allocation);
-        self.job().is_some_and(buried) || process.is_some_and(|process| !process.alive())
+        self.job().is_some_and(is_past) || process.is_some_and(|process| !process.alive())
     }
 
     /// Returns true if tasks may be leased to the allocation, even if it was not observed yet.
     pub fn may_lease(&self, allocation: &AllocationId) -> bool {
-        let closed = self
+        let is_closed = self
             .process(allocation)
             .is_some_and(Process::takes_no_tasks);
-        !self.cancelled && !self.has_ended(allocation) && !closed
+        !self.cancelled && !self.has_ended(allocation) && !is_closed
     }
 
     pub fn facts(&self, refused: bool) -> Facts {
-        let held = matches!(self.what, What::Reservation(_));
-        let runs = |process: &&Process| match process.state {
+        let is_reservation = matches!(self.spec, WorkSpec::Reservation(_));
+        let is_running = |process: &&Process| match process.state {
             AllocationState::Running | AllocationState::Stopping => true,
             // A reservation starts no process, so a grant counts as running.
-            _ => held && process.alive() && !process.vacating,
+            _ => is_reservation && process.alive() && !process.vacating,
         };
         let processes = || self.slots.iter().flat_map(|slot| slot.processes.values());
         Facts {
             cancelled: self.cancelled,
             alive: processes().filter(|process| process.alive()).count() + self.leaving.len(),
-            running: processes().filter(runs).count(),
+            running: processes().filter(is_running).count(),
             leased: self.job().map_or(0, |job| job.tasks.leased()),
             refused,
         }
@@ -280,33 +280,33 @@ impl Work {
 }
 
 /// Creates empty slots.
-pub fn slots(count: usize) -> Vec<Slot> {
+pub fn empty_slots(count: usize) -> Vec<Slot> {
     (0..count).map(|_| Slot::default()).collect()
 }
 
 /// Parses a work id into kind, number and processor id.
-pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<ProcessorId>)> {
-    let (prefix, rest) = id.as_str().split_once('_')?;
+pub fn parse_work_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<ProcessorId>)> {
+    let (prefix, suffix) = id.as_str().split_once('_')?;
     let kind = [WorkKind::Job, WorkKind::Service, WorkKind::Reservation]
         .into_iter()
         .find(|kind| kind.prefix() == prefix)?;
-    let (number, instance) = match rest.split_once('.') {
-        Some((number, place)) => (number, Some(read_place(place)?)),
-        None => (rest, None),
+    let (number, instance) = match suffix.split_once('.') {
+        Some((number, processor_id)) => (number, Some(parse_processor_id(processor_id)?)),
+        None => (suffix, None),
     };
     let uuid = Uuid::try_parse(number).ok()?;
     // Only the canonical spelling is accepted, so that each id has one text.
     (uuid.simple().to_string() == number).then_some((kind, uuid, instance))
 }
 
-fn read_place(text: &str) -> Option<ProcessorId> {
+fn parse_processor_id(text: &str) -> Option<ProcessorId> {
     let (active, replica) = match text.split_once('-') {
         Some((active, replica)) => (active, Some(replica.parse().ok()?)),
         None => (text, None),
     };
     let active = active.parse().ok()?;
-    let place = ProcessorId { active, replica };
-    (place.to_string() == text).then_some(place)
+    let processor_id = ProcessorId { active, replica };
+    (processor_id.to_string() == text).then_some(processor_id)
 }
 
 pub fn kind_name(kind: WorkKind) -> &'static str {
@@ -322,18 +322,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_reads_back_and_has_one_spelling() {
+    fn a_work_id_parses_back_and_has_one_spelling() {
         let uuid = Uuid::from_u128(77);
         let id = WorkId::fresh(WorkKind::Service, uuid);
-        assert_eq!(read_id(&id), Some((WorkKind::Service, uuid, None)));
+        assert_eq!(parse_work_id(&id), Some((WorkKind::Service, uuid, None)));
         for (written, replica) in [(id.instance(4), None), (id.standby(4, 1), Some(1))] {
-            let place = ProcessorId { active: 4, replica };
-            let read = Some((WorkKind::Service, uuid, Some(place)));
-            assert_eq!(read_id(&written), read);
+            let processor_id = ProcessorId { active: 4, replica };
+            let read = Some((WorkKind::Service, uuid, Some(processor_id)));
+            assert_eq!(parse_work_id(&written), read);
         }
-        assert_eq!(read_id(&WorkId::new(format!("{id}.04")).unwrap()), None);
+        assert_eq!(
+            parse_work_id(&WorkId::new(format!("{id}.04")).unwrap()),
+            None
+        );
         for other in ["job_1", "svc_x.1", "x", &format!("job_{uuid}"), "alc_0"] {
-            assert_eq!(read_id(&WorkId::new(other).unwrap()), None, "{other}");
+            assert_eq!(parse_work_id(&WorkId::new(other).unwrap()), None, "{other}");
         }
     }
 }

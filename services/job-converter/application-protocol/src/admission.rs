@@ -70,7 +70,7 @@ pub fn admit(
     spaces: &[NodeSpace],
     mode: Admission,
 ) -> Outcome {
-    let (allowed, limited) = within(wanted, levels);
+    let (allowed, limited) = limit_by_levels(wanted, levels);
     if let (Admission::Atomic, Some(short)) = (mode, &limited) {
         return Outcome::Wait(short.clone());
     }
@@ -83,7 +83,7 @@ pub fn admit(
 }
 
 /// Returns the members of each group that all levels allow, and the first limiting level.
-fn within(wanted: &[Wanted], levels: &[Level]) -> (Vec<Wanted>, Option<Short>) {
+fn limit_by_levels(wanted: &[Wanted], levels: &[Level]) -> (Vec<Wanted>, Option<Short>) {
     let mut levels = levels.to_vec();
     let mut short = None;
     let mut allowed = wanted.to_vec();

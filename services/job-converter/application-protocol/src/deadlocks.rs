@@ -10,7 +10,7 @@ use crate::free_capacity::NodeSpace;
 use crate::groups::TaskGroup;
 use crate::policy::Admission;
 use crate::test_fleet::{app, at, group, node};
-use crate::waiting_gangs::{Answer, Floor, Waiting, line};
+use crate::waiting_gangs::{AdmissionSpace, Answer, Waiting, admit_in_order};
 
 /// Number of pairs.
 const PAIRS: usize = 4_000;
@@ -155,14 +155,14 @@ fn play(pair: &[Vec<Wanted>; 2], nodes: &[NodeSpace], mode: Admission, chunk: &m
         // The order of arrival changes from round to round.
         let waiting = waiting.map(|player| player.waiting(mode, chunk.up_to(2)));
         let waiting: Vec<Waiting> = waiting.collect();
-        let mut floor = Floor {
+        let mut space = AdmissionSpace {
             spaces: free_space(nodes, &players),
             empty: nodes.to_vec(),
             levels: BTreeMap::new(),
             now: at(10),
             fence_ms: 1_000,
         };
-        for (name, answer) in line(&waiting, &mut floor) {
+        for (name, answer) in admit_in_order(&waiting, &mut space) {
             let player = players
                 .iter_mut()
                 .find(|it| it.name == name.as_str())

@@ -13,7 +13,7 @@ use crate::policy::{Admission, Policy, Style};
 use crate::reason::Reason;
 use crate::task::{Event, State as Task};
 use crate::test_fleet::{TestFleet, app, at, group, id, node, size, space};
-use crate::waiting_gangs::{Answer, Floor, Waiting, line};
+use crate::waiting_gangs::{AdmissionSpace, Answer, Waiting, admit_in_order};
 
 fn policy(style: Style) -> Policy {
     Policy {
@@ -274,14 +274,14 @@ fn a_large_gang_is_not_starved_by_small_ones() {
     };
     let waiting = [gang("large", 0, 4), gang("small", 10, 1)];
     let answer = |now, cluster| {
-        let mut floor = Floor {
+        let mut space = AdmissionSpace {
             spaces: vec![space("a", size(3, 0))],
             empty: vec![space("a", size(cluster, 0))],
             levels: BTreeMap::new(),
             now: at(now),
             fence_ms: 1_000,
         };
-        line(&waiting, &mut floor).pop().unwrap().1
+        admit_in_order(&waiting, &mut space).pop().unwrap().1
     };
     assert!(matches!(
         answer(999, 4),

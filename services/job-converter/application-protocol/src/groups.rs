@@ -129,7 +129,7 @@ pub fn amounts(given: &Value) -> Result<Size, Vec<Fault>> {
 
 /// An accepted list, and the faults of a dropped one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct ParsedGroups {
     pub groups: Vec<TaskGroup>,
     /// Faults of a dropped list, published as the warning `TaskGroupsError`.
     pub warnings: Vec<Fault>,
@@ -140,13 +140,13 @@ pub struct Taken {
 ///
 /// # Errors
 /// Returns all faults of the list.
-pub fn take(list: &Value, lenient: bool) -> Result<Taken, Vec<Fault>> {
+pub fn parse_or_drop(list: &Value, lenient: bool) -> Result<ParsedGroups, Vec<Fault>> {
     match parse(list) {
-        Ok(groups) => Ok(Taken {
+        Ok(groups) => Ok(ParsedGroups {
             groups,
             warnings: Vec::new(),
         }),
-        Err(warnings) if lenient => Ok(Taken {
+        Err(warnings) if lenient => Ok(ParsedGroups {
             groups: Vec::new(),
             warnings,
         }),

@@ -315,13 +315,13 @@ impl Partition {
 
     /// Applies a message of the core. Messages for removed applications are answered here, because
     /// their allocations would otherwise never be released.
-    pub fn core(&mut self, id: &AppId, news: ToFront, now: Timestamp) -> Step {
+    pub fn apply_core_message(&mut self, id: &AppId, message: ToFront, now: Timestamp) -> Step {
         if self.apps.contains_key(id) {
-            let step = self.step(id, Input::Core(news), now);
+            let step = self.step(id, Input::Core(message), now);
             return step.unwrap_or_default();
         }
         let mut step = Step::default();
-        if !matches!(news, ToFront::Updated { .. }) {
+        if !matches!(message, ToFront::Updated { .. }) {
             step.effects.push(Effect::ToCore(ToCore::Remove));
         }
         step
@@ -332,8 +332,8 @@ impl Partition {
         let ids: Vec<AppId> = self.apps.keys().cloned().collect();
         let steps = ids.into_iter().filter_map(|id| {
             let step = self.step(&id, Input::Tick, now)?;
-            let news = !step.moved.is_empty() || !step.effects.is_empty();
-            news.then_some((id, step))
+            let has_changed = !step.moved.is_empty() || !step.effects.is_empty();
+            has_changed.then_some((id, step))
         });
         steps.collect()
     }

@@ -151,10 +151,10 @@ fn return_placeholder(fleet: &mut TestFleet, number: u8) {
 
 /// Repeats the last messages of both machines.
 fn repeat_messages(fleet: &mut TestFleet) {
-    if let Some(news) = fleet.to_front.last().cloned()
-        && !matches!(news, ToFront::Updated { .. } | ToFront::Rejected { .. })
+    if let Some(message) = fleet.to_front.last().cloned()
+        && !matches!(message, ToFront::Updated { .. } | ToFront::Rejected { .. })
     {
-        fleet.apply(Input::Core(news));
+        fleet.apply(Input::Core(message));
     }
     if let Some(message) = fleet.to_core.last().cloned()
         && fleet.core.is_some()

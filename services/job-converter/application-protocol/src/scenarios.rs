@@ -326,10 +326,10 @@ fn a_task_for_a_dead_application_is_refused_with_its_failure() {
     book.add("jobs", &name, metadata(groups, policy), at(1))
         .unwrap();
     book.tick(at(2));
-    let news = ToFront::Rejected {
+    let message = ToFront::Rejected {
         reason: "queue is full".to_owned(),
     };
-    book.core(&name, news, at(3));
+    book.apply_core_message(&name, message, at(3));
     let dead = book
         .add_task(&name, &id("t"), Wish::default(), at(4))
         .unwrap_err();
@@ -377,6 +377,6 @@ fn a_confirmation_for_a_removed_application_is_answered() {
         key: id("t"),
         node: node("a"),
     };
-    let step = book.core(&name, late, at(3));
+    let step = book.apply_core_message(&name, late, at(3));
     assert_eq!(step.effects, [Effect::ToCore(ToCore::Remove)]);
 }

@@ -178,11 +178,11 @@ fn each_core_message_is_one_frontend_event() {
     ] {
         let mut fleet = TestFleet::plain();
         fleet.front.head.state = from;
-        let news = ToFront::Updated {
+        let message = ToFront::Updated {
             state,
             message: None,
         };
-        let refused = fleet.apply(Input::Core(news));
+        let refused = fleet.apply(Input::Core(message));
         assert_eq!(
             (fleet.front.head.state, refused.is_none()),
             (to, applied),

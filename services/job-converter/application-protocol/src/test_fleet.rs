@@ -14,7 +14,7 @@ use crate::metadata::Metadata;
 use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::task::{self, Wish};
-use crate::waiting_gangs::{Answer, Floor, line};
+use crate::waiting_gangs::{AdmissionSpace, Answer, admit_in_order};
 
 pub fn app(name: &str) -> AppId {
     AppId::new(name).unwrap()
@@ -185,9 +185,9 @@ impl TestFleet {
 
     fn sent(&mut self, step: core::Step) {
         for effect in step.effects {
-            if let core::Effect::ToFront(news) = effect {
-                self.to_front.push(news.clone());
-                let answer = self.front.step(Input::Core(news), self.now);
+            if let core::Effect::ToFront(message) = effect {
+                self.to_front.push(message.clone());
+                let answer = self.front.step(Input::Core(message), self.now);
                 self.received(answer.effects);
             } else {
                 self.core_effects.push(effect);
@@ -242,7 +242,7 @@ impl TestFleet {
 
     /// Runs one admission pass over these nodes, then one replacement pass.
     pub fn pass(&mut self, spaces: Vec<NodeSpace>) {
-        let mut floor = Floor {
+        let mut space = AdmissionSpace {
             spaces,
             empty: vec![space("large", size(100, 100))],
             levels: BTreeMap::new(),
@@ -251,7 +251,7 @@ impl TestFleet {
         };
         let core = self.core.as_mut().expect("it was submitted");
         let waiting: Vec<_> = core.waiting_entry(Vec::new()).into_iter().collect();
-        for (_, answer) in line(&waiting, &mut floor) {
+        for (_, answer) in admit_in_order(&waiting, &mut space) {
             use crate::admission::Outcome::{Part, Whole};
             if let Answer::Admission(Whole(placed) | Part { placed, .. }) = answer {
                 let step = self
@@ -265,7 +265,7 @@ impl TestFleet {
             }
         }
         let core = self.core.as_mut().expect("as above");
-        let step = core.replace(&mut floor.spaces, self.now);
+        let step = core.replace(&mut space.spaces, self.now);
         self.sent(step);
         self.pump();
     }

@@ -30,7 +30,7 @@ pub enum Timer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeper {
+pub enum TimerOwner {
     /// The frontend, [`crate::frontend`].
     Front,
     /// The core, [`crate::core`].
@@ -46,7 +46,7 @@ pub struct Rule {
     pub timer: Timer,
     /// Default in milliseconds. 0 disables the timer unless the application sets it.
     pub default_ms: u64,
-    pub keeper: Keeper,
+    pub owner: TimerOwner,
     pub starts: &'static str,
     pub expires: &'static str,
 }
@@ -54,14 +54,14 @@ pub struct Rule {
 const fn rule(
     timer: Timer,
     default_ms: u64,
-    keeper: Keeper,
+    owner: TimerOwner,
     starts: &'static str,
     expires: &'static str,
 ) -> Rule {
     Rule {
         timer,
         default_ms,
-        keeper,
+        owner,
         starts,
         expires,
     }
@@ -71,7 +71,7 @@ const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 pub const RULES: [Rule; 15] = {
-    use Keeper::{Core, Front, NoOwner, Planner};
+    use TimerOwner::{Core, Front, NoOwner, Planner};
     [
         rule(
             Timer::FrontTick,

@@ -26,7 +26,7 @@ pub struct Waiting {
 }
 
 #[derive(Debug, Clone)]
-pub struct Floor {
+pub struct AdmissionSpace {
     pub spaces: Vec<NodeSpace>,
     /// Space of the same nodes without any work.
     pub empty: Vec<NodeSpace>,
@@ -46,7 +46,7 @@ pub enum Answer {
 }
 
 /// Decides about every waiting gang in order, and subtracts the placed members from the free space.
-pub fn line(waiting: &[Waiting], floor: &mut Floor) -> Vec<(AppId, Answer)> {
+pub fn admit_in_order(waiting: &[Waiting], space: &mut AdmissionSpace) -> Vec<(AppId, Answer)> {
     let mut order: Vec<&Waiting> = waiting.iter().collect();
     order.sort_by(|a, b| {
         let key = |it: &Waiting| (!it.repair, it.since);
@@ -59,8 +59,8 @@ pub fn line(waiting: &[Waiting], floor: &mut Floor) -> Vec<(AppId, Answer)> {
             answers.push((gang.app.clone(), Answer::Behind(older.clone())));
             continue;
         }
-        let answer = floor.answer(gang);
-        let waited = floor.now.ms_since(gang.since) >= floor.fence_ms;
+        let answer = space.answer(gang);
+        let waited = space.now.ms_since(gang.since) >= space.fence_ms;
         let waits = matches!(answer, Answer::Admission(Outcome::Wait(_)));
         if waits && (waited || gang.repair) {
             fence = Some(gang.app.clone());
@@ -70,7 +70,7 @@ pub fn line(waiting: &[Waiting], floor: &mut Floor) -> Vec<(AppId, Answer)> {
     answers
 }
 
-impl Floor {
+impl AdmissionSpace {
     fn answer(&mut self, gang: &Waiting) -> Answer {
         let path = gang.path.iter().filter_map(|name| self.levels.get(name));
         let mut levels: Vec<Level> = path.cloned().collect();

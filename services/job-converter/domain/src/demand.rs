@@ -3,7 +3,7 @@
 
 /// Fields of a demand entry that change. The others are fixed at submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Want {
+pub struct DemandNumbers {
     pub max_processes: u64,
     pub remaining_tasks: u64,
     pub task_ms: Option<u64>,
@@ -12,14 +12,14 @@ pub struct Want {
 /// Returns the current demand, or `None` if the work has ended. `held_at` limits held work to the
 /// processes it has. `before` is the mean published last, so that a mean between two steps does not
 /// alternate.
-pub fn convert(
+pub fn compute_demand(
     max_processes: u64,
     remaining: u64,
     mean_ms: Option<u64>,
     held_at: Option<u64>,
     before: Option<u64>,
-) -> Option<Want> {
-    (remaining > 0).then(|| Want {
+) -> Option<DemandNumbers> {
+    (remaining > 0).then(|| DemandNumbers {
         max_processes: held_at.map_or(max_processes, |alive| alive.min(max_processes)),
         remaining_tasks: coarse_count(remaining),
         task_ms: mean_ms.map(|mean| steady_ms(mean, before)),
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn work_without_remaining_tasks_requests_nothing() {
-        assert_eq!(convert(4, 0, None, None, None), None);
-        let held = convert(4, 10, Some(70), Some(0), None).unwrap();
+        assert_eq!(compute_demand(4, 0, None, None, None), None);
+        let held = compute_demand(4, 10, Some(70), Some(0), None).unwrap();
         assert_eq!((held.max_processes, held.remaining_tasks), (0, 10));
     }
 

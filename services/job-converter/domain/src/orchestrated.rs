@@ -19,7 +19,7 @@ pub use judge::{Ignored, Mark};
 use judge::Judged;
 
 /// An entry of a map.
-pub trait Piece: Clone + PartialEq {
+pub trait MapEntry: Clone + PartialEq {
     /// Returns true if the work waits, runs, or completes with a live process.
     fn schedulable(&self) -> bool;
     /// Returns true for a job, which continues without one of its processes. Other work ends with
@@ -31,7 +31,7 @@ pub trait Piece: Clone + PartialEq {
 
 /// Why work requests no processes any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum EndReason {
     /// The map names a state that requests no processes.
     NotSchedulable,
     /// The work was no job, and its process ended.
@@ -42,9 +42,9 @@ pub enum Over {
 
 /// A piece of work as its last map describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known<P> {
+pub struct KnownWork<P> {
     pub piece: P,
-    pub over: Option<Over>,
+    pub over: Option<EndReason>,
 }
 
 /// Known work of one orchestrator, independent of all others.
@@ -53,7 +53,7 @@ pub struct MapState<P> {
     mark: Option<Mark>,
     /// Superseded lineages, oldest first.
     past: Vec<String>,
-    works: BTreeMap<String, Known<P>>,
+    works: BTreeMap<String, KnownWork<P>>,
 }
 
 /// A parsed map. `bad` holds its refused entries.
@@ -89,7 +89,7 @@ impl<P> Default for MapState<P> {
     }
 }
 
-impl<P: Piece> MapState<P> {
+impl<P: MapEntry> MapState<P> {
     /// Restores the state from its rows.
     pub fn restored(mark: Option<Mark>, past: Vec<String>) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl<P: Piece> MapState<P> {
         }
     }
 
-    pub fn restore(&mut self, id: String, known: Known<P>) {
+    pub fn restore(&mut self, id: String, known: KnownWork<P>) {
         self.works.insert(id, known);
     }
 
@@ -111,11 +111,11 @@ impl<P: Piece> MapState<P> {
         &self.past
     }
 
-    pub fn works(&self) -> &BTreeMap<String, Known<P>> {
+    pub fn works(&self) -> &BTreeMap<String, KnownWork<P>> {
         &self.works
     }
 
-    pub fn get(&self, id: &str) -> Option<&Known<P>> {
+    pub fn get(&self, id: &str) -> Option<&KnownWork<P>> {
         self.works.get(id)
     }
 
@@ -123,14 +123,14 @@ impl<P: Piece> MapState<P> {
     /// again.
     pub fn refuse(&mut self, id: &str) {
         if let Some(known) = self.works.get_mut(id) {
-            known.over = Some(Over::Refused);
+            known.over = Some(EndReason::Refused);
         }
     }
 
     /// Ends work that is no job, after its process ended.
     pub fn end(&mut self, id: &str) {
         if let Some(known) = self.works.get_mut(id).filter(|known| known.over.is_none()) {
-            known.over = Some(Over::ProcessEnded);
+            known.over = Some(EndReason::ProcessEnded);
         }
     }
 
@@ -168,7 +168,7 @@ impl<P: Piece> MapState<P> {
     }
 
     fn is_unchanged_by(&self, map: &Map<P>) -> bool {
-        let known = |(id, known): (&String, &Known<P>)| {
+        let known = |(id, known): (&String, &KnownWork<P>)| {
             map.bad.contains(id) || map.works.get(id) == Some(&known.piece)
         };
         self.works.iter().all(known) && map.works.keys().all(|id| self.works.contains_key(id))

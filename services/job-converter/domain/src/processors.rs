@@ -19,7 +19,7 @@ use hayward_vocabulary::{AllocationId, NodeName};
 pub use endings::{Ending, ending};
 pub use failover::Failover;
 pub use retries::{Counted, Record, Retries, SKEW_MS, account};
-pub use terms::{Now, Patience, ProcessorId, Terms};
+pub use terms::{Now, ProcessorId, Terms, Timeouts};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
@@ -50,7 +50,7 @@ pub struct Occupant {
 
 /// Final state of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum ProcessorEnd {
     Failed,
     Completed,
 }
@@ -73,16 +73,16 @@ pub struct Processor {
     alive: usize,
     last_host: Option<NodeName>,
     record: Option<Record>,
-    over: Option<Over>,
+    over: Option<ProcessorEnd>,
     request: Request,
     failover: Option<Failover>,
     /// Whether this is a standby that ends so that its active can use the node.
-    yields: bool,
+    is_yielding: bool,
     /// Whether the processor was stopped and starts again once none of its processes is alive.
-    renews: bool,
+    awaits_stopped: bool,
     /// Whether an action placed this processor after it had failed. Its record is cleared when it
     /// runs.
-    returns: bool,
+    is_placed_after_failure: bool,
 }
 
 impl Processor {
@@ -90,8 +90,8 @@ impl Processor {
         match (&self.occupant, self.over) {
             (Some(occupant), _) if occupant.running => State::Running,
             (Some(_), _) => State::Pending,
-            (None, Some(Over::Failed)) => State::Failed,
-            (None, Some(Over::Completed)) => State::Completed,
+            (None, Some(ProcessorEnd::Failed)) => State::Failed,
+            (None, Some(ProcessorEnd::Completed)) => State::Completed,
             (None, None) => State::Waiting,
         }
     }
@@ -99,7 +99,7 @@ impl Processor {
     pub fn record(&self) -> Option<&Record> {
         self.record.as_ref()
     }
-    pub fn over(&self) -> Option<Over> {
+    pub fn over(&self) -> Option<ProcessorEnd> {
         self.over
     }
     pub fn failover(&self) -> Option<&Failover> {
@@ -115,7 +115,7 @@ impl Processor {
     /// Returns true if the processor requests nothing, because it waits for a failover or for its
     /// old processes.
     fn is_held(&self) -> bool {
-        self.yields || self.renews
+        self.is_yielding || self.awaits_stopped
     }
     /// Returns the node of the open request.
     pub fn wanted_host(&self) -> Option<&NodeName> {
@@ -194,7 +194,7 @@ impl Processors {
         &mut self,
         slot: usize,
         record: Option<Record>,
-        over: Option<Over>,
+        over: Option<ProcessorEnd>,
         failover: Option<Failover>,
     ) {
         if let Some(it) = self.all.get_mut(slot) {
@@ -220,7 +220,7 @@ impl Processors {
             let host = target.unwrap_or_else(|| self.last_seen(slot));
             self.ask_for(slot, host, now, waits_ms);
             if let Some(standby) = failover.and_then(|it| it.waits_for) {
-                self.yield_place(standby, now);
+                self.yield_node(standby, now);
             }
         }
     }
@@ -254,15 +254,15 @@ impl Processors {
             if known != Some(&occupant.allocation) {
                 self.closed.remove(&occupant.host);
             }
-            it.renews &= occupant.stale;
+            it.awaits_stopped &= occupant.stale;
             if let Some(over) = it.over.take() {
                 // An action placed a failed processor, so it is active again.
-                it.returns = over == Over::Failed;
+                it.is_placed_after_failure = over == ProcessorEnd::Failed;
                 self.changed.insert(slot);
             }
             if occupant.running {
                 // The record is cleared, so that the next failure counts as the first.
-                if std::mem::take(&mut it.returns) {
+                if std::mem::take(&mut it.is_placed_after_failure) {
                     it.record = None;
                     self.changed.insert(slot);
                 }
@@ -278,12 +278,12 @@ impl Processors {
     }
 
     /// Records that the node is lost or accepts no new processes.
-    pub fn closes(&mut self, host: &NodeName) {
+    pub fn close_host(&mut self, host: &NodeName) {
         self.closed.insert(host.clone());
     }
 
     /// Handles a process that is vacating for any reason. Repeating the call changes nothing.
-    pub fn leaves(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
+    pub fn vacate(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
         let Some(it) = self.all.get(slot) else { return };
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
             return;
@@ -304,7 +304,7 @@ impl Processors {
 
     /// Handles the end of a process. Call [`Self::set_occupant`] first with the process that
     /// remains.
-    pub fn ended(&mut self, slot: usize, lost: Placement<'_>, ending: Ending, now: Now) {
+    pub fn end_process(&mut self, slot: usize, lost: Placement<'_>, ending: Ending, now: Now) {
         let Some(it) = self.all.get(slot) else { return };
         // The processor was moved, and the successor runs already.
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
@@ -313,7 +313,7 @@ impl Processors {
         match ending {
             Ending::Completed if self.terms.retries.is_some() => {
                 let it = &mut self.all[slot];
-                (it.over, it.record, it.failover) = (Some(Over::Completed), None, None);
+                (it.over, it.record, it.failover) = (Some(ProcessorEnd::Completed), None, None);
                 self.changed.insert(slot);
                 self.record_event(slot, "has completed");
             }
@@ -340,7 +340,7 @@ impl Processors {
         );
         let delay_ms = match counted {
             Counted::Exhausted => {
-                self.all[slot].over = Some(Over::Failed);
+                self.all[slot].over = Some(ProcessorEnd::Failed);
                 self.all[slot].failover = None;
                 self.changed.insert(slot);
                 self.record_event(slot, &format!("has failed: {}", retries.in_words()));
@@ -401,11 +401,11 @@ impl Processors {
     }
 
     /// Handles expired requests and standbys that have ended.
-    pub fn tick(&mut self, patience: Patience, now: Now) {
+    pub fn tick(&mut self, timeouts: Timeouts, now: Now) {
         for slot in 0..self.all.len() {
-            self.continue_failover(slot, patience, now);
+            self.continue_failover(slot, timeouts, now);
             self.restart_stopped(slot, now);
-            if !self.is_expired(slot, patience, now.monotonic_ms) {
+            if !self.is_expired(slot, timeouts, now.monotonic_ms) {
                 continue;
             }
             let is_active = self.terms.id_at(slot).replica.is_none();
@@ -419,7 +419,7 @@ impl Processors {
     }
 
     /// Returns true if a request for one node is open for longer than the timeout.
-    fn is_expired(&self, slot: usize, patience: Patience, now_ms: u64) -> bool {
+    fn is_expired(&self, slot: usize, timeouts: Timeouts, now_ms: u64) -> bool {
         let it = &self.all[slot];
         let waits = it
             .failover
@@ -427,23 +427,23 @@ impl Processors {
             .is_some_and(|it| it.waits_for.is_some());
         let open = it.occupant.is_none() && it.over.is_none() && !it.is_held() && !waits;
         let asks = it.request.host.is_some();
-        open && asks && now_ms.saturating_sub(it.request.since_ms) > patience.request_ms
+        open && asks && now_ms.saturating_sub(it.request.since_ms) > timeouts.request_ms
     }
 
     /// Returns the next time at which [`Self::tick`] or [`Self::ask`] may change without an event.
-    pub fn due_ms(&self, patience: Patience, now_ms: u64) -> Option<u64> {
+    pub fn due_ms(&self, timeouts: Timeouts, now_ms: u64) -> Option<u64> {
         let due = |it: &Processor| {
             if it.occupant.is_some() || it.over.is_some() {
                 return None;
             }
             if let Some(failover) = it.failover.as_ref().filter(|it| it.waits_for.is_some()) {
-                return Some(failover.since_ms.saturating_add(patience.stop_ms));
+                return Some(failover.since_ms.saturating_add(timeouts.stop_ms));
             }
             if now_ms < it.request.not_before_ms {
                 return Some(it.request.not_before_ms);
             }
             let asks = it.request.host.is_some() && !it.is_held();
-            let expires = it.request.since_ms.saturating_add(patience.request_ms + 1);
+            let expires = it.request.since_ms.saturating_add(timeouts.request_ms + 1);
             asks.then_some(expires)
         };
         self.all.iter().filter_map(due).min()

@@ -12,8 +12,8 @@ use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use super::Applications;
 use super::bindings::PlaceholderEnd;
-use super::endings::{self, End};
-use super::record::{AppRecord, HeldAllocation, Slot, read_work};
+use super::record::{AppRecord, HeldAllocation, Slot, parse_work_id};
+use super::task_end::{self, TaskEnd};
 
 /// A change of an allocation that belongs to an application.
 pub enum AllocationChange {
@@ -30,8 +30,9 @@ impl AllocationChange {
     }
 }
 
-pub fn owns(work: &WorkId) -> bool {
-    work.as_str().starts_with(super::PREFIX)
+/// Returns true if the work is a demand entry of an application.
+pub fn is_application_work(work: &WorkId) -> bool {
+    work.as_str().starts_with(super::WORK_ID_PREFIX)
 }
 
 impl Applications {
@@ -40,13 +41,13 @@ impl Applications {
     pub fn absorb_allocations(&mut self, changes: Vec<AllocationChange>, moment: &Moment) {
         let now = moment.now;
         let mut apps: BTreeSet<AppId> = BTreeSet::new();
-        let mut over = Vec::new();
-        let mut moved = Vec::new();
+        let mut ended_entries = Vec::new();
+        let mut changed_entries = Vec::new();
         for change in changes {
-            let Some((uuid, slot)) = read_work(change.work()) else {
+            let Some((uuid, slot)) = parse_work_id(change.work()) else {
                 continue;
             };
-            let Some(id) = self.by_number.get(&uuid).cloned() else {
+            let Some(id) = self.id_by_uuid.get(&uuid).cloned() else {
                 continue;
             };
             let Some(record) = self.records.get_mut(&id) else {
@@ -57,12 +58,14 @@ impl Applications {
                     let ended = entry.state == AllocationState::Ended;
                     record.record_allocation(&entry, slot, ended);
                     if ended {
-                        over.push((id.clone(), slot, entry));
+                        ended_entries.push((id.clone(), slot, entry));
                     } else {
-                        moved.push((id.clone(), entry));
+                        changed_entries.push((id.clone(), entry));
                     }
                 }
-                AllocationChange::Removed(allocation, _) => record.buried(&allocation, slot),
+                AllocationChange::Removed(allocation, _) => {
+                    record.forget_allocation(&allocation, slot);
+                }
             }
             apps.insert(id);
         }
@@ -70,11 +73,11 @@ impl Applications {
             self.mark_dirty(id);
             self.bind(id, now);
         }
-        for (id, entry) in moved {
-            self.allocation_changed(&id, &entry, now);
+        for (id, entry) in changed_entries {
+            self.apply_allocation_change(&id, &entry, now);
         }
-        for (id, slot, entry) in over {
-            self.ended(&id, slot, &entry, now);
+        for (id, slot, entry) in ended_entries {
+            self.apply_allocation_end(&id, slot, &entry, now);
         }
         for id in apps {
             self.handle_removed_allocations(&id, now);
@@ -82,11 +85,15 @@ impl Applications {
     }
 
     /// Applies the first full update of a term. Allocations that it does not contain do not exist.
-    pub fn absorb_first_full(&mut self, known: impl Fn(&AllocationId) -> bool, moment: &Moment) {
+    pub fn absorb_first_full_update(
+        &mut self,
+        exists: impl Fn(&AllocationId) -> bool,
+        moment: &Moment,
+    ) {
         self.synced = true;
         for record in self.records.values_mut() {
             for settled in record.settled.values_mut() {
-                settled.retain(&known);
+                settled.retain(&exists);
             }
         }
         let ids: Vec<AppId> = self.records.keys().cloned().collect();
@@ -110,27 +117,27 @@ impl Applications {
             let Some(record) = self.records.get_mut(id) else {
                 return;
             };
-            let place = record.place(&task);
-            if place.is_none_or(|place| record.allocations.contains_key(place)) {
+            let allocation = record.allocation_of(&task);
+            if allocation.is_none_or(|allocation| record.allocations.contains_key(allocation)) {
                 continue;
             }
-            record.leave(&task);
+            record.clear_allocation(&task);
             self.mark_dirty(id).keys.insert(task.clone());
-            self.process_gone(id, &task, End::unobserved(), now);
+            self.apply_process_end(id, &task, TaskEnd::with_unknown_exit(), now);
         }
     }
 
-    fn allocation_changed(&mut self, id: &AppId, entry: &AllocationEntry, now: Timestamp) {
+    fn apply_allocation_change(&mut self, id: &AppId, entry: &AllocationEntry, now: Timestamp) {
         let Some(record) = self.records.get(id) else {
             return;
         };
         let held = record.allocations.get(&entry.id);
-        let Some(task) = held.and_then(|it| it.bound.clone()) else {
+        let Some(task) = held.and_then(|it| it.bound_task.clone()) else {
             return;
         };
-        let front = self.partition.get(id).and_then(|it| it.tasks.get(&task));
+        let front_task = self.partition.get(id).and_then(|it| it.tasks.get(&task));
         let (state, placeholder) =
-            front.map_or((None, false), |it| (Some(it.state), it.placeholder));
+            front_task.map_or((None, false), |it| (Some(it.state), it.placeholder));
         if placeholder {
             return;
         }
@@ -141,7 +148,7 @@ impl Applications {
         if let Some(vacate) = &entry.vacate
             && state.is_some_and(|it| it != task::State::Killing)
         {
-            let termination = endings::termination(vacate.reason);
+            let termination = task_end::termination_for(vacate.reason);
             let input = core::Input::Preempt {
                 key: task,
                 termination,
@@ -150,7 +157,13 @@ impl Applications {
         }
     }
 
-    fn ended(&mut self, id: &AppId, slot: Slot, entry: &AllocationEntry, now: Timestamp) {
+    fn apply_allocation_end(
+        &mut self,
+        id: &AppId,
+        slot: Slot,
+        entry: &AllocationEntry,
+        now: Timestamp,
+    ) {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
@@ -168,31 +181,31 @@ impl Applications {
         let Some(task) = record.unbind(&entry.id) else {
             return;
         };
-        let end = End::from_allocation(entry);
+        let end = TaskEnd::from_allocation(entry);
         match slot {
             Slot::Group(_) => {
                 let reason = entry.vacate.as_ref().map(|it| it.reason);
                 let end = PlaceholderEnd {
-                    work_gone: reason == Some(VacateReason::WorkGone),
+                    demand_shrank: reason == Some(VacateReason::WorkGone),
                     termination: end.termination(),
                 };
-                self.placeholder_ended(id, &task, end, now);
+                self.apply_placeholder_end(id, &task, end, now);
             }
             Slot::Task(_) => {
                 if let Some(info) = record.tasks.get_mut(&task) {
                     info.exit.clone_from(&entry.exit);
                 }
                 self.mark_dirty(id).keys.insert(task.clone());
-                self.process_gone(id, &task, end, now);
+                self.apply_process_end(id, &task, end, now);
             }
             Slot::Queue => {}
         }
     }
 
     /// Handles the end of a task's process.
-    fn process_gone(&mut self, id: &AppId, task: &TaskId, end: End, now: Timestamp) {
-        let front = self.partition.get(id).and_then(|it| it.tasks.get(task));
-        let Some(state) = front.map(|it| it.state) else {
+    fn apply_process_end(&mut self, id: &AppId, task: &TaskId, end: TaskEnd, now: Timestamp) {
+        let front_task = self.partition.get(id).and_then(|it| it.tasks.get(task));
+        let Some(state) = front_task.map(|it| it.state) else {
             // The task was removed earlier. Its allocation is released now.
             let input = core::Input::Front(ToCore::ReleaseAllocation {
                 key: task.clone(),
@@ -201,12 +214,12 @@ impl Applications {
             self.step_core_and_deliver(id, input, now);
             return;
         };
-        if front.is_some_and(|it| it.placeholder) {
+        if front_task.is_some_and(|it| it.placeholder) {
             let end = PlaceholderEnd {
-                work_gone: false,
+                demand_shrank: false,
                 termination: end.termination(),
             };
-            self.placeholder_ended(id, task, end, now);
+            self.apply_placeholder_end(id, task, end, now);
             return;
         }
         match end {
@@ -214,16 +227,16 @@ impl Applications {
             _ if state == task::State::Killing => {
                 self.step_task_and_deliver(id, task, task::Event::Killed, now);
             }
-            End::Well => self.step_task_and_deliver(id, task, task::Event::Complete, now),
-            End::Failed(failure) => {
-                if let Some(reported) = self.partition.task_failed(id, task, failure, now) {
+            TaskEnd::Succeeded => self.step_task_and_deliver(id, task, task::Event::Complete, now),
+            TaskEnd::Failed(failure) => {
+                if let Some(applied) = self.partition.task_failed(id, task, failure, now) {
                     self.mark_dirty(id).keys.insert(task.clone());
-                    self.run_effects(id, reported.step.effects, now);
+                    self.run_effects(id, applied.step.effects, now);
                 }
             }
-            End::Taken(termination, why) => {
+            TaskEnd::Killed(termination, cause) => {
                 if let Some(record) = self.records.get_mut(id) {
-                    let message = format!("it lost its allocation: {why}");
+                    let message = format!("it lost its allocation: {cause}");
                     record.warn(now, Some(task.clone()), message);
                 }
                 let key = task.clone();
@@ -233,14 +246,16 @@ impl Applications {
     }
 
     /// Marks applications whose verdicts changed.
-    pub fn verdicts_changed(&mut self, works: &[WorkId]) {
+    pub fn mark_verdicts_changed(&mut self, works: &[WorkId]) {
         for work in works {
-            if let Some((uuid, slot)) = read_work(work)
-                && let Some(id) = self.by_number.get(&uuid).cloned()
+            if let Some((uuid, slot)) = parse_work_id(work)
+                && let Some(id) = self.id_by_uuid.get(&uuid).cloned()
             {
                 let record = self.records.get(&id);
                 let task = match slot {
-                    Slot::Task(number) => record.and_then(|it| it.by_number.get(&number).cloned()),
+                    Slot::Task(number) => {
+                        record.and_then(|it| it.task_by_number.get(&number).cloned())
+                    }
                     Slot::Group(_) | Slot::Queue => None,
                 };
                 self.mark_dirty(&id).keys.extend(task);
@@ -252,7 +267,7 @@ impl Applications {
     pub(super) fn absorb_verdicts<'a>(
         &mut self,
         id: &AppId,
-        verdict_of: impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
+        find_verdict: impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
         now: Timestamp,
     ) {
         let Some(record) = self.records.get(id) else {
@@ -260,32 +275,35 @@ impl Applications {
         };
         let Some(core) = &record.core else { return };
         if core.head.state == core::State::New && !core.head.accepted {
-            if let Some(answer) = record.admitted(&verdict_of) {
-                self.step_core_and_deliver(id, core::Input::Admitted(answer), now);
+            if let Some(decision) = record.admission_decision(&find_verdict) {
+                self.step_core_and_deliver(id, core::Input::Admitted(decision), now);
             }
             return;
         }
         // Only marked tasks need a check: changed verdicts and new asks mark theirs.
         let dirty = self.dirty.get(id);
-        let all = dirty.filter(|it| it.all).map(|_| core.pending.keys());
-        let some = dirty.filter(|it| !it.all).map(|it| it.keys.iter());
-        let (all, some) = (all.into_iter().flatten(), some.into_iter().flatten());
-        let requested = all.chain(some.filter(|key| core.pending.contains_key(*key)));
-        let waiting = requested.filter(|key| record.place(key).is_none());
+        let all_keys = dirty.filter(|it| it.all).map(|_| core.pending.keys());
+        let dirty_keys = dirty.filter(|it| !it.all).map(|it| it.keys.iter());
+        let (all_keys, dirty_keys) = (
+            all_keys.into_iter().flatten(),
+            dirty_keys.into_iter().flatten(),
+        );
+        let requested = all_keys.chain(dirty_keys.filter(|key| core.pending.contains_key(*key)));
+        let waiting = requested.filter(|key| record.allocation_of(key).is_none());
         let refused = waiting.filter_map(|key| {
             let number = record.tasks.get(key)?.number?;
-            let verdict = verdict_of(&record.work(Slot::Task(number)))?;
+            let verdict = find_verdict(&record.work_id(Slot::Task(number)))?;
             verdict
                 .refused
                 .then(|| (key.clone(), verdict.detail.clone()))
         });
         let refused: Vec<(TaskId, String)> = refused.collect();
         for (key, reason) in refused {
-            let ask = ToCore::ReleaseAsk { key: key.clone() };
-            self.step_core_and_deliver(id, core::Input::Front(ask), now);
-            let step = self
-                .partition
-                .core(id, ToFront::AskRejected { key, reason }, now);
+            let message = ToCore::ReleaseAsk { key: key.clone() };
+            self.step_core_and_deliver(id, core::Input::Front(message), now);
+            let step =
+                self.partition
+                    .apply_core_message(id, ToFront::AskRejected { key, reason }, now);
             self.mark_dirty(id).all = true;
             self.run_effects(id, step.effects, now);
         }
@@ -298,13 +316,13 @@ impl AppRecord {
             Slot::Group(group) => self.settled.get(&group),
             Slot::Task(_) | Slot::Queue => None,
         };
-        let known = settled.is_some_and(|it| it.contains(&entry.id));
+        let is_settled = settled.is_some_and(|it| it.contains(&entry.id));
         let bound = self.task_by_allocation.get(&entry.id).cloned();
-        if !known || self.allocations.contains_key(&entry.id) {
+        if !is_settled || self.allocations.contains_key(&entry.id) {
             let held = HeldAllocation {
                 slot,
                 node: entry.node.clone(),
-                bound,
+                bound_task: bound,
                 ended,
             };
             self.allocations.insert(entry.id.clone(), held);
@@ -318,7 +336,8 @@ impl AppRecord {
             .extend(self.task_by_allocation.get(allocation).cloned());
     }
 
-    fn buried(&mut self, allocation: &AllocationId, slot: Slot) {
+    /// Forgets an allocation that was removed.
+    fn forget_allocation(&mut self, allocation: &AllocationId, slot: Slot) {
         self.remove_allocation(allocation);
         if let Slot::Group(group) = slot
             && let Some(settled) = self.settled.get_mut(&group)
@@ -329,9 +348,9 @@ impl AppRecord {
 
     /// Returns the queue's decision about the application once every group has a verdict or an
     /// allocation. Without groups, the queue must have a verdict.
-    fn admitted<'a>(
+    fn admission_decision<'a>(
         &self,
-        verdict_of: &impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
+        find_verdict: &impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
     ) -> Option<Result<(), String>> {
         let groups = &self.core.as_ref()?.head.submission.task_groups;
         let groups = (0..u32::try_from(groups.len()).ok()?).map(Slot::Group);
@@ -339,14 +358,14 @@ impl AppRecord {
         if slots.is_empty() {
             slots.push(Slot::Queue);
         }
-        let mut all = true;
+        let mut all_decided = true;
         for slot in slots {
-            let verdict = verdict_of(&self.work(slot));
+            let verdict = find_verdict(&self.work_id(slot));
             if let Some(verdict) = verdict.filter(|it| it.refused) {
                 return Some(Err(verdict.detail.clone()));
             }
-            all &= verdict.is_some() || self.allocations.values().any(|it| it.slot == slot);
+            all_decided &= verdict.is_some() || self.allocations.values().any(|it| it.slot == slot);
         }
-        all.then_some(Ok(()))
+        all_decided.then_some(Ok(()))
     }
 }

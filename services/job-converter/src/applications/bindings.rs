@@ -26,15 +26,15 @@ struct FreeAllocation {
 #[derive(Clone, Copy)]
 pub(super) struct PlaceholderEnd {
     /// Whether the allocation was vacated because its demand shrank.
-    pub work_gone: bool,
+    pub demand_shrank: bool,
     pub termination: Termination,
 }
 
 impl AppRecord {
-    fn unbound(&self) -> Vec<FreeAllocation> {
+    fn free_allocations(&self) -> Vec<FreeAllocation> {
         let free = self.allocations.iter().filter(|(_, it)| {
             // A task may have ended before its allocation was first observed.
-            it.bound.is_none() && (!it.ended || matches!(it.slot, Slot::Task(_)))
+            it.bound_task.is_none() && (!it.ended || matches!(it.slot, Slot::Task(_)))
         });
         free.map(|(id, it)| FreeAllocation {
             id: id.clone(),
@@ -47,57 +47,59 @@ impl AppRecord {
     /// Unbinds allocations whose placeholder the core has released.
     fn unbind_released(&mut self) {
         let core = self.core.as_ref();
-        let keeps = |key: &TaskId| core.is_some_and(|core| core.allocations.contains_key(key));
+        let is_held = |key: &TaskId| core.is_some_and(|core| core.allocations.contains_key(key));
         for held in self.allocations.values_mut() {
-            if let (Slot::Group(_), Some(key)) = (held.slot, &held.bound)
-                && !keeps(key)
+            if let (Slot::Group(_), Some(key)) = (held.slot, &held.bound_task)
+                && !is_held(key)
             {
-                if let Some(place) = self.tasks.get_mut(key).and_then(|it| it.place.take()) {
-                    self.task_by_allocation.remove(&place);
+                if let Some(allocation) =
+                    self.tasks.get_mut(key).and_then(|it| it.allocation.take())
+                {
+                    self.task_by_allocation.remove(&allocation);
                 }
-                held.bound = None;
+                held.bound_task = None;
             }
         }
     }
 
     pub fn bind(&mut self, task: &TaskId, allocation: &AllocationId) {
         if let Some(held) = self.allocations.get_mut(allocation) {
-            held.bound = Some(task.clone());
+            held.bound_task = Some(task.clone());
         }
-        self.leave(task);
+        self.clear_allocation(task);
         let info = self.tasks.entry(task.clone()).or_default();
-        info.place = Some(allocation.clone());
+        info.allocation = Some(allocation.clone());
         self.task_by_allocation
             .insert(allocation.clone(), task.clone());
     }
 
     /// Removes the task's allocation from the task.
-    pub fn leave(&mut self, task: &TaskId) {
+    pub fn clear_allocation(&mut self, task: &TaskId) {
         let info = self.tasks.get_mut(task);
-        if let Some(place) = info.and_then(|it| it.place.take()) {
-            self.task_by_allocation.remove(&place);
+        if let Some(allocation) = info.and_then(|it| it.allocation.take()) {
+            self.task_by_allocation.remove(&allocation);
         }
     }
 
     /// Removes an ended allocation and returns its task.
     pub fn unbind(&mut self, allocation: &AllocationId) -> Option<TaskId> {
-        let task = self.allocations.remove(allocation)?.bound?;
-        if self.place(&task) == Some(allocation) {
-            self.leave(&task);
+        let task = self.allocations.remove(allocation)?.bound_task?;
+        if self.allocation_of(&task) == Some(allocation) {
+            self.clear_allocation(&task);
         }
         Some(task)
     }
 
     /// Returns the placeholder chosen for each task, among placeholders with an allocation.
-    pub fn successors(&self) -> BTreeMap<TaskId, TaskId> {
+    pub fn placeholder_by_task(&self) -> BTreeMap<TaskId, TaskId> {
         let gang = self.core.as_ref();
         let gang = gang.filter(|core| !core.head.submission.task_groups.is_empty());
         let held = gang.into_iter().flat_map(|core| &core.allocations);
-        let linked = held.filter_map(|(placeholder, held)| {
+        let pairs = held.filter_map(|(placeholder, held)| {
             let (ask, _) = held.successor.as_ref()?;
             Some((ask.key.clone(), placeholder.clone()))
         });
-        linked.collect()
+        pairs.collect()
     }
 
     /// Returns true if the placeholder still exists and is assigned to this task.
@@ -123,13 +125,13 @@ impl Applications {
         let free = self
             .records
             .get(id)
-            .map(AppRecord::unbound)
+            .map(AppRecord::free_allocations)
             .unwrap_or_default();
-        let successors = self.records.get(id).map(AppRecord::successors);
-        let successors = successors.unwrap_or_default();
+        let placeholder_by_task = self.records.get(id).map(AppRecord::placeholder_by_task);
+        let placeholder_by_task = placeholder_by_task.unwrap_or_default();
         for free in free {
             match free.slot {
-                Slot::Task(_) => self.bind_task(id, free, &successors, now),
+                Slot::Task(_) => self.bind_task(id, free, &placeholder_by_task, now),
                 Slot::Group(number) => self.bind_placeholder(id, number, free, now),
                 Slot::Queue => {}
             }
@@ -140,27 +142,27 @@ impl Applications {
         &mut self,
         id: &AppId,
         free: FreeAllocation,
-        successors: &BTreeMap<TaskId, TaskId>,
+        placeholder_by_task: &BTreeMap<TaskId, TaskId>,
         now: Timestamp,
     ) {
         let (Some(record), Slot::Task(number)) = (self.records.get_mut(id), free.slot) else {
             return;
         };
-        let Some(task) = record.by_number.get(&number).cloned() else {
+        let Some(task) = record.task_by_number.get(&number).cloned() else {
             return;
         };
         let node = free.node;
-        if let Some(placeholder) = successors
+        if let Some(placeholder) = placeholder_by_task
             .get(&task)
             .filter(|it| record.is_assigned_to(it, &task))
         {
             record.bind(&task, &free.id);
             let core = record.core.as_mut();
             let held = core.and_then(|core| core.allocations.get_mut(placeholder));
-            if let Some((_, on)) = held.and_then(|held| held.successor.as_mut()) {
-                *on = node;
+            if let Some((_, successor_node)) = held.and_then(|held| held.successor.as_mut()) {
+                *successor_node = node;
             }
-            self.replaced(id, placeholder.clone(), now);
+            self.complete_replacement(id, placeholder.clone(), now);
         } else if record
             .core
             .as_ref()
@@ -184,8 +186,8 @@ impl Applications {
             return;
         };
         let mut asks = core.pending.values();
-        let waits = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&group));
-        if let Some(key) = waits.map(|ask| ask.key.clone()) {
+        let waiting = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&group));
+        if let Some(key) = waiting.map(|ask| ask.key.clone()) {
             record.bind(&key, &free.id);
             let input = core::Input::Placed {
                 key: key.clone(),
@@ -197,12 +199,12 @@ impl Applications {
                 record.undo_binding(&key, &free.id);
             }
         } else if core.lost().iter().any(|lost| lost.group == group) {
-            self.repair(id, group, free, now);
+            self.repair_gang(id, group, free, now);
         }
     }
 
     /// Adds a placeholder for a lost member of a gang below its minimum (I13).
-    fn repair(&mut self, id: &AppId, group: GroupName, free: FreeAllocation, now: Timestamp) {
+    fn repair_gang(&mut self, id: &AppId, group: GroupName, free: FreeAllocation, now: Timestamp) {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
@@ -210,18 +212,18 @@ impl Applications {
             return;
         };
         let before: Vec<TaskId> = core.allocations.keys().cloned().collect();
-        let part = Placed {
+        let placed = Placed {
             group,
             node: free.node,
             count: 1,
         };
-        let step = core.bind(&[part], now);
-        let new = core
+        let step = core.bind(&[placed], now);
+        let new_key = core
             .allocations
             .keys()
             .find(|key| before.binary_search(key).is_err())
             .cloned();
-        if let Some(key) = new {
+        if let Some(key) = new_key {
             record.bind(&key, &free.id);
         }
         self.deliver_core_step(id, step, now);
@@ -229,7 +231,7 @@ impl Applications {
 
     /// Chooses placeholders for waiting tasks. The scheduler checks nodes, so the node of every
     /// placeholder is acceptable here.
-    pub(super) fn choose(&mut self, id: &AppId, now: Timestamp) {
+    pub(super) fn choose_placeholders(&mut self, id: &AppId, now: Timestamp) {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
@@ -252,7 +254,7 @@ impl Applications {
     }
 
     /// Handles the end of a placeholder's allocation that no task took over.
-    pub(super) fn placeholder_ended(
+    pub(super) fn apply_placeholder_end(
         &mut self,
         id: &AppId,
         key: &TaskId,
@@ -271,18 +273,21 @@ impl Applications {
         let termination = end.termination;
         if termination == Termination::PlaceholderReplaced && held.successor.is_none() {
             // The task that replaced it was completed in the meantime.
-            self.replaced(id, key.clone(), now);
+            self.complete_replacement(id, key.clone(), now);
             return;
         }
         // The group shrank and the scheduler removed its newest allocation. The group has another
         // allocation to spare, and the placeholder is bound to that one.
         let group = core.allocations[key].ask.group.clone();
         let number = record.group_number(group.as_ref().map(GroupName::as_str));
-        let spare = record.unbound().into_iter().find(|free| match free.slot {
-            Slot::Group(group) => Some(group) == number,
-            Slot::Task(_) | Slot::Queue => false,
-        });
-        if let (true, Some(spare)) = (end.work_gone, spare) {
+        let spare = record
+            .free_allocations()
+            .into_iter()
+            .find(|free| match free.slot {
+                Slot::Group(group) => Some(group) == number,
+                Slot::Task(_) | Slot::Queue => false,
+            });
+        if let (true, Some(spare)) = (end.demand_shrank, spare) {
             record.bind(key, &spare.id);
             let core = record.core.as_mut();
             if let Some(held) = core.and_then(|core| core.allocations.get_mut(key)) {
@@ -301,8 +306,8 @@ impl AppRecord {
     /// Undoes a binding that the core refused.
     fn undo_binding(&mut self, task: &TaskId, allocation: &AllocationId) {
         if let Some(held) = self.allocations.get_mut(allocation) {
-            held.bound = None;
+            held.bound_task = None;
         }
-        self.leave(task);
+        self.clear_allocation(task);
     }
 }

@@ -23,21 +23,21 @@ use crate::config;
 use crate::store::Rows;
 
 /// All applications, and the state that a command on them may read and write.
-pub struct Access<'a> {
+pub struct CommandContext<'a> {
     pub applications: &'a mut Applications,
     pub verdicts: &'a Verdicts,
     pub moment: &'a Moment,
     pub batch: &'a mut Batch<Rows>,
 }
 
-impl Access<'_> {
+impl CommandContext<'_> {
     pub fn show(&self, id: &AppId, owner: &OwnerFilter) -> Result<ApplicationView, Refusal> {
         self.applications.show(id, owner, self.verdicts)
     }
 }
 
 /// A request to applications. It sends its own response.
-pub type ApplicationCommand = Box<dyn FnOnce(Access<'_>) + Send>;
+pub type ApplicationCommand = Box<dyn FnOnce(CommandContext<'_>) + Send>;
 
 /// Owner that the application must have. `None` allows any owner.
 pub type OwnerFilter = Option<String>;
@@ -49,37 +49,37 @@ pub enum Refusal {
     #[error("application {0} has no task {1}")]
     NoSuchTask(AppId, TaskId),
     #[error("the id {0} is in use; choose another")]
-    Taken(AppId),
+    IdInUse(AppId),
     #[error(transparent)]
     NotAdded(#[from] NotAdded),
     #[error("live tasks prevent this: {}", .0.join(", "))]
     Blocked(Vec<String>),
     #[error("application {id} is {state} and accepts no more tasks")]
-    Dead {
+    Ended {
         id: AppId,
         state: String,
         failure: Option<frontend::Failure>,
     },
     #[error("the application has {0} tasks, which is the limit")]
-    Full(usize),
+    TaskLimit(usize),
     #[error("{0} tasks are open, which is the limit; try again when some have ended")]
-    AllFull(usize),
+    TotalTaskLimit(usize),
     #[error(
-        "user {user} has {has} open tasks of applications, and one user may have {limit} \
+        "user {user} has {count} open tasks of applications, and one user may have {limit} \
          (`max_user_application_tasks`); try again when some have ended"
     )]
-    UserFull {
+    UserTaskLimit {
         user: UserName,
-        has: usize,
+        count: usize,
         limit: usize,
     },
     #[error(
-        "user {user} has {has} applications, and one user may have {limit} \
+        "user {user} has {count} applications, and one user may have {limit} \
          (`max_user_applications`); remove ended ones"
     )]
-    UserHasMost {
+    UserApplicationLimit {
         user: UserName,
-        has: usize,
+        count: usize,
         limit: usize,
     },
 }
@@ -92,21 +92,21 @@ impl From<Refusal> for Problem {
                 Self::new(Code::NotFound, text)
             }
             Refusal::NotAdded(NotAdded::Full { .. })
-            | Refusal::Full(_)
-            | Refusal::AllFull(_)
-            | Refusal::UserFull { .. }
-            | Refusal::UserHasMost { .. } => Self::new(Code::TooManyRequests, text),
-            Refusal::Taken(_) | Refusal::NotAdded(_) => Self::new(Code::Conflict, text),
+            | Refusal::TaskLimit(_)
+            | Refusal::TotalTaskLimit(_)
+            | Refusal::UserTaskLimit { .. }
+            | Refusal::UserApplicationLimit { .. } => Self::new(Code::TooManyRequests, text),
+            Refusal::IdInUse(_) | Refusal::NotAdded(_) => Self::new(Code::Conflict, text),
             Refusal::Blocked(blocking) => {
                 let text = format!("{text}; wait for them, or remove it with ?force=true");
                 Self::new(Code::Conflict, text).with("blockingTasks", blocking)
             }
-            Refusal::Dead { state, failure, .. } => {
+            Refusal::Ended { state, failure, .. } => {
                 let because = failure.as_ref().map(|it| format!(": {}", it.message));
                 let text = format!("{text}{}", because.unwrap_or_default());
                 let problem = Self::new(Code::Conflict, text).with("state", state);
                 match failure {
-                    Some(failure) => problem.with("failureCode", written(&failure.code)),
+                    Some(failure) => problem.with("failureCode", wire_name(&failure.code)),
                     None => problem,
                 }
             }
@@ -115,15 +115,15 @@ impl From<Refusal> for Problem {
 }
 
 /// Returns the wire name of an enum value.
-pub(super) fn written<T: Serialize>(word: &T) -> String {
-    match serde_json::to_value(word) {
+pub(super) fn wire_name<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text,
         _ => String::new(),
     }
 }
 
-pub(super) fn code(code: FailureCode) -> String {
-    written(&code)
+pub(super) fn failure_code_name(code: FailureCode) -> String {
+    wire_name(&code)
 }
 
 /// A task that a request adds.
@@ -134,32 +134,32 @@ pub struct NewTask {
 
 /// How to remove an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remove {
-    Strictly,
+pub enum RemovalMode {
+    Strict,
     /// Removes the application and stops its live tasks.
-    ByForce,
+    Force,
 }
 
 impl Applications {
-    fn owned(&self, id: &AppId, owner: &OwnerFilter) -> Result<&AppRecord, Refusal> {
+    fn find_owned(&self, id: &AppId, owner: &OwnerFilter) -> Result<&AppRecord, Refusal> {
         let record = self.records.get(id);
-        let may = |record: &&AppRecord| {
+        let is_visible = |record: &&AppRecord| {
             owner
                 .as_ref()
                 .is_none_or(|user| user == record.user.as_str())
         };
         record
-            .filter(may)
+            .filter(is_visible)
             .ok_or_else(|| Refusal::NoSuchApplication(id.clone()))
     }
 
     /// Returns the task groups and queue of an application, which its tasks depend on.
     pub fn task_context(&self, id: &AppId, owner: &OwnerFilter) -> Result<TaskContext, Refusal> {
-        self.owned(id, owner)?;
-        let known = self.partition.get(id);
+        self.find_owned(id, owner)?;
+        let application = self.partition.get(id);
         Ok(TaskContext {
-            groups: known.map_or_else(Vec::new, |it| it.head.metadata.task_groups.clone()),
-            in_queue: known.is_some_and(demand::asks_for_admission),
+            groups: application.map_or_else(Vec::new, |it| it.head.metadata.task_groups.clone()),
+            in_queue: application.is_some_and(demand::needs_admission),
         })
     }
 
@@ -178,7 +178,7 @@ impl Applications {
             .get(id)
             .is_some_and(|record| record.user != user)
         {
-            return Err(Refusal::Taken(id.clone()));
+            return Err(Refusal::IdInUse(id.clone()));
         }
         let members = metadata.task_groups.iter();
         let members: usize = members.map(|it| it.min_member as usize).sum();
@@ -194,13 +194,13 @@ impl Applications {
                 Ok((false, fields.collect()))
             }
             Added::Created => {
-                self.quota.enter(&user, members);
+                self.quota.add_application(&user, members);
                 let mut record = AppRecord::new(uuid, user);
-                record.counted = members;
+                record.quota_tasks = members;
                 for message in warnings {
                     record.warn(moment.now, None, message);
                 }
-                self.by_number.insert(uuid, id.clone());
+                self.id_by_uuid.insert(uuid, id.clone());
                 self.records.insert(id.clone(), record);
                 self.mark_dirty(id);
                 Ok((true, Vec::new()))
@@ -212,11 +212,11 @@ impl Applications {
         &mut self,
         id: &AppId,
         owner: &OwnerFilter,
-        how: Remove,
+        how: RemovalMode,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        self.owned(id, owner)?;
-        match self.partition.remove(id, how == Remove::ByForce) {
+        self.find_owned(id, owner)?;
+        match self.partition.remove(id, how == RemovalMode::Force) {
             // Withdrawing the demand ends its processes.
             Ok(_) => {
                 self.withdraw(id, batch);
@@ -240,22 +240,22 @@ impl Applications {
     }
 
     /// Returns true for each task that would be new. Fails if not all could be added.
-    pub fn would_add(
+    pub fn check_new_tasks(
         &self,
         id: &AppId,
         owner: &OwnerFilter,
         tasks: &[&TaskId],
     ) -> Result<Vec<bool>, Refusal> {
-        let user = &self.owned(id, owner)?.user;
-        let new = self.partition.new_among(id, tasks.iter().copied());
-        let new = new.map_err(|refused| not_added(id, refused))?;
-        self.quota.check_tasks(user, new)?;
-        let known = |task: &&&TaskId| {
+        let user = &self.find_owned(id, owner)?.user;
+        let new_count = self.partition.new_among(id, tasks.iter().copied());
+        let new_count = new_count.map_err(|refused| not_added(id, refused))?;
+        self.quota.check_tasks(user, new_count)?;
+        let exists = |task: &&&TaskId| {
             self.partition
                 .get(id)
                 .is_some_and(|it| it.tasks.contains_key(**task))
         };
-        Ok(tasks.iter().map(|task| !known(&task)).collect())
+        Ok(tasks.iter().map(|task| !exists(&task)).collect())
     }
 
     /// Adds all tasks or none. Returns true for each task that is new.
@@ -266,34 +266,34 @@ impl Applications {
         tasks: Vec<NewTask>,
         moment: &Moment,
     ) -> Result<Vec<bool>, Refusal> {
-        let user = self.owned(id, owner)?.user.clone();
+        let user = self.find_owned(id, owner)?.user.clone();
         let names: Vec<&TaskId> = tasks.iter().map(|task| &task.id).collect();
-        self.would_add(id, owner, &names)?;
-        let mut entered = Vec::with_capacity(tasks.len());
+        self.check_new_tasks(id, owner, &names)?;
+        let mut created = Vec::with_capacity(tasks.len());
         for NewTask { id: task, content } in tasks {
             let TaskContent { wish, program } = content;
             let added = self.partition.add_task(id, &task, wish, moment.now);
             let added = added.map_err(|refused| not_added(id, refused))?;
             let is_new = added == answers::TaskAdded::Created;
             if let Some(record) = self.records.get_mut(id).filter(|_| is_new) {
-                record.enter(&task, program);
-                record.counted += 1;
-                self.quota.recount(&user, 0, 1);
+                record.add_task(&task, program);
+                record.quota_tasks += 1;
+                self.quota.update_tasks(&user, 0, 1);
                 self.mark_dirty(id).keys.insert(task);
             }
-            entered.push(is_new);
+            created.push(is_new);
         }
-        Ok(entered)
+        Ok(created)
     }
 
     fn is_placeholder(&self, id: &AppId, task: &TaskId) -> bool {
-        let known = self.partition.get(id).and_then(|it| it.tasks.get(task));
-        known.is_some_and(|it| it.placeholder)
+        let found = self.partition.get(id).and_then(|it| it.tasks.get(task));
+        found.is_some_and(|it| it.placeholder)
     }
 
     /// Removes a task. Unknown tasks are no error, and placeholders count as unknown.
     pub fn remove_task(&mut self, id: &AppId, task: &TaskId, owner: &OwnerFilter) {
-        if self.owned(id, owner).is_ok() && !self.is_placeholder(id, task) {
+        if self.find_owned(id, owner).is_ok() && !self.is_placeholder(id, task) {
             self.partition.remove_task(id, task);
             self.mark_dirty(id).keys.insert(task.clone());
         }
@@ -306,16 +306,16 @@ impl Applications {
         input: frontend::Input,
         moment: &Moment,
     ) -> Result<TransitionResult, Refusal> {
-        self.owned(id, owner)?;
-        let missing = || Refusal::NoSuchApplication(id.clone());
-        let reported = self
+        self.find_owned(id, owner)?;
+        let not_found = || Refusal::NoSuchApplication(id.clone());
+        let applied = self
             .partition
             .apply(id, input, moment.now)
-            .ok_or_else(missing)?;
+            .ok_or_else(not_found)?;
         self.mark_dirty(id).all = true;
-        let answer = answer(&reported);
-        self.run_effects(id, reported.step.effects, moment.now);
-        Ok(answer)
+        let result = transition_result(&applied);
+        self.run_effects(id, applied.step.effects, moment.now);
+        Ok(result)
     }
 
     /// Completes a task. Completing a placeholder releases its allocation, and its gang needs one
@@ -327,18 +327,18 @@ impl Applications {
         owner: &OwnerFilter,
         moment: &Moment,
     ) -> Result<TransitionResult, Refusal> {
-        self.owned(id, owner)?;
-        let gives_back = self.is_placeholder(id, task);
-        let reported = self
+        self.find_owned(id, owner)?;
+        let is_placeholder = self.is_placeholder(id, task);
+        let applied = self
             .partition
             .apply_to_task(id, task, task::Event::Complete, moment.now);
-        let reported = reported.ok_or_else(|| Refusal::NoSuchTask(id.clone(), task.clone()))?;
+        let applied = applied.ok_or_else(|| Refusal::NoSuchTask(id.clone(), task.clone()))?;
         self.mark_dirty(id).keys.insert(task.clone());
         // The demand of its group shrinks.
-        self.mark_dirty(id).all |= gives_back;
-        let answer = answer(&reported);
-        self.run_effects(id, reported.step.effects, moment.now);
-        Ok(answer)
+        self.mark_dirty(id).all |= is_placeholder;
+        let result = transition_result(&applied);
+        self.run_effects(id, applied.step.effects, moment.now);
+        Ok(result)
     }
 
     /// Confirms the end of a task. Unknown tasks are no error. Returns 404 only if the application
@@ -351,20 +351,20 @@ impl Applications {
         moment: &Moment,
     ) -> Result<TransitionResult, Refusal> {
         if self.records.contains_key(id) {
-            self.owned(id, owner)?;
+            self.find_owned(id, owner)?;
         } else if let Some(user) = owner
             && self.partition.removed_user(id).map(UserName::as_str) != Some(user.as_str())
         {
             return Err(Refusal::NoSuchApplication(id.clone()));
         }
-        let reported = self.partition.confirm(id, task, moment.now);
-        let reported = reported.ok_or_else(|| Refusal::NoSuchApplication(id.clone()))?;
-        let answer = answer(&reported);
+        let applied = self.partition.confirm(id, task, moment.now);
+        let applied = applied.ok_or_else(|| Refusal::NoSuchApplication(id.clone()))?;
+        let result = transition_result(&applied);
         if self.records.contains_key(id) {
             self.mark_dirty(id).keys.insert(task.clone());
-            self.run_effects(id, reported.step.effects, moment.now);
+            self.run_effects(id, applied.step.effects, moment.now);
         }
-        Ok(answer)
+        Ok(result)
     }
 
     pub fn show(
@@ -373,10 +373,10 @@ impl Applications {
         owner: &OwnerFilter,
         verdicts: &Verdicts,
     ) -> Result<ApplicationView, Refusal> {
-        let record = self.owned(id, owner)?;
-        let missing = || Refusal::NoSuchApplication(id.clone());
-        let front = self.partition.get(id).ok_or_else(missing)?;
-        Ok(view::application(record, front, verdicts))
+        let record = self.find_owned(id, owner)?;
+        let not_found = || Refusal::NoSuchApplication(id.clone());
+        let front = self.partition.get(id).ok_or_else(not_found)?;
+        Ok(view::application_view(record, front, verdicts))
     }
 
     pub fn show_task(
@@ -385,14 +385,14 @@ impl Applications {
         task: &TaskId,
         owner: &OwnerFilter,
     ) -> Result<TaskAccepted, Refusal> {
-        let record = self.owned(id, owner)?;
+        let record = self.find_owned(id, owner)?;
         let front = self.partition.get(id);
-        let known = front.and_then(|it| it.tasks.get(task));
-        let known = known.filter(|it| !it.placeholder);
-        let missing = || Refusal::NoSuchTask(id.clone(), task.clone());
+        let found = front.and_then(|it| it.tasks.get(task));
+        let found = found.filter(|it| !it.placeholder);
+        let not_found = || Refusal::NoSuchTask(id.clone(), task.clone());
         Ok(TaskAccepted {
             application_id: id.to_string(),
-            task: view::task(record, known.ok_or_else(missing)?),
+            task: view::task_view(record, found.ok_or_else(not_found)?),
         })
     }
 
@@ -402,23 +402,23 @@ impl Applications {
     }
 }
 
-fn answer<S: Serialize>(reported: &answers::Applied<S>) -> TransitionResult {
+fn transition_result<S: Serialize>(applied: &answers::Applied<S>) -> TransitionResult {
     TransitionResult {
-        applied: reported.applied,
-        reason: reported.reason.as_ref().map(written),
-        state: reported.state.as_ref().map(written),
+        applied: applied.applied,
+        reason: applied.reason.as_ref().map(wire_name),
+        state: applied.state.as_ref().map(wire_name),
     }
 }
 
 fn not_added(id: &AppId, refused: TaskNotAdded) -> Refusal {
     match refused {
         TaskNotAdded::NotFound => Refusal::NoSuchApplication(id.clone()),
-        TaskNotAdded::Dead { state, failure } => Refusal::Dead {
+        TaskNotAdded::Dead { state, failure } => Refusal::Ended {
             id: id.clone(),
-            state: written(&state),
+            state: wire_name(&state),
             failure,
         },
-        TaskNotAdded::Full { limit } => Refusal::Full(limit),
+        TaskNotAdded::Full { limit } => Refusal::TaskLimit(limit),
     }
 }
 

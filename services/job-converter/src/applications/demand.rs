@@ -18,14 +18,14 @@ use hayward_vocabulary::{
 use super::record::{AppRecord, Slot};
 
 /// Gang name. All groups of an application form one gang.
-const GANG: &str = "gang";
+const GANG_NAME: &str = "gang";
 
-/// Returns the entry of a task that may have a process. `linked` is the placeholder of the task.
+/// Returns the entry of a task that may have a process. `placeholder` is the one that it replaces.
 pub fn task_entry(
     record: &AppRecord,
     front: &frontend::Application,
     task: &TaskId,
-    linked: Option<&TaskId>,
+    placeholder: Option<&TaskId>,
     stop_grace_ms: u64,
 ) -> Option<DemandEntry> {
     let core = record.core.as_ref()?;
@@ -41,7 +41,7 @@ pub fn task_entry(
             return None;
         }
         &held.ask
-    } else if let Some(placeholder) = linked {
+    } else if let Some(placeholder) = placeholder {
         let held = core.allocations.get(placeholder)?;
         &held.successor.as_ref()?.0
     } else {
@@ -59,9 +59,9 @@ pub fn task_entry(
     let wish = front.tasks.get(task).map(|it| it.wish.clone());
     let wish = wish.unwrap_or_default();
     let priority = ask.priority;
-    let mut entry = blank(record, Slot::Task(number), ask.size.clone());
+    let mut entry = empty_entry(record, Slot::Task(number), ask.size.clone());
     entry.submitted_at = ask.created_at;
-    entry.queued = queued(record, front, priority).map(|queued| {
+    entry.queued = requested_queue(record, front, priority).map(|queued| {
         Box::new(Queued {
             originator: wish.originator,
             required_node: wish.placing.required_node,
@@ -72,11 +72,11 @@ pub fn task_entry(
     });
     entry.machines = wish.placing.machines;
     entry.apart = wish.placing.apart.map(|spread| Apart {
-        group: record.whole(),
+        group: record.application_work_id(),
         by_label: spread.by_label,
     });
     entry.part = Some(Part {
-        replaces: linked.and_then(|it| record.place(it)).cloned(),
+        replaces: placeholder.and_then(|it| record.allocation_of(it)).cloned(),
     });
     entry.launch = launch(record, front, task, stop_grace_ms);
     Some(entry)
@@ -89,24 +89,24 @@ pub fn group_entry(
     number: u32,
     group: &TaskGroup,
 ) -> Option<DemandEntry> {
-    let wanted = wanted(record, front, group);
+    let placeholders = count_placeholders(record, front, group);
     let core = record.core.as_ref()?;
     let slot = Slot::Group(number);
-    let mut entry = blank(record, slot, group.min_resource.clone());
-    if wanted == 0 {
+    let mut entry = empty_entry(record, slot, group.min_resource.clone());
+    if placeholders == 0 {
         return None;
     }
     entry.submitted_at = core.head.submitted_at;
-    entry.max_processes = wanted;
-    entry.remaining_tasks = wanted;
+    entry.max_processes = placeholders;
+    entry.remaining_tasks = placeholders;
     let metadata = &front.head.metadata;
     // A minimum of 0 allows the scheduler to grant placeholders one by one.
     let atomic = metadata.scheduling_policy_parameters.admission == Admission::Atomic;
     let gang = Some(Gang {
-        name: GANG.to_owned(),
-        min: if atomic { wanted } else { 0 },
+        name: GANG_NAME.to_owned(),
+        min: if atomic { placeholders } else { 0 },
     });
-    entry.queued = queued(record, front, metadata.priority).map(|queued| {
+    entry.queued = requested_queue(record, front, metadata.priority).map(|queued| {
         Box::new(Queued {
             gang,
             preempts: metadata.preempts,
@@ -122,29 +122,29 @@ pub fn group_entry(
 /// no process.
 pub fn queue_entry(record: &AppRecord, front: &frontend::Application) -> Option<DemandEntry> {
     let core = record.core.as_ref()?;
-    let requested = asks_for_admission(front) && front.head.metadata.task_groups.is_empty();
-    let verdicts_changed = core.head.accepted || core.head.state != core::State::New;
-    if !requested || verdicts_changed || front.head.state.is_dead() {
+    let requested = needs_admission(front) && front.head.metadata.task_groups.is_empty();
+    let is_decided = core.head.accepted || core.head.state != core::State::New;
+    if !requested || is_decided || front.head.state.is_dead() {
         return None;
     }
-    let mut entry = blank(record, Slot::Queue, Size::default());
+    let mut entry = empty_entry(record, Slot::Queue, Size::default());
     entry.submitted_at = core.head.submitted_at;
     entry.max_processes = 0;
     entry.remaining_tasks = 0;
-    entry.queued = queued(record, front, front.head.metadata.priority).map(Box::new);
+    entry.queued = requested_queue(record, front, front.head.metadata.priority).map(Box::new);
     Some(entry)
 }
 
 /// Returns true if the application uses a queue, which then admits it first. Applications without a
 /// queue are served in classes, and each task is judged alone.
-pub fn asks_for_admission(front: &frontend::Application) -> bool {
+pub fn needs_admission(front: &frontend::Application) -> bool {
     let metadata = &front.head.metadata;
-    let named = !metadata.queue_name.is_empty() || metadata.pool.is_some();
-    named || !metadata.task_groups.is_empty()
+    let has_queue = !metadata.queue_name.is_empty() || metadata.pool.is_some();
+    has_queue || !metadata.task_groups.is_empty()
 }
 
 /// Returns the number of placeholders that the group holds, waits for, or has to replace.
-fn wanted(record: &AppRecord, front: &frontend::Application, group: &TaskGroup) -> u64 {
+fn count_placeholders(record: &AppRecord, front: &frontend::Application, group: &TaskGroup) -> u64 {
     let Some(core) = record.core.as_ref() else {
         return 0;
     };
@@ -155,12 +155,12 @@ fn wanted(record: &AppRecord, front: &frontend::Application, group: &TaskGroup) 
     if core.head.state == core::State::New {
         return u64::from(group.min_member);
     }
-    let mine = |name: Option<&_>| name == Some(&group.name);
+    let in_group = |name: Option<&_>| name == Some(&group.name);
     let requested = core.pending.values();
-    let requested = requested.filter(|it| it.placeholder && mine(it.group.as_ref()));
+    let requested = requested.filter(|it| it.placeholder && in_group(it.group.as_ref()));
     let held = core.allocations.values().filter(|held| {
-        let stays = matches!(held.released, None | Some(Termination::PlaceholderReplaced));
-        held.ask.placeholder && stays && mine(held.ask.group.as_ref())
+        let counts = matches!(held.released, None | Some(Termination::PlaceholderReplaced));
+        held.ask.placeholder && counts && in_group(held.ask.group.as_ref())
     });
     let lost = core.lost();
     let lost = lost.iter().filter(|it| it.group == group.name);
@@ -168,9 +168,9 @@ fn wanted(record: &AppRecord, front: &frontend::Application, group: &TaskGroup) 
     (requested.count() + held.count()) as u64 + lost
 }
 
-fn blank(record: &AppRecord, slot: Slot, size: Size) -> DemandEntry {
+fn empty_entry(record: &AppRecord, slot: Slot, size: Size) -> DemandEntry {
     DemandEntry {
-        work: record.work(slot),
+        work: record.work_id(slot),
         kind: WorkKind::Job,
         user: record.user.clone(),
         class: None,
@@ -197,13 +197,17 @@ fn blank(record: &AppRecord, slot: Slot, size: Size) -> DemandEntry {
 }
 
 /// Returns the queue, pool and priority. `None` if the application has no queue, pool and gang.
-fn queued(record: &AppRecord, front: &frontend::Application, priority: i32) -> Option<Queued> {
+fn requested_queue(
+    record: &AppRecord,
+    front: &frontend::Application,
+    priority: i32,
+) -> Option<Queued> {
     let metadata = &front.head.metadata;
     let queue = (!metadata.queue_name.is_empty()).then(|| metadata.queue_name.clone());
-    asks_for_admission(front).then(|| Queued {
+    needs_admission(front).then(|| Queued {
         pool: metadata.pool.clone(),
         queue,
-        application: Some(record.whole().to_string()),
+        application: Some(record.application_work_id().to_string()),
         priority,
         groups: metadata.groups.clone(),
         tags: metadata.tags.clone(),

@@ -52,22 +52,23 @@ impl Applications {
         event: task::Event,
         now: Timestamp,
     ) {
-        if let Some(reported) = self.partition.apply_to_task(id, task, event, now) {
+        if let Some(applied) = self.partition.apply_to_task(id, task, event, now) {
             self.mark_dirty(id).keys.insert(task.clone());
-            self.run_effects(id, reported.step.effects, now);
+            self.run_effects(id, applied.step.effects, now);
         }
     }
 
     /// Records that the scheduler made the exchange. The task now holds the placeholder's
     /// allocation.
-    pub(super) fn replaced(&mut self, id: &AppId, placeholder: TaskId, now: Timestamp) {
-        let news = ToFront::Release {
+    pub(super) fn complete_replacement(&mut self, id: &AppId, placeholder: TaskId, now: Timestamp) {
+        let message = ToFront::Release {
             keys: vec![placeholder],
             termination: Termination::PlaceholderReplaced,
         };
-        self.deliver(id, VecDeque::from([Message::ToFront(news)]), now);
+        self.deliver(id, VecDeque::from([Message::ToFront(message)]), now);
     }
 
+    /// Delivers queued messages until none are left.
     fn deliver(&mut self, id: &AppId, mut queue: VecDeque<Message>, now: Timestamp) {
         while let Some(message) = queue.pop_front() {
             match message {
@@ -76,15 +77,13 @@ impl Applications {
                     else {
                         continue;
                     };
-                    let asks = self
-                        .partition
-                        .get(id)
-                        .is_some_and(demand::asks_for_admission);
+                    let needs_admission =
+                        self.partition.get(id).is_some_and(demand::needs_admission);
                     record.core = Some(core::Application::new(submission, now));
                     self.mark_dirty(id).all = true;
                     // A queue admits its applications first. Without a queue, each task is judged
                     // alone.
-                    if !asks {
+                    if !needs_admission {
                         self.step_core(id, core::Input::Admitted(Ok(())), now, &mut queue);
                     }
                 }
@@ -92,12 +91,12 @@ impl Applications {
                     self.mark_core_message(id, &message);
                     self.step_core(id, core::Input::Front(message), now, &mut queue);
                 }
-                Message::ToFront(news) => self.deliver_to_frontend(id, news, now, &mut queue),
+                Message::ToFront(message) => self.deliver_to_frontend(id, message, now, &mut queue),
                 Message::Stopped(task) => {
                     let event = task::Event::Killed;
-                    if let Some(reported) = self.partition.apply_to_task(id, &task, event, now) {
+                    if let Some(applied) = self.partition.apply_to_task(id, &task, event, now) {
                         self.mark_dirty(id).keys.insert(task);
-                        self.queue_frontend_effects(id, reported.step.effects, now, &mut queue);
+                        self.queue_frontend_effects(id, applied.step.effects, now, &mut queue);
                     }
                 }
             }
@@ -117,10 +116,10 @@ impl Applications {
         let groups = core.head.groups.clone();
         let step = core.step(input, now);
         let after = core.head.groups.iter();
-        let counted = after.filter(|(name, group)| groups.get(*name) != Some(*group));
-        let counted: Vec<GroupName> = counted.map(|(name, _)| name.clone()).collect();
+        let changed_groups = after.filter(|(name, group)| groups.get(*name) != Some(*group));
+        let changed_groups: Vec<GroupName> = changed_groups.map(|(name, _)| name.clone()).collect();
         let dirty = self.mark_dirty(id);
-        dirty.groups.extend(counted);
+        dirty.groups.extend(changed_groups);
         dirty.all |= !step.moved.is_empty();
         let applied = step.applied();
         self.queue_core_effects(id, step, now, queue);
@@ -147,7 +146,7 @@ impl Applications {
                     keys,
                     termination: Termination::PlaceholderReplaced,
                 }) => self.mark_dirty(id).keys.extend(keys),
-                core::Effect::ToFront(news) => queue.push_back(Message::ToFront(news)),
+                core::Effect::ToFront(message) => queue.push_back(Message::ToFront(message)),
                 core::Effect::Replacing { ask, .. } => {
                     self.mark_dirty(id).keys.insert(ask);
                 }
@@ -170,12 +169,12 @@ impl Applications {
     fn deliver_to_frontend(
         &mut self,
         id: &AppId,
-        news: ToFront,
+        message: ToFront,
         now: Timestamp,
         queue: &mut VecDeque<Message>,
     ) {
         let dirty = self.mark_dirty(id);
-        match &news {
+        match &message {
             ToFront::Release { keys, .. } | ToFront::ReleaseAsks { keys, .. } => {
                 dirty.keys.extend(keys.iter().cloned());
             }
@@ -185,12 +184,12 @@ impl Applications {
             ToFront::Repaired { ask, .. } => drop(dirty.keys.insert(ask.key.clone())),
             _ => dirty.all = true,
         }
-        let effects = match news {
+        let effects = match message {
             // A completed application stays readable until it expires or is removed.
             ToFront::Updated {
                 state: core::State::Completed,
                 ..
-            } => self.completed(id, now),
+            } => self.apply_core_completion(id, now),
             ToFront::Updated {
                 state: core::State::Expired,
                 ..
@@ -198,13 +197,13 @@ impl Applications {
                 self.forget(id);
                 return;
             }
-            news => self.partition.core(id, news, now).effects,
+            message => self.partition.apply_core_message(id, message, now).effects,
         };
         self.queue_frontend_effects(id, effects, now, queue);
     }
 
     /// Handles the completion of the core. The application failed if no task succeeded.
-    fn completed(&mut self, id: &AppId, now: Timestamp) -> Vec<Effect> {
+    fn apply_core_completion(&mut self, id: &AppId, now: Timestamp) -> Vec<Effect> {
         let Some(front) = self.partition.get(id) else {
             return Vec::new();
         };
@@ -216,17 +215,17 @@ impl Applications {
             (frontend::State::Failing, _) => frontend::Input::Fail { reason: None },
             _ => return Vec::new(),
         };
-        let reported = self.partition.apply(id, input, now);
-        reported.map(|it| it.step.effects).unwrap_or_default()
+        let applied = self.partition.apply(id, input, now);
+        applied.map(|it| it.step.effects).unwrap_or_default()
     }
 
     fn fail_without_success(&mut self, id: &AppId, message: &str, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
         for state in [core::State::Failing, core::State::Failed] {
             let message = Some(message.to_owned());
-            let step = self
-                .partition
-                .core(id, ToFront::Updated { state, message }, now);
+            let step =
+                self.partition
+                    .apply_core_message(id, ToFront::Updated { state, message }, now);
             effects.extend(step.effects);
         }
         effects
@@ -247,7 +246,7 @@ impl Applications {
                 Effect::ToCore(message) => queue.push_back(Message::ToCore(message)),
                 // A running process ends when its demand is withdrawn. Its end arrives as an
                 // update.
-                Effect::Stop { task } if record.place(&task).is_none() => {
+                Effect::Stop { task } if record.allocation_of(&task).is_none() => {
                     queue.push_back(Message::Stopped(task));
                 }
                 Effect::Warn { task, message } => record.warn(now, Some(task), message),

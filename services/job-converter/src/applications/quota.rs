@@ -22,9 +22,9 @@ pub struct Quota {
     tasks: usize,
     /// Users with at least one application.
     users: BTreeMap<UserName, UserUsage>,
-    most_tasks: usize,
-    most_tasks_of_user: usize,
-    most_applications_of_user: usize,
+    max_tasks: usize,
+    max_user_tasks: usize,
+    max_user_applications: usize,
 }
 
 impl Quota {
@@ -32,60 +32,58 @@ impl Quota {
         Self {
             tasks: 0,
             users: BTreeMap::new(),
-            most_tasks: settings.max_open_work,
-            most_tasks_of_user: settings.max_user_application_tasks,
-            most_applications_of_user: settings.max_user_applications,
+            max_tasks: settings.max_open_work,
+            max_user_tasks: settings.max_user_application_tasks,
+            max_user_applications: settings.max_user_applications,
         }
     }
 
     /// Returns the number of live tasks and members of all users.
-    pub fn tasks(&self) -> usize {
+    pub fn task_count(&self) -> usize {
         self.tasks
     }
 
     /// Checks the quota for one more application with this many members.
     pub fn check_application(&self, user: &UserName, members: usize) -> Result<(), Refusal> {
-        let (has, limit) = (
-            self.usage(user).applications,
-            self.most_applications_of_user,
-        );
-        if has >= limit {
+        let (count, limit) = (self.usage(user).applications, self.max_user_applications);
+        if count >= limit {
             let user = user.clone();
-            return Err(Refusal::UserHasMost { user, has, limit });
+            return Err(Refusal::UserApplicationLimit { user, count, limit });
         }
         self.check_tasks(user, members)
     }
 
     /// Checks the quota for this many more tasks.
     pub fn check_tasks(&self, user: &UserName, more: usize) -> Result<(), Refusal> {
-        let (has, limit) = (self.usage(user).tasks, self.most_tasks_of_user);
-        if has.saturating_add(more) > limit {
+        let (count, limit) = (self.usage(user).tasks, self.max_user_tasks);
+        if count.saturating_add(more) > limit {
             let user = user.clone();
-            return Err(Refusal::UserFull { user, has, limit });
+            return Err(Refusal::UserTaskLimit { user, count, limit });
         }
-        let most = self.most_tasks;
-        let fits = self.tasks.saturating_add(more) <= most;
-        fits.then_some(()).ok_or(Refusal::AllFull(most))
+        let limit = self.max_tasks;
+        let fits = self.tasks.saturating_add(more) <= limit;
+        fits.then_some(()).ok_or(Refusal::TotalTaskLimit(limit))
     }
 
     /// Counts a new application with its tasks.
-    pub fn enter(&mut self, user: &UserName, tasks: usize) {
-        self.change(user, |usage| usage.applications += 1);
-        self.recount(user, 0, tasks);
+    pub fn add_application(&mut self, user: &UserName, tasks: usize) {
+        self.update_usage(user, |usage| usage.applications += 1);
+        self.update_tasks(user, 0, tasks);
     }
 
-    pub fn leave(&mut self, user: &UserName, tasks: usize) {
-        self.recount(user, tasks, 0);
-        self.change(user, |usage| {
+    /// Removes an application with its tasks.
+    pub fn remove_application(&mut self, user: &UserName, tasks: usize) {
+        self.update_tasks(user, tasks, 0);
+        self.update_usage(user, |usage| {
             usage.applications = usage.applications.saturating_sub(1);
         });
     }
 
-    /// Replaces the number of tasks of one application.
-    pub fn recount(&mut self, user: &UserName, before: usize, now: usize) {
-        self.tasks = (self.tasks + now).saturating_sub(before);
-        self.change(user, |usage| {
-            usage.tasks = (usage.tasks + now).saturating_sub(before);
+    /// Replaces the number of tasks of one application, which was `before`.
+    pub fn update_tasks(&mut self, user: &UserName, before: usize, after: usize) {
+        self.tasks = (self.tasks + after).saturating_sub(before);
+        self.update_usage(user, |usage| {
+            usage.tasks = (usage.tasks + after).saturating_sub(before);
         });
     }
 
@@ -93,9 +91,9 @@ impl Quota {
         self.users.get(user).copied().unwrap_or_default()
     }
 
-    fn change(&mut self, user: &UserName, how: impl FnOnce(&mut UserUsage)) {
+    fn update_usage(&mut self, user: &UserName, update: impl FnOnce(&mut UserUsage)) {
         let mut usage = self.usage(user);
-        how(&mut usage);
+        update(&mut usage);
         if usage == UserUsage::default() {
             self.users.remove(user);
         } else {
@@ -115,21 +113,21 @@ mod tests {
             max_user_application_tasks: 3,
             ..Settings::default()
         };
-        let mut counted = Quota::new(&settings);
+        let mut quota = Quota::new(&settings);
         let (ann, bob): (UserName, UserName) = ("ann".parse().unwrap(), "bob".parse().unwrap());
-        counted.enter(&ann, 2);
-        let reported = counted.check_application(&ann, 0).unwrap_err();
+        quota.add_application(&ann, 2);
+        let refusal = quota.check_application(&ann, 0).unwrap_err();
         assert!(
-            reported.to_string().contains("max_user_applications"),
-            "{reported}"
+            refusal.to_string().contains("max_user_applications"),
+            "{refusal}"
         );
-        assert!(counted.check_application(&bob, 3).is_ok());
-        assert!(counted.check_tasks(&ann, 1).is_ok());
-        assert!(counted.check_tasks(&ann, 2).is_err());
-        counted.recount(&ann, 2, 1);
-        assert!(counted.check_tasks(&ann, 2).is_ok());
-        counted.leave(&ann, 1);
-        assert!(counted.check_application(&ann, 3).is_ok());
-        assert!(counted.users.is_empty() && counted.tasks == 0);
+        assert!(quota.check_application(&bob, 3).is_ok());
+        assert!(quota.check_tasks(&ann, 1).is_ok());
+        assert!(quota.check_tasks(&ann, 2).is_err());
+        quota.update_tasks(&ann, 2, 1);
+        assert!(quota.check_tasks(&ann, 2).is_ok());
+        quota.remove_application(&ann, 1);
+        assert!(quota.check_application(&ann, 3).is_ok());
+        assert!(quota.users.is_empty() && quota.tasks == 0);
     }
 }

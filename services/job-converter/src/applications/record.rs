@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// Maximum number of warnings of one application.
-const WARNINGS: usize = 16;
+const MAX_WARNINGS: usize = 16;
 
 #[derive(Clone)]
 pub struct AppRecord {
@@ -22,7 +22,8 @@ pub struct AppRecord {
     pub core: Option<core::Application>,
     /// Number, program and allocation of each task and placeholder.
     pub tasks: BTreeMap<TaskId, TaskInfo>,
-    pub by_number: BTreeMap<u32, TaskId>,
+    /// Task of each number in a work id.
+    pub task_by_number: BTreeMap<u32, TaskId>,
     pub next_number: u32,
     /// Current allocations, as rm-scheduler publishes them.
     pub allocations: BTreeMap<AllocationId, HeldAllocation>,
@@ -34,15 +35,15 @@ pub struct AppRecord {
     pub settled: BTreeMap<u32, BTreeSet<AllocationId>>,
     pub warnings: Vec<Warning>,
     /// Number of tasks and members counted in the quota.
-    pub counted: usize,
+    pub quota_tasks: usize,
     /// Time of the next tick. `None` while nothing depends on one.
     pub tick: Option<Timestamp>,
     /// Last written head row.
-    pub written: String,
+    pub written_head: String,
     /// Hash of the last written row of each task.
     pub written_tasks: BTreeMap<TaskId, u64>,
     /// Time of the application's entry in `due`, by wall time in ms. `None` without an entry.
-    pub due: Option<i64>,
+    pub due_ms: Option<i64>,
 }
 
 /// One allocation of an application.
@@ -51,7 +52,7 @@ pub struct HeldAllocation {
     pub slot: Slot,
     pub node: NodeName,
     /// The placeholder or task that holds it.
-    pub bound: Option<TaskId>,
+    pub bound_task: Option<TaskId>,
     /// Whether the allocation has ended and its end is not handled yet.
     pub ended: bool,
 }
@@ -73,8 +74,8 @@ pub struct TaskInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
     /// Allocation that the task holds, until the allocation has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<AllocationId>,
+    #[serde(default, rename = "place", skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<AllocationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
 }
@@ -148,43 +149,43 @@ impl AppRecord {
             user,
             core: None,
             tasks: BTreeMap::new(),
-            by_number: BTreeMap::new(),
+            task_by_number: BTreeMap::new(),
             next_number: 0,
             allocations: BTreeMap::new(),
             task_by_allocation: BTreeMap::new(),
             unallocated: Vec::new(),
             settled: BTreeMap::new(),
             warnings: Vec::new(),
-            counted: 0,
+            quota_tasks: 0,
             tick: None,
-            written: String::new(),
+            written_head: String::new(),
             written_tasks: BTreeMap::new(),
-            due: None,
+            due_ms: None,
         }
     }
 
     /// Returns the work id of a demand entry.
-    pub fn work(&self, slot: Slot) -> WorkId {
-        let number = self.uuid.simple();
+    pub fn work_id(&self, slot: Slot) -> WorkId {
+        let uuid = self.uuid.simple();
         let text = match slot {
-            Slot::Task(task) => format!("{}{number}.{task}", super::PREFIX),
-            Slot::Group(group) => format!("{}{number}.g{group}", super::PREFIX),
-            Slot::Queue => format!("{}{number}.q", super::PREFIX),
+            Slot::Task(task) => format!("{}{uuid}.{task}", super::WORK_ID_PREFIX),
+            Slot::Group(group) => format!("{}{uuid}.g{group}", super::WORK_ID_PREFIX),
+            Slot::Queue => format!("{}{uuid}.q", super::WORK_ID_PREFIX),
         };
         WorkId::new(text).expect("made of good characters")
     }
 
     /// Returns the work id of the whole application.
-    pub fn whole(&self) -> WorkId {
-        let text = format!("{}{}", super::PREFIX, self.uuid.simple());
+    pub fn application_work_id(&self) -> WorkId {
+        let text = format!("{}{}", super::WORK_ID_PREFIX, self.uuid.simple());
         WorkId::new(text).expect("made of good characters")
     }
 
     /// Assigns a number to a task.
-    pub fn enter(&mut self, id: &TaskId, program: Program) {
+    pub fn add_task(&mut self, id: &TaskId, program: Program) {
         let number = self.next_number;
         self.next_number += 1;
-        self.by_number.insert(number, id.clone());
+        self.task_by_number.insert(number, id.clone());
         let info = TaskInfo {
             number: Some(number),
             program: Some(program),
@@ -197,17 +198,19 @@ impl AppRecord {
     pub fn is_idle(&self) -> bool {
         use core::State::{Accepted, New, Running};
         self.core.as_ref().is_some_and(|core| {
-            let works = matches!(core.head.state, New | Accepted | Running);
-            works && core.pending.is_empty() && core.allocations.is_empty()
+            let is_active = matches!(core.head.state, New | Accepted | Running);
+            is_active && core.pending.is_empty() && core.allocations.is_empty()
         })
     }
 
-    pub fn place(&self, id: &TaskId) -> Option<&AllocationId> {
-        self.tasks.get(id)?.place.as_ref()
+    /// Returns the allocation that a task holds.
+    pub fn allocation_of(&self, id: &TaskId) -> Option<&AllocationId> {
+        self.tasks.get(id)?.allocation.as_ref()
     }
 
+    /// Adds a warning. The oldest warning beyond the maximum is dropped.
     pub fn warn(&mut self, at: Timestamp, task: Option<TaskId>, message: String) {
-        if self.warnings.len() == WARNINGS {
+        if self.warnings.len() == MAX_WARNINGS {
             self.warnings.remove(0);
         }
         self.warnings.push(Warning { at, task, message });
@@ -216,24 +219,24 @@ impl AppRecord {
     /// Returns the position of a group in its application.
     pub fn group_number(&self, name: Option<&str>) -> Option<u32> {
         let groups = &self.core.as_ref()?.head.submission.task_groups;
-        let at = groups
+        let index = groups
             .iter()
             .position(|it| Some(it.name.as_str()) == name)?;
-        u32::try_from(at).ok()
+        u32::try_from(index).ok()
     }
 }
 
 /// Returns the hash of a written row.
-pub fn hash(text: &str) -> u64 {
+pub fn hash_row(text: &str) -> u64 {
     use std::hash::BuildHasher as _;
     rustc_hash::FxBuildHasher.hash_one(text)
 }
 
-/// Parses a work id into the application number and the demand entry.
-pub fn read_work(id: &WorkId) -> Option<(Uuid, Slot)> {
-    let rest = id.as_str().strip_prefix(super::PREFIX)?;
-    let (number, part) = rest.split_once('.')?;
-    let uuid = Uuid::try_parse(number).ok()?;
+/// Parses a work id into the uuid of the application and the demand entry.
+pub fn parse_work_id(id: &WorkId) -> Option<(Uuid, Slot)> {
+    let suffix = id.as_str().strip_prefix(super::WORK_ID_PREFIX)?;
+    let (uuid_text, part) = suffix.split_once('.')?;
+    let uuid = Uuid::try_parse(uuid_text).ok()?;
     let slot = match part.strip_prefix('g') {
         Some(group) => Slot::Group(group.parse().ok()?),
         None if part == "q" => Slot::Queue,
@@ -247,13 +250,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_work_id_reads_back() {
+    fn a_formatted_work_id_parses_to_its_slot() {
         let record = AppRecord::new(Uuid::from_u128(77), "ann".parse().unwrap());
         for slot in [Slot::Task(3), Slot::Group(0), Slot::Queue] {
-            assert_eq!(read_work(&record.work(slot)), Some((record.uuid, slot)));
+            assert_eq!(
+                parse_work_id(&record.work_id(slot)),
+                Some((record.uuid, slot))
+            );
         }
         for other in ["job_1", "app_1.1", "app_x.g1"] {
-            assert_eq!(read_work(&WorkId::new(other).unwrap()), None, "{other}");
+            assert_eq!(parse_work_id(&WorkId::new(other).unwrap()), None, "{other}");
         }
     }
 }

@@ -10,7 +10,7 @@ use hayward_job_converter_application_protocol::partition::Partition;
 use hayward_vocabulary::UserName;
 use uuid::Uuid;
 
-use super::record::{AppRecord, HeadRow, TaskRow, hash};
+use super::record::{AppRecord, HeadRow, TaskRow, hash_row};
 use super::{Applications, limits};
 use crate::config::Settings;
 use crate::store::applications::{HeadText, TaskText};
@@ -20,7 +20,7 @@ impl Applications {
     ///
     /// # Errors
     /// Fails if a row cannot be read, because continuing would lose its content.
-    pub fn restored(
+    pub fn from_rows(
         settings: &Settings,
         heads: Vec<HeadText>,
         tasks: Vec<TaskText>,
@@ -29,25 +29,27 @@ impl Applications {
         for task in tasks {
             by_app.entry(task.application).or_default().push(task);
         }
-        let mut all = Self::new(settings);
+        let mut applications = Self::new(settings);
         let mut fronts = Vec::with_capacity(heads.len());
         for head in heads {
             let tasks = by_app.remove(&head.uuid).unwrap_or_default();
-            let (front, mut record) = one(head, tasks)?;
-            record.counted = front.expected();
-            all.quota.enter(&record.user, record.counted);
+            let (front, mut record) = restore_one(head, tasks)?;
+            record.quota_tasks = front.expected();
+            applications
+                .quota
+                .add_application(&record.user, record.quota_tasks);
             let id = front.head.id.clone();
-            all.by_number.insert(record.uuid, id.clone());
-            all.records.insert(id.clone(), record);
-            all.mark_dirty(&id).all = true;
+            applications.id_by_uuid.insert(record.uuid, id.clone());
+            applications.records.insert(id.clone(), record);
+            applications.mark_dirty(&id).all = true;
             fronts.push(front);
         }
-        all.partition = Partition::loaded(limits(settings), fronts);
-        Ok(all)
+        applications.partition = Partition::loaded(limits(settings), fronts);
+        Ok(applications)
     }
 }
 
-fn one(
+fn restore_one(
     head: HeadText,
     tasks: Vec<TaskText>,
 ) -> Result<(frontend::Application, AppRecord), serde_json::Error> {
@@ -58,32 +60,34 @@ fn one(
     record.next_number = row.next_number;
     record.settled = row.settled.into_owned();
     record.warnings = row.warnings.into_owned();
-    record.written = head.body;
+    record.written_head = head.body;
     record.core = row.core.map(|core| core::Application {
         head: core.into_owned(),
         pending: BTreeMap::new(),
         allocations: BTreeMap::new(),
     });
-    let mut known = Vec::with_capacity(tasks.len());
+    let mut front_tasks = Vec::with_capacity(tasks.len());
     for text in tasks {
         let id = TaskId::new(text.id).map_err(serde_json::Error::custom)?;
         let row: TaskRow = serde_json::from_str(&text.body)?;
-        known.extend(row.task);
+        front_tasks.extend(row.task);
         if let Some(core) = record.core.as_mut() {
             core.pending.extend(row.ask.map(|ask| (id.clone(), ask)));
             core.allocations
                 .extend(row.held.map(|held| (id.clone(), held)));
         }
         if let Some(number) = row.info.number {
-            record.by_number.insert(number, id.clone());
+            record.task_by_number.insert(number, id.clone());
         }
-        let place = row.info.place.clone();
+        let allocation = row.info.allocation.clone();
         record
             .task_by_allocation
-            .extend(place.map(|place| (place, id.clone())));
-        record.written_tasks.insert(id.clone(), hash(&text.body));
+            .extend(allocation.map(|allocation| (allocation, id.clone())));
+        record
+            .written_tasks
+            .insert(id.clone(), hash_row(&text.body));
         record.tasks.insert(id, row.info);
     }
-    let front = frontend::Application::loaded(row.front.into_owned(), known);
+    let front = frontend::Application::loaded(row.front.into_owned(), front_tasks);
     Ok((front, record))
 }

@@ -9,14 +9,14 @@ use hayward_publication::committer::{Batch, Moment};
 use hayward_vocabulary::{Timestamp, WorkId};
 use uuid::Uuid;
 
-use super::record::{AppRecord, Dirty, HeadRow, Slot, TaskInfo, TaskRow, hash};
+use super::record::{AppRecord, Dirty, HeadRow, Slot, TaskInfo, TaskRow, hash_row};
 use super::{Applications, Verdicts, demand};
 use crate::store::Rows;
 use crate::store::applications::{HeadText, TaskText};
 
 /// Maximum number of consecutive ticks while a tick changes something. A new application thus
 /// reaches `Running` in one batch.
-const TICKS: usize = 4;
+const MAX_CONSECUTIVE_TICKS: usize = 4;
 
 impl Applications {
     /// Runs due ticks and writes the changes. Returns the applications whose view may have changed,
@@ -28,12 +28,12 @@ impl Applications {
         batch: &mut Batch<Rows>,
     ) -> (Vec<Uuid>, Option<u64>) {
         let now = moment.now;
-        while let Some((at, id)) = self.due.first().cloned()
-            && at <= now.unix_ms()
+        while let Some((due_ms, id)) = self.due.first().cloned()
+            && due_ms <= now.unix_ms()
         {
             self.due.pop_first();
             if let Some(record) = self.records.get_mut(&id) {
-                record.due = None;
+                record.due_ms = None;
             }
             self.mark_dirty(&id);
         }
@@ -45,15 +45,17 @@ impl Applications {
         let dirty = std::mem::take(&mut self.dirty);
         let mut changed = Vec::with_capacity(dirty.len());
         for (id, dirty) in dirty {
-            changed.extend(self.write_one(&id, &dirty, batch));
+            changed.extend(self.write_app(&id, &dirty, batch));
             self.schedule_next(&id, now);
         }
-        batch.rows.applications_gone.append(&mut self.gone);
-        let first = self.due.first().map(|(at, _)| *at);
-        let wait = first.map(|at| u64::try_from(at - now.unix_ms()).unwrap_or(0).max(1));
-        (changed, wait)
+        batch.rows.deleted_applications.append(&mut self.deleted);
+        let first_ms = self.due.first().map(|(due_ms, _)| *due_ms);
+        let wait_ms =
+            first_ms.map(|due_ms| u64::try_from(due_ms - now.unix_ms()).unwrap_or(0).max(1));
+        (changed, wait_ms)
     }
 
+    /// Applies verdicts, timers and allocations of one application.
     fn advance(&mut self, id: &AppId, verdicts: &Verdicts, now: Timestamp) {
         self.absorb_verdicts(id, |work| verdicts.get(work.as_str()), now);
         // An accepted application continues at once, because its placeholders may have allocations
@@ -66,11 +68,11 @@ impl Applications {
             let core = record.core.as_ref()?;
             core.head.timers.next()
         });
-        let new =
+        let has_new_task =
             |front: &frontend::Application| front.head.state == State::Running && needs_tick(front);
         if timer.is_some_and(|due| due <= now) {
             // A task added just before completion makes the application run again.
-            if self.partition.get(id).is_some_and(new) {
+            if self.partition.get(id).is_some_and(has_new_task) {
                 self.tick(id, now);
             }
             self.step_core_and_deliver(id, core::Input::Tick, now);
@@ -80,26 +82,26 @@ impl Applications {
             self.tick(id, now);
         }
         self.bind(id, now);
-        self.choose(id, now);
+        self.choose_placeholders(id, now);
         // Allocations that were released may serve other tasks.
         self.bind(id, now);
-        let over = self
+        let is_dead = self
             .partition
             .get(id)
             .is_some_and(|it| it.head.state.is_dead());
-        if over && self.records.get(id).is_some_and(AppRecord::is_idle) {
+        if is_dead && self.records.get(id).is_some_and(AppRecord::is_idle) {
             self.step_core_and_deliver(id, core::Input::Finish, now);
         }
     }
 
     fn tick(&mut self, id: &AppId, now: Timestamp) {
-        for _ in 0..TICKS {
-            let Some(reported) = self.partition.apply(id, frontend::Input::Tick, now) else {
+        for _ in 0..MAX_CONSECUTIVE_TICKS {
+            let Some(applied) = self.partition.apply(id, frontend::Input::Tick, now) else {
                 return;
             };
-            let moved = !reported.step.moved.is_empty();
-            self.run_effects(id, reported.step.effects, now);
-            if !moved {
+            let changed = !applied.step.moved.is_empty();
+            self.run_effects(id, applied.step.effects, now);
+            if !changed {
                 return;
             }
         }
@@ -119,17 +121,17 @@ impl Applications {
         }
     }
 
-    fn write_one(&mut self, id: &AppId, dirty: &Dirty, batch: &mut Batch<Rows>) -> Option<Uuid> {
+    fn write_app(&mut self, id: &AppId, dirty: &Dirty, batch: &mut Batch<Rows>) -> Option<Uuid> {
         let front = self.partition.get(id)?;
         let record = self.records.get_mut(id)?;
-        let successors = record.successors();
-        let mut counted = dirty.keys.clone();
+        let placeholders = record.placeholder_by_task();
+        let mut changed_keys = dirty.keys.clone();
         if let Some(core) = record.core.as_ref().filter(|_| !dirty.groups.is_empty()) {
             let asks = core.pending.values().filter(|ask| {
                 let group = ask.group.as_ref();
                 group.is_some_and(|group| dirty.groups.contains(group))
             });
-            counted.extend(asks.map(|ask| ask.key.clone()));
+            changed_keys.extend(asks.map(|ask| ask.key.clone()));
         }
         let keys: Vec<TaskId> = if dirty.all {
             let mut all: Vec<TaskId> = record.tasks.keys().cloned().collect();
@@ -139,33 +141,38 @@ impl Applications {
             all.dedup();
             all
         } else {
-            counted.into_iter().collect()
+            changed_keys.into_iter().collect()
         };
         for key in &keys {
             if let Some(number) = record.tasks.get(key).and_then(|it| it.number) {
-                let work = record.work(Slot::Task(number));
-                let entry =
-                    demand::task_entry(record, front, key, successors.get(key), self.stop_grace_ms);
+                let work = record.work_id(Slot::Task(number));
+                let entry = demand::task_entry(
+                    record,
+                    front,
+                    key,
+                    placeholders.get(key),
+                    self.stop_grace_ms,
+                );
                 publish(&work, entry.as_ref(), batch);
             }
         }
-        for (at, group) in (0..).zip(&front.head.metadata.task_groups) {
-            let entry = demand::group_entry(record, front, at, group);
-            publish(&record.work(Slot::Group(at)), entry.as_ref(), batch);
+        for (number, group) in (0..).zip(&front.head.metadata.task_groups) {
+            let entry = demand::group_entry(record, front, number, group);
+            publish(&record.work_id(Slot::Group(number)), entry.as_ref(), batch);
         }
-        if demand::asks_for_admission(front) && front.head.metadata.task_groups.is_empty() {
+        if demand::needs_admission(front) && front.head.metadata.task_groups.is_empty() {
             let entry = demand::queue_entry(record, front);
-            publish(&record.work(Slot::Queue), entry.as_ref(), batch);
+            publish(&record.work_id(Slot::Queue), entry.as_ref(), batch);
         }
-        let counts = front.expected();
-        let before = std::mem::replace(&mut record.counted, counts);
+        let quota_tasks = front.expected();
+        let tasks_before = std::mem::replace(&mut record.quota_tasks, quota_tasks);
         let user = record.user.clone();
         write_head(record, front, batch);
         for key in &keys {
-            write_task(record, front, key, successors.contains_key(key), batch);
+            write_task(record, front, key, placeholders.contains_key(key), batch);
         }
         let uuid = record.uuid;
-        self.quota.recount(&user, before, counts);
+        self.quota.update_tasks(&user, tasks_before, quota_tasks);
         Some(uuid)
     }
 
@@ -176,19 +183,19 @@ impl Applications {
         };
         record.tick = needs_tick(front).then(|| {
             let next = now.plus_ms(self.tick_ms);
-            record.tick.filter(|at| *at > now).unwrap_or(next)
+            record.tick.filter(|time| *time > now).unwrap_or(next)
         });
         let timer = record.core.as_ref().and_then(|it| it.head.timers.next());
-        let due = [record.tick, timer].into_iter().flatten().min();
-        let due = due.map(Timestamp::unix_ms);
-        if record.due == due {
+        let next_due = [record.tick, timer].into_iter().flatten().min();
+        let next_due = next_due.map(Timestamp::unix_ms);
+        if record.due_ms == next_due {
             return;
         }
-        if let Some(before) = record.due {
-            self.due.remove(&(before, id.clone()));
+        if let Some(old_due) = record.due_ms {
+            self.due.remove(&(old_due, id.clone()));
         }
-        record.due = due;
-        self.due.extend(due.map(|at| (at, id.clone())));
+        record.due_ms = next_due;
+        self.due.extend(next_due.map(|time| (time, id.clone())));
     }
 
     /// Removes an application with its demand.
@@ -196,13 +203,13 @@ impl Applications {
         let Some(record) = self.records.get(id) else {
             return;
         };
-        let numbers = record.by_number.keys().map(|it| Slot::Task(*it));
+        let task_slots = record.task_by_number.keys().map(|it| Slot::Task(*it));
         let groups = record.core.as_ref().map_or(0, |core| {
             u32::try_from(core.head.submission.task_groups.len()).unwrap_or(0)
         });
-        let others = (0..groups).map(Slot::Group).chain([Slot::Queue]);
-        for slot in numbers.chain(others) {
-            batch.withdraw(DEMAND, "", record.work(slot).as_str());
+        let other_slots = (0..groups).map(Slot::Group).chain([Slot::Queue]);
+        for slot in task_slots.chain(other_slots) {
+            batch.withdraw(DEMAND, "", record.work_id(slot).as_str());
         }
         self.forget(id);
     }
@@ -212,28 +219,29 @@ impl Applications {
         let Some(record) = self.records.remove(id) else {
             return;
         };
-        self.quota.leave(&record.user, record.counted);
-        if let Some(due) = record.due {
+        self.quota
+            .remove_application(&record.user, record.quota_tasks);
+        if let Some(due) = record.due_ms {
             self.due.remove(&(due, id.clone()));
         }
-        self.by_number.remove(&record.uuid);
+        self.id_by_uuid.remove(&record.uuid);
         self.dirty.remove(id);
         // A request may have removed it from the partition already.
         let _ = self.partition.remove(id, true);
-        self.gone.push(record.uuid);
+        self.deleted.push(record.uuid);
     }
 }
 
 /// Returns true if a tick would change something.
 fn needs_tick(front: &frontend::Application) -> bool {
-    let waits = |placeholder: bool| {
+    let has_new = |placeholder: bool| {
         let mut tasks = front.tasks.values();
         tasks.any(|it| it.placeholder == placeholder && it.state == task::State::New)
     };
     match front.head.state {
         State::New | State::Accepted => true,
-        State::Reserving => waits(true),
-        State::Running => waits(false),
+        State::Reserving => has_new(true),
+        State::Running => has_new(false),
         _ => false,
     }
 }
@@ -260,10 +268,10 @@ fn write_head(record: &mut AppRecord, front: &frontend::Application, batch: &mut
     };
     // Serialization of names, numbers and texts cannot fail.
     let text = serde_json::to_string(&row).unwrap_or_default();
-    if text == record.written {
+    if text == record.written_head {
         return;
     }
-    record.written.clone_from(&text);
+    record.written_head.clone_from(&text);
     batch.rows.applications.push(HeadText {
         uuid: record.uuid,
         id: front.head.id.to_string(),
@@ -276,7 +284,7 @@ fn write_task(
     record: &mut AppRecord,
     front: &frontend::Application,
     key: &TaskId,
-    linked: bool,
+    has_placeholder: bool,
     batch: &mut Batch<Rows>,
 ) {
     let core = record.core.as_ref();
@@ -286,28 +294,28 @@ fn write_task(
         held: core.and_then(|core| core.allocations.get(key).cloned()),
         info: record.tasks.get(key).cloned().unwrap_or_default(),
     };
-    let over = row.info.place.is_none() && !linked;
+    let is_unreferenced = row.info.allocation.is_none() && !has_placeholder;
     let id = key.to_string();
     // An ended placeholder is part of the group counters, so its row is not needed.
-    let spent = row.task.as_ref().is_some_and(|it| {
+    let is_ended_placeholder = row.task.as_ref().is_some_and(|it| {
         it.placeholder && it.state.is_terminated() && row.ask.is_none() && row.held.is_none()
     });
-    if over && (row.is_empty() || spent) {
+    if is_unreferenced && (row.is_empty() || is_ended_placeholder) {
         if let Some(TaskInfo {
             number: Some(number),
             ..
         }) = record.tasks.remove(key)
         {
-            record.by_number.remove(&number);
+            record.task_by_number.remove(&number);
         }
         record.written_tasks.remove(key);
         let uuid = record.uuid;
-        batch.rows.application_tasks_gone.push((uuid, id));
+        batch.rows.deleted_application_tasks.push((uuid, id));
         return;
     }
     let body = serde_json::to_string(&row).unwrap_or_default();
-    let now = hash(&body);
-    if record.written_tasks.insert(key.clone(), now) == Some(now) {
+    let row_hash = hash_row(&body);
+    if record.written_tasks.insert(key.clone(), row_hash) == Some(row_hash) {
         return;
     }
     batch.rows.application_tasks.push(TaskText {

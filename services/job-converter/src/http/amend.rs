@@ -48,15 +48,15 @@ pub async fn change_service(
     Json(service): Json<ServiceSubmission>,
 ) -> Result<(HeaderMap, Json<ServiceChanged>), Problem> {
     caller.require(&[Scope::Submitter])?;
-    let from = if_match(&headers)?;
-    validate::service(&service).map_err(validate::problem)?;
+    let base_generation = if_match(&headers)?;
+    validate::service(&service).map_err(validate::into_problem)?;
     let text = to_json(&service)?;
     let user = caller.name.clone();
     let service = Box::new(service);
     let amend = Box::new(Amend {
         id: id.clone(),
         user,
-        from,
+        base_generation,
         service,
         text,
     });
@@ -98,11 +98,11 @@ pub async fn show_service_submission(
     // The environment may contain secrets, so viewers are excluded.
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     app.publisher.readable()?;
-    let (uuid, _) = work::owner(&app, &caller, WorkKind::Service, &id)?;
-    let lost = |error| Problem::unavailable("the submission cannot be read now", error);
+    let (uuid, _) = work::find_readable(&app, &caller, WorkKind::Service, &id)?;
+    let unavailable = |error| Problem::unavailable("the submission cannot be read now", error);
     let found = store::work::current_submission(&app.pool, uuid)
         .await
-        .map_err(lost)?;
+        .map_err(unavailable)?;
     let found = found.ok_or_else(|| Problem::not_found(&id))?;
     let service = serde_json::from_str(&found.submission).map_err(Problem::internal)?;
     let generation = u64::try_from(found.generation).unwrap_or(0);

@@ -24,7 +24,9 @@ use utoipa::IntoParams;
 
 use super::respond::revision;
 use super::{App, work};
-use crate::applications::{Access, ApplicationCommand, OwnerFilter, Refusal, Remove, parse};
+use crate::applications::{
+    ApplicationCommand, CommandContext, OwnerFilter, Refusal, RemovalMode, parse,
+};
 use crate::command::Command;
 use crate::work::validate;
 
@@ -33,23 +35,23 @@ use crate::work::validate;
 async fn run_command<T: Send + 'static>(
     app: &App,
     application: AppId,
-    act: impl FnOnce(&mut Access<'_>) -> Result<T, Refusal> + Send + 'static,
+    command: impl FnOnce(&mut CommandContext<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
-    answered(
+    flatten_result(
         app.handle
-            .ask(|reply| Command::Applications(application, answering(act, reply)))
+            .ask(|reply| Command::Applications(application, with_reply(command, reply)))
             .await?,
     )
 }
 
 /// Status and headers of a `PUT`.
-fn put_answer(new: bool, place: &str, at: u64) -> (StatusCode, HeaderMap) {
-    let mut headers = revision(at);
+fn put_response(new: bool, location: &str, committed_revision: u64) -> (StatusCode, HeaderMap) {
+    let mut headers = revision(committed_revision);
     if !new {
         return (StatusCode::OK, headers);
     }
-    if let Ok(place) = HeaderValue::try_from(place) {
-        headers.insert(header::LOCATION, place);
+    if let Ok(location) = HeaderValue::try_from(location) {
+        headers.insert(header::LOCATION, location);
     }
     (StatusCode::CREATED, headers)
 }
@@ -66,47 +68,48 @@ fn command_status(DryRun { dry_run }: DryRun) -> StatusCode {
 /// Reads applications; a dry run may read too (A10).
 async fn read_applications<T: Send + 'static>(
     app: &App,
-    act: impl FnOnce(&Access<'_>) -> Result<T, Refusal> + Send + 'static,
+    command: impl FnOnce(&CommandContext<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
-    let act = |access: &mut Access<'_>| act(access);
-    answered(
+    let command = |context: &mut CommandContext<'_>| command(context);
+    flatten_result(
         app.handle
-            .ask(|reply| Command::ReadApplications(answering(act, reply)))
+            .ask(|reply| Command::ReadApplications(with_reply(command, reply)))
             .await?,
     )
 }
 
-fn answering<T: Send + 'static>(
-    act: impl FnOnce(&mut Access<'_>) -> Result<T, Refusal> + Send + 'static,
+fn with_reply<T: Send + 'static>(
+    command: impl FnOnce(&mut CommandContext<'_>) -> Result<T, Refusal> + Send + 'static,
     reply: Reply<Result<T, Refusal>>,
 ) -> ApplicationCommand {
-    Box::new(move |mut access| {
-        let answer = act(&mut access);
-        access.batch.answer(reply, answer);
+    Box::new(move |mut context| {
+        let result = command(&mut context);
+        context.batch.answer(reply, result);
     })
 }
 
-fn answered<T>(done: Committed<Result<T, Refusal>>) -> Result<Committed<T>, Problem> {
-    let Committed { value, revision } = done;
+fn flatten_result<T>(committed: Committed<Result<T, Refusal>>) -> Result<Committed<T>, Problem> {
+    let Committed { value, revision } = committed;
     let value = value?;
     Ok(Committed { value, revision })
 }
 
 /// Owner whose applications the caller may read.
-fn readable(caller: &Caller) -> Result<OwnerFilter, Problem> {
-    Ok(work::only(caller)?.map(str::to_owned))
+fn readable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
+    Ok(work::readable_user(caller)?.map(str::to_owned))
 }
 
 /// Owner whose applications the caller may change.
-fn changeable(caller: &Caller) -> Result<OwnerFilter, Problem> {
+fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;
-    let any = caller.has(&Scope::Operator);
-    Ok((!any).then(|| caller.name.clone()))
+    let is_operator = caller.has(&Scope::Operator);
+    Ok((!is_operator).then(|| caller.name.clone()))
 }
 
-fn app_id(text: &str) -> Result<AppId, Problem> {
-    AppId::new(text)
-        .map_err(|bad| Problem::new(Code::BadRequest, "invalid id").at("/path/id", bad.to_string()))
+fn parse_app_id(text: &str) -> Result<AppId, Problem> {
+    AppId::new(text).map_err(|error| {
+        Problem::new(Code::BadRequest, "invalid id").at("/path/id", error.to_string())
+    })
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -145,31 +148,31 @@ pub async fn add_application(
     caller: Caller,
     Path(id): Path<String>,
     Query(strictness): Query<Strictness>,
-    Json(given): Json<ApplicationSubmission>,
+    Json(submission): Json<ApplicationSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<ApplicationView>), Problem> {
-    let (id, user) = (app_id(&id)?, user(&caller)?);
-    let options = parse::Options {
+    let (id, user) = (parse_app_id(&id)?, require_user(&caller)?);
+    let options = parse::ParseOptions {
         strict: strictness.strict.unwrap_or(true),
-        most_members: app.shared.settings.max_application_tasks,
+        max_members: app.shared.settings.max_application_tasks,
     };
-    let parsed =
-        parse::application(&given, user, &caller.groups, options).map_err(validate::problem)?;
-    let place = format!("/v1/applications/{}", id.as_str());
-    let done = run_command(&app, id.clone(), move |access| {
-        let (new, ignored) = access
+    let parsed = parse::parse_application(&submission, user, &caller.groups, options)
+        .map_err(validate::into_problem)?;
+    let location = format!("/v1/applications/{}", id.as_str());
+    let committed = run_command(&app, id.clone(), move |context| {
+        let (new, ignored) = context
             .applications
-            .add(&id, parsed, fresh_uuid(), access.moment)?;
-        let mut view = access.show(&id, &None)?;
+            .add(&id, parsed, fresh_uuid(), context.moment)?;
+        let mut view = context.show(&id, &None)?;
         view.ignored_fields = ignored;
         Ok((new, view))
     });
-    let Committed { value, revision } = done.await?;
-    let (status, headers) = put_answer(value.0 && !strictness.dry_run, &place, revision);
+    let Committed { value, revision } = committed.await?;
+    let (status, headers) = put_response(value.0 && !strictness.dry_run, &location, revision);
     Ok((status, headers, Json(value.1)))
 }
 
 /// The user named by the token (D11).
-fn user(caller: &Caller) -> Result<UserName, Problem> {
+fn require_user(caller: &Caller) -> Result<UserName, Problem> {
     caller.require(&[Scope::Submitter])?;
     UserName::new(caller.name.as_str())
         .map_err(|error| Problem::forbidden(format!("this token names no user: {error}")))
@@ -192,8 +195,8 @@ pub async fn show_application(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<ApplicationView>, Problem> {
-    let (id, owner) = (app_id(&id)?, readable(&caller)?);
-    let view = read_applications(&app, move |access| access.show(&id, &owner)).await?;
+    let (id, owner) = (parse_app_id(&id)?, readable_owner(&caller)?);
+    let view = read_applications(&app, move |context| context.show(&id, &owner)).await?;
     Ok(Json(view.value))
 }
 
@@ -216,7 +219,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    fn bound(&self) -> hayward_service::Listing {
+    fn listing(&self) -> hayward_service::Listing {
         hayward_service::Listing::new("/v1/applications")
             .with("state", &self.state)
             .with("user", &self.user)
@@ -238,44 +241,44 @@ pub async fn list_applications(
     caller: Caller,
     Query(query): Query<Listing>,
 ) -> Result<Json<ApplicationList>, Problem> {
-    let bound = query.bound();
-    let filter = filter(&caller, query)?;
-    let list = read_applications(&app, move |access| Ok(access.applications.list(&filter)));
+    let listing = query.listing();
+    let filter = parse_filter(&caller, query)?;
+    let list = read_applications(&app, move |context| Ok(context.applications.list(&filter)));
     let Committed { value, revision } = list.await?;
     let mut list = ApplicationList { revision, ..value };
-    list.next_cursor = list.next_cursor.map(|last| bound.cursor(last));
+    list.next_cursor = list.next_cursor.map(|last| listing.cursor(last));
     Ok(Json(list))
 }
 
-fn known_state(state: &str) -> Result<(), Problem> {
-    let known = crate::applications::states();
-    if known.iter().any(|it| it == state) {
+fn check_state(state: &str) -> Result<(), Problem> {
+    let state_names = crate::applications::state_names();
+    if state_names.iter().any(|it| it == state) {
         return Ok(());
     }
     let problem = Problem::new(Code::Invalid, "unknown state");
     Err(problem.at(
         "/query/state",
-        format!("must be one of {}", known.join(", ")),
+        format!("must be one of {}", state_names.join(", ")),
     ))
 }
 
-fn filter(caller: &Caller, query: Listing) -> Result<crate::applications::Filter, Problem> {
-    let no_cursor = || {
+fn parse_filter(caller: &Caller, query: Listing) -> Result<crate::applications::Filter, Problem> {
+    let invalid_cursor = || {
         let problem = Problem::new(Code::BadRequest, "invalid page parameters");
         problem.at("/query/cursor", "take it from `nextCursor`")
     };
     let limit = pagination::limit(query.limit, pagination::DEFAULT_LIMIT)?;
     if let Some(state) = &query.state {
-        known_state(state)?;
+        check_state(state)?;
     }
     let after = query
         .cursor
         .as_deref()
-        .map(|cursor| query.bound().last_key(cursor));
+        .map(|cursor| query.listing().last_key(cursor));
     let after = after.transpose()?;
     let after = after.map(AppId::new).transpose();
-    let after = after.map_err(|_| no_cursor())?;
-    let user = match (readable(caller)?, query.user) {
+    let after = after.map_err(|_| invalid_cursor())?;
+    let user = match (readable_owner(caller)?, query.user) {
         (Some(own), Some(user)) if user.as_str() != own => {
             let detail = "only operators and viewers may see applications of other users";
             return Err(Problem::forbidden(detail));
@@ -300,7 +303,7 @@ pub struct Force {
     /// Validates and answers without changing anything (A10).
     #[param(required = false)]
     #[serde(default)]
-    #[expect(dead_code, reason = "described here, and kept to by the committer")]
+    #[expect(dead_code, reason = "documented here; the committer reads it")]
     dry_run: bool,
 }
 
@@ -325,18 +328,18 @@ pub async fn remove_application(
     Path(id): Path<String>,
     Query(force): Query<Force>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
-    let (id, owner) = (app_id(&id)?, changeable(&caller)?);
-    let options = if force.force.unwrap_or(false) {
-        Remove::ByForce
+    let (id, owner) = (parse_app_id(&id)?, changeable_owner(&caller)?);
+    let mode = if force.force.unwrap_or(false) {
+        RemovalMode::Force
     } else {
-        Remove::Strictly
+        RemovalMode::Strict
     };
-    let done = run_command(&app, id.clone(), move |access| {
-        access
+    let committed = run_command(&app, id.clone(), move |context| {
+        context
             .applications
-            .remove(&id, &owner, options, access.batch)
+            .remove(&id, &owner, mode, context.batch)
     });
-    Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
+    Ok((StatusCode::NO_CONTENT, revision(committed.await?.revision)))
 }
 
 /// Completes, fails or kills an application.
@@ -362,28 +365,28 @@ pub async fn tell_application(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(trial): Query<DryRun>,
+    Query(options): Query<DryRun>,
     Json(transition): Json<Transition>,
 ) -> Result<(StatusCode, HeaderMap, Json<TransitionResult>), Problem> {
-    let (id, owner) = (app_id(&id)?, changeable(&caller)?);
-    let input = input(transition)?;
-    let done = run_command(&app, id.clone(), move |access| {
-        access
+    let (id, owner) = (parse_app_id(&id)?, changeable_owner(&caller)?);
+    let input = parse_transition(transition)?;
+    let committed = run_command(&app, id.clone(), move |context| {
+        context
             .applications
-            .transition(&id, &owner, input, access.moment)
+            .transition(&id, &owner, input, context.moment)
     });
-    let done = done.await?;
+    let committed = committed.await?;
     Ok((
-        command_status(trial),
-        revision(done.revision),
-        Json(done.value),
+        command_status(options),
+        revision(committed.revision),
+        Json(committed.value),
     ))
 }
 
-fn input(transition: Transition) -> Result<frontend::Input, Problem> {
+fn parse_transition(transition: Transition) -> Result<frontend::Input, Problem> {
     let reason = transition.reason;
-    let long = |it: &String| it.len() > validate::MAX_TEXT_LENGTH;
-    if reason.as_ref().is_some_and(long) {
+    let is_too_long = |it: &String| it.len() > validate::MAX_TEXT_LENGTH;
+    if reason.as_ref().is_some_and(is_too_long) {
         let detail = format!("longer than {} bytes", validate::MAX_TEXT_LENGTH);
         return Err(Problem::new(Code::Invalid, "the reason is too long").at("/reason", detail));
     }
@@ -415,21 +418,21 @@ pub async fn confirm_release(
     caller: Caller,
     Path(key): Path<String>,
     Query(DryRun { .. }): Query<DryRun>,
-    Json(given): Json<Confirmation>,
+    Json(submission): Json<Confirmation>,
 ) -> Result<(HeaderMap, Json<TransitionResult>), Problem> {
-    let id = AppId::new(given.application_id).map_err(|bad| {
-        Problem::new(Code::Invalid, "invalid id").at("/applicationId", bad.to_string())
+    let id = AppId::new(submission.application_id).map_err(|error| {
+        Problem::new(Code::Invalid, "invalid id").at("/applicationId", error.to_string())
     })?;
-    let owner = changeable(&caller)?;
-    let task = tasks::task_id(&key)?;
-    let done = run_command(&app, id.clone(), move |access| {
-        access
+    let owner = changeable_owner(&caller)?;
+    let task = tasks::parse_task_id(&key)?;
+    let committed = run_command(&app, id.clone(), move |context| {
+        context
             .applications
-            .confirm(&id, &task, &owner, access.moment)
+            .confirm(&id, &task, &owner, context.moment)
     });
     let Committed {
         value,
-        revision: at,
-    } = done.await?;
-    Ok((revision(at), Json(value)))
+        revision: committed_revision,
+    } = committed.await?;
+    Ok((revision(committed_revision), Json(value)))
 }

@@ -24,17 +24,17 @@ fn explain(
     id: &WorkId,
 ) -> Result<Json<Explanation>, Problem> {
     app.publisher.readable()?;
-    let (_, user) = work::owner(app, caller, kind, id)?;
+    let (_, user) = work::find_readable(app, caller, kind, id)?;
     let view = work::read_view(app, &user, id)?;
     let verdict = if view.state.is_final() {
         None
     } else {
-        verdict(app, id)
+        find_verdict(app, id)
     };
     Ok(Json(match verdict.map(|it| redact_receipts(caller, it)) {
         Some((verdict, _)) if is_held_back(&view, &verdict) => Explanation {
             reason: wire_name(&WaitReason::BackingOff),
-            ..from_view(view)
+            ..explanation_from_view(view)
         },
         Some((verdict, others_lost)) => Explanation {
             id: view.id,
@@ -49,7 +49,7 @@ fn explain(
             work: Some(verdict.work),
             since: Some(verdict.since),
         },
-        None => from_view(view),
+        None => explanation_from_view(view),
     }))
 }
 
@@ -60,17 +60,17 @@ fn redact_receipts(
 ) -> (VerdictEntry, Option<OthersLost>) {
     let mut lost = OthersLost::default();
     verdict.receipts.retain_mut(|receipt| {
-        let knows = |user: &UserName| caller.may_see_user(user.as_str());
-        if !receipt.for_user.as_ref().is_some_and(knows) {
+        let may_see = |user: &UserName| caller.may_see_user(user.as_str());
+        if !receipt.for_user.as_ref().is_some_and(may_see) {
             (receipt.for_user, receipt.beneficiary) = (None, None);
         }
-        let theirs = knows(&receipt.user);
-        if !theirs {
+        let is_visible = may_see(&receipt.user);
+        if !is_visible {
             lost.processes += 1;
             lost.quanta += receipt.order;
             lost.lost_ms += receipt.lost_ms;
         }
-        theirs
+        is_visible
     });
     (verdict, (lost.processes > 0).then_some(lost))
 }
@@ -81,8 +81,8 @@ fn is_held_back(view: &WorkView, verdict: &VerdictEntry) -> bool {
     waits && verdict.reason == WaitReason::Satisfied
 }
 
-/// Services: the verdict of the first instance that has one.
-fn verdict(app: &App, id: &WorkId) -> Option<VerdictEntry> {
+/// Returns the verdict of the work. For a service, it is that of the first instance that has one.
+fn find_verdict(app: &App, id: &WorkId) -> Option<VerdictEntry> {
     let verdicts = app.shared.verdicts.read();
     let instances = format!("{id}.");
     verdicts.get(id.as_str()).cloned().or_else(|| {
@@ -91,7 +91,7 @@ fn verdict(app: &App, id: &WorkId) -> Option<VerdictEntry> {
     })
 }
 
-fn from_view(view: WorkView) -> Explanation {
+fn explanation_from_view(view: WorkView) -> Explanation {
     let (reason, numbers) = match view.refusal {
         Some(refusal) => (refusal.reason, refusal.numbers),
         None if view.state == WorkState::Waiting => {
@@ -123,11 +123,11 @@ async fn timeline(
     id: WorkId,
 ) -> Result<Json<Timeline>, Problem> {
     app.publisher.readable()?;
-    let (uuid, _) = work::owner(app, caller, kind, &id)?;
-    let lost = |error| Problem::unavailable("the history cannot be read now", error);
-    let Some(start) = store::work::beginning(&app.pool, uuid)
+    let (uuid, _) = work::find_readable(app, caller, kind, &id)?;
+    let unavailable = |error| Problem::unavailable("the history cannot be read now", error);
+    let Some(start) = store::work::timeline_start(&app.pool, uuid)
         .await
-        .map_err(lost)?
+        .map_err(unavailable)?
     else {
         return Err(Problem::not_found(&id));
     };
@@ -138,7 +138,7 @@ async fn timeline(
     }];
     for row in store::history::events(&app.pool, uuid)
         .await
-        .map_err(lost)?
+        .map_err(unavailable)?
     {
         events.push(TimelineEvent {
             at: Timestamp::from_unix_ms(row.at_ms),
@@ -293,7 +293,7 @@ mod tests {
         serde_json::from_value(verdict).unwrap()
     }
 
-    fn redacted(principal: Principal) -> (String, Option<OthersLost>) {
+    fn redact_for(principal: Principal) -> (String, Option<OthersLost>) {
         let (verdict, lost) = redact_receipts(&Caller(principal.into()), verdict());
         (serde_json::to_string(&verdict.receipts).unwrap(), lost)
     }
@@ -302,21 +302,21 @@ mod tests {
     #[test]
     fn receipts_name_only_users_the_caller_may_see() {
         let ann = Principal::new("ann", [Scope::Submitter]);
-        let (text, lost) = redacted(ann.clone());
+        let (text, lost) = redact_for(ann.clone());
         assert!(!text.contains("ben") && !text.contains("cy"), "{text}");
-        assert!(text.contains("\"ann\""), "what she lost is told: {text}");
+        assert!(text.contains("\"ann\""), "her own loss is listed: {text}");
         let all = OthersLost {
             processes: 2,
             quanta: 7,
             lost_ms: 70,
         };
         assert_eq!(lost, Some(all));
-        let fellows = ["ann", "ben"].map(str::to_owned);
-        let acme = Tenant::new("acme".parse().unwrap(), fellows);
-        let (text, lost) = redacted(ann.with_tenant(Some(acme.into())));
+        let tenant_users = ["ann", "ben"].map(str::to_owned);
+        let acme = Tenant::new("acme".parse().unwrap(), tenant_users);
+        let (text, lost) = redact_for(ann.with_tenant(Some(acme.into())));
         assert!(text.contains("job_ben") && !text.contains("cy"), "{text}");
         assert_eq!(lost, Some(all));
-        let (text, lost) = redacted(Principal::new("boss", [Scope::Viewer]));
+        let (text, lost) = redact_for(Principal::new("boss", [Scope::Viewer]));
         assert!(text.contains("job_ben") && text.contains("cy") && lost.is_none());
     }
 }

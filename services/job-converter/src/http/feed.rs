@@ -6,7 +6,7 @@ use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};
 
 use super::admission;
 
-const fn work(name: &'static str, prefix: &'static str) -> Kind {
+const fn work_kind(name: &'static str, prefix: &'static str) -> Kind {
     Kind {
         name,
         publication: JOBS,
@@ -19,9 +19,9 @@ const fn work(name: &'static str, prefix: &'static str) -> Kind {
 pub const FEED: Feed = Feed {
     service: crate::NAME,
     kinds: &[
-        work("job", "job_"),
-        work("service", "svc_"),
-        work("reservation", "rsv_"),
+        work_kind("job", "job_"),
+        work_kind("service", "svc_"),
+        work_kind("reservation", "rsv_"),
         // Work of a user is visible to that user and to operators (S12).
         Kind {
             name: "orchestrator",

@@ -62,7 +62,7 @@ pub async fn cancel_job(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
-    Query(trial): Query<DryRun>,
+    Query(options): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, WorkKind::Job, id, trial).await
+    work::cancel(&app, &caller, WorkKind::Job, id, options).await
 }

@@ -45,16 +45,17 @@ use crate::orchestrators::{MAX_ORCHESTRATORS, parse};
 pub async fn create_orchestrator(
     State(app): State<App>,
     caller: Caller,
-    Query(trial): Query<DryRun>,
-    Json(order): Json<OrchestratorOrder>,
+    Query(options): Query<DryRun>,
+    Json(request): Json<OrchestratorOrder>,
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
-    parse::order(&order)?;
-    let (name, users, anyone) = (order.name.clone(), order.users.clone(), order.anyone);
-    let make = |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Create(order, reply)));
-    let committed = app.handle.ask(make).await?;
+    parse::check_request(&request)?;
+    let (name, users, anyone) = (request.name.clone(), request.users.clone(), request.anyone);
+    let create =
+        |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Create(request, reply)));
+    let committed = app.handle.ask(create).await?;
     let view = committed.value?;
-    if trial.dry_run {
+    if options.dry_run {
         return Ok((
             revision(committed.revision),
             Json(with_current_state(&app, view)),
@@ -62,7 +63,7 @@ pub async fn create_orchestrator(
             .into_response());
     }
     let token = app.runner_tokens.for_orchestrator(&name, &users, anyone);
-    let place = [
+    let headers = [
         (header::LOCATION, format!("/v1/orchestrators/{name}")),
         (header::ETAG, format!("\"{}\"", committed.revision)),
     ];
@@ -71,7 +72,7 @@ pub async fn create_orchestrator(
         token: token.map_err(Problem::internal)?,
         revision: committed.revision,
     };
-    Ok((StatusCode::CREATED, place, Json(created)).into_response())
+    Ok((StatusCode::CREATED, headers, Json(created)).into_response())
 }
 
 /// A new token for an orchestrator with a valid one. It lists the users that may be charged now.
@@ -179,14 +180,15 @@ pub async fn remove_orchestrator(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<UserName>,
-    Query(trial): Query<DryRun>,
+    Query(options): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator, Scope::Orchestrator(name.clone())])?;
-    let act = name.clone();
-    let remove = |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Remove(act, reply)));
+    let target = name.clone();
+    let remove =
+        |reply| Command::Orchestrator(Box::new(OrchestratorCommand::Remove(target, reply)));
     let committed = app.handle.ask(remove).await?;
     committed.value?;
-    if !trial.dry_run {
+    if !options.dry_run {
         app.shared.last_maps.write().remove(&name);
     }
     Ok((StatusCode::NO_CONTENT, revision(committed.revision)))
@@ -214,13 +216,13 @@ pub async fn put_work_map(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<UserName>,
-    Query(trial): Query<DryRun>,
+    Query(options): Query<DryRun>,
     Json(map): Json<WorkMap<Box<RawValue>>>,
 ) -> Result<(HeaderMap, Json<MapAnswer>), Problem> {
     caller.require(&[Scope::Orchestrator(name.clone())])?;
-    let ours = |cursor: &Cursor| cursor.lineage == app.publisher.lineage();
-    let seen = |text: &str| Cursor::parse(text).filter(ours).map(|it| it.revision);
-    let mut map = parse::map(map, seen)?;
+    let is_own = |cursor: &Cursor| cursor.lineage == app.publisher.lineage();
+    let own_revision = |text: &str| Cursor::parse(text).filter(is_own).map(|it| it.revision);
+    let mut map = parse::map(map, own_revision)?;
     map.tenant.clone_from(&caller.tenant);
     let put = Put {
         name: name.clone(),
@@ -231,7 +233,7 @@ pub async fn put_work_map(
     let committed = app.handle.ask(put).await?;
     let mut answer = committed.value?;
     answer.revision = committed.revision;
-    if answer.applied && !trial.dry_run {
+    if answer.applied && !options.dry_run {
         app.shared.last_maps.write().insert(name, app.clock.now());
     }
     Ok((revision(committed.revision), Json(answer)))
@@ -273,7 +275,7 @@ fn read_view(app: &App, name: &UserName) -> Result<OrchestratorView, Problem> {
 
 /// Adds fields that are not published because they change all the time.
 fn with_current_state(app: &App, mut view: OrchestratorView) -> OrchestratorView {
-    view.counts = counts(app, &view.name);
+    view.counts = count_entries(app, &view.name);
     let last_map = app.shared.last_maps.read().get(&view.name).copied();
     let last: Option<Timestamp> = last_map.max(view.accepted_at);
     let age = last.map(|last| app.clock.now().unix_ms() - last.unix_ms());
@@ -291,25 +293,28 @@ fn with_current_state(app: &App, mut view: OrchestratorView) -> OrchestratorView
     view
 }
 
-fn counts(app: &App, name: &UserName) -> OrchestratorCounts {
-    const PAGE: usize = 1_000;
+fn count_entries(app: &App, name: &UserName) -> OrchestratorCounts {
+    const PAGE_SIZE: usize = 1_000;
     let (mut counts, mut after) = (OrchestratorCounts::default(), None);
     loop {
-        let (found, _) =
-            app.publisher
-                .page::<Allotted>(ORCHESTRATED, name.as_str(), after.as_deref(), PAGE);
-        let full = found.len() == PAGE;
+        let (found, _) = app.publisher.page::<Allotted>(
+            ORCHESTRATED,
+            name.as_str(),
+            after.as_deref(),
+            PAGE_SIZE,
+        );
+        let is_full = found.len() == PAGE_SIZE;
         after = found.last().map(|(key, _)| key.clone());
         for (_, entry) in &found {
-            count(&mut counts, entry);
+            add_entry(&mut counts, entry);
         }
-        if !full {
+        if !is_full {
             return counts;
         }
     }
 }
 
-fn count(counts: &mut OrchestratorCounts, entry: &Allotted) {
+fn add_entry(counts: &mut OrchestratorCounts, entry: &Allotted) {
     match entry {
         Allotted::Share(share) if share.exit.is_some() => {}
         Allotted::Share(share) => {

@@ -68,9 +68,9 @@ pub async fn follow_jobs(
     caller: Caller,
     Query(FollowQuery { since, wait, user }): Query<FollowQuery>,
 ) -> Result<Response, Problem> {
-    let only = work::only(&caller)?;
+    let readable_user = work::readable_user(&caller)?;
     let owner = user.as_ref().map_or(caller.name.as_str(), UserName::as_str);
-    if only.is_some_and(|only| only != owner) {
+    if readable_user.is_some_and(|readable_user| readable_user != owner) {
         return Err(Problem::forbidden(
             "only operators and viewers may see work of other users",
         ));

@@ -63,7 +63,7 @@ pub async fn cancel_reservation(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
-    Query(trial): Query<DryRun>,
+    Query(options): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, WorkKind::Reservation, id, trial).await
+    work::cancel(&app, &caller, WorkKind::Reservation, id, options).await
 }

@@ -26,11 +26,11 @@ pub fn to_json<T: Serialize>(submission: &T) -> Result<String, Problem> {
 
 /// Trace context of this request; else the one its sender gave.
 pub fn traceparent(headers: &HeaderMap) -> Option<String> {
-    if let Some(here) = TraceParent::current() {
-        return Some(here.to_string());
+    if let Some(current) = TraceParent::current() {
+        return Some(current.to_string());
     }
-    let given = headers.get("traceparent");
-    given
+    let header = headers.get("traceparent");
+    header
         .and_then(|value| value.to_str().ok())
         .filter(|text| text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_graphic()))
         .map(str::to_owned)
@@ -43,10 +43,10 @@ pub fn check_actor(app: &App, caller: &Caller) -> Result<(), Problem> {
     };
     let name = actor.strip_prefix("orchestrator-").unwrap_or(actor);
     let view: Option<OrchestratorView> = app.publisher.get(ORCHESTRATORS, "", name);
-    let listed = |view: OrchestratorView| {
+    let is_listed = |view: OrchestratorView| {
         view.anyone || view.users.iter().any(|user| user.as_str() == caller.name)
     };
-    if view.is_some_and(listed) {
+    if view.is_some_and(is_listed) {
         return Ok(());
     }
     let detail = format!("{actor} is not listed for {} any more", caller.name);

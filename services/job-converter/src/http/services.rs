@@ -67,7 +67,7 @@ pub async fn cancel_service(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
-    Query(trial): Query<DryRun>,
+    Query(options): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, WorkKind::Service, id, trial).await
+    work::cancel(&app, &caller, WorkKind::Service, id, options).await
 }

@@ -25,8 +25,8 @@ use super::respond::{check_actor, etag, revision, to_json, traceparent};
 use crate::command::Command;
 use crate::command::{Accepted, Submit};
 use crate::model::RequestKey;
-use crate::work::What;
-use crate::work::intake::{Origin, Prepared, job_of, prepare};
+use crate::work::WorkSpec;
+use crate::work::intake::{Origin, Prepared, job_spec, prepare};
 use crate::work::validate;
 
 /// Jobs in one bulk request, at most.
@@ -105,8 +105,8 @@ pub async fn submit_jobs(
     Query(options): Query<BulkOptions>,
     Json(bulk): Json<BulkSubmission>,
 ) -> Result<Response, Problem> {
-    let origin = origin(&app, &requester)?;
-    let (items, whole) = prepared_jobs(&app, &origin, bulk, options.atomic)?;
+    let origin = request_origin(&app, &requester)?;
+    let (items, content_digest) = prepare_jobs(&app, &origin, bulk, options.atomic)?;
     // An atomic request is another request than a plain one.
     let route = if options.atomic {
         "/v1/jobs/bulk?atomic"
@@ -114,7 +114,7 @@ pub async fn submit_jobs(
         "/v1/jobs/bulk"
     };
     let submit = Box::new(Submit {
-        request_key: request_key(&origin, &key, route, &whole),
+        request_key: request_key(&origin, &key, route, &content_digest),
         items,
         bulk: true,
         dry_run: options.dry_run,
@@ -130,13 +130,13 @@ pub async fn submit_jobs(
         StatusCode::CREATED
     };
     let headers = revision(committed.revision);
-    Ok(stored_answer(status, headers, &accepted))
+    Ok(stored_response(status, headers, &accepted))
 }
 
 type Items = Vec<Result<Box<Prepared>, String>>;
 
 /// Prepared jobs or their faults, and a digest of the whole request.
-fn prepared_jobs(
+fn prepare_jobs(
     app: &App,
     origin: &Origin,
     bulk: BulkSubmission,
@@ -147,27 +147,27 @@ fn prepared_jobs(
         return Err(Problem::new(Code::Invalid, "invalid bulk request").at("/jobs", detail));
     }
     let mut refusal = Problem::new(Code::Invalid, "some items cannot be accepted");
-    let mut hash = Sha256::new();
+    let mut hasher = Sha256::new();
     let mut items = Vec::with_capacity(bulk.jobs.len());
-    for (number, job) in bulk.jobs.into_iter().enumerate() {
+    for (index, job) in bulk.jobs.into_iter().enumerate() {
         let text = to_json(&job)?;
-        hash.update(&text);
-        hash.update([0]);
+        hasher.update(&text);
+        hasher.update([0]);
         items.push(match validate::job(&job) {
-            Ok(()) => Ok(Box::new(prepared(app, origin, job, text)?)),
+            Ok(()) => Ok(Box::new(prepare_submission(app, origin, job, text)?)),
             Err(faults) => {
                 for fault in &faults {
-                    let pointer = format!("/jobs/{number}{}", fault.pointer);
+                    let pointer = format!("/jobs/{index}{}", fault.pointer);
                     refusal = refusal.at(pointer, &*fault.detail);
                 }
-                Err(validate::in_words(&faults))
+                Err(validate::faults_text(&faults))
             }
         });
     }
     if atomic && !refusal.errors.is_empty() {
         return Err(refusal);
     }
-    Ok((items, format!("{:x?}", hash.finalize())))
+    Ok((items, format!("{:x?}", hasher.finalize())))
 }
 
 /// Submits a service.
@@ -228,7 +228,7 @@ trait Submission: Serialize + Sized {
 
     fn validate(&self) -> Result<(), Vec<FieldFault>>;
 
-    fn into_work(self, app: &App, user: &UserName, id: &WorkId) -> Result<What, Problem>;
+    fn into_work(self, app: &App, user: &UserName, id: &WorkId) -> Result<WorkSpec, Problem>;
 }
 
 impl Submission for JobSubmission {
@@ -239,9 +239,9 @@ impl Submission for JobSubmission {
         validate::job(self)
     }
 
-    fn into_work(self, app: &App, user: &UserName, id: &WorkId) -> Result<What, Problem> {
+    fn into_work(self, app: &App, user: &UserName, id: &WorkId) -> Result<WorkSpec, Problem> {
         let runner = app.runner_tokens.for_job(user, id)?;
-        Ok(job_of(self, runner))
+        Ok(job_spec(self, runner))
     }
 }
 
@@ -253,8 +253,8 @@ impl Submission for ServiceSubmission {
         validate::service(self)
     }
 
-    fn into_work(self, _: &App, _: &UserName, _: &WorkId) -> Result<What, Problem> {
-        Ok(What::Service(Box::new(self)))
+    fn into_work(self, _: &App, _: &UserName, _: &WorkId) -> Result<WorkSpec, Problem> {
+        Ok(WorkSpec::Service(Box::new(self)))
     }
 }
 
@@ -266,8 +266,8 @@ impl Submission for ReservationSubmission {
         validate::reservation(self)
     }
 
-    fn into_work(self, _: &App, _: &UserName, _: &WorkId) -> Result<What, Problem> {
-        Ok(What::Reservation(Box::new(self)))
+    fn into_work(self, _: &App, _: &UserName, _: &WorkId) -> Result<WorkSpec, Problem> {
+        Ok(WorkSpec::Reservation(Box::new(self)))
     }
 }
 
@@ -278,11 +278,11 @@ async fn submit<S: Submission>(
     options: SubmitOptions,
     submission: S,
 ) -> Result<Response, Problem> {
-    let origin = origin(app, requester)?;
-    checked(|| submission.validate()).map_err(validate::problem)?;
+    let origin = request_origin(app, requester)?;
+    in_validation_span(|| submission.validate()).map_err(validate::into_problem)?;
     let text = to_json(&submission)?;
     let request_key = request_key(&origin, key, S::ROUTE, &text);
-    let prepared = prepared(app, &origin, submission, text)?;
+    let prepared = prepare_submission(app, &origin, submission, text)?;
     accept(app, S::ROUTE, request_key, prepared, options).await
 }
 
@@ -309,16 +309,17 @@ async fn accept(
     if let Some(view) = view {
         return Ok((StatusCode::OK, headers, Json(view)).into_response());
     }
-    let submitted: Submitted = serde_json::from_str(&accepted.answer).map_err(Problem::internal)?;
-    let place = format!("{route}/{}", submitted.id);
-    let place = HeaderValue::try_from(place).map_err(Problem::internal)?;
-    headers.insert(header::LOCATION, place);
+    let submitted: Submitted =
+        serde_json::from_str(&accepted.response).map_err(Problem::internal)?;
+    let location = format!("{route}/{}", submitted.id);
+    let location = HeaderValue::try_from(location).map_err(Problem::internal)?;
+    headers.insert(header::LOCATION, location);
     // The first generation; only services have later ones (A3).
     headers.insert(header::ETAG, etag(1));
-    Ok(stored_answer(StatusCode::CREATED, headers, &accepted))
+    Ok(stored_response(StatusCode::CREATED, headers, &accepted))
 }
 
-fn stored_answer(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted) -> Response {
+fn stored_response(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted) -> Response {
     headers.insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
@@ -326,11 +327,11 @@ fn stored_answer(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted
     if accepted.replayed {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
-    (status, headers, accepted.answer.to_string()).into_response()
+    (status, headers, accepted.response.to_string()).into_response()
 }
 
 /// The user is the one named by the token, or the one it acts for (S10).
-fn origin(app: &App, requester: &Requester) -> Result<Origin, Problem> {
+fn request_origin(app: &App, requester: &Requester) -> Result<Origin, Problem> {
     let Requester { caller, headers } = requester;
     caller.require(&[Scope::Submitter])?;
     check_actor(app, caller)?;
@@ -349,11 +350,11 @@ fn origin(app: &App, requester: &Requester) -> Result<Origin, Problem> {
 }
 
 /// Traces the validation as a span of its own (T5).
-fn checked<T>(check: impl FnOnce() -> T) -> T {
+fn in_validation_span<T>(check: impl FnOnce() -> T) -> T {
     tracing::info_span!("validate").in_scope(check)
 }
 
-fn prepared<S: Submission>(
+fn prepare_submission<S: Submission>(
     app: &App,
     origin: &Origin,
     submission: S,
@@ -361,8 +362,8 @@ fn prepared<S: Submission>(
 ) -> Result<Prepared, Problem> {
     let uuid = fresh_uuid();
     let id = WorkId::fresh(S::KIND, uuid);
-    let what = submission.into_work(app, &origin.user, &id)?;
-    prepare(uuid, origin, what, text)
+    let spec = submission.into_work(app, &origin.user, &id)?;
+    prepare(uuid, origin, spec, text)
 }
 
 /// Keys are separate for each user and each actor.
@@ -375,12 +376,12 @@ fn request_key(origin: &Origin, key: &Key, route: &str, text: &str) -> RequestKe
     let owner = digest(&Method::POST, &caller, key.as_str().as_bytes());
     let request = digest(&Method::POST, route, text.as_bytes());
     RequestKey {
-        key: half(&owner),
-        request: half(&request),
+        key: first_half(&owner),
+        request: first_half(&request),
     }
 }
 
-fn half(digest: &[u8; 32]) -> Uuid {
+fn first_half(digest: &[u8; 32]) -> Uuid {
     let mut first = [0; 16];
     first.copy_from_slice(&digest[..16]);
     Uuid::from_bytes(first)

@@ -21,8 +21,8 @@ use super::{App, work};
 use crate::command::Command;
 use crate::command::{Grant, Lease};
 use crate::store::tasks::{OutcomeRow, outcomes};
-use crate::work::projections::filled;
-use crate::work::read_id;
+use crate::work::parse_work_id;
+use crate::work::projections::fill_placeholder;
 
 /// Milliseconds a runner may wait for tasks, at most.
 const MAX_WAIT_MS: u64 = 25_000;
@@ -51,18 +51,18 @@ pub async fn lease_tasks(
     Path(job): Path<WorkId>,
     Json(request): Json<LeaseRequest>,
 ) -> Result<(HeaderMap, Json<LeaseAnswer>), Problem> {
-    let (grant, revision_now) = lease(&app, &caller, job, request).await?;
+    let (grant, committed_revision) = lease(&app, &caller, job, request).await?;
     let tasks = match &grant.job {
         Some(job) => grant
             .leased
             .iter()
-            .map(|leased| task(job, *leased))
+            .map(|leased| to_leased_task(job, *leased))
             .collect(),
         None => Vec::new(),
     };
     let lease_ms = app.shared.settings.task_lease_ms;
     Ok((
-        revision(revision_now),
+        revision(committed_revision),
         Json(LeaseAnswer {
             tasks,
             lease_ms,
@@ -103,14 +103,14 @@ pub async fn report_tasks(
         held: None,
         wait_ms: 0,
     };
-    let (grant, revision_now) = lease(&app, &caller, job, request).await?;
+    let (grant, committed_revision) = lease(&app, &caller, job, request).await?;
     let lease_ms = app.shared.settings.task_lease_ms;
     let answer = LeaseAnswer {
         tasks: Vec::new(),
         lease_ms,
         done: grant.done,
     };
-    Ok((revision(revision_now), Json(answer)))
+    Ok((revision(committed_revision), Json(answer)))
 }
 
 /// Sends the request, and repeats the lease until there are tasks or the wait is over. Only the
@@ -125,7 +125,7 @@ async fn lease(
         .runner()
         .cloned()
         .ok_or_else(|| Problem::forbidden("only task runners of a job may do this"))?;
-    let (_, uuid, _) = read_id(&job).ok_or_else(|| Problem::not_found(&job))?;
+    let (_, uuid, _) = parse_work_id(&job).ok_or_else(|| Problem::not_found(&job))?;
     if request.finished.len() > MAX_REPORTS {
         let detail = format!("more than {MAX_REPORTS} reports");
         return Err(Problem::new(Code::Invalid, "too much at once").at("/finished", detail));
@@ -134,7 +134,7 @@ async fn lease(
     let deadline = tokio::time::Instant::now() + wait;
     let mut changes = app.shared.tasks.subscribe(uuid);
     loop {
-        let again = LeaseRequest {
+        let next_request = LeaseRequest {
             finished: Vec::new(),
             returned: Vec::new(),
             ..request.clone()
@@ -146,25 +146,27 @@ async fn lease(
         });
         let committed = app.handle.ask(|reply| Command::Lease(lease, reply)).await?;
         let grant = committed.value?;
-        let enough = grant.done || !grant.leased.is_empty() || again.want == 0;
-        if enough
+        let is_done = grant.done || !grant.leased.is_empty() || next_request.want == 0;
+        if is_done
             || tokio::time::timeout_at(deadline, changes.changed())
                 .await
                 .is_err()
         {
             return Ok((grant, committed.revision));
         }
-        request = again;
+        request = next_request;
     }
 }
 
 /// Fills in the placeholders of a task's command. Appended arguments stay unchanged: a file name
 /// may look like a placeholder.
-fn task(job: &JobSubmission, Leased { task, attempt }: Leased) -> LeasedTask {
-    let mut argv = filled(&job.command, "{task}", task);
+fn to_leased_task(job: &JobSubmission, Leased { task, attempt }: Leased) -> LeasedTask {
+    let mut argv = fill_placeholder(&job.command, "{task}", task);
     if let Tasks::Arguments(vectors) = &job.tasks {
-        let own = usize::try_from(task).ok().and_then(|at| vectors.get(at));
-        argv.extend(own.into_iter().flatten().cloned());
+        let arguments = usize::try_from(task)
+            .ok()
+            .and_then(|index| vectors.get(index));
+        argv.extend(arguments.into_iter().flatten().cloned());
     }
     LeasedTask {
         task,
@@ -188,36 +190,36 @@ pub struct Page {
 }
 
 /// Outcomes by task number, and the cursor of the next page.
-async fn page(
+async fn load_page(
     app: &App,
     caller: &Caller,
     id: &WorkId,
     page: &Page,
 ) -> Result<(Vec<OutcomeRow>, Option<String>), Problem> {
-    let wrong = |field: &str, detail: &str| {
+    let invalid_field = |field: &str, detail: &str| {
         Problem::new(Code::BadRequest, "invalid page parameters")
             .at(format!("/query/{field}"), detail)
     };
     let limit = page.limit.unwrap_or(100);
     if !(1..=1000).contains(&limit) {
-        return Err(wrong("limit", "takes 1 to 1000"));
+        return Err(invalid_field("limit", "takes 1 to 1000"));
     }
-    let from = match page.cursor.as_deref().map(str::parse::<i64>) {
+    let first_task = match page.cursor.as_deref().map(str::parse::<i64>) {
         None => 0,
-        Some(Ok(from)) if from >= 0 => from,
+        Some(Ok(first_task)) if first_task >= 0 => first_task,
         Some(_) => {
             let problem = Problem::new(Code::Invalid, "the cursor belongs to another list");
             return Err(problem.at("/query/cursor", "take it from `next_cursor`"));
         }
     };
     app.publisher.readable()?;
-    let (uuid, _) = work::owner(app, caller, WorkKind::Job, id)?;
-    let lost = |error| Problem::unavailable("the outcomes cannot be read now", error);
-    let mut rows = outcomes(&app.pool, uuid, from, limit + 1)
+    let (uuid, _) = work::find_readable(app, caller, WorkKind::Job, id)?;
+    let unavailable = |error| Problem::unavailable("the outcomes cannot be read now", error);
+    let mut rows = outcomes(&app.pool, uuid, first_task, limit + 1)
         .await
-        .map_err(lost)?;
-    let more = i64::try_from(rows.len()).is_ok_and(|found| found > limit);
-    let next = if more {
+        .map_err(unavailable)?;
+    let has_more = i64::try_from(rows.len()).is_ok_and(|found| found > limit);
+    let next = if has_more {
         rows.pop().map(|row| row.task.to_string())
     } else {
         None
@@ -244,7 +246,7 @@ pub async fn list_tasks(
     Query(query): Query<Page>,
 ) -> Result<Json<TaskList>, Problem> {
     let revision = app.publisher.revision();
-    let (rows, next_cursor) = page(&app, &caller, &id, &query).await?;
+    let (rows, next_cursor) = load_page(&app, &caller, &id, &query).await?;
     let tasks = rows
         .into_iter()
         .map(task_view)
@@ -293,7 +295,7 @@ pub async fn read_logs(
     Path(id): Path<WorkId>,
     Query(query): Query<Page>,
 ) -> Result<(HeaderMap, String), Problem> {
-    let (rows, next) = page(&app, &caller, &id, &query).await?;
+    let (rows, next) = load_page(&app, &caller, &id, &query).await?;
     let mut text = String::new();
     for row in rows {
         text.push_str(&row.output);

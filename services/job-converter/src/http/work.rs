@@ -19,14 +19,14 @@ use super::App;
 use super::respond::revision;
 use crate::command::Cancel;
 use crate::command::Command;
-use crate::work::read_id;
+use crate::work::parse_work_id;
 
 /// Wait for the caller's own write, at most (A11).
-const PATIENCE: Duration = Duration::from_secs(5);
+const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a state, in seconds.
-const MAX_WAIT: u64 = 25;
+const MAX_WAIT_SECONDS: u64 = 25;
 /// Entries read from memory at once.
-const AT_ONCE: usize = 200;
+const PAGE_SIZE: usize = 200;
 /// Entries one request reads, at most; a page may end early and has a cursor then.
 const MAX_ENTRIES_READ: usize = 5_000;
 
@@ -85,22 +85,22 @@ pub struct Wait {
 }
 
 /// Owner whose work the caller may read; `None`: any.
-pub fn only(caller: &Caller) -> Result<Option<&str>, Problem> {
+pub fn readable_user(caller: &Caller) -> Result<Option<&str>, Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator, Scope::Viewer])?;
-    let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
-    Ok((!all).then_some(caller.name.as_str()))
+    let sees_all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
+    Ok((!sees_all).then_some(caller.name.as_str()))
 }
 
 /// Number and owner of work the caller may read.
-pub fn owner(
+pub fn find_readable(
     app: &App,
     caller: &Caller,
     kind: WorkKind,
     id: &WorkId,
 ) -> Result<(Uuid, UserName), Problem> {
-    let only = only(caller)?;
+    let readable_user = readable_user(caller)?;
     let missing = || Problem::not_found(id);
-    let (found, uuid, instance) = read_id(id).ok_or_else(missing)?;
+    let (found, uuid, instance) = parse_work_id(id).ok_or_else(missing)?;
     let user = app
         .shared
         .owners
@@ -108,8 +108,8 @@ pub fn owner(
         .owner(uuid)
         .cloned()
         .ok_or_else(missing)?;
-    let theirs = only.is_none_or(|only| only == user.as_str());
-    if found == kind && instance.is_none() && theirs {
+    let is_readable = readable_user.is_none_or(|readable_user| readable_user == user.as_str());
+    if found == kind && instance.is_none() && is_readable {
         Ok((uuid, user))
     } else {
         Err(missing())
@@ -129,38 +129,40 @@ pub async fn show(
     id: WorkId,
     wait: &Wait,
 ) -> Result<Json<WorkView>, Problem> {
-    if wait.seconds > MAX_WAIT {
-        let detail = format!("at most {MAX_WAIT} seconds");
+    if wait.seconds > MAX_WAIT_SECONDS {
+        let detail = format!("at most {MAX_WAIT_SECONDS} seconds");
         return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
     }
     app.publisher.readable()?;
-    let (uuid, user) = owner(app, caller, kind, &id)?;
-    let patience = Duration::from_secs(wait.seconds);
-    let deadline = tokio::time::Instant::now() + patience;
+    let (uuid, user) = find_readable(app, caller, kind, &id)?;
+    let timeout = Duration::from_secs(wait.seconds);
+    let deadline = tokio::time::Instant::now() + timeout;
     let mut changes = app.shared.views.subscribe(uuid);
     // A notification precedes its commit. One sent just before the subscription belongs to the
     // commit in flight, so the first pass waits for that commit too.
-    let next = app.publisher.revision() + 1;
+    let next_revision = app.publisher.revision() + 1;
     loop {
         app.publisher.readable()?;
         // Read before the view, so that a commit between the two is not missed.
-        let in_flight = app.publisher.revision() < next;
+        let in_flight = app.publisher.revision() < next_revision;
         let view = read_view(app, &user, &id)?;
         let reached = view.state.is_final()
             || (wait.until == Until::Running && view.state == WorkState::Running);
         if reached || tokio::time::Instant::now() >= deadline {
             return Ok(Json(view));
         }
-        let news = async {
+        let change = async {
             tokio::select! {
                 revision = changes.changed() => {
-                    app.publisher.wait_for_revision(revision, PATIENCE).await
+                    app.publisher.wait_for_revision(revision, OWN_WRITE_TIMEOUT).await
                 }
-                seen = app.publisher.wait_for_revision(next, patience), if in_flight => seen,
+                waited = app.publisher.wait_for_revision(next_revision, timeout), if in_flight => {
+                    waited
+                }
             }
         };
         // After a timeout the view is read once more.
-        let _ = tokio::time::timeout_at(deadline, news).await;
+        let _ = tokio::time::timeout_at(deadline, change).await;
     }
 }
 
@@ -184,11 +186,11 @@ pub fn list(
         .as_deref()
         .map(|cursor| listing.last_key(cursor));
     let last = last.transpose()?;
-    let (from, after) = match last.as_deref().and_then(|last| last.split_once('~')) {
+    let (first_user, after) = match last.as_deref().and_then(|last| last.split_once('~')) {
         None => ("", None),
         Some((user, id)) => (user, Some(id)),
     };
-    let users = listed_users(app, caller, filter, from)?;
+    let users = listed_users(app, caller, filter, first_user)?;
     let mut page = Page {
         kind,
         state: filter.state,
@@ -197,8 +199,8 @@ pub fn list(
         items: Vec::new(),
     };
     let mut next_cursor = None;
-    for user in users.iter().filter(|user| user.as_str() >= from) {
-        let after = after.filter(|_| user == from);
+    for user in users.iter().filter(|user| user.as_str() >= first_user) {
+        let after = after.filter(|_| user == first_user);
         next_cursor = page
             .fill(app, user, after)
             .map(|last| listing.cursor(format_args!("{user}~{last}")));
@@ -214,14 +216,14 @@ pub fn list(
     }))
 }
 
-/// Users whose work is listed, from the user `from` on.
+/// Users whose work is listed, from the user `first_user` on.
 fn listed_users(
     app: &App,
     caller: &Caller,
     filter: &Filter,
-    from: &str,
+    first_user: &str,
 ) -> Result<Vec<String>, Problem> {
-    Ok(match (only(caller)?, &filter.user) {
+    Ok(match (readable_user(caller)?, &filter.user) {
         (Some(own), Some(user)) if user.as_str() != own => {
             return Err(Problem::forbidden(
                 "only operators and viewers may see work of other users",
@@ -231,7 +233,7 @@ fn listed_users(
         (None, Some(user)) => vec![user.to_string()],
         (None, None) => {
             let owners = app.shared.owners.read();
-            let users = owners.users_from(from).into_iter();
+            let users = owners.users_from(first_user).into_iter();
             users.map(String::from).collect()
         }
     })
@@ -253,7 +255,7 @@ impl Page {
         loop {
             let (found, _) = app
                 .publisher
-                .page::<WorkView>(JOBS, user, Some(&after), AT_ONCE);
+                .page::<WorkView>(JOBS, user, Some(&after), PAGE_SIZE);
             if found.is_empty() {
                 return None;
             }
@@ -284,20 +286,20 @@ pub async fn cancel(
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     let missing = || Problem::not_found(&id);
-    let (found, uuid, instance) = read_id(&id).ok_or_else(missing)?;
+    let (found, uuid, instance) = parse_work_id(&id).ok_or_else(missing)?;
     if found != kind || instance.is_some() {
         return Err(missing());
     }
-    let any = caller.has(&Scope::Operator);
-    let user = (!any).then(|| caller.name.clone());
-    let order = Cancel {
+    let is_operator = caller.has(&Scope::Operator);
+    let user = (!is_operator).then(|| caller.name.clone());
+    let command = Cancel {
         id: id.clone(),
         user,
-        by: caller.display_name(),
+        caller: caller.display_name(),
     };
     let committed = app
         .handle
-        .ask(|reply| Command::Cancel(order, reply))
+        .ask(|reply| Command::Cancel(command, reply))
         .await?;
     committed.value?;
     let owner = app

@@ -14,9 +14,9 @@ use super::Ledger;
 use crate::applications::{self, AllocationChange};
 use crate::store::Rows;
 use crate::store::settled::{BrakeRow, SettledRow};
-use crate::work::exits::{how_it_ended, is_own};
+use crate::work::exits::{describe_exit, is_caused_by_program};
 use crate::work::projections::FinalState;
-use crate::work::{Process, What, Work, read_id};
+use crate::work::{Process, Work, WorkSpec, parse_work_id};
 
 /// Slot of a piece of work.
 pub(super) struct WorkSlot {
@@ -33,8 +33,8 @@ struct ProcessEnd<'a> {
 
 impl Ledger {
     pub(super) fn work_slot(&self, id: &WorkId) -> Option<WorkSlot> {
-        let (_, work, place) = read_id(id)?;
-        let slot = self.works.get(&work)?.slot_at(place)?;
+        let (_, work, processor) = parse_work_id(id)?;
+        let slot = self.works.get(&work)?.slot_at(processor)?;
         Some(WorkSlot { work, slot })
     }
 
@@ -45,11 +45,11 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         // Events before this term are in the timeline already.
-        let first = !self.allocations.heard();
+        let is_first = !self.allocations.heard();
         let changes = self.allocations.absorb(update, moment.monotonic_ms);
         batch.followed(ALLOCATIONS, self.allocations.cursor());
-        if first {
-            self.adopt();
+        if is_first {
+            self.adopt_processes();
         }
         let mut for_applications = Vec::new();
         for change in changes {
@@ -58,32 +58,34 @@ impl Ledger {
                     let Some(entry) = self.allocations.get(&key).cloned() else {
                         continue;
                     };
-                    if applications::owns(&entry.work) {
+                    if applications::is_application_work(&entry.work) {
                         for_applications.push(AllocationChange::Set(Box::new(entry)));
                         continue;
                     }
-                    let in_timeline = !first || before.is_some();
-                    self.allocation_is(&entry, in_timeline, moment, batch);
+                    let in_timeline = !is_first || before.is_some();
+                    self.apply_allocation(&entry, in_timeline, moment, batch);
                 }
-                Change::Removed { before, .. } if applications::owns(&before.work) => {
+                Change::Removed { before, .. }
+                    if applications::is_application_work(&before.work) =>
+                {
                     for_applications.push(AllocationChange::Removed(before.id, before.work));
                 }
-                Change::Removed { before, .. } => self.allocation_left(&before, moment, batch),
+                Change::Removed { before, .. } => self.remove_allocation(&before, moment, batch),
             }
         }
         self.applications
             .absorb_allocations(for_applications, moment);
-        if first {
-            let known = &self.allocations;
-            let known = |id: &AllocationId| known.get(id.as_str()).is_some();
-            self.applications.absorb_first_full(known, moment);
-            self.absorb_first_full(batch);
+        if is_first {
+            let allocations = &self.allocations;
+            let exists = |id: &AllocationId| allocations.get(id.as_str()).is_some();
+            self.applications.absorb_first_full_update(exists, moment);
+            self.absorb_first_full_update(batch);
         }
     }
 
     /// Records the running processes of services at the first full update of a term. This precedes
     /// any loss or end, since one of these processes may have to take over.
-    fn adopt(&mut self) {
+    fn adopt_processes(&mut self) {
         let entries: Vec<AllocationEntry> =
             self.allocations.iter().map(|(_, it)| it.clone()).collect();
         for entry in entries {
@@ -102,17 +104,17 @@ impl Ledger {
 
     /// Applies the first full update of a term. It marks all work dirty and drops settled
     /// allocations that are gone.
-    fn absorb_first_full(&mut self, batch: &mut Batch<Rows>) {
+    fn absorb_first_full_update(&mut self, batch: &mut Batch<Rows>) {
         self.dirty.extend(self.works.keys());
         self.orchestrators
-            .absorb_first_full(&self.allocations, batch);
+            .absorb_first_full_update(&self.allocations, batch);
         for work in self.works.values_mut() {
             for slot in &mut work.slots {
-                let known = &self.allocations;
+                let allocations = &self.allocations;
                 slot.settled.retain(|id| {
-                    let stays = known.get(id.as_str()).is_some();
+                    let stays = allocations.get(id.as_str()).is_some();
                     if !stays {
-                        batch.rows.settled_gone.push(id.to_string());
+                        batch.rows.deleted_settled.push(id.to_string());
                     }
                     stays
                 });
@@ -120,7 +122,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn allocation_is(
+    pub(super) fn apply_allocation(
         &mut self,
         entry: &AllocationEntry,
         in_timeline: bool,
@@ -131,7 +133,7 @@ impl Ledger {
             return;
         }
         let Some(WorkSlot { work: uuid, slot }) = self.work_slot(&entry.work) else {
-            return self.removed_slot_changed(entry);
+            return self.update_removed_slot(entry);
         };
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
@@ -140,26 +142,26 @@ impl Ledger {
             return;
         };
         let before = state.processes.get(&entry.id);
-        let new = before.is_none();
-        let was = before.map(|process| process.state);
+        let is_new = before.is_none();
+        let state_before = before.map(|process| process.state);
         let mut process = Process::from_entry(entry);
         process.running_since_ms = before.and_then(|process| process.running_since_ms);
-        let runs = entry.state == AllocationState::Running;
-        if runs && process.running_since_ms.is_none() {
+        let is_running = entry.state == AllocationState::Running;
+        if is_running && process.running_since_ms.is_none() {
             process.running_since_ms = Some(moment.monotonic_ms);
         }
-        let leaving = process.takes_no_tasks();
+        let takes_no_tasks = process.takes_no_tasks();
         let was_marked = before.is_some_and(|process| process.marked);
         let since_ms = process.running_since_ms;
         let ran_ms = since_ms.map(|since| moment.monotonic_ms - since);
         let vacating = process.vacating && process.alive();
         state.processes.insert(entry.id.clone(), process);
         let ended = entry.state == AllocationState::Ended && !state.settled.contains(&entry.id);
-        let event = if new && !ended {
+        let event = if is_new && !ended {
             Some(format!("{} granted on {}", entry.id, entry.node))
         } else {
-            let starts = runs && was != Some(AllocationState::Running);
-            starts.then(|| format!("{} runs on {}", entry.id, entry.node))
+            let has_started = is_running && state_before != Some(AllocationState::Running);
+            has_started.then(|| format!("{} runs on {}", entry.id, entry.node))
         };
         let mark = entry.marked.as_ref().filter(|_| !was_marked && !ended);
         let mark = mark.map(|mark| format!("{} is given no new tasks: {mark}", entry.id));
@@ -168,13 +170,13 @@ impl Ledger {
         }
         work.observe(slot);
         if vacating && !is_moved(entry) {
-            work.processor_leaves(slot, entry, moment);
+            work.vacate_processor(slot, entry, moment);
         }
         if ended {
-            let at = WorkSlot { work: uuid, slot };
-            self.process_ended(&at, &ProcessEnd { entry, ran_ms }, moment, batch);
+            let work_slot = WorkSlot { work: uuid, slot };
+            self.record_process_end(&work_slot, &ProcessEnd { entry, ran_ms }, moment, batch);
         }
-        if leaving {
+        if takes_no_tasks {
             self.shared.tasks.notify(&uuid, moment.revision);
         }
         self.store_processors(uuid, moment, batch);
@@ -182,25 +184,25 @@ impl Ledger {
     }
 
     /// Records an end once. The demand then lists it as settled.
-    fn process_ended(
+    fn record_process_end(
         &mut self,
-        at: &WorkSlot,
+        work_slot: &WorkSlot,
         end: &ProcessEnd<'_>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let WorkSlot { work: uuid, slot } = *at;
+        let WorkSlot { work: uuid, slot } = *work_slot;
         let ProcessEnd { entry, ran_ms } = *end;
         self.end_lease(uuid, &entry.id);
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
         let exit = entry.exit.as_ref();
-        let how = exit.map_or_else(|| "ended".to_owned(), how_it_ended);
-        let event = format!("{} on {}: {how}", entry.id, entry.node);
+        let exit_text = exit.map_or_else(|| "ended".to_owned(), describe_exit);
+        let event = format!("{} on {}: {exit_text}", entry.id, entry.node);
         work.record_event(event, moment, batch);
         if let Some(job) = work.job_mut() {
-            job.past.remember(uuid, entry, &mut batch.rows);
+            job.past.insert(uuid, entry, &mut batch.rows);
         }
         work.slots[slot].settled.insert(entry.id.clone());
         batch.rows.settled.push(SettledRow {
@@ -208,19 +210,19 @@ impl Ledger {
             slot: work.slot_id(slot).to_string(),
             work: uuid,
         });
-        work.processor_ended(slot, entry, moment);
-        let own = by_itself(entry) && !work.counts_retries(entry);
-        let struck = brake(work, slot, own, ran_ms, moment.monotonic_ms);
-        if !struck {
+        work.end_processor(slot, entry, moment);
+        let by_program = ended_by_itself(entry) && !work.uses_counted_retry(entry);
+        let is_held_back = strike_brake(work, slot, by_program, ran_ms, moment.monotonic_ms);
+        if !is_held_back {
             return;
         }
         let pace = work.pace();
         let slot_id = work.slot_id(slot).to_string();
         let state = &mut work.slots[slot];
         let strikes = state.brake.strikes();
-        let until = state.brake.held_until_ms().unwrap_or(0);
-        let wait_s = until.saturating_sub(moment.monotonic_ms).div_ceil(1000);
-        state.hold_reason = Some(hold_reason(&how, strikes, wait_s));
+        let until_ms = state.brake.held_until_ms().unwrap_or(0);
+        let wait_s = until_ms.saturating_sub(moment.monotonic_ms).div_ceil(1000);
+        state.hold_reason = Some(hold_reason(&exit_text, strikes, wait_s));
         let gives_up = state.brake.gives_up(&pace);
         let strikes = i32::try_from(strikes).unwrap_or(i32::MAX);
         batch.rows.brakes.push(BrakeRow {
@@ -228,17 +230,17 @@ impl Ledger {
             work: uuid,
             strikes,
         });
-        self.holds.insert((until, uuid));
+        self.holds.insert((until_ms, uuid));
         if gives_up {
             let reason = format!(
                 "{strikes} processes in a row ended before any task came to an end; the last one: \
-                 {how}"
+                 {exit_text}"
             );
-            let last = FinalState {
+            let final_state = FinalState {
                 state: WorkState::Failed,
                 reason: Some(reason),
             };
-            self.end(uuid, last, moment, batch);
+            self.end(uuid, final_state, moment, batch);
         }
     }
 
@@ -255,7 +257,8 @@ impl Ledger {
         }
     }
 
-    fn allocation_left(
+    /// Handles an allocation that is no longer published.
+    fn remove_allocation(
         &mut self,
         before: &AllocationEntry,
         moment: &Moment,
@@ -265,7 +268,7 @@ impl Ledger {
             return;
         }
         let Some(WorkSlot { work: uuid, slot }) = self.work_slot(&before.work) else {
-            return self.removed_slot_gone(before);
+            return self.clear_removed_slot(before);
         };
         self.end_lease(uuid, &before.id);
         let Some(work) = self.works.get_mut(&uuid) else {
@@ -279,14 +282,14 @@ impl Ledger {
             .remove(&before.id)
             .is_some_and(|process| process.alive());
         if state.settled.remove(&before.id) {
-            batch.rows.settled_gone.push(before.id.to_string());
+            batch.rows.deleted_settled.push(before.id.to_string());
         }
         if let Some(job) = work.job_mut() {
-            job.past.remember(uuid, before, &mut batch.rows);
+            job.past.insert(uuid, before, &mut batch.rows);
         }
         work.observe(slot);
         if alive {
-            work.processor_leaves(slot, before, moment);
+            work.vacate_processor(slot, before, moment);
             work.record_event(
                 format!("{} on {} was withdrawn", before.id, before.node),
                 moment,
@@ -304,24 +307,26 @@ impl Ledger {
     ) {
         self.verdicts_cursor = Cursor::parse(&update.cursor);
         batch.followed(VERDICTS, self.verdicts_cursor);
-        let mut touched: Vec<String> = Vec::new();
+        let mut changed_keys: Vec<String> = Vec::new();
         {
             let mut verdicts = self.shared.verdicts.write();
             if update.full {
-                touched.extend(verdicts.keys().cloned());
+                changed_keys.extend(verdicts.keys().cloned());
                 verdicts.clear();
             }
-            touched.extend(update.removed.iter().chain(update.changed.keys()).cloned());
+            changed_keys.extend(update.removed.iter().chain(update.changed.keys()).cloned());
             for key in &update.removed {
                 verdicts.remove(key);
             }
             verdicts.extend(update.changed);
         }
-        let touched = touched.into_iter().filter_map(|key| WorkId::new(key).ok());
-        let (for_applications, touched): (Vec<WorkId>, Vec<WorkId>) =
-            touched.partition(applications::owns);
-        self.applications.verdicts_changed(&for_applications);
-        for id in touched {
+        let changed_keys = changed_keys
+            .into_iter()
+            .filter_map(|key| WorkId::new(key).ok());
+        let (for_applications, changed_keys): (Vec<WorkId>, Vec<WorkId>) =
+            changed_keys.partition(applications::is_application_work);
+        self.applications.mark_verdicts_changed(&for_applications);
+        for id in changed_keys {
             self.orchestrators.mark_work_dirty(&id);
             if let Some(WorkSlot { work, .. }) = self.work_slot(&id) {
                 self.dirty.insert(work);
@@ -330,9 +335,9 @@ impl Ledger {
     }
 }
 
-fn hold_reason(how: &str, strikes: u32, wait_s: u64) -> String {
+fn hold_reason(exit: &str, strikes: u32, wait_s: u64) -> String {
     format!(
-        "the last process ended: {how}; {strikes} in a row made no progress, the next start waits \
+        "the last process ended: {exit}; {strikes} in a row made no progress, the next start waits \
          {wait_s} s"
     )
 }
@@ -344,30 +349,36 @@ pub(super) fn is_moved(entry: &AllocationEntry) -> bool {
 }
 
 /// Returns true if the program caused the end, or no other node would do better.
-fn by_itself(entry: &AllocationEntry) -> bool {
+fn ended_by_itself(entry: &AllocationEntry) -> bool {
     // A marked process gets no tasks, so it ends without progress.
     let sent_away = entry.vacate.is_some() || entry.marked.is_some();
-    is_own(sent_away, entry.exit.as_ref())
+    is_caused_by_program(sent_away, entry.exit.as_ref())
 }
 
 /// Counts an end without progress. Returns true if the slot is now held back.
-fn brake(work: &mut Work, slot: usize, own: bool, ran_ms: Option<u64>, now_ms: u64) -> bool {
+fn strike_brake(
+    work: &mut Work,
+    slot: usize,
+    by_program: bool,
+    ran_ms: Option<u64>,
+    now_ms: u64,
+) -> bool {
     let pace = work.pace();
-    match &mut work.what {
-        What::Reservation(_) => return false,
-        What::Service(_) => {
+    match &mut work.spec {
+        WorkSpec::Reservation(_) => return false,
+        WorkSpec::Service(_) => {
             if ran_ms.is_some_and(|ran| ran >= Pace::WELL_AFTER_MS) {
                 work.slots[slot].brake.clear();
             }
         }
-        What::Job(job) => {
-            let moved = job.counted != job.counted_at_last_end;
-            job.counted_at_last_end = job.counted;
+        WorkSpec::Job(job) => {
+            let made_progress = job.counted_attempts != job.counted_attempts_at_last_end;
+            job.counted_attempts_at_last_end = job.counted_attempts;
             // Without waiting tasks, a process may end without any progress.
-            if moved || job.tasks.waiting() == 0 {
+            if made_progress || job.tasks.waiting() == 0 {
                 return false;
             }
         }
     }
-    own && work.slots[slot].brake.strike(now_ms, &pace)
+    by_program && work.slots[slot].brake.strike(now_ms, &pace)
 }

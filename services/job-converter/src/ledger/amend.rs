@@ -25,9 +25,9 @@ use crate::store::processors::ProcessorRow;
 use crate::store::settled::BrakeRow;
 use crate::store::work::AmendedRow;
 use crate::work::processors::terms;
-use crate::work::{Process, Slot, What, Work, read_id};
+use crate::work::{Process, Slot, Work, WorkSpec, parse_work_id};
 
-/// Replaces the submission of a service.
+/// New submission of a service.
 struct ServiceChange {
     service: Box<ServiceSubmission>,
     redeployed: bool,
@@ -35,7 +35,7 @@ struct ServiceChange {
 
 /// Returns the part of a submission that makes a deployment: all but counts, labels, retries and
 /// limits.
-fn form(service: &ServiceSubmission) -> ServiceSubmission {
+fn deployed_fields(service: &ServiceSubmission) -> ServiceSubmission {
     ServiceSubmission {
         instances: None,
         standbys: None,
@@ -49,15 +49,15 @@ fn form(service: &ServiceSubmission) -> ServiceSubmission {
 
 /// Refuses a change based on an old generation, and changes of fixed fields.
 fn check_change(before: &ServiceSubmission, amend: &Amend, generation: u32) -> Result<(), Refusal> {
-    if amend.from != generation {
+    if amend.base_generation != generation {
         return Err(Refusal::ChangedMeanwhile(generation));
     }
     // Last nodes are stored by name, and the share is counted in the class.
     if amend.service.name != before.name {
-        return Err(Refusal::Fixed("name"));
+        return Err(Refusal::FixedField("name"));
     }
     if amend.service.class != before.class {
-        return Err(Refusal::Fixed("class"));
+        return Err(Refusal::FixedField("class"));
     }
     Ok(())
 }
@@ -70,20 +70,20 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<Amended, Refusal> {
         let missing = || Refusal::NoSuchWork(amend.id.clone());
-        let (_, uuid, _) = read_id(&amend.id).ok_or_else(missing)?;
-        if let Some(over) = self.finals.get(&uuid) {
-            let theirs = over.user.as_str() == amend.user && over.id == amend.id;
-            let refusal = theirs.then(|| Refusal::Over(amend.id.clone()));
+        let (_, uuid, _) = parse_work_id(&amend.id).ok_or_else(missing)?;
+        if let Some(final_work) = self.final_works.get(&uuid) {
+            let is_owner = final_work.user.as_str() == amend.user && final_work.id == amend.id;
+            let refusal = is_owner.then(|| Refusal::Ended(amend.id.clone()));
             return Err(refusal.unwrap_or_else(missing));
         }
         let work = self.works.get_mut(&uuid).ok_or_else(missing)?;
-        let theirs = work.user.as_str() == amend.user && work.id == amend.id;
-        let before = match &work.what {
-            What::Service(before) if theirs => before,
+        let is_owner = work.user.as_str() == amend.user && work.id == amend.id;
+        let before = match &work.spec {
+            WorkSpec::Service(before) if is_owner => before,
             _ => return Err(missing()),
         };
         if work.cancelled {
-            return Err(Refusal::Over(amend.id));
+            return Err(Refusal::Ended(amend.id));
         }
         // The caller repeats the change because it lost the response. The service is already in
         // this state.
@@ -91,7 +91,7 @@ impl Ledger {
             return Ok(Amended::unchanged(work.version));
         }
         check_change(before, &amend, work.version.generation)?;
-        let redeployed = form(&amend.service) != form(before);
+        let redeployed = deployed_fields(&amend.service) != deployed_fields(before);
         let host_key = work.host_key();
         let version = work.version.next(redeployed);
         if batch.is_dry_run() {
@@ -113,7 +113,7 @@ impl Ledger {
             id: uuid,
             submission: amend.text,
             generation: i32::try_from(version.generation).unwrap_or(i32::MAX),
-            deployed: i32::try_from(version.deployed).unwrap_or(i32::MAX),
+            deployed: i32::try_from(version.deployment_number).unwrap_or(i32::MAX),
         });
         Ok(Amended {
             version,
@@ -135,20 +135,20 @@ impl Ledger {
         };
         let redeployed = change.redeployed;
         let terms = terms(&change.service);
-        let line = timeline_text(work, &terms, redeployed);
-        work.what = What::Service(change.service);
+        let event = timeline_text(work, &terms, redeployed);
+        work.spec = WorkSpec::Service(change.service);
         let Some(processors) = &mut work.processors else {
             return Vec::new();
         };
         let before = processors.terms().clone();
-        let fresh = processors.amend(terms.clone(), redeployed, now(moment));
+        let new_slots = processors.amend(terms.clone(), redeployed, now(moment));
         let slots = std::mem::take(&mut work.slots).into_iter().enumerate();
-        let mut known: BTreeMap<ProcessorId, Slot> =
+        let mut old_slots: BTreeMap<ProcessorId, Slot> =
             slots.map(|(slot, it)| (before.id_at(slot), it)).collect();
-        let old_or_new = |slot| known.remove(&terms.id_at(slot)).unwrap_or_default();
-        work.slots = (0..terms.count()).map(old_or_new).collect();
-        for (place, slot) in known {
-            work.give_up(place, slot, batch);
+        let existing_or_new = |slot| old_slots.remove(&terms.id_at(slot)).unwrap_or_default();
+        work.slots = (0..terms.count()).map(existing_or_new).collect();
+        for (processor, slot) in old_slots {
+            work.withdraw_slot(processor, slot, batch);
         }
         for slot in 0..work.slots.len() {
             if redeployed {
@@ -156,9 +156,12 @@ impl Ledger {
             }
             work.observe(slot);
         }
-        work.record_event(line, moment, batch);
+        work.record_event(event, moment, batch);
         self.dirty.insert(uuid);
-        fresh.into_iter().map(|slot| work.slot_id(slot)).collect()
+        new_slots
+            .into_iter()
+            .map(|slot| work.slot_id(slot))
+            .collect()
     }
 
     /// Updates the name under which last nodes are stored. It exists while the service has host
@@ -168,14 +171,14 @@ impl Ledger {
             return;
         };
         match (before, work.host_key()) {
-            (None, Some(host_key)) => self.last_hosts.enter((work.user.clone(), host_key)),
+            (None, Some(host_key)) => self.last_hosts.add_service((work.user.clone(), host_key)),
             (Some(host_key), None)
                 if self
                     .last_hosts
-                    .leave(&(work.user.clone(), host_key.clone())) =>
+                    .remove_service(&(work.user.clone(), host_key.clone())) =>
             {
-                let gone = (work.user.to_string(), host_key);
-                batch.rows.localities_gone.push(gone);
+                let deleted = (work.user.to_string(), host_key);
+                batch.rows.deleted_localities.push(deleted);
             }
             _ => {}
         }
@@ -187,30 +190,30 @@ impl Ledger {
         if added.is_empty() {
             return;
         }
-        let known = self.allocations.iter().map(|(_, entry)| entry);
-        let left: Vec<AllocationEntry> = known
+        let entries = self.allocations.iter().map(|(_, entry)| entry);
+        let remaining: Vec<AllocationEntry> = entries
             .filter(|entry| added.contains(&entry.work))
             .cloned()
             .collect();
-        for entry in left {
+        for entry in remaining {
             let Some(WorkSlot { work: uuid, slot }) = self.work_slot(&entry.work) else {
                 continue;
             };
             if let Some(work) = self.works.get_mut(&uuid) {
                 work.leaving.remove(&entry.id);
             }
-            self.allocation_is(&entry, false, moment, batch);
+            self.apply_allocation(&entry, false, moment, batch);
             if let Some(work) = self.works.get_mut(&uuid)
                 && let Some(processors) = &mut work.processors
             {
-                processors.renews(slot);
+                processors.await_stopped_processes(slot);
             }
         }
     }
 
     /// Handles a change of a process whose slot was removed.
-    pub(super) fn removed_slot_changed(&mut self, entry: &AllocationEntry) {
-        let Some((_, uuid, Some(_))) = read_id(&entry.work) else {
+    pub(super) fn update_removed_slot(&mut self, entry: &AllocationEntry) {
+        let Some((_, uuid, Some(_))) = parse_work_id(&entry.work) else {
             return;
         };
         let Some(work) = self.works.get_mut(&uuid) else {
@@ -227,8 +230,9 @@ impl Ledger {
         }
     }
 
-    pub(super) fn removed_slot_gone(&mut self, before: &AllocationEntry) {
-        let Some((_, uuid, _)) = read_id(&before.work) else {
+    /// Handles a removed allocation whose slot was removed earlier.
+    pub(super) fn clear_removed_slot(&mut self, before: &AllocationEntry) {
+        let Some((_, uuid, _)) = parse_work_id(&before.work) else {
             return;
         };
         let work = self.works.get_mut(&uuid);
@@ -246,21 +250,24 @@ fn timeline_text(
 ) -> String {
     let generation = work.version.generation;
     let before = work.processors.as_ref().map(|it| it.terms());
-    let sizes = before.map(|it| {
+    let counts = before.map(|it| {
         (
             (it.instances, after.instances),
             (it.standbys, after.standbys),
         )
     });
-    let what = if redeployed {
+    let summary = if redeployed {
         format!("deployed as {}", work.deployment())
     } else {
         "changed; running processes are not affected".to_owned()
     };
-    let ((was, is), (stood_by, stand_by)) = sizes.unwrap_or_default();
-    let instances = (was != is).then(|| format!("{was} → {is} instances"));
-    let standbys = (stood_by != stand_by).then(|| format!("{stood_by} → {stand_by} standbys each"));
-    let parts: Vec<String> = [Some(what), instances, standbys]
+    let ((instances_before, instances_after), (standbys_before, standbys_after)) =
+        counts.unwrap_or_default();
+    let instances = (instances_before != instances_after)
+        .then(|| format!("{instances_before} → {instances_after} instances"));
+    let standbys = (standbys_before != standbys_after)
+        .then(|| format!("{standbys_before} → {standbys_after} standbys each"));
+    let parts: Vec<String> = [Some(summary), instances, standbys]
         .into_iter()
         .flatten()
         .collect();
@@ -269,11 +276,11 @@ fn timeline_text(
 
 impl Work {
     /// Removes a slot with its demand and rows. Its live processes must end.
-    fn give_up(&mut self, place: ProcessorId, slot: Slot, batch: &mut Batch<Rows>) {
-        let id = self.work_id_of(place);
+    fn withdraw_slot(&mut self, processor: ProcessorId, slot: Slot, batch: &mut Batch<Rows>) {
+        let id = self.processor_work_id(processor);
         batch.withdraw(DEMAND, "", id.as_str());
         let settled = slot.settled.iter().map(ToString::to_string);
-        batch.rows.settled_gone.extend(settled);
+        batch.rows.deleted_settled.extend(settled);
         batch.rows.brakes.push(BrakeRow {
             slot: id.to_string(),
             work: self.uuid,

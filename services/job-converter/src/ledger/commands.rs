@@ -7,7 +7,7 @@ use hayward_job_converter_api::{DEMAND, JOBS};
 use hayward_publication::committer::{Batch, Moment};
 
 use super::Ledger;
-use super::keys::KeyState;
+use super::idempotency_keys::KeyState;
 use crate::command::{Accepted, Cancel, Submit};
 use crate::error::Refusal;
 use crate::metrics;
@@ -15,7 +15,7 @@ use crate::model::RunnerUse;
 use crate::store::Rows;
 use crate::store::work::{CancelledRow, RunnerRow};
 use crate::work::intake::Prepared;
-use crate::work::{Runner, read_id};
+use crate::work::{Runner, parse_work_id};
 
 impl Ledger {
     pub(super) fn submit(
@@ -27,17 +27,17 @@ impl Ledger {
         // A dry run may use any key again.
         match self.keys.lookup(submit.request_key) {
             _ if submit.dry_run => {}
-            KeyState::Same(answer) => {
+            KeyState::SameRequest(response) => {
                 return Ok(Accepted {
-                    answer,
+                    response,
                     replayed: true,
                 });
             }
-            KeyState::Other => return Err(Refusal::KeyMismatch),
-            KeyState::Fresh => {}
+            KeyState::OtherRequest => return Err(Refusal::KeyMismatch),
+            KeyState::New => {}
         }
         let limit = self.shared.settings.max_open_work;
-        let open = self.works.len() + self.orchestrators.open();
+        let open = self.works.len() + self.orchestrators.open_count();
         if open + submit.items.len() > limit {
             return Err(Refusal::TooMuchWork { limit });
         }
@@ -62,19 +62,19 @@ impl Ledger {
                 },
             });
         }
-        let answer = answer(results, submit.bulk, moment.revision);
+        let response = submission_response(results, submit.bulk, moment.revision);
         if submit.dry_run {
             return Ok(Accepted {
-                answer,
+                response,
                 replayed: false,
             });
         }
         batch
             .rows
             .keys
-            .push(self.keys.remember(submit.request_key, moment.now, &answer));
+            .push(self.keys.insert(submit.request_key, moment.now, &response));
         Ok(Accepted {
-            answer,
+            response,
             replayed: false,
         })
     }
@@ -86,30 +86,30 @@ impl Ledger {
             view,
             demand,
         } = prepared;
-        metrics::accepted(work.kind());
+        metrics::count_submission(work.kind());
         batch.publish(JOBS, work.user.as_str(), work.id.as_str(), &view);
         for (id, entry) in demand {
             batch.publish(DEMAND, "", id.as_str(), &entry);
         }
         if let Some(job) = work.job() {
             let runner = job.runner.clone();
-            self.use_runner(&runner, batch);
+            self.add_runner_use(&runner, batch);
         }
         batch.rows.submitted.revision = i64::try_from(moment.revision).unwrap_or(i64::MAX);
         batch.rows.submitted.rows.push(row);
         self.shared.owners.write().insert(work.uuid, &work.user);
         if let Some(host_key) = work.host_key() {
             // The first demand depends on the last nodes stored under this name.
-            self.last_hosts.enter((work.user.clone(), host_key));
+            self.last_hosts.add_service((work.user.clone(), host_key));
             self.dirty.insert(work.uuid);
         }
         work.begin_processors(&self.last_hosts, moment);
         self.works.insert(work.uuid, Box::new(work));
     }
 
-    fn use_runner(&mut self, runner: &Runner, batch: &mut Batch<Rows>) {
-        if let Some(shared) = self.runners.get_mut(&runner.id) {
-            shared.works += 1;
+    fn add_runner_use(&mut self, runner: &Runner, batch: &mut Batch<Rows>) {
+        if let Some(runner_use) = self.runners.get_mut(&runner.id) {
+            runner_use.works += 1;
             return;
         }
         let token = runner.token.clone();
@@ -118,7 +118,7 @@ impl Ledger {
             token: token.to_string(),
         };
         // The token was released and used again within one batch, so its row stays.
-        batch.rows.runners_gone.retain(|gone| *gone != row.id);
+        batch.rows.deleted_runners.retain(|gone| *gone != row.id);
         batch.rows.runners.push(row);
         self.runners
             .insert(runner.id.clone(), RunnerUse { token, works: 1 });
@@ -132,14 +132,14 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
         let missing = || Refusal::NoSuchWork(cancel.id.clone());
-        let (_, uuid, _) = read_id(&cancel.id).ok_or_else(missing)?;
-        let may = |owner: &str| cancel.user.as_ref().is_none_or(|user| user == owner);
-        if let Some(over) = self.finals.get(&uuid) {
-            let theirs = may(over.user.as_str()) && over.id == cancel.id;
-            return if theirs { Ok(()) } else { Err(missing()) };
+        let (_, uuid, _) = parse_work_id(&cancel.id).ok_or_else(missing)?;
+        let is_owner = |owner: &str| cancel.user.as_ref().is_none_or(|user| user == owner);
+        if let Some(final_work) = self.final_works.get(&uuid) {
+            let is_visible = is_owner(final_work.user.as_str()) && final_work.id == cancel.id;
+            return if is_visible { Ok(()) } else { Err(missing()) };
         }
         let work = self.works.get_mut(&uuid).ok_or_else(missing)?;
-        if !may(work.user.as_str()) || work.id != cancel.id {
+        if !is_owner(work.user.as_str()) || work.id != cancel.id {
             return Err(missing());
         }
         if work.cancelled || batch.is_dry_run() {
@@ -153,14 +153,14 @@ impl Ledger {
             id: uuid,
             at_ms: moment.now.unix_ms(),
         });
-        work.record_event(format!("cancelled by {}", cancel.by), moment, batch);
+        work.record_event(format!("cancelled by {}", cancel.caller), moment, batch);
         self.shared.tasks.notify(&uuid, moment.revision);
         self.dirty.insert(uuid);
         Ok(())
     }
 }
 
-fn answer(mut results: Vec<BulkResult>, bulk: bool, revision: u64) -> Arc<str> {
+fn submission_response(mut results: Vec<BulkResult>, bulk: bool, revision: u64) -> Arc<str> {
     let single = (!bulk)
         .then(|| results.pop().and_then(|result| result.id))
         .flatten();

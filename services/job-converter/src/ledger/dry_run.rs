@@ -15,14 +15,14 @@ impl Ledger {
     pub(super) fn dry_run_applications(
         &mut self,
         id: &AppId,
-        act: ApplicationCommand,
+        command: ApplicationCommand,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
         let copy = self.applications.copy_of_one(id);
-        let all = std::mem::replace(&mut self.applications, copy);
-        self.run_application_command(act, moment, batch);
-        self.applications = all;
+        let original = std::mem::replace(&mut self.applications, copy);
+        self.run_application_command(command, moment, batch);
+        self.applications = original;
     }
 
     pub(super) fn dry_run_orchestrators(
@@ -32,8 +32,8 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let copy = self.orchestrators.copy_of_one(command.orchestrator());
-        let all = std::mem::replace(&mut self.orchestrators, copy);
-        self.orchestrate(command, moment, batch);
-        self.orchestrators = all;
+        let original = std::mem::replace(&mut self.orchestrators, copy);
+        self.run_orchestrator_command(command, moment, batch);
+        self.orchestrators = original;
     }
 }

@@ -10,7 +10,7 @@ use crate::store::Rows;
 use crate::store::history::EventRow;
 use crate::store::work::EndedRow;
 use crate::work::Work;
-use crate::work::projections::{End, FinalState, final_view};
+use crate::work::projections::{FinalState, WorkEnd, final_view};
 
 /// Maximum number of timeline entries of one piece of work.
 const MAX_EVENTS: u32 = 1_000;
@@ -37,13 +37,13 @@ impl Work {
             number: i32::try_from(self.events).unwrap_or(i32::MAX),
             at_ms: moment.now.unix_ms(),
             revision: i64::try_from(moment.revision).unwrap_or(i64::MAX),
-            event: storable(event),
+            event: replace_nul(event),
         });
     }
 }
 
 /// Replaces NUL, which Postgres does not store.
-pub fn storable(text: &str) -> String {
+pub fn replace_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
@@ -63,7 +63,7 @@ impl Ledger {
             return;
         };
         let (failed, total) = (job.tasks.failed(), job.tasks.total());
-        let last = if failed == 0 {
+        let final_state = if failed == 0 {
             FinalState {
                 state: WorkState::Completed,
                 reason: None,
@@ -75,24 +75,24 @@ impl Ledger {
                 reason: Some(text),
             }
         };
-        self.end(uuid, last, moment, batch);
+        self.end(uuid, final_state, moment, batch);
     }
 
     pub(super) fn end(
         &mut self,
         uuid: Uuid,
-        last: FinalState,
+        final_state: FinalState,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        self.end_with(uuid, &End::new(last, moment.now), moment, batch);
+        self.end_with(uuid, &WorkEnd::new(final_state, moment.now), moment, batch);
     }
 
     /// Ends a piece of work once. One commit withdraws its demand and makes its view final.
     pub(super) fn end_with(
         &mut self,
         uuid: Uuid,
-        end: &End,
+        end: &WorkEnd,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
@@ -110,7 +110,7 @@ impl Ledger {
         );
         work.record_event(state_name(end.state), moment, batch);
         let at_ms = end.at.unix_ms();
-        let reason = end.reason.as_deref().map(storable);
+        let reason = end.reason.as_deref().map(replace_nul);
         batch.rows.ended.push(EndedRow {
             id: uuid,
             state: state_name(end.state),
@@ -124,14 +124,14 @@ impl Ledger {
             }
         }
         if let Some(runner) = &runner {
-            self.leave_runner(runner, batch);
+            self.release_runner(runner, batch);
         }
         self.dirty.remove(&uuid);
-        self.moving.remove(&uuid);
+        self.progressed.remove(&uuid);
         self.final_order.push_back((at_ms, uuid));
         let host_key = work.host_key();
         let Work { id, user, .. } = *work;
-        self.finals.insert(
+        self.final_works.insert(
             uuid,
             FinalWork {
                 id,
@@ -144,31 +144,31 @@ impl Ledger {
         self.shared.tasks.notify(&uuid, moment.revision);
     }
 
-    fn leave_runner(&mut self, runner: &hayward_vocabulary::WorkId, batch: &mut Batch<Rows>) {
-        let Some(shared) = self.runners.get_mut(runner) else {
+    fn release_runner(&mut self, runner: &hayward_vocabulary::WorkId, batch: &mut Batch<Rows>) {
+        let Some(runner_use) = self.runners.get_mut(runner) else {
             return;
         };
-        shared.works -= 1;
-        if shared.works == 0 {
+        runner_use.works -= 1;
+        if runner_use.works == 0 {
             self.runners.remove(runner);
-            batch.rows.runners_gone.push(runner.to_string());
+            batch.rows.deleted_runners.push(runner.to_string());
         }
     }
 
-    fn release_host_key(&mut self, over: &FinalWork, batch: &mut Batch<Rows>) {
-        if let Some(host_key) = &over.host_key
+    fn release_host_key(&mut self, final_work: &FinalWork, batch: &mut Batch<Rows>) {
+        if let Some(host_key) = &final_work.host_key
             && self
                 .last_hosts
-                .leave(&(over.user.clone(), host_key.clone()))
+                .remove_service(&(final_work.user.clone(), host_key.clone()))
         {
-            let gone = (over.user.to_string(), host_key.clone());
-            batch.rows.localities_gone.push(gone);
+            let deleted = (final_work.user.to_string(), host_key.clone());
+            batch.rows.deleted_localities.push(deleted);
         }
     }
 
     /// Forgets ended work beyond the limits, at most 500 per round. Returns true if more remains.
-    pub(super) fn forget_old(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
-        const PIECE: usize = 500;
+    pub(super) fn forget_old_work(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
+        const MAX_FORGOTTEN: usize = 500;
         let settings = &self.shared.settings;
         let days = i64::try_from(settings.keep_final_days).unwrap_or(i64::MAX);
         let oldest = moment
@@ -176,15 +176,15 @@ impl Ledger {
             .unix_ms()
             .saturating_sub(days.saturating_mul(24 * 3600 * 1000));
         let keep = settings.keep_final;
-        for _ in 0..PIECE {
+        for _ in 0..MAX_FORGOTTEN {
             match self.final_order.front().copied() {
                 Some((at, uuid)) if self.final_order.len() > keep || at < oldest => {
                     self.final_order.pop_front();
-                    let Some(over) = self.finals.remove(&uuid) else {
+                    let Some(final_work) = self.final_works.remove(&uuid) else {
                         continue;
                     };
-                    batch.withdraw(JOBS, over.user.as_str(), over.id.as_str());
-                    self.release_host_key(&over, batch);
+                    batch.withdraw(JOBS, final_work.user.as_str(), final_work.id.as_str());
+                    self.release_host_key(&final_work, batch);
                     batch.rows.forgotten.push(uuid);
                     self.shared.owners.write().remove(uuid);
                 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::{NodeName, UserName};
 
-type Name = (UserName, String);
+/// User and name of a service.
+type ServiceKey = (UserName, String);
 
 #[derive(Default)]
-pub struct LastHosts(BTreeMap<Name, ServiceHosts>);
+pub struct LastHosts(BTreeMap<ServiceKey, ServiceHosts>);
 
 #[derive(Default)]
 struct ServiceHosts {
@@ -18,7 +19,7 @@ struct ServiceHosts {
 }
 
 impl LastHosts {
-    pub fn restore(&mut self, name: Name, processor: String, node: NodeName) {
+    pub fn restore(&mut self, name: ServiceKey, processor: String, node: NodeName) {
         self.0
             .entry(name)
             .or_default()
@@ -26,18 +27,19 @@ impl LastHosts {
             .insert(processor, node);
     }
 
-    pub fn enter(&mut self, name: Name) {
+    /// Adds one service of this name.
+    pub fn add_service(&mut self, name: ServiceKey) {
         self.0.entry(name).or_default().services += 1;
     }
 
     /// Removes one service of this name. Returns true if none is readable any more, so that its
     /// nodes are forgotten.
-    pub fn leave(&mut self, name: &Name) -> bool {
-        let Some(host_key) = self.0.get_mut(name) else {
+    pub fn remove_service(&mut self, name: &ServiceKey) -> bool {
+        let Some(service) = self.0.get_mut(name) else {
             return false;
         };
-        host_key.services = host_key.services.saturating_sub(1);
-        let empty = host_key.services == 0;
+        service.services = service.services.saturating_sub(1);
+        let empty = service.services == 0;
         if empty {
             self.0.remove(name);
         }
@@ -45,15 +47,15 @@ impl LastHosts {
     }
 
     /// Records the last node of a processor. Returns true if it changed.
-    pub fn set(&mut self, name: &Name, processor: &str, node: &NodeName) -> bool {
-        let Some(host_key) = self.0.get_mut(name) else {
+    pub fn set(&mut self, name: &ServiceKey, processor: &str, node: &NodeName) -> bool {
+        let Some(service) = self.0.get_mut(name) else {
             return false;
         };
-        let before = host_key.hosts.insert(processor.to_owned(), node.clone());
+        let before = service.hosts.insert(processor.to_owned(), node.clone());
         before.as_ref() != Some(node)
     }
 
-    pub fn host(&self, name: &Name, processor: &str) -> Option<&NodeName> {
+    pub fn last_host(&self, name: &ServiceKey, processor: &str) -> Option<&NodeName> {
         self.0.get(name)?.hosts.get(processor)
     }
 }
@@ -67,13 +69,13 @@ mod tests {
         let name = ("ann".parse().unwrap(), "echo".to_owned());
         let node: NodeName = "n1".parse().unwrap();
         let mut last_hosts = LastHosts::default();
-        last_hosts.enter(name.clone());
+        last_hosts.add_service(name.clone());
         assert!(last_hosts.set(&name, "0", &node));
         assert!(!last_hosts.set(&name, "0", &node));
-        last_hosts.enter(name.clone());
-        assert!(!last_hosts.leave(&name));
-        assert_eq!(last_hosts.host(&name, "0"), Some(&node));
-        assert!(last_hosts.leave(&name));
-        assert_eq!(last_hosts.host(&name, "0"), None);
+        last_hosts.add_service(name.clone());
+        assert!(!last_hosts.remove_service(&name));
+        assert_eq!(last_hosts.last_host(&name, "0"), Some(&node));
+        assert!(last_hosts.remove_service(&name));
+        assert_eq!(last_hosts.last_host(&name, "0"), None);
     }
 }

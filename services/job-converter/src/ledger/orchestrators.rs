@@ -5,27 +5,27 @@ use hayward_rm_scheduler_api::AllocationEntry;
 
 use super::Ledger;
 use crate::orchestrators::commands::{Limits, OrchestratorCommand};
-use crate::orchestrators::refresh::Known;
+use crate::orchestrators::refresh::RefreshContext;
 use crate::store::Rows;
 
 impl Ledger {
-    pub(super) fn orchestrate(
+    pub(super) fn run_orchestrator_command(
         &mut self,
         command: OrchestratorCommand,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
         match command {
-            OrchestratorCommand::Create(order, reply) => {
-                let answer = self.orchestrators.create(order, moment, batch);
+            OrchestratorCommand::Create(request, reply) => {
+                let answer = self.orchestrators.create(request, moment, batch);
                 batch.answer(reply, answer);
             }
             OrchestratorCommand::Put(mut put, reply) => {
                 let settings = &self.shared.settings;
                 put.limits = Limits {
-                    most_open: settings.max_open_work,
-                    others_open: self.works.len(),
-                    least_ms: settings.orchestrator_least_ms,
+                    max_open: settings.max_open_work,
+                    users_open: self.works.len(),
+                    min_interval_ms: settings.orchestrator_least_ms,
                 };
                 let answer = self.orchestrators.put(put, moment, batch);
                 batch.answer(reply, answer);
@@ -44,17 +44,17 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> bool {
-        let (ours, held) = self.orchestrators.absorb_share(entry, moment, batch);
-        self.holds.extend(held);
-        ours
+        let (is_orchestrated, hold) = self.orchestrators.absorb_share(entry, moment, batch);
+        self.holds.extend(hold);
+        is_orchestrated
     }
 
     pub(super) fn refresh_orchestrated(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let known = Known {
+        let context = RefreshContext {
             synced: self.allocations.heard(),
             verdicts: &self.shared.verdicts.read(),
             stop_grace_ms: self.shared.settings.stop_grace_ms,
         };
-        self.orchestrators.refresh(&known, moment, batch);
+        self.orchestrators.refresh(&context, moment, batch);
     }
 }

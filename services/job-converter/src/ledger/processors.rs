@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hayward_job_converter_api::WorkState;
 use hayward_job_converter_domain::Pace;
 use hayward_job_converter_domain::processors::{
-    End, Ending, Now, Occupant, Patience, Placement, Processors, ending,
+    End, Ending, Now, Occupant, Placement, Processors, Timeouts, ending,
 };
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
@@ -18,9 +18,9 @@ use super::last_hosts::LastHosts;
 use crate::config::Settings;
 use crate::store::Rows;
 use crate::store::processors::{LocalityRow, ProcessorRow};
-use crate::work::processors::{failover_text, over_name};
+use crate::work::processors::{end_name, failover_text};
 use crate::work::projections::FinalState;
-use crate::work::{Process, Slot, What, Work};
+use crate::work::{Process, Slot, Work, WorkSpec};
 
 pub fn now(moment: &Moment) -> Now {
     Now {
@@ -29,8 +29,8 @@ pub fn now(moment: &Moment) -> Now {
     }
 }
 
-pub fn patience(settings: &Settings) -> Patience {
-    Patience {
+pub fn timeouts(settings: &Settings) -> Timeouts {
+    Timeouts {
         request_ms: settings.request_timeout_ms,
         stop_ms: settings.stop_timeout_ms,
     }
@@ -44,7 +44,7 @@ fn placement(entry: &AllocationEntry) -> Placement<'_> {
 }
 
 /// Returns the process that occupies a slot: the oldest that is not vacating.
-fn occupant(slot: &Slot, deployed: u32) -> Option<Occupant> {
+fn occupant(slot: &Slot, deployment_number: u32) -> Option<Occupant> {
     let stays = |(_, process): &(_, &Process)| process.alive() && !process.vacating;
     let staying = slot.processes.iter().filter(stays);
     let (allocation, process) = staying.min_by_key(|(_, process)| process.incarnation)?;
@@ -58,18 +58,22 @@ fn occupant(slot: &Slot, deployed: u32) -> Option<Occupant> {
         host: process.node.clone(),
         running,
         up_since_ms: process.up_since.map(Timestamp::unix_ms),
-        stale: process.deployed != deployed,
+        stale: process.deployment_number != deployment_number,
     })
 }
 
 /// Returns the slots whose process failed in this deployment and has not run long enough since.
 /// Also returns the time when the first of them has.
-fn shaky(slots: &[Slot], processors: &Processors, now_ms: u64) -> (BTreeSet<usize>, Option<u64>) {
+fn unstable_slots(
+    slots: &[Slot],
+    processors: &Processors,
+    now_ms: u64,
+) -> (BTreeSet<usize>, Option<u64>) {
     let mut found = (BTreeSet::new(), None);
     for (number, slot) in slots.iter().enumerate() {
-        let it = processors.get(number);
-        let failed = slot.brake.strikes() > 0 || it.is_some_and(|it| it.record().is_some());
-        let occupant = it.and_then(|it| it.occupant());
+        let processor = processors.get(number);
+        let failed = slot.brake.strikes() > 0 || processor.is_some_and(|it| it.record().is_some());
+        let occupant = processor.and_then(|it| it.occupant());
         let process = occupant.and_then(|occupant| slot.processes.get(&occupant.allocation));
         let Some(since_ms) = process
             .and_then(|it| it.running_since_ms)
@@ -77,17 +81,21 @@ fn shaky(slots: &[Slot], processors: &Processors, now_ms: u64) -> (BTreeSet<usiz
         else {
             continue;
         };
-        let sure_ms = since_ms.saturating_add(Pace::WELL_AFTER_MS);
-        if now_ms < sure_ms {
+        let stable_at_ms = since_ms.saturating_add(Pace::WELL_AFTER_MS);
+        if now_ms < stable_at_ms {
             found.0.insert(number);
-            found.1 = Some(found.1.map_or(sure_ms, |first: u64| first.min(sure_ms)));
+            found.1 = Some(
+                found
+                    .1
+                    .map_or(stable_at_ms, |first: u64| first.min(stable_at_ms)),
+            );
         }
     }
     found
 }
 
 /// Returns true if the node is lost or is being emptied, so that standbys on it leave as well.
-fn closes_its_host(entry: &AllocationEntry) -> bool {
+fn closes_host(entry: &AllocationEntry) -> bool {
     let reason = entry.vacate.as_ref().map(|vacate| vacate.reason);
     reason.is_some_and(|reason| {
         matches!(
@@ -100,7 +108,7 @@ fn closes_its_host(entry: &AllocationEntry) -> bool {
     })
 }
 
-impl What {
+impl WorkSpec {
     /// Returns the number of processes that a rolling deployment may stop at one time. It is one,
     /// unless the submission sets a limit.
     fn rollout_limit(&self) -> u64 {
@@ -117,60 +125,60 @@ impl Work {
         let (Some(processors), Some(state)) = (&mut self.processors, self.slots.get(slot)) else {
             return;
         };
-        let deployed = self.version.deployed;
-        processors.set_occupant(slot, occupant(state, deployed), state.alive());
+        let deployment_number = self.version.deployment_number;
+        processors.set_occupant(slot, occupant(state, deployment_number), state.alive());
         // The process ends because its demand was withdrawn, in this term or an earlier one. The
         // processor waits for its end. A standby chosen for a failover is an exception.
         let active = processors.terms().id_at(slot).replica.is_none();
-        let given_up = |process: &Process| {
-            let chosen = active || process.deployed != deployed;
-            process.alive() && process.dismissed && chosen
+        let was_dismissed = |process: &Process| {
+            let must_end = active || process.deployment_number != deployment_number;
+            process.alive() && process.dismissed && must_end
         };
-        if state.processes.values().any(given_up) {
-            processors.renews(slot);
+        if state.processes.values().any(was_dismissed) {
+            processors.await_stopped_processes(slot);
         }
     }
 
-    pub fn processor_leaves(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
+    pub fn vacate_processor(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
         if let Some(processors) = &mut self.processors {
-            if closes_its_host(entry) {
-                processors.closes(&entry.node);
+            if closes_host(entry) {
+                processors.close_host(&entry.node);
             }
-            processors.leaves(slot, placement(entry), now(moment));
+            processors.vacate(slot, placement(entry), now(moment));
         }
     }
 
     /// Records an end. The vacate may become visible only with the end: a lost node sets both at
     /// once, and publications may skip states in between.
-    pub fn processor_ended(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
+    pub fn end_processor(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
         let moved = is_moved(entry);
         if entry.vacate.is_some() && !moved {
-            return self.processor_leaves(slot, entry, moment);
+            return self.vacate_processor(slot, entry, moment);
         }
         if let Some(processors) = &mut self.processors {
-            let how = if moved {
+            let ending_kind = if moved {
                 Ending::Restarted
             } else {
                 ending(entry.exit.as_ref(), false)
             };
-            processors.ended(slot, placement(entry), how, now(moment));
+            processors.end_process(slot, placement(entry), ending_kind, now(moment));
         }
     }
 
     /// Returns true if the end uses a counted retry, which replaces the brake. A failed launch is
     /// no retry, so the brake paces it.
-    pub fn counts_retries(&self, entry: &AllocationEntry) -> bool {
+    pub fn uses_counted_retry(&self, entry: &AllocationEntry) -> bool {
         let retries = |it: &hayward_job_converter_domain::processors::Terms| {
             it.retries
                 .as_ref()
                 .is_some_and(|retries| retries.count >= 0)
         };
-        let counted = self
+        let has_counted_retries = self
             .processors
             .as_ref()
             .is_some_and(|it| retries(it.terms()));
-        let how = ending(entry.exit.as_ref(), entry.vacate.is_some());
-        counted && how != Ending::LaunchFailed
+        let ending_kind = ending(entry.exit.as_ref(), entry.vacate.is_some());
+        has_counted_retries && ending_kind != Ending::LaunchFailed
     }
 
     /// Advances the processors with time. Returns how the service ended, if it did, and when to
@@ -183,10 +191,10 @@ impl Work {
         let Some(processors) = &mut self.processors else {
             return (None, None);
         };
-        let patience = patience(settings);
-        processors.tick(patience, now(moment));
-        let (shaky, sure_ms) = shaky(&self.slots, processors, moment.monotonic_ms);
-        processors.roll(self.what.rollout_limit(), &shaky);
+        let timeouts = timeouts(settings);
+        processors.tick(timeouts, now(moment));
+        let (unstable, stable_at_ms) = unstable_slots(&self.slots, processors, moment.monotonic_ms);
+        processors.roll(self.spec.rollout_limit(), &unstable);
         let end = processors.end().map(|end| match end {
             End::Completed => FinalState {
                 state: WorkState::Completed,
@@ -197,8 +205,8 @@ impl Work {
                 reason: Some(why),
             },
         });
-        let due_ms = processors.due_ms(patience, moment.monotonic_ms);
-        (end, due_ms.into_iter().chain(sure_ms).min())
+        let due_ms = processors.due_ms(timeouts, moment.monotonic_ms);
+        (end, due_ms.into_iter().chain(stable_at_ms).min())
     }
 
     /// Starts the processors with the last nodes stored under the service's name.
@@ -210,9 +218,11 @@ impl Work {
             return;
         };
         for slot in 0..processors.terms().count() {
-            let place = processors.terms().id_at(slot).to_string();
-            let known = name.as_ref().and_then(|name| last_hosts.host(name, &place));
-            if let Some(host) = known {
+            let processor_id = processors.terms().id_at(slot).to_string();
+            let last_host = name
+                .as_ref()
+                .and_then(|name| last_hosts.last_host(name, &processor_id));
+            if let Some(host) = last_host {
                 processors.restore_host(slot, host.clone());
             }
         }
@@ -220,17 +230,17 @@ impl Work {
     }
 
     fn processor_row(&self, slot: usize) -> Option<ProcessorRow> {
-        let it = self.processors.as_ref()?.get(slot)?;
+        let processor = self.processors.as_ref()?.get(slot)?;
         Some(ProcessorRow {
             slot: self.slot_id(slot).to_string(),
             work: self.uuid,
-            failures: it.record().map(|record| {
+            failures: processor.record().map(|record| {
                 let count = i32::try_from(record.count).unwrap_or(i32::MAX);
                 let delay = i64::try_from(record.last_delay_ms).unwrap_or(i64::MAX);
                 (count, record.last_failure_ms, delay)
             }),
-            ended: it.over().map(over_name),
-            failover: it.failover().and_then(failover_text),
+            ended: processor.over().map(end_name),
+            failover: processor.failover().and_then(failover_text),
         })
     }
 }
@@ -249,25 +259,25 @@ impl Ledger {
         let Some(processors) = &mut work.processors else {
             return;
         };
-        let (changed, in_timeline) = (processors.take_changed(), processors.take_events());
-        for line in in_timeline {
-            work.record_event(line, moment, batch);
+        let (changed_slots, events) = (processors.take_changed(), processors.take_events());
+        for event in events {
+            work.record_event(event, moment, batch);
         }
         let name: Option<(UserName, String)> = work
             .host_key()
             .map(|host_key| (work.user.clone(), host_key));
-        for slot in changed {
+        for slot in changed_slots {
             batch.rows.processors.extend(work.processor_row(slot));
-            let place = work.place(slot).map(|place| place.to_string());
+            let processor_id = work.processor_id(slot).map(|id| id.to_string());
             let processor = work.processors.as_ref().and_then(|it| it.get(slot));
             let host = processor.and_then(|it| it.last_host());
-            if let (Some(name), Some(place), Some(host)) = (&name, place, host)
-                && self.last_hosts.set(name, &place, host)
+            if let (Some(name), Some(processor_id), Some(host)) = (&name, processor_id, host)
+                && self.last_hosts.set(name, &processor_id, host)
             {
                 batch.rows.localities.push(LocalityRow {
                     user: name.0.to_string(),
                     service: name.1.clone(),
-                    processor: place,
+                    processor: processor_id,
                     node: host.to_string(),
                     at_ms: moment.now.unix_ms(),
                 });

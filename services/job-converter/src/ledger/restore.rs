@@ -13,9 +13,9 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::Ledger;
-use super::keys::Keys;
+use super::idempotency_keys::IdempotencyKeys;
 use super::last_hosts::LastHosts;
-use super::tasks::held_from_text;
+use super::tasks::leased_tasks_from_text;
 use crate::applications::Applications;
 use crate::invariants::{IncompleteGangs, TransitionalStates};
 use crate::model::{FinalWork, RunnerUse};
@@ -23,14 +23,15 @@ use crate::orchestrators::Orchestrators;
 use crate::shared_view::{Owners, SharedView};
 use crate::store::applications::{HeadText, TaskText};
 use crate::store::load::{
-    DoneRow, FailuresRow, FinalRow, HeldRow, OpenRow, SlotRow, Stored, StrikesRow, SumRow,
+    DoneRow, FailuresRow, FinalRow, OpenRow, Stored, StoredBrake, StoredLease, StoredSettled,
+    SumRow,
 };
-use crate::store::past::PastRow;
-use crate::store::processors::{KnownRow, LocalityRow};
+use crate::store::past_allocations::PastRow;
+use crate::store::processors::{LocalityRow, StoredProcessor};
 use crate::work::intake::{Origin, submission_from_row};
-use crate::work::processors::{failover_of, over_of};
+use crate::work::processors::{end_from_name, failover_from_text};
 use crate::work::version::Version;
-use crate::work::{Job, Runner, Work, read_id};
+use crate::work::{Job, Runner, Work, parse_work_id};
 
 /// Creates the error of an unreadable row. It stops the start, because continuing would lose the
 /// row's content.
@@ -38,7 +39,7 @@ fn unreadable(what: &str, error: impl std::error::Error) -> sqlx::Error {
     sqlx::Error::Protocol(format!("a row of {what} cannot be read: {error}"))
 }
 
-fn named(error: BadName) -> sqlx::Error {
+fn invalid_name(error: BadName) -> sqlx::Error {
     unreadable("names", error)
 }
 
@@ -47,7 +48,7 @@ fn read_applications(
     heads: Vec<HeadText>,
     tasks: Vec<TaskText>,
 ) -> Result<Applications, sqlx::Error> {
-    Applications::restored(&shared.settings, heads, tasks)
+    Applications::from_rows(&shared.settings, heads, tasks)
         .map_err(|error| unreadable("application", error))
 }
 
@@ -57,11 +58,11 @@ impl Ledger {
             applications,
             shared,
             works: FxHashMap::default(),
-            finals: FxHashMap::default(),
+            final_works: FxHashMap::default(),
             final_order: VecDeque::new(),
             runners: FxHashMap::default(),
             last_hosts: LastHosts::default(),
-            keys: Keys::default(),
+            keys: IdempotencyKeys::default(),
             allocations: Followed::default(),
             verdicts_cursor: None,
             lease_ends: FxHashMap::default(),
@@ -69,7 +70,7 @@ impl Ledger {
             holds: BTreeSet::new(),
             changed_leases: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            moving: BTreeSet::new(),
+            progressed: BTreeSet::new(),
             next_progress_ms: 0,
             orchestrators: Orchestrators::default(),
             transitional_states: TransitionalStates::default(),
@@ -77,18 +78,18 @@ impl Ledger {
         }
     }
 
-    pub(super) fn restored(
+    pub(super) fn from_rows(
         stored: Stored,
         moment: &Moment,
         shared: Arc<SharedView>,
     ) -> Result<Self, sqlx::Error> {
         *shared.owners.write() = Owners::default();
         shared.verdicts.write().clear();
-        let mut keys = Keys::default();
+        let mut keys = IdempotencyKeys::default();
         stored.keys.into_iter().for_each(|row| keys.restore(row));
         let mut runners = FxHashMap::default();
         for row in stored.runners {
-            let id = WorkId::new(row.id).map_err(named)?;
+            let id = WorkId::new(row.id).map_err(invalid_name)?;
             runners.insert(
                 id,
                 RunnerUse {
@@ -108,10 +109,10 @@ impl Ledger {
         for row in stored.open {
             ledger.restore_open(row)?;
         }
-        for row in stored.finals {
+        for row in stored.final_works {
             ledger.restore_final(row)?;
         }
-        ledger.restore_books(stored.done, stored.sums, stored.failures);
+        ledger.restore_task_results(stored.done, stored.sums, stored.failures);
         for row in &stored.leases {
             ledger.restore_lease(row, moment)?;
         }
@@ -125,30 +126,35 @@ impl Ledger {
     }
 
     /// Restores outcomes, sums and failures of tasks.
-    fn restore_books(&mut self, done: Vec<DoneRow>, sums: Vec<SumRow>, failures: Vec<FailuresRow>) {
+    fn restore_task_results(
+        &mut self,
+        done: Vec<DoneRow>,
+        sums: Vec<SumRow>,
+        failures: Vec<FailuresRow>,
+    ) {
         for row in done {
             if let Some(job) = self.job(row.job) {
-                job.tasks.restore_done(number(row.start), number(row.stop));
+                job.tasks.restore_done(to_u64(row.start), to_u64(row.stop));
             }
         }
         for row in sums {
             if let Some(job) = self.job(row.job) {
                 job.tasks
-                    .restore_sums(number(row.failed), number(row.spent_us));
+                    .restore_sums(to_u64(row.failed), to_u64(row.spent_us));
             }
         }
         for row in failures {
             if let Some(job) = self.job(row.job) {
                 let failures = u32::try_from(row.failures).unwrap_or(u32::MAX);
-                job.tasks.restore_failures(number(row.task), failures);
+                job.tasks.restore_failures(to_u64(row.task), failures);
             }
         }
     }
 
     fn restore_past(&mut self, rows: Vec<PastRow>) -> Result<(), sqlx::Error> {
         for row in rows {
-            let id = AllocationId::new(row.allocation).map_err(named)?;
-            let node = NodeName::new(row.node).map_err(named)?;
+            let id = AllocationId::new(row.allocation).map_err(invalid_name)?;
+            let node = NodeName::new(row.node).map_err(invalid_name)?;
             if let Some(job) = self.job(row.job) {
                 job.past.restore(id, node);
             }
@@ -156,9 +162,9 @@ impl Ledger {
         Ok(())
     }
 
-    fn restore_settled(&mut self, rows: Vec<SlotRow>) -> Result<(), sqlx::Error> {
+    fn restore_settled(&mut self, rows: Vec<StoredSettled>) -> Result<(), sqlx::Error> {
         for row in rows {
-            let id = AllocationId::new(row.allocation).map_err(named)?;
+            let id = AllocationId::new(row.allocation).map_err(invalid_name)?;
             if let Some(slot) = self.slot(row.work, &row.slot) {
                 slot.settled.insert(id);
             }
@@ -168,8 +174,8 @@ impl Ledger {
 
     fn restore_last_hosts(&mut self, rows: Vec<LocalityRow>) -> Result<(), sqlx::Error> {
         for row in rows {
-            let user = UserName::new(row.user).map_err(named)?;
-            let node = NodeName::new(row.node).map_err(named)?;
+            let user = UserName::new(row.user).map_err(invalid_name)?;
+            let node = NodeName::new(row.node).map_err(invalid_name)?;
             self.last_hosts
                 .restore((user, row.service), row.processor, node);
         }
@@ -179,7 +185,7 @@ impl Ledger {
     /// Restores stored processors. Waiting retries and running failovers follow from them.
     fn restore_processors(
         &mut self,
-        rows: &[KnownRow],
+        rows: &[StoredProcessor],
         moment: &Moment,
     ) -> Result<(), sqlx::Error> {
         for row in rows {
@@ -194,8 +200,8 @@ impl Ledger {
         Ok(())
     }
 
-    fn restore_processor(&mut self, row: &KnownRow) -> Result<(), sqlx::Error> {
-        let failover = row.failover.as_deref().map(failover_of).transpose();
+    fn restore_processor(&mut self, row: &StoredProcessor) -> Result<(), sqlx::Error> {
+        let failover = row.failover.as_deref().map(failover_from_text).transpose();
         let failover = failover.map_err(|error| unreadable("processor", error))?;
         let record = row
             .failures
@@ -203,13 +209,13 @@ impl Ledger {
             .map(|(count, at)| Record {
                 count: u32::try_from(count).unwrap_or(0),
                 last_failure_ms: at,
-                last_delay_ms: number(row.last_delay_ms.unwrap_or(0)),
+                last_delay_ms: to_u64(row.last_delay_ms.unwrap_or(0)),
             });
-        let over = row.ended.as_deref().map(over_of);
+        let over = row.ended.as_deref().map(end_from_name);
         let Some(work) = self.works.get_mut(&row.work) else {
             return Ok(());
         };
-        if let Some(slot) = slot_of(work, &row.slot)
+        if let Some(slot) = find_slot(work, &row.slot)
             && let Some(processors) = &mut work.processors
         {
             processors.restore(slot, record, over, failover);
@@ -220,22 +226,22 @@ impl Ledger {
     fn restore_open(&mut self, row: OpenRow) -> Result<(), sqlx::Error> {
         let runner = match row.runner {
             Some(id) => {
-                let id = WorkId::new(id).map_err(named)?;
-                self.runners.get_mut(&id).map(|shared| {
-                    shared.works += 1;
+                let id = WorkId::new(id).map_err(invalid_name)?;
+                self.runners.get_mut(&id).map(|runner_use| {
+                    runner_use.works += 1;
                     Runner {
                         id,
-                        token: shared.token.clone(),
+                        token: runner_use.token.clone(),
                     }
                 })
             }
             None => None,
         };
-        let what = submission_from_row(&row.kind, &row.submission, runner)
+        let spec = submission_from_row(&row.kind, &row.submission, runner)
             .map_err(|error| unreadable("work", error))?;
         let groups = row.groups.as_deref().map(serde_json::from_str).transpose();
         let origin = Origin {
-            user: UserName::new(row.user_name).map_err(named)?,
+            user: UserName::new(row.user_name).map_err(invalid_name)?,
             actor: row.actor,
             groups: groups
                 .map_err(|error| unreadable("groups", error))?
@@ -244,47 +250,53 @@ impl Ledger {
             traceparent: row.traceparent,
             stop_grace_ms: self.shared.settings.stop_grace_ms,
         };
-        let id = WorkId::fresh(kind_of(&row.kind), row.id);
-        let mut work = Work::new(id, row.id, &origin, what);
+        let id = WorkId::fresh(parse_kind(&row.kind), row.id);
+        let mut work = Work::new(id, row.id, &origin, spec);
         work.cancelled = row.cancelled;
         work.events = u32::try_from(row.events).unwrap_or(0);
         work.version = Version {
             generation: u32::try_from(row.generation).unwrap_or(1),
-            deployed: u32::try_from(row.deployed).unwrap_or(1),
+            deployment_number: u32::try_from(row.deployed).unwrap_or(1),
         };
         self.shared.owners.write().insert(row.id, &work.user);
         if let Some(host_key) = work.host_key() {
-            self.last_hosts.enter((work.user.clone(), host_key));
+            self.last_hosts.add_service((work.user.clone(), host_key));
         }
         self.works.insert(row.id, Box::new(work));
         Ok(())
     }
 
     fn restore_final(&mut self, row: FinalRow) -> Result<(), sqlx::Error> {
-        let id = WorkId::fresh(kind_of(&row.kind), row.id);
-        let user = UserName::new(row.user_name).map_err(named)?;
-        let runner = row.runner.map(WorkId::new).transpose().map_err(named)?;
+        let id = WorkId::fresh(parse_kind(&row.kind), row.id);
+        let user = UserName::new(row.user_name).map_err(invalid_name)?;
+        let runner = row
+            .runner
+            .map(WorkId::new)
+            .transpose()
+            .map_err(invalid_name)?;
         self.shared.owners.write().insert(row.id, &user);
         self.final_order.push_back((row.ended_at_ms, row.id));
         let host_key = row
             .host_affinity
             .then(|| row.name.unwrap_or_else(|| id.to_string()));
         if let Some(host_key) = &host_key {
-            self.last_hosts.enter((user.clone(), host_key.clone()));
+            self.last_hosts
+                .add_service((user.clone(), host_key.clone()));
         }
-        let over = FinalWork {
+        let final_work = FinalWork {
             id,
             user,
             runner,
             host_key,
         };
-        self.finals.insert(row.id, over);
+        self.final_works.insert(row.id, final_work);
         Ok(())
     }
 
-    fn restore_lease(&mut self, row: &HeldRow, moment: &Moment) -> Result<(), sqlx::Error> {
-        let holder = AllocationId::new(row.allocation.clone()).map_err(named)?;
-        let leased = held_from_text(&row.tasks).map_err(|error| unreadable("lease", error))?;
+    fn restore_lease(&mut self, row: &StoredLease, moment: &Moment) -> Result<(), sqlx::Error> {
+        let holder = AllocationId::new(row.allocation.clone()).map_err(invalid_name)?;
+        let leased =
+            leased_tasks_from_text(&row.tasks).map_err(|error| unreadable("lease", error))?;
         let grace_ms = self.shared.settings.task_lease_ms;
         let Some(job) = self.job(row.job) else {
             return Ok(());
@@ -296,7 +308,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn restore_brake(&mut self, row: &StrikesRow, moment: &Moment) {
+    fn restore_brake(&mut self, row: &StoredBrake, moment: &Moment) {
         let work = row.work;
         let Some(pace) = self.works.get(&work).map(|work| work.pace()) else {
             return;
@@ -317,21 +329,21 @@ impl Ledger {
 
     fn slot(&mut self, uuid: Uuid, slot: &str) -> Option<&mut crate::work::Slot> {
         let work = self.works.get_mut(&uuid)?;
-        let slot = slot_of(work, slot)?;
+        let slot = find_slot(work, slot)?;
         work.slots.get_mut(slot)
     }
 }
 
-fn slot_of(work: &Work, slot: &str) -> Option<usize> {
-    let (_, _, place) = read_id(&WorkId::new(slot).ok()?)?;
-    work.slot_at(place)
+fn find_slot(work: &Work, slot: &str) -> Option<usize> {
+    let (_, _, processor) = parse_work_id(&WorkId::new(slot).ok()?)?;
+    work.slot_at(processor)
 }
 
-fn number(stored: i64) -> u64 {
+fn to_u64(stored: i64) -> u64 {
     u64::try_from(stored).unwrap_or(0)
 }
 
-fn kind_of(name: &str) -> WorkKind {
+fn parse_kind(name: &str) -> WorkKind {
     match name {
         "service" => WorkKind::Service,
         "reservation" => WorkKind::Reservation,

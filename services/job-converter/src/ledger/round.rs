@@ -9,25 +9,25 @@ use uuid::Uuid;
 
 use super::Ledger;
 use crate::store::Rows;
-use crate::work::projections::{self, End, FinalState};
+use crate::work::projections::{self, FinalState, WorkEnd};
 
 impl Ledger {
     pub(super) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         self.end_old_leases(moment, batch);
         self.end_holds(moment);
-        if moment.monotonic_ms >= self.next_progress_ms && !self.moving.is_empty() {
+        if moment.monotonic_ms >= self.next_progress_ms && !self.progressed.is_empty() {
             self.next_progress_ms = moment.monotonic_ms + self.shared.settings.progress_ms;
-            let moving = std::mem::take(&mut self.moving);
-            self.dirty.extend(moving);
+            let progressed = std::mem::take(&mut self.progressed);
+            self.dirty.extend(progressed);
         }
         self.refresh(moment, batch);
         self.refresh_orchestrated(moment, batch);
         self.write_leases(batch);
-        let gone = self.keys.sweep(moment.now, self.shared.settings.keep_keys);
-        let more = self.forget_old(moment, batch) || !gone.is_empty();
-        batch.rows.keys_gone = gone;
+        let removed_keys = self.keys.sweep(moment.now, self.shared.settings.keep_keys);
+        let has_more = self.forget_old_work(moment, batch) || !removed_keys.is_empty();
+        batch.rows.deleted_keys = removed_keys;
         let due = self.run_applications(moment, batch);
-        self.wake(more, due, moment)
+        self.wake(has_more, due, moment)
     }
 
     /// Runs due applications. Returns the milliseconds until the next one is due.
@@ -54,9 +54,9 @@ impl Ledger {
                 }
                 Some((uuid, _)) => {
                     if let Some(work) = self.works.get_mut(&uuid) {
-                        let line =
+                        let event =
                             format!("{holder} did not renew its lease; its tasks wait again");
-                        work.record_event(line, moment, batch);
+                        work.record_event(event, moment, batch);
                     }
                     self.end_lease(uuid, &holder);
                 }
@@ -86,20 +86,20 @@ impl Ledger {
     /// this term, the processes are unknown and the published entries stay.
     fn refresh(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let synced = self.allocations.heard();
-        let (now, later): (Vec<Uuid>, Vec<Uuid>) = std::mem::take(&mut self.dirty)
+        let (ready, deferred): (Vec<Uuid>, Vec<Uuid>) = std::mem::take(&mut self.dirty)
             .into_iter()
             .partition(|uuid| synced || self.works.get(uuid).is_some_and(|work| work.cancelled));
-        for uuid in now {
+        for uuid in ready {
             self.refresh_one(uuid, synced, moment, batch);
         }
-        self.dirty.extend(later);
+        self.dirty.extend(deferred);
     }
 
     fn refresh_one(&mut self, uuid: Uuid, synced: bool, moment: &Moment, batch: &mut Batch<Rows>) {
-        self.moving.remove(&uuid);
+        self.progressed.remove(&uuid);
         let settings = &self.shared.settings;
-        let tended = self.works.get_mut(&uuid).filter(|_| synced);
-        let (over, due) = tended.map_or((None, None), |work| {
+        let synced_work = self.works.get_mut(&uuid).filter(|_| synced);
+        let (final_state, due) = synced_work.map_or((None, None), |work| {
             work.advance_processors(settings, moment)
         });
         self.holds.extend(due.map(|due| (due, uuid)));
@@ -114,14 +114,14 @@ impl Ledger {
             .filter_map(|slot| verdicts.get(work.slot_id(slot).as_str()))
             .max_by_key(|verdict| verdict.refused);
         let refused = verdict.filter(|verdict| verdict.refused);
-        let ended = |last| End::new(last, moment.now);
+        let work_end = |last| WorkEnd::new(last, moment.now);
         let end = match status(&work.facts(refused.is_some())) {
-            _ if over.is_some() && !work.cancelled => over.map(ended),
-            State::Gone if synced => Some(ended(FinalState {
+            _ if final_state.is_some() && !work.cancelled => final_state.map(work_end),
+            State::Gone if synced => Some(work_end(FinalState {
                 state: WorkState::Cancelled,
                 reason: None,
             })),
-            State::Refused => refused.map(|verdict| End::refused(verdict, moment.now)),
+            State::Refused => refused.map(|verdict| WorkEnd::refused(verdict, moment.now)),
             _ => None,
         };
         if end.is_none() {
@@ -146,13 +146,13 @@ impl Ledger {
         shared.views.notify(&uuid, moment.revision);
     }
 
-    fn wake(&self, more: bool, application: Option<u64>, moment: &Moment) -> Wake {
-        if more {
+    fn wake(&self, has_more: bool, application: Option<u64>, moment: &Moment) -> Wake {
+        if has_more {
             return Wake::After(Duration::from_millis(10));
         }
         let lease = self.lease_order.first().map(|(due, _)| *due);
         let hold = self.holds.first().map(|(due, _)| *due);
-        let progress = (!self.moving.is_empty()).then_some(self.next_progress_ms);
+        let progress = (!self.progressed.is_empty()).then_some(self.next_progress_ms);
         let application = application.map(|ms| moment.monotonic_ms.saturating_add(ms));
         match [lease, hold, progress, application]
             .into_iter()

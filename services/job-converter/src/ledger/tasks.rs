@@ -13,14 +13,14 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use uuid::Uuid;
 
 use super::Ledger;
-use super::endings::storable;
+use super::endings::replace_nul;
 use crate::command::{Grant, Lease};
 use crate::error::Refusal;
 use crate::metrics;
 use crate::store::Rows;
 use crate::store::settled::BrakeRow;
 use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
-use crate::work::{Job, Work, read_id};
+use crate::work::{Job, Work, parse_work_id};
 
 impl Ledger {
     pub(super) fn lease(
@@ -34,9 +34,9 @@ impl Ledger {
             runner,
             request,
         } = lease;
-        let uuid = self.runners_job(&id, &runner)?;
+        let uuid = self.find_runner_job(&id, &runner)?;
         let Some(work) = self.works.get_mut(&uuid) else {
-            return Ok(Grant::OVER);
+            return Ok(Grant::JOB_ENDED);
         };
         check_tasks(work, &id, &request.finished)?;
         let holder = &request.allocation;
@@ -51,7 +51,7 @@ impl Ledger {
         }
         let mut changed = reports.changed;
         let Some(exchange) = Exchange::for_request(work, &request) else {
-            return Ok(Grant::OVER);
+            return Ok(Grant::JOB_ENDED);
         };
         changed.lease |= exchange.returned || !exchange.leased.is_empty();
         if changed.progress {
@@ -64,10 +64,10 @@ impl Ledger {
         self.update_lease_end(uuid, holder, holds_tasks, moment);
         if changed.lease {
             self.changed_leases.insert((uuid, holder.clone()));
-            self.moving.insert(uuid);
+            self.progressed.insert(uuid);
         }
         self.changed_leases
-            .extend(changed.robbed.into_iter().map(|other| (uuid, other)));
+            .extend(changed.other_holders.into_iter().map(|other| (uuid, other)));
         if exchange.holding == Holding::FirstOfJob {
             self.dirty.insert(uuid);
         }
@@ -82,22 +82,23 @@ impl Ledger {
     }
 
     /// Returns the job if the token belongs to its runners.
-    fn runners_job(&self, id: &WorkId, runner: &WorkId) -> Result<Uuid, Refusal> {
+    fn find_runner_job(&self, id: &WorkId, runner: &WorkId) -> Result<Uuid, Refusal> {
         let missing = || Refusal::NoSuchWork(id.clone());
-        let (_, uuid, _) = read_id(id).ok_or_else(missing)?;
-        let (real, theirs) = match (self.works.get(&uuid), self.finals.get(&uuid)) {
+        let (_, uuid, _) = parse_work_id(id).ok_or_else(missing)?;
+        let (job_id, job_runner) = match (self.works.get(&uuid), self.final_works.get(&uuid)) {
             (Some(work), _) => (&work.id, work.job().map(|job| &job.runner.id)),
             (None, Some(over)) => (&over.id, over.runner.as_ref()),
             (None, None) => return Err(missing()),
         };
-        if real != id {
+        if job_id != id {
             return Err(missing());
         }
-        let good = theirs.is_some_and(|theirs| theirs == runner || id == runner);
-        if good {
+        let is_permitted =
+            job_runner.is_some_and(|job_runner| job_runner == runner || id == runner);
+        if is_permitted {
             Ok(uuid)
         } else {
-            Err(Refusal::NotItsRunner)
+            Err(Refusal::WrongRunner)
         }
     }
 
@@ -148,13 +149,13 @@ impl Ledger {
             let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
                 continue;
             };
-            match held_as_text(job, &holder) {
+            match leased_tasks_to_text(job, &holder) {
                 Some(tasks) => batch.rows.leases.push(LeaseRow {
                     allocation: holder.to_string(),
                     job: uuid,
                     tasks,
                 }),
-                None => batch.rows.leases_gone.push(holder.to_string()),
+                None => batch.rows.deleted_leases.push(holder.to_string()),
             }
         }
     }
@@ -211,7 +212,7 @@ impl Exchange {
         let want = if leaving || job_over {
             0
         } else {
-            request.want.min(job.most_leased)
+            request.want.min(job.max_leased)
         };
         let leased = job.tasks.lease(holder, want as usize);
         let is_first = job.tasks.leased() == leased.len() as u64 && !leased.is_empty();
@@ -237,7 +238,8 @@ struct Changed {
     progress: bool,
     /// Whether at least one task waits again.
     waiting: bool,
-    robbed: Vec<AllocationId>,
+    /// Other processes that lost the lease of a reported task.
+    other_holders: Vec<AllocationId>,
 }
 
 /// Reports of one request about the tasks of one process.
@@ -260,29 +262,29 @@ impl Reports<'_> {
             report if report.interrupted => Ending::Interrupted,
             _ => Ending::Failed,
         };
-        let given = Leased {
+        let leased = Leased {
             task: report.task,
             attempt: report.attempt,
         };
         let before = job.tasks.leased();
-        let (recorded, robbed) = job.tasks.finish(holder, given, ending, report.duration_us);
+        let (recorded, other_holder) = job.tasks.finish(holder, leased, ending, report.duration_us);
         self.changed.lease |= job.tasks.leased() != before || recorded == Recorded::Outcome;
-        self.changed.robbed.extend(robbed);
+        self.changed.other_holders.extend(other_holder);
         if matches!(recorded, Recorded::Outcome | Recorded::Attempt) {
-            metrics::reported(ending);
+            metrics::count_attempt(ending);
         }
         match recorded {
             Recorded::Outcome => {
-                job.counted += 1;
+                job.counted_attempts += 1;
                 self.changed.progress = true;
-                let row = self.outcome(uuid, node, report, ending);
+                let row = self.outcome_row(uuid, node, report, ending);
                 self.batch.rows.outcomes.push(row);
             }
             Recorded::Attempt => {
-                job.counted += 1;
+                job.counted_attempts += 1;
                 self.changed.progress = true;
                 self.changed.waiting = true;
-                let row = self.attempt(uuid, node, report);
+                let row = self.attempt_row(uuid, node, report);
                 self.batch.rows.attempts.push(row);
             }
             Recorded::Returned => self.changed.waiting = true,
@@ -290,7 +292,7 @@ impl Reports<'_> {
         }
     }
 
-    fn outcome(
+    fn outcome_row(
         &self,
         job: Uuid,
         node: Option<String>,
@@ -299,28 +301,28 @@ impl Reports<'_> {
     ) -> OutcomeRow {
         OutcomeRow {
             job,
-            task: small(report.task),
+            task: to_i64(report.task),
             attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
             succeeded: ending == Ending::Succeeded,
             exit_code: report.exit_code,
             signal: report.signal,
-            error: report.error.as_deref().map(short),
-            duration_us: small(report.duration_us),
+            error: report.error.as_deref().map(truncate_output),
+            duration_us: to_i64(report.duration_us),
             node,
             allocation: self.holder.to_string(),
-            output: short(&report.output),
+            output: truncate_output(&report.output),
             ended_at_ms: self.moment.now.unix_ms(),
         }
     }
 
-    fn attempt(&self, job: Uuid, node: Option<String>, report: &TaskReport) -> AttemptRow {
+    fn attempt_row(&self, job: Uuid, node: Option<String>, report: &TaskReport) -> AttemptRow {
         AttemptRow {
             job,
-            task: small(report.task),
+            task: to_i64(report.task),
             attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
             exit_code: report.exit_code,
             signal: report.signal,
-            error: report.error.as_deref().map(short),
+            error: report.error.as_deref().map(truncate_output),
             node,
             allocation: self.holder.to_string(),
             ended_at_ms: self.moment.now.unix_ms(),
@@ -328,33 +330,33 @@ impl Reports<'_> {
     }
 }
 
-fn small(number: u64) -> i64 {
+fn to_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Returns the end of a text, at most [`OUTPUT_LIMIT`] bytes.
-fn short(text: &str) -> String {
+fn truncate_output(text: &str) -> String {
     let mut start = text.len().saturating_sub(OUTPUT_LIMIT);
     while !text.is_char_boundary(start) {
         start += 1;
     }
-    storable(&text[start..])
+    replace_nul(&text[start..])
 }
 
 /// Returns the column value of a lease: `[[first, one past the last, attempt], …]`.
-fn held_as_text(job: &Job, holder: &AllocationId) -> Option<String> {
+fn leased_tasks_to_text(job: &Job, holder: &AllocationId) -> Option<String> {
     let mut spans: Vec<(u64, u64, u32)> = Vec::new();
     for (task, attempt) in job.tasks.held(holder)? {
         match spans.last_mut() {
-            Some((_, end, same)) if *end == *task && same == attempt => *end += 1,
+            Some((_, end, span_attempt)) if *end == *task && span_attempt == attempt => *end += 1,
             _ => spans.push((*task, *task + 1, *attempt)),
         }
     }
     serde_json::to_string(&spans).ok()
 }
 
-/// Parses the output of [`held_as_text`].
-pub fn held_from_text(text: &str) -> Result<Vec<Leased>, serde_json::Error> {
+/// Parses the output of [`leased_tasks_to_text`].
+pub fn leased_tasks_from_text(text: &str) -> Result<Vec<Leased>, serde_json::Error> {
     let spans: Vec<(u64, u64, u32)> = serde_json::from_str(text)?;
     Ok(spans
         .into_iter()
@@ -367,16 +369,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_keeps_its_end_and_no_nul() {
+    fn a_truncated_output_has_its_end_and_no_nul() {
         let long = format!("{}é\0z", "x".repeat(OUTPUT_LIMIT));
-        let retained = short(&long);
-        assert!(retained.ends_with("é\u{fffd}z") && retained.len() <= OUTPUT_LIMIT + 2);
-        assert_eq!(short("short"), "short");
+        let truncated = truncate_output(&long);
+        assert!(truncated.ends_with("é\u{fffd}z") && truncated.len() <= OUTPUT_LIMIT + 2);
+        assert_eq!(truncate_output("short"), "short");
     }
 
     #[test]
-    fn a_stored_lease_reads_back() {
-        let read = held_from_text("[[3,5,1],[9,10,2]]").unwrap();
+    fn a_stored_lease_is_parsed_into_its_tasks() {
+        let read = leased_tasks_from_text("[[3,5,1],[9,10,2]]").unwrap();
         let plain: Vec<(u64, u32)> = read.iter().map(|it| (it.task, it.attempt)).collect();
         assert_eq!(plain, [(3, 1), (4, 1), (9, 2)]);
     }

@@ -2,14 +2,14 @@
 
 use hayward_job_converter_api::orchestrators::ORCHESTRATED;
 use hayward_job_converter_domain::Pace;
-use hayward_job_converter_domain::orchestrated::Piece as _;
+use hayward_job_converter_domain::orchestrated::MapEntry as _;
 use hayward_publication::Followed;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_vocabulary::{Exit, ExitCause, Timestamp};
 use uuid::Uuid;
 
-use super::{Orchestrators, Work, number};
+use super::{Orchestrators, Work, work_uuid};
 use crate::store::Rows;
 use crate::store::settled::BrakeRow;
 
@@ -34,38 +34,38 @@ impl Orchestrators {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> (bool, Option<(u64, Uuid)>) {
-        let uuid = number(&entry.work).filter(|uuid| self.works.contains_key(uuid));
+        let uuid = work_uuid(&entry.work).filter(|uuid| self.works.contains_key(uuid));
         let Some(uuid) = uuid else {
             return (false, None);
         };
-        let mut held = None;
+        let mut hold = None;
         if let Some(work) = self.works.get_mut(&uuid) {
             let before = work.shares.insert(entry.id.clone(), entry.clone());
             // The end of a share may be its first observed state.
-            let ran = before.as_ref().is_none_or(AllocationEntry::holds);
-            let ended = !entry.holds() && ran && !work.settled.contains(&entry.id);
+            let was_live = before.as_ref().is_none_or(AllocationEntry::holds);
+            let ended = !entry.holds() && was_live && !work.settled.contains(&entry.id);
             let in_this_term = self.synced || before.is_some();
             if entry.vacate.is_some() {
                 let vacated = work.vacate_read_at.entry(entry.id.clone());
                 vacated.or_insert(moment.revision);
             }
-            if ended && by_itself(entry) {
+            if ended && ended_by_itself(entry) {
                 let end = OwnEnd {
                     uuid,
                     entry,
                     in_this_term,
                 };
-                held = self.ended_by_itself(&end, moment, batch);
+                hold = self.apply_own_end(&end, moment, batch);
             }
         }
         self.limit_ended(uuid, batch);
         self.dirty.insert(uuid);
-        (true, held)
+        (true, hold)
     }
 
     /// Removes a share. Returns true if it belonged to an orchestrator.
     pub fn remove_share(&mut self, before: &AllocationEntry, batch: &mut Batch<Rows>) -> bool {
-        let uuid = number(&before.work).filter(|uuid| self.works.contains_key(uuid));
+        let uuid = work_uuid(&before.work).filter(|uuid| self.works.contains_key(uuid));
         let Some(uuid) = uuid else {
             return false;
         };
@@ -73,7 +73,7 @@ impl Orchestrators {
             work.shares.remove(&before.id);
             work.vacate_read_at.remove(&before.id);
             if work.settled.remove(&before.id) {
-                batch.rows.settled_gone.push(before.id.to_string());
+                batch.rows.deleted_settled.push(before.id.to_string());
             }
             batch.withdraw(ORCHESTRATED, work.orchestrator.as_str(), before.id.as_str());
         }
@@ -82,17 +82,17 @@ impl Orchestrators {
     }
 
     /// Applies the first full update of a term. Shares that it does not contain do not exist.
-    pub fn absorb_first_full(
+    pub fn absorb_first_full_update(
         &mut self,
-        known: &Followed<AllocationEntry>,
+        allocations: &Followed<AllocationEntry>,
         batch: &mut Batch<Rows>,
     ) {
         self.synced = true;
         for (uuid, work) in &mut self.works {
             work.settled.retain(|share| {
-                let stays = known.get(share.as_str()).is_some();
+                let stays = allocations.get(share.as_str()).is_some();
                 if !stays {
-                    batch.rows.settled_gone.push(share.to_string());
+                    batch.rows.deleted_settled.push(share.to_string());
                 }
                 stays
             });
@@ -109,11 +109,11 @@ impl Orchestrators {
                 batch
                     .rows
                     .orchestrators
-                    .put_orchestrator(name, record.row());
+                    .set_orchestrator(name, record.row());
             }
         }
-        for (name, share) in std::mem::take(&mut self.unproven) {
-            if known.get(share.as_str()).is_none() {
+        for (name, share) in std::mem::take(&mut self.unconfirmed_shares) {
+            if allocations.get(share.as_str()).is_none() {
                 batch.withdraw(ORCHESTRATED, name.as_str(), &share);
             }
         }
@@ -121,7 +121,7 @@ impl Orchestrators {
 
     /// Handles a launched process that ended by itself. Work that is no job ends with it. A job is
     /// held back for a doubling time.
-    fn ended_by_itself(
+    fn apply_own_end(
         &mut self,
         end: &OwnEnd<'_>,
         moment: &Moment,
@@ -131,20 +131,23 @@ impl Orchestrators {
         let work = self.works.get_mut(&uuid)?;
         let record = self.by_name.get_mut(&work.orchestrator)?;
         let piece = record.map.get(&work.name)?.piece.clone();
-        if work.gone.is_some() || piece.0.launch.is_none() {
+        if work.retired.is_some() || piece.0.launch.is_none() {
             return None;
         }
         if piece.is_job() {
             // Ends before this term are counted already.
             return if end.in_this_term {
-                work.pace(uuid, entry, moment, batch)
+                work.count_process_end(uuid, entry, moment, batch)
             } else {
                 None
             };
         }
         record.map.end(&work.name);
         let over = record.map.get(&work.name).and_then(|known| known.over);
-        batch.rows.orchestrators.put(uuid, work.row(&piece, over));
+        batch
+            .rows
+            .orchestrators
+            .set_work(uuid, work.row(&piece, over));
         None
     }
 
@@ -152,33 +155,34 @@ impl Orchestrators {
         let Some(work) = self.works.get(&uuid) else {
             return;
         };
-        let waits = |share: &&AllocationEntry| !share.holds() && !work.settled.contains(&share.id);
-        let mut ended: Vec<&AllocationEntry> = work.shares.values().filter(waits).collect();
+        let is_unread_end =
+            |share: &&AllocationEntry| !share.holds() && !work.settled.contains(&share.id);
+        let mut ended: Vec<&AllocationEntry> = work.shares.values().filter(is_unread_end).collect();
         // The orchestrator no longer names this work.
-        let keep = if work.gone.is_some() { 0 } else { MAX_ENDED };
+        let limit = if work.retired.is_some() { 0 } else { MAX_ENDED };
         ended.sort_by_key(|share| share.granted_at);
-        let over = ended.len().saturating_sub(keep);
-        let over: Vec<_> = ended
+        let excess = ended.len().saturating_sub(limit);
+        let excess: Vec<_> = ended
             .iter()
-            .take(over)
+            .take(excess)
             .map(|share| share.id.clone())
             .collect();
-        for share in over {
-            self.settle(uuid, &share, batch);
+        for share in excess {
+            self.settle_share(uuid, &share, batch);
         }
     }
 }
 
-fn by_itself(entry: &AllocationEntry) -> bool {
+fn ended_by_itself(entry: &AllocationEntry) -> bool {
     let cause = entry.exit.as_ref().map(|exit| exit.cause);
-    let vacated = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
-    entry.vacate.is_none() && entry.launch.is_some() && !vacated
+    let caused_by_others = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
+    entry.vacate.is_none() && entry.launch.is_some() && !caused_by_others
 }
 
 impl Work {
     /// Counts the end of a process. A process that succeeded counts no failure, and a long run
     /// clears the brake. Returns the end of a new hold.
-    fn pace(
+    fn count_process_end(
         &mut self,
         uuid: Uuid,
         entry: &AllocationEntry,
@@ -188,20 +192,20 @@ impl Work {
         let since = entry.running_since.map(Timestamp::unix_ms);
         let ran_ms = since.map_or(0, |since| moment.now.unix_ms().saturating_sub(since));
         if ran_ms >= Pace::WELL_AFTER_MS.cast_signed() {
-            self.release(uuid, batch);
+            self.clear_brake(uuid, batch);
         }
-        let done = |exit: &Exit| exit.cause == ExitCause::Success;
-        let struck = !entry.exit.as_ref().is_some_and(done)
+        let succeeded = |exit: &Exit| exit.cause == ExitCause::Success;
+        let is_held_back = !entry.exit.as_ref().is_some_and(succeeded)
             && self.brake.strike(moment.monotonic_ms, &Pace::SERVICE);
-        if struck {
+        if is_held_back {
             batch.rows.brakes.push(self.brake_row(uuid));
         }
-        let until = self.brake.held_until_ms().filter(|_| struck);
-        until.map(|until| (until, uuid))
+        let held_until_ms = self.brake.held_until_ms().filter(|_| is_held_back);
+        held_until_ms.map(|held_until_ms| (held_until_ms, uuid))
     }
 
     /// Clears the brake after progress.
-    pub(super) fn release(&mut self, uuid: Uuid, batch: &mut Batch<Rows>) {
+    pub(super) fn clear_brake(&mut self, uuid: Uuid, batch: &mut Batch<Rows>) {
         if self.brake.clear() {
             batch.rows.brakes.push(self.brake_row(uuid));
         }

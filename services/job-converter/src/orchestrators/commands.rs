@@ -7,7 +7,7 @@ use hayward_job_converter_api::orchestrators::{
 };
 use hayward_job_converter_domain::Brake;
 use hayward_job_converter_domain::orchestrated::{
-    Known, Map, MapState, Mark, Outcome, Over, Piece as _, Step,
+    EndReason, KnownWork, Map, MapEntry as _, MapState, Mark, Outcome, Step,
 };
 use hayward_publication::committer::{Batch, Moment, Reply};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -15,10 +15,12 @@ use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, UserName};
 use uuid::Uuid;
 
-use super::entries::{self, Faults};
-use super::map_result::{in_numbers, in_words, not_applied, sorted};
+use super::map_result::{describe_ignored, not_applied, split_entries, to_map_counts};
 use super::parse::ParsedMap;
-use super::{Entry, MAX_ORCHESTRATORS, OrchestratorRecord, Orchestrators, WORK, Work, work_id};
+use super::published_entries::{self, Faults};
+use super::{
+    Entry, MAX_ORCHESTRATORS, OrchestratorRecord, Orchestrators, WORK_KEY_PREFIX, Work, work_id,
+};
 use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::settled::SettledRow;
@@ -36,7 +38,7 @@ impl OrchestratorCommand {
     /// Returns the name of the orchestrator.
     pub fn orchestrator(&self) -> &UserName {
         match self {
-            Self::Create(order, _) => &order.name,
+            Self::Create(request, _) => &request.name,
             Self::Put(put, _) => &put.name,
             Self::Remove(name, _) => name,
         }
@@ -58,21 +60,21 @@ struct Target<'a> {
 }
 
 /// A map, split into accepted and refused entries.
-struct SortedMap {
+struct SplitMap {
     mark: Mark,
     works: BTreeMap<String, Entry>,
-    bad: Faults,
+    faults: Faults,
 }
 
 /// Limits that the ledger sets.
 #[derive(Default)]
 pub struct Limits {
     /// Maximum number of open pieces of work of the whole service.
-    pub most_open: usize,
+    pub max_open: usize,
     /// Number of open pieces of work that users submitted.
-    pub others_open: usize,
+    pub users_open: usize,
     /// Minimum milliseconds between two maps.
-    pub least_ms: u64,
+    pub min_interval_ms: u64,
 }
 
 impl Orchestrators {
@@ -80,26 +82,29 @@ impl Orchestrators {
     /// charge.
     pub fn create(
         &mut self,
-        order: OrchestratorOrder,
+        request: OrchestratorOrder,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<OrchestratorView, Refusal> {
-        let users = (!order.anyone).then_some(order.users);
-        let all = self.by_name.len() + self.elsewhere.orchestrators;
-        if all >= MAX_ORCHESTRATORS && !self.by_name.contains_key(&order.name) {
+        let users = (!request.anyone).then_some(request.users);
+        let count = self.by_name.len() + self.uncopied.orchestrators;
+        if count >= MAX_ORCHESTRATORS && !self.by_name.contains_key(&request.name) {
             return Err(Refusal::TooManyOrchestrators {
                 limit: MAX_ORCHESTRATORS,
             });
         }
-        let fresh = || OrchestratorRecord::new(None, moment.now);
-        let record = self.by_name.entry(order.name.clone()).or_insert_with(fresh);
+        let new_record = || OrchestratorRecord::new(None, moment.now);
+        let record = self
+            .by_name
+            .entry(request.name.clone())
+            .or_insert_with(new_record);
         record.users = users;
         batch
             .rows
             .orchestrators
-            .put_orchestrator(&order.name, record.row());
-        let view = entries::view(&order.name, record);
-        self.dirty_views.insert(order.name);
+            .set_orchestrator(&request.name, record.row());
+        let view = published_entries::orchestrator_view(&request.name, record);
+        self.dirty_views.insert(request.name);
         Ok(view)
     }
 
@@ -107,26 +112,31 @@ impl Orchestrators {
     pub fn remove(&mut self, name: &UserName, batch: &mut Batch<Rows>) -> Result<(), Refusal> {
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
         let record = self.by_name.remove(name).ok_or_else(missing)?;
-        for (id, uuid) in &record.ids {
+        for (id, uuid) in &record.uuid_by_entry {
             if let Some(known) = record.map.get(id) {
                 self.retire(*uuid, known.piece.clone(), known.over, batch);
             }
         }
         for id in record.map.works().keys().chain(record.faults.keys()) {
-            batch.withdraw(ORCHESTRATED, name.as_str(), &format!("{WORK}{id}"));
+            batch.withdraw(
+                ORCHESTRATED,
+                name.as_str(),
+                &format!("{WORK_KEY_PREFIX}{id}"),
+            );
         }
-        let its = self
+        let works = self
             .works
             .values()
             .filter(|work| work.orchestrator == *name);
-        for share in its.flat_map(|work| work.shares.keys()) {
+        for share in works.flat_map(|work| work.shares.keys()) {
             batch.withdraw(ORCHESTRATED, name.as_str(), share.as_str());
         }
-        batch.rows.orchestrators.remove(name);
+        batch.rows.orchestrators.remove_orchestrator(name);
         self.dirty_views.insert(name.clone());
         Ok(())
     }
 
+    /// Applies the map of an orchestrator, unless it arrives too early.
     pub fn put(
         &mut self,
         put: Put,
@@ -136,23 +146,24 @@ impl Orchestrators {
         let Put { name, map, limits } = put;
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
         let mut record = self.by_name.remove(&name).ok_or_else(missing)?;
-        let taken = limits.others_open.saturating_add(self.open());
-        let (works, bad) = sorted(&map, &record, limits.most_open.saturating_sub(taken));
+        let open_count = limits.users_open.saturating_add(self.open_count());
+        let (works, faults) =
+            split_entries(&map, &record, limits.max_open.saturating_sub(open_count));
         let mark = Mark {
             lineage: map.lineage,
             sequence: map.sequence,
         };
-        let early = record
+        let too_early_ms = record
             .accepted_ms
             .filter(|_| record.map.mark() != Some(&mark));
-        let early = early.and_then(|at| {
-            at.saturating_add(limits.least_ms)
+        let too_early_ms = too_early_ms.and_then(|at| {
+            at.saturating_add(limits.min_interval_ms)
                 .checked_sub(moment.monotonic_ms)
         });
         let seen = map.seen;
-        let mut answer = if let Some(wait_ms) = early.filter(|wait_ms| *wait_ms > 0) {
-            let least_ms = limits.least_ms;
-            let detail = format!("one map in {least_ms} ms; try again in {wait_ms} ms");
+        let mut answer = if let Some(wait_ms) = too_early_ms.filter(|wait_ms| *wait_ms > 0) {
+            let min_interval_ms = limits.min_interval_ms;
+            let detail = format!("one map in {min_interval_ms} ms; try again in {wait_ms} ms");
             not_applied("too_early", detail)
         } else {
             let mut target = Target {
@@ -160,9 +171,13 @@ impl Orchestrators {
                 before: record.map.clone(),
                 record: &mut record,
             };
-            let bad = bad.into_iter().map(|it| (it.work.clone(), it)).collect();
-            let map = SortedMap { mark, works, bad };
-            self.accept(&mut target, map, moment, batch)
+            let faults = faults.into_iter().map(|it| (it.work.clone(), it)).collect();
+            let map = SplitMap {
+                mark,
+                works,
+                faults,
+            };
+            self.apply_map(&mut target, map, moment, batch)
         };
         if let Some(seen) = seen.filter(|_| answer.applied) {
             self.settle_unnamed_vacating(&record, seen, batch);
@@ -172,23 +187,24 @@ impl Orchestrators {
         Ok(answer)
     }
 
-    fn accept(
+    /// Compares a map with the last one and applies the difference.
+    fn apply_map(
         &mut self,
         target: &mut Target<'_>,
-        map: SortedMap,
+        map: SplitMap,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> MapAnswer {
-        let bad = map.bad;
+        let faults = map.faults;
         let map = Map {
             mark: map.mark,
             works: map.works,
-            bad: bad.keys().cloned().collect(),
-            leaving: self.leaving(target.record),
+            bad: faults.keys().cloned().collect(),
+            leaving: self.vacating_shares(target.record),
         };
         let (steps, counts, repeated, takeover) = match target.record.map.accept(map) {
             Outcome::Ignored(why) => {
-                let (reason, detail) = in_words(&why);
+                let (reason, detail) = describe_ignored(&why);
                 return not_applied(reason, detail);
             }
             Outcome::Applied {
@@ -198,25 +214,26 @@ impl Orchestrators {
                 takeover,
             } => (steps, counts, repeated, takeover),
         };
-        let refused = bad.values().take(MAX_LISTED).cloned().collect();
+        let refused = faults.values().take(MAX_LISTED).cloned().collect();
         if !repeated {
-            let faults = std::mem::replace(&mut target.record.faults, bad);
+            let faults = std::mem::replace(&mut target.record.faults, faults);
             target.record.accepted_at = Some(moment.now);
             target.record.accepted_ms = Some(moment.monotonic_ms);
             for step in steps {
-                self.take(step, target, moment, batch);
+                self.apply_step(step, target, moment, batch);
             }
-            let idle = target.record.map.works().keys();
-            let idle = idle.filter(|id| !target.record.ids.contains_key(*id));
-            let idle: Vec<String> = idle.cloned().collect();
-            for work in idle {
-                self.begin(target, work, moment, batch);
+            let unregistered = target.record.map.works().keys();
+            let unregistered =
+                unregistered.filter(|id| !target.record.uuid_by_entry.contains_key(*id));
+            let unregistered: Vec<String> = unregistered.cloned().collect();
+            for work in unregistered {
+                self.register_work(target, work, moment, batch);
             }
             self.publish_refused(target.name, target.record, &faults, batch);
             batch
                 .rows
                 .orchestrators
-                .put_orchestrator(target.name, target.record.row());
+                .set_orchestrator(target.name, target.record.row());
             self.dirty_views.insert(target.name.clone());
         }
         // A repeated map counts too: a process may have ended since.
@@ -224,14 +241,15 @@ impl Orchestrators {
         MapAnswer {
             applied: true,
             takeover,
-            counts: in_numbers(counts),
+            counts: to_map_counts(counts),
             refused,
-            unknown_shares: self.unknown(target.record),
+            unknown_shares: self.unknown_shares(target.record),
             ..MapAnswer::default()
         }
     }
 
-    fn take(
+    /// Applies one step of an accepted map.
+    fn apply_step(
         &mut self,
         step: Step,
         target: &mut Target<'_>,
@@ -241,47 +259,50 @@ impl Orchestrators {
         let before = &target.before;
         match step {
             Step::Vacated { work, share } => {
-                let launched = |it: &Known<Entry>| it.piece.0.launch.is_some();
+                let launched = |it: &KnownWork<Entry>| it.piece.0.launch.is_some();
                 // The scheduler's state is unknown before the first update, so Hayward may still
                 // run the process. Once it has ended, the next map releases the share.
-                let unproven = !self.synced && before.get(&work).is_some_and(launched);
-                if let Some(uuid) = target.record.ids.get(&work).filter(|_| !unproven) {
-                    self.settle(*uuid, &share, batch);
+                let may_run = !self.synced && before.get(&work).is_some_and(launched);
+                if let Some(uuid) = target.record.uuid_by_entry.get(&work).filter(|_| !may_run) {
+                    self.settle_share(*uuid, &share, batch);
                 }
             }
             Step::Completed { work, gone: true } => {
                 let known = before.get(&work);
-                if let (Some(uuid), Some(known)) = (target.record.ids.remove(&work), known) {
+                if let (Some(uuid), Some(known)) =
+                    (target.record.uuid_by_entry.remove(&work), known)
+                {
                     self.retire(uuid, known.piece.clone(), known.over, batch);
                 }
                 let name = target.name.as_str();
-                batch.withdraw(ORCHESTRATED, name, &format!("{WORK}{work}"));
+                batch.withdraw(ORCHESTRATED, name, &format!("{WORK_KEY_PREFIX}{work}"));
             }
             Step::Arrived { work } => {
                 // To the scheduler, a restarted entry is new work.
-                let old = target.record.ids.get(&work).copied();
-                if let Some((old, known)) = old.zip(before.get(&work)) {
-                    self.retire(old, known.piece.clone(), known.over, batch);
+                let old_uuid = target.record.uuid_by_entry.get(&work).copied();
+                if let Some((old_uuid, known)) = old_uuid.zip(before.get(&work)) {
+                    self.retire(old_uuid, known.piece.clone(), known.over, batch);
                 }
-                self.begin(target, work, moment, batch);
+                self.register_work(target, work, moment, batch);
             }
             Step::Completed { work, gone: false } | Step::Refreshed { work } => {
-                let Some(uuid) = target.record.ids.get(&work).copied() else {
+                let Some(uuid) = target.record.uuid_by_entry.get(&work).copied() else {
                     return;
                 };
-                let done = |map: &MapState<Entry>| map.get(&work).map(|it| it.piece.0.items_done);
-                if done(&target.record.map) > done(before)
+                let items_done =
+                    |map: &MapState<Entry>| map.get(&work).map(|it| it.piece.0.items_done);
+                if items_done(&target.record.map) > items_done(before)
                     && let Some(work) = self.works.get_mut(&uuid)
                 {
-                    work.release(uuid, batch);
+                    work.clear_brake(uuid, batch);
                 }
-                self.changed(uuid, target.record, batch);
+                self.store_entry(uuid, target.record, batch);
             }
         }
     }
 
     /// Registers work, whether or not it requests processes.
-    fn begin(
+    fn register_work(
         &mut self,
         target: &mut Target<'_>,
         work: String,
@@ -292,25 +313,25 @@ impl Orchestrators {
             return;
         };
         let uuid = fresh_uuid();
-        target.record.ids.insert(work.clone(), uuid);
-        let fresh = Work {
+        target.record.uuid_by_entry.insert(work.clone(), uuid);
+        let new_work = Work {
             orchestrator: target.name.clone(),
             name: work,
             id: work_id(kind, uuid),
             arrived_at: moment.now,
             reason: None,
-            gone: None,
+            retired: None,
             shares: BTreeMap::new(),
             vacate_read_at: BTreeMap::new(),
             settled: BTreeSet::new(),
             brake: Brake::default(),
         };
-        self.works.insert(uuid, fresh);
-        self.changed(uuid, target.record, batch);
+        self.works.insert(uuid, new_work);
+        self.store_entry(uuid, target.record, batch);
     }
 
     /// Stores a changed entry of a piece of work.
-    fn changed(&mut self, uuid: Uuid, record: &OrchestratorRecord, batch: &mut Batch<Rows>) {
+    fn store_entry(&mut self, uuid: Uuid, record: &OrchestratorRecord, batch: &mut Batch<Rows>) {
         self.dirty.insert(uuid);
         if let Some(work) = self.works.get(&uuid)
             && let Some(known) = record.map.get(&work.name)
@@ -318,35 +339,46 @@ impl Orchestrators {
             batch
                 .rows
                 .orchestrators
-                .put(uuid, work.row(&known.piece, known.over));
+                .set_work(uuid, work.row(&known.piece, known.over));
         }
     }
 
     /// Retires work that no map names any more. It requests nothing and is forgotten with its last
     /// share.
-    fn retire(&mut self, uuid: Uuid, piece: Entry, over: Option<Over>, batch: &mut Batch<Rows>) {
+    fn retire(
+        &mut self,
+        uuid: Uuid,
+        piece: Entry,
+        over: Option<EndReason>,
+        batch: &mut Batch<Rows>,
+    ) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
-        work.gone = Some(piece);
-        if let Some(piece) = &work.gone {
-            let row = work.row(piece, over.or(Some(Over::NotSchedulable)));
-            batch.rows.orchestrators.put(uuid, row);
+        work.retired = Some(piece);
+        if let Some(piece) = &work.retired {
+            let row = work.row(piece, over.or(Some(EndReason::NotSchedulable)));
+            batch.rows.orchestrators.set_work(uuid, row);
         }
         self.dirty.insert(uuid);
     }
 
     /// Marks a share as over, so that the scheduler may reuse its quanta.
-    pub(super) fn settle(&mut self, uuid: Uuid, share: &AllocationId, batch: &mut Batch<Rows>) {
+    pub(super) fn settle_share(
+        &mut self,
+        uuid: Uuid,
+        share: &AllocationId,
+        batch: &mut Batch<Rows>,
+    ) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
         // Before the first update, the map is trusted. The update is checked against it.
-        let known = work.shares.contains_key(share) || !self.synced;
+        let may_settle = work.shares.contains_key(share) || !self.synced;
         // A share that Hayward launched is over only when its process has ended.
-        let runs = |it: &AllocationEntry| it.holds() && it.launch.is_some();
-        let known = known && !work.shares.get(share).is_some_and(runs);
-        if !known || !work.settled.insert(share.clone()) {
+        let is_running = |it: &AllocationEntry| it.holds() && it.launch.is_some();
+        let may_settle = may_settle && !work.shares.get(share).is_some_and(is_running);
+        if !may_settle || !work.settled.insert(share.clone()) {
             return;
         }
         batch.rows.settled.push(SettledRow {
@@ -359,18 +391,19 @@ impl Orchestrators {
 
     /// Settles ended shares whose process the newest map does not name.
     fn settle_unnamed_ended(&mut self, record: &OrchestratorRecord, batch: &mut Batch<Rows>) {
-        let mut over = Vec::new();
-        for (name, uuid) in &record.ids {
+        let mut to_settle = Vec::new();
+        for (name, uuid) in &record.uuid_by_entry {
             let Some(work) = self.works.get(uuid) else {
                 continue;
             };
             let piece = record.map.get(name).map(|known| &known.piece);
             let ended = work.shares.values().filter(|share| !share.holds());
-            let unnamed = ended.filter(|share| !piece.is_some_and(|it| it.names(&share.id)));
-            over.extend(unnamed.map(|share| (*uuid, share.id.clone())));
+            let unnamed =
+                ended.filter(|share| !piece.is_some_and(|it| it.names_running_process(&share.id)));
+            to_settle.extend(unnamed.map(|share| (*uuid, share.id.clone())));
         }
-        for (uuid, share) in over {
-            self.settle(uuid, &share, batch);
+        for (uuid, share) in to_settle {
+            self.settle_share(uuid, &share, batch);
         }
     }
 
@@ -381,39 +414,46 @@ impl Orchestrators {
         seen: u64,
         batch: &mut Batch<Rows>,
     ) {
-        let mut over = Vec::new();
-        for (name, uuid) in &record.ids {
+        let mut to_settle = Vec::new();
+        for (name, uuid) in &record.uuid_by_entry {
             let (Some(work), Some(known)) = (self.works.get(uuid), record.map.get(name)) else {
                 continue;
             };
-            let read = work.vacate_read_at.iter().filter(|(_, at)| **at <= seen);
-            let absent = read.filter(|(share, _)| !known.piece.names(share));
-            over.extend(absent.map(|(share, _)| (*uuid, share.clone())));
+            let read_vacates = work.vacate_read_at.iter().filter(|(_, at)| **at <= seen);
+            let unnamed =
+                read_vacates.filter(|(share, _)| !known.piece.names_running_process(share));
+            to_settle.extend(unnamed.map(|(share, _)| (*uuid, share.clone())));
         }
-        for (uuid, share) in over {
-            self.settle(uuid, &share, batch);
+        for (uuid, share) in to_settle {
+            self.settle_share(uuid, &share, batch);
         }
     }
 
     /// Returns the shares of this orchestrator that are vacating.
-    fn leaving(&self, record: &OrchestratorRecord) -> BTreeSet<AllocationId> {
-        let works = record.ids.values().filter_map(|uuid| self.works.get(uuid));
+    fn vacating_shares(&self, record: &OrchestratorRecord) -> BTreeSet<AllocationId> {
+        let works = record
+            .uuid_by_entry
+            .values()
+            .filter_map(|uuid| self.works.get(uuid));
         let vacated = works.flat_map(|work| work.shares.values());
         let vacated = vacated.filter(|share| share.vacate.is_some());
         vacated.map(|share| share.id.clone()).collect()
     }
 
     /// Returns the shares that the map calls running although its work does not hold them.
-    fn unknown(&self, record: &OrchestratorRecord) -> Vec<AllocationId> {
-        let mut unknown = Vec::new();
+    fn unknown_shares(&self, record: &OrchestratorRecord) -> Vec<AllocationId> {
+        let mut unknown_shares = Vec::new();
         let works = record.map.works().iter().filter(|_| self.synced);
         for (name, known) in works {
-            let work = record.ids.get(name).and_then(|uuid| self.works.get(uuid));
+            let work = record
+                .uuid_by_entry
+                .get(name)
+                .and_then(|uuid| self.works.get(uuid));
             let has = |share: &AllocationId| work.is_some_and(|it| it.shares.contains_key(share));
             let named = known.piece.processes().filter(|(_, over)| !over);
-            let strange = named.map(|(share, _)| share).filter(|share| !has(share));
-            unknown.extend(strange.take(MAX_LISTED - unknown.len()).cloned());
+            let unheld = named.map(|(share, _)| share).filter(|share| !has(share));
+            unknown_shares.extend(unheld.take(MAX_LISTED - unknown_shares.len()).cloned());
         }
-        unknown
+        unknown_shares
     }
 }

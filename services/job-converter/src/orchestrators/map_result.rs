@@ -3,57 +3,60 @@
 use std::collections::BTreeMap;
 
 use hayward_job_converter_api::orchestrators::{MapAnswer, MapCounts, RefusedEntry};
-use hayward_job_converter_domain::orchestrated::{Counts, Ignored, Known, Piece as _};
+use hayward_job_converter_domain::orchestrated::{Counts, Ignored, KnownWork, MapEntry as _};
 
-use super::parse::{ParsedMap, refused};
+use super::parse::{ParsedMap, refused_entry};
 use super::{Entry, OrchestratorRecord};
 
 /// Splits a map into accepted and refused entries.
-pub(super) fn sorted(
+pub(super) fn split_entries(
     map: &ParsedMap,
     record: &OrchestratorRecord,
     mut headroom: usize,
 ) -> (BTreeMap<String, Entry>, Vec<RefusedEntry>) {
-    let (mut works, mut bad) = (map.good.clone(), map.bad.clone());
+    let (mut works, mut refused) = (map.entries.clone(), map.refused.clone());
     works.retain(|id, entry| {
         let owner = &entry.0.owner;
         let known = record.map.get(id);
-        if let Some((pointer, detail)) = known.and_then(|known| other_work(known, entry)) {
-            bad.push(refused(id, "invalid", pointer, detail));
+        if let Some((pointer, detail)) = known.and_then(|known| forbidden_change(known, entry)) {
+            refused.push(refused_entry(id, "invalid", pointer, detail));
             return false;
         }
-        let open = known.is_some_and(|known| known.over.is_none());
-        let within = map.tenant.as_ref().is_none_or(|it| it.has(owner.as_str()));
-        let charged = record.may_charge(owner) && within;
-        if !open && !charged {
+        let is_open = known.is_some_and(|known| known.over.is_none());
+        let in_tenant = map.tenant.as_ref().is_none_or(|it| it.has(owner.as_str()));
+        let may_charge = record.may_charge(owner) && in_tenant;
+        if !is_open && !may_charge {
             let detail = format!("this orchestrator may not charge {owner}");
-            bad.push(refused(id, "not_authorised", "/owner", &detail));
+            refused.push(refused_entry(id, "not_authorised", "/owner", &detail));
             return false;
         }
-        if record.ids.contains_key(id) || !entry.schedulable() {
+        if record.uuid_by_entry.contains_key(id) || !entry.schedulable() {
             return true;
         }
         if headroom == 0 {
             let detail = "the limit of open work is reached";
-            bad.push(refused(id, "too_much_work", "", detail));
+            refused.push(refused_entry(id, "too_much_work", "", detail));
             return false;
         }
         headroom -= 1;
         true
     });
-    bad.sort_by(|a, b| a.work.cmp(&b.work));
-    (works, bad)
+    refused.sort_by(|a, b| a.work.cmp(&b.work));
+    (works, refused)
 }
 
 /// Returns the pointer and detail of a change that a known piece of work does not allow.
-fn other_work(known: &Known<Entry>, entry: &Entry) -> Option<(&'static str, &'static str)> {
-    let (before, now, open) = (&known.piece.0, &entry.0, known.over.is_none());
+fn forbidden_change(
+    known: &KnownWork<Entry>,
+    entry: &Entry,
+) -> Option<(&'static str, &'static str)> {
+    let (before, now, is_open) = (&known.piece.0, &entry.0, known.over.is_none());
     let detail = "is another one than before: name it under another id";
     if before.kind != now.kind {
         Some(("/kind", detail))
-    } else if open && before.owner != now.owner {
+    } else if is_open && before.owner != now.owner {
         Some(("/owner", detail))
-    } else if open && before.launch.is_some() != now.launch.is_some() {
+    } else if is_open && before.launch.is_some() != now.launch.is_some() {
         Some((
             "/launch",
             "is there or not as before: name it under another id",
@@ -63,7 +66,7 @@ fn other_work(known: &Known<Entry>, entry: &Entry) -> Option<(&'static str, &'st
     }
 }
 
-pub(super) fn in_numbers(counts: Counts) -> MapCounts {
+pub(super) fn to_map_counts(counts: Counts) -> MapCounts {
     MapCounts {
         new: counts.new,
         changed: counts.changed,
@@ -83,7 +86,7 @@ pub(super) fn not_applied(reason: &str, detail: String) -> MapAnswer {
     }
 }
 
-pub(super) fn in_words(why: &Ignored) -> (&'static str, String) {
+pub(super) fn describe_ignored(why: &Ignored) -> (&'static str, String) {
     match why {
         Ignored::Empty => (
             "empty",

@@ -22,7 +22,7 @@ const MAX_PROCESSES: usize = 1_000;
 const MAX_USERS: usize = 1_000;
 const MAX_ID_LENGTH: usize = 128;
 /// The field of a map that holds its entries.
-const WORK: &str = "work";
+const WORK_FIELD: &str = "work";
 /// Maximum number of work items. Products of it cannot overflow.
 const MAX_ITEMS: u64 = 1 << 40;
 
@@ -33,8 +33,8 @@ pub struct ParsedMap {
     /// Revision up to which the orchestrator has read its publication. `None` if the map names
     /// none.
     pub seen: Option<u64>,
-    pub good: BTreeMap<String, Entry>,
-    pub bad: Vec<RefusedEntry>,
+    pub entries: BTreeMap<String, Entry>,
+    pub refused: Vec<RefusedEntry>,
     /// Tenant of the caller. Only users of this tenant can be charged.
     pub tenant: Option<Arc<Tenant>>,
 }
@@ -45,55 +45,59 @@ pub fn map(
     revision_of: impl Fn(&str) -> Option<u64>,
 ) -> Result<ParsedMap, Problem> {
     let mut faults = Vec::new();
-    let mut check = |good: bool, pointer: &'static str, detail: String| {
-        if !good {
+    let mut check = |is_valid: bool, pointer: &'static str, detail: String| {
+        if !is_valid {
             faults.push((pointer, detail));
         }
     };
-    let named = !map.lineage.is_empty() && map.lineage.len() <= MAX_ID_LENGTH;
+    let is_length_valid = !map.lineage.is_empty() && map.lineage.len() <= MAX_ID_LENGTH;
     check(
-        named,
+        is_length_valid,
         "/lineage",
         format!("must have 1 to {MAX_ID_LENGTH} characters"),
     );
-    let plain = map.lineage.chars().all(|it| it.is_ascii_graphic());
+    let is_graphic = map.lineage.chars().all(|it| it.is_ascii_graphic());
     check(
-        plain,
+        is_graphic,
         "/lineage",
         "has characters that are no letters, digits or signs".to_owned(),
     );
-    let numbered = (1..=i64::MAX as u64).contains(&map.sequence);
-    check(numbered, "/sequence", "must be 1 or more".to_owned());
-    let few = map.work.len() <= MAX_ENTRIES;
+    let is_sequence_valid = (1..=i64::MAX as u64).contains(&map.sequence);
     check(
-        few,
+        is_sequence_valid,
+        "/sequence",
+        "must be 1 or more".to_owned(),
+    );
+    let is_within_limit = map.work.len() <= MAX_ENTRIES;
+    check(
+        is_within_limit,
         "/work",
         format!("more than {MAX_ENTRIES} entries: use several orchestrators"),
     );
     if !faults.is_empty() {
         let problem = Problem::new(Code::Invalid, "invalid work map");
-        let at = |problem: Problem, (pointer, detail)| problem.at(pointer, detail);
-        return Err(faults.into_iter().fold(problem, at));
+        let add_fault = |problem: Problem, (pointer, detail)| problem.at(pointer, detail);
+        return Err(faults.into_iter().fold(problem, add_fault));
     }
-    let mut read = ParsedMap {
+    let mut parsed = ParsedMap {
         lineage: map.lineage,
         sequence: map.sequence,
         seen: map.seen.as_deref().and_then(revision_of),
-        good: BTreeMap::new(),
-        bad: Vec::new(),
+        entries: BTreeMap::new(),
+        refused: Vec::new(),
         tenant: None,
     };
     for (id, text) in map.work {
         match entry(&id, &text) {
-            Ok(entry) => drop(read.good.insert(id, entry)),
-            Err(refused) => read.bad.push(refused),
+            Ok(entry) => drop(parsed.entries.insert(id, entry)),
+            Err(refused) => parsed.refused.push(refused),
         }
     }
-    Ok(read)
+    Ok(parsed)
 }
 
 fn entry(id: &str, text: &RawValue) -> Result<Entry, RefusedEntry> {
-    let fault = |pointer: &str, detail: &str| refused(id, "invalid", pointer, detail);
+    let fault = |pointer: &str, detail: &str| refused_entry(id, "invalid", pointer, detail);
     if id.is_empty() || id.len() > MAX_ID_LENGTH || !id.chars().all(|it| it.is_ascii_graphic()) {
         let detail = format!("the id must have 1 to {MAX_ID_LENGTH} letters, digits or signs");
         return Err(fault("", &detail));
@@ -106,7 +110,7 @@ fn entry(id: &str, text: &RawValue) -> Result<Entry, RefusedEntry> {
             first.map_or(problem.detail.as_ref(), |it| it.detail.as_ref()),
         )
     })?;
-    if let Some((pointer, detail)) = senseless(&entry) {
+    if let Some((pointer, detail)) = find_invalid_field(&entry) {
         return Err(fault(pointer, &detail));
     }
     match validate::orchestrated(&entry).first() {
@@ -115,7 +119,8 @@ fn entry(id: &str, text: &RawValue) -> Result<Entry, RefusedEntry> {
     }
 }
 
-fn senseless(entry: &WorkEntry) -> Option<(&'static str, String)> {
+/// Returns the pointer and the fault of the first field that the entry cannot have.
+fn find_invalid_field(entry: &WorkEntry) -> Option<(&'static str, String)> {
     let job = entry.kind == EntryKind::Job;
     if entry.processes.len() > MAX_PROCESSES {
         return Some(("/processes", format!("more than {MAX_PROCESSES}")));
@@ -128,7 +133,7 @@ fn senseless(entry: &WorkEntry) -> Option<(&'static str, String)> {
         let detail = "must be 1 or more; `completing` is how a job asks for nothing more";
         return Some(("/max_processes", detail.to_owned()));
     }
-    let most = [
+    let limited = [
         ("/work_items", entry.work_items.unwrap_or(0)),
         ("/items_done", entry.items_done),
         ("/items_failed", entry.items_failed),
@@ -138,7 +143,7 @@ fn senseless(entry: &WorkEntry) -> Option<(&'static str, String)> {
             entry.memory_gb.unwrap_or(0).saturating_mul(1 << 24),
         ),
     ];
-    if let Some((pointer, _)) = most.iter().find(|(_, number)| *number > MAX_ITEMS) {
+    if let Some((pointer, _)) = limited.iter().find(|(_, number)| *number > MAX_ITEMS) {
         return Some((pointer, "more than any fleet has".to_owned()));
     }
     if entry.kind == EntryKind::Reservation && entry.launch.is_some() {
@@ -148,24 +153,24 @@ fn senseless(entry: &WorkEntry) -> Option<(&'static str, String)> {
     None
 }
 
-pub fn refused(work: &str, reason: &str, pointer: &str, detail: &str) -> RefusedEntry {
+pub fn refused_entry(work: &str, reason: &str, pointer: &str, detail: &str) -> RefusedEntry {
     let escaped = work.replace('~', "~0").replace('/', "~1");
     RefusedEntry {
         work: work.to_owned(),
         reason: reason.to_owned(),
-        pointer: format!("/{WORK}/{escaped}{pointer}"),
+        pointer: format!("/{WORK_FIELD}/{escaped}{pointer}"),
         detail: detail.to_owned(),
     }
 }
 
-pub fn order(order: &OrchestratorOrder) -> Result<(), Problem> {
-    let no =
+pub fn check_request(request: &OrchestratorOrder) -> Result<(), Problem> {
+    let invalid =
         |detail: &str| Problem::new(Code::Invalid, "unknown orchestrator").at("/users", detail);
-    match (order.users.len(), order.anyone) {
-        (0, false) => Err(no("name those it works for, or say `anyone`")),
+    match (request.users.len(), request.anyone) {
+        (0, false) => Err(invalid("name those it works for, or say `anyone`")),
         (0, true) => Ok(()),
-        (_, true) => Err(no("leave `users` empty with `anyone`")),
-        (count, false) if count > MAX_USERS => Err(no("more than 1000")),
+        (_, true) => Err(invalid("leave `users` empty with `anyone`")),
+        (count, false) if count > MAX_USERS => Err(invalid("more than 1000")),
         _ => Ok(()),
     }
 }

@@ -10,12 +10,12 @@ use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::UserName;
 use uuid::Uuid;
 
-use super::entries::{self, Faults};
-use super::{OrchestratorRecord, Orchestrators, WORK};
+use super::published_entries::{self, Faults};
+use super::{OrchestratorRecord, Orchestrators, WORK_KEY_PREFIX};
 use crate::store::Rows;
 
 /// State of the service that published entries depend on.
-pub struct Known<'a> {
+pub struct RefreshContext<'a> {
     /// Whether the first update of `allocations` has arrived. Shares are unknown before.
     pub synced: bool,
     pub verdicts: &'a BTreeMap<String, VerdictEntry>,
@@ -23,22 +23,27 @@ pub struct Known<'a> {
 }
 
 impl Orchestrators {
-    pub fn refresh(&mut self, known: &Known<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub fn refresh(
+        &mut self,
+        context: &RefreshContext<'_>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         for uuid in std::mem::take(&mut self.dirty) {
             if self
                 .works
                 .get(&uuid)
-                .is_some_and(|work| work.gone.is_some())
+                .is_some_and(|work| work.retired.is_some())
             {
-                self.refresh_gone(uuid, known.synced, batch);
+                self.refresh_retired(uuid, context.synced, batch);
             } else {
-                self.refresh_one(uuid, known, moment, batch);
+                self.refresh_one(uuid, context, moment, batch);
             }
         }
         for name in std::mem::take(&mut self.dirty_views) {
             match self.by_name.get(&name) {
                 Some(record) => {
-                    let view = entries::view(&name, record);
+                    let view = published_entries::orchestrator_view(&name, record);
                     batch.publish(ORCHESTRATORS, "", name.as_str(), &view);
                 }
                 None => batch.withdraw(ORCHESTRATORS, "", name.as_str()),
@@ -46,16 +51,16 @@ impl Orchestrators {
         }
     }
 
-    fn refresh_gone(&mut self, uuid: Uuid, synced: bool, batch: &mut Batch<Rows>) {
+    fn refresh_retired(&mut self, uuid: Uuid, synced: bool, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get(&uuid) else {
             return;
         };
         batch.withdraw(DEMAND, "", work.id.as_str());
         if synced && work.shares.is_empty() {
             if let Some(mut work) = self.works.remove(&uuid) {
-                work.release(uuid, batch);
+                work.clear_brake(uuid, batch);
             }
-            batch.rows.orchestrators.forget(uuid);
+            batch.rows.orchestrators.remove_work(uuid);
         } else if self.by_name.contains_key(&work.orchestrator) {
             self.publish_shares(uuid, batch);
         }
@@ -64,7 +69,7 @@ impl Orchestrators {
     fn refresh_one(
         &mut self,
         uuid: Uuid,
-        known: &Known<'_>,
+        context: &RefreshContext<'_>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
@@ -74,40 +79,42 @@ impl Orchestrators {
         let Some(record) = self.by_name.get_mut(&work.orchestrator) else {
             return;
         };
-        let verdict = known.verdicts.get(work.id.as_str());
-        let open = |record: &OrchestratorRecord| {
+        let verdict = context.verdicts.get(work.id.as_str());
+        let is_known_open = |record: &OrchestratorRecord| {
             record
                 .map
                 .get(&work.name)
                 .is_some_and(|it| it.over.is_none())
         };
         let refused = verdict.filter(|verdict| verdict.refused);
-        if let Some(verdict) = refused.filter(|_| known.synced && work.alive() == 0 && open(record))
+        if let Some(verdict) =
+            refused.filter(|_| context.synced && work.live_count() == 0 && is_known_open(record))
         {
             // Refused work is not requested again. It stays known while its map names it.
             record.map.refuse(&work.name);
-            work.reason = Some(entries::refusal(verdict));
-            if let Some(it) = record.map.get(&work.name) {
+            work.reason = Some(published_entries::refusal_text(verdict));
+            if let Some(known) = record.map.get(&work.name) {
                 batch
                     .rows
                     .orchestrators
-                    .put(uuid, work.row(&it.piece, it.over));
+                    .set_work(uuid, work.row(&known.piece, known.over));
             }
         }
-        let Some(it) = record.map.get(&work.name) else {
+        let Some(known) = record.map.get(&work.name) else {
             return;
         };
-        let grace_ms = known.stop_grace_ms;
-        let asks = it.over.is_none();
-        let demand = entries::demand(work, &it.piece, moment.monotonic_ms, grace_ms);
-        match demand.filter(|_| asks) {
+        let grace_ms = context.stop_grace_ms;
+        let is_open = known.over.is_none();
+        let demand = published_entries::demand(work, &known.piece, moment.monotonic_ms, grace_ms);
+        match demand.filter(|_| is_open) {
             Some(demand) => batch.publish(DEMAND, "", work.id.as_str(), &demand),
             None => batch.withdraw(DEMAND, "", work.id.as_str()),
         }
-        if known.synced {
+        if context.synced {
             let fault = record.faults.get(&work.name);
-            let state = entries::state(work, &it.piece, it.over, verdict, fault);
-            let key = format!("{WORK}{}", work.name);
+            let state =
+                published_entries::work_entry(work, &known.piece, known.over, verdict, fault);
+            let key = format!("{WORK_KEY_PREFIX}{}", work.name);
             let entry = Allotted::Work(state);
             batch.publish(ORCHESTRATED, work.orchestrator.as_str(), &key, &entry);
             self.publish_shares(uuid, batch);
@@ -125,7 +132,7 @@ impl Orchestrators {
                 batch.withdraw(ORCHESTRATED, scope, share.id.as_str());
                 continue;
             }
-            let entry = Allotted::Share(entries::share(work, share));
+            let entry = Allotted::Share(published_entries::share_entry(work, share));
             batch.publish(ORCHESTRATED, scope, share.id.as_str(), &entry);
         }
     }
@@ -139,16 +146,25 @@ impl Orchestrators {
         batch: &mut Batch<Rows>,
     ) {
         for id in faults_before.keys().chain(record.faults.keys()) {
-            if let Some(uuid) = record.ids.get(id) {
+            if let Some(uuid) = record.uuid_by_entry.get(id) {
                 self.dirty.insert(*uuid);
             } else if !record.faults.contains_key(id) {
-                batch.withdraw(ORCHESTRATED, name.as_str(), &format!("{WORK}{id}"));
+                batch.withdraw(
+                    ORCHESTRATED,
+                    name.as_str(),
+                    &format!("{WORK_KEY_PREFIX}{id}"),
+                );
             }
         }
         let idle = record.faults.keys();
-        for id in idle.filter(|id| !record.ids.contains_key(*id)) {
-            let entry = Allotted::Work(entries::idle(id, record.faults.get(id)));
-            batch.publish(ORCHESTRATED, name.as_str(), &format!("{WORK}{id}"), &entry);
+        for id in idle.filter(|id| !record.uuid_by_entry.contains_key(*id)) {
+            let entry = Allotted::Work(published_entries::idle_entry(id, record.faults.get(id)));
+            batch.publish(
+                ORCHESTRATED,
+                name.as_str(),
+                &format!("{WORK_KEY_PREFIX}{id}"),
+                &entry,
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Converts orchestrators and their work to rows and back.
 
-use hayward_job_converter_domain::orchestrated::{Known, MapState, Mark, Over};
+use hayward_job_converter_domain::orchestrated::{EndReason, KnownWork, MapState, Mark};
 use hayward_job_converter_domain::{Brake, Pace};
 use hayward_vocabulary::{AllocationId, BadName, Timestamp, UserName};
 use uuid::Uuid;
@@ -12,7 +12,7 @@ fn unreadable(error: impl std::error::Error) -> sqlx::Error {
     sqlx::Error::Protocol(format!("a row of an orchestrator cannot be read: {error}"))
 }
 
-fn named(error: BadName) -> sqlx::Error {
+fn invalid_name(error: BadName) -> sqlx::Error {
     unreadable(error)
 }
 
@@ -36,11 +36,11 @@ impl OrchestratorRecord {
 }
 
 impl Work {
-    pub(super) fn row(&self, entry: &Entry, over: Option<Over>) -> WorkRow {
+    pub(super) fn row(&self, entry: &Entry, over: Option<EndReason>) -> WorkRow {
         let over = over.map(|over| match over {
-            Over::NotSchedulable => "not_schedulable",
-            Over::ProcessEnded => "process_ended",
-            Over::Refused => "refused",
+            EndReason::NotSchedulable => "not_schedulable",
+            EndReason::ProcessEnded => "process_ended",
+            EndReason::Refused => "refused",
         });
         WorkRow {
             orchestrator: self.orchestrator.to_string(),
@@ -49,30 +49,30 @@ impl Work {
             arrived_at_ms: self.arrived_at.unix_ms(),
             over: over.map(str::to_owned),
             reason: self.reason.clone(),
-            gone: self.gone.is_some(),
+            gone: self.retired.is_some(),
         }
     }
 }
 
-fn over_of(word: &str) -> Over {
-    match word {
-        "refused" => Over::Refused,
-        "process_ended" => Over::ProcessEnded,
-        _ => Over::NotSchedulable,
+fn end_reason_from_name(name: &str) -> EndReason {
+    match name {
+        "refused" => EndReason::Refused,
+        "process_ended" => EndReason::ProcessEnded,
+        _ => EndReason::NotSchedulable,
     }
 }
 
 impl Orchestrators {
     /// Restores all orchestrators. The result equals the state of the last commit, except for
     /// monotonic clocks, which restart.
-    pub fn restored(stored: Stored) -> Result<Self, sqlx::Error> {
-        let mut all = Self::default();
+    pub fn from_rows(stored: Stored) -> Result<Self, sqlx::Error> {
+        let mut orchestrators = Self::default();
         for row in stored.orchestrators {
-            let name = UserName::new(row.name).map_err(named)?;
+            let name = UserName::new(row.name).map_err(invalid_name)?;
             let users = row
                 .users
                 .map(|users| users.into_iter().map(UserName::new).collect());
-            let users = users.transpose().map_err(named)?;
+            let users = users.transpose().map_err(invalid_name)?;
             let mark = row
                 .lineage
                 .zip(row.sequence)
@@ -86,51 +86,53 @@ impl Orchestrators {
                 accepted_at: row.accepted_at_ms.map(Timestamp::from_unix_ms),
                 accepted_ms: None,
                 map: MapState::restored(mark, row.past),
-                ids: std::collections::BTreeMap::new(),
+                uuid_by_entry: std::collections::BTreeMap::new(),
                 faults: serde_json::from_str(&row.faults).map_err(unreadable)?,
             };
-            all.dirty_views.insert(name.clone());
-            all.by_name.insert(name, record);
+            orchestrators.dirty_views.insert(name.clone());
+            orchestrators.by_name.insert(name, record);
         }
         for row in stored.works {
-            all.restore_work(row)?;
+            orchestrators.restore_work(row)?;
         }
         for row in stored.settled {
-            let share = AllocationId::new(row.allocation).map_err(named)?;
-            if let Some(work) = all.works.get_mut(&row.work) {
+            let share = AllocationId::new(row.allocation).map_err(invalid_name)?;
+            if let Some(work) = orchestrators.works.get_mut(&row.work) {
                 work.settled.insert(share);
             }
         }
-        for row in stored.listed {
-            let name = UserName::new(row.scope).map_err(named)?;
-            all.unproven.push((name, row.key));
+        for row in stored.published_shares {
+            let name = UserName::new(row.scope).map_err(invalid_name)?;
+            orchestrators.unconfirmed_shares.push((name, row.key));
         }
-        Ok(all)
+        Ok(orchestrators)
     }
 
     fn restore_work(&mut self, row: StoredWork) -> Result<(), sqlx::Error> {
         let piece = Entry(serde_json::from_str(&row.entry).map_err(unreadable)?);
-        let orchestrator = UserName::new(row.orchestrator).map_err(named)?;
+        let orchestrator = UserName::new(row.orchestrator).map_err(invalid_name)?;
         let mut work = Work {
             orchestrator: orchestrator.clone(),
             name: row.name.clone(),
             id: work_id(piece.kind(), row.id),
             arrived_at: Timestamp::from_unix_ms(row.arrived_at_ms),
             reason: row.reason,
-            gone: None,
+            retired: None,
             shares: std::collections::BTreeMap::new(),
             vacate_read_at: std::collections::BTreeMap::new(),
             settled: std::collections::BTreeSet::new(),
             brake: Brake::default(),
         };
         if row.gone {
-            work.gone = Some(piece);
+            work.retired = Some(piece);
         } else if let Some(record) = self.by_name.get_mut(&orchestrator) {
-            let over = row.over.as_deref().map(over_of);
-            record.map.restore(row.name.clone(), Known { piece, over });
-            record.ids.insert(row.name, row.id);
+            let over = row.over.as_deref().map(end_reason_from_name);
+            record
+                .map
+                .restore(row.name.clone(), KnownWork { piece, over });
+            record.uuid_by_entry.insert(row.name, row.id);
         }
-        self.put_back(row.id, work);
+        self.insert_work(row.id, work);
         Ok(())
     }
 
@@ -148,7 +150,7 @@ impl Orchestrators {
         })
     }
 
-    fn put_back(&mut self, uuid: Uuid, work: Work) {
+    fn insert_work(&mut self, uuid: Uuid, work: Work) {
         self.works.insert(uuid, work);
         self.dirty.insert(uuid);
     }

@@ -17,11 +17,11 @@ pub struct TaskText {
 }
 
 /// Writes rows of applications. Their ids must be unique.
-pub async fn put(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::Error> {
+pub async fn upsert(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
-    let numbers: Vec<Uuid> = rows.iter().map(|row| row.uuid).collect();
+    let uuids: Vec<Uuid> = rows.iter().map(|row| row.uuid).collect();
     let ids: Vec<String> = rows.iter().map(|row| row.id.clone()).collect();
     let users: Vec<String> = rows.iter().map(|row| row.user.clone()).collect();
     let bodies: Vec<String> = rows.iter().map(|row| row.body.clone()).collect();
@@ -31,7 +31,7 @@ pub async fn put(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::E
            from unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
              as new (number, id, user_name, body)
          on conflict (number) do update set body = excluded.body",
-        &numbers,
+        &uuids,
         &ids,
         &users,
         &bodies
@@ -42,7 +42,7 @@ pub async fn put(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::E
 }
 
 /// Writes rows of tasks. Their ids must be unique.
-pub async fn put_tasks(tx: &mut PgConnection, rows: &[TaskText]) -> Result<(), sqlx::Error> {
+pub async fn upsert_tasks(tx: &mut PgConnection, rows: &[TaskText]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -65,12 +65,12 @@ pub async fn put_tasks(tx: &mut PgConnection, rows: &[TaskText]) -> Result<(), s
 
 pub async fn delete_tasks(
     tx: &mut PgConnection,
-    gone: &[(Uuid, String)],
+    deleted: &[(Uuid, String)],
 ) -> Result<(), sqlx::Error> {
-    if gone.is_empty() {
+    if deleted.is_empty() {
         return Ok(());
     }
-    let (applications, ids): (Vec<Uuid>, Vec<String>) = gone.iter().cloned().unzip();
+    let (applications, ids): (Vec<Uuid>, Vec<String>) = deleted.iter().cloned().unzip();
     sqlx::query!(
         "delete from application_task using unnest($1::uuid[], $2::text[]) as gone (number, task)
           where application_task.application = gone.number and application_task.id = gone.task",
@@ -83,17 +83,17 @@ pub async fn delete_tasks(
 }
 
 /// Deletes applications with all their tasks.
-pub async fn delete(tx: &mut PgConnection, gone: &[Uuid]) -> Result<(), sqlx::Error> {
-    if gone.is_empty() {
+pub async fn delete(tx: &mut PgConnection, deleted: &[Uuid]) -> Result<(), sqlx::Error> {
+    if deleted.is_empty() {
         return Ok(());
     }
-    sqlx::query!("delete from application where number = any($1)", gone)
+    sqlx::query!("delete from application where number = any($1)", deleted)
         .execute(tx)
         .await
         .map(drop)
 }
 
-pub async fn all(tx: &mut PgConnection) -> Result<Vec<HeadText>, sqlx::Error> {
+pub async fn load_applications(tx: &mut PgConnection) -> Result<Vec<HeadText>, sqlx::Error> {
     sqlx::query_as!(
         HeadText,
         r#"select number as uuid, id, user_name as "user", body::text as "body!" from application
@@ -103,7 +103,7 @@ pub async fn all(tx: &mut PgConnection) -> Result<Vec<HeadText>, sqlx::Error> {
     .await
 }
 
-pub async fn all_tasks(tx: &mut PgConnection) -> Result<Vec<TaskText>, sqlx::Error> {
+pub async fn load_tasks(tx: &mut PgConnection) -> Result<Vec<TaskText>, sqlx::Error> {
     sqlx::query_as!(
         TaskText,
         r#"select application, id, body::text as "body!" from application_task

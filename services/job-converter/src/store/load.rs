@@ -5,9 +5,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::applications::{self, HeadText, TaskText};
-use super::keys::KeyRow;
-use super::past::{self, PastRow};
-use super::processors::{self, KnownRow, LocalityRow};
+use super::idempotency_keys::KeyRow;
+use super::past_allocations::{self, PastRow};
+use super::processors::{self, LocalityRow, StoredProcessor};
 
 pub struct OpenRow {
     pub id: Uuid,
@@ -61,19 +61,19 @@ pub struct FailuresRow {
     pub failures: i64,
 }
 
-pub struct HeldRow {
+pub struct StoredLease {
     pub allocation: String,
     pub job: Uuid,
     pub tasks: String,
 }
 
-pub struct SlotRow {
+pub struct StoredSettled {
     pub work: Uuid,
     pub slot: String,
     pub allocation: String,
 }
 
-pub struct StrikesRow {
+pub struct StoredBrake {
     pub work: Uuid,
     pub slot: String,
     pub strikes: i32,
@@ -83,48 +83,49 @@ pub struct StrikesRow {
 pub struct Stored {
     pub runners: Vec<RunnerRow>,
     pub open: Vec<OpenRow>,
-    pub finals: Vec<FinalRow>,
+    pub final_works: Vec<FinalRow>,
     pub done: Vec<DoneRow>,
     pub sums: Vec<SumRow>,
     pub failures: Vec<FailuresRow>,
-    pub leases: Vec<HeldRow>,
-    pub settled: Vec<SlotRow>,
-    pub strikes: Vec<StrikesRow>,
+    pub leases: Vec<StoredLease>,
+    pub settled: Vec<StoredSettled>,
+    pub strikes: Vec<StoredBrake>,
     pub past: Vec<PastRow>,
-    pub processors: Vec<KnownRow>,
+    pub processors: Vec<StoredProcessor>,
     pub localities: Vec<LocalityRow>,
     pub keys: Vec<KeyRow>,
     pub applications: Vec<HeadText>,
     pub application_tasks: Vec<TaskText>,
 }
 
-pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
+/// Loads all rows that a term needs.
+pub async fn load(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
     Ok(Stored {
-        runners: runners(tx).await?,
-        open: open(tx).await?,
-        finals: finals(tx).await?,
-        done: done(tx).await?,
-        sums: sums(tx).await?,
-        failures: failures(tx).await?,
-        leases: leases(tx).await?,
-        settled: settled(tx).await?,
-        strikes: strikes(tx).await?,
-        past: past::all(tx).await?,
-        processors: processors::all(tx).await?,
-        localities: processors::all_localities(tx).await?,
-        keys: keys(tx).await?,
-        applications: applications::all(tx).await?,
-        application_tasks: applications::all_tasks(tx).await?,
+        runners: load_runners(tx).await?,
+        open: load_open_works(tx).await?,
+        final_works: load_final_works(tx).await?,
+        done: load_done(tx).await?,
+        sums: load_sums(tx).await?,
+        failures: load_failures(tx).await?,
+        leases: load_leases(tx).await?,
+        settled: load_settled(tx).await?,
+        strikes: load_strikes(tx).await?,
+        past: past_allocations::load_all(tx).await?,
+        processors: processors::load_all(tx).await?,
+        localities: processors::load_localities(tx).await?,
+        keys: load_keys(tx).await?,
+        applications: applications::load_applications(tx).await?,
+        application_tasks: applications::load_tasks(tx).await?,
     })
 }
 
-async fn runners(tx: &mut PgConnection) -> Result<Vec<RunnerRow>, sqlx::Error> {
+async fn load_runners(tx: &mut PgConnection) -> Result<Vec<RunnerRow>, sqlx::Error> {
     sqlx::query_as!(RunnerRow, "select id, token from runner")
         .fetch_all(tx)
         .await
 }
 
-async fn open(tx: &mut PgConnection) -> Result<Vec<OpenRow>, sqlx::Error> {
+async fn load_open_works(tx: &mut PgConnection) -> Result<Vec<OpenRow>, sqlx::Error> {
     sqlx::query_as!(
         OpenRow,
         r#"select id, kind, user_name, submitted_at_ms, submission::text as "submission!",
@@ -137,7 +138,7 @@ async fn open(tx: &mut PgConnection) -> Result<Vec<OpenRow>, sqlx::Error> {
     .await
 }
 
-async fn finals(tx: &mut PgConnection) -> Result<Vec<FinalRow>, sqlx::Error> {
+async fn load_final_works(tx: &mut PgConnection) -> Result<Vec<FinalRow>, sqlx::Error> {
     sqlx::query_as!(
         FinalRow,
         r#"select id, user_name, ended_at_ms as "ended_at_ms!", runner, kind,
@@ -150,7 +151,7 @@ async fn finals(tx: &mut PgConnection) -> Result<Vec<FinalRow>, sqlx::Error> {
     .await
 }
 
-async fn done(tx: &mut PgConnection) -> Result<Vec<DoneRow>, sqlx::Error> {
+async fn load_done(tx: &mut PgConnection) -> Result<Vec<DoneRow>, sqlx::Error> {
     sqlx::query_as!(
         DoneRow,
         r#"select job, min(task) as "start!", max(task) + 1 as "stop!"
@@ -164,7 +165,7 @@ async fn done(tx: &mut PgConnection) -> Result<Vec<DoneRow>, sqlx::Error> {
     .await
 }
 
-async fn sums(tx: &mut PgConnection) -> Result<Vec<SumRow>, sqlx::Error> {
+async fn load_sums(tx: &mut PgConnection) -> Result<Vec<SumRow>, sqlx::Error> {
     sqlx::query_as!(
         SumRow,
         r#"select o.job, count(*) filter (where not o.succeeded) as "failed!",
@@ -176,7 +177,7 @@ async fn sums(tx: &mut PgConnection) -> Result<Vec<SumRow>, sqlx::Error> {
     .await
 }
 
-async fn failures(tx: &mut PgConnection) -> Result<Vec<FailuresRow>, sqlx::Error> {
+async fn load_failures(tx: &mut PgConnection) -> Result<Vec<FailuresRow>, sqlx::Error> {
     sqlx::query_as!(
         FailuresRow,
         r#"select a.job, a.task, count(*) as "failures!"
@@ -187,28 +188,28 @@ async fn failures(tx: &mut PgConnection) -> Result<Vec<FailuresRow>, sqlx::Error
     .await
 }
 
-async fn leases(tx: &mut PgConnection) -> Result<Vec<HeldRow>, sqlx::Error> {
+async fn load_leases(tx: &mut PgConnection) -> Result<Vec<StoredLease>, sqlx::Error> {
     sqlx::query_as!(
-        HeldRow,
+        StoredLease,
         r#"select allocation, job, tasks::text as "tasks!" from lease order by allocation"#
     )
     .fetch_all(tx)
     .await
 }
 
-async fn settled(tx: &mut PgConnection) -> Result<Vec<SlotRow>, sqlx::Error> {
-    sqlx::query_as!(SlotRow, "select work, slot, allocation from settled")
+async fn load_settled(tx: &mut PgConnection) -> Result<Vec<StoredSettled>, sqlx::Error> {
+    sqlx::query_as!(StoredSettled, "select work, slot, allocation from settled")
         .fetch_all(tx)
         .await
 }
 
-async fn strikes(tx: &mut PgConnection) -> Result<Vec<StrikesRow>, sqlx::Error> {
-    sqlx::query_as!(StrikesRow, "select work, slot, strikes from brake")
+async fn load_strikes(tx: &mut PgConnection) -> Result<Vec<StoredBrake>, sqlx::Error> {
+    sqlx::query_as!(StoredBrake, "select work, slot, strikes from brake")
         .fetch_all(tx)
         .await
 }
 
-async fn keys(tx: &mut PgConnection) -> Result<Vec<KeyRow>, sqlx::Error> {
+async fn load_keys(tx: &mut PgConnection) -> Result<Vec<KeyRow>, sqlx::Error> {
     sqlx::query_as!(
         KeyRow,
         r#"select key, request, at_ms, answer::text as "answer!" from answered order by at_ms"#

@@ -35,19 +35,19 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub fn put_orchestrator(&mut self, name: &UserName, row: OrchestratorRow) {
+    pub fn set_orchestrator(&mut self, name: &UserName, row: OrchestratorRow) {
         self.orchestrators.insert(name.to_string(), Some(row));
     }
 
-    pub fn remove(&mut self, name: &UserName) {
+    pub fn remove_orchestrator(&mut self, name: &UserName) {
         self.orchestrators.insert(name.to_string(), None);
     }
 
-    pub fn put(&mut self, id: Uuid, row: WorkRow) {
+    pub fn set_work(&mut self, id: Uuid, row: WorkRow) {
         self.works.insert(id, Some(row));
     }
 
-    pub fn forget(&mut self, id: Uuid) {
+    pub fn remove_work(&mut self, id: Uuid) {
         self.works.insert(id, None);
     }
 
@@ -57,40 +57,46 @@ impl Changes {
 }
 
 pub async fn write(tx: &mut PgConnection, changes: Changes) -> Result<(), sqlx::Error> {
-    let mut removed = Vec::new();
+    let mut removed_orchestrators = Vec::new();
     for (name, row) in changes.orchestrators {
         match row {
-            Some(row) => put_one(tx, &name, &row).await?,
-            None => removed.push(name),
+            Some(row) => upsert_orchestrator(tx, &name, &row).await?,
+            None => removed_orchestrators.push(name),
         }
     }
-    if !removed.is_empty() {
-        sqlx::query!("delete from orchestrator where name = any($1)", &removed)
-            .execute(&mut *tx)
-            .await?;
-    }
-    let (mut put, mut forgotten) = (Vec::new(), Vec::new());
-    for (id, row) in changes.works {
-        match row {
-            Some(row) => put.push((id, row)),
-            None => forgotten.push(id),
-        }
-    }
-    put_works(tx, &put).await?;
-    if forgotten.is_empty() {
-        return Ok(());
-    }
-    sqlx::query!("delete from settled where work = any($1)", &forgotten)
+    if !removed_orchestrators.is_empty() {
+        sqlx::query!(
+            "delete from orchestrator where name = any($1)",
+            &removed_orchestrators
+        )
         .execute(&mut *tx)
         .await?;
-    sqlx::query!("delete from orchestrated where id = any($1)", &forgotten)
-        .execute(tx)
-        .await
-        .map(drop)
+    }
+    let (mut changed, mut removed_works) = (Vec::new(), Vec::new());
+    for (id, row) in changes.works {
+        match row {
+            Some(row) => changed.push((id, row)),
+            None => removed_works.push(id),
+        }
+    }
+    upsert_works(tx, &changed).await?;
+    if removed_works.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!("delete from settled where work = any($1)", &removed_works)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!(
+        "delete from orchestrated where id = any($1)",
+        &removed_works
+    )
+    .execute(tx)
+    .await
+    .map(drop)
 }
 
 /// Writes one orchestrator. Orchestrators are few, so each is one statement.
-async fn put_one(
+async fn upsert_orchestrator(
     tx: &mut PgConnection,
     name: &str,
     row: &OrchestratorRow,
@@ -117,7 +123,7 @@ async fn put_one(
     .map(drop)
 }
 
-async fn put_works(tx: &mut PgConnection, rows: &[(Uuid, WorkRow)]) -> Result<(), sqlx::Error> {
+async fn upsert_works(tx: &mut PgConnection, rows: &[(Uuid, WorkRow)]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -183,7 +189,7 @@ pub struct SettledShare {
 }
 
 /// A published share.
-pub struct Listed {
+pub struct PublishedShare {
     pub scope: String,
     pub key: String,
 }
@@ -192,10 +198,10 @@ pub struct Stored {
     pub orchestrators: Vec<StoredOrchestrator>,
     pub works: Vec<StoredWork>,
     pub settled: Vec<SettledShare>,
-    pub listed: Vec<Listed>,
+    pub published_shares: Vec<PublishedShare>,
 }
 
-pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
+pub async fn load(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
     let orchestrators = sqlx::query_as!(
         StoredOrchestrator,
         r#"select name, users, created_at_ms, lineage, sequence, accepted_at_ms, past,
@@ -218,8 +224,8 @@ pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
     )
     .fetch_all(&mut *tx)
     .await?;
-    let listed = sqlx::query_as!(
-        Listed,
+    let published_shares = sqlx::query_as!(
+        PublishedShare,
         r#"select scope, key from entry
             where publication = $1 and body is not null and key like 'alc%'"#,
         ORCHESTRATED
@@ -230,6 +236,6 @@ pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
         orchestrators,
         works,
         settled,
-        listed,
+        published_shares,
     })
 }

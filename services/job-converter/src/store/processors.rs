@@ -24,7 +24,7 @@ pub struct LocalityRow {
 }
 
 /// Writes rows of processors. The last row of each slot counts.
-pub async fn put(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), sqlx::Error> {
+pub async fn upsert(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -64,7 +64,10 @@ pub async fn put(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), sql
 }
 
 /// Writes rows of last nodes. The last row of each processor counts.
-pub async fn put_locality(tx: &mut PgConnection, rows: &[LocalityRow]) -> Result<(), sqlx::Error> {
+pub async fn upsert_localities(
+    tx: &mut PgConnection,
+    rows: &[LocalityRow],
+) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -93,14 +96,14 @@ pub async fn put_locality(tx: &mut PgConnection, rows: &[LocalityRow]) -> Result
 }
 
 /// Forgets services that are no longer readable, by user and name.
-pub async fn forget_locality(
+pub async fn delete_localities(
     tx: &mut PgConnection,
-    gone: &[(String, String)],
+    deleted: &[(String, String)],
 ) -> Result<(), sqlx::Error> {
-    if gone.is_empty() {
+    if deleted.is_empty() {
         return Ok(());
     }
-    let (users, services): (Vec<String>, Vec<String>) = gone.iter().cloned().unzip();
+    let (users, services): (Vec<String>, Vec<String>) = deleted.iter().cloned().unzip();
     sqlx::query!(
         "delete from locality using unnest($1::text[], $2::text[]) as gone (user_name, service)
           where locality.user_name = gone.user_name and locality.service = gone.service",
@@ -112,7 +115,7 @@ pub async fn forget_locality(
     .map(drop)
 }
 
-pub struct KnownRow {
+pub struct StoredProcessor {
     pub slot: String,
     pub work: Uuid,
     pub failures: Option<i32>,
@@ -122,9 +125,9 @@ pub struct KnownRow {
     pub failover: Option<String>,
 }
 
-pub async fn all(tx: &mut PgConnection) -> Result<Vec<KnownRow>, sqlx::Error> {
+pub async fn load_all(tx: &mut PgConnection) -> Result<Vec<StoredProcessor>, sqlx::Error> {
     sqlx::query_as!(
-        KnownRow,
+        StoredProcessor,
         "select slot, work, failures, last_failure_ms, last_delay_ms, ended,
                 failover::text as failover
            from processor order by slot"
@@ -133,7 +136,7 @@ pub async fn all(tx: &mut PgConnection) -> Result<Vec<KnownRow>, sqlx::Error> {
     .await
 }
 
-pub async fn all_localities(tx: &mut PgConnection) -> Result<Vec<LocalityRow>, sqlx::Error> {
+pub async fn load_localities(tx: &mut PgConnection) -> Result<Vec<LocalityRow>, sqlx::Error> {
     sqlx::query_as!(
         LocalityRow,
         r#"select user_name as "user", service, processor, node, at_ms from locality

@@ -35,11 +35,11 @@ pub async fn insert_settled(tx: &mut PgConnection, rows: &[SettledRow]) -> Resul
     .map(drop)
 }
 
-pub async fn delete_settled(tx: &mut PgConnection, gone: &[String]) -> Result<(), sqlx::Error> {
-    if gone.is_empty() {
+pub async fn delete_settled(tx: &mut PgConnection, deleted: &[String]) -> Result<(), sqlx::Error> {
+    if deleted.is_empty() {
         return Ok(());
     }
-    sqlx::query!("delete from settled where allocation = any($1)", gone)
+    sqlx::query!("delete from settled where allocation = any($1)", deleted)
         .execute(tx)
         .await
         .map(drop)
@@ -47,7 +47,7 @@ pub async fn delete_settled(tx: &mut PgConnection, gone: &[String]) -> Result<()
 
 /// Writes counts of ends without progress. The last count of each slot is stored, and 0 deletes the
 /// row.
-pub async fn put_brakes(tx: &mut PgConnection, rows: &[BrakeRow]) -> Result<(), sqlx::Error> {
+pub async fn upsert_brakes(tx: &mut PgConnection, rows: &[BrakeRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -55,10 +55,10 @@ pub async fn put_brakes(tx: &mut PgConnection, rows: &[BrakeRow]) -> Result<(), 
     for row in rows {
         last.insert(&row.slot, row);
     }
-    let (gone, stored): (Vec<&BrakeRow>, Vec<&BrakeRow>) =
+    let (deleted, stored): (Vec<&BrakeRow>, Vec<&BrakeRow>) =
         last.into_values().partition(|row| row.strikes == 0);
-    let gone: Vec<String> = gone.iter().map(|row| row.slot.clone()).collect();
-    sqlx::query!("delete from brake where slot = any($1)", &gone)
+    let deleted: Vec<String> = deleted.iter().map(|row| row.slot.clone()).collect();
+    sqlx::query!("delete from brake where slot = any($1)", &deleted)
         .execute(&mut *tx)
         .await?;
     let slots: Vec<String> = stored.iter().map(|row| row.slot.clone()).collect();

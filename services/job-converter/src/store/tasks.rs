@@ -38,8 +38,8 @@ pub struct LeaseRow {
     pub tasks: String,
 }
 
-fn column<R, T>(rows: &[R], pick: impl Fn(&R) -> T) -> Vec<T> {
-    rows.iter().map(pick).collect()
+fn column<R, T>(rows: &[R], field: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(field).collect()
 }
 
 /// Inserts outcomes. A second outcome of a task violates the primary key and fails the batch. The
@@ -102,7 +102,7 @@ pub async fn insert_attempts(
     .map(drop)
 }
 
-pub async fn put_leases(tx: &mut PgConnection, rows: &[LeaseRow]) -> Result<(), sqlx::Error> {
+pub async fn upsert_leases(tx: &mut PgConnection, rows: &[LeaseRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -120,11 +120,11 @@ pub async fn put_leases(tx: &mut PgConnection, rows: &[LeaseRow]) -> Result<(), 
     .map(drop)
 }
 
-pub async fn delete_leases(tx: &mut PgConnection, gone: &[String]) -> Result<(), sqlx::Error> {
-    if gone.is_empty() {
+pub async fn delete_leases(tx: &mut PgConnection, deleted: &[String]) -> Result<(), sqlx::Error> {
+    if deleted.is_empty() {
         return Ok(());
     }
-    sqlx::query!("delete from lease where allocation = any($1)", gone)
+    sqlx::query!("delete from lease where allocation = any($1)", deleted)
         .execute(tx)
         .await
         .map(drop)

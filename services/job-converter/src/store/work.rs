@@ -199,7 +199,7 @@ pub async fn end(tx: &mut PgConnection, rows: &[EndedRow]) -> Result<(), sqlx::E
 }
 
 /// Deletes work. Its history is deleted piece by piece later.
-pub async fn forget(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Error> {
+pub async fn delete(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Error> {
     if ids.is_empty() {
         return Ok(());
     }
@@ -216,14 +216,17 @@ pub async fn forget(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Err
 }
 
 /// First entry of a timeline.
-pub struct Beginning {
+pub struct TimelineStart {
     pub submitted_at_ms: i64,
     pub revision: i64,
 }
 
-pub async fn beginning(pool: &sqlx::PgPool, id: Uuid) -> Result<Option<Beginning>, sqlx::Error> {
+pub async fn timeline_start(
+    pool: &sqlx::PgPool,
+    id: Uuid,
+) -> Result<Option<TimelineStart>, sqlx::Error> {
     sqlx::query_as!(
-        Beginning,
+        TimelineStart,
         "select submitted_at_ms, revision from work where id = $1",
         id
     )

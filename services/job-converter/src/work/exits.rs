@@ -6,7 +6,7 @@ use hayward_vocabulary::{Exit, ExitCause};
 
 /// Returns true if the program itself caused the end. A refusal by the node counts too, because the
 /// node refuses the same program again and is not blocked for that.
-pub fn is_own(vacated: bool, exit: Option<&Exit>) -> bool {
+pub fn is_caused_by_program(vacated: bool, exit: Option<&Exit>) -> bool {
     !vacated
         && exit.is_none_or(|exit| match exit.cause {
             ExitCause::Node => exit.cause_code.as_deref() == Some(NOT_OFFERED),
@@ -14,7 +14,7 @@ pub fn is_own(vacated: bool, exit: Option<&Exit>) -> bool {
         })
 }
 
-pub fn how_it_ended(exit: &Exit) -> String {
+pub fn describe_exit(exit: &Exit) -> String {
     let cause = match exit.cause {
         ExitCause::Success => "ended well",
         ExitCause::UserError => "ended with an error",
@@ -55,7 +55,7 @@ mod tests {
         use ExitCause::{
             Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
         };
-        let all = [
+        let causes = [
             (Success, true),
             (UserError, true),
             (UserLimit, true),
@@ -65,35 +65,45 @@ mod tests {
             (LaunchUnknown, true),
             (Unknown, true),
         ];
-        for (cause, own) in all {
+        for (cause, by_program) in causes {
             let exit = exit(cause, None);
-            assert_eq!(is_own(false, Some(&exit)), own, "{cause:?}");
-            assert!(!is_own(true, Some(&exit)), "what is taken off: {cause:?}");
+            assert_eq!(
+                is_caused_by_program(false, Some(&exit)),
+                by_program,
+                "{cause:?}"
+            );
+            assert!(
+                !is_caused_by_program(true, Some(&exit)),
+                "a vacated process: {cause:?}"
+            );
         }
-        assert!(!is_own(true, None));
+        assert!(!is_caused_by_program(true, None));
     }
 
     #[test]
     fn a_launch_refused_by_its_node_is_held_back() {
-        assert!(is_own(
+        assert!(is_caused_by_program(
             false,
             Some(&exit(ExitCause::Node, Some(NOT_OFFERED)))
         ));
-        assert!(!is_own(false, Some(&exit(ExitCause::Node, Some("lost")))));
+        assert!(!is_caused_by_program(
+            false,
+            Some(&exit(ExitCause::Node, Some("lost")))
+        ));
     }
 
     #[test]
     fn an_end_that_its_node_caused_names_what_the_node_did() {
-        let sentence = |code| {
-            how_it_ended(&Exit {
+        let description = |code| {
+            describe_exit(&Exit {
                 message: None,
                 ..exit(ExitCause::Node, code)
             })
         };
-        assert_eq!(sentence(None), "lost with its node");
-        assert_eq!(sentence(Some(NOT_OFFERED)), "was refused by its node");
+        assert_eq!(description(None), "lost with its node");
+        assert_eq!(description(Some(NOT_OFFERED)), "was refused by its node");
         assert_eq!(
-            sentence(Some("engine_down")),
+            description(Some("engine_down")),
             "could not be run by its node"
         );
     }

@@ -19,7 +19,9 @@ use crate::store::work::WorkRow;
 use crate::work::processors;
 use crate::work::projections;
 use crate::work::version::Version;
-use crate::work::{DEFAULT_ATTEMPTS, Job, PastAllocations, Runner, What, Work, kind_name, slots};
+use crate::work::{
+    DEFAULT_ATTEMPTS, Job, PastAllocations, Runner, Work, WorkSpec, empty_slots, kind_name,
+};
 
 /// Submitter, time and trace of a submission.
 pub struct Origin {
@@ -41,8 +43,8 @@ pub struct Prepared {
 }
 
 impl Work {
-    pub fn new(id: WorkId, uuid: Uuid, origin: &Origin, what: What) -> Self {
-        let processors = processors::from_work(&what);
+    pub fn new(id: WorkId, uuid: Uuid, origin: &Origin, spec: WorkSpec) -> Self {
+        let processors = processors::from_work(&spec);
         let count = processors.as_ref().map_or(1, |it| it.terms().count());
         Self {
             id,
@@ -52,8 +54,8 @@ impl Work {
             groups: origin.groups.clone(),
             submitted_at: origin.at,
             traceparent: origin.traceparent.clone(),
-            what,
-            slots: slots(count),
+            spec,
+            slots: empty_slots(count),
             processors,
             version: Version::FIRST,
             leaving: std::collections::BTreeMap::new(),
@@ -63,55 +65,66 @@ impl Work {
     }
 }
 
-pub fn job_of(submission: JobSubmission, runner: Runner) -> What {
+pub fn job_spec(submission: JobSubmission, runner: Runner) -> WorkSpec {
     let attempts = submission.max_attempts.unwrap_or(DEFAULT_ATTEMPTS);
-    What::Job(Box::new(Job {
-        most_leased: most_leased(&submission),
+    WorkSpec::Job(Box::new(Job {
+        max_leased: max_leased(&submission),
         tasks: TaskTable::new(submission.tasks.len(), attempts),
         submission: Arc::new(submission),
         runner,
-        counted: 0,
-        counted_at_last_end: 0,
+        counted_attempts: 0,
+        counted_attempts_at_last_end: 0,
         past: PastAllocations::default(),
     }))
 }
 
 /// Returns the number of tasks per lease response that keeps the response within 4 MiB.
-fn most_leased(job: &JobSubmission) -> u32 {
-    const ANSWER: usize = 4 << 20;
-    const FRAME: usize = 64;
-    let words = |words: &[String]| words.iter().map(|word| word.len() + 4).sum::<usize>();
-    let own = match &job.tasks {
+fn max_leased(job: &JobSubmission) -> u32 {
+    const MAX_RESPONSE_BYTES: usize = 4 << 20;
+    const TASK_OVERHEAD_BYTES: usize = 64;
+    let argument_bytes = |arguments: &[String]| {
+        arguments
+            .iter()
+            .map(|argument| argument.len() + 4)
+            .sum::<usize>()
+    };
+    let task_argument_bytes = match &job.tasks {
         Tasks::Arguments(vectors) => vectors
             .iter()
-            .map(|vector| words(vector))
+            .map(|vector| argument_bytes(vector))
             .max()
             .unwrap_or(0),
         Tasks::Count(_) => 0,
     };
-    let variables: usize = job
+    let variable_bytes: usize = job
         .environment
         .iter()
         .map(|(name, value)| name.len() + value.len() + 8)
         .sum();
-    let task = FRAME + words(&job.command) + own + variables;
-    u32::try_from(ANSWER / task)
+    let task_bytes =
+        TASK_OVERHEAD_BYTES + argument_bytes(&job.command) + task_argument_bytes + variable_bytes;
+    u32::try_from(MAX_RESPONSE_BYTES / task_bytes)
         .unwrap_or(MAX_LEASED)
         .clamp(1, MAX_LEASED)
 }
 
 /// Prepares a submission. `text` is the submission as JSON.
-pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<Prepared, Problem> {
-    let kind = match &what {
-        What::Job(_) => WorkKind::Job,
-        What::Service(_) => WorkKind::Service,
-        What::Reservation(_) => WorkKind::Reservation,
+pub fn prepare(
+    uuid: Uuid,
+    origin: &Origin,
+    spec: WorkSpec,
+    text: String,
+) -> Result<Prepared, Problem> {
+    let kind = match &spec {
+        WorkSpec::Job(_) => WorkKind::Job,
+        WorkSpec::Service(_) => WorkKind::Service,
+        WorkSpec::Reservation(_) => WorkKind::Reservation,
     };
-    let work = Work::new(WorkId::fresh(kind, uuid), uuid, origin, what);
+    let work = Work::new(WorkId::fresh(kind, uuid), uuid, origin, spec);
     let mut demand = Vec::with_capacity(work.slots.len());
     for slot in 0..work.slots.len() {
         if let Some(entry) = projections::demand(&work, slot, 0, origin.stop_grace_ms) {
-            demand.push((entry.work.clone(), raw(&entry)?));
+            demand.push((entry.work.clone(), to_raw_json(&entry)?));
         }
     }
     let row = WorkRow {
@@ -123,10 +136,10 @@ pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<
         submission: text,
         traceparent: origin.traceparent.clone(),
         runner: work.job().map(|job| job.runner.id.to_string()),
-        groups: written(&origin.groups)?,
+        groups: groups_json(&origin.groups)?,
     };
     Ok(Prepared {
-        view: raw(&projections::view(&work, None))?,
+        view: to_raw_json(&projections::view(&work, None))?,
         work,
         row,
         demand,
@@ -134,12 +147,12 @@ pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<
 }
 
 /// Serializes groups. Returns `None` without groups.
-fn written(groups: &Groups) -> Result<Option<String>, Problem> {
-    let some = (!groups.is_empty()).then(|| serde_json::to_string(groups));
-    some.transpose().map_err(Problem::internal)
+fn groups_json(groups: &Groups) -> Result<Option<String>, Problem> {
+    let json = (!groups.is_empty()).then(|| serde_json::to_string(groups));
+    json.transpose().map_err(Problem::internal)
 }
 
-fn raw<T: Serialize>(entry: &T) -> Result<Box<RawValue>, Problem> {
+fn to_raw_json<T: Serialize>(entry: &T) -> Result<Box<RawValue>, Problem> {
     serde_json::value::to_raw_value(entry).map_err(Problem::internal)
 }
 
@@ -148,11 +161,13 @@ pub fn submission_from_row(
     kind: &str,
     text: &str,
     runner: Option<Runner>,
-) -> Result<What, serde_json::Error> {
+) -> Result<WorkSpec, serde_json::Error> {
     Ok(match (kind, runner) {
-        ("job", Some(runner)) => job_of(serde_json::from_str::<JobSubmission>(text)?, runner),
-        ("service", _) => What::Service(Box::new(serde_json::from_str::<ServiceSubmission>(text)?)),
-        ("reservation", _) => What::Reservation(Box::new(serde_json::from_str::<
+        ("job", Some(runner)) => job_spec(serde_json::from_str::<JobSubmission>(text)?, runner),
+        ("service", _) => {
+            WorkSpec::Service(Box::new(serde_json::from_str::<ServiceSubmission>(text)?))
+        }
+        ("reservation", _) => WorkSpec::Reservation(Box::new(serde_json::from_str::<
             ReservationSubmission,
         >(text)?)),
         _ => {

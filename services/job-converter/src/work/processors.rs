@@ -8,12 +8,13 @@ use hayward_job_converter_api::processors::{
 };
 use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_domain::processors::{
-    Failover, Over, Processor as Kept, ProcessorId, Processors, Record, Retries, State, Terms,
+    Failover, Processor as DomainProcessor, ProcessorEnd, ProcessorId, Processors, Record, Retries,
+    State, Terms,
 };
 use hayward_vocabulary::{Apart, NodeName, Processor, Role, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::work::{Process, What, Work, version};
+use crate::work::{Process, Work, WorkSpec, version};
 
 pub fn terms(service: &ServiceSubmission) -> Terms {
     let standbys = service.standbys.unwrap_or(0);
@@ -30,15 +31,15 @@ pub fn terms(service: &ServiceSubmission) -> Terms {
     }
 }
 
-pub fn from_work(what: &What) -> Option<Box<Processors>> {
-    match what {
-        What::Service(service) => Some(Box::new(Processors::new(terms(service)))),
+pub fn from_work(spec: &WorkSpec) -> Option<Box<Processors>> {
+    match spec {
+        WorkSpec::Service(service) => Some(Box::new(Processors::new(terms(service)))),
         _ => None,
     }
 }
 
 impl Work {
-    pub fn place(&self, slot: usize) -> Option<ProcessorId> {
+    pub fn processor_id(&self, slot: usize) -> Option<ProcessorId> {
         Some(self.processors.as_ref()?.terms().id_at(slot))
     }
 
@@ -48,18 +49,19 @@ impl Work {
     }
 
     /// Returns the number of live processes of older deployments.
-    pub fn outdated(&self) -> usize {
-        let now = self.version.deployed;
-        let old = |process: &&Process| process.alive() && process.deployed != now;
+    pub fn outdated_count(&self) -> usize {
+        let current_number = self.version.deployment_number;
+        let is_outdated =
+            |process: &&Process| process.alive() && process.deployment_number != current_number;
         let all = self.slots.iter().flat_map(|slot| slot.processes.values());
-        all.filter(old).count()
+        all.filter(is_outdated).count()
     }
 
-    fn role(&self, place: ProcessorId) -> Role {
-        match place.replica {
+    fn role(&self, processor_id: ProcessorId) -> Role {
+        match processor_id.replica {
             None => Role::Active,
             Some(replica) => Role::Standby {
-                of: self.id.instance(place.active),
+                of: self.id.instance(processor_id.active),
                 replica,
             },
         }
@@ -76,8 +78,8 @@ impl Work {
     }
 
     /// Returns the anti-affinity of a slot, which keeps an active and its standbys apart.
-    pub fn apart(&self, slot: usize) -> Option<Apart> {
-        let (What::Service(service), Some(processors)) = (&self.what, &self.processors) else {
+    pub fn anti_affinity(&self, slot: usize) -> Option<Apart> {
+        let (WorkSpec::Service(service), Some(processors)) = (&self.spec, &self.processors) else {
             return None;
         };
         let terms = processors.terms();
@@ -88,8 +90,10 @@ impl Work {
     }
 
     /// Returns the time that orders a slot. Actives sort before their standbys.
-    pub fn order_time(&self, slot: usize) -> Timestamp {
-        let standby = self.place(slot).and_then(|place| place.replica);
+    pub fn demand_order_time(&self, slot: usize) -> Timestamp {
+        let standby = self
+            .processor_id(slot)
+            .and_then(|processor_id| processor_id.replica);
         standby.map_or(self.submitted_at, |replica| {
             self.submitted_at.plus_ms(1 + u64::from(replica))
         })
@@ -97,24 +101,26 @@ impl Work {
 
     /// Returns the environment that identifies a process of a service.
     pub fn identity_environment(&self, slot: usize) -> BTreeMap<String, String> {
-        let Some(place) = self.place(slot) else {
+        let Some(processor_id) = self.processor_id(slot) else {
             return BTreeMap::new();
         };
-        let role = if place.replica.is_some() {
+        let role = if processor_id.replica.is_some() {
             "standby"
         } else {
             "active"
         };
-        let words = [
-            ("HAYWARD_PROCESSOR", place.to_string()),
+        let variables = [
+            ("HAYWARD_PROCESSOR", processor_id.to_string()),
             ("HAYWARD_ROLE", role.to_owned()),
-            (version::VARIABLE, self.deployment()),
+            (version::DEPLOYMENT_VARIABLE, self.deployment()),
         ];
-        words.map(|(name, word)| (name.to_owned(), word)).into()
+        variables
+            .map(|(name, value)| (name.to_owned(), value))
+            .into()
     }
 
     pub fn deployment_view(&self) -> Option<Deployment> {
-        let (What::Service(service), Some(processors)) = (&self.what, &self.processors) else {
+        let (WorkSpec::Service(service), Some(processors)) = (&self.spec, &self.processors) else {
             return None;
         };
         let terms = processors.terms();
@@ -122,7 +128,7 @@ impl Work {
         Some(Deployment {
             deployment: self.deployment(),
             generation: u64::from(self.version.generation),
-            outdated: self.outdated() as u64,
+            outdated: self.outdated_count() as u64,
             healthy: processors.is_healthy(),
             host_affinity: terms.host_affinity,
             standbys: terms.standbys,
@@ -134,25 +140,25 @@ impl Work {
         })
     }
 
-    fn processor_view(&self, slot: usize, it: &Kept) -> ProcessorView {
-        let place = self.place(slot).unwrap_or(ProcessorId {
+    fn processor_view(&self, slot: usize, processor: &DomainProcessor) -> ProcessorView {
+        let processor_id = self.processor_id(slot).unwrap_or(ProcessorId {
             active: 0,
             replica: None,
         });
-        let occupant = it.occupant();
+        let occupant = processor.occupant();
         ProcessorView {
-            processor: place.to_string(),
+            processor: processor_id.to_string(),
             work: self.slot_id(slot),
-            role: self.role(place),
-            state: state(it.state()),
+            role: self.role(processor_id),
+            state: state_view(processor.state()),
             host: occupant
                 .map(|occupant| &occupant.host)
-                .or(it.last_host())
+                .or(processor.last_host())
                 .cloned(),
             allocation: occupant.map(|occupant| occupant.allocation.clone()),
-            wanted_host: it.wanted_host().cloned(),
-            failures: it.record().map(failures),
-            failover: it.failover().map(|failover| FailoverView {
+            wanted_host: processor.wanted_host().cloned(),
+            failures: processor.record().map(failure_view),
+            failover: processor.failover().map(|failover| FailoverView {
                 lost: failover.key.clone(),
                 used: failover.used.iter().cloned().collect(),
                 waits_for: failover.waits_for.map(|standby| self.slot_id(standby)),
@@ -164,7 +170,7 @@ impl Work {
     /// host affinity.
     pub fn host_key(&self) -> Option<String> {
         let processors = self.processors.as_ref()?;
-        let What::Service(service) = &self.what else {
+        let WorkSpec::Service(service) = &self.spec else {
             return None;
         };
         let name = || service.name.clone().unwrap_or_else(|| self.id.to_string());
@@ -172,7 +178,7 @@ impl Work {
     }
 }
 
-fn state(state: State) -> ProcessorState {
+fn state_view(state: State) -> ProcessorState {
     match state {
         State::Waiting => ProcessorState::Waiting,
         State::Pending => ProcessorState::Pending,
@@ -182,7 +188,7 @@ fn state(state: State) -> ProcessorState {
     }
 }
 
-fn failures(record: &Record) -> FailureView {
+fn failure_view(record: &Record) -> FailureView {
     FailureView {
         count: record.count,
         last_at: Timestamp::from_unix_ms(record.last_failure_ms),
@@ -191,50 +197,51 @@ fn failures(record: &Record) -> FailureView {
 }
 
 /// Returns the column value for the end of a processor.
-pub fn over_name(over: Over) -> &'static str {
+pub fn end_name(over: ProcessorEnd) -> &'static str {
     match over {
-        Over::Failed => "failed",
-        Over::Completed => "completed",
+        ProcessorEnd::Failed => "failed",
+        ProcessorEnd::Completed => "completed",
     }
 }
 
-pub fn over_of(name: &str) -> Over {
+pub fn end_from_name(name: &str) -> ProcessorEnd {
     match name {
-        "completed" => Over::Completed,
-        _ => Over::Failed,
+        "completed" => ProcessorEnd::Completed,
+        _ => ProcessorEnd::Failed,
     }
 }
 
 /// A failover as stored in its row.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct StoredFailover {
     key: Option<hayward_vocabulary::AllocationId>,
     used: std::collections::BTreeSet<NodeName>,
     used_standbys: std::collections::BTreeSet<hayward_vocabulary::AllocationId>,
-    asked: Option<NodeName>,
+    #[serde(rename = "asked")]
+    requested: Option<NodeName>,
     waits_for: Option<usize>,
 }
 
 pub fn failover_text(failover: &Failover) -> Option<String> {
-    let it = failover.clone();
-    let written = Written {
-        key: it.key,
-        used: it.used,
-        used_standbys: it.used_standbys,
-        asked: it.requested,
-        waits_for: it.waits_for,
+    let failover = failover.clone();
+    let stored = StoredFailover {
+        key: failover.key,
+        used: failover.used,
+        used_standbys: failover.used_standbys,
+        requested: failover.requested,
+        waits_for: failover.waits_for,
     };
-    serde_json::to_string(&written).ok()
+    serde_json::to_string(&stored).ok()
 }
 
-pub fn failover_of(text: &str) -> Result<Failover, serde_json::Error> {
-    let it: Written = serde_json::from_str(text)?;
+pub fn failover_from_text(text: &str) -> Result<Failover, serde_json::Error> {
+    let stored: StoredFailover = serde_json::from_str(text)?;
     Ok(Failover {
-        used: it.used,
-        used_standbys: it.used_standbys,
-        requested: it.asked,
-        waits_for: it.waits_for,
-        ..Failover::new(it.key)
+        used: stored.used,
+        used_standbys: stored.used_standbys,
+        requested: stored.requested,
+        waits_for: stored.waits_for,
+        ..Failover::new(stored.key)
     })
 }
 
@@ -243,13 +250,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stored_failover_reads_back() {
+    fn a_failover_is_restored_from_its_stored_text() {
         let mut failover = Failover::new(Some("alc_1".parse().unwrap()));
         failover.used.insert("n1".parse().unwrap());
         failover.used_standbys.insert("alc_2".parse().unwrap());
         failover.requested = Some("n1".parse().unwrap());
         failover.waits_for = Some(3);
-        let read = failover_of(&failover_text(&failover).unwrap()).unwrap();
+        let read = failover_from_text(&failover_text(&failover).unwrap()).unwrap();
         assert_eq!(read, failover);
     }
 }

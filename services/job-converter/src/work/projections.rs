@@ -7,26 +7,26 @@ use hayward_job_converter_api::unreachable::UnreachableChoice;
 use hayward_job_converter_api::{
     DemandEntry, ProcessView, Refusal, TaskCounts, WorkState, WorkView,
 };
-use hayward_job_converter_domain::{State, convert, status};
+use hayward_job_converter_domain::{State, compute_demand, status};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry, WaitReason};
 use hayward_vocabulary::launch::{ENGINE, mount_resource};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Launch, Program, Size, Timestamp, WhenUnreachable};
 
-use crate::work::queue_choice::queued;
-use crate::work::{Job, Process, What, Work};
+use crate::work::queue_choice::requested_queue;
+use crate::work::{Job, Process, Work, WorkSpec};
 
 impl Work {
     pub fn size(&self) -> Size {
-        let requested = match &self.what {
-            What::Job(job) => &job.submission.size,
-            What::Service(service) => &service.size,
-            What::Reservation(reservation) => {
+        let requested = match &self.spec {
+            WorkSpec::Job(job) => &job.submission.size,
+            WorkSpec::Service(service) => &service.size,
+            WorkSpec::Reservation(reservation) => {
                 return reservation.size.clone().unwrap_or_default();
             }
         };
         let mut size = requested.clone().unwrap_or_else(|| Size::memory(GIB));
-        if let What::Service(service) = &self.what
+        if let WorkSpec::Service(service) = &self.spec
             && let Some(container) = &service.container
         {
             // Nodes with a container engine offer it. Nodes of pools that list a directory offer
@@ -40,36 +40,36 @@ impl Work {
     }
 
     fn class(&self) -> Option<String> {
-        match &self.what {
-            What::Job(job) => job.submission.class.clone(),
-            What::Service(service) => service.class.clone(),
-            What::Reservation(reservation) => reservation.class.clone(),
+        match &self.spec {
+            WorkSpec::Job(job) => job.submission.class.clone(),
+            WorkSpec::Service(service) => service.class.clone(),
+            WorkSpec::Reservation(reservation) => reservation.class.clone(),
         }
     }
 
     fn when_unreachable(&self) -> WhenUnreachable {
-        let chosen = match &self.what {
-            What::Job(job) => job.submission.when_unreachable,
-            What::Service(service) => service.when_unreachable,
-            What::Reservation(_) => None,
+        let chosen = match &self.spec {
+            WorkSpec::Job(job) => job.submission.when_unreachable,
+            WorkSpec::Service(service) => service.when_unreachable,
+            WorkSpec::Reservation(_) => None,
         };
         chosen.map(UnreachableChoice::meaning).unwrap_or_default()
     }
 
     fn disruption_limit(&self) -> Option<u64> {
-        match &self.what {
-            What::Job(job) => job.submission.disruption_limit,
-            What::Service(service) => service.disruption_limit,
-            What::Reservation(_) => None,
+        match &self.spec {
+            WorkSpec::Job(job) => job.submission.disruption_limit,
+            WorkSpec::Service(service) => service.disruption_limit,
+            WorkSpec::Reservation(_) => None,
         }
     }
 
     /// Returns the name that the user chose, else the name of the program.
     fn name(&self) -> String {
-        let (name, command) = match &self.what {
-            What::Job(job) => (&job.submission.name, job.submission.command.first()),
-            What::Service(service) => (&service.name, service.command.first()),
-            What::Reservation(reservation) => (&reservation.name, None),
+        let (name, command) = match &self.spec {
+            WorkSpec::Job(job) => (&job.submission.name, job.submission.command.first()),
+            WorkSpec::Service(service) => (&service.name, service.command.first()),
+            WorkSpec::Reservation(reservation) => (&reservation.name, None),
         };
         let program = command.and_then(|path| path.rsplit('/').find(|part| !part.is_empty()));
         name.clone()
@@ -80,8 +80,8 @@ impl Work {
 /// Returns the demand entry of a slot. `None` if no process is wanted.
 pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<DemandEntry> {
     let state = work.slots.get(slot)?;
-    let (max, remaining, mean, threads) = match &work.what {
-        What::Job(job) => {
+    let (max, remaining, mean, threads) = match &work.spec {
+        WorkSpec::Job(job) => {
             let tasks = job.tasks.total();
             let max = job.submission.max_processes.unwrap_or(tasks);
             let threads = job.submission.threads.unwrap_or(1);
@@ -93,44 +93,44 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
     let (wanted, host) = ask.map_or((true, None), |ask| (ask.wanted, ask.host));
     let max = if wanted { max } else { 0 };
     let held_at = state.brake.is_held(now_ms).then(|| state.alive() as u64);
-    let want = convert(max, remaining, mean, held_at, state.task_ms)?;
-    let machines = match &work.what {
-        What::Job(job) => &job.submission.machines,
-        What::Service(service) => &service.machines,
-        What::Reservation(reservation) => &reservation.machines,
+    let want = compute_demand(max, remaining, mean, held_at, state.task_ms)?;
+    let machines = match &work.spec {
+        WorkSpec::Job(job) => &job.submission.machines,
+        WorkSpec::Service(service) => &service.machines,
+        WorkSpec::Reservation(reservation) => &reservation.machines,
     };
     Some(DemandEntry {
         work: work.slot_id(slot),
         kind: work.kind(),
         user: work.user.clone(),
         class: work.class(),
-        submitted_at: work.order_time(slot),
+        submitted_at: work.demand_order_time(slot),
         size: work.size(),
         max_processes: want.max_processes,
         remaining_tasks: want.remaining_tasks,
         threads,
         task_ms: want.task_ms,
         machines: machines.clone(),
-        service: matches!(work.what, What::Service(_)).then(|| work.id.clone()),
+        service: matches!(work.spec, WorkSpec::Service(_)).then(|| work.id.clone()),
         disruption_limit: work.disruption_limit(),
         when_unreachable: work.when_unreachable(),
         processor: work.processor(slot),
-        apart: work.apart(slot),
+        apart: work.anti_affinity(slot),
         host: host.filter(|host| machines.is_empty() || machines.contains(host)),
-        queued: queued(work),
+        queued: requested_queue(work),
         orchestrated: None,
         part: None,
         settled: state.settled.clone(),
         launch: launch(work, slot, grace_ms),
-        traceparent: reserved_within(work),
+        traceparent: reservation_traceparent(work),
     })
 }
 
 fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
     let traceparent = work.traceparent.clone();
-    match &work.what {
+    match &work.spec {
         // Environment and directory travel with each task.
-        What::Job(job) => Some(Launch {
+        WorkSpec::Job(job) => Some(Launch {
             program: Program::RunTasks {
                 token: job.runner.token.to_string(),
                 threads: job.submission.threads.unwrap_or(1),
@@ -141,10 +141,10 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             traceparent,
             within: None,
         }),
-        What::Service(service) => Some(Launch {
+        WorkSpec::Service(service) => Some(Launch {
             program: program(
                 service,
-                work.place(slot).map_or(0, |it| u64::from(it.active)),
+                work.processor_id(slot).map_or(0, |it| u64::from(it.active)),
             ),
             environment: environment(work, service, slot),
             working_directory: service.working_directory.clone(),
@@ -152,15 +152,15 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             traceparent,
             within: None,
         }),
-        What::Reservation(_) => None,
+        WorkSpec::Reservation(_) => None,
     }
 }
 
 /// Returns the trace parent of a reservation. A reservation has no launch, so its demand entry
 /// carries it.
-fn reserved_within(work: &Work) -> Option<String> {
-    let reserved = matches!(work.what, What::Reservation(_));
-    work.traceparent.clone().filter(|_| reserved)
+fn reservation_traceparent(work: &Work) -> Option<String> {
+    let is_reservation = matches!(work.spec, WorkSpec::Reservation(_));
+    work.traceparent.clone().filter(|_| is_reservation)
 }
 
 /// Returns the environment of a slot. Variables of Hayward override those of the user.
@@ -171,7 +171,7 @@ fn environment(work: &Work, service: &ServiceSubmission, slot: usize) -> BTreeMa
 }
 
 fn program(service: &ServiceSubmission, instance: u64) -> Program {
-    let argv = filled(&service.command, "{instance}", instance);
+    let argv = fill_placeholder(&service.command, "{instance}", instance);
     match &service.container {
         None => Program::Command { argv },
         Some(container) => Program::Container {
@@ -182,10 +182,10 @@ fn program(service: &ServiceSubmission, instance: u64) -> Program {
 }
 
 /// Replaces a placeholder in an argument vector.
-pub fn filled(argv: &[String], placeholder: &str, number: u64) -> Vec<String> {
+pub fn fill_placeholder(argv: &[String], placeholder: &str, number: u64) -> Vec<String> {
     let number = number.to_string();
     argv.iter()
-        .map(|word| word.replace(placeholder, &number))
+        .map(|argument| argument.replace(placeholder, &number))
         .collect()
 }
 
@@ -196,18 +196,18 @@ pub struct FinalState {
 }
 
 /// Final state of work, with the time of its end.
-pub struct End {
+pub struct WorkEnd {
     pub state: WorkState,
     pub reason: Option<String>,
     pub refusal: Option<Refusal>,
     pub at: Timestamp,
 }
 
-impl End {
-    pub fn new(last: FinalState, at: Timestamp) -> Self {
+impl WorkEnd {
+    pub fn new(final_state: FinalState, at: Timestamp) -> Self {
         Self {
-            state: last.state,
-            reason: last.reason,
+            state: final_state.state,
+            reason: final_state.reason,
             refusal: None,
             at,
         }
@@ -220,13 +220,13 @@ impl End {
             reason: wire_name(&verdict.reason),
             numbers: verdict.numbers.clone(),
         };
-        let last = FinalState {
+        let final_state = FinalState {
             state: WorkState::Refused,
             reason: Some(verdict.detail.clone()),
         };
         Self {
             refusal: Some(refusal),
-            ..Self::new(last, at)
+            ..Self::new(final_state, at)
         }
     }
 }
@@ -234,7 +234,7 @@ impl End {
 /// Returns the wire name of an enum value.
 pub fn wire_name<T: serde::Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
+        Ok(serde_json::Value::String(text)) => text,
         _ => "unknown".to_owned(),
     }
 }
@@ -259,7 +259,7 @@ pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
 }
 
 /// Returns the view of ended work.
-pub fn final_view(work: &Work, end: &End) -> WorkView {
+pub fn final_view(work: &Work, end: &WorkEnd) -> WorkView {
     let mut view = base_view(work, end.state, end.reason.clone(), Some(end.at));
     view.processes.clear();
     view.refusal.clone_from(&end.refusal);
@@ -272,10 +272,10 @@ fn base_view(
     reason: Option<String>,
     ended_at: Option<Timestamp>,
 ) -> WorkView {
-    let labels = match &work.what {
-        What::Job(job) => &job.submission.labels,
-        What::Service(service) => &service.labels,
-        What::Reservation(reservation) => &reservation.labels,
+    let labels = match &work.spec {
+        WorkSpec::Job(job) => &job.submission.labels,
+        WorkSpec::Service(service) => &service.labels,
+        WorkSpec::Reservation(reservation) => &reservation.labels,
     };
     WorkView {
         id: work.id.clone(),
@@ -284,14 +284,14 @@ fn base_view(
         user: work.user.clone(),
         submitted_by: work.actor.clone(),
         class: work.class(),
-        queue: queued(work).and_then(|queued| queued.queue),
+        queue: requested_queue(work).and_then(|queued| queued.queue),
         state,
         reason,
         refusal: None,
         submitted_at: work.submitted_at,
         ended_at,
         size: work.size(),
-        tasks: work.job().map(counts),
+        tasks: work.job().map(task_counts),
         processes: processes(work).collect(),
         deployment: work.deployment_view(),
         when_unreachable: work.when_unreachable(),
@@ -300,7 +300,7 @@ fn base_view(
     }
 }
 
-fn counts(job: &Job) -> TaskCounts {
+fn task_counts(job: &Job) -> TaskCounts {
     TaskCounts {
         total: job.tasks.total(),
         waiting: job.tasks.waiting(),
@@ -371,13 +371,13 @@ fn waiting_reason(work: &Work, verdict: Option<&VerdictEntry>) -> String {
 
 /// Describes the progress of a rolling deployment.
 fn rollout_progress(work: &Work) -> Option<String> {
-    let (outdated, all) = (work.outdated(), work.slots.len());
+    let (outdated, all) = (work.outdated_count(), work.slots.len());
     let note = work
         .slots
         .iter()
         .find_map(|slot| slot.hold_reason.as_deref());
-    let first = format!("{outdated} of {all} processes have an older deployment");
-    (outdated > 0).then(|| note.map_or(first.clone(), |note| format!("{first}; {note}")))
+    let summary = format!("{outdated} of {all} processes have an older deployment");
+    (outdated > 0).then(|| note.map_or(summary.clone(), |note| format!("{summary}; {note}")))
 }
 
 fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -> Option<String> {
@@ -388,7 +388,7 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
     if let Some(rollout_progress) = rollout_progress(work) {
         return Some(rollout_progress);
     }
-    if running >= instances || !matches!(work.what, What::Service(_)) {
+    if running >= instances || !matches!(work.spec, WorkSpec::Service(_)) {
         return None;
     }
     // The note explains missing instances. It is the failure that holds a slot back, else the
@@ -399,7 +399,7 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
         .find_map(|slot| slot.hold_reason.as_deref());
     let verdict = verdict.filter(|verdict| verdict.reason != WaitReason::Satisfied);
     let note = note.or(verdict.map(|verdict| verdict.detail.as_str()));
-    let first = match work
+    let summary = match work
         .processors
         .as_ref()
         .filter(|it| it.terms().standbys > 0)
@@ -407,7 +407,7 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
         Some(_) => format!("{running} of {instances} processes run, including standbys"),
         None => format!("{running} of {instances} instances run"),
     };
-    Some(note.map_or(first.clone(), |note| format!("{first}; {note}")))
+    Some(note.map_or(summary.clone(), |note| format!("{summary}; {note}")))
 }
 
 #[cfg(test)]
@@ -433,7 +433,7 @@ mod tests {
         };
         let uuid = Uuid::from_u128(7);
         let id = hayward_vocabulary::WorkId::fresh(WorkKind::Service, uuid);
-        Work::new(id, uuid, &origin, What::Service(Box::new(service)))
+        Work::new(id, uuid, &origin, WorkSpec::Service(Box::new(service)))
     }
 
     fn verdict(reason: &str, detail: &str) -> VerdictEntry {

@@ -5,17 +5,17 @@
 
 use hayward_vocabulary::{Queued, WorkKind};
 
-use crate::work::{What, Work};
+use crate::work::{Work, WorkSpec};
 
 /// Returns the queue choice of work. `None` if the work is served in a class.
-pub fn queued(work: &Work) -> Option<Box<Queued>> {
-    let (queue, pool, priority) = match &work.what {
-        What::Job(job) => {
-            let it = &job.submission;
-            (&it.queue, &it.pool, it.priority)
+pub fn requested_queue(work: &Work) -> Option<Box<Queued>> {
+    let (queue, pool, priority) = match &work.spec {
+        WorkSpec::Job(job) => {
+            let submission = &job.submission;
+            (&submission.queue, &submission.pool, submission.priority)
         }
-        What::Service(it) => (&it.queue, &it.pool, it.priority),
-        What::Reservation(_) => return None,
+        WorkSpec::Service(submission) => (&submission.queue, &submission.pool, submission.priority),
+        WorkSpec::Reservation(_) => return None,
     };
     if queue.is_none() && pool.is_none() {
         return None;

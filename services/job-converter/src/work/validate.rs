@@ -19,7 +19,7 @@ pub const MAX_VECTORS: usize = 100_000;
 pub const MAX_LABELS: usize = 64;
 pub const MAX_VARIABLES: usize = 1_024;
 pub const MAX_NODES: usize = 10_000;
-pub const MAX_WORDS: usize = 4_096;
+pub const MAX_ARGUMENTS: usize = 4_096;
 pub const MAX_INSTANCES: u32 = 10_000;
 pub const MAX_ATTEMPTS: u32 = 100;
 pub const MAX_THREADS: u32 = 256;
@@ -53,13 +53,13 @@ impl Faults {
         }
     }
 
-    fn check(&mut self, good: bool, pointer: &str, detail: impl FnOnce() -> String) {
-        if !good {
+    fn check(&mut self, is_valid: bool, pointer: &str, detail: impl FnOnce() -> String) {
+        if !is_valid {
             self.add(pointer, detail());
         }
     }
 
-    fn text(&mut self, pointer: impl FnOnce() -> String, text: &str, limit: usize) {
+    fn check_text(&mut self, pointer: impl FnOnce() -> String, text: &str, limit: usize) {
         if text.len() > limit {
             self.add(pointer(), format!("longer than {limit} bytes"));
         } else if text.contains('\0') {
@@ -67,41 +67,41 @@ impl Faults {
         }
     }
 
-    fn words(&mut self, pointer: &str, words: &[String]) {
-        self.check(words.len() <= MAX_WORDS, pointer, || {
-            format!("more than {MAX_WORDS} words")
+    fn check_arguments(&mut self, pointer: &str, arguments: &[String]) {
+        self.check(arguments.len() <= MAX_ARGUMENTS, pointer, || {
+            format!("more than {MAX_ARGUMENTS} words")
         });
-        for (at, word) in words.iter().enumerate().take(MAX_WORDS) {
-            self.text(|| format!("{pointer}/{at}"), word, MAX_TEXT_LENGTH);
+        for (index, argument) in arguments.iter().enumerate().take(MAX_ARGUMENTS) {
+            self.check_text(|| format!("{pointer}/{index}"), argument, MAX_TEXT_LENGTH);
         }
     }
 
-    fn command(&mut self, command: &[String]) {
-        let named = command.first().is_some_and(|program| !program.is_empty());
-        self.check(named, "/command", || "names no program".to_owned());
-        self.words("/command", command);
+    fn check_command(&mut self, command: &[String]) {
+        let has_program = command.first().is_some_and(|program| !program.is_empty());
+        self.check(has_program, "/command", || "names no program".to_owned());
+        self.check_arguments("/command", command);
     }
 
-    fn names(&mut self, name: Option<&String>, class: Option<&String>) {
+    fn check_names(&mut self, name: Option<&String>, class: Option<&String>) {
         for (pointer, name) in [("/name", name), ("/class", class)] {
             if let Some(name) = name {
                 self.check(!name.trim().is_empty(), pointer, || "is empty".to_owned());
-                self.text(|| pointer.to_owned(), name, MAX_NAME_LENGTH);
+                self.check_text(|| pointer.to_owned(), name, MAX_NAME_LENGTH);
             }
         }
     }
 
     /// Checks only the form. The policy decides which queues exist.
-    fn queue(
+    fn check_queue(
         &mut self,
         class: Option<&String>,
-        requested: (&Option<String>, &Option<String>, Option<i32>),
+        queue_fields: (&Option<String>, &Option<String>, Option<i32>),
     ) {
-        let (queue, pool, priority) = requested;
+        let (queue, pool, priority) = queue_fields;
         for (pointer, name) in [("/queue", queue), ("/pool", pool)] {
             if let Some(name) = name {
                 self.check(!name.trim().is_empty(), pointer, || "is empty".to_owned());
-                self.text(|| pointer.to_owned(), name, MAX_QUEUE_LENGTH);
+                self.check_text(|| pointer.to_owned(), name, MAX_QUEUE_LENGTH);
             }
         }
         let in_queue = queue.is_some() || pool.is_some();
@@ -113,54 +113,55 @@ impl Faults {
         });
     }
 
-    fn map(&mut self, pointer: &str, map: &BTreeMap<String, String>, limit: usize) {
+    fn check_map(&mut self, pointer: &str, map: &BTreeMap<String, String>, limit: usize) {
         self.check(map.len() <= limit, pointer, || {
             format!("more than {limit} entries")
         });
         for (key, value) in map.iter().take(limit) {
-            let at = || format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
-            self.text(at, key, MAX_NAME_LENGTH);
-            self.text(at, value, MAX_TEXT_LENGTH);
+            let pointer_of_key =
+                || format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
+            self.check_text(pointer_of_key, key, MAX_NAME_LENGTH);
+            self.check_text(pointer_of_key, value, MAX_TEXT_LENGTH);
             if key.is_empty() {
-                self.add(at(), "has an empty name");
+                self.add(pointer_of_key(), "has an empty name");
             }
         }
     }
 
-    fn environment(&mut self, variables: &BTreeMap<String, String>) {
-        self.map("/environment", variables, MAX_VARIABLES);
+    fn check_environment(&mut self, variables: &BTreeMap<String, String>) {
+        self.check_map("/environment", variables, MAX_VARIABLES);
         if variables.keys().any(|name| name.contains('=')) {
             self.add("/environment", "a variable's name has '='");
         }
     }
 
-    fn directory(&mut self, directory: Option<&String>) {
-        self.directory_at("/working_directory", directory);
+    fn check_directory(&mut self, directory: Option<&String>) {
+        self.check_directory_at("/working_directory", directory);
     }
 
-    fn directory_at(&mut self, pointer: &str, directory: Option<&String>) {
+    fn check_directory_at(&mut self, pointer: &str, directory: Option<&String>) {
         if let Some(directory) = directory {
             self.check(directory.starts_with('/'), pointer, || {
                 "is not absolute".to_owned()
             });
-            self.text(|| pointer.to_owned(), directory, MAX_TEXT_LENGTH);
+            self.check_text(|| pointer.to_owned(), directory, MAX_TEXT_LENGTH);
         }
     }
 
-    fn container(&mut self, container: Option<&ContainerSubmission>) {
+    fn check_container(&mut self, container: Option<&ContainerSubmission>) {
         let Some(container) = container else { return };
         let image = &container.image;
-        self.text(|| "/container/image".to_owned(), image, MAX_NAME_LENGTH);
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
-        let begins = image.starts_with(|c: char| c.is_ascii_alphanumeric());
+        self.check_text(|| "/container/image".to_owned(), image, MAX_NAME_LENGTH);
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
+        let has_valid_start = image.starts_with(|c: char| c.is_ascii_alphanumeric());
         // An image name such as `http://…` would fail on every node.
-        let whole = !image.contains("//") && !image.ends_with(['/', ':', '@']);
+        let is_complete = !image.contains("//") && !image.ends_with(['/', ':', '@']);
         self.check(
-            image.bytes().all(plain) && begins && whole,
+            image.bytes().all(is_allowed) && has_valid_start && is_complete,
             "/container/image",
             || "is not a valid image; use name:tag, registry/name:tag or name@digest".to_owned(),
         );
-        self.mounts(&container.mounts);
+        self.check_mounts(&container.mounts);
         // Work never runs as a system account (S16).
         for (pointer, id) in [
             ("/container/uid", container.uid),
@@ -173,28 +174,28 @@ impl Faults {
     }
 
     /// Checks only the form. The policy decides which directories pools offer (S21).
-    fn mounts(&mut self, mounts: &[Mount]) {
+    fn check_mounts(&mut self, mounts: &[Mount]) {
         self.check(mounts.len() <= MAX_MOUNTS, "/container/mounts", || {
             format!("more than {MAX_MOUNTS}")
         });
         let mut targets = BTreeSet::new();
-        for (at, mount) in mounts.iter().enumerate().take(MAX_MOUNTS) {
+        for (index, mount) in mounts.iter().enumerate().take(MAX_MOUNTS) {
             let paths = [("source", &mount.source), ("target", &mount.target)];
             for (field, path) in paths {
-                let pointer = format!("/container/mounts/{at}/{field}");
+                let pointer = format!("/container/mounts/{index}/{field}");
                 self.check(is_plain_path(path), &pointer, || {
                     "must be an absolute path without `.`, `..` or extra slashes, such as /srv/data"
                         .to_owned()
                 });
             }
-            let pointer = format!("/container/mounts/{at}/target");
+            let pointer = format!("/container/mounts/{index}/target");
             self.check(targets.insert(&mount.target), &pointer, || {
                 "is the target of another mount".to_owned()
             });
         }
     }
 
-    fn size(&mut self, size: Option<&Size>) {
+    fn check_size(&mut self, size: Option<&Size>) {
         let Some(size) = size else { return };
         self.check(
             size.memory_bytes <= MAX_MEMORY,
@@ -213,7 +214,7 @@ impl Faults {
             format!("more than {MAX_EXTRAS} resources")
         });
         for (name, amount) in size.extras.iter().take(MAX_EXTRAS) {
-            self.text(|| "/size/extras".to_owned(), name, MAX_NAME_LENGTH);
+            self.check_text(|| "/size/extras".to_owned(), name, MAX_NAME_LENGTH);
             self.check(!name.starts_with(MOUNT), "/size/extras", || {
                 format!("{name}: ask for it as one of `container`'s `mounts`")
             });
@@ -223,13 +224,13 @@ impl Faults {
         }
     }
 
-    fn machines(&mut self, machines: &[NodeName]) {
+    fn check_machines(&mut self, machines: &[NodeName]) {
         self.check(machines.len() <= MAX_NODES, "/machines", || {
             format!("more than {MAX_NODES} nodes")
         });
     }
 
-    fn disruption(&mut self, choice: Option<UnreachableChoice>, limit: Option<u64>) {
+    fn check_disruption(&mut self, choice: Option<UnreachableChoice>, limit: Option<u64>) {
         if let Some(WhenUnreachable::ReplaceAfter { ms }) = choice.map(UnreachableChoice::meaning) {
             let field = match choice {
                 Some(UnreachableChoice::After(_)) => "/when_unreachable/replace_after_ms",
@@ -250,7 +251,7 @@ impl Faults {
         );
     }
 
-    fn tasks(&mut self, tasks: &Tasks) {
+    fn check_tasks(&mut self, tasks: &Tasks) {
         match tasks {
             Tasks::Count(count) => {
                 self.check((1..=MAX_TASKS).contains(count), "/tasks/count", || {
@@ -268,14 +269,14 @@ impl Faults {
                         )
                     },
                 );
-                for (at, words) in vectors.iter().enumerate().take(MAX_VECTORS) {
-                    self.words(&format!("/tasks/arguments/{at}"), words);
+                for (index, arguments) in vectors.iter().enumerate().take(MAX_VECTORS) {
+                    self.check_arguments(&format!("/tasks/arguments/{index}"), arguments);
                 }
             }
         }
     }
 
-    fn end(self) -> Result<(), Vec<FieldFault>> {
+    fn into_result(self) -> Result<(), Vec<FieldFault>> {
         if self.0.is_empty() {
             Ok(())
         } else {
@@ -292,33 +293,33 @@ pub fn program(
     directory_at: &str,
 ) -> Vec<FieldFault> {
     let mut faults = Faults::default();
-    faults.command(command);
-    faults.environment(environment);
-    faults.directory_at(directory_at, directory);
+    faults.check_command(command);
+    faults.check_environment(environment);
+    faults.check_directory_at(directory_at, directory);
     faults.0
 }
 
 /// Returns the faults of a map of texts.
 pub fn map(pointer: &str, map: &BTreeMap<String, String>, limit: usize) -> Vec<FieldFault> {
     let mut faults = Faults::default();
-    faults.map(pointer, map, limit);
+    faults.check_map(pointer, map, limit);
     faults.0
 }
 
 pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
-    faults.names(job.name.as_ref(), job.class.as_ref());
-    faults.queue(job.class.as_ref(), (&job.queue, &job.pool, job.priority));
-    faults.command(&job.command);
+    faults.check_names(job.name.as_ref(), job.class.as_ref());
+    faults.check_queue(job.class.as_ref(), (&job.queue, &job.pool, job.priority));
+    faults.check_command(&job.command);
     if job.container.is_some() {
         let detail = "a job's tasks are run by a task runner that is not inside any image; leave \
                       it out, or submit a service";
         faults.add("/container", detail);
     }
-    faults.tasks(&job.tasks);
-    faults.environment(&job.environment);
-    faults.directory(job.working_directory.as_ref());
-    faults.size(job.size.as_ref());
+    faults.check_tasks(&job.tasks);
+    faults.check_environment(&job.environment);
+    faults.check_directory(job.working_directory.as_ref());
+    faults.check_size(job.size.as_ref());
     let processes = job.max_processes.unwrap_or(1);
     faults.check(
         (1..=MAX_TASKS).contains(&processes),
@@ -335,21 +336,21 @@ pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
         "/max_attempts",
         || format!("must be 1 to {MAX_ATTEMPTS}"),
     );
-    faults.disruption(job.when_unreachable, job.disruption_limit);
-    faults.machines(&job.machines);
-    faults.map("/labels", &job.labels, MAX_LABELS);
-    faults.end()
+    faults.check_disruption(job.when_unreachable, job.disruption_limit);
+    faults.check_machines(&job.machines);
+    faults.check_map("/labels", &job.labels, MAX_LABELS);
+    faults.into_result()
 }
 
 pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
-    faults.names(service.name.as_ref(), service.class.as_ref());
-    let requested = (&service.queue, &service.pool, service.priority);
-    faults.queue(service.class.as_ref(), requested);
-    faults.command(&service.command);
-    faults.container(service.container.as_ref());
-    let exclusive = service.when_unreachable.map(UnreachableChoice::meaning);
-    if service.container.is_some() && exclusive == Some(WhenUnreachable::Exclusive) {
+    faults.check_names(service.name.as_ref(), service.class.as_ref());
+    let queue_fields = (&service.queue, &service.pool, service.priority);
+    faults.check_queue(service.class.as_ref(), queue_fields);
+    faults.check_command(&service.command);
+    faults.check_container(service.container.as_ref());
+    let unreachable_choice = service.when_unreachable.map(UnreachableChoice::meaning);
+    if service.container.is_some() && unreachable_choice == Some(WhenUnreachable::Exclusive) {
         // Only the engine could end it when the node's lease expires (I4).
         let detail = "work in a container cannot be exclusive; leave out `container`, or choose \
                       `wait`, `replace` or `replace_after_ms`";
@@ -361,26 +362,26 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
         "/instances",
         || format!("must be 1 to {MAX_INSTANCES}"),
     );
-    faults.environment(&service.environment);
-    faults.directory(service.working_directory.as_ref());
-    faults.size(service.size.as_ref());
+    faults.check_environment(&service.environment);
+    faults.check_directory(service.working_directory.as_ref());
+    faults.check_size(service.size.as_ref());
     processors::check(&mut faults, service);
-    faults.disruption(service.when_unreachable, service.disruption_limit);
-    faults.machines(&service.machines);
-    faults.map("/labels", &service.labels, MAX_LABELS);
-    faults.end()
+    faults.check_disruption(service.when_unreachable, service.disruption_limit);
+    faults.check_machines(&service.machines);
+    faults.check_map("/labels", &service.labels, MAX_LABELS);
+    faults.into_result()
 }
 
 pub fn reservation(reservation: &ReservationSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
-    faults.names(reservation.name.as_ref(), reservation.class.as_ref());
-    faults.size(reservation.size.as_ref());
-    faults.machines(&reservation.machines);
-    faults.map("/labels", &reservation.labels, MAX_LABELS);
-    faults.end()
+    faults.check_names(reservation.name.as_ref(), reservation.class.as_ref());
+    faults.check_size(reservation.size.as_ref());
+    faults.check_machines(&reservation.machines);
+    faults.check_map("/labels", &reservation.labels, MAX_LABELS);
+    faults.into_result()
 }
 
-pub fn problem(faults: Vec<FieldFault>) -> Problem {
+pub fn into_problem(faults: Vec<FieldFault>) -> Problem {
     faults.into_iter().fold(
         Problem::new(Code::Invalid, "some fields are invalid"),
         |problem, fault| problem.at(fault.pointer, fault.detail),
@@ -388,11 +389,11 @@ pub fn problem(faults: Vec<FieldFault>) -> Problem {
 }
 
 /// Returns all faults in one line, for results of a bulk request.
-pub fn in_words(faults: &[FieldFault]) -> String {
-    let words = faults
+pub fn faults_text(faults: &[FieldFault]) -> String {
+    let texts = faults
         .iter()
         .map(|fault| format!("{}: {}", fault.pointer, fault.detail));
-    words.collect::<Vec<_>>().join("; ")
+    texts.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_vocabulary::WorkId;
 
-pub const VARIABLE: &str = "HAYWARD_DEPLOYMENT";
+pub const DEPLOYMENT_VARIABLE: &str = "HAYWARD_DEPLOYMENT";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     /// Number that each accepted change increments.
     pub generation: u32,
     /// Generation of the last change to the program of the processes.
-    pub deployed: u32,
+    pub deployment_number: u32,
 }
 
 impl Version {
     pub const FIRST: Self = Self {
         generation: 1,
-        deployed: 1,
+        deployment_number: 1,
     };
 
     #[must_use]
@@ -29,30 +29,30 @@ impl Version {
         let generation = self.generation.saturating_add(1);
         Self {
             generation,
-            deployed: if redeployed {
+            deployment_number: if redeployed {
                 generation
             } else {
-                self.deployed
+                self.deployment_number
             },
         }
     }
 
     /// Returns the id of the deployment. Placements use it, and it is never reused.
     pub fn deployment(self, id: &WorkId) -> String {
-        format!("{id}-{}", self.deployed)
+        format!("{id}-{}", self.deployment_number)
     }
 }
 
 /// Returns the number of the deployment for which an allocation was granted.
-pub fn deployed(entry: &AllocationEntry) -> u32 {
+pub fn deployment_number(entry: &AllocationEntry) -> u32 {
     let environment = entry.launch.as_ref().map(|launch| &launch.environment);
-    environment.map_or(1, number)
+    environment.map_or(1, parse_deployment_number)
 }
 
 /// Parses the number of a deployment. Early deployments had none: their id is that of the service
 /// and counts as 1.
-fn number(environment: &BTreeMap<String, String>) -> u32 {
-    let name = environment.get(VARIABLE);
+fn parse_deployment_number(environment: &BTreeMap<String, String>) -> u32 {
+    let name = environment.get(DEPLOYMENT_VARIABLE);
     let number = name.and_then(|name| name.rsplit_once('-')?.1.parse().ok());
     number.unwrap_or(1)
 }
@@ -65,13 +65,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deployments_read_back_with_and_without_number() {
+    fn a_deployment_id_without_a_number_counts_as_the_first() {
         let id = WorkId::fresh(WorkKind::Service, Uuid::from_u128(77));
         let version = Version::FIRST.next(true).next(false);
-        assert_eq!((version.generation, version.deployed), (3, 2));
-        let variables = |name: String| BTreeMap::from([(VARIABLE.to_owned(), name)]);
-        assert_eq!(number(&variables(version.deployment(&id))), 2);
-        assert_eq!(number(&variables(id.to_string())), 1);
-        assert_eq!(number(&BTreeMap::new()), 1);
+        assert_eq!((version.generation, version.deployment_number), (3, 2));
+        let variables = |name: String| BTreeMap::from([(DEPLOYMENT_VARIABLE.to_owned(), name)]);
+        assert_eq!(
+            parse_deployment_number(&variables(version.deployment(&id))),
+            2
+        );
+        assert_eq!(parse_deployment_number(&variables(id.to_string())), 1);
+        assert_eq!(parse_deployment_number(&BTreeMap::new()), 1);
     }
 }

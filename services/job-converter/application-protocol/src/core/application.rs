@@ -284,7 +284,7 @@ impl Application {
     }
 
     /// Advances the state after an ask or allocation is gone.
-    pub(super) fn settle(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn advance_state(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let empty = self.allocations.is_empty() && self.pending.is_empty();
         if !self.has_placeholders() {
             self.head.timers.clear(Timer::Placeholder);

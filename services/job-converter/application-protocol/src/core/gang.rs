@@ -99,7 +99,11 @@ impl Application {
     }
 
     /// Checks the gang after its minimum shrank by one, because it may be complete now.
-    pub(super) fn returned(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    pub(super) fn update_after_shrink(
+        &mut self,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
         let holds = self.placeholders().next().is_some();
         if self.head.state == State::Accepted && holds && self.is_whole() {
             self.fire(Event::Run, now, step)?;
@@ -168,7 +172,7 @@ impl Application {
 
     /// Returns the members that an incomplete gang asks for. In atomic mode, there are none until
     /// all placeholders are pending.
-    fn unformed(&self) -> Vec<Wanted> {
+    fn missing_members(&self) -> Vec<Wanted> {
         if self.head.formed || self.head.state != State::Accepted {
             return Vec::new();
         }
@@ -194,7 +198,7 @@ impl Application {
     pub fn waiting_entry(&self, path: Vec<String>) -> Option<Waiting> {
         let lost = self.lost();
         let repair = !lost.is_empty();
-        let wanted = if repair { lost } else { self.unformed() };
+        let wanted = if repair { lost } else { self.missing_members() };
         (!wanted.is_empty()).then(|| Waiting {
             app: self.head.submission.id.clone(),
             repair,
@@ -346,6 +350,6 @@ impl Application {
         if !keys.is_empty() {
             step.send(ToFront::ReleaseAsks { keys, termination });
         }
-        self.settle(now, step)
+        self.advance_state(now, step)
     }
 }

@@ -101,7 +101,7 @@ impl Application {
                     group.timedout += 1;
                     group.returned += 1;
                 });
-                self.returned(now, step)?;
+                self.update_after_shrink(now, step)?;
             }
         } else {
             // The ask was replacing a placeholder, and the link is no longer needed.
@@ -118,7 +118,7 @@ impl Application {
         if self.allocations.is_empty() {
             self.complete_if_idle(now, step)?;
         }
-        self.settle(now, step)
+        self.advance_state(now, step)
     }
 
     /// Completes an idle application. A gang that lost members is not complete: it is repaired or
@@ -182,7 +182,7 @@ impl Application {
                 group.returned += u32::from(returned);
                 group.waived |= !lost && !returned;
             });
-            self.returned(now, step)?;
+            self.update_after_shrink(now, step)?;
         } else if termination == Termination::StoppedByRm {
             self.group(&held.ask, |group| group.fulfilled += 1);
         } else {
@@ -192,7 +192,7 @@ impl Application {
         if !held.ask.placeholder {
             self.complete_if_idle(now, step)?;
         }
-        self.settle(now, step)
+        self.advance_state(now, step)
     }
 
     fn hold(&mut self, ask: Ask, node: NodeName, now: Timestamp, step: &mut Step) {

@@ -78,7 +78,7 @@ impl Application {
         if self.has_placeholders() {
             return self.request_release(|ask| ask.placeholder, now, step);
         }
-        self.settle(now, step)
+        self.advance_state(now, step)
     }
 }
 

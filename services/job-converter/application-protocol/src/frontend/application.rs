@@ -208,7 +208,7 @@ impl Application {
             Input::Task { id, event } => self.task(&id, event, now, &mut step),
             Input::TaskFailed { id, failure } => self.task_failed(&id, failure, now, &mut step),
             Input::Confirmed { id } => self.confirmed(&id, now, &mut step),
-            Input::Core(news) => self.core(news, now, &mut step),
+            Input::Core(message) => self.core(message, now, &mut step),
         };
         step.refused = done.err();
         step

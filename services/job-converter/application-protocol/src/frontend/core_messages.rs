@@ -14,11 +14,11 @@ use crate::task::{self, Task, Wish};
 impl Application {
     pub(super) fn core(
         &mut self,
-        news: ToFront,
+        message: ToFront,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        match news {
+        match message {
             ToFront::Accepted => self.fire(Event::Accept, now, step),
             ToFront::Rejected { reason } => {
                 self.fire(Event::Reject, now, step)?;

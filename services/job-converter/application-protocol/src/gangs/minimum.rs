@@ -9,7 +9,7 @@ use crate::frontend::{self, FailureCode, Input, State as Front};
 use crate::policy::{Policy, Style, WhenShort};
 use crate::task::{Event, State as Task};
 use crate::test_fleet::{TestFleet, app, at, id, size, space};
-use crate::waiting_gangs::{Answer, Floor, Waiting, line};
+use crate::waiting_gangs::{AdmissionSpace, Answer, Waiting, admit_in_order};
 
 /// Reliability invariant (I13).
 #[test]
@@ -38,14 +38,14 @@ fn lost_members_are_repaired_first() {
         since: at(-5),
         ..waiting.clone()
     };
-    let mut floor = Floor {
+    let mut admission_space = AdmissionSpace {
         spaces: vec![space("c", size(2, 0))],
         empty: vec![space("c", size(4, 0))],
         levels: BTreeMap::new(),
         now: fleet.now,
         fence_ms: 60_000,
     };
-    let answers = line(&[older, waiting], &mut floor);
+    let answers = admit_in_order(&[older, waiting], &mut admission_space);
     assert_eq!(answers[0].0, app("app-1"));
     assert!(matches!(answers[1].1, Answer::Admission(Outcome::Wait(_))));
 

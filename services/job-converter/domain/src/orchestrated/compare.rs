@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::AllocationId;
 
-use super::{Known, Map, Over, Piece};
+use super::{EndReason, KnownWork, Map, MapEntry};
 
 /// Steps that follow from a map, in this order: vacated shares, completed work, current requests
 ///
@@ -43,9 +43,9 @@ impl Counts {
     }
 }
 
-type Works<P> = BTreeMap<String, Known<P>>;
+type Works<P> = BTreeMap<String, KnownWork<P>>;
 
-pub(super) fn compare<P: Piece>(
+pub(super) fn compare<P: MapEntry>(
     last: &Works<P>,
     map: Map<P>,
     takeover: bool,
@@ -118,7 +118,7 @@ impl Found {
         });
     }
 
-    fn first_seen<P: Piece>(&mut self, id: &str, piece: P) -> Known<P> {
+    fn first_seen<P: MapEntry>(&mut self, id: &str, piece: P) -> KnownWork<P> {
         self.counts.new += 1;
         // These shares belong to an earlier life of the work, and their process has ended.
         let over: Vec<AllocationId> = complete(&piece).cloned().collect();
@@ -130,21 +130,21 @@ impl Found {
         if over.is_none() {
             self.arrive(id);
         }
-        Known { piece, over }
+        KnownWork { piece, over }
     }
 
-    fn changed<P: Piece>(
+    fn changed<P: MapEntry>(
         &mut self,
         id: &str,
-        known: &Known<P>,
+        known: &KnownWork<P>,
         piece: P,
         takeover: bool,
-    ) -> Known<P> {
+    ) -> KnownWork<P> {
         self.counts.changed += 1;
         let ended = self.reconcile(id, known, &piece, takeover) && !piece.is_job();
         let over = match known.over {
             // Work that ended with its process does not start again while its entry stays.
-            Some(Over::ProcessEnded) => state(&piece, true),
+            Some(EndReason::ProcessEnded) => state(&piece, true),
             _ => state(&piece, ended),
         };
         match (known.over.is_some(), over.is_some()) {
@@ -157,15 +157,15 @@ impl Found {
                 work: id.to_owned(),
             }),
         }
-        Known { piece, over }
+        KnownWork { piece, over }
     }
 
     /// Compares processes. Returns true if one ended. An orchestrator that lost its memory has not
     /// observed its shares yet, so shares it does not name are retained.
-    fn reconcile<P: Piece>(
+    fn reconcile<P: MapEntry>(
         &mut self,
         id: &str,
-        known: &Known<P>,
+        known: &KnownWork<P>,
         piece: &P,
         takeover: bool,
     ) -> bool {
@@ -192,16 +192,16 @@ impl Found {
     }
 }
 
-fn complete<P: Piece>(piece: &P) -> impl Iterator<Item = &AllocationId> {
+fn complete<P: MapEntry>(piece: &P) -> impl Iterator<Item = &AllocationId> {
     let over = piece.processes().filter(|(_, over)| *over);
     over.map(|(share, _)| share)
 }
 
-fn state<P: Piece>(piece: &P, ended: bool) -> Option<Over> {
+fn state<P: MapEntry>(piece: &P, ended: bool) -> Option<EndReason> {
     if !piece.schedulable() {
-        Some(Over::NotSchedulable)
+        Some(EndReason::NotSchedulable)
     } else if ended {
-        Some(Over::ProcessEnded)
+        Some(EndReason::ProcessEnded)
     } else {
         None
     }

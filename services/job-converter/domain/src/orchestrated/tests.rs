@@ -10,7 +10,7 @@ pub(super) struct Entry {
     pub processes: BTreeMap<AllocationId, bool>,
 }
 
-impl Piece for Entry {
+impl MapEntry for Entry {
     fn schedulable(&self) -> bool {
         self.wants
     }
@@ -175,7 +175,7 @@ fn work_other_than_a_job_ends_with_its_process() {
     assert_eq!(found, [vacated("s", 1), completed("s", false)]);
     let again = steps(state.accept(map(mark("a", 3), &[("s", runs)])));
     assert_eq!(again, [refreshed("s")], "it does not begin again");
-    assert_eq!(state.get("s").unwrap().over, Some(Over::ProcessEnded));
+    assert_eq!(state.get("s").unwrap().over, Some(EndReason::ProcessEnded));
 }
 
 /// Rule of orchestrators.

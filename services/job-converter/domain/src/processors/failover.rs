@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
-use super::{Now, Patience, Placement, Processors};
+use super::{Now, Placement, Processors, Timeouts};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
@@ -109,7 +109,7 @@ impl Processors {
             failover.requested = Some(occupant.host);
             (failover.waits_for, failover.since_ms) = (Some(standby), now.monotonic_ms);
             self.all[slot].failover = Some(failover);
-            self.yield_place(standby, now);
+            self.yield_node(standby, now);
             self.record_event(slot, &what);
         } else if let Some(host) = last_known() {
             let what = format!("fails over to {host}, where a standby of it was last seen");
@@ -128,9 +128,9 @@ impl Processors {
         self.changed.insert(slot);
     }
 
-    pub(super) fn yield_place(&mut self, standby: usize, now: Now) {
+    pub(super) fn yield_node(&mut self, standby: usize, now: Now) {
         if let Some(it) = self.all.get_mut(standby) {
-            it.yields = true;
+            it.is_yielding = true;
         }
         if let Some(active) = self.terms.partners(standby).next()
             && let Some(failover) = &mut self.all[active].failover
@@ -142,21 +142,21 @@ impl Processors {
     /// Continues when the standby has ended: the active takes its node and the standby goes
     /// elsewhere. If the standby does not end in time, or its node is lost, the next choice is
     /// tried.
-    pub(super) fn continue_failover(&mut self, slot: usize, patience: Patience, now: Now) {
+    pub(super) fn continue_failover(&mut self, slot: usize, timeouts: Timeouts, now: Now) {
         let failover = self.all[slot].failover.as_ref();
         let Some((standby, since_ms, host)) =
             failover.and_then(|it| Some((it.waits_for?, it.since_ms, it.requested.clone())))
         else {
             return;
         };
-        let patient = now.monotonic_ms.saturating_sub(since_ms) < patience.stop_ms;
+        let patient = now.monotonic_ms.saturating_sub(since_ms) < timeouts.stop_ms;
         let gone = self.all[standby].alive == 0;
         // The active has a process again, because an action placed it or its node is back.
-        let needless = self.all[slot].occupant.is_some();
-        if !gone && patient && !needless {
+        let active_has_process = self.all[slot].occupant.is_some();
+        if !gone && patient && !active_has_process {
             return;
         }
-        self.all[standby].yields = false;
+        self.all[standby].is_yielding = false;
         if let Some(failover) = &mut self.all[slot].failover {
             failover.waits_for = None;
         }
@@ -165,9 +165,9 @@ impl Processors {
             self.ask_for(standby, None, now, 0);
         }
         let lost = host.as_ref().is_some_and(|host| self.closed.contains(host));
-        if gone && lost && !needless {
+        if gone && lost && !active_has_process {
             self.choose(slot, now);
-        } else if gone || needless {
+        } else if gone || active_has_process {
             self.ask_for(slot, host, now, 0);
         } else {
             self.record_event(standby, "does not end; its active looks for another host");

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Now, Over, Processor, ProcessorId, Processors, Terms};
+use super::{Now, Processor, ProcessorEnd, ProcessorId, Processors, Terms};
 
 impl Processor {
     /// Returns true if the processor runs an older deployment and was not stopped yet.
@@ -16,15 +16,17 @@ impl Processor {
             .occupant
             .as_ref()
             .is_some_and(|occupant| occupant.stale);
-        has_stale && !self.renews && self.alive <= 1
+        has_stale && !self.awaits_stopped && self.alive <= 1
     }
 
-    /// Returns true if the processor runs. `shaky` means that it failed in this deployment and has
-    /// not run long since.
-    pub(super) fn is_up(&self, shaky: bool) -> bool {
+    /// Returns true if the processor runs. `unstable` means that it failed in this deployment and
+    /// has not run long since.
+    pub(super) fn is_up(&self, unstable: bool) -> bool {
         match &self.occupant {
-            Some(occupant) => occupant.running && !self.renews && (occupant.stale || !shaky),
-            None => self.over == Some(Over::Completed),
+            Some(occupant) => {
+                occupant.running && !self.awaits_stopped && (occupant.stale || !unstable)
+            }
+            None => self.over == Some(ProcessorEnd::Completed),
         }
     }
 }
@@ -50,7 +52,7 @@ impl Processors {
             let it = &mut self.all[slot];
             let begins = redeployed || fresh.contains(&slot);
             if redeployed {
-                (it.over, it.record, it.returns) = (None, None, false);
+                (it.over, it.record, it.is_placed_after_failure) = (None, None, false);
             }
             if begins && it.occupant.is_none() && it.failover.is_none() {
                 let host = self.last_seen(slot);
@@ -80,25 +82,25 @@ impl Processors {
             }
         }
         for (slot, it) in self.all.iter_mut().enumerate() {
-            it.yields = keeps && yielding.contains(&slot);
+            it.is_yielding = keeps && yielding.contains(&slot);
         }
     }
 
     /// Records that the processes of a processor were stopped. It requests nothing until they have
     /// ended.
-    pub fn renews(&mut self, slot: usize) {
+    pub fn await_stopped_processes(&mut self, slot: usize) {
         if let Some(it) = self.all.get_mut(slot) {
-            it.renews |= it.alive > 0 && it.occupant.is_none();
+            it.awaits_stopped |= it.alive > 0 && it.occupant.is_none();
         }
     }
 
     /// Stops outdated processes so that at most `limit` are missing. Processes that do not run
     /// count as missing. Standbys go before actives, and never both of a pair at a time.
-    pub fn roll(&mut self, limit: u64, shaky: &BTreeSet<usize>) {
+    pub fn roll(&mut self, limit: u64, unstable: &BTreeSet<usize>) {
         if self.outdated() == 0 {
             return;
         }
-        let up = |(slot, it): &(usize, &Processor)| it.is_up(shaky.contains(slot));
+        let up = |(slot, it): &(usize, &Processor)| it.is_up(unstable.contains(slot));
         let missing = self.all.iter().enumerate().filter(|it| !up(it)).count();
         let mut headroom = limit.saturating_sub(missing as u64);
         for slot in (0..self.all.len()).rev() {
@@ -107,13 +109,16 @@ impl Processors {
                 continue;
             }
             if it.is_up(false) {
-                let pair = self.terms.partners(slot).any(|it| self.all[it].renews);
+                let pair = self
+                    .terms
+                    .partners(slot)
+                    .any(|it| self.all[it].awaits_stopped);
                 if headroom == 0 || pair {
                     continue;
                 }
                 headroom -= 1;
             }
-            self.all[slot].renews = true;
+            self.all[slot].awaits_stopped = true;
         }
     }
 
@@ -121,8 +126,8 @@ impl Processors {
     /// matters.
     pub(super) fn restart_stopped(&mut self, slot: usize, now: Now) {
         let it = &mut self.all[slot];
-        if it.renews && it.alive == 0 {
-            it.renews = false;
+        if it.awaits_stopped && it.alive == 0 {
+            it.awaits_stopped = false;
             let host = self.last_seen(slot);
             self.ask_for(slot, host, now, 0);
         }

@@ -16,7 +16,7 @@ pub struct Terms {
 
 /// Timeouts of open requests and stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// Milliseconds after which a request for one node expires.
     pub request_ms: u64,
     /// Milliseconds after which a stopped standby that does not end is skipped.
@@ -67,14 +67,14 @@ impl Terms {
         }
     }
 
-    pub fn slot(&self, place: ProcessorId) -> Option<usize> {
-        let within = place.active < self.instances
-            && place.replica.is_none_or(|replica| replica < self.standbys);
-        let slot = match place.replica {
-            None => place.active,
-            Some(replica) => self.instances + place.active * self.standbys + replica,
+    pub fn slot(&self, id: ProcessorId) -> Option<usize> {
+        let is_valid =
+            id.active < self.instances && id.replica.is_none_or(|replica| replica < self.standbys);
+        let slot = match id.replica {
+            None => id.active,
+            Some(replica) => self.instances + id.active * self.standbys + replica,
         };
-        within.then_some(slot as usize)
+        is_valid.then_some(slot as usize)
     }
 
     pub fn standbys_of(&self, active: usize) -> std::ops::Range<usize> {

@@ -10,7 +10,7 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName};
 
 use super::*;
 
-const PATIENCE: Patience = Patience {
+const TIMEOUTS: Timeouts = Timeouts {
     request_ms: 5_000,
     stop_ms: 600_000,
 };
@@ -98,7 +98,7 @@ impl ServiceTest {
 
     fn passes(&mut self, ms: u64) {
         self.now += ms;
-        self.all.tick(PATIENCE, at(self.now));
+        self.all.tick(TIMEOUTS, at(self.now));
     }
 
     fn occupant(&self, slot: usize) -> Occupant {
@@ -109,7 +109,7 @@ impl ServiceTest {
         let occupant = self.occupant(slot);
         self.all.set_occupant(slot, None, 0);
         let lost = placement(&occupant);
-        self.all.ended(slot, lost, ending, at(self.now));
+        self.all.end_process(slot, lost, ending, at(self.now));
         self.passes(0);
     }
 
@@ -118,17 +118,17 @@ impl ServiceTest {
         let occupant = self.occupant(slot);
         self.all.set_occupant(slot, None, 1);
         let lost = placement(&occupant);
-        self.all.leaves(slot, lost, at(self.now));
+        self.all.vacate(slot, lost, at(self.now));
         self.passes(0);
     }
 
     /// Loses the process with its node.
     fn is_lost(&mut self, slot: usize) {
         let occupant = self.occupant(slot);
-        self.all.closes(&occupant.host);
+        self.all.close_host(&occupant.host);
         self.all.set_occupant(slot, None, 0);
         let lost = placement(&occupant);
-        self.all.leaves(slot, lost, at(self.now));
+        self.all.vacate(slot, lost, at(self.now));
     }
 
     fn is_gone(&mut self, slot: usize) {

@@ -33,7 +33,12 @@ fn id(name: &str) -> AppId {
 }
 
 /// Adds an application within the open batch.
-fn add(all: &mut Applications, user: &str, name: &str, members: u32) -> Result<(), Refusal> {
+fn add(
+    applications: &mut Applications,
+    user: &str,
+    name: &str,
+    members: u32,
+) -> Result<(), Refusal> {
     let mut metadata = Metadata::new(user.parse().unwrap());
     if members > 0 {
         metadata.task_groups.push(TaskGroup {
@@ -49,10 +54,12 @@ fn add(all: &mut Applications, user: &str, name: &str, members: u32) -> Result<(
         metadata,
         warnings: Vec::new(),
     };
-    all.add(&id(name), submission, uuid, &moment()).map(drop)
+    applications
+        .add(&id(name), submission, uuid, &moment())
+        .map(drop)
 }
 
-fn add_task(all: &mut Applications, name: &str, task: &str) -> Result<(), Refusal> {
+fn add_task(applications: &mut Applications, name: &str, task: &str) -> Result<(), Refusal> {
     let program = Program {
         command: vec!["/bin/true".to_owned()],
         environment: BTreeMap::new(),
@@ -66,48 +73,51 @@ fn add_task(all: &mut Applications, name: &str, task: &str) -> Result<(), Refusa
             program,
         },
     };
-    all.add_task(&id(name), &None, task, &moment()).map(drop)
+    applications
+        .add_task(&id(name), &None, task, &moment())
+        .map(drop)
 }
 
 /// Reliability invariant (I25).
 #[test]
 fn empty_applications_count_against_the_quota_of_their_user() {
-    let mut all = Applications::new(&settings());
+    let mut applications = Applications::new(&settings());
     for name in ["a-1", "a-2", "a-3"] {
-        add(&mut all, "ann", name, 0).unwrap();
+        add(&mut applications, "ann", name, 0).unwrap();
     }
-    let reported = add(&mut all, "ann", "a-4", 0).unwrap_err();
+    let refusal = add(&mut applications, "ann", "a-4", 0).unwrap_err();
     assert!(
         matches!(
-            &reported,
-            Refusal::UserHasMost {
-                has: 3,
+            &refusal,
+            Refusal::UserApplicationLimit {
+                count: 3,
                 limit: 3,
                 ..
             }
         ),
-        "{reported}"
+        "{refusal}"
     );
-    assert_eq!(Problem::from(reported).code, Code::TooManyRequests);
-    add(&mut all, "ann", "a-3", 0).expect("it is there");
-    add(&mut all, "bob", "b-1", 0).unwrap();
-    all.forget(&id("a-1"));
-    add(&mut all, "ann", "a-4", 0).expect("one went");
+    assert_eq!(Problem::from(refusal).code, Code::TooManyRequests);
+    add(&mut applications, "ann", "a-3", 0).expect("it exists");
+    add(&mut applications, "bob", "b-1", 0).unwrap();
+    applications.forget(&id("a-1"));
+    add(&mut applications, "ann", "a-4", 0).expect("one was removed");
 }
 
 /// Reliability invariant (I25).
 #[test]
-fn requests_of_one_batch_count_each_other() {
-    let full =
-        |reported: Result<(), Refusal>| matches!(reported, Err(Refusal::UserFull { has: 2, .. }));
-    let mut all = Applications::new(&settings());
-    add(&mut all, "ann", "gang", 2).unwrap();
-    assert!(full(add(&mut all, "ann", "other", 1)));
-    add(&mut all, "bob", "bobs", 0).unwrap();
-    add_task(&mut all, "bobs", "t-1").unwrap();
-    add_task(&mut all, "bobs", "t-2").unwrap();
-    assert!(full(add_task(&mut all, "bobs", "t-3")));
-    add_task(&mut all, "bobs", "t-2").expect("it is there");
+fn requests_of_one_batch_count_against_the_same_quota() {
+    let is_over_limit = |result: Result<(), Refusal>| {
+        matches!(result, Err(Refusal::UserTaskLimit { count: 2, .. }))
+    };
+    let mut applications = Applications::new(&settings());
+    add(&mut applications, "ann", "gang", 2).unwrap();
+    assert!(is_over_limit(add(&mut applications, "ann", "other", 1)));
+    add(&mut applications, "bob", "bobs", 0).unwrap();
+    add_task(&mut applications, "bobs", "t-1").unwrap();
+    add_task(&mut applications, "bobs", "t-2").unwrap();
+    assert!(is_over_limit(add_task(&mut applications, "bobs", "t-3")));
+    add_task(&mut applications, "bobs", "t-2").expect("it exists");
 }
 
 /// Quotas also count applications restored from rows.
@@ -120,9 +130,9 @@ fn restored_applications_count_against_the_quota() {
     let heads: Vec<HeadText> = batch.rows.applications;
     assert_eq!(heads.len(), 1);
     let tasks: Vec<TaskText> = batch.rows.application_tasks;
-    let mut all = Applications::restored(&settings(), heads, tasks).unwrap();
+    let mut applications = Applications::from_rows(&settings(), heads, tasks).unwrap();
     assert!(matches!(
-        add(&mut all, "ann", "other", 1),
-        Err(Refusal::UserFull { has: 2, .. })
+        add(&mut applications, "ann", "other", 1),
+        Err(Refusal::UserTaskLimit { count: 2, .. })
     ));
 }

@@ -8,8 +8,8 @@ use hayward_service::auth::Requester;
 use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::problem::{Code, FieldFault, Problem};
 
-use super::tasks::new_task_id;
-use super::{app_id, changeable, read_applications, run_command};
+use super::tasks::parse_new_task_id;
+use super::{changeable_owner, parse_app_id, read_applications, run_command};
 use crate::applications::{NewTask, parse};
 use crate::http::App;
 use crate::http::respond::{revision, traceparent};
@@ -46,31 +46,35 @@ pub async fn add_tasks(
     Requester { caller, headers }: Requester,
     Path(id): Path<String>,
     Query(options): Query<BulkOptions>,
-    Json(given): Json<BulkTasks>,
+    Json(submission): Json<BulkTasks>,
 ) -> Result<(StatusCode, HeaderMap, Json<BulkTasksAdded>), Problem> {
-    let (id, owner) = (app_id(&id)?, changeable(&caller)?);
+    let (id, owner) = (parse_app_id(&id)?, changeable_owner(&caller)?);
     let (application, filter) = (id.clone(), owner.clone());
-    let known = read_applications(&app, move |access| {
-        access.applications.task_context(&application, &filter)
+    let task_context = read_applications(&app, move |context| {
+        context.applications.task_context(&application, &filter)
     });
-    let items = items(
-        given,
-        &known.await?.value,
+    let items = parse_items(
+        submission,
+        &task_context.await?.value,
         traceparent(&headers).as_deref(),
         options,
     )?;
-    let (named, good) = parted(items);
-    let done = run_command(&app, id.clone(), move |access| {
-        access
+    let (ids_with_faults, valid_tasks) = split_valid(items);
+    let committed = run_command(&app, id.clone(), move |context| {
+        context
             .applications
-            .add_tasks(&id, &owner, good, access.moment)
+            .add_tasks(&id, &owner, valid_tasks, context.moment)
     });
-    let done = done.await?;
-    let added = results(named, done.value);
-    Ok((status(options), revision(done.revision), Json(added)))
+    let committed = committed.await?;
+    let added = results(ids_with_faults, committed.value);
+    Ok((
+        success_status(options),
+        revision(committed.revision),
+        Json(added),
+    ))
 }
 
-fn status(options: BulkOptions) -> StatusCode {
+fn success_status(options: BulkOptions) -> StatusCode {
     if options.dry_run {
         StatusCode::OK
     } else {
@@ -79,45 +83,45 @@ fn status(options: BulkOptions) -> StatusCode {
 }
 
 /// Parses all tasks; an atomic request fails with all faults.
-fn items(
-    given: BulkTasks,
+fn parse_items(
+    submission: BulkTasks,
     context: &parse::TaskContext,
     traceparent: Option<&str>,
     options: BulkOptions,
 ) -> Result<Items, Problem> {
-    if !(1..=MAX_IN_BULK).contains(&given.tasks.len()) {
+    if !(1..=MAX_IN_BULK).contains(&submission.tasks.len()) {
         let detail = format!("must be 1 to {MAX_IN_BULK} tasks");
         return Err(Problem::new(Code::Invalid, "invalid bulk request").at("/tasks", detail));
     }
     let mut refusal = Problem::new(Code::Invalid, "some items cannot be accepted");
-    let mut items = Items::with_capacity(given.tasks.len());
-    for (number, named) in given.tasks.into_iter().enumerate() {
-        let item = item(&named, context, traceparent.map(str::to_owned));
+    let mut items = Items::with_capacity(submission.tasks.len());
+    for (number, named_task) in submission.tasks.into_iter().enumerate() {
+        let item = parse_item(&named_task, context, traceparent.map(str::to_owned));
         for fault in item.as_ref().err().into_iter().flatten() {
             let pointer = format!("/tasks/{number}{}", fault.pointer);
             refusal = refusal.at(pointer, &*fault.detail);
         }
-        items.push((named.id, item));
+        items.push((named_task.id, item));
     }
     let refused = options.atomic && !refusal.errors.is_empty();
     if refused { Err(refusal) } else { Ok(items) }
 }
 
-fn item(
-    named: &NamedTask,
+fn parse_item(
+    named_task: &NamedTask,
     context: &parse::TaskContext,
     traceparent: Option<String>,
 ) -> Result<NewTask, Vec<FieldFault>> {
-    let id = new_task_id(&named.id).map_err(|detail| {
+    let id = parse_new_task_id(&named_task.id).map_err(|detail| {
         let pointer = "/id".to_owned();
         vec![FieldFault { pointer, detail }]
     });
-    let content = parse::task(&named.task, context, traceparent).map_err(|faults| {
-        let under = |fault: FieldFault| FieldFault {
+    let content = parse::parse_task(&named_task.task, context, traceparent).map_err(|faults| {
+        let with_prefix = |fault: FieldFault| FieldFault {
             pointer: format!("/task{}", fault.pointer),
             ..fault
         };
-        faults.into_iter().map(under).collect()
+        faults.into_iter().map(with_prefix).collect()
     });
     match (id, content) {
         (Ok(id), Ok(content)) => Ok(NewTask { id, content }),
@@ -130,30 +134,30 @@ fn item(
 }
 
 /// Separates the valid tasks from the ids and faults.
-fn parted(items: Items) -> (Vec<(String, Option<String>)>, Vec<NewTask>) {
-    let mut named = Vec::with_capacity(items.len());
-    let mut good = Vec::with_capacity(items.len());
+fn split_valid(items: Items) -> (Vec<(String, Option<String>)>, Vec<NewTask>) {
+    let mut ids_with_faults = Vec::with_capacity(items.len());
+    let mut valid_tasks = Vec::with_capacity(items.len());
     for (id, item) in items {
-        let wrong = match item {
+        let fault_text = match item {
             Ok(task) => {
-                good.push(task);
+                valid_tasks.push(task);
                 None
             }
-            Err(faults) => Some(validate::in_words(&faults)),
+            Err(faults) => Some(validate::faults_text(&faults)),
         };
-        named.push((id, wrong));
+        ids_with_faults.push((id, fault_text));
     }
-    (named, good)
+    (ids_with_faults, valid_tasks)
 }
 
-fn results(named: Vec<(String, Option<String>)>, new: Vec<bool>) -> BulkTasksAdded {
-    let mut new = new.into_iter();
+fn results(ids_with_faults: Vec<(String, Option<String>)>, is_new: Vec<bool>) -> BulkTasksAdded {
+    let mut is_new = is_new.into_iter();
     let result = |(id, error): (String, Option<String>)| TaskAdded {
         id,
-        created: error.is_none() && new.next().unwrap_or_default(),
+        created: error.is_none() && is_new.next().unwrap_or_default(),
         error,
     };
     BulkTasksAdded {
-        results: named.into_iter().map(result).collect(),
+        results: ids_with_faults.into_iter().map(result).collect(),
     }
 }

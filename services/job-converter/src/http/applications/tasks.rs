@@ -12,18 +12,19 @@ use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
 
 use super::{
-    app_id, changeable, command_status, put_answer, read_applications, readable, run_command,
+    changeable_owner, command_status, parse_app_id, put_response, read_applications,
+    readable_owner, run_command,
 };
 use crate::applications::{NewTask, parse};
 use crate::http::App;
 use crate::http::respond::{revision, traceparent};
 use crate::work::validate;
 
-pub fn task_id(text: &str) -> Result<TaskId, Problem> {
-    TaskId::new(text).map_err(|bad| no_id(&bad.to_string()))
+pub fn parse_task_id(text: &str) -> Result<TaskId, Problem> {
+    TaskId::new(text).map_err(|error| invalid_id(&error.to_string()))
 }
 
-fn no_id(detail: &str) -> Problem {
+fn invalid_id(detail: &str) -> Problem {
     Problem::new(Code::BadRequest, "invalid task id").at("/path/task", detail)
 }
 
@@ -31,8 +32,8 @@ fn no_id(detail: &str) -> Problem {
 ///
 /// # Errors
 /// The reason why the id is not allowed.
-pub fn new_task_id(text: &str) -> Result<TaskId, String> {
-    let id = TaskId::new(text).map_err(|bad| bad.to_string())?;
+pub fn parse_new_task_id(text: &str) -> Result<TaskId, String> {
+    let id = TaskId::new(text).map_err(|error| error.to_string())?;
     if id.is_reserved() {
         return Err("ids beginning tg- and tr- are those of placeholders; choose another".into());
     }
@@ -70,29 +71,30 @@ pub async fn add_task(
     State(app): State<App>,
     Requester { caller, headers }: Requester,
     Path((id, task)): Path<(String, String)>,
-    Query(trial): Query<DryRun>,
-    Json(given): Json<TaskSubmission>,
+    Query(options): Query<DryRun>,
+    Json(submission): Json<TaskSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<TaskAccepted>), Problem> {
-    let (id, owner) = (app_id(&id)?, changeable(&caller)?);
-    let task = new_task_id(&task).map_err(|detail| no_id(&detail))?;
+    let (id, owner) = (parse_app_id(&id)?, changeable_owner(&caller)?);
+    let task = parse_new_task_id(&task).map_err(|detail| invalid_id(&detail))?;
     let (application, filter) = (id.clone(), owner.clone());
-    let context = read_applications(&app, move |access| {
-        access.applications.task_context(&application, &filter)
+    let task_context = read_applications(&app, move |context| {
+        context.applications.task_context(&application, &filter)
     })
     .await?;
     let traceparent = traceparent(&headers);
     let new = NewTask {
         id: task.clone(),
-        content: parse::task(&given, &context.value, traceparent).map_err(validate::problem)?,
+        content: parse::parse_task(&submission, &task_context.value, traceparent)
+            .map_err(validate::into_problem)?,
     };
-    let place = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
-    let done = run_command(&app, id.clone(), move |access| {
-        let applications = &mut *access.applications;
-        let is_new = applications.add_task(&id, &owner, new, access.moment)?;
+    let location = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
+    let committed = run_command(&app, id.clone(), move |context| {
+        let applications = &mut *context.applications;
+        let is_new = applications.add_task(&id, &owner, new, context.moment)?;
         Ok((is_new, applications.show_task(&id, &task, &owner)?))
     });
-    let Committed { value, revision } = done.await?;
-    let (status, headers) = put_answer(value.0 && !trial.dry_run, &place, revision);
+    let Committed { value, revision } = committed.await?;
+    let (status, headers) = put_response(value.0 && !options.dry_run, &location, revision);
     Ok((status, headers, Json(value.1)))
 }
 
@@ -117,11 +119,15 @@ pub async fn show_task(
     caller: Caller,
     Path((id, task)): Path<(String, String)>,
 ) -> Result<Json<TaskAccepted>, Problem> {
-    let (id, task, owner) = (app_id(&id)?, task_id(&task)?, readable(&caller)?);
-    let shown = read_applications(&app, move |access| {
-        access.applications.show_task(&id, &task, &owner)
+    let (id, task, owner) = (
+        parse_app_id(&id)?,
+        parse_task_id(&task)?,
+        readable_owner(&caller)?,
+    );
+    let task_view = read_applications(&app, move |context| {
+        context.applications.show_task(&id, &task, &owner)
     });
-    Ok(Json(shown.await?.value))
+    Ok(Json(task_view.await?.value))
 }
 
 /// Forgets a task. Its ask or process is not released; complete the task for that.
@@ -144,12 +150,16 @@ pub async fn remove_task(
     Path((id, task)): Path<(String, String)>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
-    let (id, task, owner) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
-    let done = run_command(&app, id.clone(), move |access| {
-        access.applications.remove_task(&id, &task, &owner);
+    let (id, task, owner) = (
+        parse_app_id(&id)?,
+        parse_task_id(&task)?,
+        changeable_owner(&caller)?,
+    );
+    let committed = run_command(&app, id.clone(), move |context| {
+        context.applications.remove_task(&id, &task, &owner);
         Ok(())
     });
-    Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
+    Ok((StatusCode::NO_CONTENT, revision(committed.await?.revision)))
 }
 
 /// Completes a task and ends its process. Completing a placeholder releases its allocation, and its
@@ -177,20 +187,24 @@ pub async fn tell_task(
     State(app): State<App>,
     caller: Caller,
     Path((id, task)): Path<(String, String)>,
-    Query(trial): Query<DryRun>,
+    Query(options): Query<DryRun>,
     Json(transition): Json<TaskTransition>,
 ) -> Result<(StatusCode, HeaderMap, Json<TransitionResult>), Problem> {
-    let (id, task, owner) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
+    let (id, task, owner) = (
+        parse_app_id(&id)?,
+        parse_task_id(&task)?,
+        changeable_owner(&caller)?,
+    );
     let TaskTransitionEvent::Complete = transition.event;
-    let done = run_command(&app, id.clone(), move |access| {
-        access
+    let committed = run_command(&app, id.clone(), move |context| {
+        context
             .applications
-            .complete_task(&id, &task, &owner, access.moment)
+            .complete_task(&id, &task, &owner, context.moment)
     });
-    let done = done.await?;
+    let committed = committed.await?;
     Ok((
-        command_status(trial),
-        revision(done.revision),
-        Json(done.value),
+        command_status(options),
+        revision(committed.revision),
+        Json(committed.value),
     ))
 }

@@ -7,15 +7,15 @@ use super::{Faults, MAX_THREADS};
 
 pub fn orchestrated(entry: &WorkEntry) -> Vec<FieldFault> {
     let mut faults = Faults::default();
-    faults.names(None, entry.class.as_ref());
-    faults.size(entry.size.as_ref());
+    faults.check_names(None, entry.class.as_ref());
+    faults.check_size(entry.size.as_ref());
     let threads = entry.threads.unwrap_or(1);
     faults.check(threads <= MAX_THREADS, "/threads", || {
         format!("must be at most {MAX_THREADS}")
     });
-    faults.machines(&entry.machines);
+    faults.check_machines(&entry.machines);
     if let Some(service) = &entry.service {
-        faults.text(|| "/service".to_owned(), service, super::MAX_NAME_LENGTH);
+        faults.check_text(|| "/service".to_owned(), service, super::MAX_NAME_LENGTH);
     }
     if let Some(launch) = &entry.launch {
         faults.0.extend(launch_faults(launch));
@@ -25,9 +25,9 @@ pub fn orchestrated(entry: &WorkEntry) -> Vec<FieldFault> {
 
 fn launch_faults(launch: &LaunchOrder) -> impl Iterator<Item = FieldFault> + use<> {
     let mut faults = Faults::default();
-    faults.command(&launch.command);
-    faults.environment(&launch.environment);
-    faults.directory(launch.working_directory.as_ref());
+    faults.check_command(&launch.command);
+    faults.check_environment(&launch.environment);
+    faults.check_directory(launch.working_directory.as_ref());
     faults.0.into_iter().map(|fault| FieldFault {
         pointer: format!("/launch{}", fault.pointer),
         ..fault

@@ -66,7 +66,7 @@ fn a_superseded_end_changes_nothing() {
     service_test.runs(0, "elsewhere");
     service_test
         .all
-        .ended(0, placement(&old), Ending::Failure, at(service_test.now));
+        .end_process(0, placement(&old), Ending::Failure, at(service_test.now));
     assert_eq!(
         (
             service_test.state(0),

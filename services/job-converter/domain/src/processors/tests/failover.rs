@@ -115,7 +115,7 @@ fn a_repeated_loss_is_one_failover() {
     service_test.is_taken_off(0);
     service_test
         .all
-        .ended(0, placement(&lost), Ending::Lost, at(service_test.now));
+        .end_process(0, placement(&lost), Ending::Lost, at(service_test.now));
     service_test.passes(0);
     let failover = service_test.all.get(0).unwrap().failover().unwrap();
     assert_eq!(failover.waits_for, Some(1));
@@ -165,7 +165,7 @@ fn a_failover_does_not_choose_an_expired_host_again() {
     };
     service_test
         .all
-        .ended(0, lost, Ending::LaunchFailed, at(service_test.now));
+        .end_process(0, lost, Ending::LaunchFailed, at(service_test.now));
     assert_eq!(
         service_test.asks(0),
         "any",

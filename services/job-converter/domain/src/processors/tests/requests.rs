@@ -28,7 +28,7 @@ fn an_expired_request_for_the_source_host_accepts_any_host() {
     service_test.passes(5_000);
     assert_eq!(service_test.asks(0), "h0", "not before it took longer");
     assert_eq!(
-        service_test.all.due_ms(PATIENCE, service_test.now),
+        service_test.all.due_ms(TIMEOUTS, service_test.now),
         Some(5_001)
     );
     service_test.passes(1);
@@ -59,7 +59,7 @@ fn an_expired_request_without_a_spare_accepts_any_host() {
     for _ in 0..100 {
         assert_eq!(service_test.asks(0), "any");
         assert_eq!(
-            service_test.all.due_ms(PATIENCE, service_test.now),
+            service_test.all.due_ms(TIMEOUTS, service_test.now),
             None,
             "no tight loop"
         );
@@ -75,7 +75,7 @@ fn without_affinity_a_request_waits_without_timeout() {
     });
     service_test.passes(1_000_000);
     assert_eq!(service_test.asks(0), "any");
-    assert_eq!(service_test.all.due_ms(PATIENCE, service_test.now), None);
+    assert_eq!(service_test.all.due_ms(TIMEOUTS, service_test.now), None);
     assert!(service_test.all.take_events().is_empty(), "no log flood");
 }
 
@@ -86,7 +86,7 @@ fn a_restart_adopts_running_processes_without_new_requests() {
     service_test.runs(1, "h5");
     assert!(service_test.all.is_healthy());
     assert_eq!(service_test.asks(0), "h4");
-    assert_eq!(service_test.all.due_ms(PATIENCE, service_test.now), None);
+    assert_eq!(service_test.all.due_ms(TIMEOUTS, service_test.now), None);
 }
 
 #[test]

@@ -113,10 +113,10 @@ fn a_deployment_that_fails_stops_the_rest() {
     service_test.rolls(1);
     service_test.is_renewed(3, "h3");
     // The process crashed once since then, and has run again only briefly.
-    let shaky = BTreeSet::from([3]);
-    service_test.all.roll(1, &shaky);
+    let unstable = BTreeSet::from([3]);
+    service_test.all.roll(1, &unstable);
     assert_eq!(service_test.held(), [] as [usize; 0]);
-    // With a second deployment, the shaky process is replaced too, and first.
+    // With a second deployment, the unstable process is replaced too, and first.
     service_test.deployed(plain(4));
     service_test.ends(3, Ending::Failure);
     service_test.rolls(1);
@@ -267,7 +267,7 @@ proptest! {
             service_test.rolls(limit);
             let down = service_test.all.all.iter().filter(|it| !it.is_up(false)).count();
             prop_assert!(down as u64 <= limit, "{down} of {limit}");
-            if service_test.all.all[slot].renews {
+            if service_test.all.all[slot].awaits_stopped {
                 service_test.is_renewed(slot, &format!("h{slot}"));
             }
         }

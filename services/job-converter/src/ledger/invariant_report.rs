@@ -9,25 +9,24 @@ use super::Ledger;
 use crate::invariants;
 
 /// Number by which the limits may be exceeded, because deleting is bounded per round.
-const PIECES: usize = 2_000;
+const MAX_EXCESS: usize = 2_000;
 
 impl Ledger {
-    pub(super) fn report(&mut self, moment: &Moment) -> Findings {
+    pub(super) fn check_invariants(&mut self, moment: &Moment) -> Findings {
         let now_ms = moment.monotonic_ms;
         let jobs = self.works.values();
         let jobs = jobs.filter_map(|work| Some((&work.id, work.job()?.tasks.fault())));
-        let tasks = timed_finding(|| invariants::no_task_is_lost(jobs));
+        let tasks = timed_finding(|| invariants::check_task_counts(jobs));
         let incomplete_gangs = &mut self.incomplete_gangs;
         let gangs = self.applications.gangs();
-        let gangs = timed_finding(|| {
-            invariants::gangs_are_whole(gangs, incomplete_gangs, moment.now, now_ms)
-        });
+        let gangs =
+            timed_finding(|| invariants::check_gangs(gangs, incomplete_gangs, moment.now, now_ms));
         self.transitional_states
-            .record(now_ms, self.applications.in_transit());
+            .record(now_ms, self.applications.transitional_states());
         let grace_ms = self.shared.settings.stop_grace_ms;
-        let states = invariants::late(&self.transitional_states, now_ms, grace_ms)
+        let states = invariants::overdue_states(&self.transitional_states, now_ms, grace_ms)
             .chain(self.applications.timers(moment.now))
-            .chain(self.waits(now_ms));
+            .chain(self.late_waits(now_ms));
         Findings {
             findings: vec![tasks, gangs, timed_finding(|| mortal(states))],
             bounds: self.bounds(),
@@ -36,7 +35,7 @@ impl Ledger {
 
     /// Returns leases and holds that should have ended. Their ordered entries may be early, never
     /// late.
-    fn waits(&self, now_ms: u64) -> impl Iterator<Item = Transit<String>> {
+    fn late_waits(&self, now_ms: u64) -> impl Iterator<Item = Transit<String>> {
         let leases = self.lease_order.iter();
         let leases = leases.map(|(due, holder)| (holder.to_string(), "holds tasks", *due));
         let holds = self.holds.iter();
@@ -54,18 +53,22 @@ impl Ledger {
     /// Returns the current sizes and their limits (I25).
     fn bounds(&self) -> Vec<Bound> {
         let settings = &self.shared.settings;
-        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let bound = |what, has, most| Bound {
+        let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let bound = |what, size, limit| Bound {
             what,
-            has: number(has),
-            most: number(most),
+            has: to_u64(size),
+            most: to_u64(limit),
         };
-        let open = self.works.len() + self.orchestrators.open();
+        let open = self.works.len() + self.orchestrators.open_count();
         let (finals, keys) = (settings.keep_final, settings.keep_keys);
         vec![
             bound("open work", open, settings.max_open_work),
-            bound("work that is over", self.finals.len(), finals + PIECES),
-            bound("idempotency keys", self.keys.len(), keys + PIECES),
+            bound(
+                "work that is over",
+                self.final_works.len(),
+                finals + MAX_EXCESS,
+            ),
+            bound("idempotency keys", self.keys.len(), keys + MAX_EXCESS),
             bound(
                 "applications",
                 self.applications.len(),

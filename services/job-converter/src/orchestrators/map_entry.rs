@@ -1,7 +1,7 @@
 //! An entry of a map, for the comparison with the last map and for the demand.
 
 use hayward_job_converter_api::orchestrators::{EntryKind, EntryState, ReportedState, WorkEntry};
-use hayward_job_converter_domain::orchestrated::Piece;
+use hayward_job_converter_domain::orchestrated::MapEntry;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, Size, WorkKind};
 
@@ -14,13 +14,15 @@ const DEFAULT_MEMORY_GB: u64 = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry(pub WorkEntry);
 
-impl Piece for Entry {
+impl MapEntry for Entry {
     fn schedulable(&self) -> bool {
         let reservation = self.0.kind == EntryKind::Reservation;
         match self.0.state {
             EntryState::Waiting | EntryState::Assigned => true,
             EntryState::Initialising | EntryState::Running => !reservation,
-            EntryState::Completing => !reservation && self.processes().any(|(_, over)| !over),
+            EntryState::Completing => {
+                !reservation && self.processes().any(|(_, is_complete)| !is_complete)
+            }
             EntryState::Completed => false,
         }
     }
@@ -45,7 +47,7 @@ impl Entry {
     }
 
     /// Returns true if the map names a process in this share.
-    pub fn names(&self, share: &AllocationId) -> bool {
+    pub fn names_running_process(&self, share: &AllocationId) -> bool {
         let report = self.0.processes.get(share);
         report.is_some_and(|report| !report.state.is_complete())
     }
@@ -53,8 +55,8 @@ impl Entry {
     /// Returns the shares whose process is initialized.
     pub fn initialised(&self) -> impl Iterator<Item = &AllocationId> {
         let reports = self.0.processes.iter();
-        let up = |state| matches!(state, ReportedState::Running | ReportedState::Stopping);
-        let running = reports.filter(move |(_, report)| up(report.state));
+        let is_up = |state| matches!(state, ReportedState::Running | ReportedState::Stopping);
+        let running = reports.filter(move |(_, report)| is_up(report.state));
         running.map(|(share, _)| share)
     }
 
@@ -86,9 +88,9 @@ impl Entry {
     pub fn remaining(&self) -> u64 {
         let entry = &self.0;
         let total = entry.work_items.unwrap_or(DEFAULT_ITEMS);
-        let over = entry.items_done.saturating_add(entry.items_failed);
+        let done_items = entry.items_done.saturating_add(entry.items_failed);
         match entry.kind {
-            EntryKind::Job => total.saturating_sub(over),
+            EntryKind::Job => total.saturating_sub(done_items),
             _ => 1,
         }
     }
@@ -116,23 +118,35 @@ mod tests {
     /// Rule of orchestrators (R-7.2).
     #[test]
     fn only_waiting_and_running_states_request_processes() {
-        let asks = |kind: &str, state: &str| {
+        let requests_processes = |kind: &str, state: &str| {
             let text = format!(r#"{{"kind":"{kind}","state":"{state}","owner":"ada"}}"#);
             entry(&text).schedulable()
         };
         for state in ["waiting", "assigned"] {
-            assert!(asks("job", state) && asks("service", state) && asks("reservation", state));
+            assert!(
+                requests_processes("job", state)
+                    && requests_processes("service", state)
+                    && requests_processes("reservation", state)
+            );
         }
         for state in ["initialising", "running"] {
-            assert!(asks("job", state) && asks("managed_reservation", state));
-            assert!(!asks("reservation", state));
+            assert!(
+                requests_processes("job", state)
+                    && requests_processes("managed_reservation", state)
+            );
+            assert!(!requests_processes("reservation", state));
         }
-        assert!(!asks("job", "completed") && !asks("job", "completing"));
-        let alive = r#"{"kind":"job","state":"completing","owner":"ada",
+        assert!(
+            !requests_processes("job", "completed") && !requests_processes("job", "completing")
+        );
+        let completing = r#"{"kind":"job","state":"completing","owner":"ada",
             "processes":{"alc_1":{"state":"stopping"},"alc_2":{"state":"stopped"}}}"#;
-        let alive = entry(alive);
-        assert!(alive.schedulable() && alive.completing());
-        assert!(alive.names(&"alc_1".parse().unwrap()) && !alive.names(&"alc_2".parse().unwrap()));
+        let completing = entry(completing);
+        assert!(completing.schedulable() && completing.completing());
+        assert!(
+            completing.names_running_process(&"alc_1".parse().unwrap())
+                && !completing.names_running_process(&"alc_2".parse().unwrap())
+        );
     }
 
     /// Rule of orchestrators (R-7.4).
@@ -151,7 +165,7 @@ mod tests {
         assert_eq!(running.max_processes(), 10);
         let service = r#"{"kind":"service","state":"running","owner":"ada","max_processes":7}"#;
         assert_eq!(entry(service).max_processes(), 1);
-        let machine = entry(r#"{"kind":"reservation","state":"waiting","owner":"ada"}"#);
-        assert_eq!(machine.size(), Size::default());
+        let reservation = entry(r#"{"kind":"reservation","state":"waiting","owner":"ada"}"#);
+        assert_eq!(reservation.size(), Size::default());
     }
 }

@@ -29,17 +29,17 @@ pub async fn insert(tx: &mut PgConnection, rows: &[PastRow]) -> Result<(), sqlx:
     .map(drop)
 }
 
-pub async fn delete(tx: &mut PgConnection, gone: &[String]) -> Result<(), sqlx::Error> {
-    if gone.is_empty() {
+pub async fn delete(tx: &mut PgConnection, deleted: &[String]) -> Result<(), sqlx::Error> {
+    if deleted.is_empty() {
         return Ok(());
     }
-    sqlx::query!("delete from past where allocation = any($1)", gone)
+    sqlx::query!("delete from past where allocation = any($1)", deleted)
         .execute(tx)
         .await
         .map(drop)
 }
 
-pub async fn all(tx: &mut PgConnection) -> Result<Vec<PastRow>, sqlx::Error> {
+pub async fn load_all(tx: &mut PgConnection) -> Result<Vec<PastRow>, sqlx::Error> {
     sqlx::query_as!(PastRow, "select allocation, job, node from past")
         .fetch_all(tx)
         .await

@@ -6,8 +6,8 @@ use hayward_job_converter_api::orchestrators::{
     Leave, OrchestratorCounts, OrchestratorView, RefusedEntry, ShareEntry, Standing, WorkStanding,
 };
 use hayward_job_converter_api::{DemandEntry, NOT_YET_CONSIDERED};
-use hayward_job_converter_domain::convert;
-use hayward_job_converter_domain::orchestrated::Over;
+use hayward_job_converter_domain::compute_demand;
+use hayward_job_converter_domain::orchestrated::EndReason;
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
 use hayward_vocabulary::{
     Launch, Orchestrated, Program, UserName, WhenUnreachable, WorkId, WorkKind,
@@ -23,30 +23,30 @@ const MAX_FAULTS: usize = 100;
 
 /// Returns the demand entry of a piece of work.
 pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Option<DemandEntry> {
-    let explained = &entry.0;
-    let held_at = work.is_held_back(now_ms).then(|| work.alive());
-    let want = convert(
+    let fields = &entry.0;
+    let held_at = work.is_held_back(now_ms).then(|| work.live_count());
+    let want = compute_demand(
         entry.max_processes(),
         entry.remaining().max(1),
-        explained.time_per_item_ms.filter(|ms| *ms > 0),
+        fields.time_per_item_ms.filter(|ms| *ms > 0),
         held_at,
         None,
     )?;
     let launch = launch(work, entry, stop_grace_ms);
-    let group = explained.service.as_deref();
+    let service_name = fields.service.as_deref();
     Some(DemandEntry {
         work: work.id.clone(),
         kind: entry.kind(),
-        user: explained.owner.clone(),
-        class: explained.class.clone(),
-        submitted_at: explained.submitted_at.unwrap_or(work.arrived_at),
+        user: fields.owner.clone(),
+        class: fields.class.clone(),
+        submitted_at: fields.submitted_at.unwrap_or(work.arrived_at),
         size: entry.size(),
         max_processes: want.max_processes,
         remaining_tasks: want.remaining_tasks,
         threads: entry.threads(),
         task_ms: want.task_ms,
-        machines: explained.machines.clone(),
-        service: group.map(|group| service(&work.orchestrator, group)),
+        machines: fields.machines.clone(),
+        service: service_name.map(|service_name| service_id(&work.orchestrator, service_name)),
         disruption_limit: None,
         when_unreachable: WhenUnreachable::default(),
         processor: None,
@@ -54,16 +54,16 @@ pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Op
         host: None,
         part: None,
         queued: None,
-        orchestrated: Some(Box::new(vacated(work, entry, launch.is_none()))),
+        orchestrated: Some(Box::new(orchestrated_fields(work, entry, launch.is_none()))),
         settled: work.settled.clone(),
         launch,
         traceparent: None,
     })
 }
 
-fn vacated(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
+fn orchestrated_fields(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
     use hayward_job_converter_api::orchestrators::EntryKind;
-    let ours = entry
+    let own_shares = entry
         .initialised()
         .filter(|share| work.shares.contains_key(*share));
     Orchestrated {
@@ -72,12 +72,12 @@ fn vacated(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
         starting: entry.starting(),
         completing: entry.completing(),
         own_processes: own_processes && entry.kind() != WorkKind::Reservation,
-        running: ours.filter(|_| own_processes).cloned().collect(),
+        running: own_shares.filter(|_| own_processes).cloned().collect(),
     }
 }
 
 /// Returns the service id that all instances share. It is unique per orchestrator.
-fn service(orchestrator: &UserName, name: &str) -> WorkId {
+fn service_id(orchestrator: &UserName, name: &str) -> WorkId {
     let digest = Sha256::digest(format!("{orchestrator}/{name}"));
     let mut first = [0; 16];
     first.copy_from_slice(&digest[..16]);
@@ -85,27 +85,28 @@ fn service(orchestrator: &UserName, name: &str) -> WorkId {
 }
 
 fn launch(work: &Work, entry: &Entry, stop_grace_ms: u64) -> Option<Launch> {
-    let order = entry.0.launch.as_ref()?;
-    let mut environment = order.environment.clone();
-    let ours = [
+    let program = entry.0.launch.as_ref()?;
+    let mut environment = program.environment.clone();
+    let variables = [
         ("HAYWARD_ORCHESTRATOR", work.orchestrator.to_string()),
         ("HAYWARD_ORCHESTRATED_WORK", work.name.clone()),
     ];
-    environment.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     Some(Launch {
         program: Program::Command {
-            argv: order.command.clone(),
+            argv: program.command.clone(),
         },
         environment,
-        working_directory: order.working_directory.clone(),
+        working_directory: program.working_directory.clone(),
         stop_grace_ms,
         traceparent: None,
         within: None,
     })
 }
 
-pub fn share(work: &Work, entry: &AllocationEntry) -> ShareEntry {
-    let leave = |vacate: &hayward_rm_scheduler_api::Vacate| Leave {
+/// Returns the published entry of a share.
+pub fn share_entry(work: &Work, entry: &AllocationEntry) -> ShareEntry {
+    let to_leave = |vacate: &hayward_rm_scheduler_api::Vacate| Leave {
         reason: wire_name(&vacate.reason),
         detail: vacate.detail.clone(),
         since: vacate.since,
@@ -119,28 +120,29 @@ pub fn share(work: &Work, entry: &AllocationEntry) -> ShareEntry {
         size: entry.size.clone(),
         state: wire_name(&entry.state),
         granted_at: entry.granted_at,
-        vacate: entry.vacate.as_ref().map(leave),
+        vacate: entry.vacate.as_ref().map(to_leave),
         exit: entry.exit.clone(),
     }
 }
 
-pub fn state(
+/// Returns the published entry of a piece of work.
+pub fn work_entry(
     work: &Work,
     entry: &Entry,
-    over: Option<Over>,
+    over: Option<EndReason>,
     verdict: Option<&VerdictEntry>,
     fault: Option<&RefusedEntry>,
 ) -> WorkStanding {
-    let held = work.held();
+    let held = work.held_count();
     let state = match over {
-        Some(Over::Refused) => Standing::Refused,
+        Some(EndReason::Refused) => Standing::Refused,
         Some(_) => Standing::Over,
         None if held > 0 => Standing::Held,
         None => Standing::Waiting,
     };
     let waits = over.is_none() && held < entry.max_processes();
     let verdict = verdict.filter(|_| waits);
-    let mut published = WorkStanding {
+    let mut entry_view = WorkStanding {
         work: work.name.clone(),
         id: Some(work.id.clone()),
         state,
@@ -151,30 +153,30 @@ pub fn state(
     };
     if let (Standing::Refused, Some(reason)) = (state, &work.reason) {
         let (code, detail) = reason.split_once(' ').unwrap_or((reason, ""));
-        published.reason = Some(code.to_owned());
-        published.detail = Some(detail.to_owned());
-    } else if state == Standing::Waiting && published.reason.is_none() {
-        published.reason = Some(NOT_YET_CONSIDERED.to_owned());
+        entry_view.reason = Some(code.to_owned());
+        entry_view.detail = Some(detail.to_owned());
+    } else if state == Standing::Waiting && entry_view.reason.is_none() {
+        entry_view.reason = Some(NOT_YET_CONSIDERED.to_owned());
     }
     if let Some(fault) = fault {
-        published.reason = Some(fault.reason.clone());
+        entry_view.reason = Some(fault.reason.clone());
         let detail = format!(
             "its entry is refused, the one before is in force: {}",
             fault.detail
         );
-        published.detail = Some(detail);
-        published.pointer = Some(fault.pointer.clone());
+        entry_view.detail = Some(detail);
+        entry_view.pointer = Some(fault.pointer.clone());
     }
-    published
+    entry_view
 }
 
 /// Returns the stored text of a refusal: the code, then a sentence.
-pub fn refusal(verdict: &VerdictEntry) -> String {
+pub fn refusal_text(verdict: &VerdictEntry) -> String {
     format!("{} {}", wire_name(&verdict.reason), verdict.detail)
 }
 
 /// Returns the entry of work that requests nothing.
-pub fn idle(name: &str, fault: Option<&RefusedEntry>) -> WorkStanding {
+pub fn idle_entry(name: &str, fault: Option<&RefusedEntry>) -> WorkStanding {
     WorkStanding {
         work: name.to_owned(),
         id: None,
@@ -186,7 +188,8 @@ pub fn idle(name: &str, fault: Option<&RefusedEntry>) -> WorkStanding {
     }
 }
 
-pub fn view(name: &UserName, record: &OrchestratorRecord) -> OrchestratorView {
+/// Returns the published view of an orchestrator.
+pub fn orchestrator_view(name: &UserName, record: &OrchestratorRecord) -> OrchestratorView {
     let mark = record.map.mark();
     OrchestratorView {
         name: name.clone(),

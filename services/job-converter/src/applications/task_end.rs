@@ -7,57 +7,58 @@ use hayward_job_converter_domain::processors::{Ending, ending};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_vocabulary::Exit;
 
-use crate::work::exits::how_it_ended;
+use crate::work::exits::describe_exit;
 
+/// How the process of a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    Well,
+pub enum TaskEnd {
+    Succeeded,
     /// The program failed or could not be started.
     Failed(Failure),
     /// The allocation was taken away, or the exit is unknown. The task counts as killed. The text
     /// is the cause.
-    Taken(Termination, String),
+    Killed(Termination, String),
 }
 
-impl End {
+impl TaskEnd {
     pub fn from_allocation(entry: &AllocationEntry) -> Self {
         let exit = entry.exit.as_ref();
         let vacate = entry.vacate.as_ref();
-        let how = || exit.map_or_else(|| "the exit is unknown".to_owned(), how_it_ended);
-        let why = vacate.map_or_else(how, |vacate| vacate.detail.clone());
+        let exit_text = || exit.map_or_else(|| "the exit is unknown".to_owned(), describe_exit);
+        let cause = vacate.map_or_else(exit_text, |vacate| vacate.detail.clone());
         match (ending(exit, false), vacate.map(|it| it.reason)) {
-            (Ending::Completed, None) => Self::Well,
-            (Ending::Failure, None) => Self::failed(FailureCode::Exited, exit),
-            (Ending::LaunchFailed, None) => Self::failed(FailureCode::CannotStart, exit),
+            (Ending::Completed, None) => Self::Succeeded,
+            (Ending::Failure, None) => Self::from_failure(FailureCode::Exited, exit),
+            (Ending::LaunchFailed, None) => Self::from_failure(FailureCode::CannotStart, exit),
             (Ending::Lost | Ending::Restarted | Ending::Intended, None) | (Ending::Lost, _) => {
-                Self::Taken(Termination::Unknown, why)
+                Self::Killed(Termination::Unknown, cause)
             }
-            (_, Some(reason)) => Self::Taken(termination(reason), why),
+            (_, Some(reason)) => Self::Killed(termination_for(reason), cause),
         }
     }
 
     /// Creates the end of an allocation that was removed before its end was observed.
-    pub fn unobserved() -> Self {
-        Self::Taken(Termination::Unknown, "the exit is unknown".to_owned())
+    pub fn with_unknown_exit() -> Self {
+        Self::Killed(Termination::Unknown, "the exit is unknown".to_owned())
     }
 
-    fn failed(code: FailureCode, exit: Option<&Exit>) -> Self {
-        let message = exit.map(how_it_ended).unwrap_or_default();
+    fn from_failure(code: FailureCode, exit: Option<&Exit>) -> Self {
+        let message = exit.map(describe_exit).unwrap_or_default();
         Self::Failed(Failure { code, message })
     }
 
     /// Returns the termination of a placeholder, which never ends by itself.
     pub fn termination(&self) -> Termination {
         match self {
-            Self::Taken(termination, _) => *termination,
-            Self::Well | Self::Failed(_) => Termination::Unknown,
+            Self::Killed(termination, _) => *termination,
+            Self::Succeeded | Self::Failed(_) => Termination::Unknown,
         }
     }
 }
 
 /// Converts the reason of a vacate. Only preemption and replacement free quanta for other work. A
 /// drain, a block or a lost node does not.
-pub fn termination(reason: VacateReason) -> Termination {
+pub fn termination_for(reason: VacateReason) -> Termination {
     match reason {
         VacateReason::Preempted => Termination::PreemptedByScheduler,
         VacateReason::Replaced => Termination::PlaceholderReplaced,

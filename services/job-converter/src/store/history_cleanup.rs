@@ -1,4 +1,4 @@
-//! Deletes the history of forgotten work in small pieces outside the commits, because a job may
+//! Deletes the history of forgotten work in small batches outside the commits, because a job may
 //! have ten million outcomes. These rows are not part of the working set, so no fence is needed.
 
 use std::time::Duration;
@@ -7,24 +7,24 @@ use hayward_publication::Publisher;
 use hayward_service::Shutdown;
 use sqlx::PgPool;
 
-const PAUSE: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of rows per statement.
-const PIECE: i64 = 5_000;
+const BATCH_SIZE: i64 = 5_000;
 
 /// Runs while this replica leads, until shutdown.
 pub async fn run(pool: PgPool, publisher: std::sync::Arc<Publisher>, shutdown: Shutdown) {
     loop {
-        let mut more = false;
+        let mut has_more = false;
         if publisher.leading().is_ok() {
-            match piece(&pool).await {
-                Ok(any) => more = any,
+            match delete_batch(&pool).await {
+                Ok(found_some) => has_more = found_some,
                 Err(error) => tracing::warn!(%error, "cannot delete old history"),
             }
         }
-        let pause = if more {
+        let pause = if has_more {
             Duration::from_millis(20)
         } else {
-            PAUSE
+            CHECK_INTERVAL
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -33,8 +33,8 @@ pub async fn run(pool: PgPool, publisher: std::sync::Arc<Publisher>, shutdown: S
     }
 }
 
-/// Deletes one piece of the history of one piece of work. Returns false if there was none.
-async fn piece(pool: &PgPool) -> Result<bool, sqlx::Error> {
+/// Deletes one batch of the history of one piece of work. Returns false if there was none.
+async fn delete_batch(pool: &PgPool) -> Result<bool, sqlx::Error> {
     let Some(work) = sqlx::query_scalar!("select work from forgotten limit 1")
         .fetch_optional(pool)
         .await?
@@ -46,7 +46,7 @@ async fn piece(pool: &PgPool) -> Result<bool, sqlx::Error> {
         "delete from outcome where job = $1 and task in
             (select task from outcome where job = $1 order by task limit $2)",
         work,
-        PIECE
+        BATCH_SIZE
     )
     .execute(&mut *tx)
     .await?
