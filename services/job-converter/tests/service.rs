@@ -5,18 +5,18 @@
 
 #[path = "service/applications.rs"]
 mod applications;
-#[path = "service/changes.rs"]
-mod changes;
+#[path = "service/change_stream.rs"]
+mod change_stream;
+#[path = "service/dry_runs.rs"]
+mod dry_runs;
+#[path = "service/fake_scheduler.rs"]
+mod fake_scheduler;
 #[path = "service/fixture.rs"]
 mod fixture;
-#[path = "service/groups.rs"]
-mod groups;
 #[path = "service/invariants.rs"]
 mod invariants;
 #[path = "service/late_reports.rs"]
 mod late_reports;
-#[path = "service/life.rs"]
-mod life;
 #[path = "service/managers.rs"]
 mod managers;
 #[path = "service/orchestrators.rs"]
@@ -25,30 +25,30 @@ mod orchestrators;
 mod processors;
 #[path = "service/redeploy.rs"]
 mod redeploy;
-#[path = "service/scheduler.rs"]
-mod scheduler;
 #[path = "service/submissions.rs"]
 mod submissions;
 #[path = "service/task_recovery.rs"]
 mod task_recovery;
 #[path = "service/tasks.rs"]
 mod tasks;
-#[path = "service/trials.rs"]
-mod trials;
+#[path = "service/user_groups.rs"]
+mod user_groups;
+#[path = "service/work_lifecycle.rs"]
+mod work_lifecycle;
 
 #[test]
-fn the_description_is_the_one_that_was_agreed() {
+fn the_openapi_description_equals_the_golden_file() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../openapi/job-converter.json"
     );
-    let now = hayward_job_converter::openapi();
+    let current = hayward_job_converter::openapi();
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, &now).unwrap();
+        std::fs::write(path, &current).unwrap();
     }
-    let agreed = std::fs::read_to_string(path).unwrap_or_default();
+    let golden = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
-        now == agreed,
+        current == golden,
         "the API changed; BLESS=1 rewrites {path}, then read the diff"
     );
 }

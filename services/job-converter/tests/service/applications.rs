@@ -2,14 +2,14 @@
 
 #[path = "applications/bulk.rs"]
 mod bulk;
-#[path = "applications/ends.rs"]
-mod ends;
 #[path = "applications/gangs.rs"]
 mod gangs;
 #[path = "applications/limits.rs"]
 mod limits;
-#[path = "applications/places.rs"]
-mod places;
+#[path = "applications/placement.rs"]
+mod placement;
+#[path = "applications/task_ends.rs"]
+mod task_ends;
 #[path = "applications/tasks.rs"]
 mod tasks;
 
@@ -27,22 +27,22 @@ use crate::fixture::Fixture;
 
 /// Creates a fixture with frequent ticks.
 pub async fn fixture() -> Fixture {
-    Fixture::with(quick).await
+    Fixture::with(set_short_tick).await
 }
 
 pub async fn with_short_lease() -> Fixture {
     Fixture::with(|settings| {
-        quick(settings);
+        set_short_tick(settings);
         settings.server.lease_ms = 3_000;
     })
     .await
 }
 
-fn quick(settings: &mut hayward_job_converter::Settings) {
+fn set_short_tick(settings: &mut hayward_job_converter::Settings) {
     settings.application_tick_ms = 20;
 }
 
-pub async fn put(client: &Client, id: &str, body: &Value) -> (u16, ApplicationView) {
+pub async fn put_application(client: &Client, id: &str, body: &Value) -> (u16, ApplicationView) {
     let call = client.call(Method::PUT, format!("/v1/applications/{id}"));
     let answer = call.body(body).answer().await.unwrap();
     (answer.status.as_u16(), answer.body)
@@ -55,43 +55,45 @@ pub async fn put_task(client: &Client, id: &str, task: &str, body: &Value) -> (u
     (answer.status.as_u16(), answer.body)
 }
 
-pub fn task() -> Value {
+pub fn task_body() -> Value {
     json!({ "command": ["/bin/work"], "resources": { "memory": "1Gi" } })
 }
 
-pub fn task_of_group(group: &str) -> Value {
+pub fn task_body_of_group(group: &str) -> Value {
     json!({ "command": ["/bin/work"], "taskGroupName": group })
 }
 
 impl Fixture {
-    pub async fn app(&self, id: &str) -> ApplicationView {
+    /// Reads an application of ann.
+    pub async fn application(&self, id: &str) -> ApplicationView {
         let ann = self.user("ann");
         ann.get(&format!("/v1/applications/{id}")).await.unwrap()
     }
 
-    pub async fn app_until(
+    /// Waits until an application satisfies the condition.
+    pub async fn wait_for_application(
         &self,
         id: &str,
-        what: &str,
-        test: impl Fn(&ApplicationView) -> bool,
+        label: &str,
+        condition: impl Fn(&ApplicationView) -> bool,
     ) -> ApplicationView {
-        until(&format!("{id}: {what}"), async || {
-            Some(self.app(id).await).filter(|view| test(view))
+        until(&format!("{id}: {label}"), async || {
+            Some(self.application(id).await).filter(|view| condition(view))
         })
         .await
     }
 
-    pub async fn app_in(&self, id: &str, state: &str, core: &str) -> ApplicationView {
-        self.app_until(id, &format!("{state} and {core}"), |view| {
+    pub async fn wait_for_states(&self, id: &str, state: &str, core: &str) -> ApplicationView {
+        self.wait_for_application(id, &format!("{state} and {core}"), |view| {
             view.state == state && view.scheduling_state.as_deref() == Some(core)
         })
         .await
     }
 
     /// Returns the demand of a task once it is published.
-    pub async fn requested(&self, id: &str, task: &str) -> DemandEntry {
+    pub async fn task_demand(&self, id: &str, task: &str) -> DemandEntry {
         until(&format!("demand of {task}"), async || {
-            let view = self.app(id).await;
+            let view = self.application(id).await;
             let work = view.tasks.iter().find(|it| it.id == task)?.work.clone();
             self.demand().await.remove(work.as_str())
         })
@@ -99,23 +101,24 @@ impl Fixture {
     }
 
     /// Publishes a verdict for an application that asks for admission to its queue.
-    pub async fn judge_queue(&self, reason: WaitReason, refused: bool) -> DemandEntry {
-        let requested = until("a question about a queue", async || {
+    pub async fn publish_queue_verdict(&self, reason: WaitReason, refused: bool) -> DemandEntry {
+        let request = until("a request for admission", async || {
             let demand = self.demand().await.into_values();
-            let is_question = |it: &DemandEntry| {
+            let asks_for_admission = |it: &DemandEntry| {
                 let part = it.work.as_str().rsplit_once('.');
                 part.is_some_and(|(_, part)| part == "q")
             };
-            let mut requested = demand.filter(is_question);
-            requested.next()
+            let mut request = demand.filter(asks_for_admission);
+            request.next()
         });
-        let requested = requested.await;
-        self.scheduler.judge(&requested.work, reason, refused);
-        requested
+        let request = request.await;
+        self.scheduler
+            .publish_verdict(&request.work, reason, refused);
+        request
     }
 
-    pub async fn task_in(&self, id: &str, task: &str, state: &str) {
-        self.app_until(id, &format!("{task} {state}"), |view| {
+    pub async fn wait_for_task(&self, id: &str, task: &str, state: &str) {
+        self.wait_for_application(id, &format!("{task} {state}"), |view| {
             let found = view.tasks.iter().find(|it| it.id == task);
             found.is_some_and(|it| it.state == state)
         })
@@ -135,7 +138,7 @@ pub async fn transition(client: &Client, path: &str, event: &str) -> TransitionR
     answer.body
 }
 
-pub fn problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Value) {
+pub fn expect_problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Value) {
     let error = answer.unwrap_err();
     let problem = error.problem().unwrap().clone();
     let status = problem.status().as_u16();
@@ -147,32 +150,33 @@ pub fn problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Valu
 async fn a_second_submission_lists_its_ignored_fields() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    let (status, view) = put(&ann, "app00001", &json!({ "queueName": "root.a" })).await;
+    let (status, view) = put_application(&ann, "app00001", &json!({ "queueName": "root.a" })).await;
     assert_eq!((status, view.state.as_str()), (201, "New"));
     assert!(view.tasks.is_empty());
-    let (status, view) = put(&ann, "app00001", &json!({ "queueName": "root.other" })).await;
+    let (status, view) =
+        put_application(&ann, "app00001", &json!({ "queueName": "root.other" })).await;
     assert_eq!((status, view.queue_name.as_str()), (200, "root.a"));
     assert_eq!(view.ignored_fields, ["queueName"]);
 
     let bob = fixture.user("bob");
     let call = bob.call(Method::PUT, "/v1/applications/app00001");
-    let taken = call.body(&json!({})).answer::<ApplicationView>().await;
-    assert_eq!(problem(taken).0, 409);
-    let seen = bob
+    let refused = call.body(&json!({})).answer::<ApplicationView>().await;
+    assert_eq!(expect_problem(refused).0, 409);
+    let refused = bob
         .get::<ApplicationView>("/v1/applications/app00001")
         .await;
-    assert_eq!(problem(seen).0, 404);
-    put(&bob, "bobs", &json!({})).await;
+    assert_eq!(expect_problem(refused).0, 404);
+    put_application(&bob, "bobs", &json!({})).await;
     let own: ApplicationList = bob.get("/v1/applications").await.unwrap();
     assert_eq!(own.items.len(), 1);
     let olga = fixture.client("olga", &[hayward_service::auth::Scope::Operator]);
     let page: ApplicationList = olga.get("/v1/applications?limit=1").await.unwrap();
     let cursor = page.next_cursor.unwrap();
     let path = format!("/v1/applications?limit=1&cursor={cursor}");
-    let rest: ApplicationList = olga.get(&path).await.unwrap();
-    let ids = [&page.items[0].id, &rest.items[0].id];
+    let next_page: ApplicationList = olga.get(&path).await.unwrap();
+    let ids = [&page.items[0].id, &next_page.items[0].id];
     assert_eq!(
-        (ids, rest.next_cursor),
+        (ids, next_page.next_cursor),
         ([&"app00001".to_owned(), &"bobs".to_owned()], None)
     );
 }
@@ -183,27 +187,27 @@ async fn an_application_with_live_tasks_is_removed_only_by_force() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     for id in ["one", "two", "three"] {
-        put(&ann, id, &json!({})).await;
+        put_application(&ann, id, &json!({})).await;
     }
-    let mut named = task();
-    named["alias"] = json!("/remove-test-00001");
-    put_task(&ann, "one", "t", &named).await;
-    put_task(&ann, "two", "t", &task()).await;
+    let mut task_with_alias = task_body();
+    task_with_alias["alias"] = json!("/remove-test-00001");
+    put_task(&ann, "one", "t", &task_with_alias).await;
+    put_task(&ann, "two", "t", &task_body()).await;
     transition(&ann, "two/tasks/t", "complete").await;
     let remove = |id: &str| {
         let path = format!("/v1/applications/{id}");
         let ann = ann.clone();
         async move { ann.call(Method::DELETE, path).answer::<()>().await }
     };
-    let (status, reported) = problem(remove("one").await);
+    let (status, problem) = expect_problem(remove("one").await);
     assert_eq!(status, 409);
-    assert_eq!(reported["blockingTasks"], json!(["/remove-test-00001"]));
-    fixture.requested("one", "t").await;
+    assert_eq!(problem["blockingTasks"], json!(["/remove-test-00001"]));
+    fixture.task_demand("one", "t").await;
     assert_eq!(remove("two").await.unwrap().status.as_u16(), 204);
-    assert_eq!(problem(remove("two").await).0, 404);
-    assert_eq!(fixture.app("three").await.id, "three");
+    assert_eq!(expect_problem(remove("two").await).0, 404);
+    assert_eq!(fixture.application("three").await.id, "three");
     assert_eq!(remove("one?force=true").await.unwrap().status.as_u16(), 204);
-    until("its demand to go", async || {
+    until("its demand to be withdrawn", async || {
         fixture.demand().await.is_empty().then_some(())
     })
     .await;
@@ -216,35 +220,39 @@ async fn an_application_may_name_the_pool_of_its_queue() {
     let ann = fixture.user("ann");
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
     let gang = json!({ "pool": "batch", "queueName": "root.a", "taskGroups": [group] });
-    let (status, view) = put(&ann, "gang", &gang).await;
+    let (status, view) = put_application(&ann, "gang", &gang).await;
     assert_eq!((status, view.pool.as_deref()), (201, Some("batch")));
-    put(&ann, "alone", &json!({ "pool": "batch" })).await;
-    put_task(&ann, "alone", "t", &task()).await;
-    fixture.judge_queue(WaitReason::Satisfied, false).await;
-    put(&ann, "plain", &json!({})).await;
-    put_task(&ann, "plain", "t", &task()).await;
+    put_application(&ann, "alone", &json!({ "pool": "batch" })).await;
+    put_task(&ann, "alone", "t", &task_body()).await;
+    fixture
+        .publish_queue_verdict(WaitReason::Satisfied, false)
+        .await;
+    put_application(&ann, "plain", &json!({})).await;
+    put_task(&ann, "plain", "t", &task_body()).await;
     let other = json!({ "pool": "gpu", "queueName": "root.a", "taskGroups": gang["taskGroups"] });
-    let (status, view) = put(&ann, "gang", &other).await;
+    let (status, view) = put_application(&ann, "gang", &other).await;
     assert_eq!((status, view.pool.as_deref()), (200, Some("batch")));
     assert_eq!(view.ignored_fields, ["pool"]);
     for restarts in [false, true] {
         if restarts {
             fixture.kill_and_restart().await;
         }
-        let work = fixture.app("gang").await.task_groups[0].work.clone();
-        let requested = until("demand of the gang", async || {
+        let work = fixture.application("gang").await.task_groups[0]
+            .work
+            .clone();
+        let demand = until("demand of the gang", async || {
             fixture.demand().await.remove(work.as_str())
         });
-        let queued = requested.await.queued.unwrap();
-        let named = (queued.pool.as_deref(), queued.queue.as_deref());
-        assert_eq!(named, (Some("batch"), Some("root.a")));
-        let queued = fixture.requested("alone", "t").await.queued.unwrap();
+        let queued = demand.await.queued.unwrap();
+        let queue_names = (queued.pool.as_deref(), queued.queue.as_deref());
+        assert_eq!(queue_names, (Some("batch"), Some("root.a")));
+        let queued = fixture.task_demand("alone", "t").await.queued.unwrap();
         assert_eq!(
             (queued.pool.as_deref(), queued.queue),
             (Some("batch"), None)
         );
-        assert!(fixture.requested("plain", "t").await.queued.is_none());
-        assert_eq!(fixture.app("plain").await.pool, None);
+        assert!(fixture.task_demand("plain", "t").await.queued.is_none());
+        assert_eq!(fixture.application("plain").await.pool, None);
     }
     let ann = fixture.user("ann");
     for bad in ["", "  ", "a\0b", &"x".repeat(600)] {
@@ -252,9 +260,9 @@ async fn an_application_may_name_the_pool_of_its_queue() {
         let refused = call
             .body(&json!({ "pool": bad }))
             .answer::<ApplicationView>();
-        let (status, reported) = problem(refused.await);
+        let (status, problem) = expect_problem(refused.await);
         assert_eq!(status, 422, "{bad:?}");
-        assert_eq!(reported["errors"][0]["pointer"], json!("/pool"));
+        assert_eq!(problem["errors"][0]["pointer"], json!("/pool"));
     }
 }
 
@@ -263,9 +271,11 @@ async fn an_application_may_name_the_pool_of_its_queue() {
 async fn a_refused_transition_has_its_reason() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    let settled = |view: &ApplicationView| view.state == "Running";
-    put(&ann, "app", &json!({})).await;
-    fixture.app_until("app", "it runs", settled).await;
+    let is_running = |view: &ApplicationView| view.state == "Running";
+    put_application(&ann, "app", &json!({})).await;
+    fixture
+        .wait_for_application("app", "it runs", is_running)
+        .await;
     assert!(transition(&ann, "app", "complete").await.applied);
     let again = transition(&ann, "app", "complete").await;
     assert_eq!(
@@ -274,42 +284,44 @@ async fn a_refused_transition_has_its_reason() {
     );
     assert_eq!(again.state.as_deref(), Some("Completed"));
     let path = "/v1/applications/app/tasks/late";
-    let late = ann.call(Method::PUT, path).body(&task());
-    let (status, reported) = problem(late.answer::<TaskAccepted>().await);
+    let late = ann.call(Method::PUT, path).body(&task_body());
+    let (status, problem) = expect_problem(late.answer::<TaskAccepted>().await);
     assert_eq!(
-        (status, reported["state"].as_str()),
+        (status, problem["state"].as_str()),
         (409, Some("Completed"))
     );
 
-    put(&ann, "bad", &json!({})).await;
-    fixture.app_until("bad", "it runs", settled).await;
+    put_application(&ann, "bad", &json!({})).await;
+    fixture
+        .wait_for_application("bad", "it runs", is_running)
+        .await;
     assert!(transition(&ann, "bad", "fail").await.applied);
     assert!(transition(&ann, "bad", "fail").await.applied);
     let late = ann.call(Method::PUT, "/v1/applications/bad/tasks/late");
-    let (status, reported) = problem(late.body(&task()).answer::<TaskAccepted>().await);
+    let (status, problem) = expect_problem(late.body(&task_body()).answer::<TaskAccepted>().await);
     assert_eq!(
-        (status, reported["failureCode"].as_str()),
+        (status, problem["failureCode"].as_str()),
         (409, Some("reported"))
     );
 
     let body = json!({ "applicationId": "app", "terminationType": "TIMEOUT" });
-    let reported: TransitionResult = ann
+    let result: TransitionResult = ann
         .post("/v1/allocations/none/confirmations", &body, None)
         .await
         .unwrap();
     assert_eq!(
-        (reported.applied, reported.reason.as_deref()),
+        (result.applied, result.reason.as_deref()),
         (false, Some("unknown_task"))
     );
     let body = json!({ "applicationId": "never", "terminationType": "TIMEOUT" });
     let never = ann
         .post::<_, TransitionResult>("/v1/allocations/none/confirmations", &body, None)
         .await;
-    assert_eq!(problem(never).0, 404);
+    assert_eq!(expect_problem(never).0, 404);
     let missing = ann.call(Method::POST, "/v1/applications/never/transitions");
     let missing = missing
         .body(&json!({ "event": "complete" }))
         .answer::<TransitionResult>()
         .await;
-    assert_eq!(problem(missing).0, 404);
+    assert_eq!(expect_problem(missing).0, 404);
 }

@@ -18,13 +18,13 @@ use hayward_testkit::{TestDatabase, until};
 use hayward_vocabulary::{AllocationId, Program, WorkId};
 use serde_json::{Value, json};
 
-use crate::scheduler::Scheduler;
+use crate::fake_scheduler::FakeScheduler;
 
 pub struct Fixture {
     pub running: Option<Running>,
     pub settings: Settings,
     pub issuer: Issuer,
-    pub scheduler: Scheduler,
+    pub scheduler: FakeScheduler,
     database: TestDatabase,
     shutdown: Shutdown,
     _keys: tempfile::TempDir,
@@ -55,15 +55,15 @@ impl Fixture {
         let database = hayward_testkit::database(&[schema]).await;
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
-        let order = TokenSpec {
+        let spec = TokenSpec {
             subject: "job-converter",
             scopes: &[Scope::Service("job-converter".to_owned())],
             groups: Groups::NONE,
             life_ms: 3_600_000,
             clock: Arc::new(SystemClock),
         };
-        keys.write_token("job-converter", &order).unwrap();
-        let scheduler = Scheduler::start().await;
+        keys.write_token("job-converter", &spec).unwrap();
+        let scheduler = FakeScheduler::start().await;
         let mut settings = Settings {
             server: ServerSettings {
                 database_url: Some(database.url(SCHEMA)),
@@ -126,7 +126,7 @@ impl Fixture {
         Client::new(&[self.url()], TokenSource::fixed(self.token(name, scopes))).unwrap()
     }
 
-    pub fn client_with(&self, token: &str) -> Client {
+    pub fn client_with_token(&self, token: &str) -> Client {
         Client::new(&[self.url()], TokenSource::fixed(token)).unwrap()
     }
 
@@ -137,12 +137,13 @@ impl Fixture {
         self.start().await;
     }
 
-    pub fn member(&self, name: &str, groups: &[&str]) -> Client {
+    /// Creates the client of a user whose token has these groups.
+    pub fn user_in_groups(&self, name: &str, groups: &[&str]) -> Client {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
         let groups = Groups::new(groups).unwrap();
         let issuer = &self.issuer;
         let token = issuer.mint_with_groups(name, &[Scope::Submitter], &groups, 3_600_000);
-        self.client_with(&token.unwrap())
+        self.client_with_token(&token.unwrap())
     }
 
     pub fn user_token(&self, name: &str) -> String {
@@ -169,7 +170,7 @@ impl Fixture {
         viewer.get(&format!("/v1/{plural}/{id}")).await.unwrap()
     }
 
-    pub async fn in_state(&self, id: &WorkId, state: WorkState) -> WorkView {
+    pub async fn wait_for_state(&self, id: &WorkId, state: WorkState) -> WorkView {
         until(&format!("{id} to be {state:?}"), async || {
             Some(self.view(id).await).filter(|view| view.state == state)
         })
@@ -206,7 +207,8 @@ impl Fixture {
             .unwrap()
     }
 
-    pub async fn rows(&self, sql: &'static str) -> i64 {
+    /// Runs a query that returns one number.
+    pub async fn query_number(&self, sql: &'static str) -> i64 {
         let pool = hayward_postgres::connect(&self.database.url("postgres"), 1)
             .await
             .unwrap();
@@ -222,15 +224,15 @@ pub struct Runner {
 }
 
 impl Runner {
-    pub async fn ask(&self, request: &LeaseRequest) -> Result<LeaseAnswer, ClientError> {
+    pub async fn send(&self, request: &LeaseRequest) -> Result<LeaseAnswer, ClientError> {
         let path = format!("/v1/jobs/{}/tasks/leases", self.job);
         self.client.post(&path, request, None).await
     }
 
     pub async fn lease(&self, allocation: &AllocationId, want: u32) -> LeaseAnswer {
-        self.ask(&LeaseRequest {
+        self.send(&LeaseRequest {
             want,
-            ..quiet(allocation)
+            ..empty_request(allocation)
         })
         .await
         .unwrap()
@@ -241,9 +243,9 @@ impl Runner {
         allocation: &AllocationId,
         finished: Vec<TaskReport>,
     ) -> LeaseAnswer {
-        self.ask(&LeaseRequest {
+        self.send(&LeaseRequest {
             finished,
-            ..quiet(allocation)
+            ..empty_request(allocation)
         })
         .await
         .unwrap()
@@ -251,7 +253,7 @@ impl Runner {
 }
 
 /// Creates a request for no tasks.
-pub fn quiet(allocation: &AllocationId) -> LeaseRequest {
+pub fn empty_request(allocation: &AllocationId) -> LeaseRequest {
     LeaseRequest {
         allocation: allocation.clone(),
         want: 0,
@@ -262,7 +264,8 @@ pub fn quiet(allocation: &AllocationId) -> LeaseRequest {
     }
 }
 
-pub fn ended(task: u64, attempt: u32, exit_code: i32) -> TaskReport {
+/// Creates the report of a task that ended with this exit code.
+pub fn report(task: u64, attempt: u32, exit_code: i32) -> TaskReport {
     TaskReport {
         task,
         attempt,
@@ -288,7 +291,8 @@ pub fn fresh_key() -> String {
     fresh_uuid().simple().to_string()
 }
 
-pub fn count(count: u64) -> Value {
+/// Returns the submission of a job with this number of tasks.
+pub fn job_with_tasks(count: u64) -> Value {
     json!({ "command": ["/bin/echo", "{task}"], "tasks": { "count": count } })
 }
 

@@ -11,13 +11,13 @@ use crate::fixture::Fixture;
 
 const PATH: &str = "/v1/invariants";
 
-fn results(all: &Invariants) -> Vec<(&str, RuleResult)> {
-    let rules = all.rules.iter();
+fn results(invariants: &Invariants) -> Vec<(&str, RuleResult)> {
+    let rules = invariants.rules.iter();
     rules.map(|it| (it.id.as_str(), it.result)).collect()
 }
 
 fn refusal(answer: Result<Invariants, ClientError>) -> Code {
-    let error = answer.expect_err("it is not for everybody");
+    let error = answer.expect_err("the caller may not read it");
     error.problem().expect("a problem document").code
 }
 
@@ -33,7 +33,7 @@ async fn the_invariants_of_job_converter_hold() {
     assert_eq!(leased.tasks.len(), 2);
 
     let viewer = fixture.client("vic", &[Scope::Viewer]);
-    let seen: Invariants = viewer.get(PATH).await.unwrap();
+    let invariants: Invariants = viewer.get(PATH).await.unwrap();
     let expected = [
         ("I5", Holds),
         ("I13", Holds),
@@ -41,14 +41,17 @@ async fn the_invariants_of_job_converter_hold() {
         ("I24", Holds),
         ("I25", Holds),
     ];
-    assert_eq!(results(&seen), expected, "{seen:#?}");
+    assert_eq!(results(&invariants), expected, "{invariants:#?}");
     assert_eq!(
-        (seen.service.as_str(), seen.rules[0].examined),
+        (invariants.service.as_str(), invariants.rules[0].examined),
         ("job-converter", 1)
     );
 
-    let stranger = fixture.client_with("nonsense");
-    assert_eq!(refusal(stranger.get(PATH).await), Code::Unauthenticated);
+    let unauthenticated = fixture.client_with_token("nonsense");
+    assert_eq!(
+        refusal(unauthenticated.get(PATH).await),
+        Code::Unauthenticated
+    );
     assert_eq!(
         refusal(fixture.user("ann").get(PATH).await),
         Code::Forbidden

@@ -1,9 +1,9 @@
 //! Tests of orchestrators' maps, rule by rule.
 
-#[path = "orchestrators/ends.rs"]
-mod ends;
-#[path = "orchestrators/fixture.rs"]
-mod fixture;
+#[path = "orchestrators/fake_orchestrator.rs"]
+mod fake_orchestrator;
+#[path = "orchestrators/launched_work.rs"]
+mod launched_work;
 #[path = "orchestrators/maps.rs"]
 mod maps;
 #[path = "orchestrators/shares.rs"]

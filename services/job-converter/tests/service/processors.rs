@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, fresh_key, refusal, submit};
 
-pub async fn service(fixture: &Fixture, body: Value) -> WorkId {
+/// Submits a service of ann and returns its id.
+pub async fn submit_service(fixture: &Fixture, body: Value) -> WorkId {
     let ann = fixture.user("ann");
     let answer = submit(&ann, "/v1/services", &body, &fresh_key()).await;
     answer.unwrap().id
 }
 
-fn plain() -> Value {
+fn service_with_standby() -> Value {
     json!({ "name": "echo", "command": ["/bin/echo", "{instance}"], "standbys": 1,
             "retries": { "count": 8 } })
 }
@@ -29,31 +30,32 @@ fn failed(code: i32) -> Exit {
 }
 
 /// Returns the demand entry of a processor once it satisfies the condition.
-pub async fn demand(
+pub async fn wait_for_demand(
     fixture: &Fixture,
     id: &WorkId,
-    good: impl Fn(&DemandEntry) -> bool,
+    matches: impl Fn(&DemandEntry) -> bool,
 ) -> DemandEntry {
     until(&format!("the demand of {id}"), async || {
         let all = fixture.demand().await;
-        all.get(id.as_str()).filter(|entry| good(entry)).cloned()
+        all.get(id.as_str()).filter(|entry| matches(entry)).cloned()
     })
     .await
 }
 
-fn asks(entry: &DemandEntry, host: Option<&str>) -> bool {
+fn requests_host(entry: &DemandEntry, host: Option<&str>) -> bool {
     entry.max_processes == 1 && entry.host.as_ref().map(AsRef::as_ref) == host
 }
 
-pub async fn shown(
+/// Returns the view of a service once its deployment satisfies the condition.
+pub async fn wait_for_deployment(
     fixture: &Fixture,
     id: &WorkId,
-    good: impl Fn(&Deployment) -> bool,
+    matches: impl Fn(&Deployment) -> bool,
 ) -> (WorkView, Deployment) {
     until(&format!("the processors of {id}"), async || {
         let view = fixture.view(id).await;
         let deployment = view.deployment.clone()?;
-        good(&deployment).then_some((view, deployment))
+        matches(&deployment).then_some((view, deployment))
     })
     .await
 }
@@ -64,11 +66,11 @@ fn processor<'d>(deployment: &'d Deployment, name: &str) -> &'d ProcessorView {
 }
 
 /// Grants a running process on the node.
-pub async fn runs(fixture: &Fixture, id: &WorkId, node: &str) -> AllocationEntry {
-    let entry = demand(fixture, id, |entry| entry.max_processes == 1).await;
+pub async fn run_process(fixture: &Fixture, id: &WorkId, node: &str) -> AllocationEntry {
+    let entry = wait_for_demand(fixture, id, |entry| entry.max_processes == 1).await;
     let allocation = fixture.scheduler.grant_on(&entry, node);
-    let whole = id.whole();
-    shown(fixture, &whole, |deployment| {
+    let service = id.whole();
+    wait_for_deployment(fixture, &service, |deployment| {
         let mut all = deployment.processors.iter();
         all.any(|it| it.allocation.as_ref() == Some(&allocation.id))
     })
@@ -77,48 +79,48 @@ pub async fn runs(fixture: &Fixture, id: &WorkId, node: &str) -> AllocationEntry
 }
 
 /// Waits until the end is settled.
-async fn is_settled(fixture: &Fixture, id: &WorkId, allocation: &AllocationId) {
-    demand(fixture, id, |entry| entry.settled.contains(allocation)).await;
+async fn wait_until_settled(fixture: &Fixture, id: &WorkId, allocation: &AllocationId) {
+    wait_for_demand(fixture, id, |entry| entry.settled.contains(allocation)).await;
 }
 
 #[tokio::test]
 async fn an_active_and_its_standby_are_requested_on_different_hosts() {
     let fixture = Fixture::new().await;
-    let id = service(&fixture, plain()).await;
+    let id = submit_service(&fixture, service_with_standby()).await;
     let (active, standby) = (id.instance(0), id.standby(0, 0));
-    let (one, two) = (
+    let (active_demand, standby_demand) = (
         fixture.demand_of(&active).await,
         fixture.demand_of(&standby).await,
     );
-    for entry in [&one, &two] {
+    for entry in [&active_demand, &standby_demand] {
         let apart = entry.apart.as_ref().unwrap();
         assert_eq!((&apart.group, &apart.by_label), (&active, &None));
         let processor = entry.processor.as_ref().unwrap();
         assert_eq!(processor.deployment, format!("{id}-1"));
         assert!(processor.host_affinity && !processor.failed);
     }
-    assert_eq!(one.processor.unwrap().role, Role::Active);
+    assert_eq!(active_demand.processor.unwrap().role, Role::Active);
     let role = Role::Standby {
         of: active.clone(),
         replica: 0,
     };
-    assert_eq!(two.processor.unwrap().role, role);
+    assert_eq!(standby_demand.processor.unwrap().role, role);
     assert!(
-        two.submitted_at > one.submitted_at,
+        standby_demand.submitted_at > active_demand.submitted_at,
         "7.1: actives are served first"
     );
     for (entry, name, role) in [
-        (&one.launch, "0", "active"),
-        (&two.launch, "0-0", "standby"),
+        (&active_demand.launch, "0", "active"),
+        (&standby_demand.launch, "0-0", "standby"),
     ] {
         let environment = &entry.as_ref().unwrap().environment;
         assert_eq!(environment["HAYWARD_PROCESSOR"], name);
         assert_eq!(environment["HAYWARD_ROLE"], role);
         assert_eq!(environment["HAYWARD_DEPLOYMENT"], format!("{id}-1"));
     }
-    runs(&fixture, &active, "n1").await;
-    runs(&fixture, &standby, "n2").await;
-    let (_, deployment) = shown(&fixture, &id, |it| it.healthy).await;
+    run_process(&fixture, &active, "n1").await;
+    run_process(&fixture, &standby, "n2").await;
+    let (_, deployment) = wait_for_deployment(&fixture, &id, |it| it.healthy).await;
     assert_eq!(
         processor(&deployment, "0-0")
             .host
@@ -132,35 +134,33 @@ async fn an_active_and_its_standby_are_requested_on_different_hosts() {
 #[tokio::test]
 async fn a_failover_to_a_standby_continues_after_a_restart() {
     let mut fixture = Fixture::with_short_lease().await;
-    let id = service(&fixture, plain()).await;
+    let id = submit_service(&fixture, service_with_standby()).await;
     let (active, standby) = (id.instance(0), id.standby(0, 0));
-    let lost = runs(&fixture, &active, "n1").await;
-    let standby_process = runs(&fixture, &standby, "n2").await;
+    let lost = run_process(&fixture, &active, "n1").await;
+    let standby_process = run_process(&fixture, &standby, "n2").await;
     // The active is requested on its own node, because the scheduler must not place it before a
     // standby is chosen.
-    demand(&fixture, &active, |entry| asks(entry, Some("n1"))).await;
+    wait_for_demand(&fixture, &active, |entry| requests_host(entry, Some("n1"))).await;
     let lost = fixture.scheduler.vacate_for(&lost, VacateReason::NodeLost);
-    demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
-    demand(&fixture, &active, |entry| entry.max_processes == 0).await;
-    let (_, deployment) = shown(&fixture, &id, |it| !it.healthy).await;
+    wait_for_demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
+    wait_for_demand(&fixture, &active, |entry| entry.max_processes == 0).await;
+    let (_, deployment) = wait_for_deployment(&fixture, &id, |it| !it.healthy).await;
     let failover = processor(&deployment, "0").failover.clone().unwrap();
     assert_eq!(failover.waits_for, Some(standby.clone()));
     fixture.kill_and_restart().await;
-    demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
+    wait_for_demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
     let standby_process = fixture
         .scheduler
         .vacate_for(&standby_process, VacateReason::WorkGone);
     fixture
         .scheduler
-        .ended(&standby_process, Exit::of(ExitCause::Intended, ""));
-    demand(&fixture, &active, |entry| asks(entry, Some("n2"))).await;
-    demand(&fixture, &standby, |entry| asks(entry, None)).await;
-    fixture
-        .scheduler
-        .ended(&lost, Exit::of(ExitCause::Node, ""));
-    runs(&fixture, &active, "n2").await;
-    runs(&fixture, &standby, "n3").await;
-    let (_, deployment) = shown(&fixture, &id, |it| it.healthy).await;
+        .end(&standby_process, Exit::of(ExitCause::Intended, ""));
+    wait_for_demand(&fixture, &active, |entry| requests_host(entry, Some("n2"))).await;
+    wait_for_demand(&fixture, &standby, |entry| requests_host(entry, None)).await;
+    fixture.scheduler.end(&lost, Exit::of(ExitCause::Node, ""));
+    run_process(&fixture, &active, "n2").await;
+    run_process(&fixture, &standby, "n3").await;
+    let (_, deployment) = wait_for_deployment(&fixture, &id, |it| it.healthy).await;
     let active = processor(&deployment, "0");
     assert_eq!((&active.failover, &active.failures), (&None, &None));
 }
@@ -169,11 +169,11 @@ async fn a_failover_to_a_standby_continues_after_a_restart() {
 #[tokio::test]
 async fn a_loss_and_an_end_in_one_update_start_a_failover() {
     let fixture = Fixture::new().await;
-    let id = service(&fixture, plain()).await;
+    let id = submit_service(&fixture, service_with_standby()).await;
     let (active, standby) = (id.instance(0), id.standby(0, 0));
-    let lost = runs(&fixture, &active, "n1").await;
-    let standby_process = runs(&fixture, &standby, "n2").await;
-    demand(&fixture, &active, |entry| asks(entry, Some("n1"))).await;
+    let lost = run_process(&fixture, &active, "n1").await;
+    let standby_process = run_process(&fixture, &standby, "n2").await;
+    wait_for_demand(&fixture, &active, |entry| requests_host(entry, Some("n1"))).await;
     let vacate = Vacate {
         reason: VacateReason::NodeLost,
         detail: "node n1 was lost".to_owned(),
@@ -184,19 +184,17 @@ async fn a_loss_and_an_end_in_one_update_start_a_failover() {
         vacate: Some(vacate),
         ..lost
     };
-    fixture
-        .scheduler
-        .ended(&lost, Exit::of(ExitCause::Node, ""));
-    demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
-    demand(&fixture, &active, |entry| entry.max_processes == 0).await;
+    fixture.scheduler.end(&lost, Exit::of(ExitCause::Node, ""));
+    wait_for_demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
+    wait_for_demand(&fixture, &active, |entry| entry.max_processes == 0).await;
     let standby_process = fixture
         .scheduler
         .vacate_for(&standby_process, VacateReason::WorkGone);
     fixture
         .scheduler
-        .ended(&standby_process, Exit::of(ExitCause::Intended, ""));
-    demand(&fixture, &active, |entry| asks(entry, Some("n2"))).await;
-    demand(&fixture, &standby, |entry| asks(entry, None)).await;
+        .end(&standby_process, Exit::of(ExitCause::Intended, ""));
+    wait_for_demand(&fixture, &active, |entry| requests_host(entry, Some("n2"))).await;
+    wait_for_demand(&fixture, &standby, |entry| requests_host(entry, None)).await;
 }
 
 /// Standby 0-0 is on n2, standby 0-1 on n3, and the active on n1. Then 0-0 restarts on n4.
@@ -205,34 +203,37 @@ async fn the_longest_running_standby_takes_over() {
     let fixture = Fixture::new().await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 2,
                        "retries": { "count": 8 } });
-    let id = service(&fixture, body).await;
+    let id = submit_service(&fixture, body).await;
     let (active, first, second) = (id.instance(0), id.standby(0, 0), id.standby(0, 1));
-    let lost = runs(&fixture, &active, "n1").await;
-    let other_standby = runs(&fixture, &first, "n2").await;
-    let warm = runs(&fixture, &second, "n3").await;
-    let gone = fixture
+    let lost = run_process(&fixture, &active, "n1").await;
+    let other_standby = run_process(&fixture, &first, "n2").await;
+    let running_standby = run_process(&fixture, &second, "n3").await;
+    let lost_standby = fixture
         .scheduler
         .vacate_for(&other_standby, VacateReason::NodeLost);
     fixture
         .scheduler
-        .ended(&gone, Exit::of(ExitCause::Node, ""));
-    is_settled(&fixture, &first, &gone.id).await;
-    let entry = demand(&fixture, &first, |entry| entry.max_processes == 1).await;
-    let later = Timestamp::from_unix_ms(60_000);
-    fixture.scheduler.grant_at(&entry, "n4", later);
-    shown(&fixture, &id, |it| it.healthy).await;
+        .end(&lost_standby, Exit::of(ExitCause::Node, ""));
+    wait_until_settled(&fixture, &first, &lost_standby.id).await;
+    let entry = wait_for_demand(&fixture, &first, |entry| entry.max_processes == 1).await;
+    let start = Timestamp::from_unix_ms(60_000);
+    fixture.scheduler.grant_at(&entry, "n4", start);
+    wait_for_deployment(&fixture, &id, |it| it.healthy).await;
     let lost = fixture.scheduler.vacate_for(&lost, VacateReason::NodeLost);
+    fixture.scheduler.end(&lost, Exit::of(ExitCause::Node, ""));
+    wait_for_demand(&fixture, &second, |entry| entry.max_processes == 0).await;
+    let demand_of_first = wait_for_demand(&fixture, &first, |entry| entry.max_processes == 1).await;
+    assert_eq!(
+        demand_of_first.host, None,
+        "a standby that has just started keeps running"
+    );
+    let running_standby = fixture
+        .scheduler
+        .vacate_for(&running_standby, VacateReason::WorkGone);
     fixture
         .scheduler
-        .ended(&lost, Exit::of(ExitCause::Node, ""));
-    demand(&fixture, &second, |entry| entry.max_processes == 0).await;
-    let stays = demand(&fixture, &first, |entry| entry.max_processes == 1).await;
-    assert_eq!(stays.host, None, "what has just started is left alone");
-    let warm = fixture.scheduler.vacate_for(&warm, VacateReason::WorkGone);
-    fixture
-        .scheduler
-        .ended(&warm, Exit::of(ExitCause::Intended, ""));
-    demand(&fixture, &active, |entry| asks(entry, Some("n3"))).await;
+        .end(&running_standby, Exit::of(ExitCause::Intended, ""));
+    wait_for_demand(&fixture, &active, |entry| requests_host(entry, Some("n3"))).await;
 }
 
 /// The active is lost first, and its failover has already chosen.
@@ -241,24 +242,22 @@ async fn a_standby_lost_during_a_failover_is_skipped_at_once() {
     let fixture = Fixture::with(|settings| settings.request_timeout_ms = 600_000).await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 2,
                        "retries": { "count": 8 } });
-    let id = service(&fixture, body).await;
+    let id = submit_service(&fixture, body).await;
     let (active, first, second) = (id.instance(0), id.standby(0, 0), id.standby(0, 1));
-    let lost = runs(&fixture, &active, "n1").await;
-    let other_standby = runs(&fixture, &first, "n2").await;
-    runs(&fixture, &second, "n3").await;
+    let lost = run_process(&fixture, &active, "n1").await;
+    let other_standby = run_process(&fixture, &first, "n2").await;
+    run_process(&fixture, &second, "n3").await;
     let lost = fixture.scheduler.vacate_for(&lost, VacateReason::NodeLost);
-    fixture
-        .scheduler
-        .ended(&lost, Exit::of(ExitCause::Node, ""));
-    demand(&fixture, &first, |entry| entry.max_processes == 0).await;
-    let gone = fixture
+    fixture.scheduler.end(&lost, Exit::of(ExitCause::Node, ""));
+    wait_for_demand(&fixture, &first, |entry| entry.max_processes == 0).await;
+    let lost_standby = fixture
         .scheduler
         .vacate_for(&other_standby, VacateReason::NodeLost);
     fixture
         .scheduler
-        .ended(&gone, Exit::of(ExitCause::Node, ""));
-    demand(&fixture, &second, |entry| entry.max_processes == 0).await;
-    demand(&fixture, &first, |entry| asks(entry, None)).await;
+        .end(&lost_standby, Exit::of(ExitCause::Node, ""));
+    wait_for_demand(&fixture, &second, |entry| entry.max_processes == 0).await;
+    wait_for_demand(&fixture, &first, |entry| requests_host(entry, None)).await;
 }
 
 #[tokio::test]
@@ -266,13 +265,13 @@ async fn an_expired_host_request_accepts_any_host() {
     let fixture = Fixture::with(|settings| settings.request_timeout_ms = 300).await;
     let body = json!({ "name": "echo", "command": ["/bin/true"], "host_affinity": true,
                        "retries": {} });
-    let id = service(&fixture, body).await;
+    let id = submit_service(&fixture, body).await;
     let active = id.instance(0);
-    let first = runs(&fixture, &active, "n1").await;
-    fixture.scheduler.ended(&first, failed(3));
-    demand(&fixture, &active, |entry| asks(entry, Some("n1"))).await;
-    demand(&fixture, &active, |entry| asks(entry, None)).await;
-    let (_, deployment) = shown(&fixture, &id, |_| true).await;
+    let first = run_process(&fixture, &active, "n1").await;
+    fixture.scheduler.end(&first, failed(3));
+    wait_for_demand(&fixture, &active, |entry| requests_host(entry, Some("n1"))).await;
+    wait_for_demand(&fixture, &active, |entry| requests_host(entry, None)).await;
+    let (_, deployment) = wait_for_deployment(&fixture, &id, |_| true).await;
     let failures = processor(&deployment, "0").failures.unwrap();
     assert_eq!((failures.count, failures.last_delay_ms), (1, 0));
 }
@@ -281,20 +280,20 @@ async fn an_expired_host_request_accepts_any_host() {
 async fn last_hosts_outlive_restarts_and_deployments() {
     let mut fixture = Fixture::with_short_lease().await;
     let body = json!({ "name": "echo", "command": ["/bin/true"], "host_affinity": true });
-    let id = service(&fixture, body.clone()).await;
-    let first = runs(&fixture, &id.instance(0), "n7").await;
+    let id = submit_service(&fixture, body.clone()).await;
+    let first = run_process(&fixture, &id.instance(0), "n7").await;
     let ann = fixture.user("ann");
     let path = format!("/v1/services/{id}");
     ann.delete::<WorkView>(&path).await.unwrap();
     fixture
         .scheduler
-        .ended(&first, Exit::of(ExitCause::Intended, ""));
-    fixture.in_state(&id, WorkState::Cancelled).await;
+        .end(&first, Exit::of(ExitCause::Intended, ""));
+    fixture.wait_for_state(&id, WorkState::Cancelled).await;
     fixture.kill_and_restart().await;
-    let again = service(&fixture, body.clone()).await;
+    let again = submit_service(&fixture, body.clone()).await;
     assert_ne!(again, id, "a deployment of its own");
-    let entry = demand(&fixture, &again.instance(0), |entry| {
-        asks(entry, Some("n7"))
+    let entry = wait_for_demand(&fixture, &again.instance(0), |entry| {
+        requests_host(entry, Some("n7"))
     })
     .await;
     assert_eq!(entry.processor.unwrap().deployment, format!("{again}-1"));
@@ -303,7 +302,10 @@ async fn last_hosts_outlive_restarts_and_deployments() {
     let other = submit(&bob, "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    demand(&fixture, &other.id.instance(0), |entry| asks(entry, None)).await;
+    wait_for_demand(&fixture, &other.id.instance(0), |entry| {
+        requests_host(entry, None)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -313,28 +315,28 @@ async fn exhausted_retries_fail_the_service_or_leave_it_unhealthy() {
         json!({ "command": ["/bin/false"], "instances": 2,
                 "retries": { "count": 1, "fail_service": fail } })
     };
-    let (dies, lives) = (
-        service(&fixture, body(true)).await,
-        service(&fixture, body(false)).await,
+    let (failing, unhealthy) = (
+        submit_service(&fixture, body(true)).await,
+        submit_service(&fixture, body(false)).await,
     );
     let mut others = Vec::new();
-    for id in [&dies, &lives] {
-        others.push(runs(&fixture, &id.instance(1), "n2").await);
-        let first = runs(&fixture, &id.instance(0), "n1").await;
-        fixture.scheduler.ended(&first, failed(3));
-        is_settled(&fixture, &id.instance(0), &first.id).await;
+    for id in [&failing, &unhealthy] {
+        others.push(run_process(&fixture, &id.instance(1), "n2").await);
+        let first = run_process(&fixture, &id.instance(0), "n1").await;
+        fixture.scheduler.end(&first, failed(3));
+        wait_until_settled(&fixture, &id.instance(0), &first.id).await;
     }
     // The count survives a restart.
     fixture.kill_and_restart().await;
-    for id in [&dies, &lives] {
-        let (_, deployment) = shown(&fixture, id, |_| true).await;
+    for id in [&failing, &unhealthy] {
+        let (_, deployment) = wait_for_deployment(&fixture, id, |_| true).await;
         assert_eq!(processor(&deployment, "0").failures.unwrap().count, 1);
-        let second = runs(&fixture, &id.instance(0), "n1").await;
-        fixture.scheduler.ended(&second, failed(3));
+        let second = run_process(&fixture, &id.instance(0), "n1").await;
+        fixture.scheduler.end(&second, failed(3));
     }
-    let view = fixture.in_state(&dies, WorkState::Failed).await;
+    let view = fixture.wait_for_state(&failing, WorkState::Failed).await;
     assert!(view.reason.unwrap().contains("processor 0"));
-    let (view, deployment) = shown(&fixture, &lives, |it| {
+    let (view, deployment) = wait_for_deployment(&fixture, &unhealthy, |it| {
         processor(it, "0").state == ProcessorState::Failed
     })
     .await;
@@ -342,42 +344,44 @@ async fn exhausted_retries_fail_the_service_or_leave_it_unhealthy() {
         (view.state, deployment.healthy),
         (WorkState::Running, false)
     );
-    let entry = demand(&fixture, &lives.instance(0), |entry| {
+    let entry = wait_for_demand(&fixture, &unhealthy.instance(0), |entry| {
         entry.max_processes == 0
     })
     .await;
     assert!(entry.processor.unwrap().failed);
     // The failed state survives a restart, and the service ends FAILED when the others complete.
     fixture.kill_and_restart().await;
-    let (_, deployment) = shown(&fixture, &lives, |_| true).await;
+    let (_, deployment) = wait_for_deployment(&fixture, &unhealthy, |_| true).await;
     assert_eq!(processor(&deployment, "0").state, ProcessorState::Failed);
     fixture
         .scheduler
-        .ended(&others[1], Exit::of(ExitCause::Success, ""));
-    fixture.in_state(&lives, WorkState::Failed).await;
+        .end(&others[1], Exit::of(ExitCause::Success, ""));
+    fixture.wait_for_state(&unhealthy, WorkState::Failed).await;
 }
 
 #[tokio::test]
 async fn a_service_completes_only_with_counted_retries() {
     let fixture = Fixture::new().await;
-    let counted = json!({ "command": ["/bin/true"], "retries": {} });
-    let (ends, stays) = (
-        service(&fixture, counted).await,
-        service(&fixture, json!({ "command": ["/bin/true"] })).await,
+    let body = json!({ "command": ["/bin/true"], "retries": {} });
+    let (with_retries, without_retries) = (
+        submit_service(&fixture, body).await,
+        submit_service(&fixture, json!({ "command": ["/bin/true"] })).await,
     );
-    for id in [&ends, &stays] {
-        let only = runs(&fixture, &id.instance(0), "n1").await;
+    for id in [&with_retries, &without_retries] {
+        let only = run_process(&fixture, &id.instance(0), "n1").await;
         fixture
             .scheduler
-            .ended(&only, Exit::of(ExitCause::Success, ""));
+            .end(&only, Exit::of(ExitCause::Success, ""));
     }
-    fixture.in_state(&ends, WorkState::Completed).await;
+    fixture
+        .wait_for_state(&with_retries, WorkState::Completed)
+        .await;
     // This service has no retry settings. Its process is held back briefly, then requested again.
-    demand(&fixture, &stays.instance(0), |entry| {
+    wait_for_demand(&fixture, &without_retries.instance(0), |entry| {
         entry.max_processes == 0
     })
     .await;
-    demand(&fixture, &stays.instance(0), |entry| {
+    wait_for_demand(&fixture, &without_retries.instance(0), |entry| {
         entry.max_processes == 1
     })
     .await;
@@ -429,12 +433,12 @@ async fn an_unplaceable_standby_has_a_reason_while_its_active_runs() {
     let fixture = Fixture::new().await;
     let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 1,
                        "fault_domain_label": "rack" });
-    let id = service(&fixture, body).await;
-    runs(&fixture, &id.instance(0), "n1").await;
+    let id = submit_service(&fixture, body).await;
+    run_process(&fixture, &id.instance(0), "n1").await;
     let standby = id.standby(0, 0);
     fixture
         .scheduler
-        .judge(&standby, WaitReason::KeptApart, false);
+        .publish_verdict(&standby, WaitReason::KeptApart, false);
     let (view, deployment) = until("its reason", async || {
         let view = fixture.view(&id).await;
         let deployment = view.deployment.clone()?;

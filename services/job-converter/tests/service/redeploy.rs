@@ -14,38 +14,45 @@ use hayward_vocabulary::{Exit, ExitCause, Program, WorkId};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, refusal};
-use crate::processors::{demand, runs, service, shown};
+use crate::processors::{run_process, submit_service, wait_for_demand, wait_for_deployment};
 
 fn body(program: &str, instances: u32) -> Value {
     json!({ "name": "echo", "command": [program, "{instance}"], "instances": instances })
 }
 
-async fn put(
+async fn amend(
     client: &Client,
     id: &WorkId,
-    from: &str,
+    if_match: &str,
     body: &Value,
 ) -> Result<ServiceChanged, ClientError> {
     let call = client.call(Method::PUT, format!("/v1/services/{id}"));
-    call.header(IF_MATCH, from).body(body).send().await
+    call.header(IF_MATCH, if_match).body(body).send().await
 }
 
 /// Runs all instances and returns their allocations by instance.
-async fn up(fixture: &Fixture, id: &WorkId, instances: u32) -> BTreeMap<u32, AllocationEntry> {
+async fn run_all_instances(
+    fixture: &Fixture,
+    id: &WorkId,
+    instances: u32,
+) -> BTreeMap<u32, AllocationEntry> {
     let mut all = BTreeMap::new();
     for number in 0..instances {
-        all.insert(number, runs(fixture, &id.instance(number), "n1").await);
+        all.insert(
+            number,
+            run_process(fixture, &id.instance(number), "n1").await,
+        );
     }
-    shown(fixture, id, |it| it.healthy).await;
+    wait_for_deployment(fixture, id, |it| it.healthy).await;
     all
 }
 
 /// Vacates and ends the stopped process.
-fn leaves(fixture: &Fixture, entry: &AllocationEntry) {
+fn end_stopped_process(fixture: &Fixture, entry: &AllocationEntry) {
     let left = fixture.scheduler.vacate_for(entry, VacateReason::WorkGone);
     fixture
         .scheduler
-        .ended(&left, Exit::of(ExitCause::Intended, ""));
+        .end(&left, Exit::of(ExitCause::Intended, ""));
 }
 
 fn program(entry: &hayward_job_converter_api::DemandEntry) -> String {
@@ -56,11 +63,11 @@ fn program(entry: &hayward_job_converter_api::DemandEntry) -> String {
 }
 
 /// Waits for an instance that requests nothing and returns its id.
-async fn held(fixture: &Fixture, id: &WorkId) -> WorkId {
-    until("one that is taken off", async || {
+async fn wait_for_held_instance(fixture: &Fixture, id: &WorkId) -> WorkId {
+    until("an instance that requests nothing", async || {
         let all = fixture.demand().await;
-        let mine = all.values().filter(|entry| entry.work.whole() == *id);
-        let held: Vec<_> = mine.filter(|entry| entry.max_processes == 0).collect();
+        let own = all.values().filter(|entry| entry.work.whole() == *id);
+        let held: Vec<_> = own.filter(|entry| entry.max_processes == 0).collect();
         assert!(held.len() <= 1, "one at a time: {held:?}");
         held.first().map(|entry| entry.work.clone())
     })
@@ -70,10 +77,12 @@ async fn held(fixture: &Fixture, id: &WorkId) -> WorkId {
 #[tokio::test]
 async fn a_new_version_replaces_one_process_at_a_time() {
     let fixture = Fixture::new().await;
-    let id = service(&fixture, body("/bin/one", 3)).await;
-    let old = up(&fixture, &id, 3).await;
+    let id = submit_service(&fixture, body("/bin/one", 3)).await;
+    let old = run_all_instances(&fixture, &id, 3).await;
     let ann = fixture.user("ann");
-    let changed = put(&ann, &id, "\"1\"", &body("/bin/two", 3)).await.unwrap();
+    let changed = amend(&ann, &id, "\"1\"", &body("/bin/two", 3))
+        .await
+        .unwrap();
     assert!(changed.changed && changed.redeployed);
     assert_eq!(
         (changed.generation, changed.deployment),
@@ -81,7 +90,7 @@ async fn a_new_version_replaces_one_process_at_a_time() {
     );
     for number in [2, 1, 0] {
         let work = id.instance(number);
-        assert_eq!(held(&fixture, &id).await, work);
+        assert_eq!(wait_for_held_instance(&fixture, &id).await, work);
         for (key, entry) in fixture.demand().await {
             let deployment = entry.processor.as_ref().unwrap().deployment.clone();
             assert_eq!(
@@ -91,7 +100,7 @@ async fn a_new_version_replaces_one_process_at_a_time() {
             );
         }
         let (view, deployment) =
-            shown(&fixture, &id, |it| it.outdated == u64::from(number) + 1).await;
+            wait_for_deployment(&fixture, &id, |it| it.outdated == u64::from(number) + 1).await;
         assert_eq!(view.state, WorkState::Running);
         assert!(view.reason.unwrap().contains("have an older deployment"));
         assert_eq!(deployment.generation, 2);
@@ -99,21 +108,26 @@ async fn a_new_version_replaces_one_process_at_a_time() {
         let left = fixture
             .scheduler
             .vacate_for(&old[&number], VacateReason::WorkGone);
-        assert_eq!(demand(&fixture, &work, |_| true).await.max_processes, 0);
+        assert_eq!(
+            wait_for_demand(&fixture, &work, |_| true)
+                .await
+                .max_processes,
+            0
+        );
         fixture
             .scheduler
-            .ended(&left, Exit::of(ExitCause::Intended, ""));
-        runs(&fixture, &work, "n2").await;
+            .end(&left, Exit::of(ExitCause::Intended, ""));
+        run_process(&fixture, &work, "n2").await;
     }
-    let (view, _) = shown(&fixture, &id, |it| it.healthy && it.outdated == 0).await;
+    let (view, _) = wait_for_deployment(&fixture, &id, |it| it.healthy && it.outdated == 0).await;
     assert_eq!(view.reason, None);
     let timeline: Timeline = ann
         .get(&format!("/v1/services/{id}/timeline"))
         .await
         .unwrap();
-    let line = format!("deployed as {id}-2 (generation 2)");
+    let event = format!("deployed as {id}-2 (generation 2)");
     assert!(
-        timeline.events.iter().any(|it| it.event == line),
+        timeline.events.iter().any(|it| it.event == event),
         "{timeline:?}"
     );
 }
@@ -121,12 +135,12 @@ async fn a_new_version_replaces_one_process_at_a_time() {
 #[tokio::test]
 async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
     let fixture = Fixture::new().await;
-    let id = service(&fixture, body("/bin/one", 1)).await;
+    let id = submit_service(&fixture, body("/bin/one", 1)).await;
     let ann = fixture.user("ann");
     let two = body("/bin/two", 1);
-    put(&ann, &id, "\"1\"", &two).await.unwrap();
+    amend(&ann, &id, "\"1\"", &two).await.unwrap();
     // The change is repeated after a lost response.
-    let again = put(&ann, &id, "\"1\"", &two).await.unwrap();
+    let again = amend(&ann, &id, "\"1\"", &two).await.unwrap();
     assert_eq!(
         (again.changed, again.redeployed, again.generation),
         (false, false, 2)
@@ -136,107 +150,115 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
         .call(Method::PUT, format!("/v1/services/{id}"))
         .body(&three);
     assert_eq!(refusal(bare.send::<Value>().await).0, 428);
-    assert_eq!(refusal(put(&ann, &id, "x", &three).await).0, 400);
-    assert_eq!(refusal(put(&ann, &id, "\"1\"", &three).await).0, 412);
-    let from = "\"2\"";
+    assert_eq!(refusal(amend(&ann, &id, "x", &three).await).0, 400);
+    assert_eq!(refusal(amend(&ann, &id, "\"1\"", &three).await).0, 412);
+    let etag = "\"2\"";
     let name = json!({ "name": "other", "command": ["/bin/two", "{instance}"] });
     assert_eq!(
-        refusal(put(&ann, &id, from, &name).await),
+        refusal(amend(&ann, &id, etag, &name).await),
         (422, vec!["/name".to_owned()])
     );
     let class = json!({ "name": "echo", "class": "fast", "command": ["/bin/two"] });
     assert_eq!(
-        refusal(put(&ann, &id, from, &class).await),
+        refusal(amend(&ann, &id, etag, &class).await),
         (422, vec!["/class".to_owned()])
     );
     let none = json!({ "name": "echo", "command": ["/bin/two"], "instances": 0 });
     assert_eq!(
-        refusal(put(&ann, &id, from, &none).await),
+        refusal(amend(&ann, &id, etag, &none).await),
         (422, vec!["/instances".to_owned()])
     );
     assert_eq!(
-        refusal(put(&fixture.user("ben"), &id, from, &three).await).0,
+        refusal(amend(&fixture.user("ben"), &id, etag, &three).await).0,
         404
     );
     let operator = fixture.client("olga", &[Scope::Operator]);
-    assert_eq!(refusal(put(&operator, &id, from, &three).await).0, 403);
-    let job = fixture.submit(crate::fixture::count(1)).await.id;
-    assert_eq!(refusal(put(&ann, &job, "\"1\"", &three).await).0, 404);
+    assert_eq!(refusal(amend(&operator, &id, etag, &three).await).0, 403);
+    let job = fixture.submit(crate::fixture::job_with_tasks(1)).await.id;
+    assert_eq!(refusal(amend(&ann, &job, "\"1\"", &three).await).0, 404);
     // None of these requests changed the service.
     let entry = fixture.demand_of(&id.instance(0)).await;
     assert_eq!(program(&entry), "/bin/two");
     let _: Value = ann.delete(&format!("/v1/services/{id}")).await.unwrap();
-    assert_eq!(refusal(put(&ann, &id, from, &three).await).0, 409);
-    fixture.in_state(&id, WorkState::Cancelled).await;
-    assert_eq!(refusal(put(&ann, &id, from, &three).await).0, 409);
+    assert_eq!(refusal(amend(&ann, &id, etag, &three).await).0, 409);
+    fixture.wait_for_state(&id, WorkState::Cancelled).await;
+    assert_eq!(refusal(amend(&ann, &id, etag, &three).await).0, 409);
 }
 
 #[tokio::test]
-async fn scaling_restarts_nothing_and_shows_what_still_ends() {
+async fn scaling_restarts_nothing_and_shows_ending_processes() {
     let fixture = Fixture::new().await;
-    let id = service(&fixture, body("/bin/one", 2)).await;
-    let two = up(&fixture, &id, 2).await;
+    let id = submit_service(&fixture, body("/bin/one", 2)).await;
+    let two = run_all_instances(&fixture, &id, 2).await;
     let before = fixture.demand().await;
     let ann = fixture.user("ann");
-    let more = put(&ann, &id, "\"1\"", &body("/bin/one", 3)).await.unwrap();
+    let more = amend(&ann, &id, "\"1\"", &body("/bin/one", 3))
+        .await
+        .unwrap();
     assert!(more.changed && !more.redeployed);
     assert_eq!((more.generation, more.deployment), (2, format!("{id}-1")));
-    runs(&fixture, &id.instance(2), "n3").await;
+    run_process(&fixture, &id.instance(2), "n3").await;
     let now = fixture.demand().await;
     for (key, entry) in &before {
         assert_eq!(now.get(key), Some(entry));
     }
-    put(&ann, &id, "\"2\"", &body("/bin/one", 1)).await.unwrap();
+    amend(&ann, &id, "\"2\"", &body("/bin/one", 1))
+        .await
+        .unwrap();
     until("the demand of one instance", async || {
         (fixture.demand().await.len() == 1).then_some(())
     })
     .await;
-    let (view, deployment) = shown(&fixture, &id, |it| it.processors.len() == 1).await;
+    let (view, deployment) =
+        wait_for_deployment(&fixture, &id, |it| it.processors.len() == 1).await;
     assert_eq!((view.processes.len(), deployment.healthy), (3, true));
     // The instance is requested again before its last process has ended, so the request waits.
     let left = fixture
         .scheduler
         .vacate_for(&two[&1], VacateReason::WorkGone);
-    put(&ann, &id, "\"3\"", &body("/bin/one", 2)).await.unwrap();
-    demand(&fixture, &id.instance(1), |entry| entry.max_processes == 0).await;
+    amend(&ann, &id, "\"3\"", &body("/bin/one", 2))
+        .await
+        .unwrap();
+    wait_for_demand(&fixture, &id.instance(1), |entry| entry.max_processes == 0).await;
     fixture
         .scheduler
-        .ended(&left, Exit::of(ExitCause::Intended, ""));
-    demand(&fixture, &id.instance(1), |entry| {
+        .end(&left, Exit::of(ExitCause::Intended, ""));
+    wait_for_demand(&fixture, &id.instance(1), |entry| {
         entry.settled.contains(&left.id)
     })
     .await;
-    runs(&fixture, &id.instance(1), "n4").await;
-    shown(&fixture, &id, |it| it.healthy && it.outdated == 0).await;
+    run_process(&fixture, &id.instance(1), "n4").await;
+    wait_for_deployment(&fixture, &id, |it| it.healthy && it.outdated == 0).await;
 }
 
 #[tokio::test]
 async fn a_redeployment_outlives_kills_at_each_step() {
     let mut fixture = Fixture::with_short_lease().await;
-    let id = service(&fixture, body("/bin/one", 2)).await;
-    let old = up(&fixture, &id, 2).await;
-    put(&fixture.user("ann"), &id, "\"1\"", &body("/bin/two", 2))
+    let id = submit_service(&fixture, body("/bin/one", 2)).await;
+    let old = run_all_instances(&fixture, &id, 2).await;
+    amend(&fixture.user("ann"), &id, "\"1\"", &body("/bin/two", 2))
         .await
         .unwrap();
     fixture.kill_and_restart().await;
     for number in [1, 0] {
         let work = id.instance(number);
-        assert_eq!(held(&fixture, &id).await, work);
+        assert_eq!(wait_for_held_instance(&fixture, &id).await, work);
         let left = fixture
             .scheduler
             .vacate_for(&old[&number], VacateReason::WorkGone);
         fixture.kill_and_restart().await;
         // The request still waits, although an earlier term stopped the process.
-        shown(&fixture, &id, |it| it.outdated == u64::from(number) + 1).await;
-        assert_eq!(held(&fixture, &id).await, work);
+        wait_for_deployment(&fixture, &id, |it| it.outdated == u64::from(number) + 1).await;
+        assert_eq!(wait_for_held_instance(&fixture, &id).await, work);
         fixture
             .scheduler
-            .ended(&left, Exit::of(ExitCause::Intended, ""));
-        demand(&fixture, &work, |entry| entry.max_processes == 1).await;
+            .end(&left, Exit::of(ExitCause::Intended, ""));
+        wait_for_demand(&fixture, &work, |entry| entry.max_processes == 1).await;
         fixture.kill_and_restart().await;
-        runs(&fixture, &work, "n2").await;
+        run_process(&fixture, &work, "n2").await;
     }
-    let (_, deployment) = shown(&fixture, &id, |it| it.healthy && it.outdated == 0).await;
+    let (_, deployment) =
+        wait_for_deployment(&fixture, &id, |it| it.healthy && it.outdated == 0).await;
     assert_eq!(
         (deployment.deployment, deployment.generation),
         (format!("{id}-2"), 2)
@@ -244,30 +266,32 @@ async fn a_redeployment_outlives_kills_at_each_step() {
 }
 
 #[tokio::test]
-async fn a_version_that_fails_is_not_given_to_the_others() {
+async fn a_failing_version_replaces_only_one_process() {
     let fixture = Fixture::new().await;
-    let id = service(&fixture, body("/bin/one", 2)).await;
-    let old = up(&fixture, &id, 2).await;
+    let id = submit_service(&fixture, body("/bin/one", 2)).await;
+    let old = run_all_instances(&fixture, &id, 2).await;
     let ann = fixture.user("ann");
-    put(&ann, &id, "\"1\"", &body("/bin/broken", 2))
+    amend(&ann, &id, "\"1\"", &body("/bin/broken", 2))
         .await
         .unwrap();
     let last = id.instance(1);
-    assert_eq!(held(&fixture, &id).await, last);
-    leaves(&fixture, &old[&1]);
-    let entry = demand(&fixture, &last, |entry| entry.max_processes == 1).await;
+    assert_eq!(wait_for_held_instance(&fixture, &id).await, last);
+    end_stopped_process(&fixture, &old[&1]);
+    let entry = wait_for_demand(&fixture, &last, |entry| entry.max_processes == 1).await;
     let broken = fixture.scheduler.grant_on(&entry, "n1");
     let failed = Exit {
         code: Some(1),
         ..Exit::of(ExitCause::UserError, "")
     };
-    fixture.scheduler.ended(&broken, failed);
-    demand(&fixture, &last, |entry| entry.settled.contains(&broken.id)).await;
-    let (_, deployment) = shown(&fixture, &id, |it| !it.healthy).await;
+    fixture.scheduler.end(&broken, failed);
+    wait_for_demand(&fixture, &last, |entry| entry.settled.contains(&broken.id)).await;
+    let (_, deployment) = wait_for_deployment(&fixture, &id, |it| !it.healthy).await;
     assert_eq!(deployment.outdated, 1);
     // The change back to the first program makes a new deployment, which replaces the broken one.
-    put(&ann, &id, "\"2\"", &body("/bin/one", 2)).await.unwrap();
-    let entry = demand(&fixture, &last, |entry| entry.max_processes == 1).await;
+    amend(&ann, &id, "\"2\"", &body("/bin/one", 2))
+        .await
+        .unwrap();
+    let entry = wait_for_demand(&fixture, &last, |entry| entry.max_processes == 1).await;
     assert_eq!(program(&entry), "/bin/one");
     assert_eq!(entry.processor.unwrap().deployment, format!("{id}-3"));
 }
@@ -275,10 +299,12 @@ async fn a_version_that_fails_is_not_given_to_the_others() {
 #[tokio::test]
 async fn a_submission_can_be_read_and_submitted_again() {
     let fixture = Fixture::new().await;
-    let id = service(&fixture, body("/bin/one", 1)).await;
+    let id = submit_service(&fixture, body("/bin/one", 1)).await;
     let path = format!("/v1/services/{id}/submission");
     let ann = fixture.user("ann");
-    put(&ann, &id, "\"1\"", &body("/bin/one", 4)).await.unwrap();
+    amend(&ann, &id, "\"1\"", &body("/bin/one", 4))
+        .await
+        .unwrap();
     let read = ann
         .call(Method::GET, &path)
         .answer::<ServiceSubmission>()
@@ -289,7 +315,7 @@ async fn a_submission_can_be_read_and_submitted_again() {
         ("\"2\"", Some(4))
     );
     let same = serde_json::to_value(&read.body).unwrap();
-    assert!(!put(&ann, &id, "\"2\"", &same).await.unwrap().changed);
+    assert!(!amend(&ann, &id, "\"2\"", &same).await.unwrap().changed);
     let view = ann.call(Method::GET, format!("/v1/services/{id}"));
     assert_eq!(view.answer::<Value>().await.unwrap().headers[ETAG], "\"2\"");
     let viewer = fixture.client("vic", &[Scope::Viewer]);

@@ -9,12 +9,12 @@ use hayward_vocabulary::WhenUnreachable;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, count, fresh_key, refusal, submit};
+use crate::fixture::{Fixture, fresh_key, job_with_tasks, refusal, submit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
     let mut fixture = Fixture::with_short_lease().await;
-    let (ann, key, body) = (fixture.user("ann"), fresh_key(), count(3));
+    let (ann, key, body) = (fixture.user("ann"), fresh_key(), job_with_tasks(3));
     let call = ann
         .call(Method::POST, "/v1/jobs")
         .body(&body)
@@ -43,16 +43,16 @@ async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
     let again = call.answer::<Submitted>().await.unwrap();
     assert_eq!(again.body, first.body);
     assert_eq!(again.headers["idempotency-replayed"], "true");
-    let other = submit(&ann, "/v1/jobs", &count(4), &key).await;
+    let other = submit(&ann, "/v1/jobs", &job_with_tasks(4), &key).await;
     assert_eq!(refusal(other).0, 422);
     // Keys are separate for each user.
-    let bobs = submit(&fixture.user("bob"), "/v1/jobs", &count(4), &key)
+    let job_of_bob = submit(&fixture.user("bob"), "/v1/jobs", &job_with_tasks(4), &key)
         .await
         .unwrap();
-    assert_ne!(bobs.id, first.body.id);
+    assert_ne!(job_of_bob.id, first.body.id);
     assert_eq!(
         fixture
-            .rows("select count(*) from job_converter.work")
+            .query_number("select count(*) from job_converter.work")
             .await,
         2
     );
@@ -86,7 +86,7 @@ async fn bad_input_is_reported_field_by_field() {
         refusal(submit(&ann, "/v1/jobs", &unknown, &fresh_key()).await).0,
         422
     );
-    let none = ann.call(Method::POST, "/v1/jobs").body(&count(1));
+    let none = ann.call(Method::POST, "/v1/jobs").body(&job_with_tasks(1));
     assert_eq!(
         refusal(none.idempotency_key("").send::<Submitted>().await),
         (400, vec!["/header/idempotency-key".to_owned()])
@@ -94,16 +94,16 @@ async fn bad_input_is_reported_field_by_field() {
     let page = ann.get::<WorkList>("/v1/jobs?limit=0").await;
     assert_eq!(refusal(page), (400, vec!["/query/limit".to_owned()]));
     for path in ["/v1/jobs", "/v1/applications"] {
-        let odd: Result<Value, _> = ann.get(&format!("{path}?state=NONSENSE")).await;
+        let refused: Result<Value, _> = ann.get(&format!("{path}?state=NONSENSE")).await;
         assert_eq!(
-            refusal(odd),
+            refusal(refused),
             (422, vec!["/query/state".to_owned()]),
             "{path}"
         );
     }
     assert_eq!(
         fixture
-            .rows("select count(*) from job_converter.work")
+            .query_number("select count(*) from job_converter.work")
             .await,
         0
     );
@@ -113,20 +113,26 @@ async fn bad_input_is_reported_field_by_field() {
 async fn a_bulk_has_one_result_per_job() {
     let fixture = Fixture::new().await;
     let ann = fixture.user("ann");
-    let body = json!({ "jobs": [count(1), { "command": [] }, count(2)] });
+    let body = json!({ "jobs": [job_with_tasks(1), { "command": [] }, job_with_tasks(2)] });
     let key = fresh_key();
-    let done: BulkSubmitted = ann.post("/v1/jobs/bulk", &body, Some(&key)).await.unwrap();
-    let good: Vec<bool> = done
+    let submitted: BulkSubmitted = ann.post("/v1/jobs/bulk", &body, Some(&key)).await.unwrap();
+    let good: Vec<bool> = submitted
         .results
         .iter()
         .map(|result| result.id.is_some())
         .collect();
     assert_eq!(good, [true, false, true]);
-    assert!(done.results[1].error.as_ref().unwrap().contains("/command"));
+    assert!(
+        submitted.results[1]
+            .error
+            .as_ref()
+            .unwrap()
+            .contains("/command")
+    );
     let again: BulkSubmitted = ann.post("/v1/jobs/bulk", &body, Some(&key)).await.unwrap();
-    assert_eq!(again, done);
+    assert_eq!(again, submitted);
     assert_eq!(fixture.demand().await.len(), 2);
-    let many = json!({ "jobs": vec![count(1); 1001] });
+    let many = json!({ "jobs": vec![job_with_tasks(1); 1001] });
     let refused = ann
         .post::<_, BulkSubmitted>("/v1/jobs/bulk", &many, Some(&fresh_key()))
         .await;
@@ -136,7 +142,7 @@ async fn a_bulk_has_one_result_per_job() {
 #[tokio::test(flavor = "multi_thread")]
 async fn work_of_others_is_not_found() {
     let fixture = Fixture::new().await;
-    let job = fixture.submit(count(1)).await;
+    let job = fixture.submit(job_with_tasks(1)).await;
     let (bob, path) = (fixture.user("bob"), format!("/v1/jobs/{}", job.id));
     assert_eq!(refusal(bob.get::<WorkView>(&path).await).0, 404);
     assert_eq!(refusal(bob.delete::<WorkView>(&path).await).0, 404);
@@ -161,7 +167,7 @@ async fn work_of_others_is_not_found() {
     assert_eq!(refusal(wrong).0, 403);
     let agent = fixture.client("x", &[Scope::Agent("n".parse().unwrap())]);
     assert_eq!(
-        refusal(submit(&agent, "/v1/jobs", &count(1), &fresh_key()).await).0,
+        refusal(submit(&agent, "/v1/jobs", &job_with_tasks(1), &fresh_key()).await).0,
         403
     );
     assert_eq!(refusal(agent.get::<WorkView>(&path).await).0, 403);
@@ -181,7 +187,7 @@ async fn lists_are_paged_over_users_and_filtered() {
     for user in ["ann", "bob"] {
         for _ in 0..3 {
             let client = fixture.user(user);
-            submit(&client, "/v1/jobs", &count(1), &fresh_key())
+            submit(&client, "/v1/jobs", &job_with_tasks(1), &fresh_key())
                 .await
                 .unwrap();
         }
@@ -214,12 +220,12 @@ async fn lists_are_paged_over_users_and_filtered() {
     assert_eq!(own.items.len(), 1);
     let ended: WorkList = operator.get("/v1/jobs?state=completed").await.unwrap();
     assert!(ended.items.is_empty());
-    let anns: Update<WorkView> = fixture
+    let jobs_of_ann: Update<WorkView> = fixture
         .user("ann")
         .get("/v1/jobs/publication")
         .await
         .unwrap();
-    assert_eq!(anns.changed.len(), 4);
+    assert_eq!(jobs_of_ann.changed.len(), 4);
 }
 
 /// The choice reaches the demand and survives a crash. The view explains the effect on an
@@ -227,7 +233,7 @@ async fn lists_are_paged_over_users_and_filtered() {
 #[tokio::test(flavor = "multi_thread")]
 async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
     let mut fixture = Fixture::with_short_lease().await;
-    let mut job = count(3);
+    let mut job = job_with_tasks(3);
     job["when_unreachable"] = json!({ "replace_after_ms": 5_000 });
     job["disruption_limit"] = json!(2);
     let job = fixture.submit(job).await;
@@ -236,7 +242,7 @@ async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
     let service: Submitted = submit(&ann, "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    let plain = fixture.submit(count(1)).await;
+    let plain = fixture.submit(job_with_tasks(1)).await;
     for crashed in [false, true] {
         if crashed {
             fixture.kill_and_restart().await;
@@ -258,12 +264,12 @@ async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
         assert!(demand.when_unreachable.is_default() && demand.disruption_limit.is_none());
     }
     let granted = fixture.scheduler.grant(&fixture.demand_of(&job.id).await);
-    fixture.in_state(&job.id, WorkState::Running).await;
+    fixture.wait_for_state(&job.id, WorkState::Running).await;
     fixture.scheduler.publish(&AllocationEntry {
         state: AllocationState::Unreachable,
         ..granted
     });
-    let view = fixture.in_state(&job.id, WorkState::Waiting).await;
+    let view = fixture.wait_for_state(&job.id, WorkState::Waiting).await;
     let reason = view.reason.unwrap();
     assert!(reason.contains("replaced 5000 ms after"), "{reason}");
 
@@ -290,9 +296,9 @@ async fn the_queue_of_a_submission_is_in_its_demand() {
     let service = submit(&ann, "/v1/services", &service, &fresh_key())
         .await
         .unwrap();
-    let both = json!({ "command": ["x"], "queue": "root.a", "class": "high" });
-    let both = submit(&ann, "/v1/jobs", &both, &fresh_key()).await;
-    assert_eq!(refusal(both).0, 422);
+    let refused = json!({ "command": ["x"], "queue": "root.a", "class": "high" });
+    let refused = submit(&ann, "/v1/jobs", &refused, &fresh_key()).await;
+    assert_eq!(refusal(refused).0, 422);
     for restarts in [false, true] {
         if restarts {
             fixture.kill_and_restart().await;
@@ -318,17 +324,20 @@ async fn the_queue_of_a_submission_is_in_its_demand() {
 async fn a_dry_run_shows_the_result_and_changes_nothing() {
     let fixture = Fixture::new().await;
     let (ann, key) = (fixture.user("ann"), fresh_key());
-    let dry = ann
-        .post::<_, WorkView>("/v1/jobs?dry_run=true", &count(3), Some(&key))
+    let dry_run_view = ann
+        .post::<_, WorkView>("/v1/jobs?dry_run=true", &job_with_tasks(3), Some(&key))
         .await
         .unwrap();
-    assert_eq!(dry.tasks.unwrap().total, 3);
-    let bulk = json!({ "jobs": [count(1), { "command": [] }] });
-    let would: BulkSubmitted = ann
+    assert_eq!(dry_run_view.tasks.unwrap().total, 3);
+    let bulk = json!({ "jobs": [job_with_tasks(1), { "command": [] }] });
+    let dry_run_results: BulkSubmitted = ann
         .post("/v1/jobs/bulk?dry_run=true", &bulk, Some(&key))
         .await
         .unwrap();
-    let faults = would.results.iter().map(|result| result.error.is_some());
+    let faults = dry_run_results
+        .results
+        .iter()
+        .map(|result| result.error.is_some());
     assert_eq!(faults.collect::<Vec<_>>(), [false, true]);
     let bad = ann
         .post::<_, WorkView>(
@@ -341,12 +350,14 @@ async fn a_dry_run_shows_the_result_and_changes_nothing() {
     assert_eq!(fixture.demand().await.len(), 0);
     assert_eq!(
         fixture
-            .rows("select count(*) from job_converter.work")
+            .query_number("select count(*) from job_converter.work")
             .await,
         0
     );
     // The dry run did not use up the key.
-    submit(&ann, "/v1/jobs", &count(4), &key).await.unwrap();
+    submit(&ann, "/v1/jobs", &job_with_tasks(4), &key)
+        .await
+        .unwrap();
 }
 
 /// API rule (A16).
@@ -355,16 +366,16 @@ async fn an_atomic_bulk_is_all_or_nothing() {
     let fixture = Fixture::new().await;
     let ann = fixture.user("ann");
     let path = "/v1/jobs/bulk?atomic=true";
-    let body = json!({ "jobs": [count(1), { "command": [] }, count(0)] });
+    let body = json!({ "jobs": [job_with_tasks(1), { "command": [] }, job_with_tasks(0)] });
     let refused = ann
         .post::<_, BulkSubmitted>(path, &body, Some(&fresh_key()))
         .await;
     let pointers = ["/jobs/1/command", "/jobs/2/tasks/count"].map(str::to_owned);
     assert_eq!(refusal(refused), (422, pointers.to_vec()));
     assert_eq!(fixture.demand().await.len(), 0);
-    let body = json!({ "jobs": [count(1), count(2)] });
-    let done: BulkSubmitted = ann.post(path, &body, Some(&fresh_key())).await.unwrap();
-    assert!(done.results.iter().all(|result| result.id.is_some()));
+    let body = json!({ "jobs": [job_with_tasks(1), job_with_tasks(2)] });
+    let submitted: BulkSubmitted = ann.post(path, &body, Some(&fresh_key())).await.unwrap();
+    assert!(submitted.results.iter().all(|result| result.id.is_some()));
 }
 
 /// API rule (A6).
@@ -372,7 +383,7 @@ async fn an_atomic_bulk_is_all_or_nothing() {
 async fn a_cursor_belongs_to_its_list() {
     let fixture = Fixture::new().await;
     for _ in 0..2 {
-        fixture.submit(count(1)).await;
+        fixture.submit(job_with_tasks(1)).await;
     }
     let ann = fixture.user("ann");
     let page: WorkList = ann.get("/v1/jobs?limit=1").await.unwrap();

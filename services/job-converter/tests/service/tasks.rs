@@ -7,9 +7,9 @@ use hayward_testkit::until;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use serde_json::json;
 
-use crate::fixture::{Fixture, count, ended, quiet, refusal};
+use crate::fixture::{Fixture, empty_request, job_with_tasks, refusal, report};
 
-fn numbers(answer: &hayward_job_converter_api::tasks::LeaseAnswer) -> Vec<u64> {
+fn task_numbers(answer: &hayward_job_converter_api::tasks::LeaseAnswer) -> Vec<u64> {
     answer.tasks.iter().map(|task| task.task).collect()
 }
 
@@ -23,7 +23,7 @@ async fn a_job_runs_to_its_end() {
     let job = fixture.submit(body).await;
     let demand = fixture.demand_of(&job.id).await;
     let process = fixture.scheduler.grant(&demand);
-    let view = fixture.in_state(&job.id, WorkState::Running).await;
+    let view = fixture.wait_for_state(&job.id, WorkState::Running).await;
     assert_eq!(view.processes[0].allocation, process.id);
 
     let runner = fixture.runner(&demand);
@@ -35,7 +35,7 @@ async fn a_job_runs_to_its_end() {
     assert_eq!(first.tasks[0].argv, ["/bin/echo", "0", "a"]);
     assert_eq!(first.tasks[1].argv, ["/bin/echo", "1", "{task}"]);
     assert_eq!(first.tasks[0].environment["K"], "v");
-    let half = runner.report(&process.id, vec![ended(0, 1, 0)]).await;
+    let half = runner.report(&process.id, vec![report(0, 1, 0)]).await;
     assert!(!half.done);
     let waiter = {
         let (ann, id) = (fixture.user("ann"), job.id.clone());
@@ -45,7 +45,7 @@ async fn a_job_runs_to_its_end() {
         })
     };
     let last = runner
-        .report(&process.id, vec![ended(0, 1, 0), ended(1, 1, 0)])
+        .report(&process.id, vec![report(0, 1, 0), report(1, 1, 0)])
         .await;
     assert!(last.done);
     let view = waiter.await.unwrap().unwrap();
@@ -56,7 +56,7 @@ async fn a_job_runs_to_its_end() {
     assert!(view.ended_at.is_some());
     assert!(
         fixture.demand().await.is_empty(),
-        "the demand goes with the last outcome"
+        "the demand ends with the last outcome"
     );
     let tasks = fixture.tasks(&job.id).await.tasks;
     assert_eq!(tasks.len(), 2);
@@ -65,7 +65,7 @@ async fn a_job_runs_to_its_end() {
         ("node-1", "output of 1\n")
     );
     // A late repetition changes nothing.
-    assert!(runner.report(&process.id, vec![ended(1, 1, 7)]).await.done);
+    assert!(runner.report(&process.id, vec![report(1, 1, 7)]).await.done);
     assert!(fixture.tasks(&job.id).await.tasks[1].succeeded);
 
     let logs = reqwest::Client::new()
@@ -92,21 +92,21 @@ async fn a_job_runs_to_its_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_are_retried_and_interruptions_are_not_counted() {
     let fixture = Fixture::new().await;
-    let mut body = count(2);
+    let mut body = job_with_tasks(2);
     body["max_attempts"] = json!(2);
     let job = fixture.submit(body).await;
     let demand = fixture.demand_of(&job.id).await;
     let (process, runner) = (fixture.scheduler.grant(&demand), fixture.runner(&demand));
     let holder = &process.id;
     runner.lease(holder, 2).await;
-    let mut interrupted = ended(1, 1, 0);
+    let mut interrupted = report(1, 1, 0);
     (
         interrupted.exit_code,
         interrupted.signal,
         interrupted.interrupted,
     ) = (None, Some(15), true);
     runner
-        .report(holder, vec![ended(0, 1, 3), interrupted])
+        .report(holder, vec![report(0, 1, 3), interrupted])
         .await;
     let again = runner.lease(holder, 2).await;
     let attempts: Vec<_> = again
@@ -116,16 +116,16 @@ async fn failures_are_retried_and_interruptions_are_not_counted() {
         .collect();
     assert_eq!(attempts, [(0, 2), (1, 1)]);
     let answer = runner
-        .report(holder, vec![ended(0, 2, 3), ended(1, 1, 0)])
+        .report(holder, vec![report(0, 2, 3), report(1, 1, 0)])
         .await;
     assert!(answer.done);
-    let view = fixture.in_state(&job.id, WorkState::Failed).await;
+    let view = fixture.wait_for_state(&job.id, WorkState::Failed).await;
     let tasks = view.tasks.unwrap();
     assert_eq!((tasks.failed, tasks.succeeded), (1, 1));
     assert!(view.reason.unwrap().contains("1 of 2"));
     assert_eq!(
         fixture
-            .rows("select count(*) from job_converter.attempt")
+            .query_number("select count(*) from job_converter.attempt")
             .await,
         1
     );
@@ -134,7 +134,7 @@ async fn failures_are_retried_and_interruptions_are_not_counted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     let fixture = Fixture::new().await;
-    let job = fixture.submit(count(2)).await;
+    let job = fixture.submit(job_with_tasks(2)).await;
     let demand = fixture.demand_of(&job.id).await;
     let (lost, other) = (
         fixture.scheduler.grant(&demand),
@@ -148,16 +148,16 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
             let request = LeaseRequest {
                 want: 2,
                 wait_ms: 20_000,
-                ..quiet(&holder)
+                ..empty_request(&holder)
             };
-            runner.ask(&request).await
+            runner.send(&request).await
         })
     };
     fixture
         .scheduler
-        .ended(&lost, Exit::of(ExitCause::Node, "the node was lost"));
+        .end(&lost, Exit::of(ExitCause::Node, "the node was lost"));
     let answer = waiting.await.unwrap().unwrap();
-    assert_eq!(numbers(&answer), [0, 1]);
+    assert_eq!(task_numbers(&answer), [0, 1]);
     assert_eq!(answer.tasks[0].attempt, 1, "a lost node spends nothing");
     // The end is settled, and forgotten once the scheduler has removed it.
     until("the end to be settled", async || {
@@ -170,7 +170,7 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     })
     .await;
     fixture.scheduler.remove(&lost);
-    until("the settled one to be dropped", async || {
+    until("the removed allocation to be dropped", async || {
         fixture
             .demand_of(&job.id)
             .await
@@ -181,12 +181,12 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     .await;
     assert_eq!(
         fixture
-            .rows("select count(*) from job_converter.settled")
+            .query_number("select count(*) from job_converter.settled")
             .await,
         0
     );
     // Late results of the lost process count.
-    runner.report(&lost.id, vec![ended(0, 1, 0)]).await;
+    runner.report(&lost.id, vec![report(0, 1, 0)]).await;
     let late = &fixture.tasks(&job.id).await.tasks[0];
     assert_eq!((&late.allocation, &late.node), (&lost.id, &lost.node));
     let nothing = runner.lease(&lost.id, 1).await;
@@ -196,7 +196,7 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     );
     assert!(
         runner
-            .report(&other.id, vec![ended(1, 1, 0), ended(0, 1, 0)])
+            .report(&other.id, vec![report(1, 1, 0), report(0, 1, 0)])
             .await
             .done
     );
@@ -206,27 +206,27 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unrenewed_leases_end_and_tasks_of_lost_answers_return() {
     let fixture = Fixture::with(|settings| settings.task_lease_ms = 300).await;
-    let job = fixture.submit(count(3)).await;
+    let job = fixture.submit(job_with_tasks(3)).await;
     let demand = fixture.demand_of(&job.id).await;
     let process = fixture.scheduler.grant(&demand);
-    fixture.in_state(&job.id, WorkState::Running).await;
+    fixture.wait_for_state(&job.id, WorkState::Running).await;
     let runner = fixture.runner(&demand);
     let silent = AllocationId::new("alc_silent").unwrap();
-    assert_eq!(numbers(&runner.lease(&silent, 1).await), [0]);
+    assert_eq!(task_numbers(&runner.lease(&silent, 1).await), [0]);
     // This response is lost. The next request lists the held tasks.
-    assert_eq!(numbers(&runner.lease(&process.id, 1).await), [1]);
+    assert_eq!(task_numbers(&runner.lease(&process.id, 1).await), [1]);
     let request = LeaseRequest {
         want: 2,
         held: Some(Vec::new()),
-        ..quiet(&process.id)
+        ..empty_request(&process.id)
     };
-    assert_eq!(numbers(&runner.ask(&request).await.unwrap()), [1, 2]);
-    let back = LeaseRequest {
+    assert_eq!(task_numbers(&runner.send(&request).await.unwrap()), [1, 2]);
+    let waiting_request = LeaseRequest {
         want: 1,
         wait_ms: 20_000,
-        ..quiet(&process.id)
+        ..empty_request(&process.id)
     };
-    let (first, second) = (runner.ask(&back), async {
+    let (first, second) = (runner.send(&waiting_request), async {
         until("a renewal and an end", async || {
             runner.report(&process.id, Vec::new()).await;
             fixture
@@ -239,23 +239,23 @@ async fn unrenewed_leases_end_and_tasks_of_lost_answers_return() {
     });
     let (answer, _) = tokio::join!(first, second);
     assert_eq!(
-        numbers(&answer.unwrap()),
+        task_numbers(&answer.unwrap()),
         [0],
-        "what was not renewed goes to who asks"
+        "an unrenewed task goes to the waiting request"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_environment_makes_small_batches() {
     let fixture = Fixture::new().await;
-    let mut body = count(2_000);
+    let mut body = job_with_tasks(2_000);
     let environment: std::collections::BTreeMap<String, String> = (0..200)
         .map(|at| (format!("V{at}"), "x".repeat(4_000)))
         .collect();
     body["environment"] = json!(environment);
     let (large, small) = (
         fixture.submit(body).await,
-        fixture.submit(count(2_000)).await,
+        fixture.submit(job_with_tasks(2_000)).await,
     );
     let holder = AllocationId::new("alc_any").unwrap();
     for (job, tasks) in [(large, 5), (small, 1_024)] {
@@ -267,11 +267,11 @@ async fn a_large_environment_makes_small_batches() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vacating_process_gets_no_tasks_and_other_tokens_are_refused() {
     let fixture = Fixture::new().await;
-    let (one, two) = (
-        fixture.submit(count(5)).await,
-        fixture.submit(count(5)).await,
+    let (job, other_job) = (
+        fixture.submit(job_with_tasks(5)).await,
+        fixture.submit(job_with_tasks(5)).await,
     );
-    let demand = fixture.demand_of(&one.id).await;
+    let demand = fixture.demand_of(&job.id).await;
     let process = fixture.scheduler.grant(&demand);
     let runner = fixture.runner(&demand);
     assert_eq!(runner.lease(&process.id, 2).await.tasks.len(), 2);
@@ -280,17 +280,17 @@ async fn a_vacating_process_gets_no_tasks_and_other_tokens_are_refused() {
         want: 2,
         returned: vec![1],
         wait_ms: 20_000,
-        ..quiet(&process.id)
+        ..empty_request(&process.id)
     };
-    until("the word to leave", async || {
-        runner.ask(&request).await.unwrap().done.then_some(())
+    until("the order to leave", async || {
+        runner.send(&request).await.unwrap().done.then_some(())
     })
     .await;
     assert_eq!(
         runner
-            .ask(&LeaseRequest {
+            .send(&LeaseRequest {
                 want: 9,
-                ..quiet(&process.id)
+                ..empty_request(&process.id)
             })
             .await
             .unwrap()
@@ -298,29 +298,29 @@ async fn a_vacating_process_gets_no_tasks_and_other_tokens_are_refused() {
         []
     );
 
-    let stranger = hayward_service::Scope::Runner(two.id.clone());
-    let path = format!("/v1/jobs/{}/tasks/leases", one.id);
+    let stranger = hayward_service::Scope::Runner(other_job.id.clone());
+    let path = format!("/v1/jobs/{}/tasks/leases", job.id);
     let client = fixture.client("eve", &[stranger]);
     let refused = client
-        .post::<_, serde_json::Value>(&path, &quiet(&process.id), None)
+        .post::<_, serde_json::Value>(&path, &empty_request(&process.id), None)
         .await;
     assert_eq!(refusal(refused).0, 403);
     let user = fixture.user("ann");
     let refused = user
-        .post::<_, serde_json::Value>(&path, &quiet(&process.id), None)
+        .post::<_, serde_json::Value>(&path, &empty_request(&process.id), None)
         .await;
     assert_eq!(refusal(refused).0, 403);
     let none = LeaseRequest {
-        finished: vec![ended(5, 1, 0)],
-        ..quiet(&process.id)
+        finished: vec![report(5, 1, 0)],
+        ..empty_request(&process.id)
     };
-    assert_eq!(refusal(runner.ask(&none).await).0, 422);
+    assert_eq!(refusal(runner.send(&none).await).0, 422);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
     let fixture = Fixture::new().await;
-    let job = fixture.submit(count(1_000)).await;
+    let job = fixture.submit(job_with_tasks(1_000)).await;
     let demand = fixture.demand_of(&job.id).await;
     let (marked, other) = (
         fixture.scheduler.grant(&demand),
@@ -329,7 +329,7 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
     let runner = fixture.runner(&demand);
     assert_eq!(runner.lease(&marked.id, 3).await.tasks.len(), 3);
     let idle = fixture.scheduler.grant(&demand);
-    fixture.in_state(&job.id, WorkState::Running).await;
+    fixture.wait_for_state(&job.id, WorkState::Running).await;
     let mark = Some("node node-1 is marked: bad memory".to_owned());
     for process in [&marked, &idle] {
         fixture.scheduler.publish(&AllocationEntry {
@@ -338,7 +338,7 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
         });
     }
     for process in [&marked, &idle] {
-        until("the word to end", async || {
+        until("the order to end", async || {
             runner.lease(&process.id, 0).await.done.then_some(())
         })
         .await;
@@ -347,20 +347,20 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
     let request = LeaseRequest {
         want: 9,
         wait_ms: 20_000,
-        ..quiet(&idle.id)
+        ..empty_request(&idle.id)
     };
-    let answer = runner.ask(&request).await.unwrap();
+    let answer = runner.send(&request).await.unwrap();
     assert!(answer.done && answer.tasks.is_empty());
     // Held tasks may be finished or returned.
     let last = LeaseRequest {
         want: 9,
         returned: vec![2],
-        finished: vec![ended(0, 1, 0), ended(1, 1, 0)],
-        ..quiet(&marked.id)
+        finished: vec![report(0, 1, 0), report(1, 1, 0)],
+        ..empty_request(&marked.id)
     };
-    let answer = runner.ask(&last).await.unwrap();
+    let answer = runner.send(&last).await.unwrap();
     assert!(answer.done && answer.tasks.is_empty());
-    assert_eq!(numbers(&runner.lease(&other.id, 2).await), [2, 3]);
+    assert_eq!(task_numbers(&runner.lease(&other.id, 2).await), [2, 3]);
 
     // Both processes succeed. Neither end counts as a failure, and the remaining tasks run
     // elsewhere.
@@ -371,7 +371,7 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
         };
         fixture
             .scheduler
-            .ended(&entry, Exit::of(ExitCause::Success, "done"));
+            .end(&entry, Exit::of(ExitCause::Success, "done"));
     }
     until("the ends to be settled", async || {
         let settled = fixture.demand_of(&job.id).await.settled;
@@ -380,40 +380,40 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
     .await;
     assert_eq!(
         fixture
-            .rows("select count(*) from job_converter.brake where strikes > 0")
+            .query_number("select count(*) from job_converter.brake where strikes > 0")
             .await,
         0
     );
     let path = format!("/v1/jobs/{}/timeline", job.id);
     let timeline: Timeline = fixture.user("ann").get(&path).await.unwrap();
-    let reported = timeline.events.iter();
-    let reported = reported.filter(|it| {
+    let mark_events = timeline.events.iter();
+    let mark_events = mark_events.filter(|it| {
         it.event
             .contains("is given no new tasks: node node-1 is marked")
     });
-    assert_eq!(reported.count(), 2);
+    assert_eq!(mark_events.count(), 2);
     let view = fixture.view(&job.id).await;
     assert_eq!(view.reason, None, "{view:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_goes_on_when_its_mark_is_lifted_before_it_has_ended() {
+async fn a_process_gets_tasks_again_when_its_mark_is_lifted() {
     let fixture = Fixture::new().await;
-    let job = fixture.submit(count(1_000)).await;
+    let job = fixture.submit(job_with_tasks(1_000)).await;
     let demand = fixture.demand_of(&job.id).await;
-    let again = fixture.scheduler.grant(&demand);
+    let process = fixture.scheduler.grant(&demand);
     let runner = fixture.runner(&demand);
     for marked in [Some("node node-1 is marked: bad memory".to_owned()), None] {
-        let expected = marked.is_none();
+        let accepts_tasks = marked.is_none();
         fixture.scheduler.publish(&AllocationEntry {
             marked,
-            ..again.clone()
+            ..process.clone()
         });
-        until("the mark to be heard", async || {
-            let answer = runner.lease(&again.id, 0).await;
-            (answer.done != expected).then_some(())
+        until("the mark to be applied", async || {
+            let answer = runner.lease(&process.id, 0).await;
+            (answer.done != accepts_tasks).then_some(())
         })
         .await;
     }
-    assert_eq!(runner.lease(&again.id, 1).await.tasks.len(), 1);
+    assert_eq!(runner.lease(&process.id, 1).await.tasks.len(), 1);
 }

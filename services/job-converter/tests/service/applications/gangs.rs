@@ -1,6 +1,6 @@
 //! Tests of gangs, which are requested, stored and released as a whole.
 
-mod unseen;
+mod gang_recovery;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,9 @@ use hayward_vocabulary::{Exit, ExitCause, WorkKind};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{fixture, problem, put, put_task, task_of_group, with_short_lease};
+use super::{
+    expect_problem, fixture, put_application, put_task, task_body_of_group, with_short_lease,
+};
 use crate::fixture::Fixture;
 
 fn gang(policy: &str, members: u32) -> Value {
@@ -28,9 +30,9 @@ fn gang(policy: &str, members: u32) -> Value {
 }
 
 impl Fixture {
-    async fn group(&self, id: &str) -> DemandEntry {
+    async fn group_demand(&self, id: &str) -> DemandEntry {
         until("demand of the group", async || {
-            let view = self.app(id).await;
+            let view = self.application(id).await;
             self.demand()
                 .await
                 .remove(view.task_groups[0].work.as_str())
@@ -38,9 +40,9 @@ impl Fixture {
         .await
     }
 
-    async fn group_wants(&self, id: &str, members: u64) -> DemandEntry {
+    async fn wait_for_group_demand(&self, id: &str, members: u64) -> DemandEntry {
         until(&format!("{members} of the group wanted"), async || {
-            let view = self.app(id).await;
+            let view = self.application(id).await;
             let entry = self
                 .demand()
                 .await
@@ -53,15 +55,15 @@ impl Fixture {
     /// Grants members one after the other. The real scheduler grants all in one commit, and both
     /// must work.
     async fn grant_gang(&self, id: &str) -> Vec<AllocationEntry> {
-        let demand = self.group(id).await;
+        let demand = self.group_demand(id).await;
         let nodes = (0..demand.max_processes).map(|at| format!("node-{at}"));
         nodes
             .map(|node| self.scheduler.grant_on(&demand, &node))
             .collect()
     }
 
-    async fn counters(&self, id: &str, expected: (u32, u32, u32)) -> ApplicationView {
-        self.app_until(id, &format!("counters {expected:?}"), |view| {
+    async fn wait_for_counters(&self, id: &str, expected: (u32, u32, u32)) -> ApplicationView {
+        self.wait_for_application(id, &format!("counters {expected:?}"), |view| {
             let group = &view.task_groups[0];
             (group.count, group.replaced, group.timedout) == expected
         })
@@ -69,13 +71,14 @@ impl Fixture {
     }
 }
 
-fn gone(entry: &AllocationEntry, reason: VacateReason, fixture: &Fixture) {
+/// Vacates and ends an allocation.
+fn end_allocation(entry: &AllocationEntry, reason: VacateReason, fixture: &Fixture) {
     let entry = fixture.scheduler.vacate_for(entry, reason);
     let cause = match reason {
         VacateReason::NodeLost => ExitCause::Node,
         _ => ExitCause::Intended,
     };
-    fixture.scheduler.ended(&entry, Exit::of(cause, "it went"));
+    fixture.scheduler.end(&entry, Exit::of(cause, "ended"));
 }
 
 /// The gang is requested as a whole, held and replaced, and the counters match.
@@ -83,11 +86,11 @@ fn gone(entry: &AllocationEntry, reason: VacateReason, fixture: &Fixture) {
 async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &gang("", 2)).await;
+    put_application(&ann, "app", &gang("", 2)).await;
     for name in ["a", "b"] {
-        put_task(&ann, "app", name, &task_of_group("g")).await;
+        put_task(&ann, "app", name, &task_body_of_group("g")).await;
     }
-    let demand = fixture.group("app").await;
+    let demand = fixture.group_demand("app").await;
     let queued = demand.queued.clone().unwrap();
     assert_eq!(queued.gang.as_ref().map(|it| it.min), Some(2));
     assert_eq!(
@@ -97,33 +100,40 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     assert_eq!((demand.kind, demand.max_processes), (WorkKind::Job, 2));
     assert!(demand.launch.is_none());
     // The scheduler has not judged it yet.
-    let view = fixture.app("app").await;
+    let view = fixture.application("app").await;
     assert_eq!(view.state, "Submitted");
     fixture
         .scheduler
-        .judge(&demand.work, WaitReason::GangIncomplete, false);
-    fixture.app_in("app", "Reserving", "Accepted").await;
+        .publish_verdict(&demand.work, WaitReason::GangIncomplete, false);
+    fixture
+        .wait_for_states("app", "Reserving", "Accepted")
+        .await;
     assert_eq!(
         fixture.demand().await.len(),
         1,
         "no task is sent while it reserves"
     );
-    let places = fixture.grant_gang("app").await;
-    let view = fixture.app_in("app", "Running", "Running").await;
+    let placeholders = fixture.grant_gang("app").await;
+    let view = fixture.wait_for_states("app", "Running", "Running").await;
     assert_eq!(view.task_groups[0].held, 2);
     let mut placed = BTreeMap::new();
     for name in ["a", "b"] {
-        let demand = fixture.requested("app", name).await;
-        let placeholder = demand.part.clone().unwrap().replaces.unwrap();
-        let place = places.iter().find(|it| it.id == placeholder).unwrap();
-        assert!(placed.insert(placeholder, demand.work.clone()).is_none());
+        let demand = fixture.task_demand("app", name).await;
+        let placeholder_id = demand.part.clone().unwrap().replaces.unwrap();
+        let placeholder = placeholders
+            .iter()
+            .find(|it| it.id == placeholder_id)
+            .unwrap();
+        assert!(placed.insert(placeholder_id, demand.work.clone()).is_none());
         // The scheduler makes the exchange in one commit.
-        let process = fixture.scheduler.grant_on(&demand, place.node.as_str());
-        gone(place, VacateReason::Replaced, &fixture);
-        fixture.task_in("app", name, "Bound").await;
-        assert_eq!(process.node, place.node);
+        let process = fixture
+            .scheduler
+            .grant_on(&demand, placeholder.node.as_str());
+        end_allocation(placeholder, VacateReason::Replaced, &fixture);
+        fixture.wait_for_task("app", name, "Bound").await;
+        assert_eq!(process.node, placeholder.node);
     }
-    let view = fixture.counters("app", (2, 2, 0)).await;
+    let view = fixture.wait_for_counters("app", (2, 2, 0)).await;
     assert_eq!(view.task_groups[0].held, 0);
     assert_eq!(
         fixture.demand().await.len(),
@@ -138,15 +148,15 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
 async fn a_granted_gang_reserves_as_soon_as_it_is_accepted() {
     let fixture = Fixture::with(|settings| settings.application_tick_ms = 700).await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &gang("", 2)).await;
+    put_application(&ann, "app", &gang("", 2)).await;
     fixture.grant_gang("app").await;
-    let view = fixture.app_in("app", "Running", "Running").await;
-    let at = |state: &str| {
+    let view = fixture.wait_for_states("app", "Running", "Running").await;
+    let time_of = |state: &str| {
         let mut log = view.state_log.iter();
         let entry = log.find(|it| it.machine == "application" && it.state == state);
         entry.map(|it| it.at).unwrap()
     };
-    assert_eq!(at("Accepted"), at("Reserving"));
+    assert_eq!(time_of("Accepted"), time_of("Reserving"));
 }
 
 /// All members are lost with their nodes. New members are requested and the owner is warned.
@@ -154,38 +164,45 @@ async fn a_granted_gang_reserves_as_soon_as_it_is_accepted() {
 async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &gang("", 2)).await;
+    put_application(&ann, "app", &gang("", 2)).await;
     for name in ["a", "b"] {
-        put_task(&ann, "app", name, &task_of_group("g")).await;
+        put_task(&ann, "app", name, &task_body_of_group("g")).await;
     }
-    let places = fixture.grant_gang("app").await;
+    let placeholders = fixture.grant_gang("app").await;
     let mut processes = Vec::new();
     for name in ["a", "b"] {
-        let demand = fixture.requested("app", name).await;
-        let placeholder = demand.part.clone().unwrap().replaces.unwrap();
-        let place = places.iter().find(|it| it.id == placeholder).unwrap();
-        processes.push(fixture.scheduler.grant_on(&demand, place.node.as_str()));
-        gone(place, VacateReason::Replaced, &fixture);
-        fixture.task_in("app", name, "Bound").await;
+        let demand = fixture.task_demand("app", name).await;
+        let placeholder_id = demand.part.clone().unwrap().replaces.unwrap();
+        let placeholder = placeholders
+            .iter()
+            .find(|it| it.id == placeholder_id)
+            .unwrap();
+        processes.push(
+            fixture
+                .scheduler
+                .grant_on(&demand, placeholder.node.as_str()),
+        );
+        end_allocation(placeholder, VacateReason::Replaced, &fixture);
+        fixture.wait_for_task("app", name, "Bound").await;
     }
     for process in &processes {
-        gone(process, VacateReason::NodeLost, &fixture);
+        end_allocation(process, VacateReason::NodeLost, &fixture);
     }
     for name in ["a", "b"] {
-        fixture.task_in("app", name, "Killed").await;
+        fixture.wait_for_task("app", name, "Killed").await;
     }
-    let demand = fixture.group_wants("app", 2).await;
-    let view = fixture.app_in("app", "Running", "Running").await;
+    let demand = fixture.wait_for_group_demand("app", 2).await;
+    let view = fixture.wait_for_states("app", "Running", "Running").await;
     assert!(view.timers.contains_key("gang_repair"));
     assert_eq!(view.warnings.len(), 2);
     for node in ["node-7", "node-8"] {
         fixture.scheduler.grant_on(&demand, node);
     }
-    let view = fixture.counters("app", (4, 2, 0)).await;
+    let view = fixture.wait_for_counters("app", (4, 2, 0)).await;
     assert_eq!(view.task_groups[0].held, 2);
     assert!(view.timers.contains_key("placeholder"));
-    put_task(&ann, "app", "c", &task_of_group("g")).await;
-    let demand = fixture.requested("app", "c").await;
+    put_task(&ann, "app", "c", &task_body_of_group("g")).await;
+    let demand = fixture.task_demand("app", "c").await;
     assert!(demand.part.unwrap().replaces.is_some());
 }
 
@@ -194,23 +211,23 @@ async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
 async fn an_owner_gives_one_placeholder_back() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &gang("", 3)).await;
+    put_application(&ann, "app", &gang("", 3)).await;
     fixture.grant_gang("app").await;
-    let view = fixture.app_in("app", "Running", "Running").await;
+    let view = fixture.wait_for_states("app", "Running", "Running").await;
     let one = view.placeholders[0].id.clone();
     let path = format!("/v1/applications/app/tasks/{one}/transitions");
     let call = fixture.user("bob").call(Method::POST, &path);
     let call = call.body(&json!({ "event": "complete" }));
     let refused = call.answer::<hayward_job_converter_api::applications::TransitionResult>();
-    assert_eq!(problem(refused.await).0, 404);
-    let reported = super::transition(&ann, &format!("app/tasks/{one}"), "complete").await;
+    assert_eq!(expect_problem(refused.await).0, 404);
+    let result = super::transition(&ann, &format!("app/tasks/{one}"), "complete").await;
     assert_eq!(
-        (reported.applied, reported.state.as_deref()),
+        (result.applied, result.state.as_deref()),
         (true, Some("Completed"))
     );
-    let group = fixture.group_wants("app", 2).await;
+    let group = fixture.wait_for_group_demand("app", 2).await;
     assert_eq!(group.queued.unwrap().gang.map(|it| it.min), Some(2));
-    let view = fixture.counters("app", (3, 0, 1)).await;
+    let view = fixture.wait_for_counters("app", (3, 0, 1)).await;
     assert_eq!(view.task_groups[0].held, 2);
     assert!(!view.timers.contains_key("gang_repair"));
 }
@@ -220,30 +237,30 @@ async fn an_owner_gives_one_placeholder_back() {
 async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &gang("", 3)).await;
-    let demand = fixture.group("app").await;
+    put_application(&ann, "app", &gang("", 3)).await;
+    let demand = fixture.group_demand("app").await;
     fixture
         .scheduler
-        .judge(&demand.work, WaitReason::QueueQuota, true);
-    let view = fixture.app_in("app", "Failed", "Rejected").await;
+        .publish_verdict(&demand.work, WaitReason::QueueQuota, true);
+    let view = fixture.wait_for_states("app", "Failed", "Rejected").await;
     let failure = view.failure.unwrap();
     assert_eq!(failure.code, "rejected");
     assert!(failure.message.contains("99 GiB"), "{failure:?}");
     assert!(fixture.demand().await.is_empty());
     let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
-    let (status, reported) = problem(
-        late.body(&task_of_group("g"))
+    let (status, problem) = expect_problem(
+        late.body(&task_body_of_group("g"))
             .answer::<TaskAccepted>()
             .await,
     );
     assert_eq!(
-        (status, reported["failureCode"].as_str()),
+        (status, problem["failureCode"].as_str()),
         (409, Some("rejected"))
     );
     // The id can be used again.
     let path = "/v1/applications/app";
     ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
-    assert_eq!(put(&ann, "app", &gang("", 1)).await.0, 201);
+    assert_eq!(put_application(&ann, "app", &gang("", 1)).await.0, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,9 +270,9 @@ async fn a_bad_group_is_refused_or_dropped_when_lenient() {
     let mut body = gang("", 0);
     body["taskGroups"][0]["nodeSelector"] = json!({ "zone": "a" });
     let call = ann.call(Method::PUT, "/v1/applications/app").body(&body);
-    let (status, reported) = problem(call.answer::<ApplicationView>().await);
+    let (status, problem) = expect_problem(call.answer::<ApplicationView>().await);
     assert_eq!(status, 422);
-    let pointers: Vec<&str> = reported["errors"]
+    let pointers: Vec<&str> = problem["errors"]
         .as_array()
         .unwrap()
         .iter()
@@ -265,7 +282,7 @@ async fn a_bad_group_is_refused_or_dropped_when_lenient() {
         pointers,
         ["/taskGroups/0/nodeSelector", "/taskGroups/0/minMember"]
     );
-    let (status, view) = put(&ann, "app?strict=false", &body).await;
+    let (status, view) = put_application(&ann, "app?strict=false", &body).await;
     assert_eq!(status, 201);
     assert!(view.task_groups.is_empty() && view.warnings.len() == 2);
 }
@@ -275,24 +292,24 @@ async fn a_bad_group_is_refused_or_dropped_when_lenient() {
 async fn a_soft_timeout_runs_the_application_without_its_gang() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(
+    put_application(
         &ann,
         "app",
         &gang("placeholderTimeoutInSeconds=1 gangAdmission=Partial", 3),
     )
     .await;
-    put_task(&ann, "app", "a", &task_of_group("g")).await;
-    let demand = fixture.group("app").await;
+    put_task(&ann, "app", "a", &task_body_of_group("g")).await;
+    let demand = fixture.group_demand("app").await;
     let gang = demand.queued.clone().unwrap().gang.unwrap();
-    assert_eq!(gang.min, 0, "one by one, as of old");
-    let places = [
+    assert_eq!(gang.min, 0, "members are granted one by one");
+    let placeholders = [
         fixture.scheduler.grant_on(&demand, "node-1"),
         fixture.scheduler.grant_on(&demand, "node-2"),
     ];
     fixture
-        .app_until("app", "two held", |view| view.task_groups[0].held == 2)
+        .wait_for_application("app", "two held", |view| view.task_groups[0].held == 2)
         .await;
-    let view = fixture.counters("app", (3, 0, 3)).await;
+    let view = fixture.wait_for_counters("app", (3, 0, 3)).await;
     let states: Vec<&str> = view
         .state_log
         .iter()
@@ -300,14 +317,14 @@ async fn a_soft_timeout_runs_the_application_without_its_gang() {
         .map(|it| it.state.as_str())
         .collect();
     assert_eq!(states[..3], ["Accepted", "Resuming", "Accepted"]);
-    let demand = fixture.requested("app", "a").await;
+    let demand = fixture.task_demand("app", "a").await;
     assert!(demand.part.unwrap().replaces.is_none());
     assert_eq!(fixture.demand().await.len(), 1);
-    for place in &places {
-        gone(place, VacateReason::WorkGone, &fixture);
-        fixture.scheduler.remove(place);
+    for placeholder in &placeholders {
+        end_allocation(placeholder, VacateReason::WorkGone, &fixture);
+        fixture.scheduler.remove(placeholder);
     }
-    fixture.counters("app", (3, 0, 3)).await;
+    fixture.wait_for_counters("app", (3, 0, 3)).await;
 }
 
 /// An application without any grant fails with its code.
@@ -316,27 +333,27 @@ async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     let policy = "gangAdmissionTimeoutInSeconds=1 gangSchedulingStyle=Hard";
-    put(&ann, "app", &gang(policy, 2)).await;
-    put_task(&ann, "app", "a", &task_of_group("g")).await;
-    let demand = fixture.group("app").await;
+    put_application(&ann, "app", &gang(policy, 2)).await;
+    put_task(&ann, "app", "a", &task_body_of_group("g")).await;
+    let demand = fixture.group_demand("app").await;
     fixture
         .scheduler
-        .judge(&demand.work, WaitReason::GangIncomplete, false);
-    let view = fixture.app_in("app", "Failed", "Failed").await;
+        .publish_verdict(&demand.work, WaitReason::GangIncomplete, false);
+    let view = fixture.wait_for_states("app", "Failed", "Failed").await;
     assert_eq!(view.failure.unwrap().code, "gang_timeout");
     assert_eq!(view.tasks[0].state, "Failed");
     assert!(fixture.demand().await.is_empty());
     let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
-    let (status, reported) = problem(
-        late.body(&task_of_group("g"))
+    let (status, problem) = expect_problem(
+        late.body(&task_body_of_group("g"))
             .answer::<TaskAccepted>()
             .await,
     );
     assert_eq!(
-        (status, reported["failureCode"].as_str()),
+        (status, problem["failureCode"].as_str()),
         (409, Some("gang_timeout"))
     );
-    assert_eq!(put(&ann, "app", &gang(policy, 2)).await.0, 200);
+    assert_eq!(put_application(&ann, "app", &gang(policy, 2)).await.0, 200);
 }
 
 /// The task needs more than its placeholders hold.
@@ -344,15 +361,15 @@ async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
 async fn a_task_larger_than_its_group_is_placed_on_its_own() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &gang("", 2)).await;
-    let mut large = task_of_group("g");
+    put_application(&ann, "app", &gang("", 2)).await;
+    let mut large = task_body_of_group("g");
     large["resources"] = json!({ "cpu": "500m", "memory": "4Gi", "licence": "1" });
     put_task(&ann, "app", "large", &large).await;
     fixture.grant_gang("app").await;
-    let view = fixture.counters("app", (2, 0, 2)).await;
+    let view = fixture.wait_for_counters("app", (2, 0, 2)).await;
     assert!(view.warnings[0].message.contains("placeholder_mismatch"));
     assert!(view.warnings[0].message.contains("licence"));
-    let demand = fixture.requested("app", "large").await;
+    let demand = fixture.task_demand("app", "large").await;
     assert!(demand.part.unwrap().replaces.is_none());
     assert_eq!(fixture.demand().await.len(), 1);
 }
@@ -362,24 +379,30 @@ async fn a_task_larger_than_its_group_is_placed_on_its_own() {
 async fn a_gang_that_lost_a_member_is_repaired_or_released_whole() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "kept", &gang("", 2)).await;
-    put(&ann, "given-up", &gang("gangRepairInSeconds=0", 2)).await;
-    let granted = fixture.grant_gang("kept").await;
-    let given_up = fixture.grant_gang("given-up").await;
-    fixture.app_in("kept", "Running", "Running").await;
-    fixture.app_in("given-up", "Running", "Running").await;
-    gone(&granted[0], VacateReason::NodeLost, &fixture);
-    let view = fixture.counters("kept", (2, 0, 1)).await;
+    put_application(&ann, "repaired", &gang("", 2)).await;
+    put_application(&ann, "released", &gang("gangRepairInSeconds=0", 2)).await;
+    let granted = fixture.grant_gang("repaired").await;
+    let released = fixture.grant_gang("released").await;
+    fixture
+        .wait_for_states("repaired", "Running", "Running")
+        .await;
+    fixture
+        .wait_for_states("released", "Running", "Running")
+        .await;
+    end_allocation(&granted[0], VacateReason::NodeLost, &fixture);
+    let view = fixture.wait_for_counters("repaired", (2, 0, 1)).await;
     assert!(view.timers.contains_key("gang_repair"));
-    let demand = fixture.group_wants("kept", 2).await;
+    let demand = fixture.wait_for_group_demand("repaired", 2).await;
     assert!(demand.settled.contains(&granted[0].id));
     fixture.scheduler.grant_on(&demand, "node-9");
-    let view = fixture.counters("kept", (3, 0, 1)).await;
+    let view = fixture.wait_for_counters("repaired", (3, 0, 1)).await;
     assert_eq!(view.task_groups[0].held, 2);
     assert!(!view.timers.contains_key("gang_repair"));
 
-    gone(&given_up[1], VacateReason::NodeLost, &fixture);
-    let view = fixture.app_in("given-up", "Failed", "Failed").await;
+    end_allocation(&released[1], VacateReason::NodeLost, &fixture);
+    let view = fixture
+        .wait_for_states("released", "Failed", "Failed")
+        .await;
     assert_eq!(view.failure.unwrap().code, "gang_short");
 }
 
@@ -388,22 +411,25 @@ async fn a_gang_that_lost_a_member_is_repaired_or_released_whole() {
 async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &gang("", 1)).await;
-    put_task(&ann, "app", "a", &task_of_group("g")).await;
-    let places = fixture.grant_gang("app").await;
-    let demand = fixture.requested("app", "a").await;
-    assert_eq!(demand.part.unwrap().replaces, Some(places[0].id.clone()));
-    gone(&places[0], VacateReason::NodeLost, &fixture);
+    put_application(&ann, "app", &gang("", 1)).await;
+    put_task(&ann, "app", "a", &task_body_of_group("g")).await;
+    let placeholders = fixture.grant_gang("app").await;
+    let demand = fixture.task_demand("app", "a").await;
+    assert_eq!(
+        demand.part.unwrap().replaces,
+        Some(placeholders[0].id.clone())
+    );
+    end_allocation(&placeholders[0], VacateReason::NodeLost, &fixture);
     // A placeholder is requested again, and the task replaces that one.
     let again = until("another placeholder wanted", async || {
-        let entry = fixture.group("app").await;
-        Some(entry).filter(|it| it.settled.contains(&places[0].id))
+        let entry = fixture.group_demand("app").await;
+        Some(entry).filter(|it| it.settled.contains(&placeholders[0].id))
     })
     .await;
-    let place = fixture.scheduler.grant_on(&again, "node-7");
+    let placeholder = fixture.scheduler.grant_on(&again, "node-7");
     until("the task to follow it", async || {
-        let demand = fixture.requested("app", "a").await;
-        demand.part?.replaces.filter(|it| *it == place.id)
+        let demand = fixture.task_demand("app", "a").await;
+        demand.part?.replaces.filter(|it| *it == placeholder.id)
     })
     .await;
 }
@@ -413,11 +439,11 @@ async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting(
 async fn unused_placeholders_end_with_their_application() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &gang("", 3)).await;
+    put_application(&ann, "app", &gang("", 3)).await;
     fixture.grant_gang("app").await;
-    fixture.app_in("app", "Running", "Running").await;
+    fixture.wait_for_states("app", "Running", "Running").await;
     assert!(super::transition(&ann, "app", "complete").await.applied);
-    let view = fixture.counters("app", (3, 0, 3)).await;
+    let view = fixture.wait_for_counters("app", (3, 0, 3)).await;
     assert_eq!(view.state, "Completed");
     assert!(fixture.demand().await.is_empty());
 }
@@ -427,40 +453,40 @@ async fn unused_placeholders_end_with_their_application() {
 async fn a_crash_in_the_middle_of_a_gang_changes_nothing() {
     let mut fixture = with_short_lease().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &gang("placeholderTimeoutInSeconds=600", 2)).await;
-    put_task(&ann, "app", "a", &task_of_group("g")).await;
-    let demand = fixture.group("app").await;
+    put_application(&ann, "app", &gang("placeholderTimeoutInSeconds=600", 2)).await;
+    put_task(&ann, "app", "a", &task_body_of_group("g")).await;
+    let demand = fixture.group_demand("app").await;
     let first = fixture.scheduler.grant_on(&demand, "node-1");
     fixture
-        .app_until("app", "one held", |view| view.task_groups[0].held == 1)
+        .wait_for_application("app", "one held", |view| view.task_groups[0].held == 1)
         .await;
-    let before = fixture.app("app").await;
+    let before = fixture.application("app").await;
     fixture.kill_and_restart().await;
     let after = fixture
-        .app_until("app", "it is read", |view| view.why == before.why)
+        .wait_for_application("app", "it is read", |view| view.why == before.why)
         .await;
     assert_eq!(
         (after.timers, after.placeholders),
         (before.timers, before.placeholders)
     );
     fixture.scheduler.grant_on(&demand, "node-2");
-    let demand = fixture.requested("app", "a").await;
+    let demand = fixture.task_demand("app", "a").await;
     let chosen = demand.part.clone().unwrap().replaces.unwrap();
     fixture.kill_and_restart().await;
-    let again = fixture.requested("app", "a").await;
+    let again = fixture.task_demand("app", "a").await;
     assert_eq!(again.part.clone().unwrap().replaces, Some(chosen.clone()));
     let process = fixture.scheduler.grant_on(&again, "node-1");
     if first.id == chosen {
-        gone(&first, VacateReason::Replaced, &fixture);
+        end_allocation(&first, VacateReason::Replaced, &fixture);
     }
-    fixture.task_in("app", "a", "Bound").await;
-    let view = fixture.counters("app", (2, 1, 0)).await;
+    fixture.wait_for_task("app", "a", "Bound").await;
+    let view = fixture.wait_for_counters("app", (2, 1, 0)).await;
     assert_eq!(view.tasks[0].allocation.as_ref(), Some(&process.id));
-    let group = fixture.group_wants("app", 1).await;
+    let group = fixture.wait_for_group_demand("app", 1).await;
     assert_eq!(group.queued.unwrap().gang.map(|it| it.min), Some(1));
     let settled = group.settled;
     assert!(first.id != chosen || settled.contains(&first.id));
     fixture.kill_and_restart().await;
-    let group = fixture.group_wants("app", 1).await;
-    assert_eq!(group.settled, settled, "an end is noted once");
+    let group = fixture.wait_for_group_demand("app", 1).await;
+    assert_eq!(group.settled, settled, "an end is settled once");
 }

@@ -6,16 +6,18 @@ use hayward_job_converter_api::applications::{
 use http::Method;
 use serde_json::json;
 
-use super::{fixture, problem, put, put_task, quick, task, transition};
+use super::{
+    expect_problem, fixture, put_application, put_task, set_short_tick, task_body, transition,
+};
 use crate::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn excessive_sizes_and_timers_are_refused() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    let most = u64::MAX.to_string();
-    let group = json!({ "name": "g", "minMember": 1, "minResource": { "memory": most } });
-    let policy = format!("gangAdmissionTimeoutInSeconds={most}");
+    let max = u64::MAX.to_string();
+    let group = json!({ "name": "g", "minMember": 1, "minResource": { "memory": max } });
+    let policy = format!("gangAdmissionTimeoutInSeconds={max}");
     for (body, pointer) in [
         (
             json!({ "taskGroups": [group] }),
@@ -27,79 +29,85 @@ async fn excessive_sizes_and_timers_are_refused() {
         ),
     ] {
         let call = ann.call(Method::PUT, "/v1/applications/app").body(&body);
-        let (status, reported) = problem(call.answer::<ApplicationView>().await);
+        let (status, problem) = expect_problem(call.answer::<ApplicationView>().await);
         assert_eq!(status, 422);
-        assert_eq!(reported["errors"][0]["pointer"], json!(pointer));
+        assert_eq!(problem["errors"][0]["pointer"], json!(pointer));
     }
-    put(&ann, "app", &json!({})).await;
-    let mut large = task();
-    large["resources"]["memory"] = json!(most);
+    put_application(&ann, "app", &json!({})).await;
+    let mut large = task_body();
+    large["resources"]["memory"] = json!(max);
     let call = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
-    let (status, reported) = problem(call.body(&large).answer::<TaskAccepted>().await);
+    let (status, problem) = expect_problem(call.body(&large).answer::<TaskAccepted>().await);
     assert_eq!(status, 422);
-    assert_eq!(reported["errors"][0]["pointer"], json!("/resources/memory"));
+    assert_eq!(problem["errors"][0]["pointer"], json!("/resources/memory"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn placeholders_and_other_users_tasks_are_not_visible() {
     let fixture = fixture().await;
     let (ann, bob) = (fixture.user("ann"), fixture.user("bob"));
-    put(&ann, "b-app", &json!({})).await;
+    put_application(&ann, "b-app", &json!({})).await;
     for id in ["a-app", "c-app", "d-app"] {
-        put(&bob, id, &json!({})).await;
+        put_application(&bob, id, &json!({})).await;
     }
     for reserved in ["tg-b-app-g-0000000000", "tr-b-app-0000000000"] {
         let path = format!("/v1/applications/b-app/tasks/{reserved}");
-        let call = ann.call(Method::PUT, path).body(&task());
-        assert_eq!(problem(call.answer::<TaskAccepted>().await).0, 400);
+        let call = ann.call(Method::PUT, path).body(&task_body());
+        assert_eq!(expect_problem(call.answer::<TaskAccepted>().await).0, 400);
     }
     let page: ApplicationList = bob.get("/v1/applications?limit=1").await.unwrap();
     let cursor = page.next_cursor.unwrap();
-    let rest = format!("/v1/applications?limit=2&cursor={cursor}");
-    let rest: ApplicationList = bob.get(&rest).await.unwrap();
-    assert_eq!((rest.items.len(), rest.next_cursor), (2, None));
+    let next_page = format!("/v1/applications?limit=2&cursor={cursor}");
+    let next_page: ApplicationList = bob.get(&next_page).await.unwrap();
+    assert_eq!((next_page.items.len(), next_page.next_cursor), (2, None));
 
     let group = json!({ "name": "g", "minMember": 1, "minResource": { "cpu": "1" } });
-    put(&ann, "gang", &json!({ "taskGroups": [group] })).await;
+    put_application(&ann, "gang", &json!({ "taskGroups": [group] })).await;
     let held = "tg-gang-g-0000000000";
     let path = format!("/v1/applications/gang/tasks/{held}/transitions");
     let call = ann.call(Method::POST, path);
     let call = call.body(&json!({ "event": "complete" }));
-    assert_eq!(problem(call.answer::<TransitionResult>().await).0, 404);
+    assert_eq!(
+        expect_problem(call.answer::<TransitionResult>().await).0,
+        404
+    );
 
     let path = "/v1/applications/b-app";
     ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
     let body = json!({ "applicationId": "b-app", "terminationType": "TIMEOUT" });
     let confirmations = "/v1/allocations/t/confirmations";
-    let reported: TransitionResult = ann.post(confirmations, &body, None).await.unwrap();
-    assert!(!reported.applied);
-    let others = bob
+    let result: TransitionResult = ann.post(confirmations, &body, None).await.unwrap();
+    assert!(!result.applied);
+    let result_of_bob = bob
         .post::<_, TransitionResult>(confirmations, &body, None)
         .await;
-    assert_eq!(problem(others).0, 404);
+    assert_eq!(expect_problem(result_of_bob).0, 404);
 }
 
 /// Reliability invariant (I25).
 #[tokio::test(flavor = "multi_thread")]
 async fn the_total_of_tasks_is_bounded_and_freed_again() {
     let fixture = Fixture::with(|settings| {
-        quick(settings);
+        set_short_tick(settings);
         settings.max_open_work = 3;
     })
     .await;
     let ann = fixture.user("ann");
-    put(&ann, "one", &json!({})).await;
+    put_application(&ann, "one", &json!({})).await;
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
     let gang = json!({ "taskGroups": [group] });
-    put_task(&ann, "one", "a", &task()).await;
-    put_task(&ann, "one", "b", &task()).await;
+    put_task(&ann, "one", "a", &task_body()).await;
+    put_task(&ann, "one", "b", &task_body()).await;
     let call = ann.call(Method::PUT, "/v1/applications/gang").body(&gang);
-    assert_eq!(problem(call.answer::<ApplicationView>().await).0, 429);
-    put_task(&ann, "one", "c", &task()).await;
+    assert_eq!(
+        expect_problem(call.answer::<ApplicationView>().await).0,
+        429
+    );
+    put_task(&ann, "one", "c", &task_body()).await;
     let call = ann.call(Method::PUT, "/v1/applications/one/tasks/d");
-    let (status, _) = problem(call.body(&task()).answer::<TaskAccepted>().await);
+    let (status, _) = expect_problem(call.body(&task_body()).answer::<TaskAccepted>().await);
     assert_eq!(status, 429);
-    assert_eq!(put_task(&ann, "one", "c", &task()).await.0, 200);
+    assert_eq!(put_task(&ann, "one", "c", &task_body()).await.0, 200);
     for name in ["a", "b"] {
         assert!(
             transition(&ann, &format!("one/tasks/{name}"), "complete")
@@ -107,58 +115,62 @@ async fn the_total_of_tasks_is_bounded_and_freed_again() {
                 .applied
         );
     }
-    assert_eq!(put(&ann, "gang", &gang).await.0, 201);
+    assert_eq!(put_application(&ann, "gang", &gang).await.0, 201);
 }
 
 /// One user cannot use up the total limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tasks_of_one_user_are_bounded() {
     let mut fixture = Fixture::with(|settings| {
-        quick(settings);
+        set_short_tick(settings);
         settings.server.lease_ms = 3_000;
         settings.max_open_work = 5;
         settings.max_user_application_tasks = 2;
     })
     .await;
     let (ann, bob) = (fixture.user("ann"), fixture.user("bob"));
-    put(&ann, "one", &json!({})).await;
-    put(&ann, "two", &json!({})).await;
-    put(&bob, "bobs", &json!({})).await;
-    put_task(&ann, "one", "a", &task()).await;
-    put_task(&ann, "two", "b", &task()).await;
+    put_application(&ann, "one", &json!({})).await;
+    put_application(&ann, "two", &json!({})).await;
+    put_application(&bob, "bobs", &json!({})).await;
+    put_task(&ann, "one", "a", &task_body()).await;
+    put_task(&ann, "two", "b", &task_body()).await;
     for restarts in [false, true] {
         if restarts {
             fixture.kill_and_restart().await;
         }
         let ann = fixture.user("ann");
         let call = ann.call(Method::PUT, "/v1/applications/one/tasks/c");
-        let (status, reported) = problem(call.body(&task()).answer::<TaskAccepted>().await);
+        let (status, problem) =
+            expect_problem(call.body(&task_body()).answer::<TaskAccepted>().await);
         assert_eq!(status, 429);
-        let reported = reported["detail"].as_str().unwrap();
+        let detail = problem["detail"].as_str().unwrap();
         let limit = "one user may have 2 (`max_user_application_tasks`)";
         assert!(
-            reported.contains("user ann has 2") && reported.contains(limit),
-            "{reported}"
+            detail.contains("user ann has 2") && detail.contains(limit),
+            "{detail}"
         );
     }
     let (ann, bob) = (fixture.user("ann"), fixture.user("bob"));
     assert_eq!(
-        put_task(&ann, "one", "a", &task()).await.0,
+        put_task(&ann, "one", "a", &task_body()).await.0,
         200,
-        "it is there"
+        "it exists"
     );
     let group = json!({ "name": "g", "minMember": 1, "minResource": { "cpu": "1" } });
     let gang = json!({ "taskGroups": [group] });
     let call = ann.call(Method::PUT, "/v1/applications/gang").body(&gang);
-    assert_eq!(problem(call.answer::<ApplicationView>().await).0, 429);
-    assert_eq!(put_task(&bob, "bobs", "a", &task()).await.0, 201);
-    assert_eq!(put_task(&bob, "bobs", "b", &task()).await.0, 201);
+    assert_eq!(
+        expect_problem(call.answer::<ApplicationView>().await).0,
+        429
+    );
+    assert_eq!(put_task(&bob, "bobs", "a", &task_body()).await.0, 201);
+    assert_eq!(put_task(&bob, "bobs", "b", &task_body()).await.0, 201);
     // Ended and removed tasks do not count.
     assert!(transition(&ann, "one/tasks/a", "complete").await.applied);
-    assert_eq!(put(&ann, "gang", &gang).await.0, 201);
-    let gone = ann.call(Method::DELETE, "/v1/applications/two?force=true");
-    gone.answer::<()>().await.unwrap();
-    assert_eq!(put_task(&ann, "one", "c", &task()).await.0, 201);
+    assert_eq!(put_application(&ann, "gang", &gang).await.0, 201);
+    let removed = ann.call(Method::DELETE, "/v1/applications/two?force=true");
+    removed.answer::<()>().await.unwrap();
+    assert_eq!(put_task(&ann, "one", "c", &task_body()).await.0, 201);
 }
 
 /// Empty applications end too.
@@ -171,10 +183,10 @@ async fn an_application_without_tasks_ends_on_request() {
         ("fail", "Failing"),
         ("kill", "Killed"),
     ] {
-        put(&ann, event, &json!({})).await;
-        fixture.app_in(event, "Running", "New").await;
+        put_application(&ann, event, &json!({})).await;
+        fixture.wait_for_states(event, "Running", "New").await;
         assert!(transition(&ann, event, event).await.applied);
-        let view = fixture.app_in(event, state, "Completing").await;
+        let view = fixture.wait_for_states(event, state, "Completing").await;
         assert!(view.timers.contains_key("completing"));
     }
 }

@@ -9,34 +9,34 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Program, Size, WorkKind};
 use serde_json::{Value, json};
 
-use super::fixture::{Orchestrator, job, with};
+use super::fake_orchestrator::{FakeOrchestrator, job, with_fields};
 use crate::fixture::{Fixture, refusal};
 
 /// Rule of orchestrators.
 #[tokio::test]
 async fn empty_stale_and_early_maps_change_nothing() {
     let mut fixture = Fixture::with(|settings| settings.orchestrator_silent_ms = 0).await;
-    let mut one = Orchestrator::new(&fixture, "one").await;
-    one.sequence = 6;
-    let first = one.put(&fixture, json!({ "a": job() })).await;
+    let mut fake = FakeOrchestrator::new(&fixture, "one").await;
+    fake.sequence = 6;
+    let first = fake.put(&fixture, json!({ "a": job() })).await;
     assert!(first.applied && first.counts.new == 1, "{first:?}");
-    let id = one.demanded(&fixture, "a").await.work;
-    let why = async |one: &Orchestrator, work: Value| {
-        let answer = one.again(&fixture, work).await;
+    let id = fake.wait_demand(&fixture, "a").await.work;
+    let ignored_reason = async |fake: &FakeOrchestrator, work: Value| {
+        let answer = fake.put_again(&fixture, work).await;
         assert!(!answer.applied && answer.sequence == Some(7), "{answer:?}");
         answer.reason.unwrap()
     };
     let other = json!({ "b": job() });
-    assert_eq!(why(&one, other.clone()).await, "sequence_used");
-    one.sequence = 5;
-    assert_eq!(why(&one, other.clone()).await, "stale");
-    one.sequence = 8;
-    assert_eq!(why(&one, json!({})).await, "empty");
-    assert_eq!(one.demanded(&fixture, "a").await.work, id);
-    assert!(one.work_entry(&fixture, "b").await.is_none());
+    assert_eq!(ignored_reason(&fake, other.clone()).await, "sequence_used");
+    fake.sequence = 5;
+    assert_eq!(ignored_reason(&fake, other.clone()).await, "stale");
+    fake.sequence = 8;
+    assert_eq!(ignored_reason(&fake, json!({})).await, "empty");
+    assert_eq!(fake.wait_demand(&fixture, "a").await.work, id);
+    assert!(fake.work_entry(&fixture, "b").await.is_none());
 
     // Without maps, the work continues and the view shows the orchestrator as silent.
-    let view = one.view(&fixture).await;
+    let view = fake.view(&fixture).await;
     assert!(view.silent && view.note.unwrap().contains("its work continues"));
     assert_eq!(
         (view.lineage.as_deref(), view.sequence),
@@ -48,17 +48,17 @@ async fn empty_stale_and_early_maps_change_nothing() {
     fixture.settings.orchestrator_least_ms = 600_000;
     fixture.settings.server.lease_ms = 60_000;
     fixture.stop_and_restart().await;
-    (one.lineage, one.sequence) = ("first", 7);
+    (fake.lineage, fake.sequence) = ("first", 7);
     assert!(
-        one.put(&fixture, other.clone()).await.applied,
+        fake.put(&fixture, other.clone()).await.applied,
         "the first of a term is in time"
     );
-    one.sequence = 9;
-    let early = one.again(&fixture, json!({ "a": job() })).await;
+    fake.sequence = 9;
+    let early = fake.put_again(&fixture, json!({ "a": job() })).await;
     assert_eq!(early.reason.as_deref(), Some("too_early"));
-    one.sequence = 8;
+    fake.sequence = 8;
     assert!(
-        one.again(&fixture, other).await.applied,
+        fake.put_again(&fixture, other).await.applied,
         "the same map is never too early"
     );
 }
@@ -67,30 +67,30 @@ async fn empty_stale_and_early_maps_change_nothing() {
 #[tokio::test]
 async fn map_entries_arrive_change_end_and_disappear() {
     let fixture = Fixture::new().await;
-    let mut one = Orchestrator::new(&fixture, "one").await;
-    let done = with(job(), json!({ "state": "completed" }));
-    let machine = json!({ "kind": "reservation", "state": "waiting", "owner": "ben" });
-    one.put(
+    let mut fake = FakeOrchestrator::new(&fixture, "one").await;
+    let done = with_fields(job(), json!({ "state": "completed" }));
+    let reservation = json!({ "kind": "reservation", "state": "waiting", "owner": "ben" });
+    fake.put(
         &fixture,
-        json!({ "a": job(), "b": job(), "done": done, "m": machine }),
+        json!({ "a": job(), "b": job(), "done": done, "m": reservation }),
     )
     .await;
-    let kind = async |work: &str| one.demanded(&fixture, work).await.kind;
+    let kind = async |work: &str| fake.wait_demand(&fixture, work).await.kind;
     assert_eq!(
         (kind("a").await, kind("m").await),
         (WorkKind::Job, WorkKind::Reservation)
     );
     assert_eq!(
-        one.work_entry(&fixture, "done").await.unwrap().state,
+        fake.work_entry(&fixture, "done").await.unwrap().state,
         Standing::Over
     );
-    assert_eq!(one.demanded(&fixture, "m").await.user.as_str(), "ben");
+    assert_eq!(fake.wait_demand(&fixture, "m").await.user.as_str(), "ben");
 
-    let larger = with(job(), json!({ "max_processes": 5 }));
-    let ended = with(job(), json!({ "state": "completed" }));
+    let larger = with_fields(job(), json!({ "max_processes": 5 }));
+    let ended = with_fields(job(), json!({ "state": "completed" }));
     let assigned = json!({ "kind": "reservation", "state": "assigned", "owner": "ben" });
     let map = json!({ "a": larger, "b": ended, "m": assigned });
-    let answer = one.put(&fixture, map.clone()).await;
+    let answer = fake.put(&fixture, map.clone()).await;
     let counts = MapCounts {
         changed: 3,
         completed: 1,
@@ -98,66 +98,66 @@ async fn map_entries_arrive_change_end_and_disappear() {
         ..MapCounts::default()
     };
     assert_eq!(answer.counts, counts);
-    assert_eq!(one.demanded(&fixture, "a").await.max_processes, 5);
-    assert!(one.demand(&fixture, "b").await.is_none());
+    assert_eq!(fake.wait_demand(&fixture, "a").await.max_processes, 5);
+    assert!(fake.demand(&fixture, "b").await.is_none());
     assert_eq!(
-        one.work_entry(&fixture, "b").await.unwrap().state,
+        fake.work_entry(&fixture, "b").await.unwrap().state,
         Standing::Over
     );
-    assert!(one.work_entry(&fixture, "done").await.is_none());
+    assert!(fake.work_entry(&fixture, "done").await.is_none());
 
     // The same map arrives again, and then as the next one. Both make no difference.
-    let before = one.set(&fixture).await;
-    let revision = one.again(&fixture, map.clone()).await.revision;
-    let again = one.again(&fixture, map.clone()).await;
+    let before = fake.entries(&fixture).await;
+    let revision = fake.put_again(&fixture, map.clone()).await.revision;
+    let again = fake.put_again(&fixture, map.clone()).await;
     assert!(again.applied && again.revision == revision);
     assert_eq!(again.counts.unchanged, 3);
-    assert_eq!(one.put(&fixture, map).await.counts.unchanged, 3);
-    assert_eq!(one.set(&fixture).await, before);
+    assert_eq!(fake.put(&fixture, map).await.counts.unchanged, 3);
+    assert_eq!(fake.entries(&fixture).await, before);
 }
 
 /// Rule of orchestrators.
 #[tokio::test]
 async fn an_entry_without_a_field_gets_its_default() {
     let fixture = Fixture::new().await;
-    let mut one = Orchestrator::new(&fixture, "one").await;
+    let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     let plain = json!({ "kind": "job", "state": "waiting", "owner": " ada " });
-    let expected = json!({ "kind": "managed_reservation", "state": "waiting", "owner": "ada",
+    let explicit = json!({ "kind": "managed_reservation", "state": "waiting", "owner": "ada",
         "memory_gb": 2, "machines": ["node-7"], "max_processes": 9,
         "submitted_at": "2026-01-01T00:00:00Z",
         "launch": { "command": ["sleep", "9"], "environment": { "A": "b" } } });
-    let pair = |n: u32| {
+    let pair = |priority: u32| {
         json!({ "kind": "service", "state": "running", "owner": "ada",
-        "service": "pair", "user_priority": n })
+        "service": "pair", "user_priority": priority })
     };
-    let map = json!({ "plain": plain, "said": expected, "p1": pair(1), "p2": pair(2) });
-    one.put(&fixture, map).await;
-    let plain = one.demanded(&fixture, "plain").await;
+    let map = json!({ "plain": plain, "explicit": explicit, "p1": pair(1), "p2": pair(2) });
+    fake.put(&fixture, map).await;
+    let plain = fake.wait_demand(&fixture, "plain").await;
     assert_eq!(
         (plain.max_processes, plain.remaining_tasks, plain.threads),
         (10, 10, 1)
     );
     assert_eq!(plain.size, Size::memory(4 * GIB));
-    let reported = plain.orchestrated.unwrap();
-    assert!(reported.starting && reported.own_processes && plain.launch.is_none());
-    let expected = one.demanded(&fixture, "said").await;
+    let orchestrated = plain.orchestrated.unwrap();
+    assert!(orchestrated.starting && orchestrated.own_processes && plain.launch.is_none());
+    let explicit = fake.wait_demand(&fixture, "explicit").await;
     assert_eq!(
-        (expected.kind, expected.max_processes),
+        (explicit.kind, explicit.max_processes),
         (WorkKind::Service, 1)
     );
     assert!(
-        expected
+        explicit
             .submitted_at
             .to_string()
             .starts_with("2026-01-01T00:00:00")
     );
-    let reported = expected.orchestrated.unwrap();
-    assert!(reported.managed && !reported.own_processes);
-    let launch = expected.launch.unwrap();
+    let orchestrated = explicit.orchestrated.unwrap();
+    assert!(orchestrated.managed && !orchestrated.own_processes);
+    let launch = explicit.launch.unwrap();
     assert!(matches!(launch.program, Program::Command { argv } if argv == ["sleep", "9"]));
     let (p1, p2) = (
-        one.demanded(&fixture, "p1").await,
-        one.demanded(&fixture, "p2").await,
+        fake.wait_demand(&fixture, "p1").await,
+        fake.wait_demand(&fixture, "p2").await,
     );
     assert!(p1.service.is_some() && p1.service == p2.service);
 }
@@ -166,141 +166,143 @@ async fn an_entry_without_a_field_gets_its_default() {
 #[tokio::test]
 async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
     let fixture = Fixture::new().await;
-    let mut one = Orchestrator::new(&fixture, "one").await;
+    let mut fake = FakeOrchestrator::new(&fixture, "one").await;
     let map = json!({
         "good": job(),
         "kind": { "kind": "gang", "state": "waiting", "owner": "ada" },
-        "whose": with(job(), json!({ "owner": "eve" })),
+        "whose": with_fields(job(), json!({ "owner": "eve" })),
         "none": { "kind": "job", "state": "waiting" },
-        "a/b": with(job(), json!({ "launch": { "command": [] } })),
+        "a/b": with_fields(job(), json!({ "launch": { "command": [] } })),
     });
-    let answer = one.put(&fixture, map).await;
+    let answer = fake.put(&fixture, map).await;
     assert_eq!((answer.counts.new, answer.counts.refused), (1, 4));
     // All pointers are below the field of the entries.
-    let below = |pointer: &'_ str| {
+    let pointer_below_work = |pointer: &'_ str| {
         pointer
             .strip_prefix("/")
             .and_then(|it| it.strip_prefix("work/"))
             .map(str::to_owned)
     };
-    let reported: Vec<(&str, String)> = answer
+    let refusals: Vec<(&str, String)> = answer
         .refused
         .iter()
-        .map(|it| (it.reason.as_str(), below(&it.pointer).unwrap()))
+        .map(|it| (it.reason.as_str(), pointer_below_work(&it.pointer).unwrap()))
         .collect();
     assert!(
-        reported.contains(&("invalid", "kind/kind".to_owned())),
-        "{reported:?}"
+        refusals.contains(&("invalid", "kind/kind".to_owned())),
+        "{refusals:?}"
     );
     assert!(
-        reported.contains(&("not_authorised", "whose/owner".to_owned())),
-        "{reported:?}"
+        refusals.contains(&("not_authorised", "whose/owner".to_owned())),
+        "{refusals:?}"
     );
     assert!(
-        reported.contains(&("invalid", "a~1b/launch/command".to_owned())),
-        "{reported:?}"
+        refusals.contains(&("invalid", "a~1b/launch/command".to_owned())),
+        "{refusals:?}"
     );
-    one.demanded(&fixture, "good").await;
-    let owner = one.work_entry(&fixture, "whose").await.unwrap();
+    fake.wait_demand(&fixture, "good").await;
+    let owner = fake.work_entry(&fixture, "whose").await.unwrap();
     assert_eq!((owner.state, owner.id), (Standing::Refused, None));
-    assert_eq!(one.view(&fixture).await.faults.len(), 4);
+    assert_eq!(fake.view(&fixture).await.faults.len(), 4);
 
     // A faulty entry keeps its last good state. A corrected one is accepted.
-    let bad = with(job(), json!({ "colour": "red" }));
-    let answer = one
+    let bad = with_fields(job(), json!({ "colour": "red" }));
+    let answer = fake
         .put(&fixture, json!({ "good": bad, "whose": job() }))
         .await;
     assert_eq!(
         (answer.counts.new, answer.counts.refused, answer.counts.gone),
         (1, 1, 0)
     );
-    one.demanded(&fixture, "whose").await;
-    assert!(one.demand(&fixture, "good").await.is_some());
-    let good = one.work_entry(&fixture, "good").await.unwrap();
+    fake.wait_demand(&fixture, "whose").await;
+    assert!(fake.demand(&fixture, "good").await.is_some());
+    let good = fake.work_entry(&fixture, "good").await.unwrap();
     assert!(good.detail.unwrap().contains("the one before is in force"));
-    assert!(one.work_entry(&fixture, "kind").await.is_none());
+    assert!(fake.work_entry(&fixture, "kind").await.is_none());
 
     // The scheduler's refusal is reported once. The entry is not requested until it changes.
-    let id = one.demanded(&fixture, "whose").await.work;
-    fixture.scheduler.judge(&id, WaitReason::UnknownClass, true);
+    let id = fake.wait_demand(&fixture, "whose").await.work;
+    fixture
+        .scheduler
+        .publish_verdict(&id, WaitReason::UnknownClass, true);
     let refused = async || {
-        let entry = one.work_entry(&fixture, "whose").await?;
+        let entry = fake.work_entry(&fixture, "whose").await?;
         (entry.state == Standing::Refused).then_some(entry)
     };
     let entry = until("the refusal", refused).await;
     assert_eq!(entry.reason.as_deref(), Some("unknown_class"));
-    assert!(one.demand(&fixture, "whose").await.is_none());
-    one.put(&fixture, json!({ "good": job(), "whose": job() }))
+    assert!(fake.demand(&fixture, "whose").await.is_none());
+    fake.put(&fixture, json!({ "good": job(), "whose": job() }))
         .await;
-    assert!(one.demand(&fixture, "whose").await.is_none());
-    let other = with(job(), json!({ "class": "normal" }));
-    one.put(&fixture, json!({ "good": job(), "whose": other }))
+    assert!(fake.demand(&fixture, "whose").await.is_none());
+    let other = with_fields(job(), json!({ "class": "normal" }));
+    fake.put(&fixture, json!({ "good": job(), "whose": other }))
         .await;
-    assert_ne!(one.demanded(&fixture, "whose").await.work, id);
+    assert_ne!(fake.wait_demand(&fixture, "whose").await.work, id);
 }
 
 #[tokio::test]
 async fn one_id_is_one_piece_of_work() {
     let fixture = Fixture::new().await;
-    let mut one = Orchestrator::new(&fixture, "one").await;
-    one.put(&fixture, json!({ "a": job() })).await;
-    let id = one.demanded(&fixture, "a").await.work;
+    let mut fake = FakeOrchestrator::new(&fixture, "one").await;
+    fake.put(&fixture, json!({ "a": job() })).await;
+    let id = fake.wait_demand(&fixture, "a").await.work;
     let others = [
         ("/kind", json!({ "kind": "service" })),
         ("/owner", json!({ "owner": "ben" })),
         ("/launch", json!({ "launch": { "command": ["true"] } })),
     ];
-    for (pointer, words) in others {
-        let answer = one.put(&fixture, json!({ "a": with(job(), words) })).await;
+    for (pointer, fields) in others {
+        let answer = fake
+            .put(&fixture, json!({ "a": with_fields(job(), fields) }))
+            .await;
         assert!(answer.refused[0].pointer.ends_with(pointer), "{answer:?}");
-        assert_eq!(one.demanded(&fixture, "a").await.work, id);
+        assert_eq!(fake.wait_demand(&fixture, "a").await.work, id);
     }
 }
 
 #[tokio::test]
 async fn only_new_entries_are_checked_for_their_users() {
     let fixture = Fixture::new().await;
-    let mut one = Orchestrator::new(&fixture, "one").await;
-    one.put(&fixture, json!({ "a": job() })).await;
-    let order = json!({ "name": "one", "users": ["ben"] });
+    let mut fake = FakeOrchestrator::new(&fixture, "one").await;
+    fake.put(&fixture, json!({ "a": job() })).await;
+    let body = json!({ "name": "one", "users": ["ben"] });
     let client = fixture.client("olga", &[Scope::Operator]);
-    let _: Value = client
-        .post("/v1/orchestrators", &order, None)
-        .await
-        .unwrap();
-    let less = with(job(), json!({ "max_processes": 1 }));
-    let answer = one.put(&fixture, json!({ "a": less, "b": job() })).await;
+    let _: Value = client.post("/v1/orchestrators", &body, None).await.unwrap();
+    let less = with_fields(job(), json!({ "max_processes": 1 }));
+    let answer = fake.put(&fixture, json!({ "a": less, "b": job() })).await;
     let refused: Vec<&str> = answer.refused.iter().map(|it| it.work.as_str()).collect();
     assert_eq!((refused, answer.counts.changed), (vec!["b"], 1));
-    assert_eq!(one.demanded(&fixture, "a").await.max_processes, 1);
+    assert_eq!(fake.wait_demand(&fixture, "a").await.max_processes, 1);
 }
 
 #[tokio::test]
-async fn several_orchestrators_own_only_their_own() {
+async fn an_orchestrator_cannot_use_the_map_of_another() {
     let fixture = Fixture::new().await;
-    let mut one = Orchestrator::new(&fixture, "one").await;
-    let mut two = Orchestrator::new(&fixture, "two").await;
-    one.put(&fixture, json!({ "a": job(), "b": job() })).await;
-    two.put(&fixture, json!({ "a": job() })).await;
-    let (of_one, of_two) = (
-        one.demanded(&fixture, "a").await,
-        two.demanded(&fixture, "a").await,
+    let mut first = FakeOrchestrator::new(&fixture, "one").await;
+    let mut second = FakeOrchestrator::new(&fixture, "two").await;
+    first.put(&fixture, json!({ "a": job(), "b": job() })).await;
+    second.put(&fixture, json!({ "a": job() })).await;
+    let (first_demand, second_demand) = (
+        first.wait_demand(&fixture, "a").await,
+        second.wait_demand(&fixture, "a").await,
     );
-    assert_ne!(of_one.work, of_two.work);
+    assert_ne!(first_demand.work, second_demand.work);
 
     let map = json!({ "lineage": "x", "sequence": 1, "work": { "a": job() } });
-    let foreign: Result<Value, ClientError> = one.client(&fixture).put(&two.path(), &map).await;
+    let foreign: Result<Value, ClientError> =
+        first.client(&fixture).put(&second.path(), &map).await;
     assert_eq!(refusal(foreign).0, 403);
     let path = "/v1/orchestrators/two/allocations/publication";
-    let foreign: Result<Value, ClientError> = one.client(&fixture).get(path).await;
+    let foreign: Result<Value, ClientError> = first.client(&fixture).get(path).await;
     assert_eq!(refusal(foreign).0, 403);
-    let user: Result<Value, ClientError> = fixture.user("ada").put(&two.path(), &map).await;
+    let user: Result<Value, ClientError> = fixture.user("ada").put(&second.path(), &map).await;
     assert_eq!(refusal(user).0, 403);
-    let jobs: Result<Value, ClientError> = one.client(&fixture).get("/v1/jobs").await;
+    let jobs: Result<Value, ClientError> = first.client(&fixture).get("/v1/jobs").await;
     assert_eq!(refusal(jobs).0, 403);
 
-    one.put(&fixture, json!({ "b": job() })).await;
-    assert!(two.demand(&fixture, "a").await.is_some());
+    first.put(&fixture, json!({ "b": job() })).await;
+    assert!(second.demand(&fixture, "a").await.is_some());
     let operator = fixture.client("olga", &[Scope::Operator]);
     let list: OrchestratorList = operator.get("/v1/orchestrators").await.unwrap();
     let names: Vec<&str> = list
@@ -313,27 +315,27 @@ async fn several_orchestrators_own_only_their_own() {
     let route = "/v1/orchestrators?limit=1";
     let page: OrchestratorList = operator.get(route).await.unwrap();
     let next = page.next_cursor.unwrap();
-    let rest: OrchestratorList = operator
+    let last: OrchestratorList = operator
         .get(&format!("{route}&cursor={next}"))
         .await
         .unwrap();
-    assert_eq!(rest.orchestrators[0].name.as_str(), "two");
-    assert_eq!((rest.orchestrators.len(), rest.next_cursor), (1, None));
+    assert_eq!(last.orchestrators[0].name.as_str(), "two");
+    assert_eq!((last.orchestrators.len(), last.next_cursor), (1, None));
 
     // Removing an orchestrator ends its work and its token. The other is not affected.
     let _: Option<Value> = operator.delete("/v1/orchestrators/one").await.unwrap();
-    until("its demand to go", async || {
-        (fixture.demand().await.into_keys().collect::<Vec<_>>() == [of_two.work.to_string()])
+    until("its demand to be withdrawn", async || {
+        (fixture.demand().await.into_keys().collect::<Vec<_>>() == [second_demand.work.to_string()])
             .then_some(())
     })
     .await;
-    one.sequence += 1;
-    let gone = one.try_put(&fixture, json!({ "a": job() })).await;
+    first.sequence += 1;
+    let gone = first.try_put(&fixture, json!({ "a": job() })).await;
     assert_eq!(refusal(gone).0, 404);
 }
 
 #[tokio::test]
-async fn the_manager_can_be_left_out() {
+async fn a_disabled_orchestrator_manager_refuses_requests() {
     let fixture = Fixture::with(|settings| settings.managers = vec!["jobs".to_owned()]).await;
     let operator = fixture.client("olga", &[Scope::Operator]);
     let list: Result<Value, ClientError> = operator.get("/v1/orchestrators").await;

@@ -5,7 +5,7 @@ use hayward_rm_scheduler_api::WaitReason;
 use hayward_vocabulary::Queued;
 use serde_json::{Value, json};
 
-use crate::applications::{put, put_task, task};
+use crate::applications::{put_application, put_task, task_body};
 use crate::fixture::{Fixture, fresh_key, refusal, submit};
 
 async fn groups_of(fixture: &Fixture, submitted: &Submitted) -> Vec<String> {
@@ -22,32 +22,35 @@ async fn groups_of(fixture: &Fixture, submitted: &Submitted) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_groups_of_a_submitter_are_in_the_demand_also_after_a_restart() {
     let mut fixture = Fixture::with_short_lease().await;
-    let ann = fixture.member("ann", &["ops", "dev"]);
+    let ann = fixture.user_in_groups("ann", &["ops", "dev"]);
     let body = json!({ "command": ["x"], "queue": "root.a" });
     let job = submit(&ann, "/v1/jobs", &body, &fresh_key()).await.unwrap();
     let service = submit(&ann, "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    let older = submit(&fixture.user("ann"), "/v1/jobs", &body, &fresh_key())
+    let job_without_groups = submit(&fixture.user("ann"), "/v1/jobs", &body, &fresh_key())
         .await
         .unwrap();
-    put(&ann, "app", &json!({ "queueName": "root.a" })).await;
-    fixture.judge_queue(WaitReason::Satisfied, false).await;
-    put_task(&ann, "app", "t", &task()).await;
+    put_application(&ann, "app", &json!({ "queueName": "root.a" })).await;
+    fixture
+        .publish_queue_verdict(WaitReason::Satisfied, false)
+        .await;
+    put_task(&ann, "app", "t", &task_body()).await;
     for restarts in [false, true] {
         if restarts {
             fixture.kill_and_restart().await;
         }
         assert_eq!(groups_of(&fixture, &job).await, ["dev", "ops"]);
         assert_eq!(groups_of(&fixture, &service).await, ["dev", "ops"]);
-        assert!(groups_of(&fixture, &older).await.is_empty());
-        let requested = fixture.requested("app", "t").await;
-        assert_eq!(requested.queued.unwrap().groups, ["dev", "ops"]);
+        assert!(groups_of(&fixture, &job_without_groups).await.is_empty());
+        let demand = fixture.task_demand("app", "t").await;
+        assert_eq!(demand.queued.unwrap().groups, ["dev", "ops"]);
     }
     // Work without groups stores none.
-    let rows = fixture.rows("select count(*) from job_converter.work where groups is not null");
+    let rows =
+        fixture.query_number("select count(*) from job_converter.work where groups is not null");
     assert_eq!(rows.await, 2);
-    let (status, view) = put(
+    let (status, view) = put_application(
         &fixture.user("ann"),
         "app",
         &json!({ "queueName": "root.a" }),
@@ -63,18 +66,14 @@ async fn the_groups_of_a_submitter_are_in_the_demand_also_after_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_that_names_groups_itself_is_refused() {
     let fixture = Fixture::new().await;
-    let ann = fixture.member("ann", &["dev"]);
-    let expected = json!({ "command": ["x"], "queue": "root.a", "groups": ["ops"] });
+    let ann = fixture.user_in_groups("ann", &["dev"]);
+    let body = json!({ "command": ["x"], "queue": "root.a", "groups": ["ops"] });
     for path in ["/v1/jobs", "/v1/services"] {
-        let refused = submit(&ann, path, &expected, &fresh_key()).await;
+        let refused = submit(&ann, path, &body, &fresh_key()).await;
         assert_eq!(refusal(refused), (422, vec!["/groups".to_owned()]));
     }
     let call = ann.call(http::Method::PUT, "/v1/applications/app");
-    let expected = json!({ "queueName": "root.a", "groups": ["ops"] });
-    let refused = call
-        .body(&expected)
-        .answer::<Value>()
-        .await
-        .map(|it| it.body);
+    let body = json!({ "queueName": "root.a", "groups": ["ops"] });
+    let refused = call.body(&body).answer::<Value>().await.map(|it| it.body);
     assert_eq!(refusal(refused), (422, vec!["/groups".to_owned()]));
 }

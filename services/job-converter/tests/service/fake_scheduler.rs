@@ -17,20 +17,21 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 #[derive(Clone, Default)]
-struct Maps {
+struct Publications {
     revision: u64,
-    maps: BTreeMap<String, BTreeMap<String, Value>>,
+    /// Entries by publication and key.
+    by_name: BTreeMap<String, BTreeMap<String, Value>>,
 }
 
-pub struct Scheduler {
+pub struct FakeScheduler {
     pub url: String,
-    maps: Arc<watch::Sender<Maps>>,
+    publications: Arc<watch::Sender<Publications>>,
 }
 
-type Shared = (Uuid, Arc<watch::Sender<Maps>>);
+type Shared = (Uuid, Arc<watch::Sender<Publications>>);
 
 async fn publication(
-    State((lineage, maps)): State<Shared>,
+    State((lineage, publications)): State<Shared>,
     Path(name): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Json<Value> {
@@ -41,35 +42,36 @@ async fn publication(
         .get("wait")
         .and_then(|wait| wait.parse().ok())
         .unwrap_or(0);
-    let mut now = maps.subscribe();
-    let news = now.wait_for(|maps| since.is_none_or(|since: u64| maps.revision > since));
-    let _ = tokio::time::timeout(Duration::from_secs(wait), news).await;
-    let maps = maps.borrow().clone();
-    let changed = maps.maps.get(&name).cloned().unwrap_or_default();
-    let cursor = format!("{}-{}", lineage.simple(), maps.revision);
+    let mut receiver = publications.subscribe();
+    let change = receiver
+        .wait_for(|publications| since.is_none_or(|since: u64| publications.revision > since));
+    let _ = tokio::time::timeout(Duration::from_secs(wait), change).await;
+    let publications = publications.borrow().clone();
+    let changed = publications.by_name.get(&name).cloned().unwrap_or_default();
+    let cursor = format!("{}-{}", lineage.simple(), publications.revision);
     Json(json!({ "cursor": cursor, "full": true, "changed": changed, "removed": [] }))
 }
 
-impl Scheduler {
+impl FakeScheduler {
     pub async fn start() -> Self {
         let lineage = hayward_service::runtime::clock::fresh_uuid();
-        let maps = Arc::new(watch::Sender::new(Maps {
+        let publications = Arc::new(watch::Sender::new(Publications {
             revision: 1,
-            ..Maps::default()
+            ..Publications::default()
         }));
         let router = Router::new()
             .route("/v1/{name}/publication", get(publication))
-            .with_state((lineage, maps.clone()));
+            .with_state((lineage, publications.clone()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { url, maps }
+        Self { url, publications }
     }
 
-    fn change(&self, name: &str, key: &str, entry: Option<Value>) {
-        self.maps.send_modify(|maps| {
-            maps.revision += 1;
-            let map = maps.maps.entry(name.to_owned()).or_default();
+    fn set_entry(&self, name: &str, key: &str, entry: Option<Value>) {
+        self.publications.send_modify(|publications| {
+            publications.revision += 1;
+            let map = publications.by_name.entry(name.to_owned()).or_default();
             match entry {
                 Some(entry) => map.insert(key.to_owned(), entry),
                 None => map.remove(key),
@@ -114,10 +116,11 @@ impl Scheduler {
 
     pub fn publish(&self, entry: &AllocationEntry) {
         let value = serde_json::to_value(entry).unwrap();
-        self.change("allocations", entry.id.as_str(), Some(value));
+        self.set_entry("allocations", entry.id.as_str(), Some(value));
     }
 
-    pub fn ended(&self, entry: &AllocationEntry, exit: Exit) {
+    /// Ends an allocation with this exit.
+    pub fn end(&self, entry: &AllocationEntry, exit: Exit) {
         let (state, exit) = (AllocationState::Ended, Some(exit));
         self.publish(&AllocationEntry {
             state,
@@ -133,7 +136,7 @@ impl Scheduler {
     pub fn vacate_for(&self, entry: &AllocationEntry, reason: VacateReason) -> AllocationEntry {
         let vacate = Vacate {
             reason,
-            detail: "others are due the room".to_owned(),
+            detail: "preempted for other work".to_owned(),
             since: Timestamp::from_unix_ms(0),
             purge: reason == VacateReason::NodeLost,
         };
@@ -146,15 +149,16 @@ impl Scheduler {
     }
 
     pub fn remove(&self, entry: &AllocationEntry) {
-        self.change("allocations", entry.id.as_str(), None);
+        self.set_entry("allocations", entry.id.as_str(), None);
     }
 
     /// Withdraws the verdict of ended demand.
     pub fn withdraw_verdict(&self, work: &WorkId) {
-        self.change("verdicts", work.as_str(), None);
+        self.set_entry("verdicts", work.as_str(), None);
     }
 
-    pub fn judge(&self, work: &WorkId, reason: WaitReason, refused: bool) {
+    /// Publishes a verdict about a piece of work.
+    pub fn publish_verdict(&self, work: &WorkId, reason: WaitReason, refused: bool) {
         let entry = VerdictEntry {
             work: work.clone(),
             reason,
@@ -168,6 +172,6 @@ impl Scheduler {
             since: Timestamp::from_unix_ms(0),
         };
         let value = serde_json::to_value(entry).unwrap();
-        self.change("verdicts", work.as_str(), Some(value));
+        self.set_entry("verdicts", work.as_str(), Some(value));
     }
 }

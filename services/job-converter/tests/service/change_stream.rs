@@ -8,7 +8,7 @@ use hayward_service::SystemClock;
 use hayward_service::auth::{Keys, Scope};
 use hayward_testkit::Events;
 
-use crate::fixture::{Fixture, count, fresh_key, refusal, submit};
+use crate::fixture::{Fixture, fresh_key, job_with_tasks, refusal, submit};
 
 async fn open(fixture: &Fixture, name: &str, scope: Scope, query: &str) -> Events {
     let path = format!("/v1/changes?{query}");
@@ -20,54 +20,61 @@ async fn open(fixture: &Fixture, name: &str, scope: Scope, query: &str) -> Event
 async fn users_follow_changes_of_their_own_work() {
     let fixture = Fixture::new().await;
     let mut ann = open(&fixture, "ann", Scope::Submitter, "since=now").await;
-    let mut all = open(&fixture, "vic", Scope::Viewer, "since=now").await;
+    let mut all_users = open(&fixture, "vic", Scope::Viewer, "since=now").await;
     let mut services = open(&fixture, "ann", Scope::Submitter, "since=now&kinds=service").await;
     let begin = ann.next().await.unwrap();
-    assert_eq!(begin.event, "bookmark", "it begins with where it is");
+    assert_eq!(
+        begin.event, "bookmark",
+        "the stream begins with its position"
+    );
 
     let bob = fixture.user("bob");
-    let bobs = submit(&bob, "/v1/jobs", &count(1), &fresh_key())
+    let job_of_bob = submit(&bob, "/v1/jobs", &job_with_tasks(1), &fresh_key())
         .await
         .unwrap();
-    let anns = fixture.submit(count(2)).await;
+    let job_of_ann = fixture.submit(job_with_tasks(2)).await;
     let first = ann.news().await.unwrap();
     assert_eq!(
         (first.event.as_str(), &first.data["kind"]),
         ("changed", &"job".into())
     );
-    assert_eq!(first.data["id"], anns.id.as_str(), "not bob's (S12)");
-    assert_eq!(first.data["revision"], anns.revision);
+    assert_eq!(first.data["id"], job_of_ann.id.as_str(), "not bob's (S12)");
+    assert_eq!(first.data["revision"], job_of_ann.revision);
     let shown: WorkView = serde_json::from_value(first.data["object"].clone()).unwrap();
-    assert_eq!(shown, fixture.view(&anns.id).await);
-    let both = [all.news().await.unwrap(), all.news().await.unwrap()];
-    assert_eq!(both[0].data["id"], bobs.id.as_str(), "in order");
-    assert_eq!(both[1].data["id"], anns.id.as_str());
+    assert_eq!(shown, fixture.view(&job_of_ann.id).await);
+    let both = [
+        all_users.news().await.unwrap(),
+        all_users.news().await.unwrap(),
+    ];
+    assert_eq!(both[0].data["id"], job_of_bob.id.as_str(), "in order");
+    assert_eq!(both[1].data["id"], job_of_ann.id.as_str());
 
     // A reconnecting browser sends the id of its last event.
     let last = first.id.unwrap();
     let _: WorkView = fixture
         .user("ann")
-        .delete(&format!("/v1/jobs/{}", anns.id))
+        .delete(&format!("/v1/jobs/{}", job_of_ann.id))
         .await
         .unwrap();
     let token = fixture.token("ann", &[Scope::Submitter]);
-    let again = [("Last-Event-ID", last.as_str())];
-    let mut again = Events::open(&fixture.url(), "/v1/changes?since=now", &token, &again).await;
-    let next = again.news().await.unwrap();
-    assert_eq!(next.data["id"], anns.id.as_str());
+    let headers = [("Last-Event-ID", last.as_str())];
+    let mut reopened =
+        Events::open(&fixture.url(), "/v1/changes?since=now", &token, &headers).await;
+    let next = reopened.news().await.unwrap();
+    assert_eq!(next.data["id"], job_of_ann.id.as_str());
     assert!(
-        next.data["revision"].as_u64() > Some(anns.revision),
-        "nothing twice"
+        next.data["revision"].as_u64() > Some(job_of_ann.revision),
+        "no event is repeated"
     );
     let body = serde_json::json!({ "command": ["sleep", "9"], "instances": 1 });
     let service = submit(&fixture.user("ann"), "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    let reported = services.news().await.unwrap();
+    let event = services.news().await.unwrap();
     assert_eq!(
-        reported.data["id"],
+        event.data["id"],
         service.id.as_str(),
-        "jobs were not asked for"
+        "jobs are not followed"
     );
 }
 
@@ -75,19 +82,22 @@ async fn users_follow_changes_of_their_own_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_poll_answers_with_the_next_change() {
     let fixture = Fixture::new().await;
-    let first = fixture.submit(count(1)).await;
+    let first = fixture.submit(job_with_tasks(1)).await;
     let ann = fixture.user("ann");
     let path = format!("/v1/changes?since={}&wait=0", first.revision - 1);
-    let reported: ObjectChanges = ann.get(&path).await.unwrap();
-    assert_eq!(reported.changes.len(), 1);
+    let answer: ObjectChanges = ann.get(&path).await.unwrap();
+    assert_eq!(answer.changes.len(), 1);
     assert_eq!(
-        (reported.changes[0].revision, reported.changes[0].removed),
+        (answer.changes[0].revision, answer.changes[0].removed),
         (first.revision, false)
     );
-    assert_eq!(reported.changes[0].id, first.id.as_str());
+    assert_eq!(answer.changes[0].id, first.id.as_str());
 
-    let path = format!("/v1/changes?since={}&wait=25", reported.cursor);
-    let (waited, second) = tokio::join!(ann.get::<ObjectChanges>(&path), fixture.submit(count(2)));
+    let path = format!("/v1/changes?since={}&wait=25", answer.cursor);
+    let (waited, second) = tokio::join!(
+        ann.get::<ObjectChanges>(&path),
+        fixture.submit(job_with_tasks(2))
+    );
     let waited = waited.unwrap();
     assert_eq!(waited.changes[0].id, second.id.as_str());
     assert!(waited.revision >= second.revision);
@@ -101,7 +111,10 @@ async fn a_long_poll_answers_with_the_next_change() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_feed_request_is_refused_before_the_first_byte() {
     let fixture = Fixture::new().await;
-    let (ann, now) = (fixture.user("ann"), fixture.submit(count(1)).await.revision);
+    let (ann, now) = (
+        fixture.user("ann"),
+        fixture.submit(job_with_tasks(1)).await.revision,
+    );
     let refused = async |query: &str| {
         refusal(
             ann.get::<ObjectChanges>(&format!("/v1/changes?{query}"))
@@ -152,7 +165,7 @@ async fn open_streams_are_counted_until_their_last_byte() {
         200
     );
     drop(one);
-    hayward_testkit::until("room for another", async || {
+    hayward_testkit::until("a free stream", async || {
         let again = open(&fixture, "ann", Scope::Submitter, "since=now").await;
         (again.status == 200).then_some(())
     })
@@ -163,36 +176,42 @@ async fn open_streams_are_counted_until_their_last_byte() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_token_ends_its_stream() {
     let fixture = Fixture::new().await;
-    let (bad, good) = (fixture.user_token("ann"), fixture.user_token("ann"));
+    let (revoked_token, valid_token) = (fixture.user_token("ann"), fixture.user_token("ann"));
     let path = "/v1/changes?since=now";
-    let mut ends = Events::open(&fixture.url(), path, &bad, &[]).await;
-    let mut stays = Events::open(&fixture.url(), path, &good, &[]).await;
+    let mut revoked_stream = Events::open(&fixture.url(), path, &revoked_token, &[]).await;
+    let mut valid_stream = Events::open(&fixture.url(), path, &valid_token, &[]).await;
     let keys = Keys::open(fixture.settings.server.keys.clone().unwrap()).unwrap();
     let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
-    let id = verifier.token_id(&bad).unwrap();
+    let id = verifier.token_id(&revoked_token).unwrap();
     std::fs::write(keys.revoked_path(), format!("{id}\n")).unwrap();
-    let end = ends.news().await.unwrap();
+    let end = revoked_stream.news().await.unwrap();
     assert_eq!(
         (end.event.as_str(), &end.data["reason"]),
         ("end", &"unauthenticated".into())
     );
-    assert_eq!(ends.next().await, None);
-    fixture.submit(count(1)).await;
-    assert_eq!(stays.news().await.unwrap().event, "changed");
+    assert_eq!(revoked_stream.next().await, None);
+    fixture.submit(job_with_tasks(1)).await;
+    assert_eq!(valid_stream.news().await.unwrap().event, "changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_ends_with_its_service_and_goes_on_with_the_next() {
+async fn a_stream_continues_after_a_restart_of_its_service() {
     let mut fixture = Fixture::new().await;
     let mut ann = open(&fixture, "ann", Scope::Submitter, "since=now").await;
-    let at = ann.next().await.unwrap().id.unwrap();
+    let last_id = ann.next().await.unwrap().id.unwrap();
     fixture.stop_and_restart().await;
     let end = ann.news().await.unwrap();
     assert_eq!(
         (end.event.as_str(), &end.data["reason"]),
         ("end", &"shutting_down".into())
     );
-    let job = fixture.submit(count(1)).await;
-    let mut again = open(&fixture, "ann", Scope::Submitter, &format!("since={at}")).await;
-    assert_eq!(again.news().await.unwrap().data["id"], job.id.as_str());
+    let job = fixture.submit(job_with_tasks(1)).await;
+    let mut reopened = open(
+        &fixture,
+        "ann",
+        Scope::Submitter,
+        &format!("since={last_id}"),
+    )
+    .await;
+    assert_eq!(reopened.news().await.unwrap().data["id"], job.id.as_str());
 }

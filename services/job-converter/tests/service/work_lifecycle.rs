@@ -9,25 +9,29 @@ use hayward_vocabulary::{Exit, ExitCause, Program, Unblock};
 use http::Method;
 use serde_json::json;
 
-use crate::fixture::{Fixture, count, ended, fresh_key, refusal, submit};
+use crate::fixture::{Fixture, fresh_key, job_with_tasks, refusal, report, submit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelling_is_idempotent_and_waits_for_the_processes() {
     let fixture = Fixture::new().await;
-    let (quick, slow) = (
-        fixture.submit(count(1)).await,
-        fixture.submit(count(9)).await,
+    let (waiting, running) = (
+        fixture.submit(job_with_tasks(1)).await,
+        fixture.submit(job_with_tasks(9)).await,
     );
     let ann = fixture.user("ann");
-    ann.delete::<WorkView>(&format!("/v1/jobs/{}", quick.id))
+    ann.delete::<WorkView>(&format!("/v1/jobs/{}", waiting.id))
         .await
         .unwrap();
-    fixture.in_state(&quick.id, WorkState::Cancelled).await;
+    fixture
+        .wait_for_state(&waiting.id, WorkState::Cancelled)
+        .await;
 
-    let demand = fixture.demand_of(&slow.id).await;
+    let demand = fixture.demand_of(&running.id).await;
     let process = fixture.scheduler.grant(&demand);
-    fixture.in_state(&slow.id, WorkState::Running).await;
-    let path = format!("/v1/jobs/{}", slow.id);
+    fixture
+        .wait_for_state(&running.id, WorkState::Running)
+        .await;
+    let path = format!("/v1/jobs/{}", running.id);
     let answer = ann
         .call(Method::DELETE, path.as_str())
         .answer::<WorkView>()
@@ -42,8 +46,10 @@ async fn cancelling_is_idempotent_and_waits_for_the_processes() {
     assert!(runner.lease(&process.id, 1).await.done);
     fixture
         .scheduler
-        .ended(&process, Exit::of(ExitCause::Intended, "told to end"));
-    fixture.in_state(&slow.id, WorkState::Cancelled).await;
+        .end(&process, Exit::of(ExitCause::Intended, "ordered to end"));
+    fixture
+        .wait_for_state(&running.id, WorkState::Cancelled)
+        .await;
     let again = ann
         .call(Method::DELETE, path)
         .answer::<WorkView>()
@@ -58,9 +64,9 @@ async fn cancelling_is_idempotent_and_waits_for_the_processes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancellation_survives_a_crash() {
     let mut fixture = Fixture::with_short_lease().await;
-    let job = fixture.submit(count(9)).await;
+    let job = fixture.submit(job_with_tasks(9)).await;
     let process = fixture.scheduler.grant(&fixture.demand_of(&job.id).await);
-    fixture.in_state(&job.id, WorkState::Running).await;
+    fixture.wait_for_state(&job.id, WorkState::Running).await;
     let operator = fixture.client("olga", &[Scope::Operator]);
     operator
         .delete::<WorkView>(&format!("/v1/jobs/{}", job.id))
@@ -70,28 +76,28 @@ async fn a_cancellation_survives_a_crash() {
     assert_eq!(fixture.view(&job.id).await.state, WorkState::Stopping);
     assert!(fixture.demand().await.is_empty());
     fixture.scheduler.remove(&process);
-    fixture.in_state(&job.id, WorkState::Cancelled).await;
+    fixture.wait_for_state(&job.id, WorkState::Cancelled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_has_a_reason_and_a_refusal_is_final() {
     let mut fixture = Fixture::with_short_lease().await;
-    let job = fixture.submit(count(1)).await;
+    let job = fixture.submit(job_with_tasks(1)).await;
     let (ann, path) = (fixture.user("ann"), format!("/v1/jobs/{}/explain", job.id));
     let before: Explanation = ann.get(&path).await.unwrap();
     assert_eq!(before.reason, "not_yet_considered");
     fixture
         .scheduler
-        .judge(&job.id, WaitReason::NoHostLargeEnough, false);
-    let reported = until("the verdict", async || {
+        .publish_verdict(&job.id, WaitReason::NoHostLargeEnough, false);
+    let explanation = until("the verdict", async || {
         Some(ann.get::<Explanation>(&path).await.unwrap())
-            .filter(|reported| reported.reason == "no_host_large_enough")
+            .filter(|explanation| explanation.reason == "no_host_large_enough")
     })
     .await;
-    assert_eq!(reported.numbers["largest_node"], 8);
-    assert_eq!(reported.also, ["zero_share"]);
-    assert_eq!(reported.unblock, Some(Unblock::AskForLess { quanta: 8 }));
-    assert_eq!(reported.work.as_ref(), Some(&job.id));
+    assert_eq!(explanation.numbers["largest_node"], 8);
+    assert_eq!(explanation.also, ["zero_share"]);
+    assert_eq!(explanation.unblock, Some(Unblock::AskForLess { quanta: 8 }));
+    assert_eq!(explanation.work.as_ref(), Some(&job.id));
     until("the reason in the view", async || {
         fixture
             .view(&job.id)
@@ -102,47 +108,51 @@ async fn waiting_has_a_reason_and_a_refusal_is_final() {
     .await;
     fixture
         .scheduler
-        .judge(&job.id, WaitReason::NoHostLargeEnough, true);
-    let view = fixture.in_state(&job.id, WorkState::Refused).await;
+        .publish_verdict(&job.id, WaitReason::NoHostLargeEnough, true);
+    let view = fixture.wait_for_state(&job.id, WorkState::Refused).await;
     assert!(view.reason.unwrap().contains("99 GiB"));
     assert!(fixture.demand().await.is_empty());
     // Reason and numbers stay available after the verdict is withdrawn with the demand.
     fixture.scheduler.withdraw_verdict(&job.id);
     fixture.kill_and_restart().await;
-    let reported: Explanation = fixture.user("ann").get(&path).await.unwrap();
-    assert_eq!(reported.state, WorkState::Refused);
-    assert_eq!(reported.reason, "no_host_large_enough");
-    assert_eq!(reported.numbers["largest_node"], 8);
-    assert!(reported.detail.contains("99 GiB"), "{}", reported.detail);
-    assert!(reported.since.is_some() && reported.work.is_none());
+    let explanation: Explanation = fixture.user("ann").get(&path).await.unwrap();
+    assert_eq!(explanation.state, WorkState::Refused);
+    assert_eq!(explanation.reason, "no_host_large_enough");
+    assert_eq!(explanation.numbers["largest_node"], 8);
+    assert!(
+        explanation.detail.contains("99 GiB"),
+        "{}",
+        explanation.detail
+    );
+    assert!(explanation.since.is_some() && explanation.work.is_none());
 }
 
 /// API rule (A11).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_waits_for_its_minimum_revision() {
     let fixture = Fixture::new().await;
-    let job = fixture.submit(count(1)).await;
+    let job = fixture.submit(job_with_tasks(1)).await;
     let ann = fixture.user("ann");
-    let read = async |view: &str, least: String| {
-        let path = format!("/v1/jobs/{}{view}?min_revision={least}", job.id);
+    let read = async |view: &str, min_revision: String| {
+        let path = format!("/v1/jobs/{}{view}?min_revision={min_revision}", job.id);
         ann.get::<serde_json::Value>(&path).await
     };
     let reached = fixture.revision();
     let never = (reached + 1_000_000).to_string();
     for view in ["/explain", "/timeline", "/tasks", ""] {
         read(view, reached.to_string()).await.unwrap();
-        let (odd, pointers) = refusal(read(view, "soon".to_owned()).await);
+        let (status, pointers) = refusal(read(view, "soon".to_owned()).await);
         assert_eq!(
-            (odd, pointers),
+            (status, pointers),
             (400, vec!["/query/min_revision".to_owned()])
         );
     }
-    let (coming, never, _) = tokio::join!(
+    let (next_revision, never, _) = tokio::join!(
         read("/explain", (reached + 1).to_string()),
         read("/timeline", never),
-        fixture.submit(count(1))
+        fixture.submit(job_with_tasks(1))
     );
-    coming.unwrap();
+    next_revision.unwrap();
     // The writer knows that this revision does not exist.
     assert_eq!(refusal(never).0, 409);
 }
@@ -150,12 +160,12 @@ async fn a_read_waits_for_its_minimum_revision() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_without_progress_is_held_back() {
     let fixture = Fixture::new().await;
-    let job = fixture.submit(count(4)).await;
+    let job = fixture.submit(job_with_tasks(4)).await;
     let first = fixture.demand_of(&job.id).await;
     let process = fixture.scheduler.grant(&first);
     fixture
         .scheduler
-        .ended(&process, Exit::of(ExitCause::LaunchFailed, "no such file"));
+        .end(&process, Exit::of(ExitCause::LaunchFailed, "no such file"));
     let held = until("a hold", async || {
         Some(fixture.demand_of(&job.id).await).filter(|demand| demand.max_processes == 0)
     })
@@ -169,17 +179,17 @@ async fn a_job_without_progress_is_held_back() {
     .await;
     assert_eq!(
         fixture
-            .rows("select strikes::bigint from job_converter.brake")
+            .query_number("select strikes::bigint from job_converter.brake")
             .await,
         1
     );
     let next = fixture.scheduler.grant(&first);
     let runner = fixture.runner(&first);
     runner.lease(&next.id, 1).await;
-    runner.report(&next.id, vec![ended(0, 1, 0)]).await;
+    runner.report(&next.id, vec![report(0, 1, 0)]).await;
     assert_eq!(
         fixture
-            .rows("select count(*) from job_converter.brake")
+            .query_number("select count(*) from job_converter.brake")
             .await,
         0
     );
@@ -200,12 +210,16 @@ async fn a_service_keeps_its_instances_and_a_reservation_its_node() {
         (2, Some(&service.id))
     );
     let process = fixture.scheduler.grant(second);
-    let view = fixture.in_state(&service.id, WorkState::Running).await;
+    let view = fixture
+        .wait_for_state(&service.id, WorkState::Running)
+        .await;
     assert!(view.reason.unwrap().contains("1 of 2"));
     fixture
         .scheduler
-        .ended(&process, Exit::of(ExitCause::UserError, "status 1"));
-    fixture.in_state(&service.id, WorkState::Waiting).await;
+        .end(&process, Exit::of(ExitCause::UserError, "status 1"));
+    fixture
+        .wait_for_state(&service.id, WorkState::Waiting)
+        .await;
     fixture.kill_and_restart().await;
     until("another start", async || {
         let entry = fixture.demand_of(&service.id.instance(1)).await;
@@ -214,20 +228,24 @@ async fn a_service_keeps_its_instances_and_a_reservation_its_node() {
     .await;
 
     let ann = fixture.user("ann");
-    let rsv = submit(&ann, "/v1/reservations", &json!({}), &fresh_key())
+    let reservation = submit(&ann, "/v1/reservations", &json!({}), &fresh_key())
         .await
         .unwrap();
-    let entry = fixture.demand_of(&rsv.id).await;
+    let entry = fixture.demand_of(&reservation.id).await;
     assert!(entry.launch.is_none());
     let mut held = fixture.scheduler.grant(&entry);
     held.state = AllocationState::Assigned;
     fixture.scheduler.publish(&held);
-    fixture.in_state(&rsv.id, WorkState::Running).await;
-    ann.delete::<WorkView>(&format!("/v1/reservations/{}", rsv.id))
+    fixture
+        .wait_for_state(&reservation.id, WorkState::Running)
+        .await;
+    ann.delete::<WorkView>(&format!("/v1/reservations/{}", reservation.id))
         .await
         .unwrap();
     fixture.scheduler.remove(&held);
-    fixture.in_state(&rsv.id, WorkState::Cancelled).await;
+    fixture
+        .wait_for_state(&reservation.id, WorkState::Cancelled)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -270,42 +288,42 @@ async fn a_refused_launch_is_held_back_before_its_retry() {
     let body = json!({ "command": ["serve"], "container": { "image": "shell:1" } });
     let service = submit(&ann, "/v1/services", &body, &key).await.unwrap();
     let instance = service.id.instance(0);
-    let ask = fixture.demand_of(&instance).await;
-    let process = fixture.scheduler.grant(&ask);
-    fixture.scheduler.ended(
+    let demand = fixture.demand_of(&instance).await;
+    let process = fixture.scheduler.grant(&demand);
+    fixture.scheduler.end(
         &process,
         Exit {
             cause_code: Some(NOT_OFFERED.to_owned()),
             ..Exit::of(ExitCause::Node, "not permitted here")
         },
     );
-    let asks_for = async |processes: u64| {
-        let ask = fixture.demand_of(&instance).await;
-        (ask.max_processes == processes).then_some(())
+    let requests = async |processes: u64| {
+        let demand = fixture.demand_of(&instance).await;
+        (demand.max_processes == processes).then_some(())
     };
-    until("a hold", async || asks_for(0).await).await;
+    until("a hold", async || requests(0).await).await;
     fixture
         .scheduler
-        .judge(&instance, WaitReason::Satisfied, false);
+        .publish_verdict(&instance, WaitReason::Satisfied, false);
     let path = format!("/v1/services/{}/explain", service.id);
-    let reported = until("why it waits", async || {
-        let reported: Explanation = ann.get(&path).await.unwrap();
-        Some(reported).filter(|reported| reported.reason == "backing_off")
+    let explanation = until("why it waits", async || {
+        let explanation: Explanation = ann.get(&path).await.unwrap();
+        Some(explanation).filter(|explanation| explanation.reason == "backing_off")
     })
     .await;
     assert!(
-        reported.detail.contains("refused by its node"),
-        "{reported:?}"
+        explanation.detail.contains("refused by its node"),
+        "{explanation:?}"
     );
-    until("the next start", async || asks_for(1).await).await;
+    until("the next start", async || requests(1).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_ended_work_is_forgotten_with_its_history() {
     let fixture = Fixture::with(|settings| settings.keep_final = 1).await;
     let (old, new) = (
-        fixture.submit(count(1)).await,
-        fixture.submit(count(1)).await,
+        fixture.submit(job_with_tasks(1)).await,
+        fixture.submit(job_with_tasks(1)).await,
     );
     let ann = fixture.user("ann");
     for id in [&old.id, &new.id] {
@@ -320,7 +338,7 @@ async fn old_ended_work_is_forgotten_with_its_history() {
         );
     }
     let path = format!("/v1/jobs/{}", old.id);
-    until("the old one to be forgotten", async || {
+    until("the older job to be forgotten", async || {
         ann.get::<WorkView>(&path)
             .await
             .err()
@@ -330,13 +348,13 @@ async fn old_ended_work_is_forgotten_with_its_history() {
     assert_eq!(fixture.view(&new.id).await.state, WorkState::Cancelled);
     assert_eq!(
         fixture
-            .rows("select count(*) from job_converter.work")
+            .query_number("select count(*) from job_converter.work")
             .await,
         1
     );
-    until("its history to go", async || {
+    until("its history to be deleted", async || {
         (fixture
-            .rows("select count(*) from job_converter.forgotten")
+            .query_number("select count(*) from job_converter.forgotten")
             .await
             == 0)
             .then_some(())

@@ -5,18 +5,18 @@ use hayward_rm_scheduler_api::WaitReason;
 use hayward_vocabulary::{Exit, ExitCause};
 use serde_json::json;
 
-use super::{fixture, put, put_task, task};
+use super::{fixture, put_application, put_task, task_body};
 use crate::fixture::Fixture;
 
 /// Runs a task of a plain application and ends it with this exit.
-async fn ends(fixture: &Fixture, name: &str, exit: Exit) {
+async fn run_and_end_task(fixture: &Fixture, name: &str, exit: Exit) {
     let ann = fixture.user("ann");
-    put_task(&ann, "app", name, &task()).await;
+    put_task(&ann, "app", name, &task_body()).await;
     let process = fixture
         .scheduler
-        .grant(&fixture.requested("app", name).await);
-    fixture.task_in("app", name, "Bound").await;
-    fixture.scheduler.ended(&process, exit);
+        .grant(&fixture.task_demand("app", name).await);
+    fixture.wait_for_task("app", name, "Bound").await;
+    fixture.scheduler.end(&process, exit);
 }
 
 fn exit(cause: ExitCause, code: Option<i32>) -> Exit {
@@ -29,7 +29,7 @@ fn exit(cause: ExitCause, code: Option<i32>) -> Exit {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_process_that_ended_with_status_0_completes_its_task() {
     let fixture = fixture().await;
-    put(&fixture.user("ann"), "app", &json!({})).await;
+    put_application(&fixture.user("ann"), "app", &json!({})).await;
     for (cause, code, state, failure) in [
         (ExitCause::Success, Some(0), "Completed", None),
         (ExitCause::UserError, Some(3), "Failed", Some("exited")),
@@ -46,18 +46,18 @@ async fn only_a_process_that_ended_with_status_0_completes_its_task() {
         (ExitCause::Unknown, None, "Killed", None),
     ] {
         let name = format!("{cause:?}");
-        ends(&fixture, &name, exit(cause, code)).await;
-        fixture.task_in("app", &name, state).await;
-        let view = fixture.app("app").await;
+        run_and_end_task(&fixture, &name, exit(cause, code)).await;
+        fixture.wait_for_task("app", &name, state).await;
+        let view = fixture.application("app").await;
         let task = view.tasks.iter().find(|it| it.id == name).unwrap();
-        let reported = task.failure.as_ref().map(|it| it.code.as_str());
-        assert_eq!(reported, failure, "{name}");
+        let failure_code = task.failure.as_ref().map(|it| it.code.as_str());
+        assert_eq!(failure_code, failure, "{name}");
         assert_eq!(task.exit.as_ref().map(|it| it.cause), Some(cause));
-        let warned = view.warnings.iter();
-        let warned = warned
+        let warnings = view.warnings.iter();
+        let warnings = warnings
             .filter(|it| it.task.as_deref() == Some(&name))
             .count();
-        assert_eq!(warned, usize::from(state != "Completed"), "{name}");
+        assert_eq!(warnings, usize::from(state != "Completed"), "{name}");
     }
 }
 
@@ -66,15 +66,15 @@ async fn only_a_process_that_ended_with_status_0_completes_its_task() {
 async fn a_task_with_an_unobserved_end_is_killed() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &json!({})).await;
-    put_task(&ann, "app", "t", &task()).await;
+    put_application(&ann, "app", &json!({})).await;
+    put_task(&ann, "app", "t", &task_body()).await;
     let process = fixture
         .scheduler
-        .grant(&fixture.requested("app", "t").await);
-    fixture.task_in("app", "t", "Bound").await;
+        .grant(&fixture.task_demand("app", "t").await);
+    fixture.wait_for_task("app", "t", "Bound").await;
     fixture.scheduler.remove(&process);
-    fixture.task_in("app", "t", "Killed").await;
-    let view = fixture.app("app").await;
+    fixture.wait_for_task("app", "t", "Killed").await;
+    let view = fixture.application("app").await;
     assert!(view.warnings[0].message.contains("the exit is unknown"));
 }
 
@@ -82,11 +82,11 @@ async fn a_task_with_an_unobserved_end_is_killed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_without_a_successful_task_has_failed() {
     let fixture = fixture().await;
-    put(&fixture.user("ann"), "app", &json!({})).await;
-    ends(&fixture, "t", exit(ExitCause::LaunchUnknown, None)).await;
+    put_application(&fixture.user("ann"), "app", &json!({})).await;
+    run_and_end_task(&fixture, "t", exit(ExitCause::LaunchUnknown, None)).await;
     let limit = std::time::Duration::from_mins(3);
     let view = hayward_testkit::until_within("the end", limit, async || {
-        let view = fixture.app("app").await;
+        let view = fixture.application("app").await;
         (view.state == "Failed").then_some(view)
     })
     .await;
@@ -102,27 +102,37 @@ async fn an_application_in_a_queue_that_does_not_exist_has_failed() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     for (id, tasks) in [("empty", 0), ("full", 1)] {
-        put(&ann, id, &json!({ "queueName": "root.nowhere" })).await;
+        put_application(&ann, id, &json!({ "queueName": "root.nowhere" })).await;
         for number in 0..tasks {
-            put_task(&ann, id, &number.to_string(), &task()).await;
+            put_task(&ann, id, &number.to_string(), &task_body()).await;
         }
-        let requested = fixture.judge_queue(WaitReason::UnknownClass, true).await;
-        assert_eq!((requested.max_processes, requested.remaining_tasks), (0, 0));
-        let queued = requested.queued.unwrap();
+        let demand = fixture
+            .publish_queue_verdict(WaitReason::UnknownClass, true)
+            .await;
+        assert_eq!((demand.max_processes, demand.remaining_tasks), (0, 0));
+        let queued = demand.queued.unwrap();
         assert_eq!(queued.queue.as_deref(), Some("root.nowhere"));
-        let view = fixture.app_in(id, "Failed", "Rejected").await;
+        let view = fixture.wait_for_states(id, "Failed", "Rejected").await;
         assert_eq!(view.failure.unwrap().code, "rejected");
         assert!(view.tasks.iter().all(|it| it.state == "Failed"));
         assert!(fixture.demand().await.is_empty());
     }
-    put(&ann, "good", &json!({ "queueName": "root.a" })).await;
-    put_task(&ann, "good", "t", &task()).await;
-    let view = fixture.app_until("good", "it asks", |view| !view.why.is_empty());
+    put_application(&ann, "good", &json!({ "queueName": "root.a" })).await;
+    put_task(&ann, "good", "t", &task_body()).await;
+    let view = fixture.wait_for_application("good", "it waits for admission", |view| {
+        !view.why.is_empty()
+    });
     let why = view.await.why.remove(0);
     assert_eq!((why.of.as_str(), why.is_considered()), ("root.a", false));
-    fixture.judge_queue(WaitReason::Satisfied, false).await;
-    let requested = fixture.requested("good", "t").await;
-    assert_eq!(fixture.demand().await.len(), 1, "the question is answered");
-    fixture.scheduler.grant(&requested);
-    fixture.app_in("good", "Running", "Running").await;
+    fixture
+        .publish_queue_verdict(WaitReason::Satisfied, false)
+        .await;
+    let demand = fixture.task_demand("good", "t").await;
+    assert_eq!(
+        fixture.demand().await.len(),
+        1,
+        "the request for admission is withdrawn"
+    );
+    fixture.scheduler.grant(&demand);
+    fixture.wait_for_states("good", "Running", "Running").await;
 }

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
 
-pub struct Orchestrator {
+/// An orchestrator with its token and the position of its last map.
+pub struct FakeOrchestrator {
     pub name: &'static str,
     token: String,
     pub lineage: &'static str,
@@ -24,12 +25,12 @@ pub struct Orchestrator {
     pub seen: Option<String>,
 }
 
-impl Orchestrator {
+impl FakeOrchestrator {
     pub async fn new(fixture: &Fixture, name: &'static str) -> Self {
-        let order = json!({ "name": name, "users": ["ada", "ben"] });
+        let body = json!({ "name": name, "users": ["ada", "ben"] });
         let created: OrchestratorCreated = fixture
             .client("olga", &[Scope::Operator])
-            .post("/v1/orchestrators", &order, None)
+            .post("/v1/orchestrators", &body, None)
             .await
             .unwrap();
         Self {
@@ -42,7 +43,7 @@ impl Orchestrator {
     }
 
     pub fn client(&self, fixture: &Fixture) -> Client {
-        fixture.client_with(&self.token)
+        fixture.client_with_token(&self.token)
     }
 
     pub fn path(&self) -> String {
@@ -52,11 +53,11 @@ impl Orchestrator {
     /// Puts the next map of its lineage.
     pub async fn put(&mut self, fixture: &Fixture, work: Value) -> MapAnswer {
         self.sequence += 1;
-        self.again(fixture, work).await
+        self.put_again(fixture, work).await
     }
 
     /// Puts a map with the last sequence number.
-    pub async fn again(&self, fixture: &Fixture, work: Value) -> MapAnswer {
+    pub async fn put_again(&self, fixture: &Fixture, work: Value) -> MapAnswer {
         self.try_put(fixture, work).await.unwrap()
     }
 
@@ -77,29 +78,30 @@ impl Orchestrator {
         update.cursor
     }
 
-    pub async fn set(&self, fixture: &Fixture) -> BTreeMap<String, Allotted> {
+    /// Returns all entries that are published for the orchestrator.
+    pub async fn entries(&self, fixture: &Fixture) -> BTreeMap<String, Allotted> {
         let path = format!("/v1/orchestrators/{}/allocations/publication", self.name);
         let update: Update<Allotted> = self.client(fixture).get(&path).await.unwrap();
         update.changed
     }
 
     pub async fn work_entry(&self, fixture: &Fixture, work: &str) -> Option<WorkStanding> {
-        match self.set(fixture).await.remove(&format!("work/{work}")) {
+        match self.entries(fixture).await.remove(&format!("work/{work}")) {
             Some(Allotted::Work(entry)) => Some(entry),
             _ => None,
         }
     }
 
     pub async fn share(&self, fixture: &Fixture, id: &AllocationId) -> Option<ShareEntry> {
-        match self.set(fixture).await.remove(id.as_str()) {
+        match self.entries(fixture).await.remove(id.as_str()) {
             Some(Allotted::Share(share)) => Some(share),
             _ => None,
         }
     }
 
     /// Waits until the orchestrator can read a share.
-    pub async fn has(&self, fixture: &Fixture, entry: &AllocationEntry) -> ShareEntry {
-        let what = format!("{} to hear of {}", self.name, entry.id);
+    pub async fn wait_share(&self, fixture: &Fixture, entry: &AllocationEntry) -> ShareEntry {
+        let what = format!("{} to read {}", self.name, entry.id);
         until(&what, async || self.share(fixture, &entry.id).await).await
     }
 
@@ -109,7 +111,8 @@ impl Orchestrator {
         fixture.demand().await.remove(id.as_str())
     }
 
-    pub async fn demanded(&self, fixture: &Fixture, work: &str) -> DemandEntry {
+    /// Waits for the demand of a piece of the orchestrator's work.
+    pub async fn wait_demand(&self, fixture: &Fixture, work: &str) -> DemandEntry {
         until(&format!("demand of {work}"), async || {
             self.demand(fixture, work).await
         })
@@ -122,8 +125,8 @@ pub fn job() -> Value {
 }
 
 /// Returns an entry with changed fields.
-pub fn with(mut entry: Value, words: Value) -> Value {
-    if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), words) {
+pub fn with_fields(mut entry: Value, fields: Value) -> Value {
+    if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), fields) {
         entry.extend(more);
     }
     entry

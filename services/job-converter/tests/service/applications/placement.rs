@@ -7,10 +7,10 @@ use hayward_vocabulary::NodeName;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{fixture, problem, put, put_task, task};
+use super::{expect_problem, fixture, put_application, put_task, task_body};
 
-fn with(more: &Value) -> Value {
-    let mut body = task();
+fn task_with(more: &Value) -> Value {
+    let mut body = task_body();
     let fields = more.as_object().unwrap().clone();
     body.as_object_mut().unwrap().extend(fields);
     body
@@ -20,20 +20,22 @@ fn with(more: &Value) -> Value {
 async fn a_task_has_its_node_and_preemption_flags() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &json!({ "queueName": "root.a" })).await;
-    let body = with(&json!({
+    put_application(&ann, "app", &json!({ "queueName": "root.a" })).await;
+    let body = task_with(&json!({
         "requiredNode": "node-3", "preempts": false, "preemptable": false,
     }));
     put_task(&ann, "app", "there", &body).await;
-    put_task(&ann, "app", "anywhere", &task()).await;
-    fixture.judge_queue(WaitReason::Satisfied, false).await;
-    let queued = fixture.requested("app", "there").await.queued.unwrap();
+    put_task(&ann, "app", "anywhere", &task_body()).await;
+    fixture
+        .publish_queue_verdict(WaitReason::Satisfied, false)
+        .await;
+    let queued = fixture.task_demand("app", "there").await.queued.unwrap();
     let node = queued.required_node.as_ref().map(NodeName::as_str);
     assert_eq!(
         (node, queued.preempts, queued.preemptable),
         (Some("node-3"), false, false)
     );
-    let queued = fixture.requested("app", "anywhere").await.queued.unwrap();
+    let queued = fixture.task_demand("app", "anywhere").await.queued.unwrap();
     assert_eq!(
         (queued.required_node, queued.preempts, queued.preemptable),
         (None, true, true)
@@ -45,19 +47,19 @@ async fn a_task_has_its_node_and_preemption_flags() {
 async fn tasks_respect_nodes_and_anti_affinity() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "app", &json!({})).await;
-    let body = with(&json!({ "machines": ["node-1", "node-2"], "apart": {} }));
+    put_application(&ann, "app", &json!({})).await;
+    let body = task_with(&json!({ "machines": ["node-1", "node-2"], "apart": {} }));
     put_task(&ann, "app", "one", &body).await;
     put_task(
         &ann,
         "app",
         "two",
-        &with(&json!({ "apart": { "byLabel": "rack" } })),
+        &task_with(&json!({ "apart": { "byLabel": "rack" } })),
     )
     .await;
     let (one, two) = (
-        fixture.requested("app", "one").await,
-        fixture.requested("app", "two").await,
+        fixture.task_demand("app", "one").await,
+        fixture.task_demand("app", "two").await,
     );
     let machines: Vec<&str> = one.machines.iter().map(NodeName::as_str).collect();
     assert_eq!(machines, ["node-1", "node-2"]);
@@ -75,15 +77,15 @@ async fn placeholders_have_their_preemption_flags() {
     let ann = fixture.user("ann");
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
     let gang = json!({ "taskGroups": [group], "preempts": false, "preemptable": false });
-    let (_, view) = put(&ann, "app", &gang).await;
+    let (_, view) = put_application(&ann, "app", &gang).await;
     let work = view.task_groups[0].work.clone();
-    let requested = hayward_testkit::until("demand of the gang", async || {
+    let demand = hayward_testkit::until("demand of the gang", async || {
         fixture.demand().await.remove(work.as_str())
     });
-    let queued = requested.await.queued.unwrap();
+    let queued = demand.await.queued.unwrap();
     assert_eq!((queued.preempts, queued.preemptable), (false, false));
     let other = json!({ "taskGroups": gang["taskGroups"] });
-    let (_, view) = put(&ann, "app", &other).await;
+    let (_, view) = put_application(&ann, "app", &other).await;
     assert_eq!(view.ignored_fields, ["preempts", "preemptable"]);
 }
 
@@ -91,19 +93,19 @@ async fn placeholders_have_their_preemption_flags() {
 async fn an_invalid_task_is_refused_with_all_faults() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
-    put(&ann, "plain", &json!({})).await;
+    put_application(&ann, "plain", &json!({})).await;
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
-    put(&ann, "gang", &json!({ "taskGroups": [group] })).await;
-    let wishes = json!({
+    put_application(&ann, "gang", &json!({ "taskGroups": [group] })).await;
+    let constraints = json!({
         "machines": ["node-1"], "requiredNode": "node-3", "preempts": false,
         "preemptable": true, "apart": { "byLabel": "" },
     });
-    let mut of_group = with(&wishes);
-    of_group["taskGroupName"] = json!("g");
+    let mut task_in_group = task_with(&constraints);
+    task_in_group["taskGroupName"] = json!("g");
     for (id, body, expected) in [
         (
             "plain",
-            with(&wishes),
+            task_with(&constraints),
             vec![
                 "/apart/byLabel",
                 "/requiredNode",
@@ -113,14 +115,14 @@ async fn an_invalid_task_is_refused_with_all_faults() {
         ),
         (
             "gang",
-            of_group,
+            task_in_group,
             vec!["/apart/byLabel", "/machines", "/requiredNode", "/apart"],
         ),
     ] {
         let path = format!("/v1/applications/{id}/tasks/t");
         let call = ann.call(Method::PUT, path).body(&body);
-        let (status, reported) = problem(call.answer::<TaskAccepted>().await);
-        let faults = reported["errors"].as_array().unwrap();
+        let (status, problem) = expect_problem(call.answer::<TaskAccepted>().await);
+        let faults = problem["errors"].as_array().unwrap();
         let pointers: Vec<&str> = faults
             .iter()
             .map(|it| it["pointer"].as_str().unwrap())
@@ -131,10 +133,10 @@ async fn an_invalid_task_is_refused_with_all_faults() {
 
 /// The tag would bypass all rules. The response warns that it has no effect.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tag_that_asks_for_a_recovery_queue_is_answered() {
+async fn a_tag_that_requests_a_recovery_queue_gets_a_warning() {
     let fixture = fixture().await;
     let tags = json!({ "tags": { "application.create.force": "true" } });
-    let (status, view) = put(&fixture.user("ann"), "app", &tags).await;
+    let (status, view) = put_application(&fixture.user("ann"), "app", &tags).await;
     assert_eq!(status, 201);
     assert!(
         view.warnings[0]
