@@ -25,7 +25,7 @@ use hayward_vocabulary::{AllocationId, Program};
 use serde_json::{Value, json};
 
 const CLIENTS: usize = 32;
-const FOR: Duration = Duration::from_secs(5);
+const TEST_DURATION: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -45,14 +45,14 @@ async fn main() -> anyhow::Result<()> {
     let token = |name: &str, scope: Scope| {
         let scopes = [scope];
         let clock = Arc::new(SystemClock);
-        let order = TokenSpec {
+        let spec = TokenSpec {
             subject: name,
             scopes: &scopes,
             groups: Groups::NONE,
             life_ms: 3_600_000,
             clock,
         };
-        keys.write_token(name, &order)
+        keys.write_token(name, &spec)
     };
     let service = token("job-converter", Scope::Service("job-converter".to_owned()))?;
     let user = token("ann", Scope::Submitter)?;
@@ -78,10 +78,10 @@ async fn main() -> anyhow::Result<()> {
 
     let one = json!({ "command": ["/bin/true"] });
     let ann = client(&user)?;
-    let single = rate(CLIENTS, 1, || post(ann.clone(), "/v1/jobs", one.clone())).await?;
+    let single = measure_rate(CLIENTS, 1, || post(ann.clone(), "/v1/jobs", one.clone())).await?;
     println!("jobs, one each, {CLIENTS} clients: {single}/s");
     let bulk = json!({ "jobs": vec![one; 1_000] });
-    let many = rate(4, 1_000, || post_bulk(ann.clone(), bulk.clone())).await?;
+    let many = measure_rate(4, 1_000, || post_bulk(ann.clone(), bulk.clone())).await?;
     println!("jobs, 1,000 each, 4 clients: {many}/s");
 
     measure_leases(&ann, &client(&service)?, client).await?;
@@ -95,7 +95,7 @@ where
     F: Fn(&str) -> anyhow::Result<Client>,
 {
     let body = json!({ "command": ["/bin/true"], "tasks": { "count": 10_000_000 } });
-    let job: Submitted = ann.post("/v1/jobs", &body, Some(&key())).await?;
+    let job: Submitted = ann.post("/v1/jobs", &body, Some(&fresh_key())).await?;
     let demand: Update<DemandEntry> = service.get("/v1/demand/publication").await?;
     let entry = demand.changed.get(job.id.as_str()).context("no demand")?;
     let launch = entry.launch.as_ref().context("no launch")?;
@@ -104,27 +104,27 @@ where
     };
     let runner = client(token)?;
     let path = format!("/v1/jobs/{}/tasks/leases", job.id);
-    let each = 128;
-    let tasks = rate(4, u64::from(each), || {
-        work(runner.clone(), path.clone(), each)
+    let tasks_per_lease = 128;
+    let tasks = measure_rate(4, u64::from(tasks_per_lease), || {
+        run_runner(runner.clone(), path.clone(), tasks_per_lease)
     })
     .await?;
-    println!("tasks leased and reported, {each} at a time, 4 runners: {tasks}/s");
+    println!("tasks leased and reported, {tasks_per_lease} at a time, 4 runners: {tasks}/s");
     Ok(())
 }
 
-fn key() -> String {
+fn fresh_key() -> String {
     fresh_uuid().simple().to_string()
 }
 
 /// Measures requests per second with this many callers and `weight` items per request.
-async fn rate<F>(callers: usize, weight: u64, call: impl Fn() -> F) -> anyhow::Result<u64>
+async fn measure_rate<F>(callers: usize, weight: u64, call: impl Fn() -> F) -> anyhow::Result<u64>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
     let (done, began) = (AtomicU64::new(0), Instant::now());
     let caller = || async {
-        while began.elapsed() < FOR {
+        while began.elapsed() < TEST_DURATION {
             call().await?;
             done.fetch_add(weight, Ordering::Relaxed);
         }
@@ -137,12 +137,14 @@ where
 }
 
 async fn post(client: Client, path: &str, body: Value) -> anyhow::Result<()> {
-    let _: Submitted = client.post(path, &body, Some(&key())).await?;
+    let _: Submitted = client.post(path, &body, Some(&fresh_key())).await?;
     Ok(())
 }
 
 async fn post_bulk(client: Client, body: Value) -> anyhow::Result<()> {
-    let done: BulkSubmitted = client.post("/v1/jobs/bulk", &body, Some(&key())).await?;
+    let done: BulkSubmitted = client
+        .post("/v1/jobs/bulk", &body, Some(&fresh_key()))
+        .await?;
     anyhow::ensure!(
         done.results.iter().all(|result| result.id.is_some()),
         "refused"
@@ -151,7 +153,7 @@ async fn post_bulk(client: Client, body: Value) -> anyhow::Result<()> {
 }
 
 /// Runs one runner, which leases tasks and reports them as succeeded.
-async fn work(client: Client, path: String, want: u32) -> anyhow::Result<()> {
+async fn run_runner(client: Client, path: String, want: u32) -> anyhow::Result<()> {
     let allocation = AllocationId::fresh(fresh_uuid());
     let mut request = LeaseRequest {
         allocation,
@@ -161,9 +163,9 @@ async fn work(client: Client, path: String, want: u32) -> anyhow::Result<()> {
         held: None,
         wait_ms: 0,
     };
-    let given: LeaseAnswer = client.post(&path, &request, None).await?;
+    let lease: LeaseAnswer = client.post(&path, &request, None).await?;
     request.want = 0;
-    request.finished = given
+    request.finished = lease
         .tasks
         .into_iter()
         .map(|task| TaskReport {
