@@ -93,7 +93,7 @@ struct Work {
 impl Orchestrators {
     /// Returns the number of all known pieces of work, for the limit on open work. Ended work
     /// counts too, because it still has rows and an entry.
-    pub fn open_count(&self) -> usize {
+    pub fn work_count(&self) -> usize {
         self.works.len() + self.uncopied.works
     }
 

@@ -100,7 +100,7 @@ pub fn find_readable(
 ) -> Result<(Uuid, UserName), Problem> {
     let readable_user = readable_user(caller)?;
     let missing = || Problem::not_found(id);
-    let (found, uuid, instance) = parse_work_id(id).ok_or_else(missing)?;
+    let (id_kind, uuid, instance) = parse_work_id(id).ok_or_else(missing)?;
     let user = app
         .shared
         .owners
@@ -109,7 +109,7 @@ pub fn find_readable(
         .cloned()
         .ok_or_else(missing)?;
     let is_readable = readable_user.is_none_or(|readable_user| readable_user == user.as_str());
-    if found == kind && instance.is_none() && is_readable {
+    if id_kind == kind && instance.is_none() && is_readable {
         Ok((uuid, user))
     } else {
         Err(missing())
@@ -176,8 +176,8 @@ pub fn list(
     let limit = pagination::limit(filter.limit, pagination::DEFAULT_LIMIT)?;
     if filter.state == Some(WorkState::Unknown) {
         let problem = Problem::new(Code::Invalid, "invalid list filter");
-        let known = "must be waiting, running, stopping, completed, failed, cancelled or refused";
-        return Err(problem.at("/query/state", known));
+        let detail = "must be waiting, running, stopping, completed, failed, cancelled or refused";
+        return Err(problem.at("/query/state", detail));
     }
     app.publisher.readable()?;
     let listing = filter.listing(kind);
@@ -286,8 +286,8 @@ pub async fn cancel(
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     let missing = || Problem::not_found(&id);
-    let (found, uuid, instance) = parse_work_id(&id).ok_or_else(missing)?;
-    if found != kind || instance.is_some() {
+    let (id_kind, uuid, instance) = parse_work_id(&id).ok_or_else(missing)?;
+    if id_kind != kind || instance.is_some() {
         return Err(missing());
     }
     let is_operator = caller.has(&Scope::Operator);

@@ -37,7 +37,7 @@ impl Ledger {
             KeyState::New => {}
         }
         let limit = self.shared.settings.max_open_work;
-        let open = self.works.len() + self.orchestrators.open_count();
+        let open = self.works.len() + self.orchestrators.work_count();
         if open + submit.items.len() > limit {
             return Err(Refusal::TooMuchWork { limit });
         }

@@ -59,7 +59,7 @@ impl Ledger {
             has: to_u64(size),
             most: to_u64(limit),
         };
-        let open = self.works.len() + self.orchestrators.open_count();
+        let open = self.works.len() + self.orchestrators.work_count();
         let (finals, keys) = (settings.keep_final, settings.keep_keys);
         vec![
             bound("open work", open, settings.max_open_work),

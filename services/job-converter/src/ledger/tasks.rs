@@ -77,7 +77,7 @@ impl Ledger {
         Ok(Grant {
             leased: exchange.leased,
             job: Some(exchange.submission),
-            done: exchange.job_over || exchange.leaving,
+            done: exchange.job_over || exchange.takes_no_tasks,
         })
     }
 
@@ -165,9 +165,9 @@ impl Ledger {
 fn check_tasks(work: &Work, job: &WorkId, reports: &[TaskReport]) -> Result<(), Refusal> {
     let total = work.job().map_or(0, |job| job.tasks.total());
     match reports.iter().find(|report| report.task >= total) {
-        Some(wrong) => Err(Refusal::NoSuchTask {
+        Some(unknown) => Err(Refusal::NoSuchTask {
             job: job.clone(),
-            task: wrong.task,
+            task: unknown.task,
             total,
         }),
         None => Ok(()),
@@ -191,7 +191,7 @@ struct Exchange {
     holding: Holding,
     job_over: bool,
     /// Whether the process gets no new tasks.
-    leaving: bool,
+    takes_no_tasks: bool,
     submission: Arc<JobSubmission>,
 }
 
@@ -199,7 +199,7 @@ impl Exchange {
     /// Handles one request. Returns `None` if the work is no job.
     fn for_request(work: &mut Work, request: &LeaseRequest) -> Option<Self> {
         let holder = &request.allocation;
-        let (ended, leaving) = (work.has_ended(holder), !work.may_lease(holder));
+        let (ended, takes_no_tasks) = (work.has_ended(holder), !work.may_lease(holder));
         let job = work.job_mut()?;
         let mut returned = job.tasks.give_back(holder, &request.returned);
         if let Some(held) = &request.held {
@@ -209,7 +209,7 @@ impl Exchange {
             returned |= job.tasks.end(holder);
         }
         let job_over = job.tasks.is_over();
-        let want = if leaving || job_over {
+        let want = if takes_no_tasks || job_over {
             0
         } else {
             request.want.min(job.max_leased)
@@ -225,7 +225,7 @@ impl Exchange {
             returned,
             holding,
             job_over,
-            leaving,
+            takes_no_tasks,
             submission: job.submission.clone(),
             leased,
         })

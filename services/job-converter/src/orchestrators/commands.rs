@@ -146,9 +146,8 @@ impl Orchestrators {
         let Put { name, map, limits } = put;
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
         let mut record = self.by_name.remove(&name).ok_or_else(missing)?;
-        let open_count = limits.users_open.saturating_add(self.open_count());
-        let (works, faults) =
-            split_entries(&map, &record, limits.max_open.saturating_sub(open_count));
+        let open = limits.users_open.saturating_add(self.work_count());
+        let (works, faults) = split_entries(&map, &record, limits.max_open.saturating_sub(open));
         let mark = Mark {
             lineage: map.lineage,
             sequence: map.sequence,
