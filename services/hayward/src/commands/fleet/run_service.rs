@@ -171,7 +171,10 @@ fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
     }
     let text = selected.iter().map(|(setting, programs)| {
         let programs = programs.join(", ");
-        format!("{}      Programs: {programs}\n", config::paragraph(setting))
+        format!(
+            "{}      Programs: {programs}\n",
+            config::format_setting(setting)
+        )
     });
     print(&text.collect::<Vec<_>>().join("\n"))
 }
