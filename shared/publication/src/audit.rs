@@ -25,14 +25,14 @@ use sqlx::PgPool;
 pub(crate) use self::attribution::Attribution;
 pub use self::record::{AuditOutcome, AuditRecord, Break, Digest, Link};
 use self::refusals::Refusals;
-pub use self::route::{AuditPage, described, routes};
+pub use self::route::{AuditPage, openapi_routes, routes};
 
 /// Read access to the audit records of one service.
 pub struct Auditor {
     pool: PgPool,
     clock: Arc<dyn Clock>,
     refusals: Refusals,
-    checked: tokio::sync::Mutex<check::Progress>,
+    check_progress: tokio::sync::Mutex<check::Progress>,
     /// Number of the record up to which the chain was checked. `None` before the first check.
     checked_to: Mutex<Option<u64>>,
 }
@@ -43,7 +43,7 @@ impl Auditor {
             pool,
             clock,
             refusals: Refusals::new(Instant::now()),
-            checked: tokio::sync::Mutex::default(),
+            check_progress: tokio::sync::Mutex::default(),
             checked_to: Mutex::default(),
         })
     }
@@ -54,7 +54,7 @@ impl Auditor {
         *self.checked_to.lock()
     }
 
-    /// Takes the records of refusals that may be written now.
+    /// Takes the refusal records that may be written now.
     pub(crate) fn take_refusals(&self) -> Vec<AuditRecord> {
         self.refusals.take(Instant::now())
     }

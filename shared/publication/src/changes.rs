@@ -100,7 +100,7 @@ impl Kind {
             Visibility::ScopeOwner | Visibility::Everyone => Some(true),
             Visibility::Operators => Some(false),
             Visibility::EntryUser => match &change.body {
-                Some(body) => Some(user_of(body).as_deref() == Some(user)),
+                Some(body) => Some(parse_user(body).as_deref() == Some(user)),
                 None => change.owner.as_deref().map(|owner| owner == user),
             },
         }
@@ -111,19 +111,19 @@ impl Kind {
 pub fn routes(publisher: &Arc<Publisher>, feed: Feed) -> OpenApiRouter {
     for kind in feed.kinds {
         if kind.visible_to == Visibility::EntryUser {
-            publisher.track_owner(kind.publication, user_of);
+            publisher.track_owner(kind.publication, parse_user);
         }
     }
     route::router(feed, Some(Arc::clone(publisher)))
 }
 
 /// Returns the route for the description of the API only.
-pub fn described(feed: Feed) -> OpenApiRouter {
+pub fn openapi_routes(feed: Feed) -> OpenApiRouter {
     route::router(feed, None)
 }
 
 /// Shows an entry unchanged.
-pub fn unchanged(body: &Arc<RawValue>) -> Option<Arc<RawValue>> {
+pub fn show_unchanged(body: &Arc<RawValue>) -> Option<Arc<RawValue>> {
     Some(Arc::clone(body))
 }
 
@@ -132,17 +132,17 @@ pub fn as_view<E: DeserializeOwned, V: for<'a> From<&'a E> + Serialize>(
     body: &Arc<RawValue>,
 ) -> Option<Arc<RawValue>> {
     let entry: E = serde_json::from_str(body.get()).ok()?;
-    let shown = serde_json::value::to_raw_value(&V::from(&entry)).ok()?;
-    Some(shown.into())
+    let view = serde_json::value::to_raw_value(&V::from(&entry)).ok()?;
+    Some(view.into())
 }
 
-fn user_of(body: &RawValue) -> Option<String> {
+fn parse_user(body: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
-    struct Named {
+    struct UserField {
         user: String,
     }
-    let named: Named = serde_json::from_str(body.get()).ok()?;
-    Some(named.user)
+    let field: UserField = serde_json::from_str(body.get()).ok()?;
+    Some(field.user)
 }
 
 /// Returns whether the caller sees all objects.
@@ -151,7 +151,7 @@ fn sees_everything(caller: &Caller) -> bool {
 }
 
 /// Creates the problem for a position from which no reader can continue.
-fn gone(detail: String, oldest: u64) -> Problem {
+fn gone_problem(detail: String, oldest: u64) -> Problem {
     Problem::new(Code::Gone, detail)
         .with("oldest_revision", oldest)
         .at(

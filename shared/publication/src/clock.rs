@@ -2,7 +2,8 @@
 //! block, a token or a deadline expires. A change of leader or a wrong system clock therefore
 //! changes no expiry (F23).
 //!
-//! The database is asked periodically. In between, the monotonic system clock measures the time.
+//! The clock of the database is read periodically. Between the reads, the monotonic system clock
+//! measures the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,28 +20,28 @@ const MIN_ERROR_MS: i64 = 5;
 
 #[derive(Debug)]
 pub struct DatabaseClock {
-    begun: Instant,
+    started: Instant,
     /// Time of the database when this clock began.
-    begun_at_ms: AtomicI64,
+    start_ms: AtomicI64,
 }
 
 impl Clock for DatabaseClock {
     fn now(&self) -> Timestamp {
-        let begun_at = self.begun_at_ms.load(Ordering::Relaxed);
-        Timestamp::from_unix_ms(begun_at.saturating_add(self.elapsed_ms()))
+        let start_ms = self.start_ms.load(Ordering::Relaxed);
+        Timestamp::from_unix_ms(start_ms.saturating_add(self.elapsed_ms()))
     }
 }
 
 impl DatabaseClock {
-    /// Measures the offset, and repeats the measurement until the shutdown. Without the database
-    /// the last offset stays.
+    /// Measures the start time, and repeats the measurement until the shutdown. While the database
+    /// is down, the last start time stays.
     ///
     /// # Errors
     /// If the database does not respond.
     pub async fn start(pool: &PgPool, shutdown: &Shutdown) -> Result<Arc<Self>, sqlx::Error> {
         let clock = Arc::new(Self {
-            begun: Instant::now(),
-            begun_at_ms: AtomicI64::new(0),
+            started: Instant::now(),
+            start_ms: AtomicI64::new(0),
         });
         clock.measure(pool).await?;
         tokio::spawn(Arc::clone(&clock).measure_forever(pool.clone(), shutdown.clone()));
@@ -61,16 +62,16 @@ impl DatabaseClock {
 
     async fn measure(&self, pool: &PgPool) -> Result<(), sqlx::Error> {
         let before = self.elapsed_ms();
-        let there = now_ms(pool).await?;
+        let database_ms = now_ms(pool).await?;
         let after = self.elapsed_ms();
-        let current = self.begun_at_ms.load(Ordering::Relaxed);
-        let begun_at = corrected(current, before, there, after);
-        self.begun_at_ms.store(begun_at, Ordering::Relaxed);
+        let current = self.start_ms.load(Ordering::Relaxed);
+        let start_ms = correct_start_ms(current, before, database_ms, after);
+        self.start_ms.store(start_ms, Ordering::Relaxed);
         Ok(())
     }
 
     fn elapsed_ms(&self) -> i64 {
-        i64::try_from(self.begun.elapsed().as_millis()).unwrap_or(i64::MAX)
+        i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 }
 
@@ -83,33 +84,34 @@ async fn now_ms(pool: &PgPool) -> Result<i64, sqlx::Error> {
     .await
 }
 
-/// Returns the new start time from a measurement: the time of the database between two local times.
-fn corrected(current: i64, before: i64, there: i64, after: i64) -> i64 {
-    let begun_at = there - i64::midpoint(before, after);
+/// Returns the new start time after a measurement. `database_ms` is the time of the database
+/// between the two local times `before` and `after`.
+fn correct_start_ms(current: i64, before: i64, database_ms: i64, after: i64) -> i64 {
+    let start_ms = database_ms - i64::midpoint(before, after);
     let error = MIN_ERROR_MS.max(after - before);
-    if (begun_at - current).abs() <= error {
+    if (start_ms - current).abs() <= error {
         current
     } else {
-        begun_at
+        start_ms
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::corrected;
+    use super::correct_start_ms;
 
     #[test]
     fn a_difference_within_the_error_is_ignored() {
         let current = 1_000_000;
-        assert_eq!(corrected(current, 1_000, 1_001_003, 1_002), current);
-        let slow = corrected(current, 1_000, 1_001_080, 1_100);
+        assert_eq!(correct_start_ms(current, 1_000, 1_001_003, 1_002), current);
+        let slow = correct_start_ms(current, 1_000, 1_001_080, 1_100);
         assert_eq!(slow, current, "the answer took long");
         assert_eq!(
-            corrected(current, 1_000, 1_061_001, 1_002),
+            correct_start_ms(current, 1_000, 1_061_001, 1_002),
             current + 60_000
         );
         assert_eq!(
-            corrected(current, 61_000, 1_001_001, 61_002),
+            correct_start_ms(current, 61_000, 1_001_001, 61_002),
             current - 60_000
         );
     }

@@ -44,12 +44,13 @@ pub trait Ledger: Sized + Send + 'static {
         context: &Arc<Self::Context>,
     ) -> impl Future<Output = Result<Self, sqlx::Error>> + Send;
 
-    /// Applies one command and answers through its reply. A refused command changes nothing.
+    /// Applies one command and sends the response through its reply. A refused command changes
+    /// nothing.
     fn apply(&mut self, command: Self::Command, moment: &Moment, batch: &mut Batch<Self::Rows>);
 
     /// Returns whether this command repeats a finished one with the same idempotency key. Its
     /// response is then repeated at any revision (A4).
-    fn repeats(&self, command: &Self::Command) -> bool {
+    fn is_repeat(&self, command: &Self::Command) -> bool {
         let _ = command;
         false
     }
@@ -73,7 +74,7 @@ pub trait Ledger: Sized + Send + 'static {
 
     /// Returns the number of row changes. If it is 0 and no entry changed, no commit takes place. A
     /// command that adds row changes gets its own audit record.
-    fn weight(rows: &Self::Rows) -> usize;
+    fn count_changes(rows: &Self::Rows) -> usize;
 
     /// Writes the rows of one batch. The committer writes entries and fence in the same
     /// transaction.
@@ -86,7 +87,7 @@ pub trait Ledger: Sized + Send + 'static {
 /// When the next round runs without new commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    OnNews,
+    OnCommand,
     After(Duration),
 }
 
@@ -141,12 +142,12 @@ pub struct Committed<T> {
 }
 
 /// A command in the queue.
-struct Sent<C> {
+struct QueuedCommand<C> {
     command: C,
     origin: Option<CommandOrigin>,
     conditions: Option<Conditions>,
     /// True for a read. Reads are answered even while the service is read-only (R9).
-    reads: bool,
+    is_read: bool,
 }
 
 /// Conditions for applying a command (A10).
@@ -157,7 +158,7 @@ struct Conditions {
     /// generation.
     if_generation: Option<Generation>,
     dry_run: bool,
-    refused: oneshot::Sender<CommitError>,
+    refusal_sender: oneshot::Sender<CommitError>,
 }
 
 /// Version of an entry: the revision of its last change.
@@ -181,7 +182,7 @@ pub enum DryRunSupport<L> {
 
 /// Sender of commands to the committer. It is cheap to clone.
 pub struct Handle<C> {
-    queue: mpsc::Sender<Sent<C>>,
+    queue: mpsc::Sender<QueuedCommand<C>>,
     publisher: Arc<Publisher>,
     auditor: Arc<Auditor>,
 }
@@ -231,10 +232,10 @@ impl<C: Send + 'static> Handle<C> {
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
         self.publisher.readable()?;
-        let answer = self.send(None, true, command).await;
+        let response = self.send(None, true, command).await;
         // Without a reply, this process has no committed state left.
-        answer.map_err(|error| match (error, self.publisher.leading()) {
-            (CommitError::Unavailable, Err(why)) => why,
+        response.map_err(|error| match (error, self.publisher.leading()) {
+            (CommitError::Unavailable, Err(cause)) => cause,
             (error, _) => error,
         })
     }
@@ -242,30 +243,32 @@ impl<C: Send + 'static> Handle<C> {
     async fn send<T: Send + 'static>(
         &self,
         if_generation: Option<Generation>,
-        reads: bool,
+        is_read: bool,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let command_origin = request_actor::current();
         let origin = command_origin.as_ref().map(|it| Arc::clone(&it.origin));
         let (conditions, refusal) =
             Conditions::for_request(command_origin.as_ref(), if_generation)?.unzip();
-        let sent = Sent {
+        let queued = QueuedCommand {
             command: command(Reply::new(reply)),
             origin: command_origin,
             conditions,
-            reads,
+            is_read,
         };
-        self.queue.try_send(sent).map_err(|refused| match refused {
-            mpsc::error::TrySendError::Full(_) => CommitError::Busy,
-            mpsc::error::TrySendError::Closed(_) => CommitError::Standby,
-        })?;
-        let answer = answer.instrument(metrics::commit_span());
-        if let Ok(answer) = answer.await {
-            if let (Ok(done), Some(origin)) = (&answer, origin) {
+        self.queue
+            .try_send(queued)
+            .map_err(|refused| match refused {
+                mpsc::error::TrySendError::Full(_) => CommitError::Busy,
+                mpsc::error::TrySendError::Closed(_) => CommitError::Standby,
+            })?;
+        let response = response.instrument(metrics::commit_span());
+        if let Ok(result) = response.await {
+            if let (Ok(done), Some(origin)) = (&result, origin) {
                 origin.record_revision(done.revision);
             }
-            return answer;
+            return result;
         }
         let refused = match refusal {
             Some(refusal) => refusal.await.ok(),
@@ -285,8 +288,8 @@ impl<C: Send + 'static> Handle<C> {
 
     /// Returns the number of commands in the queue, and its capacity (I25).
     pub fn backlog(&self) -> (usize, usize) {
-        let most = self.queue.max_capacity();
-        (most - self.queue.capacity(), most)
+        let capacity = self.queue.max_capacity();
+        (capacity - self.queue.capacity(), capacity)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::publisher::Poll;
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Since {
+pub struct SinceQuery {
     /// The `cursor` of the last answer; without it, or with one that is not known, everything.
     #[serde(default)]
     #[param(required = false, nullable = false)]
@@ -36,7 +36,7 @@ pub struct Since {
 
 /// A caller that is one of our services, with its cursor and wait.
 #[derive(Debug)]
-pub struct Reader(Since);
+pub struct Reader(SinceQuery);
 
 impl Reader {
     /// Returns the response for a publication without scopes.
@@ -48,7 +48,7 @@ impl Reader {
         publisher: &Publisher,
         publication: &'static str,
     ) -> Result<Response, Problem> {
-        answer(publisher, publication, "", &self.0, true).await
+        respond(publisher, publication, "", &self.0, true).await
     }
 }
 
@@ -67,11 +67,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
 ///
 /// # Errors
 /// A problem if this replica does not lead, or the database went back in time.
-pub async fn answer(
+pub async fn respond(
     publisher: &Publisher,
     publication: &'static str,
     scope: &str,
-    query: &Since,
+    query: &SinceQuery,
     trusted: bool,
 ) -> Result<Response, Problem> {
     let poll = Poll {
@@ -82,7 +82,7 @@ pub async fn answer(
         trusted,
     };
     let (delta, cursor) = publisher.updates(poll).await?;
-    let body = write(&delta, &cursor.to_string());
+    let body = to_json(&delta, &cursor.to_string());
     Ok((
         [(axum::http::header::CONTENT_TYPE, "application/json")],
         Body::from(body),
@@ -91,28 +91,28 @@ pub async fn answer(
 }
 
 /// Joins stored bodies into a response without serializing them again.
-fn write(delta: &Delta, cursor: &str) -> String {
+fn to_json(delta: &Delta, cursor: &str) -> String {
     let size: usize = delta
         .changed
         .iter()
         .map(|(key, body)| key.len() + body.get().len() + 8)
         .sum();
     let mut text = String::with_capacity(size + 128);
-    let quoted = |key: &str| serde_json::Value::from(key).to_string();
+    let json_string = |key: &str| serde_json::Value::from(key).to_string();
     // Writing to a String cannot fail.
     let _ = write!(
         text,
         "{{\"cursor\":\"{cursor}\",\"full\":{},\"changed\":{{",
         delta.full
     );
-    for (at, (key, body)) in delta.changed.iter().enumerate() {
-        let comma = if at == 0 { "" } else { "," };
-        let _ = write!(text, "{comma}{}:{}", quoted(key), body.get());
+    for (index, (key, body)) in delta.changed.iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{}:{}", json_string(key), body.get());
     }
     text.push_str("},\"removed\":[");
-    for (at, key) in delta.removed.iter().enumerate() {
-        let comma = if at == 0 { "" } else { "," };
-        let _ = write!(text, "{comma}{}", quoted(key));
+    for (index, key) in delta.removed.iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{}", json_string(key));
     }
     text.push_str("]}");
     text
@@ -135,7 +135,7 @@ mod tests {
             changed: vec![("a\"b".into(), raw("1")), ("c".into(), raw("2"))],
             removed: vec!["d".into(), "e".into()],
         };
-        let update: Update<u32> = serde_json::from_str(&write(&delta, "x-1")).unwrap();
+        let update: Update<u32> = serde_json::from_str(&to_json(&delta, "x-1")).unwrap();
         assert_eq!(update.cursor, "x-1");
         assert_eq!(update.changed.get("a\"b"), Some(&1));
         assert_eq!(update.removed, ["d", "e"]);

@@ -49,14 +49,14 @@ pub enum CommitError {
     #[error("too many changes wait to be committed")]
     Busy,
     /// The service is not at the revision of `If-Revision` (A10).
-    #[error("asked for at revision {asked}, and the service is at {now}; look again")]
-    Moved { asked: u64, now: u64 },
+    #[error("asked for at revision {expected}, and the service is at {current}; look again")]
+    Moved { expected: u64, current: u64 },
     /// The entry has changed since the caller read it (A5).
     #[error("it was changed since it was read; look again")]
     Changed,
     /// `If-Revision` is invalid (A10).
     #[error("{}", .0.detail)]
-    Unreadable(Box<Problem>),
+    InvalidCondition(Box<Problem>),
     /// The command has no dry run (A10).
     #[error("this has no dry run; nothing was done")]
     NoDryRun,
@@ -73,11 +73,11 @@ impl From<CommitError> for Problem {
             CommitError::Standby => Problem::new(Code::Standby, text),
             CommitError::Unavailable => Problem::new(Code::Unavailable, text),
             CommitError::Busy => Problem::new(Code::TooManyRequests, text),
-            CommitError::Moved { now, .. } => {
-                Problem::new(Code::RevisionMoved, text).with("revision", now)
+            CommitError::Moved { current, .. } => {
+                Problem::new(Code::RevisionMoved, text).with("revision", current)
             }
             CommitError::Changed => Problem::new(Code::PreconditionFailed, text),
-            CommitError::Unreadable(problem) => *problem,
+            CommitError::InvalidCondition(problem) => *problem,
             CommitError::NoDryRun => {
                 Problem::new(Code::Invalid, text).at("/query/dry_run", "leave it out to do it")
             }

@@ -44,7 +44,7 @@ impl<T: PartialEq> Followed<T> {
         self.last_update_ms = Some(monotonic_ms);
         self.cursor = Cursor::parse(&update.cursor);
         let mut changes = Vec::new();
-        let gone: Vec<String> = if update.full {
+        let removed_keys: Vec<String> = if update.full {
             self.entries
                 .keys()
                 .filter(|key| !update.changed.contains_key(*key))
@@ -53,7 +53,7 @@ impl<T: PartialEq> Followed<T> {
         } else {
             update.removed
         };
-        for key in gone {
+        for key in removed_keys {
             if let Some(before) = self.entries.remove(&key) {
                 changes.push(Change::Removed { key, before });
             }
@@ -85,20 +85,20 @@ impl<T: PartialEq> Followed<T> {
     }
 
     /// Returns true after the first update of this term. Before that, an empty map has no meaning.
-    pub fn heard(&self) -> bool {
+    pub fn has_update(&self) -> bool {
         self.last_update_ms.is_some()
     }
 
     /// Returns true if no update arrived for longer than `limit_ms`. A round with a stale input
     /// revokes nothing.
-    pub fn stale(&self, monotonic_ms: u64, limit_ms: u64) -> bool {
+    pub fn is_stale(&self, monotonic_ms: u64, limit_ms: u64) -> bool {
         self.last_update_ms
             .is_none_or(|last_ms| monotonic_ms.saturating_sub(last_ms) > limit_ms)
     }
 
     /// Returns the milliseconds since the last update. Returns `None` before the first update of
     /// this term.
-    pub fn silence_ms(&self, monotonic_ms: u64) -> Option<u64> {
+    pub fn ms_since_update(&self, monotonic_ms: u64) -> Option<u64> {
         Some(monotonic_ms.saturating_sub(self.last_update_ms?))
     }
 

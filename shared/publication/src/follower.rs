@@ -15,7 +15,7 @@ use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Committed, Cursor, Update, WentBack};
 
 /// Duration of an outage before it is logged. A shorter outage may be a restart of the neighbour.
-const QUIET_START: Duration = Duration::from_secs(3);
+const LOG_DELAY: Duration = Duration::from_secs(3);
 /// Pause between two log lines about a neighbour that stays down.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -28,9 +28,9 @@ pub struct Source {
     pub path: String,
 }
 
-/// Key among the positions. It exists if an operator has started another history, which neighbours
-/// may not know yet (R9).
-pub const DECIDED: &str = "decided";
+/// Key among the stored positions. It exists if an operator has started another history. Neighbours
+/// may not know that history yet (R9).
+pub const HISTORY_DECISION: &str = "decided";
 
 /// Follows `source` while `publisher` leads, until shutdown. `absorb` commits one update.
 pub async fn follow<T, F, A>(
@@ -60,36 +60,36 @@ async fn follow_terms<T, F, A>(
     F: Future<Output = Result<Committed<()>, CommitError>>,
     A: FnMut(Update<T>) -> F,
 {
-    let mut terms = publisher.terms();
+    let mut roles = publisher.watch_role();
     let mut cursor: Option<String> = None;
     let mut epoch = None;
     let mut backoff = Backoff::default();
     loop {
-        let Some(now) = leading_epoch(&mut terms).await else {
+        let Some(current_epoch) = leading_epoch(&mut roles).await else {
             return;
         };
-        if epoch != Some(now) {
+        if epoch != Some(current_epoch) {
             // A new term starts with an empty map and requests a full update.
-            (epoch, cursor) = (Some(now), None);
+            (epoch, cursor) = (Some(current_epoch), None);
         }
         publisher.update_neighbour(source.name, |neighbour| {
             neighbour
                 .requested_at
                 .get_or_insert_with(std::time::Instant::now);
         });
-        let answer = poll::<T>(source, client, cursor.as_deref()).await;
+        let result = poll::<T>(source, client, cursor.as_deref()).await;
         publisher.update_neighbour(source.name, |neighbour| {
-            neighbour.requested_at = neighbour.requested_at.filter(|_| answer.is_err());
+            neighbour.requested_at = neighbour.requested_at.filter(|_| result.is_err());
         });
-        match answer {
+        match result {
             Ok(update) => {
                 backoff = Backoff::default();
-                if went_back(source, publisher, &update) {
+                if stop_if_older(source, publisher, &update) {
                     continue;
                 }
                 let next = update.cursor.clone();
                 publisher.update_neighbour(source.name, |neighbour| {
-                    neighbour.answered_at = Some(std::time::Instant::now());
+                    neighbour.responded_at = Some(std::time::Instant::now());
                     neighbour.cursor = Some(next.clone());
                     neighbour.fault = None;
                 });
@@ -116,8 +116,8 @@ fn record_fault(
     cursor: Option<&str>,
     error: &ClientError,
 ) -> Option<String> {
-    if let Some(found) = reported_by_neighbour(source, publisher, cursor, error) {
-        publisher.went_back(found);
+    if let Some(found) = evidence_of_neighbour(source, publisher, cursor, error) {
+        publisher.stop_writing(found);
         return None;
     }
     let fault = describe(error);
@@ -128,9 +128,9 @@ fn record_fault(
 }
 
 /// Waits until this replica leads. Returns `None` if the publisher was dropped.
-async fn leading_epoch(terms: &mut watch::Receiver<PublisherRole>) -> Option<u64> {
+async fn leading_epoch(roles: &mut watch::Receiver<PublisherRole>) -> Option<u64> {
     let leads = |role: &PublisherRole| matches!(role, PublisherRole::Leading { .. });
-    match *terms.wait_for(leads).await.ok()? {
+    match *roles.wait_for(leads).await.ok()? {
         PublisherRole::Leading { epoch, .. } => Some(epoch),
         _ => None,
     }
@@ -161,45 +161,45 @@ fn describe(error: &ClientError) -> String {
     text
 }
 
-/// Returns whether the neighbour went back: it has the same lineage, and a smaller revision than an
-/// earlier read (R9).
-fn went_back<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> bool {
+/// Stops writing if the neighbour went back in time: it has the same lineage, and a smaller
+/// revision than an earlier read. Returns whether it went back (R9).
+fn stop_if_older<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> bool {
     let (Some(known), Some(now)) = (
         publisher.position(source.name),
         Cursor::parse(&update.cursor),
     ) else {
         return false;
     };
-    let back = known.lineage == now.lineage && now.revision < known.revision;
-    if back {
+    let is_older = known.lineage == now.lineage && now.revision < known.revision;
+    if is_older {
         let lineage = publisher.lineage();
         let evidence = format!(
             "{} answers with revision {}, {} was read before",
             source.name, now.revision, known.revision
         );
-        publisher.went_back(WentBack { lineage, evidence });
+        publisher.stop_writing(WentBack { lineage, evidence });
     }
-    back
+    is_older
 }
 
 /// Returns whether evidence from a stopped neighbour counts, so that the whole fleet stops. It
 /// counts only for the history that was read from the neighbour. The neighbour may not know a
 /// decision of the operator yet (R9).
-fn reported_by_neighbour(
+fn evidence_of_neighbour(
     source: &Source,
     publisher: &Publisher,
     cursor: Option<&str>,
     error: &ClientError,
 ) -> Option<WentBack> {
     let found = WentBack::from_problem(error.problem()?)?;
-    let read = cursor.and_then(Cursor::parse);
-    let read = read.or_else(|| publisher.read_position(source.name));
-    let believed = match read {
-        Some(read) => read.lineage == found.lineage,
+    let read_cursor = cursor.and_then(Cursor::parse);
+    let read_cursor = read_cursor.or_else(|| publisher.read_position(source.name));
+    let is_trusted = match read_cursor {
+        Some(read_cursor) => read_cursor.lineage == found.lineage,
         // Without any position the neighbour is trusted, except after a decision of an operator.
-        None => publisher.position(DECIDED).is_none(),
+        None => publisher.position(HISTORY_DECISION).is_none(),
     };
-    believed.then(|| WentBack {
+    is_trusted.then(|| WentBack {
         lineage: publisher.lineage(),
         evidence: format!("{} are not told any more: {found}", source.name),
     })
@@ -217,15 +217,15 @@ impl Backoff {
     async fn wait(&mut self, source: &Source, fault: &str) {
         self.failures = self.failures.saturating_add(1);
         let since = *self.since.get_or_insert_with(Instant::now);
-        let quiet = self
+        let next_log = self
             .logged_at
-            .map_or(since + QUIET_START, |at| at + LOG_INTERVAL);
-        if Instant::now() >= quiet {
+            .map_or(since + LOG_DELAY, |at| at + LOG_INTERVAL);
+        if Instant::now() >= next_log {
             self.logged_at = Some(Instant::now());
             tracing::warn!(source = source.name, fault, "cannot follow");
         }
-        let longest = (20_u64 << self.failures.min(6)).min(1000);
-        let pause = rand::random_range(longest / 2..=longest);
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        let max_pause_ms = (20_u64 << self.failures.min(6)).min(1000);
+        let pause_ms = rand::random_range(max_pause_ms / 2..=max_pause_ms);
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use hayward_service::http::limits::open_descriptors;
 use hayward_service::http::problem::Problem;
 use hayward_service::invariants::{Evaluation, InvariantSource, TimedFinding, timed_finding};
-use hayward_vocabulary::invariant::{Bound, bounded};
+use hayward_vocabulary::invariant::{Bound, check_bounds};
 
 use crate::{Handle, Reply};
 
@@ -28,24 +28,24 @@ pub struct LedgerSource<C> {
 impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
     fn evaluate(&self) -> Pin<Box<dyn Future<Output = Result<Evaluation, Problem>> + Send + '_>> {
         Box::pin(async {
-            let (waits, limit) = self.handle.backlog();
-            let waiting = waiting(waits, limit);
-            let answer = self.handle.ask(self.command).await?;
-            let mut report = answer.value;
-            report.bounds.push(waiting);
-            report.bounds.extend(descriptors(open_descriptors()));
+            let (waiting, limit) = self.handle.backlog();
+            let queue = queue_bound(waiting, limit);
+            let response = self.handle.ask(self.command).await?;
+            let mut report = response.value;
+            report.bounds.push(queue);
+            report.bounds.extend(descriptor_bound(open_descriptors()));
             report
                 .findings
-                .push(timed_finding(|| bounded(&report.bounds)));
+                .push(timed_finding(|| check_bounds(&report.bounds)));
             let started = Instant::now();
-            let audited = self.handle.auditor().check().await;
+            let audit_finding = self.handle.auditor().check().await;
             report.findings.push(TimedFinding {
-                finding: audited,
+                finding: audit_finding,
                 took_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
             });
             Ok(Evaluation {
                 findings: report.findings,
-                revision: answer.revision,
+                revision: response.revision,
             })
         })
     }
@@ -53,22 +53,22 @@ impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
 
 /// Returns the bound of the queue. It reports a violation before the limit at which commands are
 /// refused.
-fn waiting(waiting: usize, most: usize) -> Bound {
-    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+fn queue_bound(waiting: usize, limit: usize) -> Bound {
+    let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     Bound {
-        what: "commands that wait to be committed",
-        has: number(waiting),
-        most: number(most - most / 10),
+        name: "commands that wait to be committed",
+        current: to_u64(waiting),
+        limit: to_u64(limit - limit / 10),
     }
 }
 
 /// Returns the bound of open file descriptors. The kernel counts them, so that leaks are included.
-fn descriptors(open: Option<(u64, u64)>) -> Option<Bound> {
-    let (has, most) = open?;
+fn descriptor_bound(open: Option<(u64, u64)>) -> Option<Bound> {
+    let (current, limit) = open?;
     Some(Bound {
-        what: "connections and files that are open",
-        has,
-        most: most - most / 10,
+        name: "connections and files that are open",
+        current,
+        limit: limit - limit / 10,
     })
 }
 
@@ -78,23 +78,24 @@ mod tests {
 
     #[test]
     fn open_descriptors_are_counted_by_the_kernel() {
-        let (before, most) = open_descriptors().unwrap();
+        let (before, limit) = open_descriptors().unwrap();
         let files: Vec<_> = (0..20).map(|_| std::fs::File::open("/dev/null")).collect();
         let (now, _) = open_descriptors().unwrap();
         assert!(files.iter().all(Result::is_ok));
         // Other threads of this process may close some descriptors meanwhile.
         assert!(
-            now >= before.saturating_add(10) && now < most,
+            now >= before.saturating_add(10) && now < limit,
             "{before} {now}"
         );
-        let holds = |has| bounded(&[descriptors(Some((has, 1_000))).unwrap()]).holds();
+        let holds =
+            |current| check_bounds(&[descriptor_bound(Some((current, 1_000))).unwrap()]).holds();
         assert!(holds(900) && !holds(901));
-        assert_eq!(descriptors(None), None);
+        assert_eq!(descriptor_bound(None), None);
     }
 
     #[test]
     fn a_nearly_full_queue_is_reported() {
-        let holds = |waits| bounded(&[waiting(waits, 100)]).holds();
+        let holds = |waiting| check_bounds(&[queue_bound(waiting, 100)]).holds();
         assert!(holds(0) && holds(90));
         assert!(!holds(91) && !holds(100));
     }

@@ -54,7 +54,7 @@ pub async fn renew(
     revision: i64,
     ttl: Duration,
 ) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query!(
+    let result = sqlx::query!(
         "update writer set expires_at = clock_timestamp() + $2 * interval '1 millisecond'
           where epoch = $1 and revision = $3",
         epoch,
@@ -63,7 +63,7 @@ pub async fn renew(
     )
     .execute(database)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(result.rows_affected() == 1)
 }
 
 /// Releases the lease, so that another replica need not wait for its expiry.
@@ -85,7 +85,7 @@ pub async fn fence(
     revision: i64,
     ttl: Duration,
 ) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query!(
+    let result = sqlx::query!(
         "update writer
             set revision = $2, expires_at = clock_timestamp() + $3 * interval '1 millisecond'
           where epoch = $1 and revision + 1 = $2",
@@ -95,25 +95,25 @@ pub async fn fence(
     )
     .execute(connection)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(result.rows_affected() == 1)
 }
 
 /// The history of the rows, and the evidence that it went back in time. The evidence is `None` if
 /// it did not.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct History {
     pub lineage: Uuid,
     pub went_back: Option<String>,
 }
 
-pub async fn verdict(pool: &PgPool) -> Result<Verdict, sqlx::Error> {
-    sqlx::query_as!(Verdict, "select lineage, went_back from writer")
+pub async fn read_history(pool: &PgPool) -> Result<History, sqlx::Error> {
+    sqlx::query_as!(History, "select lineage, went_back from writer")
         .fetch_one(pool)
         .await
 }
 
 /// Stops this history for every process, until an operator decides (R9).
-pub async fn hold(pool: &PgPool, lineage: Uuid, evidence: &str) -> Result<(), sqlx::Error> {
+pub async fn stop_history(pool: &PgPool, lineage: Uuid, evidence: &str) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "update writer set went_back = $2, expires_at = '-infinity'
           where lineage = $1 and went_back is null",

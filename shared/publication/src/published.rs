@@ -26,7 +26,7 @@ struct Scope {
 pub struct Published {
     scopes: HashMap<String, Scope>,
     /// Removals up to this revision are no longer stored. An older cursor gets a full update.
-    forgotten: u64,
+    pruned_to: u64,
 }
 
 /// Changes since a cursor, or all entries.
@@ -74,14 +74,14 @@ impl Published {
         scope: &str,
         after: Option<&str>,
     ) -> impl Iterator<Item = (&'a str, &'a Arc<RawValue>)> + use<'a> {
-        let from = match after {
+        let start = match after {
             Some(after) => std::ops::Bound::Excluded(Arc::<str>::from(after)),
             None => std::ops::Bound::Unbounded,
         };
         let entries = self.scopes.get(scope).map(|scope| &scope.entries);
         entries
             .into_iter()
-            .flat_map(move |entries| entries.range((from.clone(), std::ops::Bound::Unbounded)))
+            .flat_map(move |entries| entries.range((start.clone(), std::ops::Bound::Unbounded)))
             .filter_map(|(key, (_, body))| body.as_ref().map(|body| (&**key, body)))
     }
 
@@ -95,46 +95,46 @@ impl Published {
 
     /// Returns the changes after a revision. Returns all entries for an absent or too old revision.
     pub fn since(&self, scope: &str, revision: Option<u64>) -> Delta {
-        let known = revision.filter(|revision| *revision >= self.forgotten);
+        let known = revision.filter(|revision| *revision >= self.pruned_to);
         let Some(scope) = self.scopes.get(scope) else {
             return Delta {
                 full: known.is_none(),
                 ..Delta::default()
             };
         };
-        let mut news = Delta {
+        let mut delta = Delta {
             full: known.is_none(),
             ..Delta::default()
         };
         let Some(known) = known else {
-            news.changed = scope
+            delta.changed = scope
                 .entries
                 .iter()
                 .filter_map(|(key, (_, body))| body.clone().map(|body| (key.clone(), body)))
                 .collect();
-            return news;
+            return delta;
         };
         for (_, key) in scope.by_revision.range((known + 1, Arc::from(""))..) {
             match &scope.entries[key].1 {
-                Some(body) => news.changed.push((key.clone(), body.clone())),
-                None => news.removed.push(key.clone()),
+                Some(body) => delta.changed.push((key.clone(), body.clone())),
+                None => delta.removed.push(key.clone()),
             }
         }
-        news
+        delta
     }
 
     /// Deletes removals up to `revision` (inclusive). Readers behind it get a full update.
-    pub fn forget(&mut self, revision: u64) {
-        self.forgotten = self.forgotten.max(revision);
+    pub fn prune_removals(&mut self, revision: u64) {
+        self.pruned_to = self.pruned_to.max(revision);
         self.scopes.retain(|_, scope| {
-            let old: Vec<(u64, Arc<str>)> = scope
+            let pruned: Vec<(u64, Arc<str>)> = scope
                 .by_revision
                 .iter()
                 .take_while(|(at, _)| *at <= revision)
                 .filter(|(_, key)| scope.entries[key].1.is_none())
                 .cloned()
                 .collect();
-            for (at, key) in old {
+            for (at, key) in pruned {
                 scope.owners.remove(&key);
                 scope.entries.remove(&key);
                 scope.by_revision.remove(&(at, key));

@@ -63,7 +63,7 @@ struct Maps {
     lineage: Uuid,
     revision: u64,
     /// Removals up to this revision are no longer stored, even in empty publications.
-    forgotten: u64,
+    pruned_to: u64,
     published: BTreeMap<&'static str, Published>,
 }
 
@@ -71,14 +71,14 @@ pub struct Publisher {
     maps: RwLock<Maps>,
     role: watch::Sender<PublisherRole>,
     revision: watch::Sender<u64>,
-    waiting: Mutex<HashMap<(&'static str, String), watch::Sender<u64>>>,
+    subscriptions: Mutex<HashMap<(&'static str, String), watch::Sender<u64>>>,
     positions: Mutex<BTreeMap<String, Cursor>>,
     neighbours: Mutex<BTreeMap<&'static str, Neighbour>>,
     /// Name of the service, for telemetry.
     service: OnceLock<&'static str>,
     /// Functions that read the owner of an entry, by publication. They are for publications that
     /// need the owner after a removal.
-    owners: RwLock<BTreeMap<&'static str, ReadOwner>>,
+    owner_readers: RwLock<BTreeMap<&'static str, ReadOwner>>,
 }
 
 /// Last contact with a followed neighbour.
@@ -87,7 +87,7 @@ pub(crate) struct Neighbour {
     /// Start of a pending request, across retries. `None` without a pending request.
     pub requested_at: Option<Instant>,
     /// Arrival of the last response.
-    pub answered_at: Option<Instant>,
+    pub responded_at: Option<Instant>,
     pub cursor: Option<String>,
     pub fault: Option<String>,
 }
@@ -109,11 +109,11 @@ impl Publisher {
             maps: RwLock::default(),
             role: watch::Sender::new(PublisherRole::Standby),
             revision: watch::Sender::new(0),
-            waiting: Mutex::default(),
+            subscriptions: Mutex::default(),
             positions: Mutex::default(),
             neighbours: Mutex::default(),
             service: OnceLock::new(),
-            owners: RwLock::default(),
+            owner_readers: RwLock::default(),
         })
     }
 
@@ -125,12 +125,12 @@ impl Publisher {
         self.maps.read().lineage
     }
 
-    /// Waits until revision `least` is visible. Returns false if `limit` passed first (A11).
-    pub async fn wait_for_revision(&self, least: u64, limit: Duration) -> bool {
+    /// Waits until `min_revision` is visible. Returns false if `limit` passed first (A11).
+    pub async fn wait_for_revision(&self, min_revision: u64, limit: Duration) -> bool {
         let mut revision = self.revision.subscribe();
-        tokio::time::timeout(limit, revision.wait_for(|now| *now >= least))
+        tokio::time::timeout(limit, revision.wait_for(|now| *now >= min_revision))
             .await
-            .is_ok_and(|seen| seen.is_ok())
+            .is_ok_and(|result| result.is_ok())
     }
 
     /// Returns one entry. Returns `None` also for an entry that cannot be parsed, which is logged
@@ -143,7 +143,7 @@ impl Publisher {
             .get(publication)?
             .get(scope, key)?
             .clone();
-        read(&body)
+        parse_body(&body)
     }
 
     /// Returns up to `limit` entries after `after`, in order of key, with their revision.
@@ -169,7 +169,7 @@ impl Publisher {
         (
             bodies
                 .into_iter()
-                .filter_map(|(key, body)| Some((key, read(&body)?)))
+                .filter_map(|(key, body)| Some((key, parse_body(&body)?)))
                 .collect(),
             revision,
         )
@@ -192,18 +192,18 @@ impl Publisher {
     /// If this replica does not lead.
     pub async fn updates(&self, poll: Poll<'_>) -> Result<(Delta, Cursor), CommitError> {
         let deadline = tokio::time::Instant::now() + poll.wait.min(MAX_WAIT);
-        let mut woken = self.subscribe(poll.publication, poll.scope);
-        let mut terms = self.role.subscribe();
+        let mut subscription = self.subscribe(poll.publication, poll.scope);
+        let mut roles = self.role.subscribe();
         loop {
             self.leading()?;
-            woken.mark_unchanged();
+            subscription.mark_unchanged();
             let (delta, now) = self.read_updates(poll)?;
             if !delta.is_empty() || tokio::time::Instant::now() >= deadline {
                 return Ok((delta, now));
             }
             tokio::select! {
-                _ = woken.changed() => {}
-                _ = terms.wait_for(|role| !matches!(role, PublisherRole::Leading { .. })) => {}
+                _ = subscription.changed() => {}
+                _ = roles.wait_for(|role| !matches!(role, PublisherRole::Leading { .. })) => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
         }
@@ -236,13 +236,13 @@ impl Publisher {
             drop(maps);
             let lineage = now.lineage;
             let found = WentBack { lineage, evidence };
-            self.went_back(found.clone());
+            self.stop_writing(found.clone());
             return Err(CommitError::WentBack(found));
         }
         let since = position
             .map(|position| position.revision)
             .filter(|at| *at <= now.revision);
-        let cut = match (cursor, position) {
+        let cause = match (cursor, position) {
             (None, _) => None,
             (Some(_), None) => Some("other_history"),
             (Some(_), Some(_)) => Some("forgotten"),
@@ -250,12 +250,12 @@ impl Publisher {
         let delta = match maps.published.get(publication) {
             Some(map) => map.since(scope, since),
             None => Delta {
-                full: since.is_none_or(|at| at < maps.forgotten),
+                full: since.is_none_or(|at| at < maps.pruned_to),
                 ..Delta::default()
             },
         };
-        if let (true, Some(cut)) = (delta.full, cut) {
-            self.count_cut_reader(publication, cut);
+        if let (true, Some(cause)) = (delta.full, cause) {
+            self.count_full_read(publication, cause);
         }
         Ok((delta, now))
     }
@@ -264,12 +264,12 @@ impl Publisher {
         let _ = self.service.set(service);
     }
 
-    pub(crate) fn count_cut_reader(&self, publication: &'static str, cut: &'static str) {
+    pub(crate) fn count_full_read(&self, publication: &'static str, cause: &'static str) {
         let service = self.service.get().copied().unwrap_or("unnamed");
         let attributes = [
             SERVICE.is(service),
             PUBLICATION.is(publication),
-            FULL_UPDATE_CAUSE.is(cut),
+            FULL_UPDATE_CAUSE.is(cause),
         ];
         FULL_UPDATES.add(1, &attributes);
     }
@@ -278,7 +278,7 @@ impl Publisher {
     pub(crate) fn readings(&self, service: &'static str) -> Vec<Reading> {
         let attributes = |name: &'static str| vec![SERVICE.is(service), PUBLICATION.is(name)];
         let mut readers: BTreeMap<&'static str, u64> = BTreeMap::new();
-        for ((publication, _), sender) in self.waiting.lock().iter() {
+        for ((publication, _), sender) in self.subscriptions.lock().iter() {
             let count = u64::try_from(sender.receiver_count()).unwrap_or(u64::MAX);
             *readers.entry(publication).or_default() += count;
         }
@@ -294,8 +294,8 @@ impl Publisher {
     }
 
     pub(crate) fn subscribe(&self, publication: &'static str, scope: &str) -> watch::Receiver<u64> {
-        let mut waiting = self.waiting.lock();
-        waiting
+        let mut subscriptions = self.subscriptions.lock();
+        subscriptions
             .entry((publication, scope.to_owned()))
             .or_insert_with(|| watch::Sender::new(0))
             .subscribe()
@@ -308,18 +308,18 @@ impl Publisher {
 
     /// Returns the position up to which a neighbour was read, in this process or before.
     pub(crate) fn read_position(&self, source: &str) -> Option<Cursor> {
-        let noted = self.neighbours.lock();
-        let noted = noted.get(source).and_then(|it| it.cursor.as_deref());
-        let noted = noted.and_then(Cursor::parse);
-        noted.or_else(|| self.position(source))
+        let cursor = self.neighbours.lock();
+        let cursor = cursor.get(source).and_then(|it| it.cursor.as_deref());
+        let cursor = cursor.and_then(Cursor::parse);
+        cursor.or_else(|| self.position(source))
     }
 
     pub(crate) fn update_neighbour(
         &self,
         source: &'static str,
-        neighbour: impl FnOnce(&mut Neighbour),
+        update: impl FnOnce(&mut Neighbour),
     ) {
-        neighbour(self.neighbours.lock().entry(source).or_default());
+        update(self.neighbours.lock().entry(source).or_default());
     }
 
     pub(crate) fn neighbours(&self) -> BTreeMap<&'static str, Neighbour> {
@@ -333,9 +333,9 @@ impl Publisher {
     /// Replaces all maps, at the start of a term.
     pub(crate) fn replace(
         &self,
-        at: Cursor,
+        cursor: Cursor,
         entries: impl IntoIterator<Item = (u64, Entry)>,
-        forgotten: u64,
+        pruned_to: u64,
     ) {
         let mut published: BTreeMap<&'static str, Published> = BTreeMap::new();
         for (revision, entry) in entries {
@@ -348,9 +348,9 @@ impl Publisher {
             map.set(&scope, &key, revision, entry.body);
         }
         for map in published.values_mut() {
-            map.forget(forgotten);
+            map.prune_removals(pruned_to);
         }
-        if self.lineage() != at.lineage {
+        if self.lineage() != cursor.lineage {
             for neighbour in self.neighbours.lock().values_mut() {
                 neighbour.cursor = None;
             }
@@ -358,23 +358,23 @@ impl Publisher {
         {
             let mut maps = self.maps.write();
             *maps = Maps {
-                lineage: at.lineage,
-                revision: at.revision,
-                forgotten,
+                lineage: cursor.lineage,
+                revision: cursor.revision,
+                pruned_to,
                 published,
             };
         }
-        self.revision.send_replace(at.revision);
-        for sender in self.waiting.lock().values() {
-            sender.send_replace(at.revision);
+        self.revision.send_replace(cursor.revision);
+        for sender in self.subscriptions.lock().values() {
+            sender.send_replace(cursor.revision);
         }
     }
 
     /// Makes one commit visible.
-    pub(crate) fn advance(&self, revision: u64, entries: Vec<Entry>, forget: Option<u64>) {
-        let mut touched: Vec<(&'static str, String)> = Vec::new();
+    pub(crate) fn advance(&self, revision: u64, entries: Vec<Entry>, prune_to: Option<u64>) {
+        let mut changed_scopes: Vec<(&'static str, String)> = Vec::new();
         {
-            let owners = self.owners.read();
+            let owner_readers = self.owner_readers.read();
             let mut maps = self.maps.write();
             maps.revision = revision;
             for Entry { key, body } in entries {
@@ -384,7 +384,7 @@ impl Publisher {
                     key,
                 } = key;
                 let map = maps.published.entry(publication).or_default();
-                let owner = match (&body, owners.get(publication)) {
+                let owner = match (&body, owner_readers.get(publication)) {
                     (None, Some(read_owner)) => {
                         map.get(&scope, &key).and_then(|body| read_owner(body))
                     }
@@ -394,41 +394,41 @@ impl Publisher {
                 if let Some(owner) = owner {
                     map.set_owner(&scope, &key, &owner);
                 }
-                if touched
+                if changed_scopes
                     .last()
                     .is_none_or(|last| last.0 != publication || last.1 != scope)
                 {
-                    touched.push((publication, scope));
+                    changed_scopes.push((publication, scope));
                 }
             }
-            if let Some(forget) = forget {
-                maps.forgotten = maps.forgotten.max(forget);
+            if let Some(revision) = prune_to {
+                maps.pruned_to = maps.pruned_to.max(revision);
                 for map in maps.published.values_mut() {
-                    map.forget(forget);
+                    map.prune_removals(revision);
                 }
             }
         }
         self.revision.send_replace(revision);
-        let mut waiting = self.waiting.lock();
-        for scope in touched {
-            if let Some(sender) = waiting.get(&scope) {
+        let mut subscriptions = self.subscriptions.lock();
+        for scope in changed_scopes {
+            if let Some(sender) = subscriptions.get(&scope) {
                 sender.send_replace(revision);
             }
         }
-        if forget.is_some() {
-            waiting.retain(|_, sender| sender.receiver_count() > 0);
+        if prune_to.is_some() {
+            subscriptions.retain(|_, sender| sender.receiver_count() > 0);
         }
     }
 
     /// Returns the body of the published entry.
-    pub(crate) fn body_of(&self, key: &EntryKey) -> Body {
+    pub(crate) fn entry_body(&self, key: &EntryKey) -> Body {
         let maps = self.maps.read();
         let map = maps.published.get(key.publication)?;
         map.get(&key.scope, &key.key).cloned()
     }
 }
 
-fn read<T: DeserializeOwned>(body: &RawValue) -> Option<T> {
+fn parse_body<T: DeserializeOwned>(body: &RawValue) -> Option<T> {
     match serde_json::from_str(body.get()) {
         Ok(entry) => Some(entry),
         Err(error) => {

@@ -57,7 +57,7 @@ pub async fn write_entries(
 }
 
 /// Deletes removals that no reader needs any more.
-pub async fn forget(tx: &mut PgConnection, revision: i64) -> Result<(), sqlx::Error> {
+pub async fn prune_removals(tx: &mut PgConnection, revision: i64) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from entry where body is null and revision <= $1",
         revision

@@ -82,8 +82,8 @@ impl ServiceSpec {
         let routes = OpenApiRouter::with_openapi(document)
             .merge(health.routes())
             .merge(InvariantMonitor::without_source(self.name).routes())
-            .merge(audit::described(self.name))
-            .merge(changes::described(self.feed));
+            .merge(audit::openapi_routes(self.name))
+            .merge(changes::openapi_routes(self.feed));
         golden(routes, self.about)
     }
 }
@@ -212,7 +212,7 @@ impl<C: Send + 'static> Service<C> {
         let state = Arc::clone(&publisher);
         let state = move || status::service_state(&state);
         let health =
-            Health::new(name, Arc::new(state)).with_schema(hayward_postgres::newest(migrator));
+            Health::new(name, Arc::new(state)).with_schema(hayward_postgres::newest_version(migrator));
         let routes = routes
             .merge(health.routes())
             .merge(monitor.routes())
@@ -261,14 +261,14 @@ impl Running {
     ///
     /// # Errors
     /// If the server ended for another reason.
-    pub async fn stopped(self) -> anyhow::Result<()> {
-        let served = self.server.await.context("the server did not end in order");
+    pub async fn wait_until_stopped(self) -> anyhow::Result<()> {
+        let result = self.server.await.context("the server did not end in order");
         if let Some(hook) = self.on_stop {
             hook();
         }
         self.background.begin();
         self.committer.stop().await;
-        served?
+        result?
     }
 
     /// Ends the service like a crash: no further commit follows, and the lease expires.

@@ -8,7 +8,7 @@ use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Publisher};
 
 /// Time without a response after which a neighbour is stale: two waits and some slack.
-const STALE: Duration = Duration::from_secs(2 * WAIT_SECONDS + 5);
+const STALE_AFTER: Duration = Duration::from_secs(2 * WAIT_SECONDS + 5);
 
 /// Returns the state, which is ready while this replica leads. A neighbour that is down does not
 /// make it unready, because the service still accepts requests.
@@ -18,11 +18,12 @@ pub fn service_state(publisher: &Publisher) -> ServiceState {
         .neighbours()
         .into_iter()
         .map(|(publication, neighbour)| {
-            let silence = neighbour.answered_at.map(|at| at.elapsed());
+            let since_response = neighbour.responded_at.map(|at| at.elapsed());
             FollowerStatus {
                 publication: publication.to_owned(),
-                lag_ms: silence.map(|ms| u64::try_from(ms.as_millis()).unwrap_or(u64::MAX)),
-                stale: silence.is_none_or(|silence| silence > STALE),
+                lag_ms: since_response
+                    .map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
+                stale: since_response.is_none_or(|since_response| since_response > STALE_AFTER),
                 cursor: neighbour.cursor,
                 fault: neighbour.fault,
             }

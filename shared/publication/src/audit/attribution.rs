@@ -32,7 +32,7 @@ struct ActorChanges {
 
 /// Actors of one batch with their changes. The first actor is the fleet.
 pub(crate) struct Attribution {
-    all: Vec<ActorChanges>,
+    actors: Vec<ActorChanges>,
     current: usize,
     reports: BTreeMap<ActorKind, u64>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Attribution {
 impl Default for Attribution {
     fn default() -> Self {
         Self {
-            all: vec![ActorChanges::default()],
+            actors: vec![ActorChanges::default()],
             current: 0,
             reports: BTreeMap::new(),
         }
@@ -49,7 +49,7 @@ impl Default for Attribution {
 
 impl Attribution {
     /// Starts a command before it is applied.
-    pub fn begin(&mut self, origin: Option<CommandOrigin>) {
+    pub fn begin_command(&mut self, origin: Option<CommandOrigin>) {
         self.current = 0;
         let Some(origin) = origin else {
             return;
@@ -59,16 +59,16 @@ impl Attribution {
             *self.reports.entry(kind).or_default() += 1;
             return;
         }
-        self.current = self.all.len();
-        self.all.push(ActorChanges {
+        self.current = self.actors.len();
+        self.actors.push(ActorChanges {
             origin: Some(origin),
             ..ActorChanges::default()
         });
     }
 
     /// Ends a command after it was applied. Later changes belong to the service.
-    pub fn end(&mut self, added_rows: bool) {
-        if let Some(changes) = self.all.get_mut(self.current) {
+    pub fn end_command(&mut self, added_rows: bool) {
+        if let Some(changes) = self.actors.get_mut(self.current) {
             changes.added_rows |= added_rows;
         }
         self.current = 0;
@@ -81,8 +81,8 @@ impl Attribution {
 
     /// Records that `actor` changed an entry. Calls are in order of key, so that digests are
     /// reproducible.
-    pub fn changed(&mut self, actor: usize, key: &EntryKey, before: &Body, after: &Body) {
-        let Some(changes) = self.all.get_mut(actor) else {
+    pub fn record_change(&mut self, actor: usize, key: &EntryKey, before: &Body, after: &Body) {
+        let Some(changes) = self.actors.get_mut(actor) else {
             return;
         };
         changes.changed += 1;
@@ -95,25 +95,25 @@ impl Attribution {
             "" => format!("{publication}/{name}"),
             _ => format!("{publication}/{scope}/{name}"),
         });
-        digest(&mut changes.before, key, before);
-        digest(&mut changes.after, key, after);
+        update_digest(&mut changes.before, key, before);
+        update_digest(&mut changes.after, key, after);
     }
 
     /// Returns the records of a committed batch. They have no position in the chain yet.
-    pub fn records(self, service: &str, revision: u64, at: Timestamp) -> Vec<AuditRecord> {
-        let mut actors = self.all.into_iter();
-        let fleet = actors.next().unwrap_or_default();
-        let did = |changes: &ActorChanges| changes.added_rows || changes.changed > 0;
-        let mut records: Vec<_> = actors
-            .filter(did)
+    pub fn into_records(self, service: &str, revision: u64, at: Timestamp) -> Vec<AuditRecord> {
+        let mut actor_changes = self.actors.into_iter();
+        let fleet = actor_changes.next().unwrap_or_default();
+        let has_changes = |changes: &ActorChanges| changes.added_rows || changes.changed > 0;
+        let mut records: Vec<_> = actor_changes
+            .filter(has_changes)
             .filter_map(|changes| {
-                let record = record_of_request(changes.origin.as_ref()?, revision, at);
+                let record = request_record(changes.origin.as_ref()?, revision, at);
                 Some(with_changes(record, changes))
             })
             .collect();
         // Every commit gets a record, even if it changed only rows (I19).
-        if did(&fleet) || records.is_empty() {
-            let record = record_of_fleet(service, &self.reports, revision, at);
+        if has_changes(&fleet) || records.is_empty() {
+            let record = fleet_record(service, &self.reports, revision, at);
             records.push(with_changes(record, fleet));
         }
         records
@@ -122,7 +122,7 @@ impl Attribution {
 
 /// Adds an entry to a digest. The lengths are included, so that bytes cannot move from one part to
 /// the next.
-fn digest(digest: &mut Option<Sha256>, entry: &EntryKey, body: &Body) {
+fn update_digest(digest: &mut Option<Sha256>, entry: &EntryKey, body: &Body) {
     let Some(body) = body else {
         return;
     };
@@ -135,22 +135,18 @@ fn digest(digest: &mut Option<Sha256>, entry: &EntryKey, body: &Body) {
 }
 
 fn with_changes(record: AuditRecord, changes: ActorChanges) -> AuditRecord {
-    let end = |digest: Sha256| Digest(digest.finalize().into());
+    let finish = |digest: Sha256| Digest(digest.finalize().into());
     AuditRecord {
-        entry: changes.entry.map(short),
+        entry: changes.entry.map(truncate),
         changed: changes.changed,
-        digest_before: changes.before.map(end),
-        digest_after: changes.after.map(end),
+        digest_before: changes.before.map(finish),
+        digest_after: changes.after.map(finish),
         ..record
     }
 }
 
 /// Creates a record with the data of the request.
-pub(super) fn record_of_request(
-    origin: &CommandOrigin,
-    revision: u64,
-    at: Timestamp,
-) -> AuditRecord {
+pub(super) fn request_record(origin: &CommandOrigin, revision: u64, at: Timestamp) -> AuditRecord {
     let request = &origin.origin;
     AuditRecord {
         number: 0,
@@ -164,7 +160,7 @@ pub(super) fn record_of_request(
         address: request.address(),
         method: request.method().to_owned(),
         route: request.route().to_owned(),
-        object: short(request.path().to_owned()),
+        object: truncate(request.path().to_owned()),
         entry: None,
         requests: 1,
         changed: 0,
@@ -176,14 +172,14 @@ pub(super) fn record_of_request(
     }
 }
 
-fn record_of_fleet(
+fn fleet_record(
     service: &str,
     reports: &BTreeMap<ActorKind, u64>,
     revision: u64,
     at: Timestamp,
 ) -> AuditRecord {
-    let words = reports.iter();
-    let words: Vec<_> = words
+    let counts = reports.iter();
+    let counts: Vec<_> = counts
         .map(|(kind, count)| format!("{} {count}", kind.as_str()))
         .collect();
     AuditRecord {
@@ -198,7 +194,7 @@ fn record_of_fleet(
         address: None,
         method: String::new(),
         route: String::new(),
-        object: words.join(", "),
+        object: counts.join(", "),
         entry: None,
         requests: reports.values().sum(),
         changed: 0,
@@ -210,10 +206,10 @@ fn record_of_fleet(
     }
 }
 
-fn short(mut text: String) -> String {
+fn truncate(mut text: String) -> String {
     if text.len() > MAX_OBJECT_BYTES {
         let end = (0..=MAX_OBJECT_BYTES).rev();
-        let end = end.into_iter().find(|at| text.is_char_boundary(*at));
+        let end = end.into_iter().find(|index| text.is_char_boundary(*index));
         text.truncate(end.unwrap_or(0));
     }
     text

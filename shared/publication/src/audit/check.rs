@@ -20,69 +20,71 @@ const MAX_BEHIND: u64 = 50_000;
 /// Progress of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    at: Option<Link>,
-    followed: u64,
+    position: Option<Link>,
+    verified_records: u64,
     /// First break of the chain. It stays reported until an operator has examined it and restarts
     /// the service.
-    broken: Option<Break>,
+    first_break: Option<Break>,
 }
 
 impl Auditor {
     /// Returns the result of one check as a finding (I19).
     pub async fn check(&self) -> Finding {
-        let mut checked = self.checked.lock().await;
-        if checked.broken.is_none()
-            && let Err(error) = self.follow(&mut checked).await
+        let mut progress = self.check_progress.lock().await;
+        if progress.first_break.is_none()
+            && let Err(error) = self.verify_next(&mut progress).await
         {
             return Finding::not_checked(AUDITED, format!("the records cannot be read: {error}"));
         }
-        let mut inquiry = Inquiry::into(AUDITED);
-        if let Some(broken) = &checked.broken {
-            let subject = format!("audit record {}", broken.record());
-            inquiry.breach(Evidence::new(&subject, broken.to_string()));
+        let mut inquiry = Inquiry::new(AUDITED);
+        if let Some(first_break) = &progress.first_break {
+            let subject = format!("audit record {}", first_break.record());
+            inquiry.add_violation(Evidence::new(&subject, first_break.to_string()));
         }
         Finding {
-            examined: checked.followed,
-            ..inquiry.end()
+            examined: progress.verified_records,
+            ..inquiry.finish()
         }
     }
 
-    async fn follow(&self, checked: &mut Progress) -> Result<(), sqlx::Error> {
+    async fn verify_next(&self, progress: &mut Progress) -> Result<(), sqlx::Error> {
         let mut tx = self.pool.begin().await?;
         sqlx::query!("set transaction isolation level repeatable read")
             .execute(&mut *tx)
             .await?;
         let (head, state) = (rows::head(&mut tx).await?, rows::revision(&mut tx).await?);
         let anchor = rows::anchor(&mut tx).await?;
-        let mut at = match checked.at {
+        let mut position = match progress.position {
             // Pruned records are skipped.
-            Some(at) if at.number >= anchor.number => at,
+            Some(position) if position.number >= anchor.number => position,
             _ => anchor,
         };
-        if head.number > at.number + MAX_BEHIND {
-            let near = rows::place(&mut tx, head.number - RECORDS_PER_CHECK).await?;
-            at = near.unwrap_or(at);
+        if head.number > position.number + MAX_BEHIND {
+            let near = rows::link_after(&mut tx, head.number - RECORDS_PER_CHECK).await?;
+            position = near.unwrap_or(position);
         }
         let limit = i64::try_from(RECORDS_PER_CHECK).unwrap_or(i64::MAX);
-        let records = rows::after(&mut tx, at.number, limit).await?;
+        let records = rows::records_after(&mut tx, position.number, limit).await?;
         tx.commit().await?;
-        let followed = records.iter().try_for_each(|record| at.follow(record));
-        checked.followed += u64::try_from(records.len()).unwrap_or(0);
+        let verified = records
+            .iter()
+            .try_for_each(|record| position.advance(record));
+        progress.verified_records += u64::try_from(records.len()).unwrap_or(0);
         let caught_up = records.len() < usize::try_from(RECORDS_PER_CHECK).unwrap_or(usize::MAX);
         // Without the end, the service has fewer records than before or a revision without a
         // record.
-        let ended = || match caught_up {
-            true if head.number < at.number => Err(Break::CutOff {
+        let check_end = || match caught_up {
+            true if head.number < position.number => Err(Break::CutOff {
                 last: head.number,
                 recorded: head.revision,
                 state,
             }),
-            true => at.ends_at(state),
+            true => position.check_end(state),
             false => Ok(()),
         };
-        checked.broken = followed.and_then(|()| ended()).err();
-        checked.at = Some(at);
-        *self.checked_to.lock() = Some(at.number);
+        progress.first_break = verified.and_then(|()| check_end()).err();
+        progress.position = Some(position);
+        *self.checked_to.lock() = Some(position.number);
         Ok(())
     }
 }

@@ -145,7 +145,7 @@ pub struct Link {
     pub hash: Digest,
 }
 
-/// The place where a chain is broken.
+/// The position at which a chain is broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
     #[error("after record {after} comes record {found}: what was between is gone")]
@@ -185,7 +185,7 @@ impl Break {
 
 impl Link {
     /// Returns the expected hash of the record that follows this position.
-    pub fn hash_of(&self, record: &AuditRecord) -> Digest {
+    pub fn expected_hash(&self, record: &AuditRecord) -> Digest {
         let mut hash = Sha256::new();
         hash.update(self.hash.0);
         for number in [
@@ -212,23 +212,23 @@ impl Link {
             record.trace_id.as_deref(),
         ];
         for text in texts {
-            part(&mut hash, text.map(str::as_bytes));
+            hash_part(&mut hash, text.map(str::as_bytes));
         }
         for digest in [&record.digest_before, &record.digest_after] {
-            part(&mut hash, digest.as_ref().map(|it| it.0.as_slice()));
+            hash_part(&mut hash, digest.as_ref().map(|it| it.0.as_slice()));
         }
         Digest(hash.finalize().into())
     }
 
     /// Appends a record after this position.
-    pub(crate) fn chain(&mut self, mut record: AuditRecord) -> AuditRecord {
+    pub(crate) fn append(&mut self, mut record: AuditRecord) -> AuditRecord {
         record.number = self.number + 1;
-        record.hash = self.hash_of(&record);
-        *self = Self::after(&record);
+        record.hash = self.expected_hash(&record);
+        *self = Self::from_record(&record);
         record
     }
 
-    pub fn after(record: &AuditRecord) -> Self {
+    pub fn from_record(record: &AuditRecord) -> Self {
         Self {
             number: record.number,
             revision: record.revision,
@@ -240,27 +240,28 @@ impl Link {
     ///
     /// # Errors
     /// If the chain is broken there.
-    pub fn follow(&mut self, record: &AuditRecord) -> Result<(), Break> {
+    pub fn advance(&mut self, record: &AuditRecord) -> Result<(), Break> {
         if record.number != self.number + 1 {
             return Err(Break::Gap {
                 after: self.number,
                 found: record.number,
             });
         }
-        if record.hash != self.hash_of(record) {
+        if record.hash != self.expected_hash(record) {
             return Err(Break::Altered(record.number));
         }
         // The first record of all may have any revision, because a service may be older than its
         // records.
-        let next = record.revision == self.revision || record.revision == self.revision + 1;
-        if self.number > 0 && !next {
+        let is_consecutive =
+            record.revision == self.revision || record.revision == self.revision + 1;
+        if self.number > 0 && !is_consecutive {
             return Err(Break::Unrecorded {
                 number: record.number,
                 before: self.revision,
                 found: record.revision,
             });
         }
-        *self = Self::after(record);
+        *self = Self::from_record(record);
         Ok(())
     }
 
@@ -268,7 +269,7 @@ impl Link {
     ///
     /// # Errors
     /// If changes after the last record have no record.
-    pub fn ends_at(&self, state: u64) -> Result<(), Break> {
+    pub fn check_end(&self, state: u64) -> Result<(), Break> {
         if self.number == 0 || self.revision == state {
             return Ok(());
         }
@@ -282,7 +283,7 @@ impl Link {
 
 /// Adds one part to a hash. The length is included, so that bytes cannot move from one part to the
 /// next. An absent part differs from an empty one.
-fn part(hash: &mut Sha256, bytes: Option<&[u8]>) {
+fn hash_part(hash: &mut Sha256, bytes: Option<&[u8]>) {
     let length = bytes.map_or(u64::MAX, |it| u64::try_from(it.len()).unwrap_or(0));
     hash.update(length.to_be_bytes());
     hash.update(bytes.unwrap_or_default());

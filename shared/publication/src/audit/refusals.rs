@@ -9,13 +9,13 @@ use hayward_service::http::request_actor::CommandOrigin;
 use hayward_vocabulary::Timestamp;
 use parking_lot::Mutex;
 
-use super::attribution::record_of_request;
+use super::attribution::request_record;
 use super::record::{AuditOutcome, AuditRecord};
 
 /// Most kinds of waiting refusals. Refusals of other kinds are counted together.
 const MAX_KEYS: usize = 64;
 /// Shortest time between two writes, so that a flood is collected before it is written.
-const PAUSE: Duration = Duration::from_secs(1);
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Records that may be written at once after a quiet period.
 const BURST: u32 = 1_000;
 const REFILL_PER_SECOND: u32 = 2;
@@ -36,8 +36,8 @@ struct Pending {
     /// Refusals over the limit of waiting kinds.
     others: Option<AuditRecord>,
     allowance: f64,
-    refilled: Instant,
-    written: Option<Instant>,
+    last_refill: Instant,
+    last_write: Option<Instant>,
 }
 
 pub(super) struct Refusals(Mutex<Pending>);
@@ -48,8 +48,8 @@ impl Refusals {
             by_key: BTreeMap::new(),
             others: None,
             allowance: f64::from(BURST),
-            refilled: now,
-            written: None,
+            last_refill: now,
+            last_write: None,
         }))
     }
 
@@ -70,7 +70,7 @@ impl Refusals {
         let record = AuditRecord {
             outcome: AuditOutcome::Refused,
             status: Some(status),
-            ..record_of_request(request, 0, at)
+            ..request_record(request, 0, at)
         };
         if pending.by_key.len() < MAX_KEYS {
             pending.by_key.insert(key, record);
@@ -80,23 +80,23 @@ impl Refusals {
     }
 
     /// Returns whether there is a record to write that may be written now.
-    fn due(&self, now: Instant) -> bool {
+    fn is_due(&self, now: Instant) -> bool {
         let mut pending = self.0.lock();
         pending.refill(now);
-        let some = !pending.by_key.is_empty() || pending.others.is_some();
-        let rested = pending
-            .written
-            .is_none_or(|at| now.duration_since(at) >= PAUSE);
-        some && rested && pending.allowance >= 1.0
+        let has_records = !pending.by_key.is_empty() || pending.others.is_some();
+        let has_paused = pending
+            .last_write
+            .is_none_or(|at| now.duration_since(at) >= MIN_WRITE_INTERVAL);
+        has_records && has_paused && pending.allowance >= 1.0
     }
 
     /// Takes the records that may be written now. Refusals over the limit share one record.
     pub fn take(&self, now: Instant) -> Vec<AuditRecord> {
-        if !self.due(now) {
+        if !self.is_due(now) {
             return Vec::new();
         }
         let mut pending = self.0.lock();
-        pending.written = Some(now);
+        pending.last_write = Some(now);
         let mut records = Vec::new();
         for (_, record) in std::mem::take(&mut pending.by_key) {
             // The last permitted record is for the refusals over the limit.
@@ -125,10 +125,12 @@ impl Refusals {
 
 impl Pending {
     fn refill(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.refilled).as_secs_f64();
-        let allowance = self.allowance + passed * f64::from(REFILL_PER_SECOND);
+        let elapsed = now
+            .saturating_duration_since(self.last_refill)
+            .as_secs_f64();
+        let allowance = self.allowance + elapsed * f64::from(REFILL_PER_SECOND);
         self.allowance = allowance.min(f64::from(BURST));
-        self.refilled = now;
+        self.last_refill = now;
     }
 
     fn add_to_others(&mut self, record: AuditRecord) {
@@ -162,14 +164,14 @@ mod tests {
 
     use super::*;
 
-    fn request_of(actor: &str) -> CommandOrigin {
+    fn request_from(actor: &str) -> CommandOrigin {
         let request = Request::builder().uri("/v1/nodes").body(Body::empty());
         let principal = Principal::new(actor, []);
         Origin::from_request(&request.unwrap(), Some(principal.into())).for_command()
     }
 
     fn add(refusals: &Refusals, actor: &str) {
-        refusals.add(&request_of(actor), 403, Timestamp::from_unix_ms(5));
+        refusals.add(&request_from(actor), 403, Timestamp::from_unix_ms(5));
     }
 
     /// A flood costs a limited number of records (S24).
@@ -177,7 +179,7 @@ mod tests {
     fn equal_refusals_share_one_record_with_a_count() {
         let start = Instant::now();
         let refusals = Refusals::new(start);
-        assert!(!refusals.due(start));
+        assert!(!refusals.is_due(start));
         (0..1_000).for_each(|_| add(&refusals, "eve"));
         add(&refusals, "ann");
         let records = refusals.take(start);
@@ -187,7 +189,7 @@ mod tests {
         assert_eq!(records[1].outcome, AuditOutcome::Refused);
         add(&refusals, "eve");
         assert!(refusals.take(start).is_empty(), "not before a pause");
-        assert_eq!(refusals.take(start + PAUSE).len(), 1);
+        assert_eq!(refusals.take(start + MIN_WRITE_INTERVAL).len(), 1);
     }
 
     /// No refusal is lost from the count (S24).
@@ -201,7 +203,7 @@ mod tests {
             for number in 0..100 {
                 add(&refusals, &format!("eve-{second}-{number}"));
             }
-            for record in refusals.take(start + PAUSE * second) {
+            for record in refusals.take(start + MIN_WRITE_INTERVAL * second) {
                 written += 1;
                 requests += record.requests;
             }
@@ -218,7 +220,7 @@ mod tests {
         (0..3).for_each(|_| add(&refusals, "eve"));
         let records = refusals.take(start);
         refusals.restore(records);
-        let again = refusals.take(start + PAUSE);
-        assert_eq!((again.len(), again[0].requests), (1, 3));
+        let second_batch = refusals.take(start + MIN_WRITE_INTERVAL);
+        assert_eq!((second_batch.len(), second_batch[0].requests), (1, 3));
     }
 }

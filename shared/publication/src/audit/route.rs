@@ -20,7 +20,7 @@ const DEFAULT_PAGE: u16 = 100;
 const MAX_PAGE: u16 = 1_000;
 
 /// Only these roles may read the records, because the records name all users (S12).
-const TABLE: RouteRoles = &[("list_audit", &[Role::Operator, Role::Auditor])];
+const ROUTE_ROLES: RouteRoles = &[("list_audit", &[Role::Operator, Role::Auditor])];
 
 /// Consecutive records, and the positions that their verification needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -54,7 +54,7 @@ struct AuditQuery {
 }
 
 #[derive(Clone)]
-struct Records {
+struct AuditState {
     service: &'static str,
     /// `None` if the route is only described.
     auditor: Option<Arc<Auditor>>,
@@ -63,18 +63,18 @@ struct Records {
 /// Returns the route for the router of the service.
 pub fn routes<C: Send + 'static>(handle: &Handle<C>, service: &'static str) -> OpenApiRouter {
     let auditor = Some(Arc::clone(handle.auditor()));
-    router(Records { service, auditor })
+    router(AuditState { service, auditor })
 }
 
 /// Returns the route for the description of the API only.
-pub fn described(service: &'static str) -> OpenApiRouter {
+pub fn openapi_routes(service: &'static str) -> OpenApiRouter {
     let auditor = None;
-    router(Records { service, auditor })
+    router(AuditState { service, auditor })
 }
 
-fn router(records: Records) -> OpenApiRouter {
+fn router(state: AuditState) -> OpenApiRouter {
     let routes = OpenApiRouter::default().routes(routes!(list_audit));
-    authorize(routes, TABLE).with_state(records)
+    authorize(routes, ROUTE_ROLES).with_state(state)
 }
 
 /// Audit records of this service, oldest first: changes with their actors, and refused requests.
@@ -100,17 +100,17 @@ fn router(records: Records) -> OpenApiRouter {
     ),
 )]
 async fn list_audit(
-    State(records): State<Records>,
+    State(state): State<AuditState>,
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditPage>, Problem> {
-    let auditor = records.auditor.ok_or_else(Problem::standby)?;
+    let auditor = state.auditor.ok_or_else(Problem::standby)?;
     let unavailable = |error| Problem::unavailable("the records cannot be read", error);
     let mut tx = auditor.pool.begin().await.map_err(unavailable)?;
     sqlx::query!("set transaction isolation level repeatable read")
         .execute(&mut *tx)
         .await
         .map_err(unavailable)?;
-    page(&mut tx, records.service, &query).await.map(Json)
+    page(&mut tx, state.service, &query).await.map(Json)
 }
 
 async fn page(
@@ -121,37 +121,44 @@ async fn page(
     let unavailable = |error| Problem::unavailable("the records cannot be read", error);
     let limit = usize::from(query.limit.unwrap_or(DEFAULT_PAGE));
     if !(1..=usize::from(MAX_PAGE)).contains(&limit) {
-        return Err(bad("limit", "takes 1 to 1000"));
+        return Err(invalid_query("limit", "takes 1 to 1000"));
     }
     let anchor = rows::anchor(tx).await.map_err(unavailable)?;
-    let begin = match (query.cursor.as_deref(), query.since) {
-        (Some(_), Some(_)) => return Err(bad("since", "does not go together with a cursor")),
+    let start = match (query.cursor.as_deref(), query.since) {
+        (Some(_), Some(_)) => {
+            return Err(invalid_query("since", "does not go together with a cursor"));
+        }
         (Some(cursor), None) => {
             let number = cursor.parse().ok();
-            number.ok_or_else(|| bad("cursor", "is none of ours"))?
+            number.ok_or_else(|| invalid_query("cursor", "is none of ours"))?
         }
-        (None, Some(since)) => match rows::before(tx, since).await.map_err(unavailable)? {
+        (None, Some(since)) => match rows::last_number_before(tx, since)
+            .await
+            .map_err(unavailable)?
+        {
             Some(number) => number,
             None => rows::head(tx).await.map_err(unavailable)?.number,
         },
         (None, None) => anchor.number,
     };
-    let after = match begin {
+    let after = match start {
         number if number == anchor.number => anchor,
         number if number < anchor.number => {
             let detail = "records after this cursor were pruned; begin without one";
             return Err(Problem::new(Code::Gone, detail));
         }
         number => {
-            let place = rows::place(tx, number).await.map_err(unavailable)?;
-            place.ok_or_else(|| bad("cursor", "names no record"))?
+            let link = rows::link_after(tx, number).await.map_err(unavailable)?;
+            link.ok_or_else(|| invalid_query("cursor", "names no record"))?
         }
     };
-    let wanted = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-    let mut records = rows::after(tx, begin, wanted).await.map_err(unavailable)?;
-    let more = records.len() > limit;
+    let limit_and_one = i64::try_from(limit + 1).unwrap_or(i64::MAX);
+    let mut records = rows::records_after(tx, start, limit_and_one)
+        .await
+        .map_err(unavailable)?;
+    let has_more = records.len() > limit;
     records.truncate(limit);
-    let last = records.last().filter(|_| more);
+    let last = records.last().filter(|_| has_more);
     Ok(AuditPage {
         service: service.to_owned(),
         anchor,
@@ -162,7 +169,7 @@ async fn page(
     })
 }
 
-fn bad(field: &str, detail: &str) -> Problem {
+fn invalid_query(field: &str, detail: &str) -> Problem {
     Problem::new(Code::Invalid, "invalid page of audit records")
         .at(format!("/query/{field}"), detail)
 }

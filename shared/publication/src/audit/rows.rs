@@ -10,16 +10,16 @@ pub async fn append(tx: &mut PgConnection, records: &[AuditRecord]) -> Result<()
     if records.is_empty() {
         return Ok(());
     }
-    let text = |pick: fn(&AuditRecord) -> &str| -> Vec<String> {
+    let texts = |pick: fn(&AuditRecord) -> &str| -> Vec<String> {
         records.iter().map(|it| pick(it).to_owned()).collect()
     };
-    let some = |pick: fn(&AuditRecord) -> &Option<String>| -> Vec<Option<String>> {
+    let optional_texts = |pick: fn(&AuditRecord) -> &Option<String>| -> Vec<Option<String>> {
         records.iter().map(|it| pick(it).clone()).collect()
     };
-    let number = |pick: fn(&AuditRecord) -> u64| -> Vec<i64> {
-        records.iter().map(|it| signed(pick(it))).collect()
+    let numbers = |pick: fn(&AuditRecord) -> u64| -> Vec<i64> {
+        records.iter().map(|it| to_i64(pick(it))).collect()
     };
-    let bytes = |pick: fn(&AuditRecord) -> Option<Digest>| -> Vec<Option<Vec<u8>>> {
+    let digests = |pick: fn(&AuditRecord) -> Option<Digest>| -> Vec<Option<Vec<u8>>> {
         let all = records.iter().map(pick);
         all.map(|it| it.map(|digest| digest.0.to_vec())).collect()
     };
@@ -34,26 +34,26 @@ pub async fn append(tx: &mut PgConnection, records: &[AuditRecord]) -> Result<()
              $5::smallint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
              $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],
              $16::bytea[], $17::bytea[], $18::text[], $19::text[], $20::bytea[])",
-        &number(|it| it.number),
-        &number(|it| it.revision),
+        &numbers(|it| it.number),
+        &numbers(|it| it.revision),
         &at_ms,
-        &text(|it| it.outcome.as_str()),
+        &texts(|it| it.outcome.as_str()),
         &status as &[Option<i16>],
-        &text(|it| &it.actor),
-        &text(|it| &it.subject),
-        &text(|it| &it.kind),
-        &some(|it| &it.address) as &[Option<String>],
-        &text(|it| &it.method),
-        &text(|it| &it.route),
-        &text(|it| &it.object),
-        &some(|it| &it.entry) as &[Option<String>],
-        &number(|it| it.requests),
-        &number(|it| it.changed),
-        &bytes(|it| it.digest_before) as &[Option<Vec<u8>>],
-        &bytes(|it| it.digest_after) as &[Option<Vec<u8>>],
-        &some(|it| &it.request_id) as &[Option<String>],
-        &some(|it| &it.trace_id) as &[Option<String>],
-        &bytes(|it| Some(it.hash)) as &[Option<Vec<u8>>]
+        &texts(|it| &it.actor),
+        &texts(|it| &it.subject),
+        &texts(|it| &it.kind),
+        &optional_texts(|it| &it.address) as &[Option<String>],
+        &texts(|it| &it.method),
+        &texts(|it| &it.route),
+        &texts(|it| &it.object),
+        &optional_texts(|it| &it.entry) as &[Option<String>],
+        &numbers(|it| it.requests),
+        &numbers(|it| it.changed),
+        &digests(|it| it.digest_before) as &[Option<Vec<u8>>],
+        &digests(|it| it.digest_after) as &[Option<Vec<u8>>],
+        &optional_texts(|it| &it.request_id) as &[Option<String>],
+        &optional_texts(|it| &it.trace_id) as &[Option<String>],
+        &digests(|it| Some(it.hash)) as &[Option<Vec<u8>>]
     )
     .execute(tx)
     .await
@@ -66,8 +66,8 @@ pub async fn anchor(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
         .fetch_optional(tx)
         .await?;
     Ok(row.map_or_else(Link::default, |row| Link {
-        number: unsigned(row.number),
-        revision: unsigned(row.revision),
+        number: to_u64(row.number),
+        revision: to_u64(row.revision),
         hash: Digest::from_stored(&row.hash),
     }))
 }
@@ -80,8 +80,8 @@ pub async fn head(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
             .await?;
     match last {
         Some(row) => Ok(Link {
-            number: unsigned(row.number),
-            revision: unsigned(row.revision),
+            number: to_u64(row.number),
+            revision: to_u64(row.revision),
             hash: Digest::from_stored(&row.hash),
         }),
         None => anchor(tx).await,
@@ -89,22 +89,25 @@ pub async fn head(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
 }
 
 /// Returns the position after record `number`. Returns `None` if there is no such record.
-pub async fn place(tx: &mut PgConnection, number: u64) -> Result<Option<Link>, sqlx::Error> {
+pub async fn link_after(tx: &mut PgConnection, number: u64) -> Result<Option<Link>, sqlx::Error> {
     let row = sqlx::query!(
         "select number, revision, hash from audit where number = $1",
-        signed(number)
+        to_i64(number)
     )
     .fetch_optional(tx)
     .await?;
     Ok(row.map(|row| Link {
-        number: unsigned(row.number),
-        revision: unsigned(row.revision),
+        number: to_u64(row.number),
+        revision: to_u64(row.revision),
         hash: Digest::from_stored(&row.hash),
     }))
 }
 
 /// Returns the number of the last record before an instant.
-pub async fn before(tx: &mut PgConnection, since: Timestamp) -> Result<Option<u64>, sqlx::Error> {
+pub async fn last_number_before(
+    tx: &mut PgConnection,
+    since: Timestamp,
+) -> Result<Option<u64>, sqlx::Error> {
     // Records are ordered by time, as far as the clocks permit. The search uses the key and
     // therefore needs no index on the time.
     let first = sqlx::query_scalar!(
@@ -113,25 +116,25 @@ pub async fn before(tx: &mut PgConnection, since: Timestamp) -> Result<Option<u6
     )
     .fetch_optional(&mut *tx)
     .await?;
-    Ok(first.map(|number| unsigned(number).saturating_sub(1)))
+    Ok(first.map(|number| to_u64(number).saturating_sub(1)))
 }
 
 /// Returns up to `limit` records after `number`.
-pub async fn after(
+pub async fn records_after(
     tx: &mut PgConnection,
     number: u64,
     limit: i64,
 ) -> Result<Vec<AuditRecord>, sqlx::Error> {
     let rows = sqlx::query!(
         "select * from audit where number > $1 order by number limit $2",
-        signed(number),
+        to_i64(number),
         limit
     )
     .fetch_all(tx)
     .await?;
     let records = rows.into_iter().map(|row| AuditRecord {
-        number: unsigned(row.number),
-        revision: unsigned(row.revision),
+        number: to_u64(row.number),
+        revision: to_u64(row.revision),
         at: Timestamp::from_unix_ms(row.at_ms),
         outcome: match row.outcome.as_str() {
             "refused" => AuditOutcome::Refused,
@@ -146,8 +149,8 @@ pub async fn after(
         route: row.route,
         object: row.object,
         entry: row.entry,
-        requests: unsigned(row.requests),
-        changed: unsigned(row.changed),
+        requests: to_u64(row.requests),
+        changed: to_u64(row.changed),
         digest_before: row.digest_before.as_deref().map(Digest::from_stored),
         digest_after: row.digest_after.as_deref().map(Digest::from_stored),
         request_id: row.request_id,
@@ -162,22 +165,22 @@ pub async fn revision(tx: &mut PgConnection) -> Result<u64, sqlx::Error> {
     let revision = sqlx::query_scalar!("select revision from writer")
         .fetch_one(tx)
         .await?;
-    Ok(unsigned(revision))
+    Ok(to_u64(revision))
 }
 
 /// Deletes some records older than 400 days. Returns the number of deleted records.
 pub async fn prune(tx: &mut PgConnection) -> Result<i64, sqlx::Error> {
-    let gone = sqlx::query_scalar!("select prune_audit()")
+    let deleted = sqlx::query_scalar!("select prune_audit()")
         .fetch_one(tx)
         .await?;
-    Ok(gone.unwrap_or(0))
+    Ok(deleted.unwrap_or(0))
 }
 
-fn signed(number: u64) -> i64 {
+fn to_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Converts a number of the database. A negative number becomes 0, which fails the verification.
-fn unsigned(number: i64) -> u64 {
+fn to_u64(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }

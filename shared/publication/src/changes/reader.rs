@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Feed, Kind, Visibility, gone, sees_everything};
+use super::{Feed, Kind, Visibility, gone_problem, sees_everything};
 use crate::publisher::PublisherRole;
 use crate::{Cursor, Publisher, min_revision};
 
@@ -19,7 +19,7 @@ const BATCH: usize = 1_000;
 /// Interval of the check whether the token is still valid. A revoked token ends the stream (S8).
 const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Name of these readers in metrics (T6).
-const NAME: &str = "changes";
+const READER_NAME: &str = "changes";
 
 /// Start position of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl Since {
             return Ok(Self::Now);
         }
         let revision = text.parse().ok().map(Self::Revision);
-        let read = revision.or_else(|| Cursor::parse(text).map(Self::Cursor));
-        read.ok_or_else(|| {
+        let since = revision.or_else(|| Cursor::parse(text).map(Self::Cursor));
+        since.ok_or_else(|| {
             let detail = "takes a revision, a cursor of an earlier answer, or `now`";
             Problem::new(Code::BadRequest, "the query cannot be understood")
                 .at("/query/since", detail)
@@ -55,9 +55,14 @@ pub fn select_kinds(
     caller: &Caller,
     requested: Option<&str>,
 ) -> Result<Vec<&'static Kind>, Problem> {
-    let may = |kind: &Kind| kind.visible_to != Visibility::Operators || sees_everything(caller);
+    let is_permitted =
+        |kind: &Kind| kind.visible_to != Visibility::Operators || sees_everything(caller);
     let Some(requested) = requested else {
-        return Ok(feed.kinds.iter().filter(|kind| may(kind)).collect());
+        return Ok(feed
+            .kinds
+            .iter()
+            .filter(|kind| is_permitted(kind))
+            .collect());
     };
     let kinds = requested.split(',').map(|name| {
         let kind = feed.kinds.iter().find(|kind| kind.name == name);
@@ -68,7 +73,7 @@ pub fn select_kinds(
                 Problem::new(Code::Invalid, "there is no such kind").at("/query/kinds", detail)
             );
         };
-        if may(kind) {
+        if is_permitted(kind) {
             return Ok(kind);
         }
         let detail = format!("only operators and viewers may see changes of kind {name}");
@@ -127,11 +132,11 @@ pub struct ReaderContext {
 pub struct Reader {
     publisher: Arc<Publisher>,
     pub context: ReaderContext,
-    pub at: Cursor,
+    pub position: Cursor,
     revisions: watch::Receiver<u64>,
-    terms: watch::Receiver<PublisherRole>,
+    roles: watch::Receiver<PublisherRole>,
     /// Receiver that counts this reader while it exists.
-    _counted: watch::Receiver<u64>,
+    _subscription: watch::Receiver<u64>,
 }
 
 impl Reader {
@@ -144,25 +149,25 @@ impl Reader {
         context: ReaderContext,
     ) -> Result<Self, Problem> {
         publisher.leading()?;
-        let (now, _) = publisher.range();
-        let at = match since {
+        let (now, _) = publisher.history_range();
+        let position = match since {
             Since::Now => now,
             Since::Revision(revision) => Cursor { revision, ..now },
             Since::Cursor(cursor) => cursor,
         };
-        if at.lineage != now.lineage {
-            publisher.count_cut_reader(NAME, "other_history");
+        if position.lineage != now.lineage {
+            publisher.count_full_read(READER_NAME, "other_history");
             let detail = "this position belongs to a history that an operator has given up";
-            return Err(gone(detail.to_owned(), publisher.range().1));
+            return Err(gone_problem(detail.to_owned(), publisher.history_range().1));
         }
-        min_revision::wait_until_visible(&publisher, at.revision).await?;
+        min_revision::wait_until_visible(&publisher, position.revision).await?;
         let reader = Self {
-            revisions: publisher.revisions(),
-            terms: publisher.terms(),
-            _counted: publisher.subscribe(NAME, ""),
+            revisions: publisher.watch_revision(),
+            roles: publisher.watch_role(),
+            _subscription: publisher.subscribe(READER_NAME, ""),
             publisher,
             context,
-            at,
+            position,
         };
         reader.check().map_err(End::problem)?;
         Ok(reader)
@@ -178,16 +183,16 @@ impl Reader {
         }
         let leading = self.publisher.leading();
         leading.map_err(|error| End::Standby(error.into()))?;
-        let (now, oldest) = self.publisher.range();
-        if now.lineage != self.at.lineage {
+        let (now, oldest) = self.publisher.history_range();
+        if now.lineage != self.position.lineage {
             let detail = "another history has begun".to_owned();
-            return Err(End::TooOld(gone(detail, oldest)));
+            return Err(End::TooOld(gone_problem(detail, oldest)));
         }
-        if self.at.revision < oldest {
-            self.publisher.count_cut_reader(NAME, "forgotten");
-            let at = self.at.revision;
-            let detail = format!("changes after revision {at} are not known any more");
-            return Err(End::TooOld(gone(detail, oldest)));
+        if self.position.revision < oldest {
+            self.publisher.count_full_read(READER_NAME, "forgotten");
+            let revision = self.position.revision;
+            let detail = format!("changes after revision {revision} are not known any more");
+            return Err(End::TooOld(gone_problem(detail, oldest)));
         }
         Ok(())
     }
@@ -196,17 +201,17 @@ impl Reader {
     pub fn next_batch(&mut self) -> Result<(Vec<VisibleChange>, bool), End> {
         self.check()?;
         let ReaderContext { caller, kinds, .. } = &self.context;
-        let own = (!sees_everything(caller)).then_some(caller.name.as_str());
+        let own_user = (!sees_everything(caller)).then_some(caller.name.as_str());
         let mut selections: Vec<(&'static str, Option<&str>)> = Vec::new();
         for kind in kinds {
-            let scope = own.filter(|_| kind.visible_to == Visibility::ScopeOwner);
+            let scope = own_user.filter(|_| kind.visible_to == Visibility::ScopeOwner);
             if !selections.contains(&(kind.publication, scope)) {
                 selections.push((kind.publication, scope));
             }
         }
         let page = self
             .publisher
-            .changes_after(&selections, self.at.revision, BATCH);
+            .changes_after(&selections, self.position.revision, BATCH);
         let mut changes = Vec::new();
         for (publication, change) in page.changes {
             let mut covering = kinds
@@ -215,10 +220,10 @@ impl Reader {
             let Some(kind) = covering.next() else {
                 continue;
             };
-            match own.map_or(Some(true), |user| kind.is_visible_to(user, &change)) {
+            match own_user.map_or(Some(true), |user| kind.is_visible_to(user, &change)) {
                 Some(true) => {}
                 Some(false) => continue,
-                None => return Err(self.unattributed(change.revision)),
+                None => return Err(self.unknown_owner(change.revision)),
             }
             let object = change.body.as_ref().map(kind.show);
             // An entry that cannot be parsed as its type is a defect. It is not shown.
@@ -233,28 +238,28 @@ impl Reader {
                 object: object.flatten(),
             });
         }
-        self.at.revision = page.until;
+        self.position.revision = page.until;
         Ok((changes, page.more))
     }
 
     /// Ends the reader. An object was removed before this process led, so its owner is not known.
-    fn unattributed(&self, revision: u64) -> End {
-        self.publisher.count_cut_reader(NAME, "forgotten");
+    fn unknown_owner(&self, revision: u64) -> End {
+        self.publisher.count_full_read(READER_NAME, "forgotten");
         let detail =
             format!("the owner of an object removed at revision {revision} is not known any more");
-        End::TooOld(gone(detail, revision))
+        End::TooOld(gone_problem(detail, revision))
     }
 
-    /// Waits for a commit after the last batch, until `until` at the latest.
-    pub async fn wait(&mut self, until: Instant) -> Result<(), End> {
-        let at = self.at.revision;
-        while self.publisher.revision() <= at && Instant::now() < until {
+    /// Waits for a commit after the last batch, until `deadline` at the latest.
+    pub async fn wait(&mut self, deadline: Instant) -> Result<(), End> {
+        let revision = self.position.revision;
+        while self.publisher.revision() <= revision && Instant::now() < deadline {
             self.check()?;
-            let next_check = until.min(Instant::now() + TOKEN_CHECK_INTERVAL);
+            let next_check = deadline.min(Instant::now() + TOKEN_CHECK_INTERVAL);
             let leads = |role: &PublisherRole| matches!(role, PublisherRole::Leading { .. });
             tokio::select! {
-                _ = self.revisions.wait_for(|now| *now > at) => {}
-                _ = self.terms.wait_for(|role| !leads(role)) => {}
+                _ = self.revisions.wait_for(|now| *now > revision) => {}
+                _ = self.roles.wait_for(|role| !leads(role)) => {}
                 () = self.context.shutdown.wait() => {}
                 () = tokio::time::sleep_until(next_check) => {}
             }

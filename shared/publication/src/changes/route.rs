@@ -30,10 +30,10 @@ const MAX_WAIT_SECONDS: u64 = 25;
 /// Most batches that one request examines if none contains a visible change (A6).
 const MAX_BATCHES: u32 = 5;
 /// Request header with which browsers reconnect.
-const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Pattern of the texts that [`Since::parse`] accepts.
-const SINCE: &str = "^(now|[0-9]{1,18}|[0-9a-f]{32}-[0-9]{1,18})$";
+const SINCE_PATTERN: &str = "^(now|[0-9]{1,18}|[0-9a-f]{32}-[0-9]{1,18})$";
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +51,7 @@ struct ChangesQuery {
 }
 
 #[derive(Clone)]
-struct Source {
+struct ChangesState {
     feed: Feed,
     /// `None` if the route is only described.
     publisher: Option<Arc<Publisher>>,
@@ -60,13 +60,13 @@ struct Source {
 pub fn router(feed: Feed, publisher: Option<Arc<Publisher>>) -> OpenApiRouter {
     let mut routes = OpenApiRouter::default().routes(routes!(follow_changes));
     describe(routes.get_openapi_mut(), feed);
-    authorize(routes, feed.admitted).with_state(Source { feed, publisher })
+    authorize(routes, feed.admitted).with_state(ChangesState { feed, publisher })
 }
 
 /// Adds the kinds of this service to the description.
 fn describe(document: &mut OpenApi, feed: Feed) {
     let names: Vec<_> = feed.kinds.iter().map(|kind| kind.name).collect();
-    let one = format!("({})", names.join("|"));
+    let any_kind = format!("({})", names.join("|"));
     let operations = document.paths.paths.values_mut().flat_map(|it| &mut it.get);
     for parameter in operations.flat_map(|it| it.parameters.iter_mut().flatten()) {
         let RefOr::T(parameter) = parameter else {
@@ -74,8 +74,8 @@ fn describe(document: &mut OpenApi, feed: Feed) {
         };
         if let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema {
             match parameter.name.as_str() {
-                "kinds" => schema.pattern = Some(format!("^{one}(,{one})*$")),
-                "since" | "Last-Event-ID" => schema.pattern = Some(SINCE.to_owned()),
+                "kinds" => schema.pattern = Some(format!("^{any_kind}(,{any_kind})*$")),
+                "since" | "Last-Event-ID" => schema.pattern = Some(SINCE_PATTERN.to_owned()),
                 _ => {}
             }
         }
@@ -110,53 +110,56 @@ fn describe(document: &mut OpenApi, feed: Feed) {
     ),
 )]
 async fn follow_changes(
-    State(source): State<Source>,
+    State(state): State<ChangesState>,
     Requester { caller, headers }: Requester,
-    good: Option<Extension<TokenValidity>>,
+    token: Option<Extension<TokenValidity>>,
     shutdown: Option<Extension<Shutdown>>,
     Query(query): Query<ChangesQuery>,
 ) -> Result<Response, Problem> {
-    let publisher = source.publisher.ok_or_else(Problem::standby)?;
-    let kinds = select_kinds(source.feed, &caller, query.kinds.as_deref())?;
-    let since = since(&query, &headers)?;
-    let good = good.map(|Extension(good)| good);
+    let publisher = state.publisher.ok_or_else(Problem::standby)?;
+    let kinds = select_kinds(state.feed, &caller, query.kinds.as_deref())?;
+    let since = parse_since(&query, &headers)?;
+    let token = token.map(|Extension(token)| token);
     let shutdown = shutdown.map(|Extension(it)| it).unwrap_or_default();
     let context = ReaderContext {
         caller,
         kinds,
-        token: good,
+        token,
         shutdown,
     };
     let reader = Reader::new(publisher, since, context).await?;
     match query.wait {
         Some(wait) => long_poll(reader, wait).await,
-        None => Ok(stream::answer(reader)),
+        None => Ok(stream::event_stream(reader)),
     }
 }
 
-fn since(query: &ChangesQuery, headers: &HeaderMap) -> Result<Since, Problem> {
+fn parse_since(query: &ChangesQuery, headers: &HeaderMap) -> Result<Since, Problem> {
     if query.wait.is_some_and(|wait| wait > MAX_WAIT_SECONDS) {
         let detail = format!("at most {MAX_WAIT_SECONDS} seconds");
         return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
     }
-    let last = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok());
-    Since::parse(last.unwrap_or(&query.since))
+    let last_event_id = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+    Since::parse(last_event_id.unwrap_or(&query.since))
 }
 
 /// Serves the long poll: returns available changes, or waits for the first one.
 async fn long_poll(mut reader: Reader, wait: u64) -> Result<Response, Problem> {
-    let until = Instant::now() + Duration::from_secs(wait);
-    let mut pieces = 0;
+    let deadline = Instant::now() + Duration::from_secs(wait);
+    let mut full_batches = 0;
     loop {
         let (changes, more) = reader.next_batch().map_err(End::problem)?;
-        pieces += u32::from(more);
-        if !changes.is_empty() || pieces >= MAX_BATCHES || (!more && Instant::now() >= until) {
-            let body = stream::document(&changes, reader.at);
-            let kind = (header::CONTENT_TYPE, "application/json");
-            return Ok(([kind], Body::from(body)).into_response());
+        full_batches += u32::from(more);
+        if !changes.is_empty()
+            || full_batches >= MAX_BATCHES
+            || (!more && Instant::now() >= deadline)
+        {
+            let body = stream::json_document(&changes, reader.position);
+            let content_type = (header::CONTENT_TYPE, "application/json");
+            return Ok(([content_type], Body::from(body)).into_response());
         }
         if !more {
-            reader.wait(until).await.map_err(End::problem)?;
+            reader.wait(deadline).await.map_err(End::problem)?;
         }
     }
 }

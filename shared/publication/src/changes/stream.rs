@@ -17,19 +17,19 @@ use super::reader::{End, Reader, VisibleChange};
 use crate::Cursor;
 
 /// Interval of bookmarks. The API promises at most 15 seconds (A7).
-const BOOKMARK: Duration = Duration::from_secs(10);
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(10);
 /// Size in bytes after which a chunk is written. One change may exceed it.
-const CHUNK: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 /// Shortest time between two batches, because a busy service commits hundreds of times a second.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
-pub fn answer(reader: Reader) -> Response {
+pub fn event_stream(reader: Reader) -> Response {
     let events = Events {
         changes: VecDeque::new(),
         // The first bookmark tells the reader where it starts.
-        bookmark: Instant::now(),
-        until: reader.at,
-        over: false,
+        next_bookmark: Instant::now(),
+        batch_end: reader.position,
+        is_ended: false,
         reader,
     };
     let events = unfold(events, |mut events| async move {
@@ -45,69 +45,69 @@ pub fn answer(reader: Reader) -> Response {
 
 struct Events {
     reader: Reader,
-    /// Changes of the last batch that are not written yet. All of them are before `until`.
+    /// Changes of the last batch that are not written yet. All of them are before `batch_end`.
     changes: VecDeque<VisibleChange>,
-    until: Cursor,
+    batch_end: Cursor,
     /// Time of the next bookmark.
-    bookmark: Instant,
-    over: bool,
+    next_bookmark: Instant,
+    is_ended: bool,
 }
 
 impl Events {
     async fn next(&mut self) -> Option<String> {
         let mut text = String::new();
-        if self.over {
+        if self.is_ended {
             return None;
         }
         while self.changes.is_empty() {
-            if Instant::now() >= self.bookmark {
+            if Instant::now() >= self.next_bookmark {
                 return Some(self.bookmark());
             }
-            if let Err(end) = self.gather().await {
-                self.over = true;
+            if let Err(end) = self.read_batch().await {
+                self.is_ended = true;
                 let data = serde_json::json!({ "reason": end.reason() });
                 write_event(&mut text, "end", &data.to_string(), None);
                 return Some(text);
             }
         }
-        while text.len() < CHUNK
-            && let Some(changes) = self.changes.pop_front()
+        while text.len() < CHUNK_BYTES
+            && let Some(change) = self.changes.pop_front()
         {
             // Only the last event of a commit has an id to continue from.
             let next = self.changes.front().map(|next| next.revision);
-            let at = (next != Some(changes.revision)).then_some(Cursor {
-                revision: changes.revision,
-                ..self.until
+            let id = (next != Some(change.revision)).then_some(Cursor {
+                revision: change.revision,
+                ..self.batch_end
             });
-            let event = if changes.object.is_some() {
+            let event = if change.object.is_some() {
                 "changed"
             } else {
                 "removed"
             };
-            write_event(&mut text, event, &change(&changes), at);
+            write_event(&mut text, event, &change_json(&change), id);
         }
         Some(text)
     }
 
     fn bookmark(&mut self) -> String {
-        self.bookmark = Instant::now() + BOOKMARK;
-        let data = serde_json::json!({ "revision": self.until.revision }).to_string();
+        self.next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
+        let data = serde_json::json!({ "revision": self.batch_end.revision }).to_string();
         let mut text = String::new();
-        write_event(&mut text, "bookmark", &data, Some(self.until));
+        write_event(&mut text, "bookmark", &data, Some(self.batch_end));
         text
     }
 
     /// Reads the next batch. Waits at most until the next bookmark.
-    async fn gather(&mut self) -> Result<(), End> {
+    async fn read_batch(&mut self) -> Result<(), End> {
         let (changes, more) = self.reader.next_batch()?;
-        self.until = self.reader.at;
+        self.batch_end = self.reader.position;
         if changes.is_empty() && more {
             // No change of a full batch is visible to the caller. Other tasks may run before the
             // next batch.
             tokio::task::yield_now().await;
         }
         if changes.is_empty() && !more {
-            self.reader.wait(self.bookmark).await?;
+            self.reader.wait(self.next_bookmark).await?;
             tokio::select! {
                 () = self.reader.context.shutdown.wait() => {}
                 () = tokio::time::sleep(MIN_PAUSE) => {}
@@ -118,26 +118,30 @@ impl Events {
     }
 }
 
-fn write_event(text: &mut String, event: &str, data: &str, at: Option<Cursor>) {
+fn write_event(text: &mut String, event: &str, data: &str, id: Option<Cursor>) {
     // Writing to a String cannot fail, and JSON on one line contains no line break.
     let _ = writeln!(text, "event: {event}\ndata: {data}");
-    if let Some(at) = at {
-        let _ = writeln!(text, "id: {at}");
+    if let Some(id) = id {
+        let _ = writeln!(text, "id: {id}");
     }
     text.push('\n');
 }
 
-fn quoted(text: &str) -> String {
+fn json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-fn change(changes: &VisibleChange) -> String {
-    let (revision, kind, id) = (changes.revision, quoted(changes.kind), quoted(&changes.id));
-    let removed = changes.object.is_none();
+fn change_json(change: &VisibleChange) -> String {
+    let (revision, kind, id) = (
+        change.revision,
+        json_string(change.kind),
+        json_string(&change.id),
+    );
+    let removed = change.object.is_none();
     let mut text =
         format!("{{\"revision\":{revision},\"kind\":{kind},\"id\":{id},\"removed\":{removed}");
-    if let Some(object) = &changes.object {
-        let _ = write!(text, ",\"object\":{}", on_one_line(object.get()));
+    if let Some(object) = &change.object {
+        let _ = write!(text, ",\"object\":{}", join_lines(object.get()));
     }
     text.push('}');
     text
@@ -145,16 +149,16 @@ fn change(changes: &VisibleChange) -> String {
 
 /// Joins the lines of a body. Bodies come from the database unchanged, and a line break would end
 /// the event.
-fn on_one_line(json: &str) -> String {
+fn join_lines(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
 }
 
 /// Returns the JSON document of a long poll.
-pub fn document(changes: &[VisibleChange], at: Cursor) -> String {
-    let changes: Vec<String> = changes.iter().map(change).collect();
+pub fn json_document(changes: &[VisibleChange], position: Cursor) -> String {
+    let changes: Vec<String> = changes.iter().map(change_json).collect();
     format!(
-        "{{\"changes\":[{}],\"revision\":{},\"cursor\":\"{at}\"}}",
+        "{{\"changes\":[{}],\"revision\":{},\"cursor\":\"{position}\"}}",
         changes.join(","),
-        at.revision
+        position.revision
     )
 }

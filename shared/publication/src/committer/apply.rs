@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use hayward_service::http::request_actor::CommandOrigin;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Batch, Conditions, DryRunSupport, Generation, Ledger, Moment, Sent, Wake};
+use super::{Batch, Conditions, DryRunSupport, Generation, Ledger, Moment, QueuedCommand, Wake};
 use crate::{CommitError, Publisher};
 
 type Refusal = oneshot::Receiver<CommitError>;
@@ -17,17 +17,18 @@ impl Conditions {
         if_generation: Option<Generation>,
     ) -> Result<Option<(Self, Refusal)>, CommitError> {
         let if_revision = request.map_or(Ok(None), |request| request.origin.if_revision());
-        let if_revision = if_revision.map_err(|bad| CommitError::Unreadable(Box::new(bad)))?;
+        let if_revision =
+            if_revision.map_err(|problem| CommitError::InvalidCondition(Box::new(problem)))?;
         let dry_run = request.is_some_and(|request| request.origin.is_dry_run());
         if if_revision.is_none() && if_generation.is_none() && !dry_run {
             return Ok(None);
         }
-        let (refused, refusal) = oneshot::channel();
+        let (refusal_sender, refusal) = oneshot::channel();
         let conditions = Self {
             if_revision,
             if_generation,
             dry_run,
-            refused,
+            refusal_sender,
         };
         Ok(Some((conditions, refusal)))
     }
@@ -36,58 +37,60 @@ impl Conditions {
 /// Applies a command, runs it as a dry run, or refuses it.
 fn apply<L: Ledger>(
     ledger: &mut L,
-    sent: Sent<L::Command>,
+    queued: QueuedCommand<L::Command>,
     publisher: &Publisher,
     moment: &Moment,
     batch: &mut Batch<L::Rows>,
 ) {
-    let weight = L::weight(&batch.rows);
-    if let Some(conditions) = sent.conditions {
+    let changes_before = L::count_changes(&batch.rows);
+    if let Some(conditions) = queued.conditions {
         // Earlier changes of this batch count as a new revision.
-        let untouched = weight == 0 && batch.is_unchanged();
-        let now = moment.revision.saturating_sub(u64::from(untouched));
-        let moved = conditions.if_revision.filter(|expected| *expected != now);
-        if let Some(expected) = moved.filter(|_| !ledger.repeats(&sent.command)) {
+        let is_unchanged = changes_before == 0 && batch.is_unchanged();
+        let current = moment.revision.saturating_sub(u64::from(is_unchanged));
+        let mismatch = conditions
+            .if_revision
+            .filter(|expected| *expected != current);
+        if let Some(expected) = mismatch.filter(|_| !ledger.is_repeat(&queued.command)) {
             // Sending fails only if the caller no longer waits.
-            let _ = conditions.refused.send(CommitError::Moved {
-                asked: expected,
-                now,
-            });
+            let _ = conditions
+                .refusal_sender
+                .send(CommitError::Moved { expected, current });
             return;
         }
-        if let Some(seen) = &conditions.if_generation
-            && (batch.puts_into(seen.publication, &seen.key)
-                || publisher.generation(seen.publication, &seen.key) != Some(seen.generation))
+        if let Some(expected) = &conditions.if_generation
+            && (batch.has_changed(expected.publication, &expected.key)
+                || publisher.generation(expected.publication, &expected.key)
+                    != Some(expected.generation))
         {
-            let _ = conditions.refused.send(CommitError::Changed);
+            let _ = conditions.refusal_sender.send(CommitError::Changed);
             return;
         }
         if conditions.dry_run {
-            return match ledger.dry_run(&sent.command) {
+            return match ledger.dry_run(&queued.command) {
                 DryRunSupport::Unsupported => {
-                    let _ = conditions.refused.send(CommitError::NoDryRun);
+                    let _ = conditions.refusal_sender.send(CommitError::NoDryRun);
                 }
-                DryRunSupport::InPlace => dry_run(ledger, sent.command, moment),
-                DryRunSupport::OnCopy(mut copy) => dry_run(&mut *copy, sent.command, moment),
+                DryRunSupport::InPlace => dry_run(ledger, queued.command, moment),
+                DryRunSupport::OnCopy(mut copy) => dry_run(&mut *copy, queued.command, moment),
             };
         }
     }
-    batch.begin(sent.origin);
-    ledger.apply(sent.command, moment, batch);
-    batch.end(L::weight(&batch.rows) > weight);
+    batch.begin_command(queued.origin);
+    ledger.apply(queued.command, moment, batch);
+    batch.end_command(L::count_changes(&batch.rows) > changes_before);
 }
 
 /// Applies the commands of one batch, then a round.
 pub(super) fn apply_all<L: Ledger>(
     ledger: &mut L,
-    commands: &mut Vec<Sent<L::Command>>,
+    commands: &mut Vec<QueuedCommand<L::Command>>,
     publisher: &Publisher,
     moment: &Moment,
     batch: &mut Batch<L::Rows>,
 ) -> Result<Wake, sqlx::Error> {
     let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        for sent in commands.drain(..) {
-            apply(ledger, sent, publisher, moment, batch);
+        for queued in commands.drain(..) {
+            apply(ledger, queued, publisher, moment, batch);
         }
         ledger.round(moment, batch)
     }));
@@ -102,31 +105,31 @@ pub(super) struct LastState<L> {
 
 /// Answers reads from the last state. Returns when the queue is closed.
 pub(super) async fn answer_reads<L: Ledger>(
-    commands: &mut mpsc::Receiver<Sent<L::Command>>,
+    commands: &mut mpsc::Receiver<QueuedCommand<L::Command>>,
     last_state: &mut Option<LastState<L>>,
 ) {
-    while let Some(sent) = commands.recv().await {
+    while let Some(queued) = commands.recv().await {
         let Some(LastState { ledger, moment }) = last_state else {
             continue;
         };
-        let answered = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            answer_read(ledger, sent, moment);
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            answer_read(ledger, queued, moment);
         }));
-        if answered.is_err() {
+        if result.is_err() {
             *last_state = None;
         }
     }
 }
 
 /// Answers a read from the last committed state. Other commands get no reply.
-fn answer_read<L: Ledger>(ledger: &mut L, sent: Sent<L::Command>, moment: &Moment) {
-    if sent.reads {
-        dry_run(ledger, sent.command, moment);
+fn answer_read<L: Ledger>(ledger: &mut L, queued: QueuedCommand<L::Command>, moment: &Moment) {
+    if queued.is_read {
+        dry_run(ledger, queued.command, moment);
     }
 }
 
 fn dry_run<L: Ledger>(ledger: &mut L, command: L::Command, moment: &Moment) {
-    let mut discarded = Batch::discarded(moment.revision.saturating_sub(1));
-    ledger.apply(command, moment, &mut discarded);
-    discarded.answer_dry_run();
+    let mut batch = Batch::for_dry_run(moment.revision.saturating_sub(1));
+    ledger.apply(command, moment, &mut batch);
+    batch.answer_dry_run();
 }

@@ -25,17 +25,17 @@ impl<T> Reply<T> {
     }
 }
 
-type Waiting = Box<dyn FnOnce(Result<u64, CommitError>) + Send>;
+type CommitCallback = Box<dyn FnOnce(Result<u64, CommitError>) + Send>;
 
 /// Action after the commit.
 enum AfterCommit {
-    Answer(Waiting),
+    Answer(CommitCallback),
     /// Refresh a view.
-    Refresh(Waiting),
+    Refresh(CommitCallback),
 }
 
 /// New body of an entry, and the actor that sets it.
-struct Put {
+struct EntryWrite {
     key: EntryKey,
     body: Body,
     actor: usize,
@@ -44,10 +44,10 @@ struct Put {
 /// Collects rows, entries and answers until the commit.
 pub struct Batch<R> {
     pub rows: R,
-    puts: Vec<Put>,
+    writes: Vec<EntryWrite>,
     attribution: Attribution,
-    followed: BTreeMap<&'static str, Cursor>,
-    waiting: Vec<AfterCommit>,
+    positions: BTreeMap<&'static str, Cursor>,
+    after_commit: Vec<AfterCommit>,
     /// The last committed revision if this is a dry run.
     dry_run_at: Option<u64>,
 }
@@ -56,10 +56,10 @@ impl<R: Default> Default for Batch<R> {
     fn default() -> Self {
         Self {
             rows: R::default(),
-            puts: Vec::new(),
+            writes: Vec::new(),
             attribution: Attribution::default(),
-            followed: BTreeMap::new(),
-            waiting: Vec::new(),
+            positions: BTreeMap::new(),
+            after_commit: Vec::new(),
             dry_run_at: None,
         }
     }
@@ -67,9 +67,9 @@ impl<R: Default> Default for Batch<R> {
 
 impl<R: Default> Batch<R> {
     /// Creates a batch for a dry run, which is discarded (A10).
-    pub(super) fn discarded(at: u64) -> Self {
+    pub(super) fn for_dry_run(revision: u64) -> Self {
         Self {
-            dry_run_at: Some(at),
+            dry_run_at: Some(revision),
             ..Self::default()
         }
     }
@@ -85,23 +85,23 @@ impl<R> Batch<R> {
         entry: &T,
     ) {
         match serde_json::value::to_raw_value(entry) {
-            Ok(body) => self.put(publication, scope, key, Some(body.into())),
+            Ok(body) => self.write(publication, scope, key, Some(body.into())),
             Err(error) => tracing::error!(%error, publication, key, "an entry cannot be written"),
         }
     }
 
     pub fn withdraw(&mut self, publication: &'static str, scope: &str, key: &str) {
-        self.put(publication, scope, key, None);
+        self.write(publication, scope, key, None);
     }
 
-    fn put(
+    fn write(
         &mut self,
         publication: &'static str,
         scope: &str,
         key: &str,
         body: Option<Arc<RawValue>>,
     ) {
-        self.puts.push(Put {
+        self.writes.push(EntryWrite {
             key: EntryKey {
                 publication,
                 scope: scope.to_owned(),
@@ -114,7 +114,7 @@ impl<R> Batch<R> {
 
     /// Answers a command once this batch is committed.
     pub fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
-        self.waiting
+        self.after_commit
             .push(AfterCommit::Answer(Box::new(move |outcome| {
                 // Sending fails only if the caller no longer waits.
                 drop(
@@ -125,20 +125,20 @@ impl<R> Batch<R> {
             })));
     }
 
-    /// Runs `show` after the commit of this batch. It is for views of unpublished state.
-    pub fn once_committed(&mut self, show: impl FnOnce(u64) + Send + 'static) {
-        self.waiting
+    /// Runs `refresh` after the commit of this batch. It is for views of unpublished state.
+    pub fn once_committed(&mut self, refresh: impl FnOnce(u64) + Send + 'static) {
+        self.after_commit
             .push(AfterCommit::Refresh(Box::new(move |outcome| {
                 if let Ok(revision) = outcome {
-                    show(revision);
+                    refresh(revision);
                 }
             })));
     }
 
     /// Records the position up to which a neighbour was read. It is written with the next commit.
-    pub fn followed(&mut self, source: &'static str, cursor: Option<Cursor>) {
+    pub fn record_position(&mut self, source: &'static str, cursor: Option<Cursor>) {
         if let Some(cursor) = cursor {
-            self.followed.insert(source, cursor);
+            self.positions.insert(source, cursor);
         }
     }
 
@@ -150,51 +150,52 @@ impl<R> Batch<R> {
 
     /// Returns whether an earlier command of the batch has changed this entry of a publication
     /// without scopes.
-    pub(super) fn puts_into(&self, publication: &str, key: &str) -> bool {
-        let mut puts = self.puts.iter();
-        puts.any(|put| put.key.publication == publication && put.key.key == key)
+    pub(super) fn has_changed(&self, publication: &str, key: &str) -> bool {
+        let mut writes = self.writes.iter();
+        writes.any(|write| write.key.publication == publication && write.key.key == key)
     }
 
     /// Returns true if no earlier command of the batch has changed an entry.
     pub(super) fn is_unchanged(&self) -> bool {
-        self.puts.is_empty()
+        self.writes.is_empty()
     }
 
     /// Attributes the following changes to this request.
-    pub(super) fn begin(&mut self, request: Option<CommandOrigin>) {
-        self.attribution.begin(request);
+    pub(super) fn begin_command(&mut self, request: Option<CommandOrigin>) {
+        self.attribution.begin_command(request);
     }
 
-    /// Attributes the following changes to the service. `grew` is true if the request added rows.
-    pub(super) fn end(&mut self, grew: bool) {
-        self.attribution.end(grew);
+    /// Attributes the following changes to the service. `added_rows` is true if the request added
+    /// rows.
+    pub(super) fn end_command(&mut self, added_rows: bool) {
+        self.attribution.end_command(added_rows);
     }
 
     /// Returns the entries that differ from the published ones, each once. Attributes them to their
     /// actors.
     pub(super) fn changed_entries(&mut self, publisher: &Publisher) -> Vec<Entry> {
-        let mut puts = std::mem::take(&mut self.puts);
+        let mut writes = std::mem::take(&mut self.writes);
         // A stable sort keeps the last change of an entry last.
-        puts.sort_by(|one, other| one.key.cmp(&other.key));
-        let mut changed = Vec::with_capacity(puts.len());
-        let mut puts = puts.into_iter().peekable();
-        while let Some(mut put) = puts.next() {
-            let published = publisher.body_of(&put.key);
+        writes.sort_by(|one, other| one.key.cmp(&other.key));
+        let mut changed = Vec::with_capacity(writes.len());
+        let mut writes = writes.into_iter().peekable();
+        while let Some(mut write) = writes.next() {
+            let published = publisher.entry_body(&write.key);
             let mut before = published.clone();
             loop {
-                if !same(&before, &put.body) {
+                if !is_same_body(&before, &write.body) {
                     self.attribution
-                        .changed(put.actor, &put.key, &before, &put.body);
+                        .record_change(write.actor, &write.key, &before, &write.body);
                 }
-                let Some(next) = puts.next_if(|next| next.key == put.key) else {
+                let Some(next) = writes.next_if(|next| next.key == write.key) else {
                     break;
                 };
-                before = std::mem::replace(&mut put, next).body;
+                before = std::mem::replace(&mut write, next).body;
             }
-            if !same(&published, &put.body) {
+            if !is_same_body(&published, &write.body) {
                 changed.push(Entry {
-                    key: put.key,
-                    body: put.body,
+                    key: write.key,
+                    body: write.body,
                 });
             }
         }
@@ -203,23 +204,23 @@ impl<R> Batch<R> {
 
     /// Answers a dry run with the revision that it has read. Discards everything else.
     pub(super) fn answer_dry_run(self) {
-        for then in self.waiting {
-            if let (AfterCommit::Answer(answer), Some(at)) = (then, self.dry_run_at) {
-                answer(Ok(at));
+        for action in self.after_commit {
+            if let (AfterCommit::Answer(answer), Some(revision)) = (action, self.dry_run_at) {
+                answer(Ok(revision));
             }
         }
     }
 
-    pub(super) fn attribution(&mut self) -> Attribution {
+    pub(super) fn take_attribution(&mut self) -> Attribution {
         std::mem::take(&mut self.attribution)
     }
 
-    pub(super) fn into_parts(self) -> (R, BTreeMap<&'static str, Cursor>, Answers) {
-        (self.rows, self.followed, Answers(self.waiting))
+    pub(super) fn into_parts(self) -> (R, BTreeMap<&'static str, Cursor>, PendingReplies) {
+        (self.rows, self.positions, PendingReplies(self.after_commit))
     }
 }
 
-fn same(one: &Body, other: &Body) -> bool {
+fn is_same_body(one: &Body, other: &Body) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one.get() == other.get(),
         (None, None) => true,
@@ -228,12 +229,12 @@ fn same(one: &Body, other: &Body) -> bool {
 }
 
 /// Replies to the callers of one batch.
-pub(super) struct Answers(Vec<AfterCommit>);
+pub(super) struct PendingReplies(Vec<AfterCommit>);
 
-impl Answers {
-    pub(super) fn give(self, outcome: &Result<u64, CommitError>) {
-        for AfterCommit::Answer(then) | AfterCommit::Refresh(then) in self.0 {
-            then(outcome.clone());
+impl PendingReplies {
+    pub(super) fn send(self, outcome: &Result<u64, CommitError>) {
+        for AfterCommit::Answer(callback) | AfterCommit::Refresh(callback) in self.0 {
+            callback(outcome.clone());
         }
     }
 }

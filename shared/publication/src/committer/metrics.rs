@@ -18,8 +18,8 @@ use crate::audit::{AuditOutcome, AuditRecord, Auditor};
 use crate::publisher::Publisher;
 
 /// Shortest time between two reads of the gauges.
-const MIN_PAUSE: Duration = Duration::from_millis(500);
-/// Minimum ratio of a pause to the duration of the last read.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(500);
+/// Minimum ratio of the pause between two reads to the duration of the last read.
 const PAUSE_FACTOR: u32 = 100;
 /// Names of the parts that have gauges: the committer and its ledger.
 const COMMITTER: &str = "committer";
@@ -61,14 +61,14 @@ pub(super) fn commit_span() -> tracing::Span {
 struct Progress {
     /// Epoch of the term. `None` while another replica leads.
     epoch: Option<u64>,
-    committed: Option<Instant>,
+    last_commit: Option<Instant>,
     /// Start of the transaction in progress. `None` if there is none.
-    since: Option<Instant>,
-    read: Option<Instant>,
+    transaction_start: Option<Instant>,
+    last_read: Option<Instant>,
     /// Duration of the last read of the gauges.
-    cost: Duration,
+    read_duration: Duration,
     /// Number of the last audit record.
-    recorded: u64,
+    last_audit_record: u64,
 }
 
 struct Shared {
@@ -85,13 +85,13 @@ impl Shared {
     fn readings(&self) -> Vec<Reading> {
         let service_attribute = || vec![SERVICE.is(self.service)];
         let seconds = |since: Option<Instant>| since.map_or(0.0, |it| it.elapsed().as_secs_f64());
-        let (epoch, committed, since, recorded) = {
+        let (epoch, since_commit, transaction_age, last_audit_record) = {
             let progress = self.progress.lock();
             (
                 progress.epoch,
-                seconds(progress.committed),
-                seconds(progress.since),
-                progress.recorded,
+                seconds(progress.last_commit),
+                seconds(progress.transaction_start),
+                progress.last_audit_record,
             )
         };
         let Some(epoch) = epoch else {
@@ -101,14 +101,14 @@ impl Shared {
         let mut readings = vec![
             LEADING.count_reading(1, service_attribute()),
             EPOCH.count_reading(epoch, service_attribute()),
-            SINCE_COMMIT.reading(committed, service_attribute()),
-            TRANSACTION_AGE.reading(since, service_attribute()),
+            SINCE_COMMIT.reading(since_commit, service_attribute()),
+            TRANSACTION_AGE.reading(transaction_age, service_attribute()),
             COMMITTER_WAITING.count_reading(waiting, service_attribute()),
-            AUDIT_LENGTH.count_reading(recorded, service_attribute()),
+            AUDIT_LENGTH.count_reading(last_audit_record, service_attribute()),
         ];
         // The position is unknown before the first check.
-        if let Some(followed) = self.auditor.checked_to() {
-            let behind = recorded.saturating_sub(followed);
+        if let Some(checked_to) = self.auditor.checked_to() {
+            let behind = last_audit_record.saturating_sub(checked_to);
             readings.push(AUDIT_UNVERIFIED.count_reading(behind, service_attribute()));
         }
         readings.extend(self.publisher.readings(self.service));
@@ -148,7 +148,7 @@ impl CommitterMetrics {
     }
 
     /// Records that a term begins.
-    pub fn term_started(&self, epoch: i64) {
+    pub fn begin_term(&self, epoch: i64) {
         LEADER_CHANGES.add(1, &[self.service_attribute()]);
         FENCED_WRITES.add(0, &[self.service_attribute()]);
         for outcome in [AuditOutcome::Committed, AuditOutcome::Refused] {
@@ -162,28 +162,28 @@ impl CommitterMetrics {
         }
         *self.0.progress.lock() = Progress {
             epoch: u64::try_from(epoch).ok(),
-            committed: Some(Instant::now()),
+            last_commit: Some(Instant::now()),
             ..Progress::default()
         };
     }
 
     /// Records that a term is over.
-    pub fn term_ended(&self) {
+    pub fn end_term(&self) {
         *self.0.progress.lock() = Progress::default();
         gauges::clear(self.0.service, LEDGER);
     }
 
-    pub fn fenced(&self) {
+    pub fn count_fenced_write(&self) {
         FENCED_WRITES.add(1, &[self.service_attribute()]);
     }
 
-    /// Records the number of the last audit record.
-    pub fn last_record_is(&self, number: u64) {
-        self.0.progress.lock().recorded = number;
+    /// Sets the number of the last audit record.
+    pub fn set_last_record(&self, number: u64) {
+        self.0.progress.lock().last_audit_record = number;
     }
 
     /// Counts committed audit records.
-    pub fn records_written(&self, records: &[AuditRecord]) {
+    pub fn count_records(&self, records: &[AuditRecord]) {
         for record in records {
             let outcome = AUDIT_OUTCOME.is(record.outcome.as_str());
             AUDIT_RECORDS.add(1, &[self.service_attribute(), outcome]);
@@ -193,43 +193,47 @@ impl CommitterMetrics {
             }
         }
         if let Some(last) = records.last() {
-            self.last_record_is(last.number);
+            self.set_last_record(last.number);
         }
     }
 
-    pub fn retried(&self, cause: &'static str) {
+    pub fn count_retry(&self, cause: &'static str) {
         DB_RETRIES.add(1, &[self.service_attribute(), RETRY.is(cause)]);
     }
 
-    pub fn batch_applied(&self, commands: usize) {
+    pub fn record_batch_size(&self, commands: usize) {
         let commands = u32::try_from(commands).unwrap_or(u32::MAX);
         if commands > 0 {
             COMMITTER_BATCH.record(f64::from(commands), &[self.service_attribute()]);
         }
     }
 
-    pub fn waited_for_connection(&self, time: Duration) {
+    pub fn record_connection_wait(&self, time: Duration) {
         DB_WAIT.record_duration(time, &[DB_POOL.is(self.0.service)]);
     }
 
-    pub fn committed(&self) {
-        self.0.progress.lock().committed = Some(Instant::now());
+    pub fn record_commit(&self) {
+        self.0.progress.lock().last_commit = Some(Instant::now());
     }
 
     /// Measures the duration of one database operation.
-    pub async fn operation<T>(&self, summary: &'static str, work: impl Future<Output = T>) -> T {
-        let began = Instant::now();
-        let done = work.await;
+    pub async fn time_operation<T>(
+        &self,
+        summary: &'static str,
+        future: impl Future<Output = T>,
+    ) -> T {
+        let started = Instant::now();
+        let output = future.await;
         let attributes = [DB_SYSTEM.is("postgresql"), DB_SUMMARY.is(summary)];
-        DB_DURATION.record_duration(began.elapsed(), &attributes);
-        done
+        DB_DURATION.record_duration(started.elapsed(), &attributes);
+        output
     }
 
-    pub async fn transaction<T>(&self, work: impl Future<Output = T>) -> T {
-        self.0.progress.lock().since = Some(Instant::now());
-        let done = self.operation("commit batch", work).await;
-        self.0.progress.lock().since = None;
-        done
+    pub async fn time_transaction<T>(&self, future: impl Future<Output = T>) -> T {
+        self.0.progress.lock().transaction_start = Some(Instant::now());
+        let output = self.time_operation("commit batch", future).await;
+        self.0.progress.lock().transaction_start = None;
+        output
     }
 
     /// Reads the gauges of the ledger unless the last read was recent.
@@ -239,14 +243,17 @@ impl CommitterMetrics {
         }
         {
             let mut progress = self.0.progress.lock();
-            let pause = MIN_PAUSE.max(progress.cost * PAUSE_FACTOR);
-            if progress.read.is_some_and(|read| read.elapsed() < pause) {
+            let pause = MIN_READ_INTERVAL.max(progress.read_duration * PAUSE_FACTOR);
+            if progress
+                .last_read
+                .is_some_and(|last_read| last_read.elapsed() < pause)
+            {
                 return;
             }
-            progress.read = Some(Instant::now());
+            progress.last_read = Some(Instant::now());
         }
-        let began = Instant::now();
+        let started = Instant::now();
         gauges::set(self.0.service, LEDGER, ledger());
-        self.0.progress.lock().cost = began.elapsed();
+        self.0.progress.lock().read_duration = started.elapsed();
     }
 }

@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::apply::{self, LastState, answer_reads};
-use super::batch::Answers;
+use super::batch::PendingReplies;
 use super::metrics::CommitterMetrics;
-use super::{Batch, Ledger, Moment, Sent, Settings, Wake};
+use super::{Batch, Ledger, Moment, QueuedCommand, Settings, Wake};
 use crate::audit::{AuditRecord, Auditor, Link, rows as records};
 use crate::lease::{self, Term};
 use crate::publisher::{Entry, EntryKey, Publisher, PublisherRole};
@@ -22,8 +22,8 @@ use crate::{CommitError, Cursor, WentBack, rows};
 
 /// Pause between two prunings of old audit records. The pause is shorter while more records are
 /// due.
-const PRUNE_EACH: Duration = Duration::from_hours(1);
-const PRUNE_SOON: Duration = Duration::from_secs(1);
+const PRUNE_INTERVAL: Duration = Duration::from_hours(1);
+const SHORT_PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Everything that a term needs besides the ledger.
 pub(super) struct TermContext<L: Ledger> {
@@ -38,34 +38,34 @@ pub(super) struct TermContext<L: Ledger> {
 }
 
 /// Why a term ended.
-enum End {
+enum TermEnd {
     Stopped,
     Deposed,
     /// The database went back in time (R9).
     WentBack,
     /// The database failed. The working set must be loaded again.
-    Uncertain(sqlx::Error),
+    DatabaseFailed(sqlx::Error),
 }
 
 /// Runs terms until the committer is stopped.
 pub(super) async fn run<L: Ledger>(
     context: TermContext<L>,
-    mut commands: mpsc::Receiver<Sent<L::Command>>,
+    mut commands: mpsc::Receiver<QueuedCommand<L::Command>>,
     mut stop: watch::Receiver<bool>,
 ) {
     let pause = (context.settings.lease / 4).min(Duration::from_millis(500));
     let metrics = &context.metrics;
-    let mut last = None;
+    let mut last_term = None;
     // The last committed working set, for reads after the database went back in time (R9).
     let mut last_state: Option<LastState<L>> = None;
     loop {
-        let outcome = try_lead(&context, &mut last).await;
+        let outcome = try_lead(&context, &mut last_term).await;
         if !matches!(context.publisher.role(), PublisherRole::WentBack(_)) {
             last_state = None;
         }
         match outcome {
             Ok(Some(term)) => {
-                metrics.term_started(term.epoch);
+                metrics.begin_term(term.epoch);
                 info!(
                     holder = context.settings.holder,
                     epoch = term.epoch,
@@ -73,19 +73,19 @@ pub(super) async fn run<L: Ledger>(
                 );
                 let end = serve(&context, term, &mut commands, &mut stop, &mut last_state).await;
                 context.publisher.step_down();
-                metrics.term_ended();
+                metrics.end_term();
                 // Drops commands that this term cannot answer.
                 while commands.try_recv().is_ok() {}
                 let released = lease::release(&context.pool, term.epoch).await;
                 match end {
-                    End::Stopped => return,
-                    End::WentBack => continue,
-                    End::Deposed => {
-                        metrics.fenced();
+                    TermEnd::Stopped => return,
+                    TermEnd::WentBack => continue,
+                    TermEnd::Deposed => {
+                        metrics.count_fenced_write();
                         warn!(epoch = term.epoch, "deposed");
                     }
-                    End::Uncertain(error) => {
-                        metrics.retried(if matches!(error, sqlx::Error::Protocol(_)) {
+                    TermEnd::DatabaseFailed(error) => {
+                        metrics.count_retry(if matches!(error, sqlx::Error::Protocol(_)) {
                             "panic"
                         } else {
                             "failed"
@@ -96,7 +96,7 @@ pub(super) async fn run<L: Ledger>(
             }
             Ok(None) => {}
             Err(error) => {
-                metrics.retried("lease_unknown");
+                metrics.count_retry("lease_unknown");
                 warn!(%error, "cannot ask for the lease");
             }
         }
@@ -111,52 +111,58 @@ pub(super) async fn run<L: Ledger>(
 /// Tries to acquire the lease unless the database went back in time (R9).
 async fn try_lead<L: Ledger>(
     context: &TermContext<L>,
-    last: &mut Option<Term>,
+    last_term: &mut Option<Term>,
 ) -> Result<Option<Term>, sqlx::Error> {
     if let PublisherRole::WentBack(found) = context.publisher.role() {
-        let now = lease::verdict(&context.pool).await?;
-        if now.lineage != found.lineage {
+        let history = lease::read_history(&context.pool).await?;
+        if history.lineage != found.lineage {
             context.publisher.accept_new_history();
-        } else if now.went_back.is_none() {
-            lease::hold(&context.pool, found.lineage, &found.evidence).await?;
+        } else if history.went_back.is_none() {
+            lease::stop_history(&context.pool, found.lineage, &found.evidence).await?;
         }
         return Ok(None);
     }
     let settings = &context.settings;
-    let acquiring = lease::acquire(&context.pool, &settings.holder, settings.lease);
+    let acquisition = lease::acquire(&context.pool, &settings.holder, settings.lease);
     let Some(term) = context
         .metrics
-        .operation("acquire lease", acquiring)
+        .time_operation("acquire lease", acquisition)
         .await?
     else {
-        let now = lease::verdict(&context.pool).await?;
-        if let Some(evidence) = now.went_back {
-            let lineage = now.lineage;
-            context.publisher.went_back(WentBack { lineage, evidence });
+        let history = lease::read_history(&context.pool).await?;
+        if let Some(evidence) = history.went_back {
+            let lineage = history.lineage;
+            context
+                .publisher
+                .stop_writing(WentBack { lineage, evidence });
         }
         return Ok(None);
     };
-    let seen = i64::try_from(context.publisher.revision()).unwrap_or(i64::MAX);
-    if let Some(found) = went_back(&term, last.as_ref(), seen) {
-        context.publisher.went_back(found);
+    let seen_revision = i64::try_from(context.publisher.revision()).unwrap_or(i64::MAX);
+    if let Some(found) = detect_older_rows(&term, last_term.as_ref(), seen_revision) {
+        context.publisher.stop_writing(found);
         return Ok(None);
     }
-    *last = Some(term);
+    *last_term = Some(term);
     Ok(Some(term))
 }
 
 /// Returns evidence that the rows are older than what this process has seen (R9).
-fn went_back(term: &Term, last: Option<&Term>, seen: i64) -> Option<WentBack> {
-    let last = last.filter(|last| last.lineage == term.lineage)?;
-    let evidence = if term.revision < seen {
+fn detect_older_rows(
+    term: &Term,
+    last_term: Option<&Term>,
+    seen_revision: i64,
+) -> Option<WentBack> {
+    let last_term = last_term.filter(|last| last.lineage == term.lineage)?;
+    let evidence = if term.revision < seen_revision {
         format!(
-            "this service has seen revision {seen}, the database holds {}",
+            "this service has seen revision {seen_revision}, the database holds {}",
             term.revision
         )
-    } else if term.epoch <= last.epoch {
+    } else if term.epoch <= last_term.epoch {
         format!(
             "this service has led in term {}, the database gives out {} once more",
-            last.epoch, term.epoch
+            last_term.epoch, term.epoch
         )
     } else {
         return None;
@@ -168,29 +174,31 @@ fn went_back(term: &Term, last: Option<&Term>, seen: i64) -> Option<WentBack> {
 async fn serve<L: Ledger>(
     context: &TermContext<L>,
     term: Term,
-    commands: &mut mpsc::Receiver<Sent<L::Command>>,
+    commands: &mut mpsc::Receiver<QueuedCommand<L::Command>>,
     stop: &mut watch::Receiver<bool>,
     last_state: &mut Option<LastState<L>>,
-) -> End {
+) -> TermEnd {
     let mut writer = Writer::new(context, term);
-    let loading = context.metrics.operation("load working set", writer.load());
+    let loading = context
+        .metrics
+        .time_operation("load working set", writer.load());
     let mut ledger = match loading.await {
         Ok(ledger) => ledger,
-        Err(error) => return End::Uncertain(error),
+        Err(error) => return TermEnd::DatabaseFailed(error),
     };
     context
         .publisher
-        .lead(u64::try_from(term.epoch).unwrap_or(0), term.until);
-    let mut gathered = Vec::new();
+        .set_lease(u64::try_from(term.epoch).unwrap_or(0), term.until);
+    let mut queued = Vec::new();
     let mut wake = Wake::After(Duration::ZERO);
     loop {
         let limit = context.settings.max_batch;
         tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => return End::Stopped,
-            count = commands.recv_many(&mut gathered, limit) => {
+            _ = stop.wait_for(|stop| *stop) => return TermEnd::Stopped,
+            count = commands.recv_many(&mut queued, limit) => {
                 if count == 0 {
-                    return End::Stopped;
+                    return TermEnd::Stopped;
                 }
             }
             () = tokio::time::sleep(writer.pause(wake)) => {}
@@ -198,25 +206,25 @@ async fn serve<L: Ledger>(
         let moment = writer.moment();
         if matches!(context.publisher.role(), PublisherRole::WentBack(_)) {
             *last_state = Some(LastState { ledger, moment });
-            return End::WentBack;
+            return TermEnd::WentBack;
         }
         let mut batch = Batch::default();
-        context.metrics.batch_applied(gathered.len());
+        context.metrics.record_batch_size(queued.len());
         let publisher = &context.publisher;
-        match apply::apply_all(&mut ledger, &mut gathered, publisher, &moment, &mut batch) {
+        match apply::apply_all(&mut ledger, &mut queued, publisher, &moment, &mut batch) {
             Ok(next) => wake = next,
             // A panic fails only this batch: the working set is loaded again (F4).
-            Err(panicked) => return End::Uncertain(panicked),
+            Err(panicked) => return TermEnd::DatabaseFailed(panicked),
         }
-        let changed = L::weight(&batch.rows) > 0 || !batch.is_unchanged();
+        let changed = L::count_changes(&batch.rows) > 0 || !batch.is_unchanged();
         match writer.commit(batch, moment.now).await {
             Ok(true) => {}
             Ok(false) => {
                 // After a change, the working set is ahead of the rows and cannot be used.
                 *last_state = (!changed).then_some(LastState { ledger, moment });
-                return End::Deposed;
+                return TermEnd::Deposed;
             }
-            Err(error) => return End::Uncertain(error),
+            Err(error) => return TermEnd::DatabaseFailed(error),
         }
         context
             .metrics
@@ -230,9 +238,9 @@ struct Writer<'a, L: Ledger> {
     term: Term,
     started: Instant,
     /// Revision of the last commit.
-    at: i64,
+    revision: i64,
     /// The last audit record.
-    chain: Link,
+    chain_end: Link,
     /// Time of the next pruning of old audit records.
     prune_at: Instant,
 }
@@ -244,9 +252,9 @@ impl<'a, L: Ledger> Writer<'a, L> {
             context,
             term,
             started,
-            at: term.revision,
-            chain: Link::default(),
-            prune_at: started + PRUNE_EACH,
+            revision: term.revision,
+            chain_end: Link::default(),
+            prune_at: started + PRUNE_INTERVAL,
         }
     }
 
@@ -257,7 +265,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
             // The lease has expired during a commit. It is renewed at once if it is free.
             _ if self.term.until <= Instant::now() => Duration::ZERO,
             Wake::After(pause) => pause.min(lease / 3),
-            Wake::OnNews => lease / 3,
+            Wake::OnCommand => lease / 3,
         }
     }
 
@@ -265,7 +273,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
         Moment {
             now: self.context.clock.now(),
             monotonic_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            revision: u64::try_from(self.at + 1).unwrap_or(0),
+            revision: u64::try_from(self.revision + 1).unwrap_or(0),
             epoch: u64::try_from(self.term.epoch).unwrap_or(0),
         }
     }
@@ -279,11 +287,11 @@ impl<'a, L: Ledger> Writer<'a, L> {
         let ledger = L::load(&mut tx, &self.moment(), &self.context.context).await?;
         let stored = rows::load_entries(&mut tx).await?;
         let positions = rows::load_followed(&mut tx).await?;
-        self.chain = records::head(&mut tx).await?;
-        self.context.metrics.last_record_is(self.chain.number);
+        self.chain_end = records::head(&mut tx).await?;
+        self.context.metrics.set_last_record(self.chain_end.number);
         tx.commit().await?;
         self.context.publisher.set_positions(positions);
-        let at = u64::try_from(self.at).unwrap_or(0);
+        let revision = u64::try_from(self.revision).unwrap_or(0);
         let entries = stored.into_iter().filter_map(|row| {
             // Entries of an unknown publication stay in the table but are ignored.
             let name = self
@@ -306,10 +314,10 @@ impl<'a, L: Ledger> Writer<'a, L> {
         self.context.publisher.replace(
             Cursor {
                 lineage: self.term.lineage,
-                revision: at,
+                revision,
             },
             entries,
-            at.saturating_sub(self.context.settings.keep_removals),
+            revision.saturating_sub(self.context.settings.keep_removals),
         );
         Ok(ledger)
     }
@@ -322,36 +330,36 @@ impl<'a, L: Ledger> Writer<'a, L> {
     ) -> Result<bool, sqlx::Error> {
         self.prune_when_due().await?;
         let changed = batch.changed_entries(&self.context.publisher);
-        let attribution = batch.attribution();
-        let (rows, followed, answers) = batch.into_parts();
+        let attribution = batch.take_attribution();
+        let (rows, positions, replies) = batch.into_parts();
         let refusals = self.context.auditor.take_refusals();
-        if changed.is_empty() && L::weight(&rows) == 0 {
-            answers.give(&Ok(u64::try_from(self.at).unwrap_or(0)));
-            return self.commit_nothing(refusals).await;
+        if changed.is_empty() && L::count_changes(&rows) == 0 {
+            replies.send(&Ok(u64::try_from(self.revision).unwrap_or(0)));
+            return self.commit_refusals(refusals).await;
         }
-        let revision = u64::try_from(self.at + 1).unwrap_or(0);
-        let attribution = attribution.records(&self.context.settings.holder, revision, now);
-        let (records, chain) = self.chain_records(&refusals, attribution);
+        let revision = u64::try_from(self.revision + 1).unwrap_or(0);
+        let attribution = attribution.into_records(&self.context.settings.holder, revision, now);
+        let (records, chain_end) = self.chain_records(&refusals, attribution);
         let metrics = &self.context.metrics;
-        let writing = self.write(rows, &changed, &records, &followed);
-        let done = metrics.transaction(writing).await;
+        let writing = self.write(rows, &changed, &records, &positions);
+        let done = metrics.time_transaction(writing).await;
         if !matches!(done, Ok(true)) {
             self.context.auditor.restore(refusals);
         }
         match done {
             Ok(true) => {}
             Ok(false) => {
-                answers.give(&Err(CommitError::Standby));
+                replies.send(&Err(CommitError::Standby));
                 return Ok(false);
             }
             Err(error) => {
-                answers.give(&Err(CommitError::Unavailable));
+                replies.send(&Err(CommitError::Unavailable));
                 return Err(error);
             }
         }
-        self.chain = chain;
-        self.context.metrics.records_written(&records);
-        self.make_visible(changed, answers);
+        self.chain_end = chain_end;
+        self.context.metrics.count_records(&records);
+        self.make_visible(changed, replies);
         Ok(true)
     }
 
@@ -361,37 +369,42 @@ impl<'a, L: Ledger> Writer<'a, L> {
         refusals: &[AuditRecord],
         attribution: Vec<AuditRecord>,
     ) -> (Vec<AuditRecord>, Link) {
-        let mut chain = self.chain;
-        let revision = u64::try_from(self.at).unwrap_or(0);
+        let mut chain_end = self.chain_end;
+        let revision = u64::try_from(self.revision).unwrap_or(0);
         let refusals = refusals.iter().cloned();
         let refusals = refusals.map(|record| AuditRecord { revision, ..record });
         let records = refusals
             .chain(attribution)
-            .map(|record| chain.chain(record));
-        (records.collect(), chain)
+            .map(|record| chain_end.append(record));
+        (records.collect(), chain_end)
     }
 
     async fn prune_when_due(&mut self) -> Result<(), sqlx::Error> {
         if Instant::now() >= self.prune_at {
             let mut connection = self.context.pool.acquire().await?;
-            let gone = records::prune(&mut connection).await?;
+            let pruned = records::prune(&mut connection).await?;
             // The next pruning follows soon while more records are due.
-            self.prune_at = Instant::now() + if gone > 0 { PRUNE_SOON } else { PRUNE_EACH };
+            self.prune_at = Instant::now()
+                + if pruned > 0 {
+                    SHORT_PRUNE_INTERVAL
+                } else {
+                    PRUNE_INTERVAL
+                };
         }
         Ok(())
     }
 
     /// Renews the lease. Writes refusals in a transaction that raises no revision.
-    async fn commit_nothing(&mut self, refusals: Vec<AuditRecord>) -> Result<bool, sqlx::Error> {
+    async fn commit_refusals(&mut self, refusals: Vec<AuditRecord>) -> Result<bool, sqlx::Error> {
         if refusals.is_empty() {
             return self.renew_when_due().await;
         }
-        let (records, chain) = self.chain_records(&refusals, Vec::new());
+        let (records, chain_end) = self.chain_records(&refusals, Vec::new());
         let done = self.append(&records).await;
         match done {
             Ok(true) => {
-                self.chain = chain;
-                self.context.metrics.records_written(&records);
+                self.chain_end = chain_end;
+                self.context.metrics.count_records(&records);
             }
             _ => self.context.auditor.restore(refusals),
         }
@@ -402,7 +415,7 @@ impl<'a, L: Ledger> Writer<'a, L> {
         let (started, lease) = (Instant::now(), self.context.settings.lease);
         let mut tx = self.context.pool.begin().await?;
         records::append(&mut tx, records).await?;
-        if !lease::renew(&mut *tx, self.term.epoch, self.at, lease).await? {
+        if !lease::renew(&mut *tx, self.term.epoch, self.revision, lease).await? {
             tx.rollback().await?;
             return Ok(false);
         }
@@ -416,47 +429,47 @@ impl<'a, L: Ledger> Writer<'a, L> {
         rows: L::Rows,
         changed: &[Entry],
         records: &[AuditRecord],
-        followed: &BTreeMap<&'static str, Cursor>,
+        positions: &BTreeMap<&'static str, Cursor>,
     ) -> Result<bool, sqlx::Error> {
         let started = Instant::now();
         let mut tx = self.context.pool.begin().await?;
         self.context
             .metrics
-            .waited_for_connection(started.elapsed());
+            .record_connection_wait(started.elapsed());
         L::write(rows, &mut tx).await?;
         if !changed.is_empty() {
-            rows::write_entries(&mut tx, self.at + 1, changed).await?;
+            rows::write_entries(&mut tx, self.revision + 1, changed).await?;
         }
-        rows::write_followed(&mut tx, followed).await?;
+        rows::write_followed(&mut tx, positions).await?;
         records::append(&mut tx, records).await?;
-        if let Some(revision) = self.trim_due() {
-            rows::forget(&mut tx, i64::try_from(revision).unwrap_or(0)).await?;
+        if let Some(revision) = self.removals_to_trim() {
+            rows::prune_removals(&mut tx, i64::try_from(revision).unwrap_or(0)).await?;
         }
         let lease = self.context.settings.lease;
-        if !lease::fence(&mut tx, self.term.epoch, self.at + 1, lease).await? {
+        if !lease::fence(&mut tx, self.term.epoch, self.revision + 1, lease).await? {
             tx.rollback().await?;
             return Ok(false);
         }
         tx.commit().await?;
-        self.context.metrics.committed();
+        self.context.metrics.record_commit();
         self.extend_lease(started);
         Ok(true)
     }
 
-    fn make_visible(&mut self, changed: Vec<Entry>, answers: Answers) {
-        let forget = self.trim_due();
-        self.at += 1;
-        let revision = u64::try_from(self.at).unwrap_or(0);
-        self.context.publisher.advance(revision, changed, forget);
-        answers.give(&Ok(revision));
+    fn make_visible(&mut self, changed: Vec<Entry>, replies: PendingReplies) {
+        let prune_to = self.removals_to_trim();
+        self.revision += 1;
+        let revision = u64::try_from(self.revision).unwrap_or(0);
+        self.context.publisher.advance(revision, changed, prune_to);
+        replies.send(&Ok(revision));
     }
 
     /// Returns the revision up to which removals are now deleted from rows and memory. Returns
     /// `None` in most commits.
-    fn trim_due(&self) -> Option<u64> {
-        let keep = self.context.settings.keep_removals.max(1);
-        let next = u64::try_from(self.at + 1).unwrap_or(0);
-        (next > keep && next.is_multiple_of(keep / 4 + 1)).then(|| next - keep)
+    fn removals_to_trim(&self) -> Option<u64> {
+        let retained = self.context.settings.keep_removals.max(1);
+        let next = u64::try_from(self.revision + 1).unwrap_or(0);
+        (next > retained && next.is_multiple_of(retained / 4 + 1)).then(|| next - retained)
     }
 
     async fn renew_when_due(&mut self) -> Result<bool, sqlx::Error> {
@@ -465,21 +478,21 @@ impl<'a, L: Ledger> Writer<'a, L> {
         if self.term.until.saturating_duration_since(started) > lease * 2 / 3 {
             return Ok(true);
         }
-        let renewing = lease::renew(&self.context.pool, self.term.epoch, self.at, lease);
-        let ours = self
+        let renewal = lease::renew(&self.context.pool, self.term.epoch, self.revision, lease);
+        let renewed = self
             .context
             .metrics
-            .operation("renew lease", renewing)
+            .time_operation("renew lease", renewal)
             .await?;
-        if ours {
+        if renewed {
             self.extend_lease(started);
         }
-        Ok(ours)
+        Ok(renewed)
     }
 
     fn extend_lease(&mut self, requested_at: Instant) {
         self.term.until = requested_at + self.context.settings.lease;
         let epoch = u64::try_from(self.term.epoch).unwrap_or(0);
-        self.context.publisher.lead(epoch, self.term.until);
+        self.context.publisher.set_lease(epoch, self.term.until);
     }
 }

@@ -19,14 +19,14 @@ pub struct Changed {
 /// The changes of one scope after a revision, oldest first.
 pub(crate) struct ScopeChanges<'a> {
     scope: &'a Scope,
-    rest: Range<'a, (u64, Arc<str>)>,
+    remaining: Range<'a, (u64, Arc<str>)>,
 }
 
 impl Iterator for ScopeChanges<'_> {
     type Item = Changed;
 
     fn next(&mut self) -> Option<Changed> {
-        let (revision, key) = self.rest.next()?;
+        let (revision, key) = self.remaining.next()?;
         let body = self.scope.entries.get(key).and_then(|(_, it)| it.clone());
         Some(Changed {
             revision: *revision,
@@ -45,13 +45,13 @@ impl Published {
         revision: u64,
     ) -> Vec<ScopeChanges<'a>> {
         let scopes: Vec<&Scope> = match scope {
-            Some(one) => self.scopes.get(one).into_iter().collect(),
+            Some(scope) => self.scopes.get(scope).into_iter().collect(),
             None => self.scopes.values().collect(),
         };
-        let begin = (revision.saturating_add(1), Arc::<str>::from(""));
+        let start = (revision.saturating_add(1), Arc::<str>::from(""));
         let changes = scopes.into_iter().map(|scope| ScopeChanges {
             scope,
-            rest: scope.by_revision.range(begin.clone()..),
+            remaining: scope.by_revision.range(start.clone()..),
         });
         changes.collect()
     }

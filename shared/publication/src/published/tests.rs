@@ -19,20 +19,20 @@ fn raw(number: u32) -> Arc<RawValue> {
         .into()
 }
 
-fn update(news: Delta, revision: u64) -> Update<u32> {
+fn update(delta: Delta, revision: u64) -> Update<u32> {
     Update {
         cursor: Cursor {
             lineage: Uuid::nil(),
             revision,
         }
         .to_string(),
-        full: news.full,
-        changed: news
+        full: delta.full,
+        changed: delta
             .changed
             .into_iter()
             .map(|(key, body)| (key.to_string(), body.get().parse().expect("a number")))
             .collect(),
-        removed: news.removed.iter().map(ToString::to_string).collect(),
+        removed: delta.removed.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -62,43 +62,43 @@ proptest! {
     #[test]
     fn every_reader_ends_with_the_state_of_the_writer(history in histories()) {
         let mut published = Published::default();
-        let mut truth: BTreeMap<String, u32> = BTreeMap::new();
-        let mut snapshots = vec![truth.clone()];
+        let mut expected: BTreeMap<String, u32> = BTreeMap::new();
+        let mut snapshots = vec![expected.clone()];
         let (mut eager, mut slow) = (Followed::default(), Followed::default());
-        let (mut eager_at, mut slow_at): (Option<u64>, Option<u64>) = (None, None);
+        let (mut eager_revision, mut slow_revision): (Option<u64>, Option<u64>) = (None, None);
         let mut revision = 0;
-        for (transaction, slow_reads, trim, lost) in history {
+        for (transaction, slow_reads, prune, lost_cursor) in history {
             revision += 1;
             for (key, value) in transaction {
                 let key = format!("k{key}");
                 published.set("", &key, revision, value.map(raw));
                 match value {
-                    Some(value) => truth.insert(key, value),
-                    None => truth.remove(&key),
+                    Some(value) => expected.insert(key, value),
+                    None => expected.remove(&key),
                 };
             }
-            snapshots.push(truth.clone());
-            if trim {
-                published.forget(revision.saturating_sub(3));
+            snapshots.push(expected.clone());
+            if prune {
+                published.prune_removals(revision.saturating_sub(3));
             }
-            eager.absorb(update(published.since("", eager_at), revision), 0);
-            eager_at = Some(revision);
-            prop_assert_eq!(&entries(&eager), &truth);
-            if lost {
-                slow_at = None;
+            eager.absorb(update(published.since("", eager_revision), revision), 0);
+            eager_revision = Some(revision);
+            prop_assert_eq!(&entries(&eager), &expected);
+            if lost_cursor {
+                slow_revision = None;
             }
             if slow_reads {
                 // Never backwards: the new cursor is never smaller than the requested one.
-                prop_assert!(slow_at.is_none_or(|at| at <= revision));
-                slow.absorb(update(published.since("", slow_at), revision), 0);
-                slow_at = Some(revision);
+                prop_assert!(slow_revision.is_none_or(|previous| previous <= revision));
+                slow.absorb(update(published.since("", slow_revision), revision), 0);
+                slow_revision = Some(revision);
                 // Whole transactions: the state of a reader is exactly the state after one commit.
                 prop_assert_eq!(&entries(&slow), &snapshots[usize::try_from(revision).unwrap()]);
             }
         }
-        slow.absorb(update(published.since("", slow_at), revision), 0);
-        prop_assert_eq!(entries(&slow), truth.clone());
-        prop_assert_eq!(published.len(""), truth.len());
+        slow.absorb(update(published.since("", slow_revision), revision), 0);
+        prop_assert_eq!(entries(&slow), expected.clone());
+        prop_assert_eq!(published.len(""), expected.len());
     }
 
     #[test]
@@ -106,15 +106,15 @@ proptest! {
         before in prop::collection::btree_map("[a-e]", 0..4_u32, 0..5),
         after in prop::collection::btree_map("[a-e]", 0..4_u32, 0..5),
     ) {
-        let whole = |changed| Update {
+        let full_update = |changed| Update {
             cursor: String::new(),
             full: true,
             changed,
             removed: vec![],
         };
-        let start = || {
+        let initial_reader = || {
             let mut reader = Followed::default();
-            reader.absorb(whole(before.clone()), 0);
+            reader.absorb(full_update(before.clone()), 0);
             reader
         };
         let delta = Update {
@@ -123,10 +123,11 @@ proptest! {
             changed: after.clone().into_iter().filter(|(k, v)| before.get(k) != Some(v)).collect(),
             removed: before.keys().filter(|key| !after.contains_key(*key)).cloned().collect(),
         };
-        let full = whole(after.clone());
-        let (mut by_delta, mut by_full) = (start(), start());
-        let (told_delta, told_full) = (by_delta.absorb(delta, 0), by_full.absorb(full.clone(), 0));
-        prop_assert_eq!(told_delta, told_full);
+        let full = full_update(after.clone());
+        let (mut by_delta, mut by_full) = (initial_reader(), initial_reader());
+        let delta_changes = by_delta.absorb(delta, 0);
+        let full_changes = by_full.absorb(full.clone(), 0);
+        prop_assert_eq!(delta_changes, full_changes);
         prop_assert_eq!(entries(&by_delta), after);
         // Idempotent: the same update again changes nothing.
         prop_assert_eq!(by_full.absorb(full, 0), Vec::<Change<u32>>::new());

@@ -28,22 +28,22 @@ pub struct ChangePage {
 impl Publisher {
     /// Stores the owners of removed entries of this publication from now on.
     pub(crate) fn track_owner(&self, publication: &'static str, read_owner: ReadOwner) {
-        self.owners.write().insert(publication, read_owner);
+        self.owner_readers.write().insert(publication, read_owner);
     }
 
     /// Returns the current cursor, and the oldest revision after which all removals are still
     /// stored.
-    pub(crate) fn range(&self) -> (Cursor, u64) {
+    pub(crate) fn history_range(&self) -> (Cursor, u64) {
         let maps = self.maps.read();
         let now = Cursor {
             lineage: maps.lineage,
             revision: maps.revision,
         };
-        (now, maps.forgotten)
+        (now, maps.pruned_to)
     }
 
-    /// Returns up to `limit` changes after a revision, and the rest of the last transaction. A
-    /// commit is never split.
+    /// Returns up to `limit` changes after a revision, and all further changes of the last
+    /// commit. A commit is never split.
     pub(crate) fn changes_after(
         &self,
         selection: &[Selection<'_>],
@@ -61,14 +61,14 @@ impl Publisher {
         let mut scopes: Vec<_> = scopes.collect();
         // Changes are ordered by revision. Within a transaction, `selection` gives the order.
         let mut next = BinaryHeap::new();
-        for (at, (_, scope_changes)) in scopes.iter_mut().enumerate() {
+        for (index, (_, scope_changes)) in scopes.iter_mut().enumerate() {
             if let Some(first) = scope_changes.peek() {
-                next.push(Reverse((first.revision, at)));
+                next.push(Reverse((first.revision, index)));
             }
         }
         let mut changes: Vec<(&'static str, Changed)> = Vec::new();
         let mut last = after;
-        while let Some(Reverse((revision, at))) = next.pop() {
+        while let Some(Reverse((revision, index))) = next.pop() {
             if changes.len() >= limit && revision > last {
                 return ChangePage {
                     changes,
@@ -77,11 +77,11 @@ impl Publisher {
                 };
             }
             last = revision;
-            let (publication, scope_changes) = &mut scopes[at];
+            let (publication, scope_changes) = &mut scopes[index];
             let change = scope_changes.next();
             changes.extend(change.map(|change| (*publication, change)));
             if let Some(following) = scope_changes.peek() {
-                next.push(Reverse((following.revision, at)));
+                next.push(Reverse((following.revision, index)));
             }
         }
         let until = maps.revision.max(after);
@@ -103,7 +103,7 @@ impl Publisher {
     }
 
     /// Returns a receiver of the revision. It changes with every commit.
-    pub(crate) fn revisions(&self) -> watch::Receiver<u64> {
+    pub(crate) fn watch_revision(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 }

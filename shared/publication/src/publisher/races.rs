@@ -13,9 +13,9 @@ use super::*;
 const MAP: &str = "map";
 const WAIT: Duration = Duration::from_secs(25);
 const LEASE: Duration = Duration::from_hours(1);
-const LAST: u64 = 4;
+const LAST_REVISION: u64 = 4;
 
-fn leading() -> Arc<Publisher> {
+fn leading_publisher() -> Arc<Publisher> {
     let publisher = Publisher::new();
     let lineage = Uuid::from_u128(1);
     publisher.replace(
@@ -26,7 +26,7 @@ fn leading() -> Arc<Publisher> {
         [],
         0,
     );
-    publisher.lead(1, Instant::now() + LEASE);
+    publisher.set_lease(1, Instant::now() + LEASE);
     publisher
 }
 
@@ -54,21 +54,21 @@ fn poll<'a>(scope: &'a str, cursor: Option<&'a str>) -> Poll<'a> {
 
 /// Reads until the key has the value of the last commit of its scope. Each response has all of a
 /// commit or none of it.
-async fn follow(publisher: &Publisher, scope: &str, last: u64) {
-    let (mut cursor, mut held) = (None, BTreeMap::new());
-    while held.get("a") != Some(&last) {
-        let answer = publisher.updates(poll(scope, cursor.as_deref())).await;
-        let (delta, now) = answer.expect("it leads");
+async fn read_until(publisher: &Publisher, scope: &str, last: u64) {
+    let (mut cursor, mut entries) = (None, BTreeMap::new());
+    while entries.get("a") != Some(&last) {
+        let result = publisher.updates(poll(scope, cursor.as_deref())).await;
+        let (delta, now) = result.expect("it leads");
         if delta.full {
-            held.clear();
+            entries.clear();
         }
         for (key, body) in delta.changed {
-            held.insert(
+            entries.insert(
                 key.to_string(),
                 body.get().parse::<u64>().expect("a number"),
             );
         }
-        assert_eq!(held.get("a"), held.get("b"), "half of a commit");
+        assert_eq!(entries.get("a"), entries.get("b"), "half of a commit");
         cursor = Some(now.to_string());
     }
 }
@@ -87,38 +87,43 @@ fn commit(publisher: &Publisher, revision: u64) {
 #[test]
 fn a_waiting_reader_sees_every_commit_in_any_interleaving() {
     check(2_000, || {
-        let publisher = leading();
-        let readers = [("odd", LAST - 1), ("even", LAST), ("even", LAST)];
+        let publisher = leading_publisher();
+        let readers = [
+            ("odd", LAST_REVISION - 1),
+            ("even", LAST_REVISION),
+            ("even", LAST_REVISION),
+        ];
         let readers = readers.map(|(scope, last)| {
             let publisher = Arc::clone(&publisher);
-            thread::spawn(move || future::block_on(follow(&publisher, scope, last)))
+            thread::spawn(move || future::block_on(read_until(&publisher, scope, last)))
         });
-        let waits = Arc::clone(&publisher);
-        let waits = thread::spawn(move || future::block_on(waits.wait_for_revision(LAST, WAIT)));
-        for revision in 1..=LAST {
+        let waiter = Arc::clone(&publisher);
+        let waiter =
+            thread::spawn(move || future::block_on(waiter.wait_for_revision(LAST_REVISION, WAIT)));
+        for revision in 1..=LAST_REVISION {
             commit(&publisher, revision);
         }
         for reader in readers {
             reader.join().expect("it has read everything");
         }
-        assert!(waits.join().expect("it is woken"));
+        assert!(waiter.join().expect("it is woken"));
     });
 }
 
 #[test]
 fn a_waiting_reader_sees_the_end_of_the_term_in_any_interleaving() {
     check(2_000, || {
-        let publisher = leading();
+        let publisher = leading_publisher();
         let readers = [0; 2].map(|_| {
             let publisher = Arc::clone(&publisher);
             thread::spawn(move || {
-                let at = Cursor {
+                let cursor = Cursor {
                     lineage: publisher.lineage(),
                     revision: publisher.revision(),
                 };
-                let at = at.to_string();
-                let reading = publisher.updates(poll("odd", Some(&at)));
-                future::block_on(reading).map(|(delta, _)| delta.changed.len())
+                let cursor = cursor.to_string();
+                let updates = publisher.updates(poll("odd", Some(&cursor)));
+                future::block_on(updates).map(|(delta, _)| delta.changed.len())
             })
         });
         commit(&publisher, 1);

@@ -64,20 +64,20 @@ impl Publisher {
     }
 
     /// Returns a receiver of changes of leadership.
-    pub fn terms(&self) -> watch::Receiver<PublisherRole> {
+    pub fn watch_role(&self) -> watch::Receiver<PublisherRole> {
         self.role.subscribe()
     }
 
     /// Stops writing this history until an operator gives it another lineage.
-    pub fn went_back(&self, found: WentBack) {
-        let news = self.role.send_if_modified(|role| {
-            let news = !matches!(role, PublisherRole::WentBack(_));
-            if news {
+    pub fn stop_writing(&self, found: WentBack) {
+        let is_new = self.role.send_if_modified(|role| {
+            let is_new = !matches!(role, PublisherRole::WentBack(_));
+            if is_new {
                 *role = PublisherRole::WentBack(found.clone());
             }
-            news
+            is_new
         });
-        if news {
+        if is_new {
             let evidence = found.evidence;
             tracing::error!(
                 evidence,
@@ -104,15 +104,15 @@ impl Publisher {
 
     /// Sets the lease. An extension of the same term wakes no reader. Thousands wait for the end of
     /// a term, and waking them at each commit would cost more than the commit.
-    pub(crate) fn lead(&self, epoch: u64, until: Instant) {
+    pub(crate) fn set_lease(&self, epoch: u64, until: Instant) {
         let now = Instant::now();
         self.role.send_if_modified(|role| match role {
             PublisherRole::WentBack(_) => false,
             PublisherRole::Leading {
-                epoch: held,
-                until: end,
-            } if *held == epoch && *end > now => {
-                *end = until;
+                epoch: current_epoch,
+                until: deadline,
+            } if *current_epoch == epoch && *deadline > now => {
+                *deadline = until;
                 false
             }
             _ => {
@@ -134,27 +134,27 @@ mod tests {
     #[test]
     fn an_extended_lease_wakes_no_reader_and_a_new_term_wakes_all() {
         let publisher = Publisher::new();
-        let mut terms = publisher.terms();
+        let mut roles = publisher.watch_role();
         let now = Instant::now();
-        publisher.lead(1, now + LEASE);
-        assert!(terms.has_changed().unwrap());
-        terms.mark_unchanged();
-        publisher.lead(1, now + LEASE * 2);
-        assert!(!terms.has_changed().unwrap(), "only the lease is longer");
+        publisher.set_lease(1, now + LEASE);
+        assert!(roles.has_changed().unwrap());
+        roles.mark_unchanged();
+        publisher.set_lease(1, now + LEASE * 2);
+        assert!(!roles.has_changed().unwrap(), "only the lease is longer");
         let until = match publisher.role() {
             PublisherRole::Leading { until, .. } => until,
             other => panic!("{other:?}"),
         };
         assert_eq!(until, now + LEASE * 2);
-        publisher.lead(2, now + LEASE);
-        assert!(terms.has_changed().unwrap());
+        publisher.set_lease(2, now + LEASE);
+        assert!(roles.has_changed().unwrap());
     }
 
     #[test]
     fn a_replica_that_never_led_shows_rows_and_not_memory() {
         let publisher = Publisher::new();
         assert!(publisher.rows_readable().is_err(), "another replica leads");
-        publisher.went_back(WentBack {
+        publisher.stop_writing(WentBack {
             lineage: uuid::Uuid::from_u128(7),
             evidence: "older".to_owned(),
         });
@@ -170,10 +170,10 @@ mod tests {
     #[test]
     fn a_lease_after_an_expired_one_wakes_readers() {
         let publisher = Publisher::new();
-        publisher.lead(1, Instant::now());
+        publisher.set_lease(1, Instant::now());
         assert_eq!(publisher.leading().ok(), None);
-        let terms = publisher.terms();
-        publisher.lead(1, Instant::now() + LEASE);
-        assert!(terms.has_changed().unwrap());
+        let roles = publisher.watch_role();
+        publisher.set_lease(1, Instant::now() + LEASE);
+        assert!(roles.has_changed().unwrap());
     }
 }

@@ -11,7 +11,7 @@ use hayward_service::{Principal, Scope};
 use hayward_testkit::{TestDatabase, database};
 use sqlx::{Connection as _, PgConnection, PgPool};
 
-use crate::fixture::{Command, SCHEMA, leads, pool, set, start};
+use crate::fixture::{Command, SCHEMA, pool, set, start, wait_until_leading};
 
 /// Creates the origin of a request with this name and scope.
 fn origin(name: &str, scope: &str) -> Arc<Origin> {
@@ -40,7 +40,7 @@ async fn every_commit_has_a_record_and_the_chain_continues_after_a_kill() {
     let database = database(&[SCHEMA]).await;
     let pool = pool(&database).await;
     let (first, handle) = start(&database, "first", Duration::from_millis(400)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     let changed = set_as(&handle, origin("ann", "operator"), "k").await;
     let same = set_as(&handle, origin("ann", "operator"), "k").await;
     assert_eq!(changed, same, "an equal value changes nothing");
@@ -53,27 +53,27 @@ async fn every_commit_has_a_record_and_the_chain_continues_after_a_kill() {
         agent.await.expect("set");
     }
     set(&handle, "own", 1).await.expect("committed");
-    let (now, all) = (handle.publisher().revision(), records(&pool).await);
+    let (last_revision, all) = (handle.publisher().revision(), records(&pool).await);
     assert_eq!((all[0].1.as_str(), all[0].2.as_str()), ("operator", "ann"));
-    let of_fleet = all.iter().filter(|it| it.1 == "fleet");
+    let fleet_records = all.iter().filter(|it| it.1 == "fleet");
     assert_eq!(
-        of_fleet.clone().map(|it| it.4).sum::<i64>(),
+        fleet_records.clone().map(|it| it.4).sum::<i64>(),
         20,
         "all agents, {all:?}"
     );
-    assert!(of_fleet.count() < 20, "one record per commit");
+    assert!(fleet_records.count() < 20, "one record per commit");
     let mut revisions: Vec<_> = all.iter().map(|it| it.0).collect();
     revisions.dedup();
-    let every: Vec<_> = (1..=i64::try_from(now).unwrap()).collect();
-    assert_eq!(revisions, every, "each revision has a record");
+    let expected: Vec<_> = (1..=i64::try_from(last_revision).unwrap()).collect();
+    assert_eq!(revisions, expected, "each revision has a record");
     assert!(handle.auditor().check().await.holds());
 
     first.kill();
     let (second, handle) = start(&database, "second", Duration::from_secs(5)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     set_as(&handle, origin("ben", "submitter"), "after").await;
-    let seen = handle.auditor().check().await;
-    assert!(seen.holds() && seen.examined > 2, "{seen:?}");
+    let finding = handle.auditor().check().await;
+    assert!(finding.holds() && finding.examined > 2, "{finding:?}");
     second.stop().await;
 }
 
@@ -83,8 +83,8 @@ async fn refusals_raise_no_revision_and_records_cannot_be_changed() {
     let database = database(&[SCHEMA]).await;
     let pool = pool(&database).await;
     let (committer, handle) = start(&database, "one", Duration::from_millis(400)).await;
-    leads(&handle).await;
-    let at = set_as(&handle, origin("ann", "operator"), "k").await;
+    wait_until_leading(&handle).await;
+    let revision = set_as(&handle, origin("ann", "operator"), "k").await;
     for _ in 0..3 {
         let request = origin("eve", "submitter").for_command();
         handle.auditor().refused(request, 403);
@@ -97,7 +97,7 @@ async fn refusals_raise_no_revision_and_records_cannot_be_changed() {
     .await;
     assert_eq!(
         (refused[0].2.as_str(), handle.publisher().revision()),
-        ("eve", at)
+        ("eve", revision)
     );
     set_as(&handle, origin("ann", "operator"), "other").await;
     assert!(handle.auditor().check().await.holds());
@@ -108,22 +108,22 @@ async fn refusals_raise_no_revision_and_records_cannot_be_changed() {
         "truncate audit",
     ] {
         let refused = sqlx::query(change).execute(&pool).await.expect_err("S25");
-        assert_eq!(code(&refused).as_deref(), Some("42501"), "{change}");
+        assert_eq!(sql_state(&refused).as_deref(), Some("42501"), "{change}");
     }
-    let mut root = root(&database).await;
+    let mut superuser = superuser_connection(&database).await;
     sqlx::query("update publication.audit set actor = 'x' where number = 1")
-        .execute(&mut root)
+        .execute(&mut superuser)
         .await
         .expect("altered");
     committer.stop().await;
-    let (again, handle) = start(&database, "again", Duration::from_secs(5)).await;
-    leads(&handle).await;
-    let seen = handle.auditor().check().await;
+    let (restarted, handle) = start(&database, "again", Duration::from_secs(5)).await;
+    wait_until_leading(&handle).await;
+    let finding = handle.auditor().check().await;
     assert!(
-        format!("{seen:?}").contains("record 1 is not what was written"),
-        "{seen:?}"
+        format!("{finding:?}").contains("record 1 is not what was written"),
+        "{finding:?}"
     );
-    again.stop().await;
+    restarted.stop().await;
 }
 
 /// The check starts at the anchor (I19).
@@ -132,48 +132,48 @@ async fn a_cut_off_chain_is_detected_and_a_pruned_one_continues() {
     let database = database(&[SCHEMA]).await;
     let pool = pool(&database).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     for number in 0..6 {
         set_as(&handle, origin("ann", "operator"), &format!("k{number}")).await;
     }
-    let mut root = root(&database).await;
+    let mut superuser = superuser_connection(&database).await;
     // The records get an old time. The change breaks their hashes, but they are pruned
     // nevertheless.
     sqlx::query("update publication.audit set at_ms = 0 where number <= 2")
-        .execute(&mut root)
+        .execute(&mut superuser)
         .await
         .expect("altered");
     let pruned: i64 = sqlx::query_scalar("select prune_audit()")
         .fetch_one(&pool)
         .await
         .expect("pruned");
-    let left = records(&pool).await;
+    let remaining = records(&pool).await;
     assert_eq!(
-        (pruned, left.len()),
+        (pruned, remaining.len()),
         (2, 4),
         "only records older than 400 days are pruned"
     );
     assert!(handle.auditor().check().await.holds(), "from the anchor on");
-    let none: i64 = sqlx::query_scalar("select prune_audit()")
+    let pruned_again: i64 = sqlx::query_scalar("select prune_audit()")
         .fetch_one(&pool)
         .await
         .expect("nothing to prune");
-    assert_eq!(none, 0);
+    assert_eq!(pruned_again, 0);
 
     sqlx::query("delete from publication.audit where number = 6")
-        .execute(&mut root)
+        .execute(&mut superuser)
         .await
         .expect("deleted");
-    let seen = handle.auditor().check().await;
-    assert!(!seen.holds() && format!("{seen:?}").contains("the last records are gone"));
+    let finding = handle.auditor().check().await;
+    assert!(!finding.holds() && format!("{finding:?}").contains("the last records are gone"));
     committer.stop().await;
 }
 
-fn code(error: &sqlx::Error) -> Option<String> {
+fn sql_state(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-async fn root(database: &TestDatabase) -> PgConnection {
+async fn superuser_connection(database: &TestDatabase) -> PgConnection {
     let url = database.url("postgres");
     PgConnection::connect(&url).await.expect("a connection")
 }

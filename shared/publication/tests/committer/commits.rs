@@ -11,20 +11,22 @@ use hayward_service::http::request_actor::Origin;
 use hayward_service::{Principal, Scope};
 use hayward_testkit::{TestServer, database};
 
-use crate::fixture::{Command, FULL, SCHEMA, get, leads, set, set_at_last, start};
+use crate::fixture::{
+    Command, FULL_POLL, SCHEMA, get, set, set_with_retries, start, wait_until_leading,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answered_commands_are_durable_and_grouped_into_commits() {
     let database = database(&[SCHEMA]).await;
     let (first, handle) = start(&database, "first", Duration::from_secs(5)).await;
-    leads(&handle).await;
-    let asks = (0..200_u64).map(|number| {
+    wait_until_leading(&handle).await;
+    let tasks = (0..200_u64).map(|number| {
         let handle = handle.clone();
         tokio::spawn(async move { set(&handle, &format!("k{number}"), number).await })
     });
     let mut revisions = Vec::new();
-    for ask in asks.collect::<Vec<_>>() {
-        let committed = ask.await.expect("no panic").expect("committed");
+    for task in tasks.collect::<Vec<_>>() {
+        let committed = task.await.expect("no panic").expect("committed");
         assert_eq!(
             committed.value, committed.revision,
             "answered before its own commit"
@@ -49,7 +51,7 @@ async fn answered_commands_are_durable_and_grouped_into_commits() {
     ));
 
     let (second, handle) = start(&database, "second", Duration::from_secs(5)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     for number in 0..200 {
         assert_eq!(get(&handle, &format!("k{number}")), Some(number));
     }
@@ -58,16 +60,16 @@ async fn answered_commands_are_durable_and_grouped_into_commits() {
 }
 
 /// Makes a change with the origin of a request. The request has this query and this `If-Revision`.
-async fn request(
+async fn send_request(
     handle: &Handle<Command>,
     query: &str,
-    only_at: Option<u64>,
+    if_revision: Option<u64>,
     command: impl FnOnce(Reply<u64>) -> Command,
 ) -> Result<Committed<u64>, CommitError> {
     let mut builder = Request::builder()
         .method("PUT")
         .uri(format!("/v1/numbers?{query}"));
-    if let Some(revision) = only_at {
+    if let Some(revision) = if_revision {
         builder = builder.header("if-revision", revision);
     }
     let ann = Arc::new(Principal::new("ann", [Scope::Operator]));
@@ -75,7 +77,7 @@ async fn request(
     origin.scope(handle.ask(command)).await
 }
 
-fn to(number: u64) -> impl FnOnce(Reply<u64>) -> Command {
+fn set_a(number: u64) -> impl FnOnce(Reply<u64>) -> Command {
     move |reply| Command::Set("a".to_owned(), Some(number), reply)
 }
 
@@ -84,31 +86,31 @@ fn to(number: u64) -> impl FnOnce(Reply<u64>) -> Command {
 async fn a_conditional_change_is_made_only_at_the_revision_of_its_dry_run() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     let first = set(&handle, "a", 1).await.expect("committed").revision;
-    let tried = request(&handle, "dry_run=true", None, to(2))
+    let dry_run = send_request(&handle, "dry_run=true", None, set_a(2))
         .await
-        .expect("tried");
+        .expect("evaluated");
     assert_eq!(
-        (tried.revision, get(&handle, "a")),
+        (dry_run.revision, get(&handle, "a")),
         (first, Some(1)),
         "nothing was changed"
     );
     assert_eq!(handle.publisher().revision(), first);
-    let done = request(&handle, "", Some(tried.revision), to(2))
+    let done = send_request(&handle, "", Some(dry_run.revision), set_a(2))
         .await
         .expect("done");
     assert_eq!((done.revision, get(&handle, "a")), (first + 1, Some(2)));
-    let moved = request(&handle, "", Some(tried.revision), to(3)).await;
-    let Err(CommitError::Moved { asked: at, now }) = moved else {
+    let moved = send_request(&handle, "", Some(dry_run.revision), set_a(3)).await;
+    let Err(CommitError::Moved { expected, current }) = moved else {
         panic!("{moved:?}");
     };
-    assert_eq!((at, now), (first, first + 1));
-    let ahead = request(&handle, "", Some(first + 9), to(3)).await;
+    assert_eq!((expected, current), (first, first + 1));
+    let ahead = send_request(&handle, "", Some(first + 9), set_a(3)).await;
     assert!(matches!(ahead, Err(CommitError::Moved { .. })));
     assert_eq!(get(&handle, "a"), Some(2));
     // A conditional dry run is refused for the same reason.
-    let moved = request(&handle, "dry_run=true", Some(first), to(3)).await;
+    let moved = send_request(&handle, "dry_run=true", Some(first), set_a(3)).await;
     assert!(matches!(moved, Err(CommitError::Moved { .. })));
     committer.stop().await;
 }
@@ -118,17 +120,21 @@ async fn a_conditional_change_is_made_only_at_the_revision_of_its_dry_run() {
 async fn only_one_of_many_changes_at_the_same_revision_is_made() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
-    leads(&handle).await;
-    let at = set(&handle, "a", 0).await.expect("committed").revision;
-    let asks = (1..=50).map(|number| {
+    wait_until_leading(&handle).await;
+    let revision = set(&handle, "a", 0).await.expect("committed").revision;
+    let tasks = (1..=50).map(|number| {
         let handle = handle.clone();
-        tokio::spawn(async move { request(&handle, "", Some(at), to(number)).await.is_ok() })
+        tokio::spawn(async move {
+            send_request(&handle, "", Some(revision), set_a(number))
+                .await
+                .is_ok()
+        })
     });
     let mut done = 0;
-    for ask in asks.collect::<Vec<_>>() {
-        done += u32::from(ask.await.expect("no panic"));
+    for task in tasks.collect::<Vec<_>>() {
+        done += u32::from(task.await.expect("no panic"));
     }
-    assert_eq!((done, handle.publisher().revision()), (1, at + 1));
+    assert_eq!((done, handle.publisher().revision()), (1, revision + 1));
     committer.stop().await;
 }
 
@@ -137,7 +143,7 @@ async fn only_one_of_many_changes_at_the_same_revision_is_made() {
 async fn a_command_without_dry_run_is_refused_and_not_applied() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     let request = Request::builder()
         .method("POST")
         .uri("/v1/numbers?dry_run=true");
@@ -153,14 +159,14 @@ async fn a_command_without_dry_run_is_refused_and_not_applied() {
 async fn a_panic_in_a_command_fails_only_its_batch() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     set(&handle, "a", 1).await.expect("committed");
     let refused = handle.ask(Command::Panic).await;
     assert!(
         matches!(refused, Err(CommitError::Unavailable)),
         "{refused:?}"
     );
-    set_at_last(&handle, "b", 2).await;
+    set_with_retries(&handle, "b", 2).await;
     assert_eq!((get(&handle, "a"), get(&handle, "b")), (Some(1), Some(2)));
     committer.stop().await;
 }
@@ -171,11 +177,11 @@ async fn a_restart_of_the_database_loses_no_commit() {
     let server = TestServer::start().await;
     let database = server.database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(2)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     set(&handle, "a", 1).await.expect("committed");
     server.kill().await;
     server.resume().await;
-    let committed = set_at_last(&handle, "b", 2).await;
+    let committed = set_with_retries(&handle, "b", 2).await;
     assert_eq!(get(&handle, "a"), Some(1));
     assert!(committed.revision >= 2);
     committer.stop().await;
@@ -185,15 +191,15 @@ async fn a_restart_of_the_database_loses_no_commit() {
 async fn a_waiting_reader_is_woken_by_a_commit() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     let publisher = handle.publisher().clone();
-    let (_, at) = publisher.updates(FULL).await.expect("everything");
+    let (_, cursor) = publisher.updates(FULL_POLL).await.expect("everything");
     let waiting = tokio::spawn(async move {
         publisher
             .updates(Poll {
-                cursor: Some(&at.to_string()),
+                cursor: Some(&cursor.to_string()),
                 wait: Duration::from_secs(20),
-                ..FULL
+                ..FULL_POLL
             })
             .await
     });

@@ -19,7 +19,7 @@ pub const SCHEMA: Schema<'static> = Schema {
     migrator: &MIGRATOR,
     shared: &[],
 };
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A minimal ledger: named numbers that exist only in their publication.
 #[derive(Clone)]
@@ -71,10 +71,10 @@ impl Ledger for Numbers {
     }
 
     fn round(&mut self, _moment: &Moment, _batch: &mut Batch<()>) -> Wake {
-        Wake::OnNews
+        Wake::OnCommand
     }
 
-    fn weight(_rows: &()) -> usize {
+    fn count_changes(_rows: &()) -> usize {
         0
     }
 
@@ -105,10 +105,10 @@ pub async fn start(
     )
 }
 
-pub async fn leads(handle: &Handle<Command>) {
-    let mut terms = handle.publisher().terms();
-    let leading = terms.wait_for(|_| handle.publisher().leading().is_ok());
-    tokio::time::timeout(PATIENCE, leading)
+pub async fn wait_until_leading(handle: &Handle<Command>) {
+    let mut roles = handle.publisher().watch_role();
+    let leading = roles.wait_for(|_| handle.publisher().leading().is_ok());
+    tokio::time::timeout(TIMEOUT, leading)
         .await
         .expect("leads in time")
         .expect("still there");
@@ -125,17 +125,17 @@ pub async fn set(
 }
 
 /// Sets a number and retries until it succeeds, like a caller that gets `Unavailable`.
-pub async fn set_at_last(handle: &Handle<Command>, key: &str, number: u64) -> Committed<u64> {
+pub async fn set_with_retries(handle: &Handle<Command>, key: &str, number: u64) -> Committed<u64> {
     let attempt = async {
         loop {
-            leads(handle).await;
+            wait_until_leading(handle).await;
             if let Ok(committed) = set(handle, key, number).await {
                 return committed;
             }
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, attempt)
+    tokio::time::timeout(TIMEOUT, attempt)
         .await
         .expect("committed in time")
 }
@@ -145,7 +145,7 @@ pub fn get(handle: &Handle<Command>, key: &str) -> Option<u64> {
 }
 
 /// Poll for a full update of all numbers.
-pub const FULL: Poll<'static> = Poll {
+pub const FULL_POLL: Poll<'static> = Poll {
     publication: NUMBERS,
     scope: "",
     cursor: None,

@@ -7,14 +7,17 @@ use hayward_publication::{CommitError, Cursor, Handle};
 use hayward_testkit::database;
 use sqlx::PgPool;
 
-use crate::fixture::{Command, FULL, PATIENCE, SCHEMA, get, leads, pool, set, set_at_last, start};
+use crate::fixture::{
+    Command, FULL_POLL, SCHEMA, TIMEOUT, get, pool, set, set_with_retries, start,
+    wait_until_leading,
+};
 
 /// Another replica has the lease (I7).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_of_an_old_epoch_commits_nothing() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "old", Duration::from_secs(30)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     set(&handle, "before", 1).await.expect("committed");
     // Another replica takes the lease while this one still believes that it has it.
     let pool = pool(&database).await;
@@ -44,7 +47,7 @@ async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     let database = database(&[SCHEMA]).await;
     let lease = Duration::from_millis(800);
     let (one, first) = start(&database, "one", lease).await;
-    leads(&first).await;
+    wait_until_leading(&first).await;
     let (two, second) = start(&database, "two", lease).await;
     set(&first, "a", 1).await.expect("committed");
     assert!(matches!(
@@ -53,7 +56,7 @@ async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     ));
     let epoch = first.publisher().leading().expect("leads");
     one.stop().await;
-    leads(&second).await;
+    wait_until_leading(&second).await;
     assert!(second.publisher().leading().expect("leads") > epoch);
     assert_eq!(get(&second, "a"), Some(1));
     set(&second, "b", 2).await.expect("committed");
@@ -65,7 +68,7 @@ async fn one_of_two_replicas_leads_and_the_other_takes_over() {
 async fn a_cursor_from_the_future_stops_all_writing() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
-    leads(&handle).await;
+    wait_until_leading(&handle).await;
     set(&handle, "a", 1).await.expect("committed");
     let publisher = handle.publisher();
     let future = Cursor {
@@ -78,7 +81,7 @@ async fn a_cursor_from_the_future_stops_all_writing() {
         publisher.updates(Poll {
             cursor: Some(&future),
             trusted,
-            ..FULL
+            ..FULL_POLL
         })
     };
     assert!(poll(false).await.expect("answered").0.full);
@@ -90,14 +93,14 @@ async fn a_cursor_from_the_future_stops_all_writing() {
     committer.stop().await;
 }
 
-async fn stops(handle: &Handle<Command>) -> String {
-    let mut terms = handle.publisher().terms();
-    let found = terms.wait_for(|_| {
+async fn wait_until_stopped(handle: &Handle<Command>) -> String {
+    let mut roles = handle.publisher().watch_role();
+    let stopped = roles.wait_for(|_| {
         let leading = handle.publisher().leading();
         matches!(leading, Err(CommitError::WentBack(_)))
     });
-    let found = tokio::time::timeout(PATIENCE, found).await;
-    drop(found.expect("noticed in time").expect("still there"));
+    let stopped = tokio::time::timeout(TIMEOUT, stopped).await;
+    drop(stopped.expect("noticed in time").expect("still there"));
     handle
         .publisher()
         .leading()
@@ -105,9 +108,9 @@ async fn stops(handle: &Handle<Command>) -> String {
         .to_string()
 }
 
-async fn run(pool: &PgPool, sql: &'static str) {
-    let done = sqlx::raw_sql(sql).execute(pool).await;
-    assert_eq!(done.expect(sql).rows_affected(), 1);
+async fn update_one_row(pool: &PgPool, sql: &'static str) {
+    let result = sqlx::raw_sql(sql).execute(pool).await;
+    assert_eq!(result.expect(sql).rows_affected(), 1);
 }
 
 /// A process that wrote more than the database contains detects this even without a write. Neither
@@ -116,20 +119,23 @@ async fn run(pool: &PgPool, sql: &'static str) {
 async fn older_rows_stop_all_replicas_until_they_have_another_lineage() {
     let database = database(&[SCHEMA]).await;
     let lease = Duration::from_millis(500);
-    for older in [
+    for rollback_sql in [
         "update writer set revision = revision - 1",
         "update writer set epoch = epoch - 1, expires_at = '-infinity'",
     ] {
         let (committer, handle) = start(&database, "one", lease).await;
-        leads(&handle).await;
-        set_at_last(&handle, "a", 1).await;
-        set_at_last(&handle, "a", 2).await;
+        wait_until_leading(&handle).await;
+        set_with_retries(&handle, "a", 1).await;
+        set_with_retries(&handle, "a", 2).await;
         let pool = pool(&database).await;
-        run(&pool, older).await;
-        let why = stops(&handle).await;
-        assert!(why.starts_with(hayward_publication::WENT_BACK), "{why}");
+        update_one_row(&pool, rollback_sql).await;
+        let reason = wait_until_stopped(&handle).await;
+        assert!(
+            reason.starts_with(hayward_publication::WENT_BACK),
+            "{reason}"
+        );
         let (standby, second) = start(&database, "two", lease).await;
-        assert_eq!(stops(&second).await, why);
+        assert_eq!(wait_until_stopped(&second).await, reason);
         assert_eq!(get(&handle, "a"), Some(2), "reads still work");
         assert!(handle.publisher().readable().is_ok());
         let last = handle.read(Command::Last).await.expect("it was the leader");
@@ -147,23 +153,23 @@ async fn older_rows_stop_all_replicas_until_they_have_another_lineage() {
             Err(CommitError::WentBack(_))
         ));
         committer.stop().await;
-        let (again, handle) = start(&database, "one", lease).await;
-        assert_eq!(stops(&handle).await, why);
+        let (restarted, handle) = start(&database, "one", lease).await;
+        assert_eq!(wait_until_stopped(&handle).await, reason);
         assert!(set(&handle, "b", 1).await.is_err());
         assert_eq!(get(&handle, "b"), None);
 
         let decision = "update writer
                            set lineage = gen_random_uuid(), epoch = epoch + 1000, went_back = null";
-        run(&pool, decision).await;
+        update_one_row(&pool, decision).await;
         let leader = async {
             tokio::select! {
-                () = leads(&handle) => handle.clone(),
-                () = leads(&second) => second.clone(),
+                () = wait_until_leading(&handle) => handle.clone(),
+                () = wait_until_leading(&second) => second.clone(),
             }
         };
         let leader = leader.await;
-        set_at_last(&leader, "b", 2).await;
+        set_with_retries(&leader, "b", 2).await;
         standby.stop().await;
-        again.stop().await;
+        restarted.stop().await;
     }
 }

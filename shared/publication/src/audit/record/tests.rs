@@ -28,15 +28,17 @@ fn record(revision: u64, actor: &str) -> AuditRecord {
 }
 
 fn chain(revisions: &[u64]) -> Vec<AuditRecord> {
-    let mut at = Link::default();
+    let mut position = Link::default();
     let records = revisions.iter();
-    records.map(|it| at.chain(record(*it, "ann"))).collect()
+    records
+        .map(|it| position.append(record(*it, "ann")))
+        .collect()
 }
 
 fn verify(records: &[AuditRecord]) -> Result<Link, Break> {
-    let mut at = Link::default();
-    records.iter().try_for_each(|it| at.follow(it))?;
-    Ok(at)
+    let mut position = Link::default();
+    records.iter().try_for_each(|it| position.advance(it))?;
+    Ok(position)
 }
 
 /// The end has to match the revision of the state (I19).
@@ -45,18 +47,18 @@ fn an_unchanged_chain_verifies_to_its_end() {
     let records = chain(&[5, 5, 6, 7]);
     let end = verify(&records).unwrap();
     assert_eq!((end.number, end.revision), (4, 7));
-    assert_eq!(end.ends_at(7), Ok(()));
-    let cut = end.ends_at(8).unwrap_err();
-    assert_eq!(cut.record(), 5);
+    assert_eq!(end.check_end(7), Ok(()));
+    let cut_off = end.check_end(8).unwrap_err();
+    assert_eq!(cut_off.record(), 5);
 }
 
 /// Gaps and swapped records break the chain (I19).
 #[test]
 fn the_first_invalid_record_is_named() {
-    let whole = chain(&[1, 2, 3, 4]);
-    let gap = [&whole[..1], &whole[2..]].concat();
+    let full = chain(&[1, 2, 3, 4]);
+    let gap = [&full[..1], &full[2..]].concat();
     assert_eq!(verify(&gap).unwrap_err().record(), 2);
-    let swapped = [whole[1].clone(), whole[0].clone()];
+    let swapped = [full[1].clone(), full[0].clone()];
     assert_eq!(verify(&swapped).unwrap_err().record(), 1);
     // A change that was committed without a record leaves a gap in the revisions.
     let unrecorded = chain(&[1, 2, 4]);
@@ -91,10 +93,10 @@ fn every_altered_field_is_detected() {
         |it| it.request_id = Some("r".to_owned()),
         |it| it.trace_id = Some("t".to_owned()),
     ];
-    for (at, change) in changes.iter().enumerate() {
+    for (index, change) in changes.iter().enumerate() {
         let mut records = chain(&[1, 2, 3]);
         change(&mut records[1]);
-        assert_eq!(verify(&records).unwrap_err().record(), 2, "change {at}");
+        assert_eq!(verify(&records).unwrap_err().record(), 2, "change {index}");
     }
 }
 
@@ -103,15 +105,15 @@ fn every_altered_field_is_detected() {
 fn an_altered_record_with_a_new_hash_breaks_the_next() {
     let mut records = chain(&[1, 2, 3]);
     records[1].actor = "eve".to_owned();
-    records[1].hash = Link::after(&records[0]).hash_of(&records[1]);
+    records[1].hash = Link::from_record(&records[0]).expected_hash(&records[1]);
     assert_eq!(verify(&records), Err(Break::Altered(3)));
 }
 
 #[test]
 fn a_pruned_chain_continues_from_its_anchor() {
     let records = chain(&[1, 2, 3]);
-    let mut anchor = Link::after(&records[0]);
-    assert!(records[1..].iter().all(|it| anchor.follow(it).is_ok()));
+    let mut anchor = Link::from_record(&records[0]);
+    assert!(records[1..].iter().all(|it| anchor.advance(it).is_ok()));
 }
 
 proptest! {
