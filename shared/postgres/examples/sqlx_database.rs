@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use hayward_postgres::{Embedded, PrepareError, Schema, Settings, Shared, prepare};
+use hayward_postgres::{Embedded, PrepareError, Schema, Settings, SharedMigrations, prepare};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
@@ -42,7 +42,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     tokio::select! {
         _ = terminated.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
-        () = server.ended() => bail!("the server ended by itself"),
+        () = server.wait_until_ended() => bail!("the server ended by itself"),
     }
     server.stop().await;
     Ok(())
@@ -52,24 +52,24 @@ async fn apply(settings: Settings, root: &Path) -> anyhow::Result<()> {
     let server = Embedded::attach(settings).await?;
     let admin = server.url(DATABASE);
     let publication = migrations(&root.join("shared/publication/migrations")).await?;
-    let shared = [Shared {
+    let shared = [SharedMigrations {
         name: "publication",
         migrator: &publication,
     }];
     let mut failures = Vec::new();
     for name in SERVICES.iter().chain(&["publication"]) {
         let role = name.replace('-', "_");
-        let own = match *name {
+        let migrator = match *name {
             "publication" => Migrator::with_migrations(Vec::new()),
             service => migrations(&root.join("services").join(service).join("migrations")).await?,
         };
         let schema = Schema {
             name: &role,
-            migrator: &own,
+            migrator: &migrator,
             shared: &shared,
         };
         // One broken migration does not prevent the check of the others.
-        if let Err(error) = renew(&admin, &schema).await {
+        if let Err(error) = prepare_schema(&admin, &schema).await {
             failures.push(format!("{error:#}"));
         }
         println!(
@@ -93,9 +93,9 @@ async fn migrations(folder: &Path) -> anyhow::Result<Migrator> {
         .with_context(|| format!("cannot read {}", folder.display()))
 }
 
-async fn renew(admin: &str, schema: &Schema<'_>) -> anyhow::Result<()> {
-    let one = std::slice::from_ref(schema);
-    let edited = match prepare(admin, one, &BTreeMap::new()).await {
+async fn prepare_schema(admin: &str, schema: &Schema<'_>) -> anyhow::Result<()> {
+    let schemas = std::slice::from_ref(schema);
+    let edited = match prepare(admin, schemas, &BTreeMap::new()).await {
         Err(PrepareError::Migrate {
             source: MigrateError::VersionMismatch(_) | MigrateError::VersionMissing(_),
             ..
@@ -108,7 +108,7 @@ async fn renew(admin: &str, schema: &Schema<'_>) -> anyhow::Result<()> {
         connection.execute(AssertSqlSafe(drop)).await?;
         connection.close().await?;
     }
-    prepare(admin, one, &BTreeMap::new())
+    prepare(admin, schemas, &BTreeMap::new())
         .await
         .with_context(|| format!("cannot prepare {} anew", schema.name))
 }

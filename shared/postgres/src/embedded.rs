@@ -10,8 +10,8 @@
 mod account;
 mod binaries;
 mod child;
-mod group;
 mod pidfile;
+mod process_group;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -25,7 +25,7 @@ use tokio::time::sleep;
 
 use account::Account;
 pub use binaries::{binaries, program};
-use child::Ended;
+use child::EndReceiver;
 use pidfile::Postmaster;
 
 /// Timeout of a start. It includes the recovery of a large journal.
@@ -64,23 +64,23 @@ impl Settings {
     }
 
     /// Returns whether the folder has data of a server.
-    pub fn is_there(&self) -> bool {
-        self.data().join("PG_VERSION").exists()
+    pub fn is_initialized(&self) -> bool {
+        self.data_dir().join("PG_VERSION").exists()
     }
 
     /// Checks that the folder is usable. Creates no files.
     pub fn check(&self) -> Result<(), EmbeddedError> {
-        if self.run().as_os_str().len() > SOCKET_PATH_LIMIT {
+        if self.socket_dir().as_os_str().len() > SOCKET_PATH_LIMIT {
             return Err(EmbeddedError::TooLong(self.home.clone()));
         }
-        Account::choose()?.can_reach(&self.home)
+        Account::choose()?.check_reachable(&self.home)
     }
 
-    fn data(&self) -> PathBuf {
+    fn data_dir(&self) -> PathBuf {
         self.home.join("data")
     }
 
-    fn run(&self) -> PathBuf {
+    fn socket_dir(&self) -> PathBuf {
         self.home.join("run")
     }
 }
@@ -129,7 +129,7 @@ pub struct Embedded {
     settings: Settings,
     server: Postmaster,
     /// Signal of the end of the server. `None` if another process started the server.
-    ended: Option<Ended>,
+    ended: Option<EndReceiver>,
 }
 
 impl Embedded {
@@ -137,15 +137,15 @@ impl Embedded {
     pub async fn start(settings: Settings) -> Result<Self, EmbeddedError> {
         settings.check()?;
         let account = Account::choose()?;
-        account.own_directory(&settings.home)?;
+        account.create_private_directory(&settings.home)?;
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
             // The holder of the lock is the owner. While another process holds it, a server runs,
             // starts or stops.
-            if let Some(lock) = take_lock(&settings.home)? {
-                return Self::own(settings, account, lock, deadline).await;
+            if let Some(lock) = try_lock_folder(&settings.home)? {
+                return Self::start_as_owner(settings, account, lock, deadline).await;
             }
-            if let Some(server) = answering(&settings).await {
+            if let Some(server) = find_ready_server(&settings).await {
                 return Ok(Self {
                     settings,
                     server,
@@ -161,7 +161,7 @@ impl Embedded {
     pub async fn attach(settings: Settings) -> Result<Self, EmbeddedError> {
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
-            if let Some(server) = answering(&settings).await {
+            if let Some(server) = find_ready_server(&settings).await {
                 return Ok(Self {
                     settings,
                     server,
@@ -173,7 +173,7 @@ impl Embedded {
         Err(EmbeddedError::Slow(settings.home))
     }
 
-    async fn own(
+    async fn start_as_owner(
         settings: Settings,
         account: Account,
         lock: File,
@@ -181,19 +181,19 @@ impl Embedded {
     ) -> Result<Self, EmbeddedError> {
         let programs = binaries()?;
         end_orphan(&settings, deadline).await?;
-        account.own_directory(&settings.run())?;
-        if !settings.is_there() {
+        account.create_private_directory(&settings.socket_dir())?;
+        if !settings.is_initialized() {
             init(&settings, account, &programs).await?;
         }
         let log = settings.home.join("server.log");
-        let order = child::Order {
+        let command = child::ServerCommand {
             account,
             postgres: programs.join("postgres"),
             arguments: arguments(&settings),
             log: log.clone(),
             lock,
         };
-        let ended = child::start(order)
+        let ended = child::start(command)
             .await
             .map_err(|source| EmbeddedError::Run {
                 program: programs.join("postgres"),
@@ -203,7 +203,7 @@ impl Embedded {
             if *ended.borrow() {
                 return Err(EmbeddedError::Ended(tail(&log)));
             }
-            if let Some(server) = answering(&settings).await {
+            if let Some(server) = find_ready_server(&settings).await {
                 tracing::info!(home = %settings.home.display(), "private Postgres is ready");
                 return Ok(Self {
                     settings,
@@ -213,7 +213,7 @@ impl Embedded {
             }
             sleep(POLL_INTERVAL).await;
         }
-        if let Some(server) = Postmaster::find(&settings.data()) {
+        if let Some(server) = Postmaster::find(&settings.data_dir()) {
             server.signal(Signal::SIGQUIT);
         }
         Err(EmbeddedError::Slow(settings.home))
@@ -240,7 +240,7 @@ impl Embedded {
     }
 
     /// Returns when the server has ended. Never returns for the server of another process.
-    pub async fn ended(&self) {
+    pub async fn wait_until_ended(&self) {
         match self.ended.clone() {
             Some(mut ended) => {
                 let _ = ended.wait_for(|ended| *ended).await;
@@ -270,8 +270,8 @@ impl Embedded {
                 return;
             }
             self.server.signal(*signal);
-            let gone = ended.wait_for(|ended| *ended);
-            if tokio::time::timeout(STOP_LIMIT, gone).await.is_ok() {
+            let stopped = ended.wait_for(|ended| *ended);
+            if tokio::time::timeout(STOP_LIMIT, stopped).await.is_ok() {
                 return;
             }
             tracing::warn!(%signal, "private Postgres did not stop");
@@ -291,7 +291,7 @@ impl Drop for Embedded {
 
 fn url(settings: &Settings, role: &str, database: &str) -> String {
     let directory: String = settings
-        .run()
+        .socket_dir()
         .to_string_lossy()
         .bytes()
         .map(|byte| match byte {
@@ -304,9 +304,9 @@ fn url(settings: &Settings, role: &str, database: &str) -> String {
     format!("postgres://{role}@localhost/{database}?host={directory}&sslmode=disable")
 }
 
-/// Takes the lock of the folder. Returns `None` if another process holds it.
-fn take_lock(home: &Path) -> Result<Option<File>, EmbeddedError> {
-    let failed = |source| EmbeddedError::Folder {
+/// Tries to lock the folder. Returns `None` if another process holds it.
+fn try_lock_folder(home: &Path) -> Result<Option<File>, EmbeddedError> {
+    let to_error = |source| EmbeddedError::Folder {
         folder: home.to_owned(),
         source,
     };
@@ -315,17 +315,17 @@ fn take_lock(home: &Path) -> Result<Option<File>, EmbeddedError> {
         .truncate(false)
         .write(true)
         .open(home.join("owner.lock"))
-        .map_err(failed)?;
+        .map_err(to_error)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(fs::TryLockError::WouldBlock) => Ok(None),
-        Err(fs::TryLockError::Error(source)) => Err(failed(source)),
+        Err(fs::TryLockError::Error(source)) => Err(to_error(source)),
     }
 }
 
 /// Returns the server of this folder if it accepts connections.
-async fn answering(settings: &Settings) -> Option<Postmaster> {
-    let server = Postmaster::find(&settings.data()).filter(|server| server.ready)?;
+async fn find_ready_server(settings: &Settings) -> Option<Postmaster> {
+    let server = Postmaster::find(&settings.data_dir()).filter(|server| server.ready)?;
     let connection = PgConnection::connect(&url(settings, "postgres", "postgres")).await;
     let _ = connection.ok()?.close().await;
     Some(server)
@@ -333,17 +333,17 @@ async fn answering(settings: &Settings) -> Option<Postmaster> {
 
 /// Waits for a server without an owner, which is stopping. The caller holds the lock.
 async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), EmbeddedError> {
-    let polite_until = Instant::now() + STOP_LIMIT / 4;
+    let grace_deadline = Instant::now() + STOP_LIMIT / 4;
     let mut interrupted = false;
     // A stale file may name another process: check its data directory.
-    while let Some(server) = Postmaster::find(&settings.data()) {
-        if !serves(server, &settings.data()) {
+    while let Some(server) = Postmaster::find(&settings.data_dir()) {
+        if !is_server_of(server, &settings.data_dir()) {
             break;
         }
         if Instant::now() > deadline {
             return Err(EmbeddedError::Slow(settings.home.clone()));
         }
-        if Instant::now() > polite_until && !interrupted {
+        if Instant::now() > grace_deadline && !interrupted {
             server.signal(Signal::SIGQUIT);
             interrupted = true;
         }
@@ -352,9 +352,9 @@ async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), Embedd
     Ok(())
 }
 
-/// Returns whether the working directory of this process is the folder, as it is for a running
-/// server. Without that information, Postgres decides whether its lock file is stale.
-fn serves(server: Postmaster, data: &Path) -> bool {
+/// Returns whether the process is a server of this data folder: the folder is then its working
+/// directory. If that cannot be read, Postgres decides whether its lock file is stale.
+fn is_server_of(server: Postmaster, data: &Path) -> bool {
     match fs::read_link(format!("/proc/{}/cwd", server.pid)) {
         Ok(directory) => Some(directory) == fs::canonicalize(data).ok(),
         Err(_) => false,
@@ -364,10 +364,10 @@ fn serves(server: Postmaster, data: &Path) -> bool {
 async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<(), EmbeddedError> {
     // The data is created in a temporary folder and then moved. An interrupted initdb leaves a
     // folder that initdb refuses later.
-    let fresh = settings.home.join("data.new");
-    if fresh.exists() {
-        fs::remove_dir_all(&fresh).map_err(|source| EmbeddedError::Folder {
-            folder: fresh.clone(),
+    let new_data = settings.home.join("data.new");
+    if new_data.exists() {
+        fs::remove_dir_all(&new_data).map_err(|source| EmbeddedError::Folder {
+            folder: new_data.clone(),
             source,
         })?;
     }
@@ -377,19 +377,19 @@ async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<
         .args(["--username=postgres", "--auth=trust", "--encoding=UTF8"])
         .args(["--locale=C", "--no-instructions"])
         .arg("-D")
-        .arg(&fresh);
+        .arg(&new_data);
     if !settings.durable {
         command.arg("--no-sync");
     }
-    let output = group::output(command)
+    let output = process_group::output(command)
         .await
         .map_err(|source| EmbeddedError::Run { program, source })?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         return Err(EmbeddedError::Init(text.trim().replace('\n', "; ")));
     }
-    fs::rename(&fresh, settings.data()).map_err(|source| EmbeddedError::Folder {
-        folder: settings.data(),
+    fs::rename(&new_data, settings.data_dir()).map_err(|source| EmbeddedError::Folder {
+        folder: settings.data_dir(),
         source,
     })
 }
@@ -398,11 +398,11 @@ fn arguments(settings: &Settings) -> Vec<String> {
     let durable = if settings.durable { "on" } else { "off" };
     // Test servers limit the journal to save disk space.
     let wal = if settings.durable { "512MB" } else { "96MB" };
-    let given = [
+    let parameters = [
         ("listen_addresses", String::new()),
         (
             "unix_socket_directories",
-            settings.run().to_string_lossy().into_owned(),
+            settings.socket_dir().to_string_lossy().into_owned(),
         ),
         ("unix_socket_permissions", "0700".to_owned()),
         ("port", "5432".to_owned()),
@@ -420,9 +420,9 @@ fn arguments(settings: &Settings) -> Vec<String> {
     ];
     let mut arguments = vec![
         "-D".to_owned(),
-        settings.data().to_string_lossy().into_owned(),
+        settings.data_dir().to_string_lossy().into_owned(),
     ];
-    for (name, value) in given {
+    for (name, value) in parameters {
         arguments.push("-c".to_owned());
         arguments.push(format!("{name}={value}"));
     }

@@ -7,16 +7,17 @@
 //! This crate has no table and no query of any service. It does not check SQL at compile time,
 //! because it must compile without a database.
 
+mod connect_error;
 mod embedded;
-mod expand;
-mod failure;
+mod migration_check;
 mod pool;
 mod prepare;
 
+pub use connect_error::ConnectError;
 pub use embedded::{Embedded, EmbeddedError, Settings, binaries, program};
-pub use expand::contractions;
-pub use failure::ConnectError;
-pub use pool::{connect, connect_if_there, connect_one};
+pub use migration_check::contractions;
+pub use pool::{connect, connect_if_exists, connect_one};
 pub use prepare::{
-    PrepareError, Schema, Shared, create_database, drop_database, newest, prepare, role_url,
+    PrepareError, Schema, SharedMigrations, create_database, drop_database, newest_version,
+    prepare, role_url,
 };

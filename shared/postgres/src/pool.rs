@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 
-use crate::failure::{ConnectError, NO_SUCH_DATABASE, code};
+use crate::connect_error::{ConnectError, NO_SUCH_DATABASE, sql_state};
 
 /// Timeout of a statement. It is longer than any normal query: a round of a full fleet takes a
 /// second.
@@ -21,7 +21,7 @@ const IDLE_IN_TRANSACTION_TIMEOUT_MS: u32 = 10_000;
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection that was idle for longer is tested before use, so that a restarted server fails no
 /// request.
-const TRUSTED_IDLE: Duration = Duration::from_secs(1);
+const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
 
 /// Opens a pool of at most `max` connections. The first one is opened before this returns.
 ///
@@ -31,8 +31,8 @@ const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 /// # Errors
 /// If no connection can be opened. The error names the wrong part of the address.
 pub async fn connect(url: &str, max: u32) -> Result<PgPool, ConnectError> {
-    let opened = open(url, max).await;
-    opened.map_err(|error| ConnectError::at(url, error))
+    let result = open_pool(url, max).await;
+    result.map_err(|error| ConnectError::new(url, error))
 }
 
 /// Opens one connection, for a program with a single task.
@@ -40,24 +40,24 @@ pub async fn connect(url: &str, max: u32) -> Result<PgPool, ConnectError> {
 /// # Errors
 /// Same as [`connect`].
 pub async fn connect_one(url: &str) -> Result<PgConnection, ConnectError> {
-    let connected = PgConnection::connect(url).await;
-    connected.map_err(|error| ConnectError::at(url, error))
+    let result = PgConnection::connect(url).await;
+    result.map_err(|error| ConnectError::new(url, error))
 }
 
 /// Connects as [`connect_one`] does. Returns `None` if the server has no such database.
 ///
 /// # Errors
 /// Same as [`connect_one`].
-pub async fn connect_if_there(url: &str) -> Result<Option<PgConnection>, ConnectError> {
+pub async fn connect_if_exists(url: &str) -> Result<Option<PgConnection>, ConnectError> {
     match PgConnection::connect(url).await {
-        Err(error) if code(&error).as_deref() == Some(NO_SUCH_DATABASE) => Ok(None),
-        connected => connected
+        Err(error) if sql_state(&error).as_deref() == Some(NO_SUCH_DATABASE) => Ok(None),
+        result => result
             .map(Some)
-            .map_err(|error| ConnectError::at(url, error)),
+            .map_err(|error| ConnectError::new(url, error)),
     }
 }
 
-async fn open(url: &str, max: u32) -> Result<PgPool, sqlx::Error> {
+async fn open_pool(url: &str, max: u32) -> Result<PgPool, sqlx::Error> {
     let options = PgConnectOptions::from_str(url)?;
     let name = format!("hayward {}", options.get_username());
     let options = options.application_name(&name).options([
@@ -72,10 +72,10 @@ async fn open(url: &str, max: u32) -> Result<PgPool, sqlx::Error> {
         .max_connections(max)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .test_before_acquire(false)
-        .before_acquire(|connection, seen| {
-            Box::pin(
-                async move { Ok(seen.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) },
-            )
+        .before_acquire(|connection, metadata| {
+            Box::pin(async move {
+                Ok(metadata.idle_for < MAX_IDLE_WITHOUT_PING || connection.ping().await.is_ok())
+            })
         })
         .connect_with(options)
         .await

@@ -15,13 +15,13 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
-use crate::failure::{ConnectError, NO_SUCH_DATABASE, code};
+use crate::connect_error::{ConnectError, NO_SUCH_DATABASE, sql_state};
 
 const BOOTSTRAP: &str = include_str!("bootstrap.sql");
 const RIGHTS: &str = include_str!("rights.sql");
 
 /// Advisory lock that serializes preparation within one database. The number is arbitrary.
-const LOCK: i64 = 0x6861_7977_6172_6401;
+const PREPARE_LOCK_KEY: i64 = 0x6861_7977_6172_6401;
 /// Attempts to create roles. Roles belong to the server, so concurrent runs for two databases may
 /// change the same row.
 const ROLE_ATTEMPTS: u32 = 10;
@@ -34,12 +34,12 @@ pub struct Schema<'a> {
     /// Migrations of the service, recorded in `_migrations`.
     pub migrator: &'a Migrator,
     /// Migrations from shared crates. They run first.
-    pub shared: &'a [Shared<'a>],
+    pub shared: &'a [SharedMigrations<'a>],
 }
 
 /// Migrations that several schemas share.
 #[derive(Clone, Copy, Debug)]
-pub struct Shared<'a> {
+pub struct SharedMigrations<'a> {
     /// Name of the list. Its migrations are recorded in the table `_<name>_migrations`.
     pub name: &'a str,
     pub migrator: &'a Migrator,
@@ -94,13 +94,13 @@ pub async fn prepare(
         .application_name("hayward prepare");
     let mut connection = open_or_create(admin_url, &options).await?;
     sqlx::query("select pg_advisory_lock($1)")
-        .bind(LOCK)
+        .bind(PREPARE_LOCK_KEY)
         .execute(&mut connection)
         .await
         .map_err(PrepareError::Address)?;
     for schema in schemas {
-        let secret = passwords.get(schema.name).map_or("", String::as_str);
-        make_roles(&mut connection, schema.name, secret).await?;
+        let password = passwords.get(schema.name).map_or("", String::as_str);
+        create_roles(&mut connection, schema.name, password).await?;
         migrate(&mut connection, schema).await?;
     }
     // Closing releases the lock, here and at every early return.
@@ -117,24 +117,24 @@ pub fn role_url(
     if let Some(password) = password {
         options = options.password(password);
     }
-    Ok(as_url(&options))
+    Ok(to_url(&options))
 }
 
 /// Writes the options as a URL. The driver writes a file as `file: /x` and would then search for a
 /// file of that name.
-fn as_url(options: &PgConnectOptions) -> String {
+fn to_url(options: &PgConnectOptions) -> String {
     let mut url = options.to_url_lossy();
-    let plain = url.query_pairs().into_owned().map(|(name, value)| {
+    let pairs = url.query_pairs().into_owned().map(|(name, value)| {
         let file = value.strip_prefix("file: ").map(ToOwned::to_owned);
         (name, file.unwrap_or(value))
     });
-    let plain: Vec<(String, String)> = plain.collect();
-    url.query_pairs_mut().clear().extend_pairs(plain);
+    let pairs: Vec<(String, String)> = pairs.collect();
+    url.query_pairs_mut().clear().extend_pairs(pairs);
     url.to_string()
 }
 
 /// Returns the newest version of the tables in these migrations.
-pub fn newest(migrator: &Migrator) -> Option<u64> {
+pub fn newest_version(migrator: &Migrator) -> Option<u64> {
     let versions = migrator.iter().map(|migration| migration.version);
     versions
         .max()
@@ -151,16 +151,19 @@ pub async fn create_database(admin_url: &str, template: &str) -> Result<(), Prep
 /// Removes the database of `admin_url` if it exists. Ends its connections first.
 pub async fn drop_database(admin_url: &str) -> Result<(), PrepareError> {
     let options = PgConnectOptions::from_str(admin_url).map_err(PrepareError::Address)?;
-    let name = name(&options).to_owned();
-    let failed = |source| PrepareError::Drop {
+    let name = database_name(&options).to_owned();
+    let to_error = |source| PrepareError::Drop {
         name: name.clone(),
         source,
     };
-    let mut maintenance = maintenance(&options).await.map_err(failed)?;
-    let drop = format!("drop database if exists {} with (force)", quoted(&name));
-    let dropped = maintenance.execute(AssertSqlSafe(drop)).await;
-    dropped.map_err(failed)?;
-    maintenance.close().await.map_err(failed)
+    let mut maintenance = connect_maintenance(&options).await.map_err(to_error)?;
+    let drop = format!(
+        "drop database if exists {} with (force)",
+        quote_identifier(&name)
+    );
+    let result = maintenance.execute(AssertSqlSafe(drop)).await;
+    result.map_err(to_error)?;
+    maintenance.close().await.map_err(to_error)
 }
 
 async fn open_or_create(
@@ -168,76 +171,76 @@ async fn open_or_create(
     options: &PgConnectOptions,
 ) -> Result<PgConnection, PrepareError> {
     match options.connect().await {
-        Err(error) if code(&error).as_deref() == Some(NO_SUCH_DATABASE) => {}
-        other => return other.map_err(|error| ConnectError::at(url, error).into()),
+        Err(error) if sql_state(&error).as_deref() == Some(NO_SUCH_DATABASE) => {}
+        other => return other.map_err(|error| ConnectError::new(url, error).into()),
     }
     // `template0` accepts no connections. A connection to a template would prevent the copy.
     create(options, "template0").await?;
-    let connected = options.connect().await;
-    connected.map_err(|error| ConnectError::at(url, error).into())
+    let result = options.connect().await;
+    result.map_err(|error| ConnectError::new(url, error).into())
 }
 
 async fn create(options: &PgConnectOptions, template: &str) -> Result<(), PrepareError> {
-    let name = name(options);
-    let failed = |source| PrepareError::Create {
+    let name = database_name(options);
+    let to_error = |source| PrepareError::Create {
         name: name.to_owned(),
         source,
     };
-    let mut maintenance = maintenance(options).await.map_err(failed)?;
+    let mut maintenance = connect_maintenance(options).await.map_err(to_error)?;
     let create = format!(
         "create database {} template {} encoding 'UTF8'",
-        quoted(name),
-        quoted(template)
+        quote_identifier(name),
+        quote_identifier(template)
     );
     match maintenance.execute(AssertSqlSafe(create)).await {
         // A concurrent start was faster. The error comes from the check or from the unique index.
-        Err(error) if matches!(code(&error).as_deref(), Some("42P04" | "23505")) => {}
-        Err(error) => return Err(failed(error)),
+        Err(error) if matches!(sql_state(&error).as_deref(), Some("42P04" | "23505")) => {}
+        Err(error) => return Err(to_error(error)),
         Ok(_) => tracing::debug!(database = name, "database created"),
     }
-    maintenance.close().await.map_err(failed)
+    maintenance.close().await.map_err(to_error)
 }
 
 /// Returns the name of the database. Postgres assumes the name of the user if the address has none.
-fn name(options: &PgConnectOptions) -> &str {
-    let named = options.get_database();
-    named.unwrap_or_else(|| options.get_username())
+fn database_name(options: &PgConnectOptions) -> &str {
+    let database = options.get_database();
+    database.unwrap_or_else(|| options.get_username())
 }
 
 /// Opens a connection for creating and removing databases. It uses none of our databases.
-async fn maintenance(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+async fn connect_maintenance(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     options.clone().database("postgres").connect().await
 }
 
-fn quoted(name: &str) -> String {
+fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-async fn make_roles(
+async fn create_roles(
     connection: &mut PgConnection,
     schema: &str,
-    secret: &str,
+    password: &str,
 ) -> Result<(), PrepareError> {
-    let failed = |source| PrepareError::Roles {
+    let to_error = |source| PrepareError::Roles {
         schema: schema.to_owned(),
         source,
     };
     let mut attempt = 1;
     loop {
-        match bootstrap(connection, schema, secret).await {
+        match bootstrap(connection, schema, password).await {
             // A concurrent start for another database of this server has changed the same role. Its
             // change is the one that we want, so the next attempt finds it.
             Err(error)
                 if attempt < ROLE_ATTEMPTS
                     && matches!(
-                        code(&error).as_deref(),
+                        sql_state(&error).as_deref(),
                         Some("XX000" | "23505" | "42710" | "40001" | "40P01")
                     ) =>
             {
                 attempt += 1;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            other => return other.map_err(failed),
+            other => return other.map_err(to_error),
         }
     }
 }
@@ -245,13 +248,13 @@ async fn make_roles(
 async fn bootstrap(
     connection: &mut PgConnection,
     schema: &str,
-    secret: &str,
+    password: &str,
 ) -> Result<(), sqlx::Error> {
     sqlx::query(
         "select set_config('hayward.schema', $1, false), set_config('hayward.password', $2, false)",
     )
     .bind(schema)
-    .bind(secret)
+    .bind(password)
     .execute(&mut *connection)
     .await?;
     connection.execute(sqlx::raw_sql(BOOTSTRAP)).await?;
@@ -263,7 +266,7 @@ async fn bootstrap(
 
 /// Applies the migrations as the owner, so that the owner owns every table.
 async fn migrate(connection: &mut PgConnection, schema: &Schema<'_>) -> Result<(), PrepareError> {
-    let roles_failed = |source| PrepareError::Roles {
+    let to_roles_error = |source| PrepareError::Roles {
         schema: schema.name.to_owned(),
         source,
     };
@@ -274,12 +277,12 @@ async fn migrate(connection: &mut PgConnection, schema: &Schema<'_>) -> Result<(
     .bind(schema.name)
     .execute(&mut *connection)
     .await
-    .map_err(roles_failed)?;
+    .map_err(to_roles_error)?;
     for shared in schema.shared {
         let table = format!("_{}_migrations", shared.name);
-        apply(connection, schema.name, table, shared.migrator).await?;
+        apply_migrations(connection, schema.name, table, shared.migrator).await?;
     }
-    apply(
+    apply_migrations(
         connection,
         schema.name,
         "_migrations".to_owned(),
@@ -289,25 +292,26 @@ async fn migrate(connection: &mut PgConnection, schema: &Schema<'_>) -> Result<(
     connection
         .execute(sqlx::raw_sql(RIGHTS))
         .await
-        .map_err(roles_failed)?;
+        .map_err(to_roles_error)?;
     connection
         .execute("reset role; reset search_path")
         .await
-        .map_err(roles_failed)?;
+        .map_err(to_roles_error)?;
     Ok(())
 }
 
-async fn apply(
+async fn apply_migrations(
     connection: &mut PgConnection,
     schema: &str,
     table: String,
     migrator: &Migrator,
 ) -> Result<(), PrepareError> {
-    let mut own = Migrator::with_migrations(migrator.iter().cloned().collect());
-    own.dangerous_set_table_name(table.clone());
+    let mut migrator = Migrator::with_migrations(migrator.iter().cloned().collect());
+    migrator.dangerous_set_table_name(table.clone());
     // An older version ignores newer migrations, so that a rollback is possible (A17).
-    own.set_ignore_missing(true);
-    own.run_direct(None, connection, false)
+    migrator.set_ignore_missing(true);
+    migrator
+        .run_direct(None, connection, false)
         .await
         .map_err(|source| PrepareError::Migrate {
             schema: schema.to_owned(),

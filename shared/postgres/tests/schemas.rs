@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use hayward_postgres::{Embedded, PrepareError, Schema, Settings, Shared, connect, prepare};
+use hayward_postgres::{
+    Embedded, PrepareError, Schema, Settings, SharedMigrations, connect, prepare,
+};
 use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection};
 
@@ -14,7 +16,7 @@ static ONE: Migrator = sqlx::migrate!("tests/migrations/one");
 static TWO: Migrator = sqlx::migrate!("tests/migrations/two");
 static BOTH: Migrator = sqlx::migrate!("tests/migrations/both");
 
-const SHARED: &[Shared<'static>] = &[Shared {
+const SHARED: &[SharedMigrations<'static>] = &[SharedMigrations {
     name: "both",
     migrator: &BOTH,
 }];
@@ -32,9 +34,9 @@ const SCHEMAS: &[Schema<'static>] = &[
 ];
 
 /// SQLSTATE of a refusal because of missing privileges.
-const FORBIDDEN: &str = "42501";
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
-async fn server() -> (Embedded, tempfile::TempDir) {
+async fn start_server() -> (Embedded, tempfile::TempDir) {
     use std::os::unix::fs::PermissionsExt;
     let home = tempfile::Builder::new()
         .prefix("hayward-pg-")
@@ -52,7 +54,7 @@ async fn open(url: &str) -> PgConnection {
     PgConnection::connect(url).await.unwrap()
 }
 
-async fn refusal(connection: &mut PgConnection, sql: &'static str) -> String {
+async fn refused_code(connection: &mut PgConnection, sql: &'static str) -> String {
     let error = sqlx::raw_sql(sql).execute(connection).await.expect_err(sql);
     let code = error
         .as_database_error()
@@ -60,18 +62,18 @@ async fn refusal(connection: &mut PgConnection, sql: &'static str) -> String {
     code.unwrap_or_default().into_owned()
 }
 
-async fn allowed(connection: &mut PgConnection, sql: &'static str) {
+async fn execute(connection: &mut PgConnection, sql: &'static str) {
     sqlx::raw_sql(sql).execute(connection).await.expect(sql);
 }
 
 #[tokio::test]
 async fn a_runner_accesses_its_own_rows_only() {
-    let (server, _home) = server().await;
+    let (server, _home) = start_server().await;
     prepare(&server.url("fleet"), SCHEMAS, &BTreeMap::new())
         .await
         .unwrap();
     let mut one = open(&server.role_url("one", "fleet")).await;
-    allowed(
+    execute(
         &mut one,
         "insert into thing (word) values ('mine'); update thing set word = 'still mine';
          select word from one.thing; delete from thing; insert into heard values ('two')",
@@ -96,34 +98,38 @@ async fn a_runner_accesses_its_own_rows_only() {
         "create schema three",
         "create role three",
     ] {
-        assert_eq!(refusal(&mut one, sql).await, FORBIDDEN, "{sql}");
+        assert_eq!(
+            refused_code(&mut one, sql).await,
+            INSUFFICIENT_PRIVILEGE,
+            "{sql}"
+        );
     }
     // The search path contains only the schema of the role, so the same name means another table.
     let mut two = open(&server.role_url("two", "fleet")).await;
-    let words: i64 = sqlx::query_scalar("select count(*) from thing")
+    let rows: i64 = sqlx::query_scalar("select count(*) from thing")
         .fetch_one(&mut two)
         .await
         .unwrap();
-    assert_eq!(words, 0);
+    assert_eq!(rows, 0);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn repeated_and_concurrent_preparation_changes_nothing() {
-    let (server, _home) = server().await;
+    let (server, _home) = start_server().await;
     let (fleet, other) = (server.url("fleet"), server.url("other"));
     let none = BTreeMap::new();
-    let (a, b, c, d) = tokio::join!(
+    let (all, first, second, other_database) = tokio::join!(
         prepare(&fleet, SCHEMAS, &none),
         prepare(&fleet, &SCHEMAS[..1], &none),
         prepare(&fleet, &SCHEMAS[1..], &none),
         prepare(&other, SCHEMAS, &none),
     );
-    for result in [a, b, c, d] {
+    for result in [all, first, second, other_database] {
         result.unwrap();
     }
     let mut one = open(&server.role_url("one", "fleet")).await;
-    allowed(&mut one, "insert into thing (word) values ('kept')").await;
+    execute(&mut one, "insert into thing (word) values ('stored')").await;
     prepare(&fleet, SCHEMAS, &none).await.unwrap();
     let rows: i64 = sqlx::query_scalar("select count(*) from thing")
         .fetch_one(&mut one)
@@ -135,32 +141,36 @@ async fn repeated_and_concurrent_preparation_changes_nothing() {
 
 #[tokio::test]
 async fn an_admin_without_superuser_rights_is_enough() {
-    let (server, _home) = server().await;
-    let mut root = open(&server.url("postgres")).await;
-    allowed(&mut root, "create role clerk login createdb createrole").await;
+    let (server, _home) = start_server().await;
+    let mut superuser = open(&server.url("postgres")).await;
+    execute(
+        &mut superuser,
+        "create role clerk login createdb createrole",
+    )
+    .await;
     let admin = server.role_url("clerk", "fleet");
     let passwords = BTreeMap::from([("one".to_owned(), "it's a \"secret\"".to_owned())]);
     prepare(&admin, SCHEMAS, &passwords).await.unwrap();
     prepare(&admin, SCHEMAS, &passwords).await.unwrap();
-    let locked: Vec<String> = sqlx::query_scalar(
+    let roles_with_password: Vec<String> = sqlx::query_scalar(
         "select rolname::text from pg_authid where rolname in ('one', 'two') \
          and rolpassword is not null",
     )
-    .fetch_all(&mut root)
+    .fetch_all(&mut superuser)
     .await
     .unwrap();
-    assert_eq!(locked, ["one"]);
+    assert_eq!(roles_with_password, ["one"]);
     let mut two = open(&server.role_url("two", "fleet")).await;
     assert_eq!(
-        refusal(&mut two, "select word from one.thing").await,
-        FORBIDDEN
+        refused_code(&mut two, "select word from one.thing").await,
+        INSUFFICIENT_PRIVILEGE
     );
     server.stop().await;
 }
 
 #[tokio::test]
 async fn an_edited_migration_is_refused() {
-    let (server, _home) = server().await;
+    let (server, _home) = start_server().await;
     let admin = server.url("fleet");
     prepare(&admin, &SCHEMAS[..1], &BTreeMap::new())
         .await
@@ -181,7 +191,7 @@ async fn an_edited_migration_is_refused() {
 
 #[tokio::test]
 async fn a_pool_has_timeouts_and_a_name() {
-    let (server, _home) = server().await;
+    let (server, _home) = start_server().await;
     prepare(&server.url("fleet"), SCHEMAS, &BTreeMap::new())
         .await
         .unwrap();
@@ -205,7 +215,7 @@ async fn a_pool_has_timeouts_and_a_name() {
 /// A migration that fails halfway changes nothing, and its corrected version can be applied (F48).
 #[tokio::test]
 async fn an_aborted_migration_leaves_a_usable_system() {
-    let (server, home) = server().await;
+    let (server, home) = start_server().await;
     let admin = server.url("halves");
     let folder = home.path().join("migrations");
     std::fs::create_dir(&folder).unwrap();
@@ -217,19 +227,19 @@ async fn an_aborted_migration_leaves_a_usable_system() {
     let second = folder.join("0002_half.sql");
     let half = "alter table whole add column more int; create table half (id int);";
     std::fs::write(&second, format!("{half} select 1 / 0;")).unwrap();
-    let prepared = async || {
-        let own = Migrator::new(folder.as_path()).await.unwrap();
+    let prepare_halves = async || {
+        let migrator = Migrator::new(folder.as_path()).await.unwrap();
         let schemas = [Schema {
             name: "halves",
-            migrator: &own,
+            migrator: &migrator,
             shared: SHARED,
         }];
         prepare(&admin, &schemas, &BTreeMap::new()).await
     };
-    let refused = prepared().await;
+    let result = prepare_halves().await;
     assert!(
-        matches!(refused, Err(PrepareError::Migrate { .. })),
-        "{refused:?}"
+        matches!(result, Err(PrepareError::Migrate { .. })),
+        "{result:?}"
     );
     let mut owner = open(&admin).await;
     let count = "select (select count(*) from halves._migrations)
@@ -243,13 +253,13 @@ async fn an_aborted_migration_leaves_a_usable_system() {
     assert_eq!(count, 1, "the first is there, and nothing of the second");
     // The previous service continues with its rows after it gets its privileges.
     std::fs::remove_file(&second).unwrap();
-    prepared().await.unwrap();
+    prepare_halves().await.unwrap();
     let mut runner = open(&server.role_url("halves", "halves")).await;
     let insert = sqlx::raw_sql("insert into whole (id) values (1)");
     insert.execute(&mut runner).await.unwrap();
 
     std::fs::write(&second, half).unwrap();
-    prepared().await.unwrap();
+    prepare_halves().await.unwrap();
     let rows: i64 = sqlx::query_scalar("select count(*) from whole where more is null")
         .fetch_one(&mut runner)
         .await

@@ -30,39 +30,39 @@ fn settings(home: &Path) -> Settings {
     }
 }
 
-async fn run(server: &Embedded, sql: &'static str) {
+async fn execute(server: &Embedded, sql: &'static str) {
     let mut connection = PgConnection::connect(&server.url("postgres"))
         .await
         .unwrap();
     sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
 }
 
-async fn count(server: &Embedded) -> i64 {
+async fn count_rows(server: &Embedded) -> i64 {
     let mut connection = PgConnection::connect(&server.url("postgres"))
         .await
         .unwrap();
-    sqlx::query_scalar("select count(*) from kept")
+    sqlx::query_scalar("select count(*) from items")
         .fetch_one(&mut connection)
         .await
         .unwrap()
 }
 
-fn alive(pid: i32) -> bool {
+fn is_running(pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     // A zombie process has ended and only waits for its parent.
     status.is_ok_and(|text| !text.contains(") Z "))
 }
 
-async fn wait_until_gone(pid: i32) {
+async fn wait_until_ended(pid: i32) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while alive(pid) {
+    while is_running(pid) {
         assert!(Instant::now() < deadline, "process {pid} is still there");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 /// Starts an owner in its own process: this test binary with the test `owner_process` only.
-fn other_owner(home: &Path) -> (Child, i32) {
+fn spawn_owner_process(home: &Path) -> (Child, i32) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["owner_process", "--exact", "--nocapture"])
         .env("HAYWARD_TEST_PG_HOME", home)
@@ -86,30 +86,30 @@ async fn owner_process() {
     };
     let server = Embedded::start(settings(Path::new(&home))).await.unwrap();
     assert!(server.is_owner());
-    run(
+    execute(
         &server,
-        "create table if not exists kept (n int); insert into kept values (1)",
+        "create table if not exists items (n int); insert into items values (1)",
     )
     .await;
     println!("server {}", server.pid());
-    server.ended().await;
+    server.wait_until_ended().await;
 }
 
 #[tokio::test]
 async fn rows_survive_a_stop() {
     let home = home();
     let server = Embedded::start(settings(home.path())).await.unwrap();
-    run(
+    execute(
         &server,
-        "create table kept (n int); insert into kept values (1), (2)",
+        "create table items (n int); insert into items values (1), (2)",
     )
     .await;
     let pid = server.pid();
     server.stop().await;
-    assert!(!alive(pid));
+    assert!(!is_running(pid));
     let server = Embedded::start(settings(home.path())).await.unwrap();
     assert_ne!(server.pid(), pid);
-    assert_eq!(count(&server).await, 2);
+    assert_eq!(count_rows(&server).await, 2);
     server.stop().await;
 }
 
@@ -121,7 +121,7 @@ async fn a_second_start_attaches_and_stops_nothing() {
     assert!(first.is_owner() && !second.is_owner());
     assert_eq!(first.pid(), second.pid());
     second.stop().await;
-    run(&first, "select 1").await;
+    execute(&first, "select 1").await;
     first.stop().await;
 }
 
@@ -133,10 +133,14 @@ async fn starts_at_the_same_moment_share_one_server() {
         Embedded::start(settings(home.path())),
         Embedded::start(settings(home.path())),
     );
-    let all = [one.unwrap(), two.unwrap(), three.unwrap()];
-    assert_eq!(all.iter().filter(|server| server.is_owner()).count(), 1);
-    assert!(all.iter().all(|server| server.pid() == all[0].pid()));
-    for server in all {
+    let servers = [one.unwrap(), two.unwrap(), three.unwrap()];
+    assert_eq!(servers.iter().filter(|server| server.is_owner()).count(), 1);
+    assert!(
+        servers
+            .iter()
+            .all(|server| server.pid() == servers[0].pid())
+    );
+    for server in servers {
         server.stop().await;
     }
 }
@@ -146,30 +150,30 @@ async fn a_killed_owner_leaves_no_server_and_loses_no_row() {
     let home = home();
     let mut owners = 0;
     for _ in 0..2 {
-        let (mut owner, pid) = other_owner(home.path());
+        let (mut owner, pid) = spawn_owner_process(home.path());
         owners += 1;
-        assert!(alive(pid));
+        assert!(is_running(pid));
         // With SIGKILL the owner cannot clean up.
         owner.kill().unwrap();
         owner.wait().unwrap();
-        wait_until_gone(pid).await;
+        wait_until_ended(pid).await;
     }
     let server = Embedded::start(settings(home.path())).await.unwrap();
     assert!(server.is_owner());
-    assert_eq!(count(&server).await, owners);
+    assert_eq!(count_rows(&server).await, owners);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_start_right_after_the_kill_does_not_attach_to_the_dying_server() {
     let home = home();
-    let (mut owner, pid) = other_owner(home.path());
+    let (mut owner, pid) = spawn_owner_process(home.path());
     owner.kill().unwrap();
     owner.wait().unwrap();
     let server = Embedded::start(settings(home.path())).await.unwrap();
     assert!(server.is_owner());
     assert_ne!(server.pid(), pid);
-    assert_eq!(count(&server).await, 1);
+    assert_eq!(count_rows(&server).await, 1);
     server.stop().await;
 }
 
@@ -177,18 +181,18 @@ async fn a_start_right_after_the_kill_does_not_attach_to_the_dying_server() {
 async fn a_killed_server_is_detected_and_recovers() {
     let home = home();
     let server = Embedded::start(settings(home.path())).await.unwrap();
-    run(
+    execute(
         &server,
-        "create table kept (n int); insert into kept values (1)",
+        "create table items (n int); insert into items values (1)",
     )
     .await;
     let pid = nix::unistd::Pid::from_raw(server.pid());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
-    tokio::time::timeout(Duration::from_secs(20), server.ended())
+    tokio::time::timeout(Duration::from_secs(20), server.wait_until_ended())
         .await
         .expect("the end of the server was not noticed");
     let server = Embedded::start(settings(home.path())).await.unwrap();
-    assert_eq!(count(&server).await, 1);
+    assert_eq!(count_rows(&server).await, 1);
     server.stop().await;
 }
 
@@ -200,11 +204,11 @@ async fn root_hands_the_server_to_an_unprivileged_account() {
     let owner = std::fs::metadata(format!("/proc/{}", server.pid()))
         .unwrap()
         .uid();
-    let me = nix::unistd::Uid::effective();
-    if me.is_root() {
+    let current_user = nix::unistd::Uid::effective();
+    if current_user.is_root() {
         assert_ne!(owner, 0);
     } else {
-        assert_eq!(owner, me.as_raw());
+        assert_eq!(owner, current_user.as_raw());
     }
     for folder in ["pg", "pg/run", "pg/data"] {
         let mode = std::fs::metadata(home.path().join(folder))
@@ -220,7 +224,7 @@ async fn root_hands_the_server_to_an_unprivileged_account() {
 async fn a_folder_the_server_cannot_reach_is_named() {
     use std::os::unix::fs::PermissionsExt;
     if !nix::unistd::Uid::effective().is_root() {
-        return; // Others run the server as themselves and reach what they reach.
+        return; // Without root, the server has the account of this test.
     }
     let home = home();
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o700)).unwrap();

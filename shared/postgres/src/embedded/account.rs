@@ -11,22 +11,23 @@ use nix::unistd::{Uid, User};
 
 use super::EmbeddedError;
 
-/// System account of the server, if it differs from the account of this process.
+/// System account of the server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
-    other: Option<(u32, u32)>,
+    /// Ids of user and group of the unprivileged account. `None` for the account of this process.
+    unprivileged: Option<(u32, u32)>,
 }
 
 impl Account {
     pub(super) fn choose() -> Result<Self, EmbeddedError> {
         if !Uid::effective().is_root() {
-            return Ok(Self { other: None });
+            return Ok(Self { unprivileged: None });
         }
         ["postgres", "nobody"]
             .into_iter()
             .find_map(|name| User::from_name(name).ok().flatten())
             .map(|user| Self {
-                other: Some((user.uid.as_raw(), user.gid.as_raw())),
+                unprivileged: Some((user.uid.as_raw(), user.gid.as_raw())),
             })
             .ok_or(EmbeddedError::NoAccount)
     }
@@ -35,7 +36,7 @@ impl Account {
     pub(super) fn command(self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.current_dir("/");
-        if let Some((uid, gid)) = self.other {
+        if let Some((uid, gid)) = self.unprivileged {
             // The supplementary groups of root are dropped too, because std does that when root
             // changes its uid.
             command.uid(uid).gid(gid);
@@ -44,37 +45,37 @@ impl Account {
     }
 
     /// Creates `directory`, accessible to this account only.
-    pub(super) fn own_directory(self, directory: &Path) -> Result<(), EmbeddedError> {
-        let failed = |source| EmbeddedError::Folder {
+    pub(super) fn create_private_directory(self, directory: &Path) -> Result<(), EmbeddedError> {
+        let to_error = |source| EmbeddedError::Folder {
             folder: directory.to_owned(),
             source,
         };
-        fs::create_dir_all(directory).map_err(failed)?;
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(failed)?;
-        if let Some((uid, gid)) = self.other {
-            chown(directory, Some(uid), Some(gid)).map_err(failed)?;
+        fs::create_dir_all(directory).map_err(to_error)?;
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(to_error)?;
+        if let Some((uid, gid)) = self.unprivileged {
+            chown(directory, Some(uid), Some(gid)).map_err(to_error)?;
         }
         Ok(())
     }
 
     /// Refuses a folder below a directory that the account cannot traverse, such as `/root`.
     /// Postgres would only report that it cannot find its data.
-    pub(super) fn can_reach(self, home: &Path) -> Result<(), EmbeddedError> {
-        let Some((uid, gid)) = self.other else {
+    pub(super) fn check_reachable(self, home: &Path) -> Result<(), EmbeddedError> {
+        let Some((uid, gid)) = self.unprivileged else {
             return Ok(());
         };
         for ancestor in home.ancestors().skip(1) {
-            let Ok(found) = fs::metadata(ancestor) else {
+            let Ok(metadata) = fs::metadata(ancestor) else {
                 continue;
             };
-            let needed = if found.uid() == uid {
+            let execute_bit = if metadata.uid() == uid {
                 0o100
-            } else if found.gid() == gid {
+            } else if metadata.gid() == gid {
                 0o010
             } else {
                 0o001
             };
-            if found.mode() & needed == 0 {
+            if metadata.mode() & execute_bit == 0 {
                 return Err(EmbeddedError::Unreachable {
                     home: home.to_owned(),
                     closed: ancestor.to_owned(),

@@ -8,14 +8,14 @@ use super::EmbeddedError;
 
 /// Directories with one folder per version, as packages install them: Debian and Ubuntu, Red Hat
 /// (`/usr/pgsql-16`), Homebrew on both kinds of Mac.
-const VERSIONED: [(&str, &str, &str); 4] = [
+const VERSIONED_DIRECTORIES: [(&str, &str, &str); 4] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr", "pgsql-", "bin"),
     ("/opt/homebrew/opt", "postgresql@", "bin"),
     ("/usr/local/opt", "postgresql@", "bin"),
 ];
 
-const SERVER: [&str; 2] = ["initdb", "postgres"];
+const SERVER_PROGRAMS: [&str; 2] = ["initdb", "postgres"];
 
 /// Returns the directory that contains `initdb` and `postgres`.
 ///
@@ -23,73 +23,79 @@ const SERVER: [&str; 2] = ["initdb", "postgres"];
 /// wins, and `PATH` is searched last.
 pub fn binaries() -> Result<PathBuf, EmbeddedError> {
     if let Some(configured) = env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
-        return if has(&configured, &SERVER) {
+        return if has_programs(&configured, &SERVER_PROGRAMS) {
             Ok(configured)
         } else {
             Err(EmbeddedError::ConfiguredPrograms(configured))
         };
     }
-    installed(&SERVER).ok_or_else(|| EmbeddedError::NotInstalled(install_line()))
+    find_installed(&SERVER_PROGRAMS).ok_or_else(|| EmbeddedError::NotInstalled(install_command()))
 }
 
 /// Finds a client program such as `pg_dump` like [`binaries`]. Client programs may be installed
 /// without a server.
 pub fn program(name: &'static str) -> Result<PathBuf, EmbeddedError> {
-    let found = match env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
-        Some(directory) => Some(directory).filter(|directory| has(directory, &[name])),
-        None => installed(&[name]),
+    let directory = match env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
+        Some(directory) => Some(directory).filter(|directory| has_programs(directory, &[name])),
+        None => find_installed(&[name]),
     };
-    let directory = found.ok_or(EmbeddedError::NoProgram(name))?;
+    let directory = directory.ok_or(EmbeddedError::NoProgram(name))?;
     Ok(directory.join(name))
 }
 
-fn installed(programs: &[&str]) -> Option<PathBuf> {
-    let mut versioned = VERSIONED.iter();
-    let found =
-        versioned.find_map(|(root, prefix, tail)| newest(Path::new(root), prefix, tail, programs));
-    found.or_else(|| {
+fn find_installed(programs: &[&str]) -> Option<PathBuf> {
+    let mut versioned = VERSIONED_DIRECTORIES.iter();
+    let directory = versioned.find_map(|(root, prefix, subdirectory)| {
+        find_newest(Path::new(root), prefix, subdirectory, programs)
+    });
+    directory.or_else(|| {
         let path = env::var_os("PATH").unwrap_or_default();
-        env::split_paths(&path).find(|directory| has(directory, programs))
+        env::split_paths(&path).find(|directory| has_programs(directory, programs))
     })
 }
 
-fn has(directory: &Path, programs: &[&str]) -> bool {
+fn has_programs(directory: &Path, programs: &[&str]) -> bool {
     let mut programs = programs.iter();
     programs.all(|program| directory.join(program).is_file())
 }
 
-fn newest(root: &Path, prefix: &str, tail: &str, programs: &[&str]) -> Option<PathBuf> {
-    let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir(root)
+fn find_newest(
+    root: &Path,
+    prefix: &str,
+    subdirectory: &str,
+    programs: &[&str],
+) -> Option<PathBuf> {
+    let mut candidates: Vec<(u32, PathBuf)> = std::fs::read_dir(root)
         .ok()?
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let version = name.strip_prefix(prefix)?.parse().ok()?;
-            Some((version, entry.path().join(tail)))
+            Some((version, entry.path().join(subdirectory)))
         })
         .collect();
-    found.sort_by_key(|(version, _)| Reverse(*version));
-    found
+    candidates.sort_by_key(|(version, _)| Reverse(*version));
+    candidates
         .into_iter()
         .map(|(_, directory)| directory)
-        .find(|directory| has(directory, programs))
+        .find(|directory| has_programs(directory, programs))
 }
 
 /// Returns the command that installs Postgres with the package tool of this system.
-fn install_line() -> &'static str {
-    let has = |program: &str| {
+fn install_command() -> &'static str {
+    let has_tool = |program: &str| {
         env::split_paths(&env::var_os("PATH").unwrap_or_default())
             .any(|directory| directory.join(program).is_file())
     };
-    if has("apt-get") {
+    if has_tool("apt-get") {
         "sudo apt-get install postgresql"
-    } else if has("dnf") {
+    } else if has_tool("dnf") {
         "sudo dnf install postgresql-server"
-    } else if has("apk") {
+    } else if has_tool("apk") {
         "sudo apk add postgresql"
-    } else if has("pacman") {
+    } else if has_tool("pacman") {
         "sudo pacman -S postgresql"
-    } else if has("brew") {
+    } else if has_tool("brew") {
         "brew install postgresql@17"
     } else {
         "the package of your system that brings `initdb` and `postgres`"
@@ -98,7 +104,7 @@ fn install_line() -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{SERVER, newest};
+    use super::{SERVER_PROGRAMS, find_newest};
     use std::fs;
 
     #[test]
@@ -114,12 +120,15 @@ mod tests {
         }
         // Version 17 is a client package without a server. A comparison as text would sort 9 after
         // 15.
-        let found = newest(root.path(), "", "bin", &SERVER).unwrap();
+        let found = find_newest(root.path(), "", "bin", &SERVER_PROGRAMS).unwrap();
         assert_eq!(found, root.path().join("15/bin"));
-        assert_eq!(newest(root.path(), "pgsql-", "bin", &SERVER), None);
+        assert_eq!(
+            find_newest(root.path(), "pgsql-", "bin", &SERVER_PROGRAMS),
+            None
+        );
         // A client package is enough if only client programs are requested.
         fs::write(root.path().join("17/bin/pg_dump"), "").unwrap();
-        let client = newest(root.path(), "", "bin", &["pg_dump"]).unwrap();
+        let client = find_newest(root.path(), "", "bin", &["pg_dump"]).unwrap();
         assert_eq!(client, root.path().join("17/bin"));
     }
 }

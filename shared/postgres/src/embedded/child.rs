@@ -18,9 +18,9 @@ use super::account::Account;
 
 /// Shell script that runs with the death signal set. It exits at once if the parent ($1) has
 /// already died. Otherwise it becomes Postgres.
-const BECOME: &str = r#"[ "$PPID" = "$1" ] || exit 1; shift; exec "$@""#;
+const EXEC_SCRIPT: &str = r#"[ "$PPID" = "$1" ] || exit 1; shift; exec "$@""#;
 /// Shell script that sends SIGQUIT to Postgres when the pipe closes. It ends with Postgres.
-const WATCH: &str = r#"
+const WATCH_SCRIPT: &str = r#"
 exec 3<&0
 shift
 "$@" </dev/null 3<&- &
@@ -35,7 +35,7 @@ exit $status
 "#;
 
 /// The program to run and its account.
-pub(super) struct Order {
+pub(super) struct ServerCommand {
     pub(super) account: Account,
     pub(super) postgres: PathBuf,
     pub(super) arguments: Vec<String>,
@@ -46,18 +46,18 @@ pub(super) struct Order {
 }
 
 /// Receiver that becomes true when the server has ended.
-pub(super) type Ended = watch::Receiver<bool>;
+pub(super) type EndReceiver = watch::Receiver<bool>;
 
 /// Starts the server. Returns when the process exists, which is before it accepts connections.
-pub(super) async fn start(order: Order) -> io::Result<Ended> {
-    let (ended, watching) = watch::channel(false);
-    let (started, starting) = oneshot::channel();
+pub(super) async fn start(command: ServerCommand) -> io::Result<EndReceiver> {
+    let (ended_sender, ended) = watch::channel(false);
+    let (started_sender, started) = oneshot::channel();
     thread::Builder::new()
         .name("postgres".to_owned())
         .spawn(move || {
-            match spawn(&order) {
+            match spawn(&command) {
                 Ok(mut child) => {
-                    let _ = started.send(Ok(()));
+                    let _ = started_sender.send(Ok(()));
                     // The pipe stays open inside `child` until the server ends by itself.
                     let pipe = child.stdin.take();
                     if let Err(error) = child.wait() {
@@ -66,39 +66,39 @@ pub(super) async fn start(order: Order) -> io::Result<Ended> {
                     drop(pipe);
                 }
                 Err(error) => {
-                    let _ = started.send(Err(error));
+                    let _ = started_sender.send(Err(error));
                 }
             }
-            drop(order.lock);
-            let _ = ended.send(true);
+            drop(command.lock);
+            let _ = ended_sender.send(true);
         })?;
-    starting
+    started
         .await
         .unwrap_or_else(|_| Err(io::Error::other("the thread of the server ended")))?;
-    Ok(watching)
+    Ok(ended)
 }
 
-fn spawn(order: &Order) -> io::Result<Child> {
+fn spawn(server: &ServerCommand) -> io::Result<Child> {
     let log = OpenOptions::new()
         .create(true)
         .append(true)
-        .open(&order.log)?;
+        .open(&server.log)?;
     let mut command = if let Some(setpriv) = setpriv() {
-        let mut command = order.account.command(setpriv);
-        command.args(["--pdeathsig", "QUIT", "--", "/bin/sh", "-c", BECOME]);
+        let mut command = server.account.command(setpriv);
+        command.args(["--pdeathsig", "QUIT", "--", "/bin/sh", "-c", EXEC_SCRIPT]);
         command.stdin(Stdio::null());
         command
     } else {
-        let mut command = order.account.command("/bin/sh");
-        command.args(["-c", WATCH]);
+        let mut command = server.account.command("/bin/sh");
+        command.args(["-c", WATCH_SCRIPT]);
         command.stdin(Stdio::piped());
         command
     };
     command
         .arg("hayward-postgres")
         .arg(std::process::id().to_string())
-        .arg(&order.postgres)
-        .args(&order.arguments)
+        .arg(&server.postgres)
+        .args(&server.arguments)
         // The child gets its own process group. Ctrl-C at the terminal must reach only us, because
         // Postgres must serve until the services have finished.
         .process_group(0)

@@ -1,20 +1,21 @@
 //! Checks that a migration only expands the schema. Then the previous version works with the new
-//! tables, and a rollback is possible. A contraction belongs in a later version (A17).
+//! tables, and a rollback is possible. A contraction, such as a removed column, belongs in a later
+//! version (A17).
 
 use std::collections::BTreeSet;
 
 /// Returns the contractions in a migration. The list is empty if the migration only expands. The
 /// check matches words and does not parse SQL, so unknown statements pass.
 pub fn contractions(sql: &str) -> Vec<String> {
-    let statements = bare(sql);
-    let own = made(sql);
+    let statements = strip_comments_and_quotes(sql);
+    let created = created_names(sql);
     statements
         .split(';')
         .flat_map(|statement| {
             let words: Vec<&str> = statement.split_whitespace().collect();
             // The previous version does not use tables that this migration creates.
-            let knows = target(&words).is_none_or(|it| !own.contains(it));
-            if knows {
+            let is_in_use = target_name(&words).is_none_or(|it| !created.contains(it));
+            if is_in_use {
                 statement_contractions(&words)
             } else {
                 Vec::new()
@@ -24,37 +25,37 @@ pub fn contractions(sql: &str) -> Vec<String> {
 }
 
 /// Returns the tables and functions that this migration creates, also in text that it executes.
-fn made(sql: &str) -> BTreeSet<String> {
+fn created_names(sql: &str) -> BTreeSet<String> {
     let text = sql.to_lowercase().replace('(', " ");
     let mut words = text.split_whitespace().peekable();
-    let mut made = BTreeSet::new();
+    let mut created = BTreeSet::new();
     while let Some(word) = words.next() {
-        let makes = word.trim_start_matches('\'') == "create";
-        if makes
+        let is_create = word.trim_start_matches('\'') == "create";
+        if is_create
             && words
                 .next_if(|it| ["table", "function"].contains(it))
                 .is_some()
         {
             let name = words.find(|it| !["if", "not", "exists"].contains(it));
-            made.extend(name.map(str::to_owned));
+            created.extend(name.map(str::to_owned));
         }
     }
-    made
+    created
 }
 
 /// Returns the target of a statement.
-fn target<'a>(words: &[&'a str]) -> Option<&'a str> {
-    let before = match *words.first()? {
+fn target_name<'a>(words: &[&'a str]) -> Option<&'a str> {
+    let preceding_keyword = match *words.first()? {
         "alter" => "table",
         "delete" => "from",
         "revoke" => "on",
         _ => return None,
     };
-    let at = words.iter().position(|it| *it == before)?;
-    let noise = ["if", "exists", "only", "table", "function"];
-    words[at + 1..]
+    let index = words.iter().position(|it| *it == preceding_keyword)?;
+    let keywords = ["if", "exists", "only", "table", "function"];
+    words[index + 1..]
         .iter()
-        .find(|it| !noise.contains(it))
+        .find(|it| !keywords.contains(it))
         .copied()
 }
 
@@ -82,26 +83,26 @@ fn table_contractions(words: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for action in split_actions(&text) {
         let action: Vec<&str> = action.split_whitespace().collect();
-        let finding = |what: &str| format!("{what} in {table}");
+        let describe = |what: &str| format!("{what} in {table}");
         if action.contains(&"rename") {
-            found.push(finding("rename"));
-        } else if action.contains(&"drop") && !is_loosened(&action) {
-            found.push(finding("drop"));
+            found.push(describe("rename"));
+        } else if action.contains(&"drop") && !loosens_column(&action) {
+            found.push(describe("drop"));
         } else if action.windows(2).any(|it| it == ["set", "not"]) {
-            found.push(finding("set not null"));
+            found.push(describe("set not null"));
         } else if action.contains(&"alter") && action.contains(&"type") {
-            found.push(finding("change of type"));
+            found.push(describe("change of type"));
         } else if is_column_without_default(&action) {
-            found.push(finding("new column that is not null and has no default"));
-        } else if action.contains(&"add") && narrows(&action) {
-            found.push(finding("new constraint"));
+            found.push(describe("new column that is not null and has no default"));
+        } else if action.contains(&"add") && adds_constraint(&action) {
+            found.push(describe("new constraint"));
         }
     }
     found
 }
 
-/// Returns whether the action loosens a column: `drop not null` allows more values.
-fn is_loosened(action: &[&str]) -> bool {
+/// Returns whether the action allows more values in a column, as `drop not null` does.
+fn loosens_column(action: &[&str]) -> bool {
     let pairs = action.windows(2);
     let mut pairs = pairs.filter(|it| it[0] == "drop");
     pairs.any(|it| it[1] == "not")
@@ -116,9 +117,9 @@ fn is_column_without_default(action: &[&str]) -> bool {
 
 /// Returns whether the action adds a constraint. A constraint on a column of the same statement
 /// does not affect the previous version.
-fn narrows(action: &[&str]) -> bool {
-    let at = action.iter().position(|it| *it == "add");
-    let next = at.and_then(|at| action.get(at + 1)).copied();
+fn adds_constraint(action: &[&str]) -> bool {
+    let index = action.iter().position(|it| *it == "add");
+    let next = index.and_then(|index| action.get(index + 1)).copied();
     matches!(
         next,
         Some("constraint" | "check" | "unique" | "primary" | "foreign" | "exclude")
@@ -127,30 +128,32 @@ fn narrows(action: &[&str]) -> bool {
 
 /// Splits at commas outside brackets.
 fn split_actions(text: &str) -> Vec<&str> {
-    let (mut depth, mut from, mut parts) = (0_i32, 0, Vec::new());
-    for (at, letter) in text.char_indices() {
+    let (mut depth, mut start, mut parts) = (0_i32, 0, Vec::new());
+    for (index, letter) in text.char_indices() {
         match letter {
             '(' | '[' => depth += 1,
             ')' | ']' => depth -= 1,
             ',' if depth == 0 => {
-                parts.push(&text[from..at]);
-                from = at + 1;
+                parts.push(&text[start..index]);
+                start = index + 1;
             }
             _ => {}
         }
     }
-    parts.push(&text[from..]);
+    parts.push(&text[start..]);
     parts
 }
 
 /// Returns the text in lower case, without comments and without quoted text.
-fn bare(sql: &str) -> String {
+fn strip_comments_and_quotes(sql: &str) -> String {
     let lines = sql
         .lines()
         .map(|line| line.split("--").next().unwrap_or(""));
     let text = lines.collect::<Vec<_>>().join(" ").to_lowercase();
-    let quoted = text.split('\'').enumerate();
-    let unquoted = quoted.filter(|(at, _)| at % 2 == 0).map(|(_, part)| part);
+    let parts = text.split('\'').enumerate();
+    let unquoted = parts
+        .filter(|(index, _)| index % 2 == 0)
+        .map(|(_, part)| part);
     unquoted
         .collect::<Vec<_>>()
         .join(" ")

@@ -16,20 +16,20 @@ pub(super) async fn output(mut command: Command) -> io::Result<Output> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let child = tokio::process::Command::from(command).spawn()?;
-    let leader = child.id().and_then(|id| i32::try_from(id).ok());
-    let mut group = Group(leader.map(Pid::from_raw));
+    let group_id = child.id().and_then(|id| i32::try_from(id).ok());
+    let mut group = ProcessGroup(group_id.map(Pid::from_raw));
     let result = child.wait_with_output().await;
     // After the exit another process may get this id.
     group.0 = None;
     result
 }
 
-struct Group(Option<Pid>);
+struct ProcessGroup(Option<Pid>);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        if let Some(leader) = self.0 {
-            let _ = killpg(leader, Signal::SIGKILL);
+        if let Some(group_id) = self.0 {
+            let _ = killpg(group_id, Signal::SIGKILL);
         }
     }
 }
@@ -44,24 +44,24 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_program_ends_with_its_children() {
         let folder = tempfile::tempdir().unwrap();
-        let mark = folder.path().join("child");
+        let pid_file = folder.path().join("child");
         let mut command = Command::new("/bin/sh");
         let script = format!(
             "sleep 60 & echo $! > {0}.new; mv {0}.new {0}; wait",
-            mark.display()
+            pid_file.display()
         );
         command.args(["-c", &script]);
         let limit = Duration::from_secs(20);
         let child = tokio::select! {
             _ = output(command) => panic!("it ended by itself"),
-            child = tokio::time::timeout(limit, number_in(&mark)) => child.unwrap(),
+            child = tokio::time::timeout(limit, read_pid(&pid_file)) => child.unwrap(),
         };
-        let gone = async {
-            while lives(child) {
+        let child_ended = async {
+            while is_running(child) {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(limit, gone).await.unwrap();
+        tokio::time::timeout(limit, child_ended).await.unwrap();
     }
 
     #[tokio::test]
@@ -75,7 +75,7 @@ mod tests {
         );
     }
 
-    async fn number_in(file: &std::path::Path) -> i32 {
+    async fn read_pid(file: &std::path::Path) -> i32 {
         loop {
             let text = std::fs::read_to_string(file).unwrap_or_default();
             if let Ok(number) = text.trim().parse() {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     /// Returns whether the process runs. A zombie process counts as ended.
-    fn lives(pid: i32) -> bool {
+    fn is_running(pid: i32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let state = stat
             .rsplit_once(") ")

@@ -36,7 +36,7 @@ impl Authority {
         }
     }
 
-    fn signs(&self, name: &str, last_year: i32) -> TlsAcceptor {
+    fn acceptor_for(&self, name: &str, last_year: i32) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(last_year, 12, 31);
@@ -57,36 +57,36 @@ impl Authority {
 
 /// The TLS behaviour of the test server.
 #[derive(Clone)]
-enum Door {
+enum TlsMode {
     Tls(TlsAcceptor),
     NoTls,
     /// Accepts only TLS, as if `pg_hba.conf` had only `hostssl` lines.
-    TlsAlone,
+    TlsOnly,
 }
 
-async fn served(door: Door) -> u16 {
+async fn start_server(mode: TlsMode) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            tokio::spawn(answer(stream, door.clone()));
+            tokio::spawn(handle_connection(stream, mode.clone()));
         }
     });
     port
 }
 
-async fn answer(mut stream: TcpStream, door: Door) -> std::io::Result<()> {
+async fn handle_connection(mut stream: TcpStream, mode: TlsMode) -> std::io::Result<()> {
     let mut request = [0; 8];
     stream.read_exact(&mut request).await?;
-    match door {
-        Door::NoTls => stream.write_all(b"N").await?,
-        Door::Tls(acceptor) => {
+    match mode {
+        TlsMode::NoTls => stream.write_all(b"N").await?,
+        TlsMode::Tls(acceptor) => {
             stream.write_all(b"S").await?;
             // The client aborts or continues. In both cases it gets no response.
             drop(acceptor.accept(stream).await?);
         }
-        Door::TlsAlone => {
+        TlsMode::TlsOnly => {
             let fields: String = [
                 "SFATAL",
                 "C28000",
@@ -105,14 +105,14 @@ async fn answer(mut stream: TcpStream, door: Door) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn told(url: &str) -> String {
-    let pool = connect(url, 1).await.unwrap_err().to_string();
-    let one = connect_one(url).await.unwrap_err().to_string();
-    assert_eq!(pool, one);
-    let prepared = prepare(url, &[], &std::collections::BTreeMap::new()).await;
-    assert_eq!(prepared.unwrap_err().to_string(), one);
-    assert!(!one.contains("sesame"), "{one}");
-    one
+async fn connect_message(url: &str) -> String {
+    let pool_message = connect(url, 1).await.unwrap_err().to_string();
+    let message = connect_one(url).await.unwrap_err().to_string();
+    assert_eq!(pool_message, message);
+    let result = prepare(url, &[], &std::collections::BTreeMap::new()).await;
+    assert_eq!(result.unwrap_err().to_string(), message);
+    assert!(!message.contains("sesame"), "{message}");
+    message
 }
 
 /// The message also names the correction (S25).
@@ -129,30 +129,33 @@ async fn the_fault_of_a_certificate_is_named() {
         format!("postgres://a:sesame@{host}:{port}/b?sslmode=verify-full&sslrootcert={file}")
     };
 
-    let port = served(Door::Tls(own.signs(host, 2100))).await;
-    let stranger = told(&address(port, host, &other.file)).await;
+    let port = start_server(TlsMode::Tls(own.acceptor_for(host, 2100))).await;
+    let unknown_authority = connect_message(&address(port, host, &other.file)).await;
     let expected = format!("not signed by an authority in {}", other.file.display());
-    assert!(stranger.contains(&expected), "{stranger}");
-    assert!(stranger.contains(&format!("{host}:{port}")), "{stranger}");
+    assert!(unknown_authority.contains(&expected), "{unknown_authority}");
+    assert!(
+        unknown_authority.contains(&format!("{host}:{port}")),
+        "{unknown_authority}"
+    );
     let untrusted = format!("postgres://a@{host}:{port}/b?sslmode=verify-full");
-    let untrusted = told(&untrusted).await;
+    let untrusted = connect_message(&untrusted).await;
     assert!(untrusted.contains("add `sslrootcert=FILE`"), "{untrusted}");
-    let missing = told(&address(port, host, &dir.path().join("none.pem"))).await;
+    let missing = connect_message(&address(port, host, &dir.path().join("none.pem"))).await;
     assert!(missing.contains("`sslrootcert` names"), "{missing}");
     assert!(missing.contains("none.pem"), "{missing}");
-    let misnamed = told(&address(port, "127.0.0.1", &own.file)).await;
+    let wrong_name = connect_message(&address(port, "127.0.0.1", &own.file)).await;
     let expected = "certificate is for localhost, and not for 127.0.0.1";
-    assert!(misnamed.contains(expected), "{misnamed}");
+    assert!(wrong_name.contains(expected), "{wrong_name}");
 
-    let port = served(Door::Tls(own.signs(host, 2001))).await;
-    let ended = told(&address(port, host, &own.file)).await;
+    let port = start_server(TlsMode::Tls(own.acceptor_for(host, 2001))).await;
+    let ended = connect_message(&address(port, host, &own.file)).await;
     assert!(ended.contains("certificate has ended"), "{ended}");
     assert!(ended.contains("pg_reload_conf"), "{ended}");
 }
 
 /// A service verifies the server like its administrator (S25).
 #[test]
-fn the_address_of_a_role_keeps_the_trust_settings_of_the_admin() {
+fn the_address_of_a_role_has_the_trust_settings_of_the_admin() {
     let admin = "postgres://a:b@db:5432/hayward?sslmode=verify-full&sslrootcert=/keys/tls/ca.pem";
     let url = role_url(admin, "blocklist", Some("c")).unwrap();
     assert!(
@@ -168,14 +171,14 @@ fn the_address_of_a_role_keeps_the_trust_settings_of_the_admin() {
 /// Each message names the side without TLS (S25).
 #[tokio::test]
 async fn a_server_and_a_client_without_tls_get_different_messages() {
-    let port = served(Door::NoTls).await;
+    let port = start_server(TlsMode::NoTls).await;
     let url = format!("postgres://a:sesame@localhost:{port}/b?sslmode=verify-full");
-    let without = told(&url).await;
+    let without = connect_message(&url).await;
     assert!(without.contains("speaks no TLS"), "{without}");
 
-    let port = served(Door::TlsAlone).await;
+    let port = start_server(TlsMode::TlsOnly).await;
     let url = format!("postgres://a:sesame@localhost:{port}/b?sslmode=disable");
-    let refused = told(&url).await;
+    let refused = connect_message(&url).await;
     let expected = "takes nobody without TLS: add `?sslmode=verify-full";
     assert!(refused.contains(expected), "{refused}");
 }

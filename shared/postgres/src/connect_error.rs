@@ -12,61 +12,61 @@ use sqlx::postgres::PgConnectOptions;
 pub(crate) const NO_SUCH_DATABASE: &str = "3D000";
 
 /// Returns the SQLSTATE of an error.
-pub(crate) fn code(error: &sqlx::Error) -> Option<String> {
+pub(crate) fn sql_state(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
 /// Error of a failed connection to the database.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}")]
+#[error("{message}")]
 pub struct ConnectError {
-    what: String,
+    message: String,
     #[source]
     source: sqlx::Error,
 }
 
 impl ConnectError {
     /// Creates the error. The password is removed from the address.
-    pub(crate) fn at(url: &str, source: sqlx::Error) -> Self {
-        let what = match PgConnectOptions::from_str(url) {
-            Ok(options) => told(&options, &source),
+    pub(crate) fn new(url: &str, source: sqlx::Error) -> Self {
+        let message = match PgConnectOptions::from_str(url) {
+            Ok(options) => describe(&options, &source),
             Err(_) => "the address of the database cannot be used".to_owned(),
         };
-        Self { what, source }
+        Self { message, source }
     }
 
     /// Returns the error of the driver.
-    pub fn met(&self) -> &sqlx::Error {
+    pub fn driver_error(&self) -> &sqlx::Error {
         &self.source
     }
 }
 
-fn told(options: &PgConnectOptions, met: &sqlx::Error) -> String {
-    let place = match options.get_socket() {
+fn describe(options: &PgConnectOptions, error: &sqlx::Error) -> String {
+    let address = match options.get_socket() {
         Some(socket) => socket.display().to_string(),
         None => format!("{}:{}", options.get_host(), options.get_port()),
     };
-    let mut text = format!("cannot connect to the database at {place}");
-    if let Some(why) = reason(options, met) {
+    let mut text = format!("cannot connect to the database at {address}");
+    if let Some(reason) = explain(options, error) {
         // Writing to a string never fails.
-        let _ = write!(text, ": {why}");
+        let _ = write!(text, ": {reason}");
     }
     text
 }
 
-fn reason(options: &PgConnectOptions, met: &sqlx::Error) -> Option<String> {
+fn explain(options: &PgConnectOptions, error: &sqlx::Error) -> Option<String> {
     let host = options.get_host();
-    let file = authority(options);
+    let file = root_certificate(options);
     if let Some(file) = file.as_deref().filter(|file| !file.is_empty())
         && !file.starts_with("-----")
         && let Err(error) = std::fs::metadata(file)
     {
         return Some(format!("`sslrootcert` names {file}: {error}"));
     }
-    match met {
+    match error {
         sqlx::Error::Io(error) => {
             let tls = error.get_ref()?.downcast_ref()?;
-            Some(mistrust(tls, host, file.as_deref()))
+            Some(explain_tls_error(tls, host, file.as_deref()))
         }
         sqlx::Error::Tls(error) if error.to_string().contains("does not support TLS") => Some(
             "it speaks no TLS, and the address asks for it (`sslmode`): the server needs `ssl = \
@@ -88,7 +88,7 @@ fn reason(options: &PgConnectOptions, met: &sqlx::Error) -> Option<String> {
 }
 
 /// Returns the file with trusted authorities in these options.
-fn authority(options: &PgConnectOptions) -> Option<String> {
+fn root_certificate(options: &PgConnectOptions) -> Option<String> {
     let url = options.to_url_lossy();
     let mut pairs = url.query_pairs();
     let (_, file) = pairs.find(|(name, _)| name == "sslrootcert")?;
@@ -97,11 +97,11 @@ fn authority(options: &PgConnectOptions) -> Option<String> {
     Some(plain.unwrap_or_else(|| file.into_owned()))
 }
 
-fn mistrust(met: &rustls::Error, host: &str, file: Option<&str>) -> String {
-    let rustls::Error::InvalidCertificate(why) = met else {
-        return format!("TLS with it fails: {met}");
+fn explain_tls_error(error: &rustls::Error, host: &str, file: Option<&str>) -> String {
+    let rustls::Error::InvalidCertificate(reason) = error else {
+        return format!("TLS with it fails: {error}");
     };
-    match why {
+    match reason {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => match file {
             Some(file) => format!(
                 "its certificate is not signed by an authority in {file}, which `sslrootcert` of \
@@ -111,8 +111,10 @@ fn mistrust(met: &rustls::Error, host: &str, file: Option<&str>) -> String {
                      no other: add `sslrootcert=FILE`"
                 .to_owned(),
         },
-        CertificateError::NotValidForName => other_name(host, &[]),
-        CertificateError::NotValidForNameContext { presented, .. } => other_name(host, presented),
+        CertificateError::NotValidForName => explain_wrong_name(host, &[]),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            explain_wrong_name(host, presented)
+        }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "its certificate has ended: renew it, and let the server read it again \
              (`select pg_reload_conf()`)"
@@ -127,19 +129,19 @@ fn mistrust(met: &rustls::Error, host: &str, file: Option<&str>) -> String {
 
 /// Describes the names of a certificate that is valid for other hosts. They are in the notation of
 /// the library: `DnsName("db")`, `IpAddress(::1)`.
-fn other_name(host: &str, names: &[String]) -> String {
+fn explain_wrong_name(host: &str, names: &[String]) -> String {
     let plain = |name: &String| {
         let inner = name.split_once('(');
         let inner = inner.and_then(|(_, rest)| rest.strip_suffix(')'));
         inner.unwrap_or(name).trim_matches('"').to_owned()
     };
-    let those = if names.is_empty() {
+    let valid_names = if names.is_empty() {
         "another name".to_owned()
     } else {
         names.iter().map(plain).collect::<Vec<_>>().join(", ")
     };
     format!(
-        "its certificate is for {those}, and not for {host}: reach it by a name that stands in its \
-         certificate"
+        "its certificate is for {valid_names}, and not for {host}: reach it by a name that stands \
+         in its certificate"
     )
 }
