@@ -12,7 +12,7 @@ pub use shuttle::{future, thread};
 thread_local! {
     /// True while this thread runs a test of [`check`]. Shuttle runs its threads one at a time on
     /// the calling thread.
-    static CHECKED: Cell<bool> = const { Cell::new(false) };
+    static IS_CHECKING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runtime with the timers of tests. It is never driven and never dropped, because it still
@@ -22,18 +22,18 @@ static TIMERS: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     timers.enable_time().build().expect("a runtime")
 });
 
-struct Checked;
+struct CheckGuard;
 
-impl Checked {
+impl CheckGuard {
     fn begin() -> Self {
-        CHECKED.set(true);
+        IS_CHECKING.set(true);
         Self
     }
 }
 
-impl Drop for Checked {
+impl Drop for CheckGuard {
     fn drop(&mut self) {
-        CHECKED.set(false);
+        IS_CHECKING.set(false);
     }
 }
 
@@ -42,25 +42,25 @@ impl Drop for Checked {
 ///
 /// # Panics
 /// If the test panics. The message contains the schedule that repeats the failure.
-pub fn check(orders: usize, test: impl Fn() + Send + Sync + 'static) {
-    let _entered = TIMERS.enter();
-    let _checked = Checked::begin();
-    shuttle::check_random(test, orders);
+pub fn check(interleavings: usize, test: impl Fn() + Send + Sync + 'static) {
+    let _runtime = TIMERS.enter();
+    let _guard = CheckGuard::begin();
+    shuttle::check_random(test, interleavings);
 }
 
 /// Lets another thread run.
-fn point() {
-    if CHECKED.get() {
+fn yield_in_check() {
+    if IS_CHECKING.get() {
         thread::yield_now();
     }
 }
 
-fn taken<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
-    if !CHECKED.get() {
+fn acquire<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
+    if !IS_CHECKING.get() {
         return wait();
     }
     loop {
-        point();
+        yield_in_check();
         if let Some(guard) = attempt() {
             return guard;
         }
@@ -76,7 +76,7 @@ impl<T> Mutex<T> {
     }
 
     pub fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
-        taken(|| self.0.try_lock(), || self.0.lock())
+        acquire(|| self.0.try_lock(), || self.0.lock())
     }
 }
 
@@ -89,11 +89,11 @@ impl<T> RwLock<T> {
     }
 
     pub fn read(&self) -> parking_lot::RwLockReadGuard<'_, T> {
-        taken(|| self.0.try_read(), || self.0.read())
+        acquire(|| self.0.try_read(), || self.0.read())
     }
 
     pub fn write(&self) -> parking_lot::RwLockWriteGuard<'_, T> {
-        taken(|| self.0.try_write(), || self.0.write())
+        acquire(|| self.0.try_write(), || self.0.write())
     }
 }
 
@@ -105,17 +105,17 @@ mod tests {
     use super::*;
 
     fn add_one(count: &Mutex<u32>, in_one_step: bool) {
-        let mut seen = count.lock();
-        let next = *seen + 1;
+        let mut guard = count.lock();
+        let next = *guard + 1;
         if !in_one_step {
-            drop(seen);
-            seen = count.lock();
+            drop(guard);
+            guard = count.lock();
         }
-        *seen = next;
+        *guard = next;
     }
 
     /// Returns whether two threads that each add one give two in every interleaving.
-    fn counted(in_one_step: bool) -> bool {
+    fn counts_both_increments(in_one_step: bool) -> bool {
         let test = move || {
             let count = Arc::new(Mutex::new(0));
             let threads = [0; 2].map(|_| {
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn an_interleaving_with_a_lost_update_is_found() {
-        assert!(counted(true));
-        assert!(!counted(false));
+        assert!(counts_both_increments(true));
+        assert!(!counts_both_increments(false));
     }
 
     #[test]
@@ -141,8 +141,8 @@ mod tests {
         let test = || {
             let (sender, mut receiver) = tokio::sync::watch::channel(0);
             let limit = std::time::Duration::from_secs(1);
-            let waiting = tokio::time::timeout(limit, receiver.changed());
-            let _ = future::block_on(waiting);
+            let wait = tokio::time::timeout(limit, receiver.changed());
+            let _ = future::block_on(wait);
             drop(sender);
         };
         assert!(catch_unwind(|| check(1, test)).is_err());

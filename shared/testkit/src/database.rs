@@ -15,18 +15,18 @@ use hayward_postgres::{Embedded, Schema, create_database, drop_database, prepare
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
-use crate::ground::{Ground, settings};
+use crate::server_folder::{ServerFolder, settings};
 
 /// A database for one test. Its value must live as long as the test uses the database.
 #[derive(Debug)]
 pub struct TestDatabase {
     name: String,
     admin: String,
-    ended: Ended,
+    finished: FinishedDatabases,
 }
 
 /// Addresses of the databases of finished tests. They can be removed.
-type Ended = Arc<Mutex<Vec<String>>>;
+type FinishedDatabases = Arc<Mutex<Vec<String>>>;
 
 impl TestDatabase {
     /// Returns the address for a role: `postgres` for the superuser, the name of a schema for its
@@ -43,7 +43,7 @@ impl TestDatabase {
 impl Drop for TestDatabase {
     // Drop cannot await, and services of the test may still be shutting down.
     fn drop(&mut self) {
-        self.ended.lock().push(std::mem::take(&mut self.admin));
+        self.finished.lock().push(std::mem::take(&mut self.admin));
     }
 }
 
@@ -61,12 +61,12 @@ pub async fn database(schemas: &[Schema<'_>]) -> TestDatabase {
 /// do not change.
 #[derive(Debug)]
 pub struct TestServer {
-    // The server is declared before the ground, so that it stops before its folder is removed.
-    running: AsyncMutex<Option<Embedded>>,
-    ground: Ground,
-    numbers: AtomicU32,
+    // The server is declared before the folder, so that it stops before its folder is removed.
+    embedded: AsyncMutex<Option<Embedded>>,
+    folder: ServerFolder,
+    next_number: AtomicU32,
     templates: Mutex<HashMap<String, Arc<OnceCell<String>>>>,
-    ended: Ended,
+    finished: FinishedDatabases,
 }
 
 impl TestServer {
@@ -75,16 +75,18 @@ impl TestServer {
     /// # Panics
     /// If Postgres is not installed, or the server does not start.
     pub async fn start() -> Self {
-        let ground = Ground::clear().await.expect("a folder for a test server");
-        let running = Embedded::start(settings(&ground.home))
+        let folder = ServerFolder::create()
+            .await
+            .expect("a folder for a test server");
+        let embedded = Embedded::start(settings(&folder.home))
             .await
             .expect("a test server");
         Self {
-            running: AsyncMutex::new(Some(running)),
-            ground,
-            numbers: AtomicU32::new(0),
+            embedded: AsyncMutex::new(Some(embedded)),
+            folder,
+            next_number: AtomicU32::new(0),
             templates: Mutex::default(),
-            ended: Ended::default(),
+            finished: FinishedDatabases::default(),
         }
     }
 
@@ -99,41 +101,45 @@ impl TestServer {
         };
         let template = cell
             .get_or_init(async || {
-                let name = format!("template_{}", self.number());
+                let name = format!("template_{}", self.next_number());
                 prepare(&self.admin(&name).await, schemas, &BTreeMap::new())
                     .await
                     .expect("the schemas of a test database");
                 name
             })
             .await;
-        self.sweep().await;
-        let name = format!("test_{}", self.number());
+        self.drop_finished_databases().await;
+        let name = format!("test_{}", self.next_number());
         let admin = self.admin(&name).await;
         create_database(&admin, template)
             .await
             .expect("a copy of the prepared database");
-        let ended = Arc::clone(&self.ended);
-        TestDatabase { name, admin, ended }
+        let finished = Arc::clone(&self.finished);
+        TestDatabase {
+            name,
+            admin,
+            finished,
+        }
     }
 
     /// Removes databases of finished tests. If one cannot be removed, it only uses disk space.
-    async fn sweep(&self) {
-        let ended = std::mem::take(&mut *self.ended.lock());
-        for admin in ended {
+    async fn drop_finished_databases(&self) {
+        let finished = std::mem::take(&mut *self.finished.lock());
+        for admin in finished {
             let _ = drop_database(&admin).await;
         }
     }
 
     /// Stops the server as an operator would. It stays down until [`Self::resume`].
     pub async fn stop(&self) {
-        if let Some(server) = self.running.lock().await.take() {
+        if let Some(server) = self.embedded.lock().await.take() {
             server.stop().await;
         }
     }
 
     /// Ends every connection and the server at once, like a crash.
     pub async fn kill(&self) {
-        if let Some(server) = self.running.lock().await.take() {
+        if let Some(server) = self.embedded.lock().await.take() {
             server.kill().await;
         }
     }
@@ -143,10 +149,10 @@ impl TestServer {
     /// # Panics
     /// If it does not start.
     pub async fn resume(&self) {
-        let mut running = self.running.lock().await;
-        if running.is_none() {
-            let server = Embedded::start(settings(&self.ground.home)).await;
-            *running = Some(server.expect("the test server once more"));
+        let mut embedded = self.embedded.lock().await;
+        if embedded.is_none() {
+            let server = Embedded::start(settings(&self.folder.home)).await;
+            *embedded = Some(server.expect("the test server once more"));
         }
     }
 
@@ -156,13 +162,13 @@ impl TestServer {
     }
 
     async fn admin(&self, database: &str) -> String {
-        let running = self.running.lock().await;
-        let server = running.as_ref().expect("the test server is stopped");
+        let embedded = self.embedded.lock().await;
+        let server = embedded.as_ref().expect("the test server is stopped");
         server.url(database)
     }
 
-    fn number(&self) -> u32 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
+    fn next_number(&self) -> u32 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -175,9 +181,12 @@ fn fingerprint(schemas: &[Schema<'_>]) -> String {
             .iter()
             .map(|shared| (shared.name, shared.migrator));
         for (name, migrator) in shared.chain([(schema.name, schema.migrator)]) {
-            let sums: Vec<_> = migrator.iter().map(|step| &step.checksum).collect();
+            let checksums: Vec<_> = migrator
+                .iter()
+                .map(|migration| &migration.checksum)
+                .collect();
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{name} {sums:?}");
+            let _ = writeln!(text, "{name} {checksums:?}");
         }
     }
     text

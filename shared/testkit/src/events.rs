@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 /// Timeout of an event. Reaching it means that the event never comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,9 +23,9 @@ pub struct Event {
 pub struct Events {
     pub status: u16,
     lines: Lines<BufReader<OwnedReadHalf>>,
-    waiting: VecDeque<Event>,
+    pending: VecDeque<Event>,
     /// The server sees a connected reader while this exists.
-    _write: OwnedWriteHalf,
+    _writer: OwnedWriteHalf,
 }
 
 impl Events {
@@ -36,18 +36,18 @@ impl Events {
     pub async fn open(url: &str, path: &str, token: &str, headers: &[(&str, &str)]) -> Self {
         let address = url.trim_start_matches("http://").trim_end_matches('/');
         let stream = TcpStream::connect(address).await.expect("a service");
-        let (read, mut write) = stream.into_split();
+        let (reader, mut writer) = stream.into_split();
         let headers = headers.iter().map(|(name, it)| format!("{name}: {it}\r\n"));
         let headers: String = headers.collect();
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
              Accept: text/event-stream\r\n{headers}\r\n"
         );
-        write.write_all(head.as_bytes()).await.expect("a request");
-        let mut lines = BufReader::new(read).lines();
-        let first = lines.next_line().await.expect("an answer");
-        let first = first.expect("a status line");
-        let status = first.split(' ').nth(1).and_then(|it| it.parse().ok());
+        writer.write_all(head.as_bytes()).await.expect("a request");
+        let mut lines = BufReader::new(reader).lines();
+        let status_line = lines.next_line().await.expect("an answer");
+        let status_line = status_line.expect("a status line");
+        let status = status_line.split(' ').nth(1).and_then(|it| it.parse().ok());
         while lines
             .next_line()
             .await
@@ -57,8 +57,8 @@ impl Events {
         Self {
             status: status.expect("a status"),
             lines,
-            waiting: VecDeque::new(),
-            _write: write,
+            pending: VecDeque::new(),
+            _writer: writer,
         }
     }
 
@@ -67,15 +67,15 @@ impl Events {
     /// # Panics
     /// If neither an event nor the end comes.
     pub async fn next(&mut self) -> Option<Event> {
-        let reading = tokio::time::timeout(PATIENCE, self.read());
-        reading.await.expect("an event, or the end of the stream")
+        let event = tokio::time::timeout(TIMEOUT, self.read());
+        event.await.expect("an event, or the end of the stream")
     }
 
     /// Returns the next event that is not a bookmark. Returns `None` at the end of the stream.
     ///
     /// # Panics
     /// If neither an event nor the end comes.
-    pub async fn news(&mut self) -> Option<Event> {
+    pub async fn next_change(&mut self) -> Option<Event> {
         loop {
             let event = self.next().await?;
             if event.event != "bookmark" {
@@ -88,7 +88,7 @@ impl Events {
     /// ends with an event.
     async fn read(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = self.waiting.pop_front() {
+            if let Some(event) = self.pending.pop_front() {
                 return Some(event);
             }
             let size = self.lines.next_line().await.ok()??;
@@ -100,13 +100,13 @@ impl Events {
             let body = self.lines.get_mut();
             body.read_exact(&mut chunk).await.ok()?;
             let text = String::from_utf8(chunk).expect("text");
-            self.waiting
-                .extend(text.trim_end().split("\n\n").map(event));
+            self.pending
+                .extend(text.trim_end().split("\n\n").map(parse_event));
         }
     }
 }
 
-fn event(text: &str) -> Event {
+fn parse_event(text: &str) -> Event {
     let field = |name: &str| {
         let mut lines = text.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))

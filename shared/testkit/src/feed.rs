@@ -32,9 +32,9 @@ struct Map {
 #[derive(Clone)]
 pub struct Feed {
     map: Arc<Mutex<Map>>,
-    news: watch::Sender<u64>,
+    revision_sender: watch::Sender<u64>,
     /// Whether requests get a response.
-    answers: watch::Sender<bool>,
+    responding: watch::Sender<bool>,
     /// The revision that the follower named in its latest request.
     known: watch::Sender<Option<u64>>,
 }
@@ -43,33 +43,33 @@ impl Default for Feed {
     fn default() -> Self {
         Self {
             map: Arc::default(),
-            news: watch::Sender::new(0),
-            answers: watch::Sender::new(true),
+            revision_sender: watch::Sender::new(0),
+            responding: watch::Sender::new(true),
             known: watch::Sender::new(None),
         }
     }
 }
 
 impl Feed {
-    /// Creates a feed that responds to no request until [`Self::answer`] is called.
-    pub fn silent() -> Self {
+    /// Creates a feed that responds to no request until [`Self::set_responding`] is called.
+    pub fn unresponsive() -> Self {
         let feed = Self::default();
-        feed.answer(false);
+        feed.set_responding(false);
         feed
     }
 
-    pub fn answer(&self, answers: bool) {
-        self.answers.send_replace(answers);
+    pub fn set_responding(&self, responding: bool) {
+        self.responding.send_replace(responding);
     }
 
     pub fn put<T: Serialize>(&self, key: &str, entry: &T) {
-        self.set([(key.to_owned(), Some(value(entry)))]);
+        self.set([(key.to_owned(), Some(to_value(entry)))]);
     }
 
     /// Puts all entries in one transaction.
     pub fn put_all<T: Serialize>(&self, entries: &[(String, T)]) {
         let entries = entries.iter();
-        self.set(entries.map(|(key, entry)| (key.clone(), Some(value(entry)))));
+        self.set(entries.map(|(key, entry)| (key.clone(), Some(to_value(entry)))));
     }
 
     pub fn remove(&self, key: &str) {
@@ -84,9 +84,10 @@ impl Feed {
 
     /// Waits until the follower has absorbed the last change, which it commits before the next
     /// request. Returns at once if the feed does not respond.
-    pub async fn taken(&self) {
+    pub async fn wait_until_absorbed(&self) {
         let has_all = |known: &Option<u64>| {
-            !*self.answers.borrow() || known.is_some_and(|known| known >= self.map.lock().revision)
+            !*self.responding.borrow()
+                || known.is_some_and(|known| known >= self.map.lock().revision)
         };
         // This value owns the sender, so the channel cannot close.
         let _ = self.known.subscribe().wait_for(has_all).await;
@@ -99,7 +100,7 @@ impl Feed {
         for (key, entry) in entries {
             map.entries.insert(key, (revision, entry));
         }
-        self.news.send_replace(revision);
+        self.revision_sender.send_replace(revision);
     }
 
     fn since(&self, known: Option<u64>) -> Update<Value> {
@@ -126,7 +127,7 @@ impl Feed {
     }
 }
 
-fn value<T: Serialize>(entry: &T) -> Value {
+fn to_value<T: Serialize>(entry: &T) -> Value {
     serde_json::to_value(entry).expect("an entry")
 }
 
@@ -134,7 +135,7 @@ fn value<T: Serialize>(entry: &T) -> Value {
 ///
 /// # Panics
 /// If no port is free.
-pub async fn neighbour(feeds: &[(&str, &Feed)]) -> String {
+pub async fn start_neighbour(feeds: &[(&str, &Feed)]) -> String {
     let mut router = Router::new();
     for (name, feed) in feeds {
         let path = format!("/v1/{name}/publication");
@@ -149,34 +150,37 @@ pub async fn neighbour(feeds: &[(&str, &Feed)]) -> String {
 }
 
 #[derive(Deserialize)]
-struct Since {
+struct PollQuery {
     since: Option<String>,
     wait: Option<u64>,
 }
 
-async fn publication(State(feed): State<Feed>, Query(query): Query<Since>) -> Response {
-    let (mut news, mut answers) = (feed.news.subscribe(), feed.answers.subscribe());
+async fn publication(State(feed): State<Feed>, Query(query): Query<PollQuery>) -> Response {
+    let (mut revisions, mut responding) = (
+        feed.revision_sender.subscribe(),
+        feed.responding.subscribe(),
+    );
     let known = query.since.as_deref().and_then(Cursor::parse);
     let known = known.map(|cursor| cursor.revision);
     feed.known.send_replace(known);
     let wait = Duration::from_secs(query.wait.unwrap_or(0)).min(MAX_WAIT);
-    let until = tokio::time::Instant::now() + wait;
+    let deadline = tokio::time::Instant::now() + wait;
     loop {
-        if !*answers.borrow_and_update() {
+        if !*responding.borrow_and_update() {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
-        news.mark_unchanged();
+        revisions.mark_unchanged();
         let update = feed.since(known);
-        let rest = until.saturating_duration_since(tokio::time::Instant::now());
-        if !update.is_empty() || rest.is_zero() {
+        let remaining = deadline.saturating_duration_since(tokio::time::Instant::now());
+        if !update.is_empty() || remaining.is_zero() {
             return Json(update).into_response();
         }
         let change = async {
             tokio::select! {
-                _ = news.changed() => {}
-                _ = answers.changed() => {}
+                _ = revisions.changed() => {}
+                _ = responding.changed() => {}
             }
         };
-        let _ = tokio::time::timeout(rest, change).await;
+        let _ = tokio::time::timeout(remaining, change).await;
     }
 }

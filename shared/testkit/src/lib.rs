@@ -2,16 +2,16 @@
 //!
 //! [`database()`] gives a test its own migrated database. [`TestServer`] gives it a whole server
 //! that it may stop, kill and start again. Both are removed when the test process ends, however it
-//! ends. [`neighbour`] simulates a service: it publishes what the test puts into each [`Feed`].
-//! Failures here panic, because a test without its environment has no result.
+//! ends. [`start_neighbour`] simulates a service: it publishes the entries that the test puts into
+//! each [`Feed`]. Failures here panic, because a test without its environment has no result.
 
 mod database;
 mod events;
 mod feed;
-mod ground;
+mod server_folder;
 mod wait;
 
 pub use database::{TestDatabase, TestServer, database};
 pub use events::{Event, Events};
-pub use feed::{Feed, neighbour};
+pub use feed::{Feed, start_neighbour};
 pub use wait::{until, until_within};

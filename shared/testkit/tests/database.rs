@@ -19,7 +19,7 @@ const SCHEMAS: &[Schema<'static>] = &[Schema {
     shared: &[],
 }];
 
-async fn write(url: &str, word: &str) -> Result<(), sqlx::Error> {
+async fn insert_word(url: &str, word: &str) -> Result<(), sqlx::Error> {
     let mut connection = PgConnection::connect(url).await?;
     sqlx::query("insert into note (word) values ($1)")
         .bind(word)
@@ -28,7 +28,7 @@ async fn write(url: &str, word: &str) -> Result<(), sqlx::Error> {
     connection.close().await
 }
 
-async fn words(url: &str) -> Vec<String> {
+async fn read_words(url: &str) -> Vec<String> {
     let mut connection = PgConnection::connect(url).await.unwrap();
     sqlx::query_scalar("select word from note order by word")
         .fetch_all(&mut connection)
@@ -40,30 +40,30 @@ async fn words(url: &str) -> Vec<String> {
 async fn databases_of_one_process_share_a_server_and_no_row() {
     let (one, two) = tokio::join!(database(SCHEMAS), database(SCHEMAS));
     assert_ne!(one.name(), two.name());
-    write(&one.url("notes"), "mine").await.unwrap();
-    assert_eq!(words(&one.url("notes")).await, ["mine"]);
-    assert!(words(&two.url("notes")).await.is_empty());
+    insert_word(&one.url("notes"), "mine").await.unwrap();
+    assert_eq!(read_words(&one.url("notes")).await, ["mine"]);
+    assert!(read_words(&two.url("notes")).await.is_empty());
 }
 
 #[tokio::test]
 async fn a_database_of_a_finished_test_is_removed_at_the_next_request() {
     let server = TestServer::start().await;
-    let (first, ended) = (
+    let (first, finished) = (
         server.database(SCHEMAS).await,
         server.database(SCHEMAS).await,
     );
-    let of_ended = ended.url("notes");
-    write(&of_ended, "left").await.unwrap();
+    let finished_url = finished.url("notes");
+    insert_word(&finished_url, "old").await.unwrap();
     // This connection simulates a service that is still shutting down.
-    let straggler = PgConnection::connect(&of_ended).await.unwrap();
-    drop(ended);
+    let open_connection = PgConnection::connect(&finished_url).await.unwrap();
+    drop(finished);
     let next = server.database(SCHEMAS).await;
-    let gone = PgConnection::connect(&of_ended).await.unwrap_err();
-    let answer = gone.as_database_error().unwrap();
-    assert_eq!(answer.code().as_deref(), Some("3D000"), "{gone}");
-    assert!(straggler.close().await.is_err());
+    let error = PgConnection::connect(&finished_url).await.unwrap_err();
+    let database_error = error.as_database_error().unwrap();
+    assert_eq!(database_error.code().as_deref(), Some("3D000"), "{error}");
+    assert!(open_connection.close().await.is_err());
     for database in [&first, &next] {
-        write(&database.url("notes"), "mine").await.unwrap();
+        insert_word(&database.url("notes"), "mine").await.unwrap();
     }
 }
 
@@ -72,16 +72,16 @@ async fn a_private_server_can_be_stopped_killed_and_started_again() {
     let server = TestServer::start().await;
     let database = server.database(SCHEMAS).await;
     let url = database.url("notes");
-    write(&url, "first").await.unwrap();
+    insert_word(&url, "first").await.unwrap();
     server.stop().await;
-    assert!(write(&url, "lost").await.is_err());
+    assert!(insert_word(&url, "lost").await.is_err());
     server.resume().await;
-    write(&url, "second").await.unwrap();
+    insert_word(&url, "second").await.unwrap();
     server.kill().await;
-    assert!(write(&url, "lost").await.is_err());
+    assert!(insert_word(&url, "lost").await.is_err());
     server.resume().await;
     server.restart().await;
-    assert_eq!(words(&url).await, ["first", "second"]);
+    assert_eq!(read_words(&url).await, ["first", "second"]);
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_process_that_hangs() {
 }
 
 #[tokio::test]
-async fn a_killed_test_process_leaves_no_server_and_its_folder_is_swept() {
+async fn a_killed_test_process_leaves_no_server_and_its_folder_is_removed() {
     use std::io::BufRead;
 
     let mut child = Command::new(std::env::current_exe().unwrap())

@@ -20,22 +20,22 @@ use crate::wait::until;
 
 /// A folder for one server. It is reserved until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct ServerFolder {
     pub(crate) home: PathBuf,
     folder: PathBuf,
     _alive: File,
 }
 
-impl Ground {
-    pub(crate) async fn clear() -> io::Result<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
+impl ServerFolder {
+    pub(crate) async fn create() -> io::Result<Self> {
+        static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 
-        let base = base();
+        let base = base_folder();
         fs::create_dir_all(&base)?;
         let _lock = lock(&base.join("lock")).await?;
-        sweep(&base);
-        let template = template(&base).await?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        remove_abandoned(&base);
+        let template = prepare_template(&base).await?;
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = base.join(format!("{}-{number}", process::id()));
         let home = folder.join("pg");
         fs::create_dir_all(&home)?;
@@ -50,9 +50,9 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for ServerFolder {
     fn drop(&mut self) {
-        // The server may still be writing. The next sweep removes remaining files.
+        // The server may still be writing. The next test server removes remaining files.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn settings(home: &Path) -> Settings {
 
 /// Returns the target directory of this build. Returns the temporary directory of the system if the
 /// account of the server cannot reach the former.
-fn base() -> PathBuf {
+fn base_folder() -> PathBuf {
     let target = env::current_exe().ok().and_then(|program| {
         program
             .ancestors()
@@ -92,17 +92,17 @@ fn open(path: &Path) -> io::Result<File> {
 /// Takes the lock. It polls instead of blocking, because the holder may be a task of this thread.
 async fn lock(path: &Path) -> io::Result<File> {
     let file = open(path)?;
-    let answer = until("the lock of the test folders", async || {
+    let result = until("the lock of the test folders", async || {
         match file.try_lock() {
             Err(fs::TryLockError::WouldBlock) => None,
-            answer => Some(answer),
+            result => Some(result),
         }
     });
-    answer.await?;
+    result.await?;
     Ok(file)
 }
 
-fn sweep(base: &Path) {
+fn remove_abandoned(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let folder = entry.path();
         // Only folders of servers contain this file, not the template.
@@ -117,7 +117,7 @@ fn sweep(base: &Path) {
 
 /// Returns the data of an initialised and stopped server. The first process that needs the data
 /// creates it.
-async fn template(base: &Path) -> io::Result<PathBuf> {
+async fn prepare_template(base: &Path) -> io::Result<PathBuf> {
     let programs = binaries().map_err(io::Error::other)?;
     let version = programs.to_string_lossy().replace(['/', '.'], "-");
     let folder = base.join(format!("template{version}"));
