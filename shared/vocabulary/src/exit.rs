@@ -28,8 +28,8 @@ pub enum ExitCause {
 }
 
 impl ExitCause {
-    /// True if the end concerns the user's program and not the fleet.
-    pub fn is_users(self) -> bool {
+    /// True if the user's program caused the end, and not the fleet.
+    pub fn is_user_caused(self) -> bool {
         matches!(
             self,
             Self::Success | Self::UserError | Self::UserLimit | Self::LaunchFailed

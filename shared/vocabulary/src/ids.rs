@@ -10,38 +10,38 @@ use uuid::Uuid;
 /// A name that contains invalid characters or is too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{what} {given:?} must have 1 to {limit} characters, start with a letter or digit, and use \
+    "{kind} {name:?} must have 1 to {limit} characters, start with a letter or digit, and use \
      only letters, digits, '.', '_' and '-'"
 )]
 pub struct BadName {
-    pub what: &'static str,
-    pub given: String,
+    pub kind: &'static str,
+    pub name: String,
     pub limit: usize,
 }
 
 /// Longest name of a node or user in bytes.
 pub const NAME_LIMIT: usize = 128;
 
-fn checked(what: &'static str, given: String) -> Result<String, BadName> {
-    let good = !given.is_empty()
-        && given.len() <= NAME_LIMIT
-        && given.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && given
+fn check_name(kind: &'static str, name: String) -> Result<String, BadName> {
+    let is_valid = !name.is_empty()
+        && name.len() <= NAME_LIMIT
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
-    if good {
-        Ok(given)
+    if is_valid {
+        Ok(name)
     } else {
         Err(BadName {
-            what,
-            given,
+            kind,
+            name,
             limit: NAME_LIMIT,
         })
     }
 }
 
 macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
         #[derive(
             Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
@@ -59,7 +59,7 @@ macro_rules! text_id {
             /// # Errors
             /// If the text is empty or too long, or has an invalid character.
             pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
-                checked($what, text.into()).map(|text| Self(text.into()))
+                check_name($kind, text.into()).map(|text| Self(text.into()))
             }
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -148,7 +148,7 @@ impl WorkKind {
 }
 
 impl WorkId {
-    pub fn fresh(kind: WorkKind, uuid: Uuid) -> Self {
+    pub fn from_uuid(kind: WorkKind, uuid: Uuid) -> Self {
         Self(format!("{}_{}", kind.prefix(), uuid.simple()).into())
     }
 
@@ -172,7 +172,7 @@ impl WorkId {
 }
 
 impl AllocationId {
-    pub fn fresh(uuid: Uuid) -> Self {
+    pub fn from_uuid(uuid: Uuid) -> Self {
         Self(format!("alc_{}", uuid.simple()).into())
     }
 }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_id_of_an_instance_contains_its_service() {
-        let service = WorkId::fresh(WorkKind::Service, Uuid::nil());
+        let service = WorkId::from_uuid(WorkKind::Service, Uuid::nil());
         assert_eq!(service.instance(3).whole(), service);
         assert_eq!(service.standby(3, 0).whole(), service);
         assert_eq!(service.whole(), service);

@@ -35,7 +35,7 @@ impl Evidence {
     }
 
     #[must_use]
-    pub fn number(mut self, name: &str, value: u64) -> Self {
+    pub fn with_number(mut self, name: &str, value: u64) -> Self {
         self.numbers.insert(name.to_owned(), value);
         self
     }
@@ -63,11 +63,11 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub fn not_checked(rule: Rule, why: impl Into<String>) -> Self {
+    pub fn not_checked(rule: Rule, reason: impl Into<String>) -> Self {
         Self {
             rule,
             examined: 0,
-            outcome: Outcome::NotChecked(why.into()),
+            outcome: Outcome::NotChecked(reason.into()),
         }
     }
 
@@ -87,9 +87,9 @@ pub struct Inquiry {
 
 impl Inquiry {
     /// Most pieces of evidence in a finding.
-    pub const SHOWN: usize = 10;
+    pub const MAX_EVIDENCE: usize = 10;
 
-    pub fn into(rule: Rule) -> Self {
+    pub fn new(rule: Rule) -> Self {
         Self {
             rule,
             examined: 0,
@@ -98,23 +98,23 @@ impl Inquiry {
         }
     }
 
-    /// Counts one checked thing; `fault` is present if it breaks the rule.
-    pub fn examine(&mut self, fault: Option<Evidence>) {
+    /// Counts one checked thing; `violation` is present if it breaks the rule.
+    pub fn examine(&mut self, violation: Option<Evidence>) {
         self.examined += 1;
-        if let Some(fault) = fault {
-            self.breach(fault);
+        if let Some(violation) = violation {
+            self.add_violation(violation);
         }
     }
 
     /// Adds a violation.
-    pub fn breach(&mut self, fault: Evidence) {
+    pub fn add_violation(&mut self, violation: Evidence) {
         self.count += 1;
-        if self.evidence.len() < Self::SHOWN {
-            self.evidence.push(fault);
+        if self.evidence.len() < Self::MAX_EVIDENCE {
+            self.evidence.push(violation);
         }
     }
 
-    pub fn end(self) -> Finding {
+    pub fn finish(self) -> Finding {
         let outcome = match self.count {
             0 => Outcome::Holds,
             count => Outcome::Violated {
@@ -134,13 +134,13 @@ impl Inquiry {
 /// ones restart. Times are milliseconds of a monotonic clock (R4).
 #[derive(Debug, Clone)]
 pub struct Ages<K, S> {
-    seen: BTreeMap<K, (S, u64)>,
+    states: BTreeMap<K, (S, u64)>,
 }
 
 impl<K, S> Default for Ages<K, S> {
     fn default() -> Self {
         Self {
-            seen: BTreeMap::new(),
+            states: BTreeMap::new(),
         }
     }
 }
@@ -148,22 +148,22 @@ impl<K, S> Default for Ages<K, S> {
 impl<K: Ord, S: PartialEq> Ages<K, S> {
     /// Adds the result of a check.
     pub fn record(&mut self, now_ms: u64, all: impl IntoIterator<Item = (K, S)>) {
-        let mut before = std::mem::take(&mut self.seen);
+        let mut previous = std::mem::take(&mut self.states);
         for (key, state) in all {
-            let since = before.remove(&key).filter(|(was, _)| *was == state);
+            let since = previous.remove(&key).filter(|(old, _)| *old == state);
             let since = since.map_or(now_ms, |(_, since)| since);
-            self.seen.insert(key, (state, since));
+            self.states.insert(key, (state, since));
         }
     }
 
     /// The things of the last check with their state and its duration in milliseconds.
     pub fn ages(&self, now_ms: u64) -> impl Iterator<Item = (&K, &S, u64)> {
-        let seen = self.seen.iter();
-        seen.map(move |(key, (state, since))| (key, state, now_ms.saturating_sub(*since)))
+        let states = self.states.iter();
+        states.map(move |(key, (state, since))| (key, state, now_ms.saturating_sub(*since)))
     }
 }
 
-pub const MORTAL: Rule = Rule {
+pub const DEADLINES: Rule = Rule {
     id: "I24",
     title: "no state outlives its deadline",
 };
@@ -172,59 +172,64 @@ pub const SWEEP_MS: u64 = 60_000;
 
 /// A thing in a state that has to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transit<S> {
+pub struct TimedState<S> {
     pub subject: S,
     /// The state, or the event that is overdue.
     pub state: &'static str,
     /// Milliseconds since its deadline; 0 before it.
     pub late_ms: u64,
     /// The cause for people, if it is known.
-    pub why: Option<String>,
+    pub cause: Option<String>,
 }
 
 /// Checks that each thing ends within one sweep after its deadline (I24).
-pub fn mortal<S: ToString>(all: impl IntoIterator<Item = Transit<S>>) -> Finding {
-    let mut inquiry = Inquiry::into(MORTAL);
+pub fn check_deadlines<S: ToString>(all: impl IntoIterator<Item = TimedState<S>>) -> Finding {
+    let mut inquiry = Inquiry::new(DEADLINES);
     for it in all {
-        let fault = || {
+        let violation = || {
             let mut detail = format!("{}, and is past its deadline", it.state);
-            if let Some(why) = &it.why {
-                detail = format!("{detail}: {why}");
+            if let Some(cause) = &it.cause {
+                detail = format!("{detail}: {cause}");
             }
-            Evidence::new(&it.subject, detail).number("late_ms", it.late_ms)
+            Evidence::new(&it.subject, detail).with_number("late_ms", it.late_ms)
         };
-        inquiry.examine((it.late_ms > SWEEP_MS).then(fault));
+        inquiry.examine((it.late_ms > SWEEP_MS).then(violation));
     }
-    inquiry.end()
+    inquiry.finish()
 }
 
 /// A thing with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    pub what: &'static str,
-    pub has: u64,
-    pub most: u64,
+    pub name: &'static str,
+    pub current: u64,
+    pub limit: u64,
 }
 
-pub const BOUNDED: Rule = Rule {
+pub const BOUNDS: Rule = Rule {
     id: "I25",
     title: "queues, memories and backlogs stay within their limits",
 };
 
-/// Checks that all limits are kept (I25).
-pub fn bounded(bounds: &[Bound]) -> Finding {
-    let mut inquiry = Inquiry::into(BOUNDED);
-    for Bound { what, has, most } in bounds {
-        let over = has > most;
-        let fault = || {
-            let detail = format!("there are {has}, and {most} at most are meant to be");
-            Evidence::new(what, detail)
-                .number("has", *has)
-                .number("most", *most)
+/// Checks that no limit is exceeded (I25).
+pub fn check_bounds(bounds: &[Bound]) -> Finding {
+    let mut inquiry = Inquiry::new(BOUNDS);
+    for Bound {
+        name,
+        current,
+        limit,
+    } in bounds
+    {
+        let is_exceeded = current > limit;
+        let violation = || {
+            let detail = format!("there are {current}, and {limit} at most are meant to be");
+            Evidence::new(name, detail)
+                .with_number("has", *current)
+                .with_number("most", *limit)
         };
-        inquiry.examine(over.then(fault));
+        inquiry.examine(is_exceeded.then(violation));
     }
-    inquiry.end()
+    inquiry.finish()
 }
 
 #[cfg(test)]
@@ -238,30 +243,31 @@ mod tests {
 
     #[test]
     fn the_count_continues_after_the_evidence_is_full() {
-        let mut inquiry = Inquiry::into(RULE);
+        let mut inquiry = Inquiry::new(RULE);
         for number in 0..25_u64 {
-            let fault = Evidence::new(&format!("n{number}"), "too much").number("held", number);
-            inquiry.examine((number > 0).then_some(fault));
+            let violation =
+                Evidence::new(&format!("n{number}"), "too much").with_number("held", number);
+            inquiry.examine((number > 0).then_some(violation));
         }
-        let found = inquiry.end();
+        let found = inquiry.finish();
         assert_eq!(found.examined, 25);
         let Outcome::Violated { count, evidence } = found.outcome else {
             panic!("it is broken");
         };
-        assert_eq!((count, evidence.len()), (24, Inquiry::SHOWN));
+        assert_eq!((count, evidence.len()), (24, Inquiry::MAX_EVIDENCE));
         assert_eq!(evidence[0].numbers["held"], 1);
     }
 
     /// The limit itself is permitted (I25).
     #[test]
     fn a_thing_over_its_limit_is_named() {
-        let bound = |has| Bound {
-            what: "commands that wait",
-            has,
-            most: 3,
+        let bound = |current| Bound {
+            name: "commands that wait",
+            current,
+            limit: 3,
         };
-        assert!(bounded(&[bound(0), bound(3)]).holds());
-        let found = bounded(&[bound(3), bound(4)]);
+        assert!(check_bounds(&[bound(0), bound(3)]).holds());
+        let found = check_bounds(&[bound(3), bound(4)]);
         let Outcome::Violated { count: 1, evidence } = found.outcome else {
             panic!("one is over its limit");
         };
@@ -288,11 +294,11 @@ mod tests {
     #[test]
     fn a_thing_later_than_a_sweep_after_its_deadline_is_named() {
         let check = |late_ms| {
-            mortal([Transit {
+            check_deadlines([TimedState {
                 subject: "n1",
                 state: "is suspect",
                 late_ms,
-                why: Some("no sweep ran".into()),
+                cause: Some("no sweep ran".into()),
             }])
         };
         assert!(check(0).holds() && check(SWEEP_MS).holds());
@@ -305,9 +311,9 @@ mod tests {
 
     #[test]
     fn a_rule_without_violation_holds() {
-        let mut inquiry = Inquiry::into(RULE);
+        let mut inquiry = Inquiry::new(RULE);
         inquiry.examine(None);
-        assert!(inquiry.end().holds());
+        assert!(inquiry.finish().holds());
         assert!(!Finding::not_checked(RULE, "nothing is kept").holds());
     }
 }

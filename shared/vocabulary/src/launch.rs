@@ -31,7 +31,7 @@ pub enum Program {
 pub struct ContainerForm {
     /// Reference of the image: `name`, `name:tag`, `registry/name:tag` or `name@digest`.
     pub image: String,
-    /// System user and group inside of it, never below [`LEAST_ID`] (S16). Absent: the agent's
+    /// System user and group inside of it, never below [`MIN_USER_ID`] (S16). Absent: the agent's
     /// choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
@@ -59,22 +59,22 @@ pub struct Mount {
 }
 
 /// The named resource of a mount. Work with the mount needs it, and nodes of pools that permit the
-/// mount have [`ENGINE_PLACES`] of it. That keeps the work on those nodes.
+/// mount have [`MAX_ENGINE_CONTAINERS`] of it. That keeps the work on those nodes.
 pub fn mount_resource(source: &str, read_only: bool) -> String {
-    let how = if read_only { "ro" } else { "rw" };
-    format!("{MOUNT}{source}:{how}")
+    let mode = if read_only { "ro" } else { "rw" };
+    format!("{MOUNT_PREFIX}{source}:{mode}")
 }
 
 /// Prefix of the names of those resources. An agent cannot report such a resource itself.
-pub const MOUNT: &str = "mount:";
+pub const MOUNT_PREFIX: &str = "mount:";
 
 /// True if a path is absolute and canonical: no `.`, no `..`, no empty part, no colon (engines
 /// split there) and not the root itself.
 pub fn is_plain_path(path: &str) -> bool {
-    let good = |part: &str| !matches!(part, "" | "." | "..");
+    let is_name = |part: &str| !matches!(part, "" | "." | "..");
     let parts = path.strip_prefix('/');
-    let parts_are_good = parts.is_some_and(|parts| parts.split('/').all(good));
-    parts_are_good && path.len() <= 1024 && !path.contains([':', '\0'])
+    let has_only_names = parts.is_some_and(|parts| parts.split('/').all(is_name));
+    has_only_names && path.len() <= 1024 && !path.contains([':', '\0'])
 }
 
 /// The named resource of container engines. Each container needs one, so work with an image is
@@ -84,10 +84,10 @@ pub const ENGINE: &str = "docker";
 /// Neither the machine nor the work is at fault.
 pub const NOT_OFFERED: &str = "not_offered";
 /// Most containers of one agent at a time in its engine.
-pub const ENGINE_PLACES: u64 = 1000;
+pub const MAX_ENGINE_CONTAINERS: u64 = 1000;
 
 /// Least number of a system user or group that work may run as (S16).
-pub const LEAST_ID: u32 = 1000;
+pub const MIN_USER_ID: u32 = 1000;
 
 /// Everything an agent needs to start a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

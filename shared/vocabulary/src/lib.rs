@@ -5,12 +5,12 @@
 //! and milliseconds in memory. Enumerations on the wire are open: a reader that meets an unknown
 //! value holds and reports, and never ignores it.
 
-pub mod counted;
 pub mod exit;
 pub mod ids;
 pub mod invariant;
 pub mod launch;
 pub mod orchestrated;
+pub mod plural;
 pub mod processor;
 pub mod quantity;
 pub mod queued;

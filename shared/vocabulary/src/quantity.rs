@@ -29,11 +29,11 @@ const SUFFIXES: [(&str, u64); 12] = [
 ///
 /// # Errors
 /// The text has another form, or the number does not fit.
-pub fn whole(text: &str) -> Result<u64, BadQuantity> {
+pub fn parse_whole(text: &str) -> Result<u64, BadQuantity> {
     let mut suffixes = SUFFIXES.iter();
     let split = suffixes.find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)));
     let (number, unit) = split.unwrap_or((text, 1));
-    let number = digits(number)?.checked_mul(unit);
+    let number = parse_digits(number)?.checked_mul(unit);
     number.ok_or(BadQuantity::TooLarge)
 }
 
@@ -41,14 +41,16 @@ pub fn whole(text: &str) -> Result<u64, BadQuantity> {
 ///
 /// # Errors
 /// The text has another form, or the number does not fit.
-pub fn thousandths(text: &str) -> Result<u64, BadQuantity> {
+pub fn parse_thousandths(text: &str) -> Result<u64, BadQuantity> {
     match text.strip_suffix('m') {
-        Some(number) => digits(number),
-        None => whole(text)?.checked_mul(1_000).ok_or(BadQuantity::TooLarge),
+        Some(number) => parse_digits(number),
+        None => parse_whole(text)?
+            .checked_mul(1_000)
+            .ok_or(BadQuantity::TooLarge),
     }
 }
 
-fn digits(text: &str) -> Result<u64, BadQuantity> {
+fn parse_digits(text: &str) -> Result<u64, BadQuantity> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number {
         return Err(BadQuantity::Invalid);
@@ -70,10 +72,10 @@ mod tests {
             ("2Gi", 2 << 30),
             ("16E", 16_000_000_000_000_000_000),
         ] {
-            assert_eq!(whole(text), Ok(number), "{text:?}");
+            assert_eq!(parse_whole(text), Ok(number), "{text:?}");
         }
         for (text, number) in [("10", 10_000), ("500m", 500), ("2k", 2_000_000)] {
-            assert_eq!(thousandths(text), Ok(number), "{text:?}");
+            assert_eq!(parse_thousandths(text), Ok(number), "{text:?}");
         }
     }
 
@@ -82,18 +84,22 @@ mod tests {
         for text in [
             "", "Mi", "kk", "5kk", "5x", "abc", "-1", "+1", "1.5G", "1 G", "500m",
         ] {
-            assert_eq!(whole(text), Err(BadQuantity::Invalid), "{text:?}");
+            assert_eq!(parse_whole(text), Err(BadQuantity::Invalid), "{text:?}");
         }
         for text in ["", "m", "1.5m", "5mm"] {
-            assert_eq!(thousandths(text), Err(BadQuantity::Invalid), "{text:?}");
+            assert_eq!(
+                parse_thousandths(text),
+                Err(BadQuantity::Invalid),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn a_number_that_does_not_fit_is_too_large() {
         for text in ["19E", "99999999999999999999"] {
-            assert_eq!(whole(text), Err(BadQuantity::TooLarge), "{text:?}");
+            assert_eq!(parse_whole(text), Err(BadQuantity::TooLarge), "{text:?}");
         }
-        assert_eq!(thousandths("1E"), Err(BadQuantity::TooLarge));
+        assert_eq!(parse_thousandths("1E"), Err(BadQuantity::TooLarge));
     }
 }

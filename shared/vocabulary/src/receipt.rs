@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn an_outcome_of_a_later_version_is_parsed_as_unknown() {
-        let read: Outcome = serde_json::from_str(r#"{"state":"sold","price":3}"#).unwrap();
-        assert_eq!(read, Outcome::Unknown);
+        let parsed: Outcome = serde_json::from_str(r#"{"state":"sold","price":3}"#).unwrap();
+        assert_eq!(parsed, Outcome::Unknown);
         let open = serde_json::to_string(&Outcome::Open).unwrap();
         assert_eq!(open, r#"{"state":"open"}"#);
     }

@@ -1,5 +1,5 @@
-//! Sizes: vectors of integer amounts. *Fit* is tested in every dimension. *Order* is a size in
-//! quanta, the number that shares are counted in (D6).
+//! Sizes: vectors of integer amounts. *Fit* is tested in every dimension. The *order* of a size is
+//! its number of quanta, in which shares are counted (D6).
 
 use std::collections::BTreeMap;
 
@@ -69,27 +69,27 @@ impl Size {
 
     fn add_extras(&mut self, other: &Self) {
         for (name, amount) in &other.extras {
-            let mine = self.extras.entry(name.clone()).or_default();
-            *mine = mine.saturating_add(*amount);
+            let amount_here = self.extras.entry(name.clone()).or_default();
+            *amount_here = amount_here.saturating_add(*amount);
         }
     }
 
     /// Subtracts every dimension and saturates at zero: an over-committed node has no free space
     ///
     #[inline]
-    pub fn take(&mut self, other: &Self) {
+    pub fn subtract(&mut self, other: &Self) {
         self.memory_bytes = self.memory_bytes.saturating_sub(other.memory_bytes);
         self.cpu_milli = self.cpu_milli.saturating_sub(other.cpu_milli);
         self.gpu_milli = self.gpu_milli.saturating_sub(other.gpu_milli);
         if !other.extras.is_empty() {
-            self.take_extras(other);
+            self.subtract_extras(other);
         }
     }
 
-    fn take_extras(&mut self, other: &Self) {
+    fn subtract_extras(&mut self, other: &Self) {
         for (name, amount) in &other.extras {
-            if let Some(mine) = self.extras.get_mut(name) {
-                *mine = mine.saturating_sub(*amount);
+            if let Some(amount_here) = self.extras.get_mut(name) {
+                *amount_here = amount_here.saturating_sub(*amount);
             }
         }
     }
@@ -149,13 +149,13 @@ impl Quantum {
         self.granted_at(self.work_order(requested), requested)
     }
 
-    /// The amount that one process of `order` quanta is granted: whole quanta, and at least the
-    /// request if the order is capped by the size of nodes.
+    /// The amount that one process of `quanta` quanta is granted: whole quanta, and at least the
+    /// request if the number of quanta is capped by the size of nodes.
     #[must_use]
-    pub fn granted_at(&self, order: u64, requested: &Size) -> Size {
+    pub fn granted_at(&self, quanta: u64, requested: &Size) -> Size {
         let grant = |requested: u64, unit: u64| match unit {
             0 => requested,
-            _ => order.saturating_mul(unit).max(requested),
+            _ => quanta.saturating_mul(unit).max(requested),
         };
         let mut extras = requested.extras.clone();
         for (name, unit) in &self.0.extras {
@@ -173,21 +173,21 @@ impl Quantum {
     /// The amount of a node that was taken as a whole: whole quanta in the dimensions of the
     /// quantum. Space taken with another quantum keeps its amount.
     #[must_use]
-    pub fn whole(&self, order: u64, taken: &Size) -> Size {
-        let order = self.node_order(taken).max(order);
-        let hold = |taken: u64, unit: u64| match unit {
+    pub fn whole(&self, quanta: u64, taken: &Size) -> Size {
+        let quanta = self.node_order(taken).max(quanta);
+        let clamp = |taken: u64, unit: u64| match unit {
             0 => taken,
-            _ => order.saturating_mul(unit).min(taken),
+            _ => quanta.saturating_mul(unit).min(taken),
         };
-        let mut whole = taken.clone();
-        whole.memory_bytes = hold(taken.memory_bytes, self.0.memory_bytes);
-        whole.cpu_milli = hold(taken.cpu_milli, self.0.cpu_milli);
+        let mut held = taken.clone();
+        held.memory_bytes = clamp(taken.memory_bytes, self.0.memory_bytes);
+        held.cpu_milli = clamp(taken.cpu_milli, self.0.cpu_milli);
         for (name, unit) in &self.0.extras {
-            if let Some(amount) = whole.extras.get_mut(name) {
-                *amount = hold(*amount, *unit);
+            if let Some(amount) = held.extras.get_mut(name) {
+                *amount = clamp(*amount, *unit);
             }
         }
-        whole
+        held
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_whole_node_is_held_in_quanta() {
         let quantum = Quantum(Size::memory(15 * GIB));
-        let whole = |order, memory| quantum.whole(order, &Size::memory(memory)).memory_bytes;
+        let whole = |quanta, memory| quantum.whole(quanta, &Size::memory(memory)).memory_bytes;
         assert_eq!(whole(1, 29 * GIB), 15 * GIB);
         assert_eq!(whole(2, 30 * GIB), 30 * GIB);
         // Taken with a quantum of 1 GB, or with one of 30.
@@ -249,9 +249,9 @@ mod tests {
             cpu_milli: 10,
             ..Size::default()
         };
-        let mut ask = space.clone();
-        assert!(ask.fits(&space));
-        ask.extras.insert("licence".into(), 1);
-        assert!(!ask.fits(&space));
+        let mut request = space.clone();
+        assert!(request.fits(&space));
+        request.extras.insert("licence".into(), 1);
+        assert!(!request.fits(&space));
     }
 }

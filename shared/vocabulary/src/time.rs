@@ -62,8 +62,8 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        let wanted = "an instant is RFC 3339, like 2026-11-21T10:42:00Z";
-        text.parse().map_err(|_| D::Error::custom(wanted))
+        let expected = "an instant is RFC 3339, like 2026-11-21T10:42:00Z";
+        text.parse().map_err(|_| D::Error::custom(expected))
     }
 }
 

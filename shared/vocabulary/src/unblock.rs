@@ -42,7 +42,7 @@ pub enum Unblock {
 
 impl Unblock {
     /// True if it is the same kind of change, ignoring the numbers.
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn is_same_kind(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
@@ -57,8 +57,8 @@ mod tests {
             Unblock::AddNode { quanta: 1 },
             Unblock::AddNode { quanta: 2 },
         );
-        assert!(one.is_like(&two) && !one.is_like(&Unblock::NameClass));
-        let read: Unblock = serde_json::from_str(r#"{"change":"pray","candles":2}"#).unwrap();
-        assert_eq!(read, Unblock::Unknown);
+        assert!(one.is_same_kind(&two) && !one.is_same_kind(&Unblock::NameClass));
+        let parsed: Unblock = serde_json::from_str(r#"{"change":"pray","candles":2}"#).unwrap();
+        assert_eq!(parsed, Unblock::Unknown);
     }
 }

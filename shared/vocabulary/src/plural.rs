@@ -1,21 +1,21 @@
 //! Amounts in sentences, with the noun in singular or plural.
 
 /// `1 node`, `3 nodes`.
-pub fn counted(count: u64, one: &str, many: &str) -> String {
-    let noun = if count == 1 { one } else { many };
+pub fn with_count(count: u64, singular: &str, plural: &str) -> String {
+    let noun = if count == 1 { singular } else { plural };
     format!("{count} {noun}")
 }
 
 pub fn quanta(count: u64) -> String {
-    counted(count, "quantum", "quanta")
+    with_count(count, "quantum", "quanta")
 }
 
 pub fn processes(count: u64) -> String {
-    counted(count, "process", "processes")
+    with_count(count, "process", "processes")
 }
 
 pub fn nodes(count: u64) -> String {
-    counted(count, "node", "nodes")
+    with_count(count, "node", "nodes")
 }
 
 #[cfg(test)]
