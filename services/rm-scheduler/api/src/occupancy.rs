@@ -24,7 +24,7 @@ pub struct Occupancy {
 /// Amounts are quanta of the tree of the node. `order + over = held + free`.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is said of the node by another party"
+    reason = "each is an independent property of the node"
 )]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeOccupancy {
@@ -64,7 +64,7 @@ pub struct NodeOccupancy {
 /// One allocation.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about the share"
+    reason = "each is an independent property of the allocation"
 )]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ShareOccupancy {

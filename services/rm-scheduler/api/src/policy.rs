@@ -50,7 +50,7 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub preset: Option<Profile>,
-    #[serde(default, skip_serializing_if = "Switches::is_silent")]
+    #[serde(default, skip_serializing_if = "Switches::is_default")]
     pub settings: Switches,
 }
 
@@ -181,11 +181,11 @@ impl Default for Policy {
             ("service", class(SharePolicy::FixedShare, 5, None, true)),
             ("reserve", class(SharePolicy::Reserve, 1, None, true)),
         ];
-        let named = classes.map(|(name, class)| (name.to_owned(), class));
+        let named_classes = classes.map(|(name, class)| (name.to_owned(), class));
         Self {
             quantum: Quantum::default(),
             pools: BTreeMap::from([("default".to_owned(), Pool::default())]),
-            classes: BTreeMap::from(named),
+            classes: BTreeMap::from(named_classes),
             users: BTreeMap::new(),
             tunables: Tunables::default(),
             profile: None,

@@ -61,12 +61,12 @@ pub struct PoolOrder {
     pub class: Option<String>,
     /// Reserved. No worker on the list of the owner is ever rejected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    #[schema(schema_with = never)]
+    #[schema(schema_with = reserved_field_schema)]
     pub reject_foreign: bool,
 }
 
 /// Omits the reserved field.
-fn never() -> Object {
+fn reserved_field_schema() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::Boolean)
         .enum_values(Some([false]))

@@ -46,7 +46,7 @@ pub struct Submission {
     /// Its name in the answer. Default: `job_what-if-1` and so on, by kind and position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<WorkId>,
-    #[serde(default = "job")]
+    #[serde(default = "default_kind")]
     pub kind: WorkKind,
     /// The user that is charged. Default: the caller. Submitters may name only themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,7 +82,7 @@ pub struct Submission {
     pub machines: Vec<NodeName>,
 }
 
-fn job() -> WorkKind {
+fn default_kind() -> WorkKind {
     WorkKind::Job
 }
 
@@ -93,7 +93,7 @@ pub struct NewNodes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<NodeName>,
     /// Default 1.
-    #[serde(default = "one")]
+    #[serde(default = "default_count")]
     #[schema(minimum = 1, maximum = 10_000)]
     pub count: u64,
     /// Default: the pool of nodes that name none.
@@ -102,7 +102,7 @@ pub struct NewNodes {
     pub size: Size,
 }
 
-fn one() -> u64 {
+fn default_count() -> u64 {
     1
 }
 

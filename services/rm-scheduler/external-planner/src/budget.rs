@@ -10,7 +10,7 @@ use crate::pool_view::PoolView;
 
 pub(crate) struct PreemptionBudget<'a> {
     pools: BTreeMap<&'a str, Account>,
-    tree: u64,
+    tree_quanta: u64,
     users: BTreeMap<&'a UserName, u64>,
     user_percent: Option<u64>,
 }
@@ -25,33 +25,33 @@ impl<'a> PreemptionBudget<'a> {
     pub fn new(view: &PoolView<'a>) -> Self {
         let settings = &view.snapshot.tunables.settings;
         // Fair shares may have no budget, but an external planner must have one.
-        let usual = Settings::default();
+        let defaults = Settings::default();
         let mut quanta: BTreeMap<&str, u64> = BTreeMap::new();
         for (_, node) in view.nodes() {
-            let order = view.quantum.node_order(&node.capacity);
+            let node_quanta = view.quantum.node_order(&node.capacity);
             let sum = quanta.entry(node.pool.as_str()).or_default();
-            *sum = sum.saturating_add(order);
+            *sum = sum.saturating_add(node_quanta);
         }
         let percent = settings.preemption_pool_percent_per_hour;
-        let percent = percent.or(usual.preemption_pool_percent_per_hour);
+        let percent = percent.or(defaults.preemption_pool_percent_per_hour);
         let user_percent = settings.preemption_user_percent_per_hour;
-        let user_percent = user_percent.or(usual.preemption_user_percent_per_hour);
+        let user_percent = user_percent.or(defaults.preemption_user_percent_per_hour);
         let account = |quanta: u64| Account {
             allowed: percent.map_or(u64::MAX, |percent| allowed(quanta, percent)),
             spent: 0,
         };
-        let tree = quanta.values().copied().fold(0, u64::saturating_add);
+        let tree_quanta = quanta.values().copied().fold(0, u64::saturating_add);
         let mut budget = Self {
             pools: quanta
                 .into_iter()
                 .map(|(pool, quanta)| (pool, account(quanta)))
                 .collect(),
-            tree,
+            tree_quanta,
             users: BTreeMap::new(),
             user_percent,
         };
         for (pool, users) in &view.snapshot.taken_back {
-            if view.trees.of_pool(pool) == Some(view.top) {
+            if view.trees.top_of_pool(pool) == Some(view.top) {
                 for (user, quanta) in users {
                     budget.charge(pool, user, *quanta);
                 }
@@ -71,7 +71,9 @@ impl<'a> PreemptionBudget<'a> {
     /// Charges these allocations of one pool together, or returns the exhausted limit.
     pub fn charge_all(&mut self, pool: &str, all: &[&'a Allocation]) -> Result<(), String> {
         let sum = |all: &mut dyn Iterator<Item = &&'a Allocation>| {
-            all.fold(0_u64, |sum, held| sum.saturating_add(held.order))
+            all.fold(0_u64, |sum, allocation| {
+                sum.saturating_add(allocation.order)
+            })
         };
         let quanta = sum(&mut all.iter());
         if let Some(account) = self.pools.get(pool)
@@ -82,20 +84,20 @@ impl<'a> PreemptionBudget<'a> {
                 "pool {pool:?} has given up {spent} of {allowed} quanta an hour"
             ));
         }
-        let most = self.user_percent;
-        let most = most.map_or(u64::MAX, |percent| allowed(self.tree, percent));
-        let users: BTreeSet<&UserName> = all.iter().map(|held| &held.user).collect();
+        let percent = self.user_percent;
+        let user_limit = percent.map_or(u64::MAX, |percent| allowed(self.tree_quanta, percent));
+        let users: BTreeSet<&UserName> = all.iter().map(|allocation| &allocation.user).collect();
         for user in users {
             let spent = self.users.get(user).copied().unwrap_or(0);
-            let quanta = sum(&mut all.iter().filter(|held| held.user == *user));
-            if spent.saturating_add(quanta) > most {
+            let quanta = sum(&mut all.iter().filter(|allocation| allocation.user == *user));
+            if spent.saturating_add(quanta) > user_limit {
                 return Err(format!(
-                    "user {user} has given up {spent} of {most} quanta an hour"
+                    "user {user} has given up {spent} of {user_limit} quanta an hour"
                 ));
             }
         }
-        for held in all {
-            self.charge(pool, &held.user, held.order);
+        for allocation in all {
+            self.charge(pool, &allocation.user, allocation.order);
         }
         Ok(())
     }

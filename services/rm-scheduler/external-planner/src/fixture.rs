@@ -20,7 +20,7 @@ pub const POOL: &str = "out";
 
 pub struct Fixture {
     pub snapshot: Snapshot,
-    born: u64,
+    created: u64,
 }
 
 pub fn work(id: &str) -> WorkId {
@@ -31,7 +31,7 @@ pub fn node_name(name: &str) -> NodeName {
     name.parse().unwrap()
 }
 
-pub fn place(work: &str, node: &str, processes: u64) -> RequestedGrant {
+pub fn requested_grant(work: &str, node: &str, processes: u64) -> RequestedGrant {
     RequestedGrant {
         work: work.into(),
         node: node.into(),
@@ -39,7 +39,7 @@ pub fn place(work: &str, node: &str, processes: u64) -> RequestedGrant {
     }
 }
 
-pub fn leave(allocation: &str) -> RequestedVacate {
+pub fn requested_vacate(allocation: &str) -> RequestedVacate {
     RequestedVacate {
         allocation: allocation.into(),
         detail: "it is in the way".into(),
@@ -59,23 +59,26 @@ impl Fixture {
         snapshot.pools.insert("below".into(), below);
         snapshot.pools.insert("other".into(), Pool::default());
         snapshot.outside.insert(POOL.into(), Outside::default());
-        let mut fixture = Self { snapshot, born: 0 };
-        fixture.class("fair", Policy::FairShare, POOL);
-        fixture.class("fixed", Policy::FixedShare, POOL);
-        fixture.class("whole", Policy::Reserve, POOL);
-        fixture.class("else", Policy::FairShare, "other");
+        let mut fixture = Self {
+            snapshot,
+            created: 0,
+        };
+        fixture.add_class("fair", Policy::FairShare, POOL);
+        fixture.add_class("fixed", Policy::FixedShare, POOL);
+        fixture.add_class("whole", Policy::Reserve, POOL);
+        fixture.add_class("else", Policy::FairShare, "other");
         for (name, pool) in [
             ("n1", POOL),
             ("n2", POOL),
             ("n3", "below"),
             ("far", "other"),
         ] {
-            fixture.node(name, pool);
+            fixture.add_node(name, pool);
         }
         fixture
     }
 
-    fn class(&mut self, name: &str, policy: Policy, pool: &str) {
+    fn add_class(&mut self, name: &str, policy: Policy, pool: &str) {
         let class = Class {
             policy,
             priority: 10,
@@ -90,7 +93,7 @@ impl Fixture {
         self.snapshot.classes.insert(name.into(), class);
     }
 
-    pub fn node(&mut self, name: &str, pool: &str) -> &mut Node {
+    pub fn add_node(&mut self, name: &str, pool: &str) -> &mut Node {
         let node = Node {
             pool: pool.into(),
             capacity: Size {
@@ -107,18 +110,18 @@ impl Fixture {
         nodes.entry(node_name(name)).or_insert(node)
     }
 
-    pub fn on(&mut self, name: &str) -> &mut Node {
+    pub fn node_mut(&mut self, name: &str) -> &mut Node {
         self.snapshot.nodes.get_mut(&node_name(name)).unwrap()
     }
 
     /// Adds a job of `ann` with this many processes of one quantum.
     pub fn add_job(&mut self, id: &str, class: &str, processes: u64) -> &mut Demand {
-        let later = self.snapshot.demand.len() as u64;
+        let submission = self.snapshot.demand.len() as u64;
         let demand = Demand {
             kind: WorkKind::Job,
             user: "ann".parse().unwrap(),
             class: Some(class.into()),
-            submitted_at: Timestamp::from_unix_ms(1_000).plus_ms(later),
+            submitted_at: Timestamp::from_unix_ms(1_000).plus_ms(submission),
             size: Size::memory(GIB),
             max_processes: processes,
             remaining_tasks: 1_000,
@@ -137,23 +140,23 @@ impl Fixture {
         self.snapshot.demand.entry(work(id)).or_insert(demand)
     }
 
-    pub fn demand(&mut self, id: &str) -> &mut Demand {
+    pub fn demand_mut(&mut self, id: &str) -> &mut Demand {
         self.snapshot.demand.get_mut(&work(id)).unwrap()
     }
 
-    pub fn known(&mut self) -> &mut Outside {
+    pub fn planner_mut(&mut self) -> &mut Outside {
         self.snapshot.outside.get_mut(POOL).unwrap()
     }
 
     pub fn plan(&self) -> Plan {
-        let mut made = Plan {
+        let mut result = Plan {
             round: self.snapshot.round,
             at: self.snapshot.now,
             ..Plan::default()
         };
-        plan(&self.snapshot, &mut made);
-        assert_eq!(check(&self.snapshot, &made), Ok(()), "{made:#?}");
-        made
+        plan(&self.snapshot, &mut result);
+        assert_eq!(check(&self.snapshot, &result), Ok(()), "{result:#?}");
+        result
     }
 
     /// Plans with the next response, and carries the plan out.
@@ -164,7 +167,7 @@ impl Fixture {
             vacates,
             notes: BTreeMap::new(),
         };
-        self.known().answer = Some(answer);
+        self.planner_mut().answer = Some(answer);
         let plan = self.plan();
         self.carry_out(&plan);
         plan
@@ -172,34 +175,36 @@ impl Fixture {
 
     /// Carries out a plan like the services do, except that the response stays.
     pub fn carry_out(&mut self, plan: &Plan) {
-        self.snapshot.allocations.retain(|_, held| !held.leaving);
+        self.snapshot
+            .allocations
+            .retain(|_, allocation| !allocation.leaving);
         for vacate in &plan.vacates {
             // An allocation that was vacated in an earlier round has left, even if it is vacated
             // again.
-            if let Some(held) = self.snapshot.allocations.get_mut(&vacate.allocation) {
-                held.leaving = true;
+            if let Some(allocation) = self.snapshot.allocations.get_mut(&vacate.allocation) {
+                allocation.leaving = true;
             }
         }
         for grant in &plan.grants {
-            self.born += 1;
-            let id = AllocationId::new(format!("alc_{}", self.born)).unwrap();
-            let held = Allocation {
+            self.created += 1;
+            let id = AllocationId::new(format!("alc_{}", self.created)).unwrap();
+            let allocation = Allocation {
                 running: true,
                 running_since: Some(self.snapshot.now),
                 ..grant.taken_up(self.snapshot.now)
             };
-            self.snapshot.allocations.insert(id, held);
+            self.snapshot.allocations.insert(id, allocation);
         }
         self.snapshot.carried = plan.carried.clone();
-        for (pool, taken) in &plan.outside {
-            let known = self.snapshot.outside.get_mut(pool).unwrap();
-            known.heard = Some(taken.heard.clone());
+        for (pool, outcome) in &plan.outside {
+            let planner = self.snapshot.outside.get_mut(pool).unwrap();
+            planner.heard = Some(outcome.heard.clone());
         }
         self.snapshot.round += 1;
         self.snapshot.now = self.snapshot.now.plus_ms(1_000);
     }
 
-    pub fn question(&self) -> Option<PlannerRequest> {
+    pub fn planner_request(&self) -> Option<PlannerRequest> {
         PlannerRequest::new(
             &self.snapshot,
             &Trees::new(&self.snapshot),
@@ -208,15 +213,16 @@ impl Fixture {
         )
     }
 
-    pub fn has(&self, id: &str) -> usize {
-        let held = self.snapshot.allocations.values();
-        held.filter(|it| it.work.as_str() == id && !it.leaving)
+    pub fn process_count(&self, id: &str) -> usize {
+        let allocations = self.snapshot.allocations.values();
+        allocations
+            .filter(|it| it.work.as_str() == id && !it.leaving)
             .count()
     }
 }
 
 pub fn refusals(plan: &Plan) -> Vec<Refusal> {
-    let taken = plan.outside.get(POOL);
-    let refused = taken.into_iter().flat_map(|taken| &taken.refused);
+    let outcome = plan.outside.get(POOL);
+    let refused = outcome.into_iter().flat_map(|outcome| &outcome.refused);
     refused.map(|it| it.reason).collect()
 }

@@ -26,7 +26,7 @@ pub use request::{
     PlannerRequest, RequestAllocation, RequestClass, RequestNode, RequestWork, has_missing_work,
     relevant_notes,
 };
-pub use response::{FORMAT, MAX_BYTES, MAX_STEPS, Unreadable, clip, parse_response};
+pub use response::{FORMAT, MAX_BYTES, MAX_STEPS, ResponseFault, clip, parse_response};
 pub use trees::Trees;
 
 use pool_view::PoolView;
@@ -42,30 +42,31 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
         // 1. Read the pool: work and allocations.
         let mut view = PoolView::new(snapshot, &trees, top);
         // 2. Forced vacates.
-        let leaves = forced_vacates::forced(&view);
-        view.leave(&leaves);
+        let forced = forced_vacates::forced_vacates(&view);
+        view.count_vacates(&forced);
         // 3. Apply the accepted steps of a response that no round has used yet.
-        let used = snapshot.carried.outside.get(top).copied();
-        let fresh = known.answer.as_ref();
-        let fresh = fresh.filter(|it| used.is_none_or(|used| it.number > used));
-        let taken: Option<Taken> = steps::apply(&mut view, leaves, fresh, plan);
+        let last_used = snapshot.carried.outside.get(top).copied();
+        let response = known.answer.as_ref();
+        let response = response.filter(|it| last_used.is_none_or(|used| it.number > used));
+        let outcome: Option<Taken> = steps::apply(&mut view, forced, response, plan);
         // 4. Verdicts.
-        let notes = taken.as_ref().map(|it| &it.heard);
+        let notes = outcome.as_ref().map(|it| &it.heard);
         let planner = PlannerState {
             silence: known.silence.as_deref(),
             notes: notes.or(known.heard.as_ref()),
         };
-        plan.verdicts.extend(verdicts::all(&view, planner));
+        plan.verdicts
+            .extend(verdicts::pool_verdicts(&view, planner));
         // A response is used once, even if all its steps are refused.
-        let used = taken.as_ref().map(|it| it.number).or(used);
+        let used = outcome.as_ref().map(|it| it.number).or(last_used);
         if let Some(used) = used {
             plan.carried.outside.insert(top.clone(), used);
         }
         if !view.moved.is_empty() {
             plan.carried.moved.insert(top.clone(), view.moved);
         }
-        if let Some(taken) = taken {
-            plan.outside.insert(top.clone(), taken);
+        if let Some(outcome) = outcome {
+            plan.outside.insert(top.clone(), outcome);
         }
     }
     plan.vacates.sort_by(|a, b| a.allocation.cmp(&b.allocation));

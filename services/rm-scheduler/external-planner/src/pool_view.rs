@@ -23,7 +23,7 @@ pub(crate) struct PoolView<'a> {
     /// Recent preemptions by responses.
     pub moved: Moved,
     /// Allocations that this planner may end, on any node.
-    pub held: BTreeMap<&'a AllocationId, &'a Allocation>,
+    pub allocations: BTreeMap<&'a AllocationId, &'a Allocation>,
 }
 
 /// A work item and its processes.
@@ -32,7 +32,7 @@ pub(crate) struct WorkItem<'a> {
     pub class_name: &'a str,
     pub class: &'a Class,
     /// Quanta of one process.
-    pub order: u64,
+    pub quanta: u64,
     /// Resources of one process, unless it gets a whole node.
     pub size: Size,
     /// Number of processes that stay, including those granted in this round.
@@ -49,7 +49,7 @@ impl WorkItem<'_> {
         users.is_empty() || users.contains(self.demand.user.as_str()) || holds
     }
 
-    pub fn most(&self) -> u64 {
+    pub fn max_processes(&self) -> u64 {
         match self.demand.kind {
             WorkKind::Job => self.demand.max_processes,
             _ => self.demand.max_processes.min(1),
@@ -63,10 +63,11 @@ impl WorkItem<'_> {
             return self.has;
         }
         if demand.kind != WorkKind::Job {
-            return self.most();
+            return self.max_processes();
         }
         let threads = u64::from(demand.threads.max(1));
-        self.most().min(demand.remaining_tasks.div_ceil(threads))
+        self.max_processes()
+            .min(demand.remaining_tasks.div_ceil(threads))
     }
 
     pub fn missing(&self) -> u64 {
@@ -83,15 +84,15 @@ impl<'a> PoolView<'a> {
         let quantum = quantum_of(snapshot, top);
         let largest = LargestNodes::by_class(snapshot);
         let work = snapshot.demand.iter().filter_map(|(work, demand)| {
-            let here = trees.of_work(snapshot, demand) == Some(top);
-            let (class_name, class) = class_of(snapshot, demand).filter(|_| here)?;
-            let order = order_of(quantum, &demand.size, largest.get(class_name));
+            let in_pool = trees.top_of_work(snapshot, demand) == Some(top);
+            let (class_name, class) = class_of(snapshot, demand).filter(|_| in_pool)?;
+            let quanta = order_of(quantum, &demand.size, largest.get(class_name));
             let item = WorkItem {
                 demand,
                 class_name,
                 class,
-                order,
-                size: quantum.granted_at(order, &demand.size),
+                quanta,
+                size: quantum.granted_at(quanta, &demand.size),
                 has: 0,
                 leaving: 0,
             };
@@ -103,17 +104,17 @@ impl<'a> PoolView<'a> {
             top,
             quantum,
             work: work.collect(),
-            moved: recent_moves::recent(snapshot, top),
-            held: BTreeMap::new(),
+            moved: recent_moves::recent_moves(snapshot, top),
+            allocations: BTreeMap::new(),
         };
-        for (id, held) in &snapshot.allocations {
-            if trees.of_held(snapshot, held) != Some(top) {
+        for (id, allocation) in &snapshot.allocations {
+            if trees.top_of_allocation(snapshot, allocation) != Some(top) {
                 continue;
             }
-            view.held.insert(id, held);
-            if let Some(item) = view.work.get_mut(&held.work) {
-                let leaves = held.leaving || held.purged;
-                let count = if leaves {
+            view.allocations.insert(id, allocation);
+            if let Some(item) = view.work.get_mut(&allocation.work) {
+                let is_leaving = allocation.leaving || allocation.purged;
+                let count = if is_leaving {
                     &mut item.leaving
                 } else {
                     &mut item.has
@@ -125,12 +126,12 @@ impl<'a> PoolView<'a> {
     }
 
     /// Counts the processes that these vacates end.
-    pub fn leave(&mut self, orders: &[Vacate]) {
-        for order in orders {
-            let held = self.held.get(&order.allocation).copied();
-            let stays = held.filter(|held| !held.leaving && !held.purged);
-            if let Some(held) = stays
-                && let Some(item) = self.work.get_mut(&held.work)
+    pub fn count_vacates(&mut self, vacates: &[Vacate]) {
+        for vacate in vacates {
+            let allocation = self.allocations.get(&vacate.allocation).copied();
+            let staying = allocation.filter(|allocation| !allocation.leaving && !allocation.purged);
+            if let Some(allocation) = staying
+                && let Some(item) = self.work.get_mut(&allocation.work)
             {
                 item.has = item.has.saturating_sub(1);
                 item.leaving += 1;
@@ -141,24 +142,24 @@ impl<'a> PoolView<'a> {
     /// Returns the nodes of this pool and of all pools below it.
     pub fn nodes(&self) -> impl Iterator<Item = (&'a NodeName, &'a Node)> {
         let nodes = self.snapshot.nodes.iter();
-        nodes.filter(|(_, node)| self.trees.of_pool(&node.pool) == Some(self.top))
+        nodes.filter(|(_, node)| self.trees.top_of_pool(&node.pool) == Some(self.top))
     }
 
     /// Returns true if work of the class may use the pool. Fair-share work may use pools below its
     /// own, other work may not.
-    pub fn reaches(&self, class: &Class, pool: &str) -> bool {
-        let above = |name: &&str| {
+    pub fn may_use_pool(&self, class: &Class, pool: &str) -> bool {
+        let parent_of = |name: &&str| {
             let parent = self.snapshot.pools.get(*name)?.parent.as_ref()?;
             let parent = self.snapshot.pools.get_key_value(parent)?;
             Some(parent.0.as_str())
         };
-        let own = self.snapshot.pools.get_key_value(pool);
-        let path = std::iter::successors(own.map(|(name, _)| name.as_str()), above);
-        let far = match class.policy {
+        let pool = self.snapshot.pools.get_key_value(pool);
+        let path = std::iter::successors(pool.map(|(name, _)| name.as_str()), parent_of);
+        let max_depth = match class.policy {
             Policy::FairShare => self.snapshot.pools.len(),
             _ => 1,
         };
-        path.take(far).any(|name| name == class.pool)
+        path.take(max_depth).any(|name| name == class.pool)
     }
 }
 

@@ -18,7 +18,7 @@ const NAMES: [&str; 9] = [
 ];
 const NODES: [&str; 6] = ["n1", "n2", "n3", "far", "n9", "\u{0}"];
 
-fn place() -> impl Strategy<Value = RequestedGrant> {
+fn requested_grant() -> impl Strategy<Value = RequestedGrant> {
     let count = prop_oneof![0..6_u64, Just(u64::MAX)];
     let names = (
         prop::sample::select(NAMES.to_vec()),
@@ -31,9 +31,9 @@ fn place() -> impl Strategy<Value = RequestedGrant> {
     })
 }
 
-fn leave() -> impl Strategy<Value = RequestedVacate> {
-    (0..30_u64).prop_map(|at| RequestedVacate {
-        allocation: format!("alc_{at}"),
+fn requested_vacate() -> impl Strategy<Value = RequestedVacate> {
+    (0..30_u64).prop_map(|number| RequestedVacate {
+        allocation: format!("alc_{number}"),
         detail: String::new(),
     })
 }
@@ -41,23 +41,23 @@ fn leave() -> impl Strategy<Value = RequestedVacate> {
 type Steps = (Vec<RequestedGrant>, Vec<RequestedVacate>);
 
 fn responses() -> impl Strategy<Value = Vec<Steps>> {
-    let one = (
-        prop::collection::vec(place(), 0..12),
-        prop::collection::vec(leave(), 0..6),
+    let steps = (
+        prop::collection::vec(requested_grant(), 0..12),
+        prop::collection::vec(requested_vacate(), 0..6),
     );
-    prop::collection::vec(one, 1..8)
+    prop::collection::vec(steps, 1..8)
 }
 
 /// Applies an event between two responses.
-fn happens(fixture: &mut Fixture, what: u8) {
-    match what {
-        0 => fixture.on("n1").takes_work ^= true,
-        1 => fixture.on("n2").lost ^= true,
-        2 => fixture.on("n3").offline ^= true,
+fn apply_event(fixture: &mut Fixture, event: u8) {
+    match event {
+        0 => fixture.node_mut("n1").takes_work ^= true,
+        1 => fixture.node_mut("n2").lost ^= true,
+        2 => fixture.node_mut("n3").offline ^= true,
         3 => drop(fixture.snapshot.demand.pop_first()),
-        4 => fixture.on("n2").pool = "other".into(),
-        5 => fixture.on("n2").pool = POOL.into(),
-        6 => fixture.on("n1").capacity = Size::memory(2 * GIB),
+        4 => fixture.node_mut("n2").pool = "other".into(),
+        5 => fixture.node_mut("n2").pool = POOL.into(),
+        6 => fixture.node_mut("n1").capacity = Size::memory(2 * GIB),
         7 => fixture
             .snapshot
             .demand
@@ -69,8 +69,8 @@ fn happens(fixture: &mut Fixture, what: u8) {
 
 fn fleet(sizes: &[u64]) -> Fixture {
     let mut fixture = Fixture::new();
-    for (at, size) in sizes.iter().enumerate() {
-        let demand = fixture.add_job(&format!("job_{at}"), "fair", 1 + size * 2);
+    for (index, size) in sizes.iter().enumerate() {
+        let demand = fixture.add_job(&format!("job_{index}"), "fair", 1 + size * 2);
         demand.size = Size {
             gpu_milli: size % 3 * 700,
             ..Size::memory(size * GIB)
@@ -87,17 +87,17 @@ proptest! {
     fn no_response_leads_to_an_invalid_plan(
         sizes in prop::collection::vec(1..4_u64, 4),
         responses in responses(),
-        between in prop::collection::vec(0..12_u8, 8),
+        events in prop::collection::vec(0..12_u8, 8),
     ) {
         let mut fixture = fleet(&sizes);
-        for ((grants, vacates), what) in responses.into_iter().zip(between) {
+        for ((grants, vacates), event) in responses.into_iter().zip(events) {
             // `Fixture` checks each plan.
-            let made = fixture.respond(grants, vacates);
-            let taken = &made.outside[POOL];
-            prop_assert_eq!(taken.granted, made.grants.len() as u64);
-            let again = fixture.plan();
-            prop_assert!(again.grants.is_empty() && again.outside.is_empty());
-            happens(&mut fixture, what);
+            let result = fixture.respond(grants, vacates);
+            let outcome = &result.outside[POOL];
+            prop_assert_eq!(outcome.granted, result.grants.len() as u64);
+            let repeated = fixture.plan();
+            prop_assert!(repeated.grants.is_empty() && repeated.outside.is_empty());
+            apply_event(&mut fixture, event);
         }
     }
 
@@ -108,17 +108,19 @@ proptest! {
     ) {
         let mut fixture = fleet(&sizes);
         // The other planner has already planned, so one grant is on a node of the pool.
-        let before = fixture.respond(vec![crate::fixture::place("job_0", "n1", 2)], vec![]);
+        let grant = crate::fixture::requested_grant("job_0", "n1", 2);
+        let before = fixture.respond(vec![grant], vec![]);
         let mut fixture = fleet(&sizes);
         let others = Plan { grants: before.grants, ..Plan::default() };
-        fixture.known().answer = Some(Answer { number: 1, grants, vacates, ..Answer::default() });
-        let mut made = others.clone();
-        plan(&fixture.snapshot, &mut made);
-        prop_assert_eq!(check(&fixture.snapshot, &made), Ok(()));
-        prop_assert_eq!(&made.grants[..others.grants.len()], &others.grants[..]);
-        let (accepted, refused) = prune(&fixture.snapshot, made.clone());
+        let answer = Answer { number: 1, grants, vacates, ..Answer::default() };
+        fixture.planner_mut().answer = Some(answer);
+        let mut result = others.clone();
+        plan(&fixture.snapshot, &mut result);
+        prop_assert_eq!(check(&fixture.snapshot, &result), Ok(()));
+        prop_assert_eq!(&result.grants[..others.grants.len()], &others.grants[..]);
+        let (accepted, refused) = prune(&fixture.snapshot, result.clone());
         prop_assert!(refused.is_empty());
-        prop_assert_eq!(accepted.grants, made.grants);
+        prop_assert_eq!(accepted.grants, result.grants);
     }
 
     #[test]
@@ -130,24 +132,24 @@ proptest! {
     fn grants_that_follow_the_request_are_accepted(sizes in prop::collection::vec(1..4_u64, 4)) {
         let mut fixture = fleet(&sizes);
         for _ in 0..40 {
-            let Some(request) = fixture.question() else { return Ok(()) };
-            let found = request.work.iter().filter(|work| work.missing > 0).find_map(|work| {
+            let Some(request) = fixture.planner_request() else { return Ok(()) };
+            let step = request.work.iter().filter(|work| work.missing > 0).find_map(|work| {
                 let fits = |node: &&crate::RequestNode| {
-                    let whole = work.class == "whole";
-                    let empty = node.used == Size::default();
-                    let home = work.class == "fair" || node.pool == POOL;
-                    let gpus = work.size.gpu_milli == 0;
-                    node.schedulable && work.size.fits(&node.free) && home && gpus
-                        && (!whole || empty)
+                    let is_reserve = work.class == "whole";
+                    let is_empty = node.used == Size::default();
+                    let in_reach = work.class == "fair" || node.pool == POOL;
+                    let needs_no_gpu = work.size.gpu_milli == 0;
+                    node.schedulable && work.size.fits(&node.free) && in_reach && needs_no_gpu
+                        && (!is_reserve || is_empty)
                 };
                 let node = request.nodes.iter().find(fits)?;
-                Some(crate::fixture::place(work.work.as_str(), node.node.as_str(), 1))
+                Some(crate::fixture::requested_grant(work.work.as_str(), node.node.as_str(), 1))
             });
-            let Some(step) = found else { return Ok(()) };
-            let made = fixture.respond(vec![step], vec![]);
-            prop_assert_eq!(made.outside[POOL].refusals, 0, "{:?}", made.outside[POOL]);
-            prop_assert_eq!(made.grants.len(), 1);
+            let Some(step) = step else { return Ok(()) };
+            let result = fixture.respond(vec![step], vec![]);
+            prop_assert_eq!(result.outside[POOL].refusals, 0, "{:?}", result.outside[POOL]);
+            prop_assert_eq!(result.grants.len(), 1);
         }
-        prop_assert!(false, "never comes to an end");
+        prop_assert!(false, "work is still missing after 40 grants");
     }
 }

@@ -15,35 +15,38 @@ use hayward_vocabulary::{Timestamp, WorkId};
 pub(crate) const PROTECTED_MS: u64 = 300_000;
 
 /// Returns the moves of the pool that are still recent.
-pub(crate) fn recent(snapshot: &Snapshot, top: &str) -> Moved {
+pub(crate) fn recent_moves(snapshot: &Snapshot, top: &str) -> Moved {
     let Some(moved) = snapshot.carried.moved.get(top) else {
         return Moved::default();
     };
     let mut moved = moved.clone();
-    let fresh = |at: &Timestamp| at.plus_ms(PROTECTED_MS) > snapshot.now;
-    moved.hit.retain(|_, at| fresh(at));
-    for made in moved.served.values_mut() {
-        made.retain(fresh);
+    let is_recent = |at: &Timestamp| at.plus_ms(PROTECTED_MS) > snapshot.now;
+    moved.hit.retain(|_, at| is_recent(at));
+    for freed_at in moved.served.values_mut() {
+        freed_at.retain(is_recent);
     }
-    moved.served.retain(|_, made| !made.is_empty());
+    moved.served.retain(|_, freed_at| !freed_at.is_empty());
     moved
 }
 
 /// Returns true for an allocation granted after its work was preempted.
-pub(crate) fn is_safe(moved: &Moved, held: &Allocation) -> bool {
-    let hit = moved.hit.get(&held.work);
-    hit.is_some_and(|hit| held.granted_at >= *hit)
+pub(crate) fn is_protected(moved: &Moved, allocation: &Allocation) -> bool {
+    let preempted_at = moved.hit.get(&allocation.work);
+    preempted_at.is_some_and(|preempted_at| allocation.granted_at >= *preempted_at)
 }
 
 /// Returns the number of processes with freed space that are not granted yet.
-pub(crate) fn served(moved: &Moved, work: &WorkId) -> u64 {
-    moved.served.get(work).map_or(0, |made| made.len() as u64)
+pub(crate) fn pending_grants(moved: &Moved, work: &WorkId) -> u64 {
+    moved
+        .served
+        .get(work)
+        .map_or(0, |freed_at| freed_at.len() as u64)
 }
 
 pub(crate) fn record_grant(moved: &mut Moved, grant: &Grant) {
-    if let Some(made) = moved.served.get_mut(&grant.work) {
-        made.pop();
-        if made.is_empty() {
+    if let Some(freed_at) = moved.served.get_mut(&grant.work) {
+        freed_at.pop();
+        if freed_at.is_empty() {
             moved.served.remove(&grant.work);
         }
     }
@@ -54,6 +57,6 @@ pub(crate) fn record_vacate(moved: &mut Moved, receipt: &Receipt, now: Timestamp
     moved.hit.insert(receipt.work.clone(), now);
 }
 
-pub(crate) fn record_served(moved: &mut Moved, work: &WorkId, now: Timestamp) {
+pub(crate) fn record_freed_space(moved: &mut Moved, work: &WorkId, now: Timestamp) {
     moved.served.entry(work.clone()).or_default().push(now);
 }

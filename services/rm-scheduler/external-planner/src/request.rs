@@ -110,8 +110,8 @@ pub struct RequestAllocation {
 /// Returns true if work of the pool lacks a process, so that a request is useful.
 #[must_use]
 pub fn has_missing_work(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
-    let found = snapshot.outside.get_key_value(top);
-    found.is_some_and(|(top, _)| {
+    let pool = snapshot.outside.get_key_value(top);
+    pool.is_some_and(|(top, _)| {
         let view = PoolView::new(snapshot, trees, top);
         view.work.values().any(|item| item.missing() > 0)
     })
@@ -140,9 +140,9 @@ impl PlannerRequest {
             return None;
         }
         let names = snapshot.pools.iter();
-        let names = names.filter(|(name, _)| trees.of_pool(name) == Some(top));
+        let names = names.filter(|(name, _)| trees.top_of_pool(name) == Some(top));
         let classes = snapshot.classes.iter();
-        let classes = classes.filter(|(_, class)| trees.of_pool(&class.pool) == Some(top));
+        let classes = classes.filter(|(_, class)| trees.top_of_pool(&class.pool) == Some(top));
         Some(Self {
             format: FORMAT,
             revision,
@@ -184,33 +184,33 @@ impl PlannerRequest {
 
 fn nodes(view: &PoolView) -> Vec<RequestNode> {
     let mut used: BTreeMap<&NodeName, (Size, u64)> = BTreeMap::new();
-    for held in view.snapshot.allocations.values() {
-        let (size, quanta) = used.entry(&held.node).or_default();
-        size.add(&held.size);
-        *quanta = quanta.saturating_add(held.order);
+    for allocation in view.snapshot.allocations.values() {
+        let (size, quanta) = used.entry(&allocation.node).or_default();
+        size.add(&allocation.size);
+        *quanta = quanta.saturating_add(allocation.order);
     }
-    let one = |(name, node): (&NodeName, &Node)| {
+    let to_request = |(name, node): (&NodeName, &Node)| {
         let (used, quanta) = used.remove(name).unwrap_or_default();
         let mut free = node.capacity.clone();
-        free.take(&used);
-        let all = view.quantum.node_order(&node.capacity);
+        free.subtract(&used);
+        let total_quanta = view.quantum.node_order(&node.capacity);
         RequestNode {
             node: name.clone(),
             pool: node.pool.clone(),
             capacity: node.capacity.clone(),
             used,
             free,
-            free_quanta: all.saturating_sub(quanta),
+            free_quanta: total_quanta.saturating_sub(quanta),
             schedulable: node.is_schedulable(),
             reason: closed_reason(node),
             labels: node.labels.clone(),
         }
     };
-    view.nodes().map(one).collect()
+    view.nodes().map(to_request).collect()
 }
 
 fn closed_reason(node: &Node) -> Option<String> {
-    let why = if node.lost {
+    let reason = if node.lost {
         "lost".to_owned()
     } else if node.offline {
         "varied off".to_owned()
@@ -221,11 +221,11 @@ fn closed_reason(node: &Node) -> Option<String> {
     } else {
         "declines new work".to_owned()
     };
-    Some(why)
+    Some(reason)
 }
 
 fn work(view: &PoolView) -> Vec<RequestWork> {
-    let one = |(work, item): (&&WorkId, &crate::pool_view::WorkItem)| RequestWork {
+    let to_request = |(work, item): (&&WorkId, &crate::pool_view::WorkItem)| RequestWork {
         work: (*work).clone(),
         kind: item.demand.kind,
         user: item.demand.user.clone(),
@@ -235,7 +235,7 @@ fn work(view: &PoolView) -> Vec<RequestWork> {
             Policy::Reserve => item.demand.size.clone(),
             _ => item.size.clone(),
         },
-        quanta: item.order,
+        quanta: item.quanta,
         wanted: item.wanted(),
         has: item.has,
         leaving: item.leaving,
@@ -245,34 +245,36 @@ fn work(view: &PoolView) -> Vec<RequestWork> {
         avoids: item.demand.avoids.clone(),
         apart: item.demand.apart.clone(),
     };
-    let mut all: Vec<RequestWork> = view.work.iter().map(one).collect();
-    all.sort_by(|a, b| (a.submitted_at, &a.work).cmp(&(b.submitted_at, &b.work)));
-    all
+    let mut work: Vec<RequestWork> = view.work.iter().map(to_request).collect();
+    work.sort_by(|a, b| (a.submitted_at, &a.work).cmp(&(b.submitted_at, &b.work)));
+    work
 }
 
 fn allocations(view: &PoolView) -> Vec<RequestAllocation> {
-    let here = |node: &NodeName| {
+    let in_pool = |node: &NodeName| {
         let node = view.snapshot.nodes.get(node);
-        node.is_some_and(|node| view.trees.of_pool(&node.pool) == Some(view.top))
+        node.is_some_and(|node| view.trees.top_of_pool(&node.pool) == Some(view.top))
     };
     let all = view.snapshot.allocations.iter();
-    let seen = all.filter(|(id, held)| view.held.contains_key(id) || here(&held.node));
-    seen.map(|(id, held)| RequestAllocation {
-        allocation: id.clone(),
-        work: held.work.clone(),
-        user: held.user.clone(),
-        class: held.class.clone(),
-        node: held.node.clone(),
-        size: held.size.clone(),
-        quanta: held.order,
-        granted_at: held.granted_at,
-        running: held.running,
-        leaving: held.leaving || held.purged,
-        preemptable: view.held.contains_key(id)
-            && !held.fixed
-            && held.kind != WorkKind::Reservation
-            && !recent_moves::is_safe(&view.moved, held)
-            && here(&held.node),
-    })
-    .collect()
+    let listed = all
+        .filter(|(id, allocation)| view.allocations.contains_key(id) || in_pool(&allocation.node));
+    listed
+        .map(|(id, allocation)| RequestAllocation {
+            allocation: id.clone(),
+            work: allocation.work.clone(),
+            user: allocation.user.clone(),
+            class: allocation.class.clone(),
+            node: allocation.node.clone(),
+            size: allocation.size.clone(),
+            quanta: allocation.order,
+            granted_at: allocation.granted_at,
+            running: allocation.running,
+            leaving: allocation.leaving || allocation.purged,
+            preemptable: view.allocations.contains_key(id)
+                && !allocation.fixed
+                && allocation.kind != WorkKind::Reservation
+                && !recent_moves::is_protected(&view.moved, allocation)
+                && in_pool(&allocation.node),
+        })
+        .collect()
 }

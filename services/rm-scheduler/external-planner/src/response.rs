@@ -36,11 +36,11 @@ struct ResponseJson {
 struct GrantJson {
     work: String,
     node: String,
-    #[serde(default = "one")]
+    #[serde(default = "default_processes")]
     processes: u64,
 }
 
-fn one() -> u64 {
+fn default_processes() -> u64 {
     1
 }
 
@@ -60,59 +60,59 @@ struct NoteJson {
 }
 
 /// Fault of an unreadable response, as text. Text of the program itself follows a colon.
-pub type Unreadable = String;
+pub type ResponseFault = String;
 
 /// Parses a response. Fails if it has another format, or another revision than requested.
-pub fn parse_response(body: &[u8], requested: u64) -> Result<Answer, Unreadable> {
+pub fn parse_response(body: &[u8], requested: u64) -> Result<Answer, ResponseFault> {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let written: Result<ResponseJson, _> = serde_path_to_error::deserialize(&mut reader);
-    let written = written.map_err(|error| {
-        let at = error.path().to_string();
-        let place = if at == "." {
+    let response: Result<ResponseJson, _> = serde_path_to_error::deserialize(&mut reader);
+    let response = response.map_err(|error| {
+        let path = error.path().to_string();
+        let position = if path == "." {
             String::new()
         } else {
-            format!("{at}: ")
+            format!("{path}: ")
         };
         clip(
-            &format!("its response cannot be parsed: {place}{}", error.inner()),
+            &format!("its response cannot be parsed: {position}{}", error.inner()),
             MAX_TEXT,
         )
     })?;
     reader
         .end()
         .map_err(|_| "its response cannot be parsed: data follows the document".to_owned())?;
-    if let Some(format) = written.format.filter(|format| format != FORMAT) {
+    if let Some(format) = response.format.filter(|format| format != FORMAT) {
         let format = clip(&format, MAX_TEXT / 4);
         return Err(format!(
             "its response has another format: {format:?} instead of {FORMAT:?}"
         ));
     }
-    if written.revision != requested {
-        let revision = written.revision;
+    if response.revision != requested {
+        let revision = response.revision;
         return Err(format!(
             "its response is for another revision: {revision} instead of {requested}"
         ));
     }
-    for (what, count, most) in [
-        ("grants", written.grants.len(), MAX_STEPS),
-        ("vacates", written.vacates.len(), MAX_STEPS),
+    for (name, count, limit) in [
+        ("grants", response.grants.len(), MAX_STEPS),
+        ("vacates", response.vacates.len(), MAX_STEPS),
     ] {
-        if count > most {
+        if count > limit {
             return Err(format!(
-                "its response has too many {what}: {count}, and at most {most} are allowed"
+                "its response has too many {name}: {count}, and at most {limit} are allowed"
             ));
         }
     }
-    let grants = written.grants.into_iter().map(|it| RequestedGrant {
+    let grants = response.grants.into_iter().map(|it| RequestedGrant {
         work: clip(&it.work, MAX_NAME),
         node: clip(&it.node, MAX_NAME),
         processes: it.processes,
     });
-    let vacates = written.vacates.into_iter().map(|it| RequestedVacate {
+    let vacates = response.vacates.into_iter().map(|it| RequestedVacate {
         allocation: clip(&it.allocation, MAX_NAME),
         detail: clip(&it.detail, MAX_TEXT),
     });
-    let notes = written.notes.into_iter().take(MAX_NOTES);
+    let notes = response.notes.into_iter().take(MAX_NOTES);
     let notes = notes.map(|it| (clip(&it.work, MAX_NAME), clip(&it.detail, MAX_TEXT)));
     Ok(Answer {
         number: requested,
@@ -122,23 +122,23 @@ pub fn parse_response(body: &[u8], requested: u64) -> Result<Answer, Unreadable>
     })
 }
 
-/// Clips a text to one line and `most` characters.
+/// Clips a text to one line and `limit` characters.
 #[must_use]
-pub fn clip(text: &str, most: usize) -> String {
-    let plain = text
+pub fn clip(text: &str, limit: usize) -> String {
+    let cleaned = text
         .chars()
         .map(|it| if it.is_control() { ' ' } else { it });
-    if text.chars().nth(most).is_none() {
-        return plain.collect();
+    if text.chars().nth(limit).is_none() {
+        return cleaned.collect();
     }
-    plain.take(most.saturating_sub(1)).chain(['…']).collect()
+    cleaned.take(limit.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fails(body: &str) -> String {
+    fn parse_error(body: &str) -> String {
         parse_response(body.as_bytes(), 7).unwrap_err()
     }
 
@@ -157,28 +157,29 @@ mod tests {
 
     #[test]
     fn an_invalid_response_reports_the_position() {
-        assert!(fails("<html>").contains("cannot be parsed"));
-        assert!(fails(r#"{"revision": 6}"#).contains("for another revision: 6 instead of 7"));
-        assert!(fails(r#"{"revision": 7} {}"#).contains("data follows"));
-        assert!(fails(r#"{"revision": 7, "grant": []}"#).contains("unknown field `grant`"));
-        let error = fails(r#"{"revision": 7, "grants": [{"work": "a", "node": 3}]}"#);
+        assert!(parse_error("<html>").contains("cannot be parsed"));
+        assert!(parse_error(r#"{"revision": 6}"#).contains("for another revision: 6 instead of 7"));
+        assert!(parse_error(r#"{"revision": 7} {}"#).contains("data follows"));
+        assert!(parse_error(r#"{"revision": 7, "grant": []}"#).contains("unknown field `grant`"));
+        let error = parse_error(r#"{"revision": 7, "grants": [{"work": "a", "node": 3}]}"#);
         assert!(error.contains("grants[0].node"), "{error}");
-        let error =
-            fails(r#"{"revision": 7, "grants": [{"work": "a", "node": "b", "processes": -1}]}"#);
+        let error = parse_error(
+            r#"{"revision": 7, "grants": [{"work": "a", "node": "b", "processes": -1}]}"#,
+        );
         assert!(error.contains("grants[0].processes"), "{error}");
-        assert!(fails(r#"{"format": "x/2", "revision": 7}"#).contains("\"x/2\""));
+        assert!(parse_error(r#"{"format": "x/2", "revision": 7}"#).contains("\"x/2\""));
         let step = r#"{"allocation": "a"},"#.repeat(MAX_STEPS + 1);
         let body = format!(
             r#"{{"revision": 7, "vacates": [{}]}}"#,
             step.trim_end_matches(',')
         );
-        assert!(fails(&body).contains("too many vacates: 10001"));
+        assert!(parse_error(&body).contains("too many vacates: 10001"));
     }
 
     #[test]
     fn only_the_first_notes_are_parsed() {
         let notes: Vec<String> = (0..=MAX_NOTES)
-            .map(|at| format!(r#"{{"work": "job_{at}", "detail": "no"}}"#))
+            .map(|index| format!(r#"{{"work": "job_{index}", "detail": "no"}}"#))
             .collect();
         let body = format!(r#"{{"revision": 7, "notes": [{}]}}"#, notes.join(","));
         let answer = parse_response(body.as_bytes(), 7).unwrap();

@@ -10,7 +10,7 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Apart, Size, WorkKind};
 
 use crate::Trees;
-use crate::fixture::{Fixture, POOL, leave, node_name, place, refusals, work};
+use crate::fixture::{Fixture, POOL, node_name, refusals, requested_grant, requested_vacate, work};
 use crate::recent_moves::PROTECTED_MS;
 
 #[test]
@@ -18,16 +18,22 @@ fn a_fitting_grant_is_accepted_and_an_invalid_one_is_refused_alone() {
     let mut fixture = Fixture::new();
     fixture.add_job("job_a", "fair", 9);
     let plan = fixture.respond(
-        vec![place("job_a", "n1", 3), place("job_a", "n2", 5)],
+        vec![
+            requested_grant("job_a", "n1", 3),
+            requested_grant("job_a", "n2", 5),
+        ],
         vec![],
     );
-    assert_eq!(fixture.has("job_a"), 7);
+    assert_eq!(fixture.process_count("job_a"), 7);
     assert_eq!(refusals(&plan), [Refusal::NoRoom]);
-    let taken = &plan.outside[POOL];
-    assert_eq!((taken.granted, taken.vacated, taken.refusals), (7, 0, 1));
-    assert_eq!(taken.refused[0].at, "/grants/1");
+    let outcome = &plan.outside[POOL];
     assert_eq!(
-        taken.refused[0].detail,
+        (outcome.granted, outcome.vacated, outcome.refusals),
+        (7, 0, 1)
+    );
+    assert_eq!(outcome.refused[0].at, "/grants/1");
+    assert_eq!(
+        outcome.refused[0].detail,
         "node n2 has room for 4 of 5 processes"
     );
     let verdict = &plan.verdicts[&work("job_a")];
@@ -57,48 +63,61 @@ fn each_invalid_grant_has_its_reason() {
     fixture.add_job("job_not_yours", "fair", 1).user = "ben".parse().unwrap();
     let fair = fixture.snapshot.classes.get_mut("fair").unwrap();
     fair.users = ["ann".to_owned()].into();
-    fixture.on("n2").takes_work = false;
-    let bad = [
-        (place("job_none", "n1", 1), Refusal::UnknownWork),
-        (place("", "", 0), Refusal::UnknownWork),
-        (place("job_else", "n1", 1), Refusal::NotItsOwn),
-        (place("job_a", "n9", 1), Refusal::UnknownNode),
-        (place("job_a", "no such\nname", 1), Refusal::UnknownNode),
-        (place("job_a", "far", 1), Refusal::OutsidePool),
-        (place("job_a", "n2", 1), Refusal::NodeClosed),
-        (place("job_done", "n1", 1), Refusal::NotWanted),
-        (place("job_huge", "n1", 1), Refusal::NoRoom),
-        (place("job_cpu", "n1", 1), Refusal::NoRoom),
-        (place("job_gpu", "n1", 1), Refusal::NoRoom),
-        (place("job_listed", "n1", 1), Refusal::NotListed),
-        (place("job_avoids", "n1", 1), Refusal::Avoided),
+    fixture.node_mut("n2").takes_work = false;
+    let invalid = [
+        (requested_grant("job_none", "n1", 1), Refusal::UnknownWork),
+        (requested_grant("", "", 0), Refusal::UnknownWork),
+        (requested_grant("job_else", "n1", 1), Refusal::NotItsOwn),
+        (requested_grant("job_a", "n9", 1), Refusal::UnknownNode),
+        (
+            requested_grant("job_a", "no such\nname", 1),
+            Refusal::UnknownNode,
+        ),
+        (requested_grant("job_a", "far", 1), Refusal::OutsidePool),
+        (requested_grant("job_a", "n2", 1), Refusal::NodeClosed),
+        (requested_grant("job_done", "n1", 1), Refusal::NotWanted),
+        (requested_grant("job_huge", "n1", 1), Refusal::NoRoom),
+        (requested_grant("job_cpu", "n1", 1), Refusal::NoRoom),
+        (requested_grant("job_gpu", "n1", 1), Refusal::NoRoom),
+        (requested_grant("job_listed", "n1", 1), Refusal::NotListed),
+        (requested_grant("job_avoids", "n1", 1), Refusal::Avoided),
         // Work of fixed shares stays in its own pool.
-        (place("svc_fixed", "n3", 1), Refusal::OutsidePool),
-        (place("job_not_yours", "n1", 1), Refusal::NotAuthorised),
+        (requested_grant("svc_fixed", "n3", 1), Refusal::OutsidePool),
+        (
+            requested_grant("job_not_yours", "n1", 1),
+            Refusal::NotAuthorised,
+        ),
     ];
-    for (step, reason) in bad {
+    for (step, reason) in invalid {
         let plan = fixture.respond(vec![step.clone()], vec![]);
         assert_eq!(refusals(&plan), [reason], "{step:?}");
         assert!(plan.grants.is_empty());
     }
-    let more = fixture.respond(vec![place("job_a", "n3", u64::MAX)], vec![]);
+    let more = fixture.respond(vec![requested_grant("job_a", "n3", u64::MAX)], vec![]);
     assert_eq!(refusals(&more), [Refusal::NotWanted]);
-    assert_eq!(fixture.has("job_a"), 4, "fair shares may go below");
+    assert_eq!(
+        fixture.process_count("job_a"),
+        4,
+        "fair shares may go below"
+    );
 }
 
 #[test]
 fn anti_affinity_and_allotments_are_respected() {
     let mut fixture = Fixture::new();
-    for at in 0..2 {
-        let demand = fixture.add_job(&format!("svc_a.{at}"), "fixed", 1);
+    for index in 0..2 {
+        let demand = fixture.add_job(&format!("svc_a.{index}"), "fixed", 1);
         demand.kind = WorkKind::Service;
         demand.apart = Some(Apart {
             group: work("svc_a"),
             by_label: None,
         });
     }
-    let both = vec![place("svc_a.0", "n1", 1), place("svc_a.1", "n1", 1)];
-    let plan = fixture.respond(both, vec![]);
+    let grants = vec![
+        requested_grant("svc_a.0", "n1", 1),
+        requested_grant("svc_a.1", "n1", 1),
+    ];
+    let plan = fixture.respond(grants, vec![]);
     assert_eq!(refusals(&plan), [Refusal::KeptApart]);
     assert_eq!(plan.grants.len(), 1);
 
@@ -108,24 +127,30 @@ fn anti_affinity_and_allotments_are_respected() {
         ..User::default()
     };
     fixture.snapshot.users.insert("ann".parse().unwrap(), limit);
-    let plan = fixture.respond(vec![place("job_fixed", "n2", 2)], vec![]);
+    let plan = fixture.respond(vec![requested_grant("job_fixed", "n2", 2)], vec![]);
     assert_eq!(refusals(&plan), [Refusal::OverAllotment]);
-    assert_eq!(fixture.has("job_fixed"), 1);
+    assert_eq!(fixture.process_count("job_fixed"), 1);
     // Fair shares see the remaining allotment.
-    let seen = Trees::new(&fixture.snapshot).allotments(&fixture.snapshot);
-    assert_eq!(seen.values().next().unwrap().max_allotment_bytes, Some(0));
+    let allotments = Trees::new(&fixture.snapshot).allotments(&fixture.snapshot);
+    assert_eq!(
+        allotments.values().next().unwrap().max_allotment_bytes,
+        Some(0)
+    );
 }
 
 #[test]
 fn a_reservation_gets_a_whole_empty_node() {
     let mut fixture = Fixture::new();
     fixture.add_job("job_a", "fair", 1);
-    fixture.respond(vec![place("job_a", "n1", 1)], vec![]);
+    fixture.respond(vec![requested_grant("job_a", "n1", 1)], vec![]);
     let demand = fixture.add_job("rsv_a", "whole", 1);
     demand.kind = WorkKind::Reservation;
     demand.size = Size::memory(2 * GIB);
     let plan = fixture.respond(
-        vec![place("rsv_a", "n1", 1), place("rsv_a", "n2", 1)],
+        vec![
+            requested_grant("rsv_a", "n1", 1),
+            requested_grant("rsv_a", "n2", 1),
+        ],
         vec![],
     );
     assert_eq!(refusals(&plan), [Refusal::NoRoom]);
@@ -137,19 +162,22 @@ fn a_reservation_gets_a_whole_empty_node() {
 }
 
 /// Creates a fleet in which one job fills `n1` and another one waits.
-fn full() -> Fixture {
+fn fleet_with_full_node() -> Fixture {
     let mut fixture = Fixture::new();
     fixture.add_job("job_a", "fair", 4);
-    fixture.respond(vec![place("job_a", "n1", 4)], vec![]);
+    fixture.respond(vec![requested_grant("job_a", "n1", 4)], vec![]);
     fixture.add_job("job_b", "fair", 1);
     fixture
 }
 
 #[test]
 fn preempted_space_is_available_once_the_victim_has_left() {
-    let mut fixture = full();
-    let swap = (vec![place("job_b", "n1", 1)], vec![leave("alc_1")]);
-    let plan = fixture.respond(swap.0.clone(), swap.1);
+    let mut fixture = fleet_with_full_node();
+    let (grants, vacates) = (
+        vec![requested_grant("job_b", "n1", 1)],
+        vec![requested_vacate("alc_1")],
+    );
+    let plan = fixture.respond(grants.clone(), vacates);
     assert_eq!(plan.vacates[0].reason, VacateReason::Preempted);
     assert!(
         plan.vacates[0]
@@ -162,15 +190,18 @@ fn preempted_space_is_available_once_the_victim_has_left() {
     // It is gone. Its work wants the space back, and the response decides.
     let plan = fixture.respond(vec![], vec![]);
     assert!(plan.is_empty());
-    let plan = fixture.respond(swap.0, vec![]);
-    assert_eq!((refusals(&plan), fixture.has("job_b")), (vec![], 1));
+    let plan = fixture.respond(grants, vec![]);
+    assert_eq!(
+        (refusals(&plan), fixture.process_count("job_b")),
+        (vec![], 1)
+    );
 }
 
 #[test]
 fn each_invalid_vacate_has_its_reason() {
-    let mut fixture = full();
+    let mut fixture = fleet_with_full_node();
     fixture.add_job("svc_a", "fixed", 1).kind = WorkKind::Service;
-    fixture.respond(vec![place("svc_a", "n2", 1)], vec![]);
+    fixture.respond(vec![requested_grant("svc_a", "n2", 1)], vec![]);
     let (_, foreign) = fixture.snapshot.allocations.last_key_value().unwrap();
     let foreign = hayward_rm_scheduler_domain::snapshot::Allocation {
         work: work("job_else"),
@@ -184,15 +215,15 @@ fn each_invalid_vacate_has_its_reason() {
         .allocations
         .insert("alc_far".parse().unwrap(), foreign);
     fixture.add_job("job_else", "else", 1);
-    let orders = vec![
-        leave("alc_none"),
-        leave("no id \u{0}"),
-        leave("alc_far"),
-        leave("alc_5"),
-        leave("alc_2"),
-        leave("alc_2"),
+    let vacates = vec![
+        requested_vacate("alc_none"),
+        requested_vacate("no id \u{0}"),
+        requested_vacate("alc_far"),
+        requested_vacate("alc_5"),
+        requested_vacate("alc_2"),
+        requested_vacate("alc_2"),
     ];
-    let plan = fixture.respond(vec![], orders);
+    let plan = fixture.respond(vec![], vacates);
     let expected = [
         Refusal::UnknownAllocation,
         Refusal::UnknownAllocation,
@@ -204,21 +235,25 @@ fn each_invalid_vacate_has_its_reason() {
     assert_eq!(plan.outside[POOL].refused[2].at, "/vacates/2");
     // No work waits: all allocations stay.
     fixture.snapshot.demand.remove(&work("job_b"));
-    fixture.demand("job_a").max_processes = 3;
-    let plan = fixture.respond(vec![], vec![leave("alc_1")]);
+    fixture.demand_mut("job_a").max_processes = 3;
+    let plan = fixture.respond(vec![], vec![requested_vacate("alc_1")]);
     assert_eq!(refusals(&plan), [Refusal::ServesNobody]);
 }
 
 #[test]
 fn preemption_stays_within_the_hourly_budget() {
-    let mut fixture = full();
-    fixture.demand("job_b").max_processes = 4;
+    let mut fixture = fleet_with_full_node();
+    fixture.demand_mut("job_b").max_processes = 4;
     let settings = &mut fixture.snapshot.tunables.settings;
     // The limit is a part of the eight quanta of the pool's own nodes.
     settings.preemption_pool_percent_per_hour = Some(25);
     settings.preemption_user_percent_per_hour = None;
-    let orders = || (1..=4).map(|at| leave(&format!("alc_{at}"))).collect();
-    let plan = fixture.plan_of(orders());
+    let vacates = || {
+        (1..=4)
+            .map(|number| requested_vacate(&format!("alc_{number}")))
+            .collect()
+    };
+    let plan = fixture.plan_of(vacates());
     assert_eq!(plan.vacates.len(), 2);
     assert_eq!(refusals(&plan), [Refusal::OverBudget; 2]);
     let settings = &mut fixture.snapshot.tunables.settings;
@@ -226,7 +261,7 @@ fn preemption_stays_within_the_hourly_budget() {
     settings.preemption_user_percent_per_hour = Some(25);
     let spent = [("ann".parse().unwrap(), 2)].into();
     fixture.snapshot.taken_back.insert("below".into(), spent);
-    let plan = fixture.plan_of(orders());
+    let plan = fixture.plan_of(vacates());
     // The limit is three of the tree's twelve quanta, and two of them are spent.
     assert_eq!((plan.vacates.len(), plan.outside[POOL].refusals), (1, 3));
     // Without a setting there still is a budget, which is twice the twelve quanta for one user.
@@ -234,56 +269,56 @@ fn preemption_stays_within_the_hourly_budget() {
     settings.preemption_user_percent_per_hour = None;
     let spent = [("ann".parse().unwrap(), 22)].into();
     fixture.snapshot.taken_back.insert("below".into(), spent);
-    let plan = fixture.plan_of(orders());
+    let plan = fixture.plan_of(vacates());
     assert_eq!((plan.vacates.len(), plan.outside[POOL].refusals), (2, 2));
 }
 
 /// The promise includes the receipts (I14).
 #[test]
 fn nothing_is_preempted_for_work_that_could_not_run_there() {
-    let mut fixture = full();
-    let all = || {
+    let mut fixture = fleet_with_full_node();
+    let vacates = || {
         (1..=4)
-            .map(|at| leave(&format!("alc_{at}")))
+            .map(|number| requested_vacate(&format!("alc_{number}")))
             .collect::<Vec<_>>()
     };
-    let plan = fixture.plan_of(all());
-    assert_eq!(plan.vacates.len(), 1, "one process is lacking");
+    let plan = fixture.plan_of(vacates());
+    assert_eq!(plan.vacates.len(), 1, "one process is missing");
     assert_eq!(refusals(&plan), [Refusal::ServesNobody; 3]);
     let receipt = &plan.receipts[0];
     assert_eq!(receipt.beneficiary, Some(work("job_b")));
     assert_eq!(receipt.for_user, Some("ann".parse().unwrap()));
     let change: [fn(&mut Fixture); 6] = [
-        |it| it.demand("job_b").size = Size::memory(1 << 50),
-        |it| it.demand("job_b").machines = [node_name("n2")].into(),
-        |it| it.demand("job_b").avoids = [node_name("n1")].into(),
-        |it| it.on("n1").takes_work = false,
-        |it| it.demand("job_b").size.gpu_milli = 2_500,
+        |it| it.demand_mut("job_b").size = Size::memory(1 << 50),
+        |it| it.demand_mut("job_b").machines = [node_name("n2")].into(),
+        |it| it.demand_mut("job_b").avoids = [node_name("n1")].into(),
+        |it| it.node_mut("n1").takes_work = false,
+        |it| it.demand_mut("job_b").size.gpu_milli = 2_500,
         // A part of the node belongs to another planner and stays.
-        |it| it.demand("job_b").size = Size::memory(5 * GIB),
+        |it| it.demand_mut("job_b").size = Size::memory(5 * GIB),
     ];
     for change in change {
-        let mut fixture = full();
+        let mut fixture = fleet_with_full_node();
         change(&mut fixture);
-        let plan = fixture.plan_of(all());
+        let plan = fixture.plan_of(vacates());
         assert_eq!(refusals(&plan), [Refusal::ServesNobody; 4]);
     }
     // Work that needs the whole node gets it or nothing.
-    fixture.demand("job_b").size = Size::memory(3 * GIB);
-    let plan = fixture.plan_of(all());
+    fixture.demand_mut("job_b").size = Size::memory(3 * GIB);
+    let plan = fixture.plan_of(vacates());
     assert_eq!((plan.vacates.len(), refusals(&plan).len()), (3, 1));
-    assert!(fixture.plan_of(all()[..2].to_vec()).vacates.is_empty());
+    assert!(fixture.plan_of(vacates()[..2].to_vec()).vacates.is_empty());
 }
 
 #[test]
 fn anti_affinity_with_a_remaining_allocation_keeps_work_off_its_node() {
-    let mut fixture = full();
-    fixture.demand("job_b").max_processes = 0;
-    fixture.demand("job_a").max_processes = 3;
+    let mut fixture = fleet_with_full_node();
+    fixture.demand_mut("job_b").max_processes = 0;
+    fixture.demand_mut("job_a").max_processes = 3;
     fixture.respond(vec![], vec![]);
     fixture.respond(vec![], vec![]);
-    for at in 0..2 {
-        let demand = fixture.add_job(&format!("svc_a.{at}"), "fixed", 1);
+    for index in 0..2 {
+        let demand = fixture.add_job(&format!("svc_a.{index}"), "fixed", 1);
         demand.kind = WorkKind::Service;
         demand.machines = [node_name("n1")].into();
         demand.apart = Some(Apart {
@@ -291,49 +326,64 @@ fn anti_affinity_with_a_remaining_allocation_keeps_work_off_its_node() {
             by_label: None,
         });
     }
-    fixture.respond(vec![place("svc_a.0", "n1", 1)], vec![]);
-    assert_eq!(fixture.has("svc_a.0"), 1);
-    let plan = fixture.plan_of(vec![leave("alc_1")]);
+    fixture.respond(vec![requested_grant("svc_a.0", "n1", 1)], vec![]);
+    assert_eq!(fixture.process_count("svc_a.0"), 1);
+    let plan = fixture.plan_of(vec![requested_vacate("alc_1")]);
     assert_eq!(refusals(&plan), [Refusal::ServesNobody]);
 }
 
 #[test]
 fn granted_work_justifies_no_preemption() {
-    let mut fixture = full();
-    let plan = fixture.respond(vec![place("job_b", "n2", 1)], vec![leave("alc_1")]);
+    let mut fixture = fleet_with_full_node();
+    let plan = fixture.respond(
+        vec![requested_grant("job_b", "n2", 1)],
+        vec![requested_vacate("alc_1")],
+    );
     assert_eq!((plan.grants.len(), plan.vacates.len()), (1, 0));
     assert_eq!(refusals(&plan), [Refusal::ServesNobody]);
 }
 
 #[test]
 fn space_is_freed_once_per_missing_process() {
-    let mut fixture = full();
+    let mut fixture = fleet_with_full_node();
     assert_eq!(
-        fixture.respond(vec![], vec![leave("alc_1")]).vacates.len(),
+        fixture
+            .respond(vec![], vec![requested_vacate("alc_1")])
+            .vacates
+            .len(),
         1
     );
     // It still lacks the process, and nothing further is preempted for it.
-    for at in [2, 3, 4, 2] {
-        let plan = fixture.respond(vec![], vec![leave(&format!("alc_{at}"))]);
+    for number in [2, 3, 4, 2] {
+        let plan = fixture.respond(vec![], vec![requested_vacate(&format!("alc_{number}"))]);
         assert_eq!(refusals(&plan), [Refusal::ServesNobody]);
     }
     // After the grant the next process justifies another vacate.
-    fixture.demand("job_b").max_processes = 2;
-    let grant = vec![place("job_b", "n1", 1)];
+    fixture.demand_mut("job_b").max_processes = 2;
+    let grant = vec![requested_grant("job_b", "n1", 1)];
     assert_eq!(
-        fixture.respond(grant, vec![leave("alc_2")]).vacates.len(),
+        fixture
+            .respond(grant, vec![requested_vacate("alc_2")])
+            .vacates
+            .len(),
         1
     );
     assert_eq!(fixture.snapshot.carried.moved[POOL].served.len(), 1);
     // Old vacates no longer count.
     fixture.snapshot.now = fixture.snapshot.now.plus_ms(PROTECTED_MS);
     assert_eq!(
-        fixture.respond(vec![], vec![leave("alc_3")]).vacates.len(),
+        fixture
+            .respond(vec![], vec![requested_vacate("alc_3")])
+            .vacates
+            .len(),
         0
     );
-    fixture.respond(vec![place("job_a", "n1", 1)], vec![]);
+    fixture.respond(vec![requested_grant("job_a", "n1", 1)], vec![]);
     assert_eq!(
-        fixture.respond(vec![], vec![leave("alc_3")]).vacates.len(),
+        fixture
+            .respond(vec![], vec![requested_vacate("alc_3")])
+            .vacates
+            .len(),
         1
     );
 }
@@ -341,31 +391,33 @@ fn space_is_freed_once_per_missing_process() {
 /// There is space for one job, and two jobs want it. Preempted work that gets it back retains it
 /// for a while.
 #[test]
-fn a_place_does_not_move_back_and_forth() {
+fn space_does_not_move_back_and_forth() {
     let mut fixture = Fixture::new();
     for node in ["n2", "n3"] {
-        fixture.on(node).takes_work = false;
+        fixture.node_mut(node).takes_work = false;
     }
     fixture.add_job("job_a", "fair", 1).size = Size::memory(4 * GIB);
     fixture.add_job("job_b", "fair", 1).size = Size::memory(4 * GIB);
-    fixture.respond(vec![place("job_a", "n1", 1)], vec![]);
+    fixture.respond(vec![requested_grant("job_a", "n1", 1)], vec![]);
     let mut moved = 0;
     for _ in 0..40 {
-        let held = fixture.snapshot.allocations.first_key_value();
-        let Some((id, held)) = held.map(|(id, held)| (id.to_string(), held.clone())) else {
-            unreachable!("somebody has it");
+        let allocation = fixture.snapshot.allocations.first_key_value();
+        let Some((id, allocation)) =
+            allocation.map(|(id, allocation)| (id.to_string(), allocation.clone()))
+        else {
+            unreachable!("one job runs");
         };
-        let safe = fixture.question().unwrap().allocations[0].preemptable;
-        let next = if held.work == work("job_a") {
+        let is_preemptable = fixture.planner_request().unwrap().allocations[0].preemptable;
+        let next = if allocation.work == work("job_a") {
             "job_b"
         } else {
             "job_a"
         };
-        let plan = fixture.respond(vec![], vec![leave(&id)]);
+        let plan = fixture.respond(vec![], vec![requested_vacate(&id)]);
         assert_eq!(
             plan.vacates.len(),
-            usize::from(safe),
-            "the question says so"
+            usize::from(is_preemptable),
+            "the request lists it as preemptable"
         );
         if plan.vacates.is_empty() {
             assert_eq!(refusals(&plan), [Refusal::NotPreemptable]);
@@ -375,16 +427,19 @@ fn a_place_does_not_move_back_and_forth() {
         fixture.respond(vec![], vec![]);
         assert_eq!(
             fixture
-                .respond(vec![place(next, "n1", 1)], vec![])
+                .respond(vec![requested_grant(next, "n1", 1)], vec![])
                 .grants
                 .len(),
             1
         );
     }
-    assert_eq!(moved, 2, "there and back");
+    assert_eq!(moved, 2, "each job was preempted once");
     fixture.snapshot.now = fixture.snapshot.now.plus_ms(PROTECTED_MS);
-    assert!(fixture.question().unwrap().allocations[0].preemptable);
-    assert!(fixture.plan().carried.moved.is_empty(), "and is forgotten");
+    assert!(fixture.planner_request().unwrap().allocations[0].preemptable);
+    assert!(
+        fixture.plan().carried.moved.is_empty(),
+        "old moves are deleted"
+    );
 }
 
 impl Fixture {
@@ -403,15 +458,15 @@ impl Fixture {
 fn a_response_is_used_once() {
     let mut fixture = Fixture::new();
     fixture.add_job("job_a", "fair", 8);
-    fixture.respond(vec![place("job_a", "n1", 2)], vec![]);
-    assert_eq!(fixture.has("job_a"), 2);
+    fixture.respond(vec![requested_grant("job_a", "n1", 2)], vec![]);
+    assert_eq!(fixture.process_count("job_a"), 2);
     for _ in 0..3 {
         // The response is still there.
         let plan = fixture.plan();
         assert!(plan.is_empty() && plan.outside.is_empty());
         fixture.carry_out(&plan);
     }
-    fixture.known().answer.as_mut().unwrap().number = 1;
-    assert!(fixture.plan().is_empty(), "older ones neither");
-    assert_eq!(fixture.has("job_a"), 2);
+    fixture.planner_mut().answer.as_mut().unwrap().number = 1;
+    assert!(fixture.plan().is_empty(), "an older response is not used");
+    assert_eq!(fixture.process_count("job_a"), 2);
 }

@@ -6,7 +6,7 @@
 //! which verifies the accepted steps together with everything else that is planned.
 
 mod beneficiaries;
-mod check_rest;
+mod final_check;
 mod grants;
 mod vacates;
 
@@ -73,8 +73,8 @@ impl Rejection {
 
 /// Names of a step for messages.
 struct Step<'a> {
-    at: String,
-    what: &'a str,
+    pointer: String,
+    subject: &'a str,
     node: Option<&'a str>,
 }
 
@@ -83,8 +83,8 @@ impl Steps {
         self.refusals += 1;
         if self.refused.len() < MAX_REFUSALS {
             self.refused.push(Refused {
-                at: step.at.clone(),
-                what: clip(step.what, MAX_NAME),
+                at: step.pointer.clone(),
+                what: clip(step.subject, MAX_NAME),
                 node: step.node.map(|node| clip(node, MAX_NAME)),
                 reason: rejection.reason,
                 detail: rejection.detail,
@@ -105,17 +105,17 @@ impl Steps {
 pub(crate) fn apply(
     view: &mut PoolView,
     forced: Vec<Vacate>,
-    fresh: Option<&Answer>,
+    response: Option<&Answer>,
     plan: &mut Plan,
 ) -> Option<Taken> {
     let mut steps = Steps::default();
-    if let Some(answer) = fresh {
+    if let Some(answer) = response {
         // Work that gets its processes by grants needs no vacates.
         grants::verify(view, answer, plan, &mut steps);
         vacates::verify(view, answer, &forced, plan, &mut steps);
     }
-    check_rest::into_plan(view, forced, &mut steps, plan);
-    let answer = fresh?;
+    final_check::add_to_plan(view, forced, &mut steps, plan);
+    let answer = response?;
     record_moves(view, &steps);
     let notes = view.work.iter().filter_map(|(work, item)| {
         let note = answer.notes.get(work.as_str());
@@ -123,8 +123,8 @@ pub(crate) fn apply(
         Some(((*work).clone(), note.clone()))
     });
     let notes = notes.collect();
-    let lacks = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
-    steps.first_refusals.retain(|work, _| lacks(work));
+    let is_missing = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
+    steps.first_refusals.retain(|work, _| is_missing(work));
     Some(Taken {
         number: answer.number,
         granted: steps.grants.len() as u64,
@@ -151,6 +151,6 @@ fn record_moves(view: &mut PoolView, steps: &Steps) {
     }
     let served = steps.served.iter();
     for work in served.filter(|work| beneficiaries.contains(*work)) {
-        recent_moves::record_served(&mut view.moved, work, now);
+        recent_moves::record_freed_space(&mut view.moved, work, now);
     }
 }

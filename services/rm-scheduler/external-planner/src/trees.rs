@@ -23,8 +23,8 @@ impl Trees {
         }
         let pools = snapshot.pools.keys().filter_map(|name| {
             let top = top_of(snapshot, name);
-            let served = snapshot.outside.contains_key(top);
-            served.then(|| (name.clone(), top.to_owned()))
+            let is_external = snapshot.outside.contains_key(top);
+            is_external.then(|| (name.clone(), top.to_owned()))
         });
         Self {
             pools: pools.collect(),
@@ -37,37 +37,37 @@ impl Trees {
     }
 
     /// Returns the top-level pool of this pool, if it is externally planned.
-    pub fn of_pool(&self, pool: &str) -> Option<&str> {
+    pub fn top_of_pool(&self, pool: &str) -> Option<&str> {
         self.pools.get(pool).map(String::as_str)
     }
 
     /// Returns the top-level pool of work, which is that of its class. Work without a valid class
     /// is left to fair shares.
-    pub fn of_work(&self, snapshot: &Snapshot, demand: &Demand) -> Option<&str> {
+    pub fn top_of_work(&self, snapshot: &Snapshot, demand: &Demand) -> Option<&str> {
         if self.is_empty() {
             return None;
         }
         let class = snapshot.classes.get(served_in(snapshot, demand)?)?;
-        self.of_pool(&class.pool)
+        self.top_of_pool(&class.pool)
     }
 
     /// Returns the top-level pool of an allocation, which is that of its work. For withdrawn work
     /// its class decides, or else its node.
-    pub fn of_held(&self, snapshot: &Snapshot, held: &Allocation) -> Option<&str> {
+    pub fn top_of_allocation(&self, snapshot: &Snapshot, allocation: &Allocation) -> Option<&str> {
         if self.is_empty() {
             return None;
         }
-        if let Some(demand) = snapshot.demand.get(&held.work) {
-            return self.of_work(snapshot, demand);
+        if let Some(demand) = snapshot.demand.get(&allocation.work) {
+            return self.top_of_work(snapshot, demand);
         }
-        match snapshot.classes.get(&held.class) {
-            Some(class) => self.of_pool(&class.pool),
-            None => self.of_pool(&snapshot.nodes.get(&held.node)?.pool),
+        match snapshot.classes.get(&allocation.class) {
+            Some(class) => self.top_of_pool(&class.pool),
+            None => self.top_of_pool(&snapshot.nodes.get(&allocation.node)?.pool),
         }
     }
 
-    /// Returns the users that fair shares see. Their permanent allocations here count against their
-    /// total allotment.
+    /// Returns the users with their allotments for fair-share classes. Non-preemptable allocations
+    /// in externally planned pools are subtracted from the total allotment.
     #[must_use]
     pub fn allotments(&self, snapshot: &Snapshot) -> BTreeMap<UserName, User> {
         let mut users = snapshot.users.clone();
@@ -75,20 +75,25 @@ impl Trees {
             return users;
         }
         let mut fixed: BTreeMap<&UserName, u64> = BTreeMap::new();
-        let held = snapshot.allocations.values().filter(|held| held.fixed);
-        for held in held.filter(|held| self.of_held(snapshot, held).is_some()) {
-            let class = snapshot.classes.get(&held.class);
+        let allocation = snapshot
+            .allocations
+            .values()
+            .filter(|allocation| allocation.fixed);
+        for allocation in
+            allocation.filter(|allocation| self.top_of_allocation(snapshot, allocation).is_some())
+        {
+            let class = snapshot.classes.get(&allocation.class);
             let pool = class.map_or("", |class| class.pool.as_str());
-            let unit = quantum_of(snapshot, pool).0.memory_bytes;
-            let bytes = fixed.entry(&held.user).or_default();
-            *bytes = bytes.saturating_add(held.order.saturating_mul(unit));
+            let quantum_bytes = quantum_of(snapshot, pool).0.memory_bytes;
+            let bytes = fixed.entry(&allocation.user).or_default();
+            *bytes = bytes.saturating_add(allocation.order.saturating_mul(quantum_bytes));
         }
         for (user, bytes) in fixed {
-            let own = snapshot.users.get(user);
-            let own = own.and_then(|own| own.max_allotment_bytes);
-            if let Some(limit) = own.or(snapshot.tunables.global_allotment_bytes) {
-                let seen = users.entry(user.clone()).or_default();
-                seen.max_allotment_bytes = Some(limit.saturating_sub(bytes));
+            let user_limit = snapshot.users.get(user);
+            let user_limit = user_limit.and_then(|user| user.max_allotment_bytes);
+            if let Some(limit) = user_limit.or(snapshot.tunables.global_allotment_bytes) {
+                let user_policy = users.entry(user.clone()).or_default();
+                user_policy.max_allotment_bytes = Some(limit.saturating_sub(bytes));
             }
         }
         users
@@ -97,8 +102,8 @@ impl Trees {
 
 /// Returns the top-level pool of a pool. It also terminates on a cycle, which no valid policy has.
 pub(crate) fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
-    let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
-    let path = std::iter::successors(Some(pool), above);
+    let parent_of = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
+    let path = std::iter::successors(Some(pool), parent_of);
     path.take(snapshot.pools.len().max(1))
         .last()
         .unwrap_or(pool)
@@ -107,6 +112,6 @@ pub(crate) fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
 /// Returns the quantum of a pool's tree.
 pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
     let top = snapshot.pools.get(top_of(snapshot, pool));
-    let own = top.and_then(|top| top.quantum.as_ref());
-    own.unwrap_or(&snapshot.quantum)
+    let quantum = top.and_then(|top| top.quantum.as_ref());
+    quantum.unwrap_or(&snapshot.quantum)
 }

@@ -4,7 +4,7 @@
 use hayward_rm_scheduler_domain::{
     Reason, Verdict, Verdicts, plan::Numbers, snapshot::outside::Heard,
 };
-use hayward_vocabulary::{WorkId, counted::processes};
+use hayward_vocabulary::{WorkId, plural::processes};
 
 use crate::pool_view::{PoolView, WorkItem};
 
@@ -17,7 +17,7 @@ pub(crate) struct PlannerState<'a> {
     pub notes: Option<&'a Heard>,
 }
 
-pub(crate) fn all(view: &PoolView, planner: PlannerState) -> Verdicts {
+pub(crate) fn pool_verdicts(view: &PoolView, planner: PlannerState) -> Verdicts {
     let work = view.work.iter();
     let verdicts = work.map(|(work, item)| {
         (
@@ -54,7 +54,7 @@ fn verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerStat
             counted_processes: has,
             current_processes: has,
             leaving_processes: item.leaving,
-            order: item.order,
+            order: item.quanta,
             wanted_processes: wanted,
             ..Numbers::default()
         },
@@ -64,8 +64,8 @@ fn verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerStat
 }
 
 fn missing_text(pool: &str, work: &WorkId, planner: PlannerState) -> String {
-    if let Some(why) = planner.silence {
-        return format!("external planner of pool {pool} did not answer: {why}");
+    if let Some(reason) = planner.silence {
+        return format!("external planner of pool {pool} did not answer: {reason}");
     }
     let Some(notes) = planner.notes else {
         return format!("external planner of pool {pool} has not answered yet");

@@ -89,7 +89,7 @@ pub enum SharePolicy {
 
 impl SharePolicy {
     /// The name on the wire.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::FairShare => "FAIR_SHARE",
             Self::FixedShare => "FIXED_SHARE",

@@ -46,7 +46,7 @@ pub struct PolicyMoves {
 
 impl PolicyMoves {
     /// True if nothing would change.
-    pub fn is_still(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         let (rounds, settled) = (self.rounds, self.settled);
         *self
             == Self {

@@ -147,13 +147,13 @@ pub struct Switches {
 }
 
 impl Switches {
-    pub(super) fn is_silent(&self) -> bool {
+    pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
     /// Names of the given switches that are ignored.
     #[must_use]
-    pub fn ignored(&self) -> Vec<&'static str> {
+    pub fn ignored_names(&self) -> Vec<&'static str> {
         let switches = [
             ("carry_remainders", self.carry_remainders),
             ("count_leaving_room", self.count_leaving_room),
@@ -170,7 +170,7 @@ impl Switches {
             ("holes_among_rivals", self.holes_among_rivals),
             ("lose_least", self.lose_least),
         ];
-        let given = switches.into_iter().filter(|(_, value)| value.is_some());
-        given.map(|(name, _)| name).collect()
+        let present = switches.into_iter().filter(|(_, value)| value.is_some());
+        present.map(|(name, _)| name).collect()
     }
 }

@@ -6,14 +6,14 @@ use hayward_rm_scheduler_domain::snapshot::outside::Heard;
 use hayward_rm_scheduler_domain::snapshot::{Block, BlockEffect};
 use hayward_vocabulary::resources::GIB;
 
-use super::full;
-use crate::fixture::{Fixture, POOL, place, work};
+use super::fleet_with_full_node;
+use crate::fixture::{Fixture, POOL, requested_grant, work};
 use crate::{Trees, relevant_notes};
 
 #[test]
 fn without_a_response_nothing_is_granted_and_running_work_continues() {
-    let mut fixture = full();
-    fixture.known().silence = Some("no answer within 10 ms".into());
+    let mut fixture = fleet_with_full_node();
+    fixture.planner_mut().silence = Some("no answer within 10 ms".into());
     let plan = fixture.plan();
     assert!(plan.is_empty());
     let verdict = &plan.verdicts[&work("job_b")];
@@ -25,20 +25,23 @@ fn without_a_response_nothing_is_granted_and_running_work_continues() {
         verdict.detail,
         "external planner of pool out did not answer: no answer within 10 ms"
     );
-    let fine = &plan.verdicts[&work("job_a")];
-    assert_eq!((fine.reason, fine.waits), (Reason::Satisfied, false));
+    let satisfied = &plan.verdicts[&work("job_a")];
+    assert_eq!(
+        (satisfied.reason, satisfied.waits),
+        (Reason::Satisfied, false)
+    );
     assert!(!plan.verdicts.contains_key(&work("job_else")));
 }
 
 #[test]
 fn notes_of_the_planner_are_passed_on_until_replaced() {
-    let mut fixture = full();
+    let mut fixture = fleet_with_full_node();
     let detail = |fixture: &Fixture| fixture.plan().verdicts[&work("job_b")].detail.clone();
-    fixture.known().heard = None;
+    fixture.planner_mut().heard = None;
     assert!(detail(&fixture).ends_with("has not answered yet"));
     fixture.respond(vec![], vec![]);
     assert!(detail(&fixture).ends_with("and gave no reason"));
-    fixture.known().answer = Some(hayward_rm_scheduler_domain::snapshot::outside::Answer {
+    fixture.planner_mut().answer = Some(hayward_rm_scheduler_domain::snapshot::outside::Answer {
         number: 99,
         notes: [
             ("job_b".into(), "tomorrow".into()),
@@ -60,7 +63,7 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
             "external planner of pool out did not place it: tomorrow"
         );
     }
-    let notes = fixture.known().heard.clone().unwrap();
+    let notes = fixture.planner_mut().heard.clone().unwrap();
     let relevant = |fixture: &Fixture| {
         relevant_notes(
             &fixture.snapshot,
@@ -70,21 +73,21 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
         )
     };
     assert_eq!(relevant(&fixture), notes);
-    fixture.demand("job_b").max_processes = 0;
+    fixture.demand_mut("job_b").max_processes = 0;
     assert_eq!(relevant(&fixture), Heard::default(), "it lacks nothing now");
 }
 
 #[test]
 fn forced_vacates_need_no_planner() {
-    let mut fixture = full();
-    fixture.respond(vec![place("job_b", "n2", 1)], vec![]);
+    let mut fixture = fleet_with_full_node();
+    fixture.respond(vec![requested_grant("job_b", "n2", 1)], vec![]);
     let lost = fixture.add_job("job_c", "fair", 2);
     lost.max_processes = 2;
-    fixture.respond(vec![place("job_c", "n3", 2)], vec![]);
-    fixture.known().silence = Some("away".into());
+    fixture.respond(vec![requested_grant("job_c", "n3", 2)], vec![]);
+    fixture.planner_mut().silence = Some("away".into());
     fixture.snapshot.demand.remove(&work("job_b"));
-    fixture.demand("job_a").max_processes = 3;
-    fixture.on("n3").lost = true;
+    fixture.demand_mut("job_a").max_processes = 3;
+    fixture.node_mut("n3").lost = true;
     let plan = fixture.plan();
     let reasons: Vec<_> = plan
         .vacates
@@ -99,9 +102,9 @@ fn forced_vacates_need_no_planner() {
     ];
     assert_eq!(reasons, expected);
     assert!(plan.verdicts[&work("job_c")].waits);
-    fixture.on("n3").lost = false;
-    fixture.on("n3").offline = true;
-    fixture.on("n1").block = Some(Block {
+    fixture.node_mut("n3").lost = false;
+    fixture.node_mut("n3").offline = true;
+    fixture.node_mut("n1").block = Some(Block {
         effect: BlockEffect::Evacuate,
         reason: "smoke".into(),
     });
@@ -110,8 +113,8 @@ fn forced_vacates_need_no_planner() {
     assert_eq!(count(VacateReason::Blocked), 4);
     assert_eq!(count(VacateReason::NodeOffline), 2);
     assert_eq!(count(VacateReason::WorkGone), 1);
-    fixture.on("n3").offline = false;
-    fixture.on("n3").pool = "other".into();
+    fixture.node_mut("n3").offline = false;
+    fixture.node_mut("n3").pool = "other".into();
     let plan = fixture.plan();
     let count = |reason| plan.vacates.iter().filter(|it| it.reason == reason).count();
     assert_eq!(count(VacateReason::Misplaced), 2);
@@ -120,12 +123,12 @@ fn forced_vacates_need_no_planner() {
 #[test]
 fn the_request_lists_missing_work_and_free_space() {
     let mut fixture = Fixture::new();
-    assert_eq!(fixture.question(), None, "nothing is lacking");
+    assert_eq!(fixture.planner_request(), None, "nothing is lacking");
     fixture.add_job("job_a", "fair", 4);
     fixture.add_job("job_else", "else", 4);
-    fixture.respond(vec![place("job_a", "n1", 3)], vec![]);
-    fixture.on("n2").offline = true;
-    let request = fixture.question().unwrap();
+    fixture.respond(vec![requested_grant("job_a", "n1", 3)], vec![]);
+    fixture.node_mut("n2").offline = true;
+    let request = fixture.planner_request().unwrap();
     assert_eq!(request.work.len(), 1);
     let job = &request.work[0];
     assert_eq!((job.wanted, job.has, job.missing), (4, 3, 1));
@@ -154,6 +157,6 @@ fn the_request_lists_missing_work_and_free_space() {
     assert!(later.has_same_content(&request));
     later.work[0].missing = 0;
     assert!(!later.has_same_content(&request));
-    fixture.respond(vec![place("job_a", "n1", 1)], vec![]);
-    assert_eq!(fixture.question(), None);
+    fixture.respond(vec![requested_grant("job_a", "n1", 1)], vec![]);
+    assert_eq!(fixture.planner_request(), None);
 }

@@ -25,7 +25,7 @@ pub(super) struct MissingWork<'a> {
     pub work: &'a WorkId,
     demand: &'a hayward_rm_scheduler_domain::snapshot::Demand,
     class: &'a hayward_rm_scheduler_domain::snapshot::Class,
-    order: u64,
+    quanta: u64,
     size: Size,
     processes: u64,
 }
@@ -37,185 +37,199 @@ pub(super) struct CandidateNode<'a> {
     /// Free space, as if the forced vacates had left.
     pub free: NodeSpace,
     /// Free space after all candidates of this response have left.
-    pub most: NodeSpace,
+    pub max_free: NodeSpace,
 }
 
-pub(super) struct Waiting<'a> {
-    lacking: Vec<MissingWork<'a>>,
+pub(super) struct WaitingWork<'a> {
+    entries: Vec<MissingWork<'a>>,
     /// Nodes of work in anti-affinity groups.
     groups: BTreeMap<&'a WorkId, Vec<(WorkId, NodeName)>>,
     checks: usize,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingWork<'a> {
     /// Lists the waiting work. Work that loses processes in the same response is excluded, because
     /// that would be a pointless exchange.
-    pub fn open(
+    pub fn new(
         view: &PoolView<'a>,
-        gives_up: &BTreeSet<&WorkId>,
+        preempted_work: &BTreeSet<&WorkId>,
         grants: &[AcceptedGrant],
     ) -> Self {
-        let mut got: BTreeMap<&WorkId, u64> = BTreeMap::new();
+        let mut granted_processes: BTreeMap<&WorkId, u64> = BTreeMap::new();
         for accepted in grants {
-            *got.entry(&accepted.grant.work).or_default() += 1;
+            *granted_processes.entry(&accepted.grant.work).or_default() += 1;
         }
-        let lacks = |(work, item): (&&'a WorkId, &WorkItem<'a>)| {
-            let got = got.get(work).copied().unwrap_or(0);
-            let made = recent_moves::served(&view.moved, work).saturating_sub(got);
-            let processes = item.missing().saturating_sub(made);
-            let lacks = processes > 0 && !gives_up.contains(work);
-            lacks.then_some(MissingWork {
+        let to_missing_work = |(work, item): (&&'a WorkId, &WorkItem<'a>)| {
+            let granted_processes = granted_processes.get(work).copied().unwrap_or(0);
+            let freed =
+                recent_moves::pending_grants(&view.moved, work).saturating_sub(granted_processes);
+            let processes = item.missing().saturating_sub(freed);
+            let is_missing = processes > 0 && !preempted_work.contains(work);
+            is_missing.then_some(MissingWork {
                 work,
                 demand: item.demand,
                 class: item.class,
-                order: item.order,
+                quanta: item.quanta,
                 size: item.size.clone(),
                 processes,
             })
         };
-        let mut lacking: Vec<MissingWork> = view.work.iter().filter_map(lacks).collect();
-        lacking.sort_by_key(|it| (it.demand.submitted_at, it.work));
-        let held = view.held.values().filter(|it| !it.leaving && !it.purged);
-        let held = held.map(|it| (&it.work, &it.node));
+        let mut entries: Vec<MissingWork> = view.work.iter().filter_map(to_missing_work).collect();
+        entries.sort_by_key(|it| (it.demand.submitted_at, it.work));
+        let staying = view
+            .allocations
+            .values()
+            .filter(|it| !it.leaving && !it.purged);
+        let staying = staying.map(|it| (&it.work, &it.node));
         let granted = grants.iter().map(|it| (&it.grant.work, &it.grant.node));
         let mut groups: BTreeMap<&WorkId, Vec<(WorkId, NodeName)>> = BTreeMap::new();
-        for (work, node) in held.chain(granted) {
+        for (work, node) in staying.chain(granted) {
             let item = view.work.get(work);
             if let Some(apart) = item.and_then(|item| item.demand.apart.as_ref()) {
-                let places = groups.entry(&apart.group).or_default();
-                places.push((work.clone(), node.clone()));
+                let members = groups.entry(&apart.group).or_default();
+                members.push((work.clone(), node.clone()));
             }
         }
         Self {
-            lacking,
+            entries,
             groups,
             checks: 0,
         }
     }
 
-    /// Returns the oldest work from `from` on that could run a process on the node after all
-    /// candidates have left. Also returns the needs of that process.
+    /// Returns the oldest work from index `start` on that could run a process on the node after all
+    /// candidates have left. Also returns the quanta and the size of that process.
     pub fn next(
         &mut self,
         view: &PoolView,
-        site: &CandidateNode,
-        from: usize,
+        candidate: &CandidateNode,
+        start: usize,
     ) -> Option<(usize, u64, Size)> {
-        for at in from..self.lacking.len() {
+        for index in start..self.entries.len() {
             if self.checks >= MAX_PAIRS {
                 return None;
             }
             self.checks += 1;
-            let it = &self.lacking[at];
-            if it.processes == 0 || !self.suits(view, it, site) {
+            let it = &self.entries[index];
+            if it.processes == 0 || !self.is_allowed(view, it, candidate) {
                 continue;
             }
-            let (order, size) = takes(view, it, site.node);
-            if site.most.fitting(order, &size) > 0 {
-                return Some((at, order, size));
+            let (quanta, size) = process_size(view, it, candidate.node);
+            if candidate.max_free.fitting(quanta, &size) > 0 {
+                return Some((index, quanta, size));
             }
         }
         None
     }
 
-    pub fn serve(&mut self, at: usize) -> &MissingWork<'a> {
-        let it = &mut self.lacking[at];
+    pub fn serve(&mut self, index: usize) -> &MissingWork<'a> {
+        let it = &mut self.entries[index];
         it.processes = it.processes.saturating_sub(1);
         it
     }
 
     /// Checks the constraints that `check` has for the node, except free space.
-    fn suits(&self, view: &PoolView, it: &MissingWork, site: &CandidateNode) -> bool {
+    fn is_allowed(&self, view: &PoolView, it: &MissingWork, candidate: &CandidateNode) -> bool {
         let listed = &it.demand.machines;
-        view.reaches(it.class, &site.node.pool)
-            && (listed.is_empty() || listed.contains(site.name))
-            && !it.demand.avoids.contains(site.name)
-            && it.demand.size.fits(&site.node.capacity)
-            && self.is_apart(view, it, site)
+        view.may_use_pool(it.class, &candidate.node.pool)
+            && (listed.is_empty() || listed.contains(candidate.name))
+            && !it.demand.avoids.contains(candidate.name)
+            && it.demand.size.fits(&candidate.node.capacity)
+            && self.is_apart(view, it, candidate)
     }
 
-    fn is_apart(&self, view: &PoolView, it: &MissingWork, site: &CandidateNode) -> bool {
+    fn is_apart(&self, view: &PoolView, it: &MissingWork, candidate: &CandidateNode) -> bool {
         let Some(apart) = &it.demand.apart else {
             return true;
         };
         let label = apart.by_label.as_ref();
         let value = |node: &Node| label.and_then(|label| node.labels.get(label)).cloned();
-        let here = value(site.node);
-        let near = |name: &NodeName| {
-            let there = view.snapshot.nodes.get(name).and_then(value);
-            name == site.name || (label.is_some() && there == here)
+        let label_value = value(candidate.node);
+        let conflicts = |name: &NodeName| {
+            let other_value = view.snapshot.nodes.get(name).and_then(value);
+            name == candidate.name || (label.is_some() && other_value == label_value)
         };
         let others = self.groups.get(&apart.group).into_iter().flatten();
         let mut others = others.filter(|(work, _)| work != it.work);
-        (label.is_none() || here.is_some()) && !others.any(|(_, node)| near(node))
+        (label.is_none() || label_value.is_some()) && !others.any(|(_, node)| conflicts(node))
     }
 }
 
-fn takes(view: &PoolView, it: &MissingWork, node: &Node) -> (u64, Size) {
+fn process_size(view: &PoolView, it: &MissingWork, node: &Node) -> (u64, Size) {
     if it.class.policy == Policy::Reserve {
-        let order = view.quantum.node_order(&node.capacity);
-        return (order, node.capacity.clone());
+        let node_quanta = view.quantum.node_order(&node.capacity);
+        return (node_quanta, node.capacity.clone());
     }
-    (it.order, it.size.clone())
+    (it.quanta, it.size.clone())
 }
 
 impl CandidateNode<'_> {
-    pub fn goes(&mut self, held: &Allocation) {
-        self.free.give(held.order, &held.size, &held.gpus);
+    pub fn release(&mut self, allocation: &Allocation) {
+        self.free
+            .give(allocation.order, &allocation.size, &allocation.gpus);
     }
 
-    pub fn stays(&mut self, held: &Allocation) {
-        self.most.take(held.order, &held.size, &held.gpus);
+    pub fn retain(&mut self, allocation: &Allocation) {
+        self.max_free
+            .take(allocation.order, &allocation.size, &allocation.gpus);
     }
 
-    pub fn take(&mut self, order: u64, size: &Size) {
+    pub fn occupy(&mut self, quanta: u64, size: &Size) {
         let gpus = self.free.choose_gpus(size.gpu_milli);
-        self.free.take(order, size, &gpus);
-        self.most.take(order, size, &gpus);
+        self.free.take(quanta, size, &gpus);
+        self.max_free.take(quanta, size, &gpus);
     }
 }
 
-/// Returns the nodes of the candidates that take work. Forced vacates count as gone.
-pub(super) fn sites<'a>(
+/// Returns the nodes of the candidates that take work. Their free space is that after the forced
+/// vacates.
+pub(super) fn candidate_nodes<'a>(
     view: &PoolView<'a>,
-    may_go: &BTreeMap<&AllocationId, &'a NodeName>,
-    going: &BTreeSet<AllocationId>,
+    vacate_candidates: &BTreeMap<&AllocationId, &'a NodeName>,
+    forced: &BTreeSet<AllocationId>,
     plan: &Plan,
     grants: &[AcceptedGrant],
 ) -> BTreeMap<&'a NodeName, CandidateNode<'a>> {
-    let named: BTreeSet<&NodeName> = may_go.values().copied().collect();
+    let candidate_names: BTreeSet<&NodeName> = vacate_candidates.values().copied().collect();
     let nodes = view
         .nodes()
-        .filter(|(name, node)| named.contains(*name) && node.is_schedulable());
-    let site = |(name, node): (&'a NodeName, &'a Node)| {
-        let order = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
-        let free = NodeSpace::new(order, &node.capacity);
-        let most = free.clone();
+        .filter(|(name, node)| candidate_names.contains(*name) && node.is_schedulable());
+    let candidate = |(name, node): (&'a NodeName, &'a Node)| {
+        let node_quanta = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
+        let free = NodeSpace::new(node_quanta, &node.capacity);
+        let max_free = free.clone();
         (
             name,
             CandidateNode {
                 name,
                 node,
                 free,
-                most,
+                max_free,
             },
         )
     };
-    let mut sites: BTreeMap<_, _> = nodes.map(site).collect();
-    for (id, held) in &view.snapshot.allocations {
-        let leaves = held.leaving || held.purged || going.contains(id);
-        if let Some(site) = sites.get_mut(&held.node).filter(|_| !leaves) {
-            site.free.take(held.order, &held.size, &held.gpus);
-            if !may_go.contains_key(id) {
-                site.stays(held);
+    let mut candidate_nodes: BTreeMap<_, _> = nodes.map(candidate).collect();
+    for (id, allocation) in &view.snapshot.allocations {
+        let leaves = allocation.leaving || allocation.purged || forced.contains(id);
+        if let Some(candidate) = candidate_nodes
+            .get_mut(&allocation.node)
+            .filter(|_| !leaves)
+        {
+            candidate
+                .free
+                .take(allocation.order, &allocation.size, &allocation.gpus);
+            if !vacate_candidates.contains_key(id) {
+                candidate.retain(allocation);
             }
         }
     }
     for grant in plan.grants.iter().chain(grants.iter().map(|it| &it.grant)) {
-        if let Some(site) = sites.get_mut(&grant.node) {
-            site.free.take(grant.order, &grant.size, &grant.gpus);
-            site.most.take(grant.order, &grant.size, &grant.gpus);
+        if let Some(candidate) = candidate_nodes.get_mut(&grant.node) {
+            candidate.free.take(grant.order, &grant.size, &grant.gpus);
+            candidate
+                .max_free
+                .take(grant.order, &grant.size, &grant.gpus);
         }
     }
-    sites
+    candidate_nodes
 }

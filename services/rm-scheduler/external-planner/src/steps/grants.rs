@@ -24,29 +24,29 @@ type FreeSpace<'a> = BTreeMap<&'a NodeName, NodeSpace>;
 
 pub(super) fn verify(view: &mut PoolView, answer: &Answer, plan: &Plan, steps: &mut Steps) {
     let mut free = free_space(view, answer, plan);
-    for (position, place) in answer.grants.iter().enumerate() {
+    for (position, requested_grant) in answer.grants.iter().enumerate() {
         let step = Step {
-            at: format!("/grants/{position}"),
-            what: &place.work,
-            node: Some(&place.node),
+            pointer: format!("/grants/{position}"),
+            subject: &requested_grant.work,
+            node: Some(&requested_grant.node),
         };
-        let work = match find_work(view, place) {
+        let work = match find_work(view, requested_grant) {
             Ok(work) => work,
             Err(rejection) => {
                 steps.refuse(&step, rejection);
                 continue;
             }
         };
-        let placed = find_node(view, place).and_then(|target| {
+        let result = find_node(view, requested_grant).and_then(|target| {
             let request = Request {
                 position,
-                processes: place.processes,
+                processes: requested_grant.processes,
                 work: &work,
                 target,
             };
-            place_all(view, &request, &mut free, steps)
+            grant_processes(view, &request, &mut free, steps)
         });
-        if let Err(rejection) = placed {
+        if let Err(rejection) = result {
             steps.refuse_for(&work, &step, rejection);
         }
     }
@@ -54,19 +54,19 @@ pub(super) fn verify(view: &mut PoolView, answer: &Answer, plan: &Plan, steps: &
 
 /// Returns the free space of each node that the response names.
 fn free_space<'a>(view: &PoolView<'a>, answer: &Answer, plan: &Plan) -> FreeSpace<'a> {
-    let named: BTreeSet<&str> = answer.grants.iter().map(|it| it.node.as_str()).collect();
+    let node_names: BTreeSet<&str> = answer.grants.iter().map(|it| it.node.as_str()).collect();
     let nodes = view
         .nodes()
-        .filter(|(name, _)| named.contains(name.as_str()));
+        .filter(|(name, _)| node_names.contains(name.as_str()));
     let mut free: FreeSpace = nodes
         .map(|(name, node)| {
-            let order = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
-            (name, NodeSpace::new(order, &node.capacity))
+            let node_quanta = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
+            (name, NodeSpace::new(node_quanta, &node.capacity))
         })
         .collect();
-    for held in view.snapshot.allocations.values() {
-        if let Some(space) = free.get_mut(&held.node) {
-            space.take(held.order, &held.size, &held.gpus);
+    for allocation in view.snapshot.allocations.values() {
+        if let Some(space) = free.get_mut(&allocation.node) {
+            space.take(allocation.order, &allocation.size, &allocation.gpus);
         }
     }
     for grant in &plan.grants {
@@ -77,8 +77,12 @@ fn free_space<'a>(view: &PoolView<'a>, answer: &Answer, plan: &Plan) -> FreeSpac
     free
 }
 
-fn find_work(view: &PoolView, place: &RequestedGrant) -> Result<WorkId, Rejection> {
-    let Some((work, _)) = view.snapshot.demand.get_key_value(place.work.as_str()) else {
+fn find_work(view: &PoolView, requested_grant: &RequestedGrant) -> Result<WorkId, Rejection> {
+    let Some((work, _)) = view
+        .snapshot
+        .demand
+        .get_key_value(requested_grant.work.as_str())
+    else {
         let detail = "unknown work, or work without missing processes";
         return Err(Rejection::new(Refusal::UnknownWork, detail));
     };
@@ -95,12 +99,19 @@ struct Target<'a> {
     node: &'a Node,
 }
 
-fn find_node<'a>(view: &PoolView<'a>, place: &RequestedGrant) -> Result<Target<'a>, Rejection> {
-    let Some((name, node)) = view.snapshot.nodes.get_key_value(place.node.as_str()) else {
-        let detail = format!("there is no node {}", clip(&place.node));
+fn find_node<'a>(
+    view: &PoolView<'a>,
+    requested_grant: &RequestedGrant,
+) -> Result<Target<'a>, Rejection> {
+    let Some((name, node)) = view
+        .snapshot
+        .nodes
+        .get_key_value(requested_grant.node.as_str())
+    else {
+        let detail = format!("there is no node {}", clip(&requested_grant.node));
         return Err(Rejection::new(Refusal::UnknownNode, detail));
     };
-    if view.trees.of_pool(&node.pool) != Some(view.top) {
+    if view.trees.top_of_pool(&node.pool) != Some(view.top) {
         let detail = format!("node {name} is not in pool {}", view.top);
         return Err(Rejection::new(Refusal::OutsidePool, detail));
     }
@@ -116,7 +127,7 @@ fn process_size(quantum: &Quantum, item: &WorkItem, node: &Node) -> (u64, Size) 
     if item.class.policy == Policy::Reserve {
         (quantum.node_order(&node.capacity), node.capacity.clone())
     } else {
-        (item.order, item.size.clone())
+        (item.quanta, item.size.clone())
     }
 }
 
@@ -133,7 +144,7 @@ struct Request<'r, 'a> {
     target: Target<'a>,
 }
 
-fn place_all<'a>(
+fn grant_processes<'a>(
     view: &mut PoolView<'a>,
     request: &Request<'_, 'a>,
     free: &mut FreeSpace<'a>,
@@ -150,7 +161,7 @@ fn place_all<'a>(
         let detail = format!("user {user} may not use class {class:?}");
         return Err(Rejection::new(Refusal::NotAuthorised, detail));
     }
-    let (order, size) = process_size(quantum, item, request.target.node);
+    let (quanta, size) = process_size(quantum, item, request.target.node);
     let missing = item.missing();
     let mut placed = 0;
     while placed < requested.min(missing) {
@@ -158,19 +169,19 @@ fn place_all<'a>(
             let detail = format!("one answer places at most {MAX_STEPS} processes");
             return Err(Rejection::new(Refusal::NotAllowed, detail));
         }
-        if space.fitting(order, &size) == 0 {
+        if space.fitting(quanta, &size) == 0 {
             let detail = format!("node {name} has room for {placed} of {requested} processes");
             return Err(Rejection::new(Refusal::NoRoom, detail));
         }
         let gpus = space.choose_gpus(size.gpu_milli);
-        space.take(order, &size, &gpus);
+        space.take(quanta, &size, &gpus);
         let grant = Grant {
             work: request.work.clone(),
             kind: item.demand.kind,
             user: item.demand.user.clone(),
             class: item.class_name.into(),
             node: name.clone(),
-            order,
+            order: quanta,
             size: size.clone(),
             fixed: item.class.policy != Policy::FairShare,
             gpus,

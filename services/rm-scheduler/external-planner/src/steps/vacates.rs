@@ -10,15 +10,15 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId, WorkKind};
 
-use super::beneficiaries::{self, CandidateNode, Waiting};
+use super::beneficiaries::{self, CandidateNode, WaitingWork};
 use super::{AcceptedVacate, Rejection, Step, Steps};
 use crate::{budget::PreemptionBudget, pool_view::PoolView, recent_moves};
 
 /// An allocation that may be vacated if that serves other work, with its position in the response.
 struct Candidate<'a> {
-    at: usize,
+    position: usize,
     id: &'a AllocationId,
-    held: &'a Allocation,
+    allocation: &'a Allocation,
 }
 
 /// A vacated allocation and its beneficiary.
@@ -38,8 +38,8 @@ struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    fn refuse(&mut self, at: usize, rejection: Rejection) {
-        self.refused.insert(at, rejection);
+    fn refuse(&mut self, position: usize, rejection: Rejection) {
+        self.refused.insert(position, rejection);
     }
 }
 
@@ -54,43 +54,52 @@ pub(super) fn verify(
         return;
     }
     let vacated = forced.iter().chain(&plan.vacates);
-    let going: BTreeSet<AllocationId> = vacated.map(|it| it.allocation.clone()).collect();
+    let leaving: BTreeSet<AllocationId> = vacated.map(|it| it.allocation.clone()).collect();
     let mut selection = Selection::default();
     let mut by_node: BTreeMap<&NodeName, Vec<Candidate>> = BTreeMap::new();
-    let mut may_go: BTreeMap<&AllocationId, &NodeName> = BTreeMap::new();
-    for (at, leave) in answer.vacates.iter().enumerate() {
-        let found = find(view, &leave.allocation).and_then(|(id, held)| {
-            let again = going.contains(id) || may_go.contains_key(id);
-            may_leave(view, held, again).map(|()| (id, held))
+    let mut nodes_by_id: BTreeMap<&AllocationId, &NodeName> = BTreeMap::new();
+    for (position, requested) in answer.vacates.iter().enumerate() {
+        let result = find_allocation(view, &requested.allocation).and_then(|(id, allocation)| {
+            let is_repeated = leaving.contains(id) || nodes_by_id.contains_key(id);
+            check_vacate(view, allocation, is_repeated).map(|()| (id, allocation))
         });
-        match found {
-            Ok((id, held)) => {
-                may_go.insert(id, &held.node);
-                let candidates = by_node.entry(&held.node).or_default();
-                candidates.push(Candidate { at, id, held });
+        match result {
+            Ok((id, allocation)) => {
+                nodes_by_id.insert(id, &allocation.node);
+                let candidates = by_node.entry(&allocation.node).or_default();
+                candidates.push(Candidate {
+                    position,
+                    id,
+                    allocation,
+                });
             }
-            Err(rejection) => selection.refuse(at, rejection),
+            Err(rejection) => selection.refuse(position, rejection),
         }
     }
-    let mut sites = beneficiaries::sites(view, &may_go, &going, plan, &steps.grants);
-    let gives_up = by_node.values().flatten().map(|it| &it.held.work).collect();
-    let mut waiting = Waiting::open(view, &gives_up, &steps.grants);
+    let mut candidate_nodes =
+        beneficiaries::candidate_nodes(view, &nodes_by_id, &leaving, plan, &steps.grants);
+    let victims = by_node
+        .values()
+        .flatten()
+        .map(|it| &it.allocation.work)
+        .collect();
+    let mut waiting = WaitingWork::new(view, &victims, &steps.grants);
     let mut budget = PreemptionBudget::new(view);
     for (node, candidates) in by_node {
-        let Some(site) = sites.get_mut(node) else {
+        let Some(candidate_node) = candidate_nodes.get_mut(node) else {
             // Space on other nodes, or on nodes that take no work, serves no work of this pool.
             for it in candidates {
-                selection.refuse(it.at, serves_no_work());
+                selection.refuse(it.position, serves_no_work());
             }
             continue;
         };
-        let serves = Serves {
+        let node_selection = NodeSelection {
             view,
-            site,
+            candidate_node,
             budget: &mut budget,
             waiting: &mut waiting,
         };
-        serves.select(candidates, &mut selection);
+        node_selection.select(candidates, &mut selection);
     }
     write_steps(view, answer, selection, steps);
 }
@@ -98,36 +107,36 @@ pub(super) fn verify(
 /// Adds vacates and refusals in the order of the response.
 fn write_steps(view: &mut PoolView, answer: &Answer, selection: Selection, steps: &mut Steps) {
     steps.served.extend(selection.served);
-    for (at, rejection) in selection.refused {
+    for (position, rejection) in selection.refused {
         let step = Step {
-            at: format!("/vacates/{at}"),
-            what: &answer.vacates[at].allocation,
+            pointer: format!("/vacates/{position}"),
+            subject: &answer.vacates[position].allocation,
             node: None,
         };
         steps.refuse(&step, rejection);
     }
     let mut vacated = selection.vacated;
-    vacated.sort_by_key(|it| it.candidate.at);
+    vacated.sort_by_key(|it| it.candidate.position);
     for Vacated { candidate, work } in vacated {
-        let words = &answer.vacates[candidate.at].detail;
-        let words = if words.is_empty() {
+        let reason = &answer.vacates[candidate.position].detail;
+        let reason = if reason.is_empty() {
             "it gives no reason"
         } else {
-            words
+            reason
         };
         let vacate = Vacate {
             allocation: candidate.id.clone(),
             reason: VacateReason::Preempted,
             detail: format!(
-                "the external planner of pool {} preempts it: {words}",
+                "the external planner of pool {} preempts it: {reason}",
                 view.top
             ),
             purge: false,
         };
-        let receipt = receipt(view, &candidate, &work);
-        view.leave(std::slice::from_ref(&vacate));
+        let receipt = build_receipt(view, &candidate, &work);
+        view.count_vacates(std::slice::from_ref(&vacate));
         steps.vacates.push(AcceptedVacate {
-            position: candidate.at,
+            position: candidate.position,
             vacate,
             receipt,
         });
@@ -135,48 +144,50 @@ fn write_steps(view: &mut PoolView, answer: &Answer, selection: Selection, steps
 }
 
 /// Selects the vacates on one node and their beneficiaries.
-struct Serves<'s, 'a> {
+struct NodeSelection<'s, 'a> {
     view: &'s PoolView<'a>,
-    site: &'s mut CandidateNode<'a>,
+    candidate_node: &'s mut CandidateNode<'a>,
     budget: &'s mut PreemptionBudget<'a>,
-    waiting: &'s mut Waiting<'a>,
+    waiting: &'s mut WaitingWork<'a>,
 }
 
-impl<'a> Serves<'_, 'a> {
+impl<'a> NodeSelection<'_, 'a> {
     fn select(self, mut pending: Vec<Candidate<'a>>, selection: &mut Selection<'a>) {
-        let mut from = 0;
+        let mut start = 0;
         while !pending.is_empty()
-            && let Some((at, order, size)) = self.waiting.next(self.view, self.site, from)
+            && let Some((index, quanta, size)) =
+                self.waiting.next(self.view, self.candidate_node, start)
         {
-            from = at;
-            if self.site.free.fitting(order, &size) > 0 {
+            start = index;
+            if self.candidate_node.free.fitting(quanta, &size) > 0 {
                 // This process fits without a vacate.
-                self.site.take(order, &size);
-                self.waiting.serve(at);
+                self.candidate_node.occupy(quanta, &size);
+                self.waiting.serve(index);
                 continue;
             }
-            let Some(needed) = needed(&self.site.free, &pending, order, &size) else {
-                from = at + 1;
+            let Some(needed) = needed_vacates(&self.candidate_node.free, &pending, quanta, &size)
+            else {
+                start = index + 1;
                 continue;
             };
-            let (chosen, rest) = split(pending, &needed);
-            pending = rest;
-            let pool = self.view.snapshot.nodes.get(self.site.name);
+            let (chosen, remaining) = partition(pending, &needed);
+            pending = remaining;
+            let pool = self.view.snapshot.nodes.get(self.candidate_node.name);
             let pool = pool.map_or(self.view.top, |node| node.pool.as_str());
-            let all: Vec<&Allocation> = chosen.iter().map(|it| it.held).collect();
+            let all: Vec<&Allocation> = chosen.iter().map(|it| it.allocation).collect();
             if let Err(detail) = self.budget.charge_all(pool, &all) {
                 for it in chosen {
-                    self.site.stays(it.held);
+                    self.candidate_node.retain(it.allocation);
                     let rejection = Rejection::new(Refusal::OverBudget, detail.clone());
-                    selection.refuse(it.at, rejection);
+                    selection.refuse(it.position, rejection);
                 }
                 continue;
             }
             for it in &chosen {
-                self.site.goes(it.held);
+                self.candidate_node.release(it.allocation);
             }
-            self.site.take(order, &size);
-            let work = self.waiting.serve(at).work.clone();
+            self.candidate_node.occupy(quanta, &size);
+            let work = self.waiting.serve(index).work.clone();
             let vacated = chosen.into_iter().map(|candidate| Vacated {
                 candidate,
                 work: work.clone(),
@@ -185,39 +196,48 @@ impl<'a> Serves<'_, 'a> {
             selection.served.push(work);
         }
         for it in pending {
-            selection.refuse(it.at, serves_no_work());
+            selection.refuse(it.position, serves_no_work());
         }
     }
 }
 
 /// Returns which vacates one process needs, in the order of the response. No more than needed are
 /// selected.
-fn needed(free: &NodeSpace, pending: &[Candidate], order: u64, size: &Size) -> Option<Vec<bool>> {
-    let mut sum = free.clone();
-    let enough = pending.iter().position(|it| {
-        sum.give(it.held.order, &it.held.size, &it.held.gpus);
-        sum.fitting(order, size) > 0
+fn needed_vacates(
+    free: &NodeSpace,
+    pending: &[Candidate],
+    quanta: u64,
+    size: &Size,
+) -> Option<Vec<bool>> {
+    let mut space = free.clone();
+    let last = pending.iter().position(|it| {
+        space.give(
+            it.allocation.order,
+            &it.allocation.size,
+            &it.allocation.gpus,
+        );
+        space.fitting(quanta, size) > 0
     })?;
-    let mut goes = vec![false; pending.len()];
-    goes[enough] = true;
-    for (it, goes) in pending.iter().zip(&mut goes).take(enough) {
-        let held = it.held;
-        sum.take(held.order, &held.size, &held.gpus);
-        *goes = sum.fitting(order, size) == 0;
-        if *goes {
-            sum.give(held.order, &held.size, &held.gpus);
+    let mut is_needed = vec![false; pending.len()];
+    is_needed[last] = true;
+    for (it, is_needed) in pending.iter().zip(&mut is_needed).take(last) {
+        let allocation = it.allocation;
+        space.take(allocation.order, &allocation.size, &allocation.gpus);
+        *is_needed = space.fitting(quanta, size) == 0;
+        if *is_needed {
+            space.give(allocation.order, &allocation.size, &allocation.gpus);
         }
     }
-    Some(goes)
+    Some(is_needed)
 }
 
-fn split<'a>(
+fn partition<'a>(
     pending: Vec<Candidate<'a>>,
-    goes: &[bool],
+    is_needed: &[bool],
 ) -> (Vec<Candidate<'a>>, Vec<Candidate<'a>>) {
-    let mut goes = goes.iter();
-    let goes = |_: &Candidate| goes.next().copied().unwrap_or(false);
-    pending.into_iter().partition(goes)
+    let mut is_needed = is_needed.iter();
+    let is_needed = |_: &Candidate| is_needed.next().copied().unwrap_or(false);
+    pending.into_iter().partition(is_needed)
 }
 
 fn serves_no_work() -> Rejection {
@@ -225,33 +245,37 @@ fn serves_no_work() -> Rejection {
     Rejection::new(Refusal::ServesNobody, detail)
 }
 
-fn find<'a>(
+fn find_allocation<'a>(
     view: &PoolView<'a>,
     id: &str,
 ) -> Result<(&'a AllocationId, &'a Allocation), Rejection> {
     let unknown = || Rejection::new(Refusal::UnknownAllocation, "there is no such allocation");
-    let (id, held) = view
+    let (id, allocation) = view
         .snapshot
         .allocations
         .get_key_value(id)
         .ok_or_else(unknown)?;
-    if !view.held.contains_key(id) {
+    if !view.allocations.contains_key(id) {
         let detail = format!("it is not planned for in pool {}", view.top);
         return Err(Rejection::new(Refusal::NotItsOwn, detail));
     }
-    Ok((id, held))
+    Ok((id, allocation))
 }
 
-fn may_leave(view: &PoolView, held: &Allocation, again: bool) -> Result<(), Rejection> {
-    if held.leaving || held.purged || again {
+fn check_vacate(
+    view: &PoolView,
+    allocation: &Allocation,
+    is_repeated: bool,
+) -> Result<(), Rejection> {
+    if allocation.leaving || allocation.purged || is_repeated {
         let detail = "it was already ordered to leave".to_owned();
         return Err(Rejection::new(Refusal::LeavingAlready, detail));
     }
-    if held.fixed || held.kind == WorkKind::Reservation {
-        let detail = format!("class {} is never taken back for others", held.class);
+    if allocation.fixed || allocation.kind == WorkKind::Reservation {
+        let detail = format!("class {} is never taken back for others", allocation.class);
         return Err(Rejection::new(Refusal::NotPreemptable, detail));
     }
-    if recent_moves::is_safe(&view.moved, held) {
+    if recent_moves::is_protected(&view.moved, allocation) {
         let seconds = recent_moves::PROTECTED_MS / 1_000;
         let detail =
             format!("its work gave up a place less than {seconds} s ago, and has this one since");
@@ -261,20 +285,23 @@ fn may_leave(view: &PoolView, held: &Allocation, again: bool) -> Result<(), Reje
 }
 
 /// Builds the receipt, with the lost start time or running time.
-fn receipt(view: &PoolView, candidate: &Candidate, work: &WorkId) -> Receipt {
-    let (id, held) = (candidate.id, candidate.held);
-    let began = held.running_since.or(held.started_at);
-    let ran = view.snapshot.now.ms_since(began.unwrap_or(held.granted_at));
-    let item = held.item_ms.filter(|item| *item > 0);
+fn build_receipt(view: &PoolView, candidate: &Candidate, work: &WorkId) -> Receipt {
+    let (id, allocation) = (candidate.id, candidate.allocation);
+    let started_at = allocation.running_since.or(allocation.started_at);
+    let ran_ms = view
+        .snapshot
+        .now
+        .ms_since(started_at.unwrap_or(allocation.granted_at));
+    let item_ms = allocation.item_ms.filter(|item_ms| *item_ms > 0);
     let user = view.work.get(work).map(|item| &item.demand.user);
-    let in_flight = item.map_or(ran, |item| ran % item);
+    let in_flight_ms = item_ms.map_or(ran_ms, |item_ms| ran_ms % item_ms);
     Receipt {
         allocation: id.clone(),
-        work: held.work.clone(),
-        user: held.user.clone(),
-        node: held.node.clone(),
-        order: held.order,
-        lost_ms: held.investment_ms.unwrap_or(in_flight),
+        work: allocation.work.clone(),
+        user: allocation.user.clone(),
+        node: allocation.node.clone(),
+        order: allocation.order,
+        lost_ms: allocation.investment_ms.unwrap_or(in_flight_ms),
         beneficiary: Some(work.clone()),
         for_user: user.cloned(),
     }

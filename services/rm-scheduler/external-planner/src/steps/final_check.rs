@@ -11,7 +11,7 @@ use hayward_rm_scheduler_domain::{
 use super::{AcceptedGrant, Rejection, Step, Steps};
 use crate::pool_view::PoolView;
 
-pub(super) fn into_plan(
+pub(super) fn add_to_plan(
     view: &mut PoolView,
     mut forced: Vec<Vacate>,
     steps: &mut Steps,
@@ -20,7 +20,7 @@ pub(super) fn into_plan(
     if forced.is_empty() && steps.grants.is_empty() && steps.vacates.is_empty() {
         return;
     }
-    let others = PlanLength {
+    let existing = PlanLength {
         grants: plan.grants.len(),
         vacates: plan.vacates.len(),
     };
@@ -29,19 +29,19 @@ pub(super) fn into_plan(
         plan.vacates.extend(forced.iter().chain(accepted).cloned());
         let placed = steps.grants.iter().map(|it| it.grant.clone());
         plan.grants.extend(placed);
-        let found = check(view.snapshot, plan).err().unwrap_or_default();
+        let violations = check(view.snapshot, plan).err().unwrap_or_default();
         // Violations of other plans are handled at the end of the round.
-        let mine = |it: &&Violation| match it.part {
-            Part::Grant(at) => at >= others.grants,
-            Part::Vacate(at) => at >= others.vacates,
+        let is_own = |it: &&Violation| match it.part {
+            Part::Grant(index) => index >= existing.grants,
+            Part::Vacate(index) => index >= existing.vacates,
         };
-        let found: Vec<&Violation> = found.iter().filter(mine).collect();
-        if found.is_empty() {
+        let own: Vec<&Violation> = violations.iter().filter(is_own).collect();
+        if own.is_empty() {
             break;
         }
-        plan.grants.truncate(others.grants);
-        plan.vacates.truncate(others.vacates);
-        drop_faulty(view, &found, others, &mut forced, steps);
+        plan.grants.truncate(existing.grants);
+        plan.vacates.truncate(existing.vacates);
+        drop_faulty(view, &own, existing, &mut forced, steps);
     }
     let receipts = steps.vacates.iter().map(|it| it.receipt.clone());
     plan.receipts.extend(receipts);
@@ -56,74 +56,74 @@ struct PlanLength {
 
 fn drop_faulty(
     view: &mut PoolView,
-    found: &[&Violation],
-    others: PlanLength,
+    violations: &[&Violation],
+    existing: PlanLength,
     forced: &mut Vec<Vacate>,
     steps: &mut Steps,
 ) {
-    let leaves = forced.len();
-    let mut gone_grants = BTreeSet::new();
-    let mut gone_forced = BTreeSet::new();
-    let mut gone_vacates = BTreeSet::new();
-    for violation in found {
+    let forced_count = forced.len();
+    let mut dropped_grants = BTreeSet::new();
+    let mut dropped_forced = BTreeSet::new();
+    let mut dropped_vacates = BTreeSet::new();
+    for violation in violations {
         match violation.part {
-            Part::Grant(at) => {
-                let at = at - others.grants;
-                let AcceptedGrant { position, grant } = &steps.grants[at];
+            Part::Grant(index) => {
+                let index = index - existing.grants;
+                let AcceptedGrant { position, grant } = &steps.grants[index];
                 let (work, node) = (grant.work.clone(), grant.node.to_string());
                 if let Some(item) = view.work.get_mut(&work) {
                     item.has = item.has.saturating_sub(1);
                 }
                 let step = Step {
-                    at: format!("/grants/{position}"),
-                    what: work.as_str(),
+                    pointer: format!("/grants/{position}"),
+                    subject: work.as_str(),
                     node: Some(&node),
                 };
-                steps.refuse_for(&work, &step, rejection(&violation.fault));
-                gone_grants.insert(at);
+                steps.refuse_for(&work, &step, to_rejection(&violation.fault));
+                dropped_grants.insert(index);
             }
-            Part::Vacate(at) if at - others.vacates < leaves => {
-                stays(view, &forced[at - others.vacates]);
-                gone_forced.insert(at - others.vacates);
+            Part::Vacate(index) if index - existing.vacates < forced_count => {
+                undo_vacate(view, &forced[index - existing.vacates]);
+                dropped_forced.insert(index - existing.vacates);
             }
-            Part::Vacate(at) => {
-                let at = at - others.vacates - leaves;
-                let accepted = steps.vacates[at].clone();
-                stays(view, &accepted.vacate);
+            Part::Vacate(index) => {
+                let index = index - existing.vacates - forced_count;
+                let accepted = steps.vacates[index].clone();
+                undo_vacate(view, &accepted.vacate);
                 let step = Step {
-                    at: format!("/vacates/{}", accepted.position),
-                    what: accepted.vacate.allocation.as_str(),
+                    pointer: format!("/vacates/{}", accepted.position),
+                    subject: accepted.vacate.allocation.as_str(),
                     node: None,
                 };
-                steps.refuse(&step, rejection(&violation.fault));
-                gone_vacates.insert(at);
+                steps.refuse(&step, to_rejection(&violation.fault));
+                dropped_vacates.insert(index);
             }
         }
     }
-    without(&mut steps.grants, &gone_grants);
-    without(forced, &gone_forced);
-    without(&mut steps.vacates, &gone_vacates);
+    remove_indices(&mut steps.grants, &dropped_grants);
+    remove_indices(forced, &dropped_forced);
+    remove_indices(&mut steps.vacates, &dropped_vacates);
 }
 
-fn stays(view: &mut PoolView, vacate: &Vacate) {
-    let held = view.held.get(&vacate.allocation).copied();
-    let stays = held.filter(|held| !held.leaving && !held.purged);
-    let item = stays.and_then(|held| view.work.get_mut(&held.work));
+fn undo_vacate(view: &mut PoolView, vacate: &Vacate) {
+    let allocation = view.allocations.get(&vacate.allocation).copied();
+    let staying = allocation.filter(|allocation| !allocation.leaving && !allocation.purged);
+    let item = staying.and_then(|allocation| view.work.get_mut(&allocation.work));
     if let Some(item) = item {
         item.has += 1;
         item.leaving = item.leaving.saturating_sub(1);
     }
 }
 
-fn without<T>(all: &mut Vec<T>, gone: &BTreeSet<usize>) {
-    let mut at = 0;
-    all.retain(|_| {
-        at += 1;
-        !gone.contains(&(at - 1))
+fn remove_indices<T>(items: &mut Vec<T>, dropped: &BTreeSet<usize>) {
+    let mut index = 0;
+    items.retain(|_| {
+        index += 1;
+        !dropped.contains(&(index - 1))
     });
 }
 
-fn rejection(fault: &Fault) -> Rejection {
+fn to_rejection(fault: &Fault) -> Rejection {
     let reason = match fault {
         Fault::UnknownWork(_) => Refusal::UnknownWork,
         Fault::UnknownNode(_) => Refusal::UnknownNode,
