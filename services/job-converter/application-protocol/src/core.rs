@@ -9,5 +9,5 @@ mod replacement;
 mod timeouts;
 
 pub use crate::core_state::{Event, State, next};
-pub use application::{Allocation, Application, Effect, Head, Input, Moved, Step};
+pub use application::{Allocation, Application, Effect, Head, Input, Step, Transition};
 pub use gang::{Group, IncompleteGang};

@@ -34,7 +34,7 @@ pub struct Failure {
 
 impl Failure {
     /// Creates a failure from the owner's text. Codes of the core in that text are ignored.
-    pub(crate) fn reported(reason: Option<String>) -> Self {
+    pub(crate) fn from_owner(reason: Option<String>) -> Self {
         Self {
             code: FailureCode::Reported,
             message: reason.unwrap_or_else(|| "reported as failed by its owner".to_owned()),
@@ -42,16 +42,16 @@ impl Failure {
     }
 
     /// Parses a message of the core and the failure code in it.
-    pub(crate) fn read(message: &str) -> Self {
+    pub(crate) fn from_core_message(message: &str) -> Self {
         let codes = [
             (GANG_TIMEOUT, FailureCode::GangTimeout),
             (GANG_SHORT, FailureCode::GangShort),
             (REJECTED, FailureCode::Rejected),
             (NOTHING_COMPLETED, FailureCode::NothingCompleted),
         ];
-        let known = codes.iter().find(|(text, _)| message.contains(text));
+        let code = codes.iter().find(|(text, _)| message.contains(text));
         Self {
-            code: known.map_or(FailureCode::Reported, |(_, code)| *code),
+            code: code.map_or(FailureCode::Reported, |(_, code)| *code),
             message: message.to_owned(),
         }
     }

@@ -28,9 +28,9 @@ impl NodeSpace {
     }
 
     /// Returns true if the node passes all placement checks. The fit is not checked here.
-    pub fn takes(&self, selector: &BTreeMap<String, String>) -> bool {
-        let has = |(name, value)| self.labels.get(name) == Some(value);
-        self.open && selector.iter().all(has)
+    pub fn accepts(&self, selector: &BTreeMap<String, String>) -> bool {
+        let has_label = |(name, value)| self.labels.get(name) == Some(value);
+        self.open && selector.iter().all(has_label)
     }
 }
 
@@ -54,7 +54,7 @@ pub struct Level {
 
 impl Level {
     /// Returns the number of additional members of this size that the level allows.
-    pub fn allows(&self, size: &Size) -> u32 {
+    pub fn max_additional(&self, size: &Size) -> u32 {
         let (max, used) = (&self.max, &self.used);
         let fixed = [
             (size.memory_bytes, max.memory_bytes, used.memory_bytes),
@@ -66,41 +66,43 @@ impl Level {
             (*size, max.extras.get(name).copied(), used)
         });
         let allowed = fixed.into_iter().chain(extras).map(|(size, max, used)| {
-            max.map_or(u32::MAX, |max| whole(max.saturating_sub(used), size))
+            max.map_or(u32::MAX, |max| {
+                count_fitting(max.saturating_sub(used), size)
+            })
         });
         allowed.min().unwrap_or(u32::MAX)
     }
 
     /// Returns the types whose limit this many members would exceed.
-    pub fn exceeded_by(&self, size: &Size, count: u32) -> Vec<String> {
-        let mut one = self.clone();
-        let wanted = groups::times(size, count);
-        one.used.add(&wanted);
-        let (max, used) = (&one.max, &one.used);
-        let above = |name: &str, max: Option<u64>, used: u64, wanted: u64| {
-            let above = wanted > 0 && max.is_some_and(|max| used > max);
-            above.then(|| name.to_owned())
+    pub fn types_exceeded_by(&self, size: &Size, count: u32) -> Vec<String> {
+        let mut level = self.clone();
+        let wanted = groups::multiply(size, count);
+        level.used.add(&wanted);
+        let (max, used) = (&level.max, &level.used);
+        let exceeded = |name: &str, max: Option<u64>, used: u64, wanted: u64| {
+            let is_exceeded = wanted > 0 && max.is_some_and(|max| used > max);
+            is_exceeded.then(|| name.to_owned())
         };
         let fixed = [
-            above(
+            exceeded(
                 "memory",
                 max.memory_bytes,
                 used.memory_bytes,
                 wanted.memory_bytes,
             ),
-            above("cpu", max.cpu_milli, used.cpu_milli, wanted.cpu_milli),
-            above("gpu", max.gpu_milli, used.gpu_milli, wanted.gpu_milli),
+            exceeded("cpu", max.cpu_milli, used.cpu_milli, wanted.cpu_milli),
+            exceeded("gpu", max.gpu_milli, used.gpu_milli, wanted.gpu_milli),
         ];
         let extras = wanted.extras.iter().map(|(name, wanted)| {
             let used = used.extras.get(name).copied().unwrap_or(0);
-            above(name, max.extras.get(name).copied(), used, *wanted)
+            exceeded(name, max.extras.get(name).copied(), used, *wanted)
         });
         fixed.into_iter().chain(extras).flatten().collect()
     }
 }
 
 /// Returns the number of members of this size that fit.
-pub fn copies(size: &Size, free: &Size) -> u32 {
+pub fn max_count(size: &Size, free: &Size) -> u32 {
     let fixed = [
         (size.memory_bytes, free.memory_bytes),
         (size.cpu_milli, free.cpu_milli),
@@ -109,17 +111,17 @@ pub fn copies(size: &Size, free: &Size) -> u32 {
     let extras = size.extras.iter();
     let extras = extras.map(|(name, it)| (*it, free.extras.get(name).copied().unwrap_or(0)));
     let each = fixed.into_iter().chain(extras);
-    let fewest = each.map(|(size, free)| whole(free, size)).min();
+    let fewest = each.map(|(size, free)| count_fitting(free, size)).min();
     fewest.unwrap_or(u32::MAX)
 }
 
-fn whole(space: u64, size: u64) -> u32 {
+fn count_fitting(space: u64, size: u64) -> u32 {
     let count = space.checked_div(size).unwrap_or(u64::MAX);
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Returns the types of `size` that do not fit. A type that the node does not offer counts as 0.
-pub fn misfits(size: &Size, space: &Size) -> Vec<String> {
+pub fn types_that_do_not_fit(size: &Size, space: &Size) -> Vec<String> {
     let fixed = [
         ("memory", size.memory_bytes, space.memory_bytes),
         ("cpu", size.cpu_milli, space.cpu_milli),

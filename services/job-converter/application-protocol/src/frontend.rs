@@ -11,7 +11,7 @@ mod tasks;
 use serde::{Deserialize, Serialize};
 
 pub use crate::failure::{Failure, FailureCode};
-pub use application::{Application, Effect, Head, Input, Moved, Step};
+pub use application::{Application, Effect, Head, Input, Step, Transition};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {

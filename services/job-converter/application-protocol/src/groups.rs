@@ -31,16 +31,16 @@ pub struct TaskGroup {
 }
 
 /// Returns the sum of `min_member` × `min_resource` over all groups.
-pub fn placeholder_ask(groups: &[TaskGroup]) -> Size {
+pub fn placeholder_size(groups: &[TaskGroup]) -> Size {
     let mut sum = Size::default();
     for group in groups {
-        sum.add(&times(&group.min_resource, group.min_member));
+        sum.add(&multiply(&group.min_resource, group.min_member));
     }
     sum
 }
 
 /// Multiplies a size by `count`. Saturates.
-pub(crate) fn times(size: &Size, count: u32) -> Size {
+pub(crate) fn multiply(size: &Size, count: u32) -> Size {
     let count = u64::from(count);
     let extras = size.extras.iter();
     Size {
@@ -63,7 +63,7 @@ pub struct Fault {
     pub message: String,
 }
 
-const COPIED: [&str; 5] = [
+const COPIED_FIELDS: [&str; 5] = [
     "tolerations",
     "affinity",
     "topologySpreadConstraints",
@@ -78,7 +78,7 @@ const COPIED: [&str; 5] = [
 pub fn parse(list: &Value) -> Result<Vec<TaskGroup>, Vec<Fault>> {
     let mut reader = Reader::default();
     let Some(entries) = list.as_array() else {
-        reader.fault("", "a list of task groups is expected");
+        reader.add_fault("", "a list of task groups is expected");
         return Err(reader.faults);
     };
     if entries.len() > MAX_GROUPS {
@@ -86,15 +86,15 @@ pub fn parse(list: &Value) -> Result<Vec<TaskGroup>, Vec<Fault>> {
             "at most {MAX_GROUPS} groups, and here are {}",
             entries.len()
         );
-        reader.fault("", message);
+        reader.add_fault("", message);
         return Err(reader.faults);
     }
-    let read = |(index, entry)| reader.group(&format!("/{index}"), entry);
-    let groups: Vec<TaskGroup> = entries.iter().enumerate().filter_map(read).collect();
+    let parse_entry = |(index, entry)| reader.parse_group(&format!("/{index}"), entry);
+    let groups: Vec<TaskGroup> = entries.iter().enumerate().filter_map(parse_entry).collect();
     let members: u64 = groups.iter().map(|it| u64::from(it.min_member)).sum();
     if members > MAX_MEMBERS {
         let message = format!("at most {MAX_MEMBERS} members together, and here are {members}");
-        reader.fault("", message);
+        reader.add_fault("", message);
     }
     if reader.faults.is_empty() {
         Ok(groups)
@@ -121,15 +121,15 @@ pub fn parse_text(text: &str) -> Result<Vec<TaskGroup>, Vec<Fault>> {
 ///
 /// # Errors
 /// Returns all faults.
-pub fn amounts(given: &Value) -> Result<Size, Vec<Fault>> {
+pub fn parse_amounts(value: &Value) -> Result<Size, Vec<Fault>> {
     let mut reader = Reader::default();
-    let size = reader.resource("", Some(given));
+    let size = reader.parse_resource("", Some(value));
     size.ok_or(reader.faults)
 }
 
 /// An accepted list, and the faults of a dropped one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ParsedGroups {
+pub struct AcceptedGroups {
     pub groups: Vec<TaskGroup>,
     /// Faults of a dropped list, published as the warning `TaskGroupsError`.
     pub warnings: Vec<Fault>,
@@ -140,13 +140,13 @@ pub struct ParsedGroups {
 ///
 /// # Errors
 /// Returns all faults of the list.
-pub fn parse_or_drop(list: &Value, lenient: bool) -> Result<ParsedGroups, Vec<Fault>> {
+pub fn parse_or_drop(list: &Value, lenient: bool) -> Result<AcceptedGroups, Vec<Fault>> {
     match parse(list) {
-        Ok(groups) => Ok(ParsedGroups {
+        Ok(groups) => Ok(AcceptedGroups {
             groups,
             warnings: Vec::new(),
         }),
-        Err(warnings) if lenient => Ok(ParsedGroups {
+        Err(warnings) if lenient => Ok(AcceptedGroups {
             groups: Vec::new(),
             warnings,
         }),
@@ -161,29 +161,30 @@ struct Reader {
 }
 
 impl Reader {
-    fn fault(&mut self, pointer: &str, message: impl Into<String>) {
+    fn add_fault(&mut self, pointer: &str, message: impl Into<String>) {
         self.faults.push(Fault {
             pointer: pointer.to_owned(),
             message: message.into(),
         });
     }
 
-    fn group(&mut self, at: &str, entry: &Value) -> Option<TaskGroup> {
+    fn parse_group(&mut self, pointer: &str, entry: &Value) -> Option<TaskGroup> {
         let Some(entry) = entry.as_object() else {
-            self.fault(
-                at,
+            self.add_fault(
+                pointer,
                 "an object with name, minMember and minResource is expected",
             );
             return None;
         };
-        self.strangers(at, entry);
-        let name = self.name(&format!("{at}/name"), entry.get("name"));
-        let min_member = self.members(&format!("{at}/minMember"), entry.get("minMember"));
+        self.check_unknown_fields(pointer, entry);
+        let name = self.parse_name(&format!("{pointer}/name"), entry.get("name"));
+        let min_member =
+            self.parse_members(&format!("{pointer}/minMember"), entry.get("minMember"));
         let resource = entry.get("minResource");
-        let min_resource = self.resource(&format!("{at}/minResource"), resource);
+        let min_resource = self.parse_resource(&format!("{pointer}/minResource"), resource);
         let selector = entry.get("nodeSelector");
-        let node_selector = self.selector(&format!("{at}/nodeSelector"), selector);
-        let copied = COPIED.iter().filter_map(|field| {
+        let node_selector = self.parse_selector(&format!("{pointer}/nodeSelector"), selector);
+        let copied = COPIED_FIELDS.iter().filter_map(|field| {
             let value = entry.get(*field)?;
             Some(((*field).to_owned(), value.clone()))
         });
@@ -196,54 +197,54 @@ impl Reader {
         })
     }
 
-    fn strangers(&mut self, at: &str, entry: &Map<String, Value>) {
+    fn check_unknown_fields(&mut self, pointer: &str, entry: &Map<String, Value>) {
         let known = ["name", "minMember", "minResource", "nodeSelector"];
         for field in entry.keys() {
-            if !known.contains(&field.as_str()) && !COPIED.contains(&field.as_str()) {
-                let known = [&known[..], &COPIED[..]].concat().join(", ");
+            if !known.contains(&field.as_str()) && !COPIED_FIELDS.contains(&field.as_str()) {
+                let known = [&known[..], &COPIED_FIELDS[..]].concat().join(", ");
                 let message = format!("unknown field; there are {known}");
-                self.fault(&format!("{at}/{}", escaped(field)), message);
+                self.add_fault(&format!("{pointer}/{}", escape(field)), message);
             }
         }
     }
 
-    fn name(&mut self, at: &str, given: Option<&Value>) -> Option<GroupName> {
-        let Some(text) = given.and_then(Value::as_str) else {
-            self.fault(at, "a name is expected");
+    fn parse_name(&mut self, pointer: &str, value: Option<&Value>) -> Option<GroupName> {
+        let Some(text) = value.and_then(Value::as_str) else {
+            self.add_fault(pointer, "a name is expected");
             return None;
         };
         match GroupName::new(text) {
             Ok(name) if self.names.insert(name.clone()) => Some(name),
             Ok(_) => {
-                self.fault(at, format!("another group is called {text:?} too"));
+                self.add_fault(pointer, format!("another group is called {text:?} too"));
                 None
             }
-            Err(bad) => {
-                self.fault(at, bad.to_string());
+            Err(error) => {
+                self.add_fault(pointer, error.to_string());
                 None
             }
         }
     }
 
-    fn members(&mut self, at: &str, given: Option<&Value>) -> Option<u32> {
-        let number = given.and_then(Value::as_u64);
+    fn parse_members(&mut self, pointer: &str, value: Option<&Value>) -> Option<u32> {
+        let number = value.and_then(Value::as_u64);
         let number = number.and_then(|it| u32::try_from(it).ok());
-        let found = number.filter(|it| *it > 0);
-        if found.is_none() {
-            self.fault(at, "a whole number above 0 is expected");
+        let count = number.filter(|it| *it > 0);
+        if count.is_none() {
+            self.add_fault(pointer, "a whole number above 0 is expected");
         }
-        found
+        count
     }
 
-    fn resource(&mut self, at: &str, given: Option<&Value>) -> Option<Size> {
-        let Some(map) = given.and_then(Value::as_object) else {
+    fn parse_resource(&mut self, pointer: &str, value: Option<&Value>) -> Option<Size> {
+        let Some(map) = value.and_then(Value::as_object) else {
             let message = "amounts by name are expected, like {\"cpu\": \"500m\", \
                            \"memory\": \"1Gi\"}";
-            self.fault(at, message);
+            self.add_fault(pointer, message);
             return None;
         };
         let mut size = Size::default();
-        let before = self.faults.len();
+        let faults_before = self.faults.len();
         for (name, amount) in map {
             let text = match amount {
                 Value::String(text) => text.clone(),
@@ -253,17 +254,21 @@ impl Reader {
             if set_amount(&mut size, name, &text).is_err() {
                 let message =
                     format!("{amount} is not a valid amount; use 10, \"500m\" or \"2Gi\"");
-                self.fault(&format!("{at}/{}", escaped(name)), message);
+                self.add_fault(&format!("{pointer}/{}", escape(name)), message);
             }
         }
-        (self.faults.len() == before).then_some(size)
+        (self.faults.len() == faults_before).then_some(size)
     }
 
-    fn selector(&mut self, at: &str, given: Option<&Value>) -> Option<BTreeMap<String, String>> {
-        let Some(given) = given else {
+    fn parse_selector(
+        &mut self,
+        pointer: &str,
+        value: Option<&Value>,
+    ) -> Option<BTreeMap<String, String>> {
+        let Some(value) = value else {
             return Some(BTreeMap::new());
         };
-        let pairs = given.as_object().and_then(|map| {
+        let pairs = value.as_object().and_then(|map| {
             let pair = |(name, value): (&String, &Value)| {
                 let value = value.as_str()?;
                 Some((name.clone(), value.to_owned()))
@@ -271,7 +276,7 @@ impl Reader {
             map.iter().map(pair).collect()
         });
         if pairs.is_none() {
-            self.fault(at, "texts by name are expected");
+            self.add_fault(pointer, "texts by name are expected");
         }
         pairs
     }
@@ -280,11 +285,11 @@ impl Reader {
 /// Sets one type of a size. `cpu` and `vcore` mean the same type, and any other name is an extra.
 fn set_amount(size: &mut Size, name: &str, text: &str) -> Result<(), BadQuantity> {
     match name {
-        "memory" => size.memory_bytes = quantity::whole(text)?,
-        "cpu" | "vcore" => size.cpu_milli = quantity::thousandths(text)?,
-        "gpu" => size.gpu_milli = quantity::thousandths(text)?,
+        "memory" => size.memory_bytes = quantity::parse_whole(text)?,
+        "cpu" | "vcore" => size.cpu_milli = quantity::parse_thousandths(text)?,
+        "gpu" => size.gpu_milli = quantity::parse_thousandths(text)?,
         _ => {
-            let amount = quantity::whole(text)?;
+            let amount = quantity::parse_whole(text)?;
             size.extras.insert(name.to_owned(), amount);
         }
     }
@@ -292,7 +297,7 @@ fn set_amount(size: &mut Size, name: &str, text: &str) -> Result<(), BadQuantity
 }
 
 /// Escapes a token of a JSON pointer (RFC 6901).
-fn escaped(token: &str) -> String {
+fn escape(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }
 
@@ -350,9 +355,9 @@ mod tests {
         assert_eq!(group.copied["tolerations"], json!([{"key": "k"}]));
         assert_eq!(group.node_selector["zone"], "a");
         assert_eq!(group.min_resource.extras["pods"], 1);
-        let row = serde_json::to_string(&groups).unwrap();
+        let json = serde_json::to_string(&groups).unwrap();
         assert_eq!(
-            serde_json::from_str::<Vec<TaskGroup>>(&row).unwrap(),
+            serde_json::from_str::<Vec<TaskGroup>>(&json).unwrap(),
             groups
         );
     }

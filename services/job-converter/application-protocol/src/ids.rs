@@ -7,15 +7,15 @@ use hayward_vocabulary::{BadName, NodeName};
 use serde::{Deserialize, Serialize};
 
 /// Checks an id against the rule for all chosen ids.
-fn checked(what: &'static str, given: String) -> Result<Arc<str>, BadName> {
-    match NodeName::new(given) {
+fn check_name(kind: &'static str, name: String) -> Result<Arc<str>, BadName> {
+    match NodeName::new(name) {
         Ok(name) => Ok(name.as_str().into()),
-        Err(bad) => Err(BadName { what, ..bad }),
+        Err(error) => Err(BadName { kind, ..error }),
     }
 }
 
 macro_rules! chosen_name {
-    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -25,7 +25,7 @@ macro_rules! chosen_name {
             /// # Errors
             /// Fails if the text is empty, too long, or has an invalid character.
             pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
-                checked($what, text.into()).map(Self)
+                check_name($kind, text.into()).map(Self)
             }
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -80,9 +80,13 @@ impl TaskId {
 
 /// Creates the id of a placeholder, at most 63 characters long. Numbers count through the whole
 /// application, so that shortened group names do not collide.
-pub(crate) fn placeholder(app: &AppId, group: &GroupName, number: u32) -> Result<TaskId, BadName> {
-    let head = |text: &str, limit: usize| text.chars().take(limit).collect::<String>();
-    let (app, group) = (head(app.as_str(), 28), head(group.as_str(), 20));
+pub(crate) fn placeholder_id(
+    app: &AppId,
+    group: &GroupName,
+    number: u32,
+) -> Result<TaskId, BadName> {
+    let prefix = |text: &str, limit: usize| text.chars().take(limit).collect::<String>();
+    let (app, group) = (prefix(app.as_str(), 28), prefix(group.as_str(), 20));
     TaskId::new(format!("tg-{app}-{group}-{number:010}"))
 }
 
@@ -95,15 +99,18 @@ mod tests {
         let app = AppId::new("a".repeat(100)).unwrap();
         let group = |end: &str| GroupName::new("g".repeat(30) + end).unwrap();
         let (one, two) = (group("1"), group("2"));
-        let one = placeholder(&app, &one, 1).unwrap();
-        let two = placeholder(&app, &two, 2).unwrap();
+        let one = placeholder_id(&app, &one, 1).unwrap();
+        let two = placeholder_id(&app, &two, 2).unwrap();
         assert_ne!(one, two);
         assert_eq!(one.as_str().len(), 63);
     }
 
     #[test]
     fn a_bad_name_states_its_kind() {
-        let bad = AppId::new("a/b").unwrap_err();
-        assert!(bad.to_string().starts_with("application \"a/b\""), "{bad}");
+        let error = AppId::new("a/b").unwrap_err();
+        assert!(
+            error.to_string().starts_with("application \"a/b\""),
+            "{error}"
+        );
     }
 }

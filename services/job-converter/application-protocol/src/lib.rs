@@ -12,7 +12,6 @@
 //! Queue order, preemption and the placement of single asks belong to the planner.
 
 pub mod admission;
-pub mod answers;
 pub mod core;
 pub mod core_state;
 pub mod failure;
@@ -20,13 +19,14 @@ pub mod free_capacity;
 pub mod frontend;
 pub mod groups;
 pub mod ids;
-pub mod log;
 pub mod managers;
 pub mod messages;
 pub mod metadata;
+pub mod operation_results;
 pub mod partition;
 pub mod policy;
 pub mod reason;
+pub mod state_log;
 pub mod task;
 pub mod timers;
 pub mod waiting_gangs;
@@ -40,6 +40,6 @@ mod properties;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
-mod tables;
-#[cfg(test)]
 mod test_fleet;
+#[cfg(test)]
+mod transition_tables;

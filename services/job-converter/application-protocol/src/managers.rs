@@ -23,7 +23,7 @@ pub trait Manager: Send {
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum ManagerError {
     #[error("manager {name} could not be initialized")]
     Init {
         name: String,
@@ -39,59 +39,65 @@ pub enum Failed {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadList {
+pub enum InvalidManagerList {
     #[error("two managers have the name {0:?}")]
-    Twice(String),
+    Duplicate(String),
     #[error("unknown manager {0:?}; the managers are {1}")]
     Unknown(String, String),
 }
 
 /// Enabled managers, in order of registration.
 pub struct Managers {
-    all: Vec<Box<dyn Manager>>,
+    managers: Vec<Box<dyn Manager>>,
     running: bool,
 }
 
 impl Managers {
-    /// Selects the enabled managers of `all`. `None` enables all.
+    /// Selects the enabled managers. `None` enables all.
     ///
     /// # Errors
     /// Fails if two managers have the same name, or an enabled one does not exist.
-    pub fn new(all: Vec<Box<dyn Manager>>, enabled: Option<&[String]>) -> Result<Self, BadList> {
-        let names: Vec<String> = all.iter().map(|it| it.name().to_owned()).collect();
+    pub fn new(
+        managers: Vec<Box<dyn Manager>>,
+        enabled: Option<&[String]>,
+    ) -> Result<Self, InvalidManagerList> {
+        let names: Vec<String> = managers.iter().map(|it| it.name().to_owned()).collect();
         for (index, name) in names.iter().enumerate() {
             if names[..index].contains(name) {
-                return Err(BadList::Twice(name.clone()));
+                return Err(InvalidManagerList::Duplicate(name.clone()));
             }
         }
-        let wanted = enabled.unwrap_or(&names);
-        if let Some(stranger) = wanted.iter().find(|it| !names.contains(it)) {
-            return Err(BadList::Unknown(stranger.clone(), names.join(", ")));
+        let enabled = enabled.unwrap_or(&names);
+        if let Some(unknown) = enabled.iter().find(|it| !names.contains(it)) {
+            return Err(InvalidManagerList::Unknown(
+                unknown.clone(),
+                names.join(", "),
+            ));
         }
-        let all = all.into_iter();
-        let all = all.filter(|it| wanted.iter().any(|name| name == it.name()));
+        let managers = managers.into_iter();
+        let managers = managers.filter(|it| enabled.iter().any(|name| name == it.name()));
         Ok(Self {
-            all: all.collect(),
+            managers: managers.collect(),
             running: false,
         })
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.all.iter().map(|it| it.name())
+        self.managers.iter().map(|it| it.name())
     }
 
     /// Initializes and starts all managers in order. A second start has no effect.
     ///
     /// # Errors
     /// Returns the first error, after stopping the managers that were already started.
-    pub fn start(&mut self) -> Result<(), Failed> {
+    pub fn start(&mut self) -> Result<(), ManagerError> {
         if self.running {
             return Ok(());
         }
-        for index in 0..self.all.len() {
-            if let Err(failed) = begin(self.all[index].as_mut()) {
-                self.all[..index].iter_mut().for_each(|it| it.stop());
-                return Err(failed);
+        for index in 0..self.managers.len() {
+            if let Err(error) = start_manager(self.managers[index].as_mut()) {
+                self.managers[..index].iter_mut().for_each(|it| it.stop());
+                return Err(error);
             }
         }
         self.running = true;
@@ -101,18 +107,18 @@ impl Managers {
     /// Stops all managers in the same order. A second stop has no effect.
     pub fn stop(&mut self) {
         if std::mem::take(&mut self.running) {
-            self.all.iter_mut().for_each(|it| it.stop());
+            self.managers.iter_mut().for_each(|it| it.stop());
         }
     }
 }
 
-fn begin(manager: &mut dyn Manager) -> Result<(), Failed> {
+fn start_manager(manager: &mut dyn Manager) -> Result<(), ManagerError> {
     let name = manager.name().to_owned();
     if let Err(cause) = manager.init() {
-        return Err(Failed::Init { name, cause });
+        return Err(ManagerError::Init { name, cause });
     }
-    let started = manager.start();
-    started.map_err(|cause| Failed::Start { name, cause })
+    let result = manager.start();
+    result.map_err(|cause| ManagerError::Start { name, cause })
 }
 
 #[cfg(test)]
@@ -121,71 +127,71 @@ mod tests {
 
     use super::*;
 
-    type Diary = Arc<Mutex<Vec<String>>>;
+    type CallLog = Arc<Mutex<Vec<String>>>;
 
-    struct Noted {
+    struct RecordingManager {
         name: &'static str,
-        breaks_at: &'static str,
-        diary: Diary,
+        fails_at: &'static str,
+        calls: CallLog,
     }
 
-    impl Noted {
-        fn note(&self, what: &str) -> Result<(), Cause> {
-            self.diary
+    impl RecordingManager {
+        fn record(&self, call: &str) -> Result<(), Cause> {
+            self.calls
                 .lock()
                 .unwrap()
-                .push(format!("{what} {}", self.name));
-            if self.breaks_at == what {
+                .push(format!("{call} {}", self.name));
+            if self.fails_at == call {
                 return Err("it broke".into());
             }
             Ok(())
         }
     }
 
-    impl Manager for Noted {
+    impl Manager for RecordingManager {
         fn name(&self) -> &str {
             self.name
         }
         fn init(&mut self) -> Result<(), Cause> {
-            self.note("init")
+            self.record("init")
         }
         fn start(&mut self) -> Result<(), Cause> {
-            self.note("start")
+            self.record("start")
         }
         fn stop(&mut self) {
-            self.note("stop").unwrap();
+            self.record("stop").unwrap();
         }
     }
 
-    fn three(second_breaks_at: &'static str) -> (Vec<Box<dyn Manager>>, Diary) {
-        let diary = Diary::default();
-        let one = |name, breaks_at| {
-            let diary = diary.clone();
-            Box::new(Noted {
+    fn three_managers(second_fails_at: &'static str) -> (Vec<Box<dyn Manager>>, CallLog) {
+        let calls = CallLog::default();
+        let manager = |name, fails_at| {
+            let calls = calls.clone();
+            Box::new(RecordingManager {
                 name,
-                breaks_at,
-                diary,
+                fails_at,
+                calls,
             }) as Box<dyn Manager>
         };
-        let all = vec![
-            one("jobs", ""),
-            one("orchestrator", second_breaks_at),
-            one("applications", ""),
+        let managers = vec![
+            manager("jobs", ""),
+            manager("orchestrator", second_fails_at),
+            manager("applications", ""),
         ];
-        (all, diary)
+        (managers, calls)
     }
 
     #[test]
     fn managers_are_initialized_and_started_once_in_order() {
-        let (all, diary) = three("");
+        let (managers, calls) = three_managers("");
         let enabled = ["jobs".to_owned(), "applications".to_owned()];
-        let mut managers = Managers::new(all, Some(&enabled)).unwrap();
+        let mut managers = Managers::new(managers, Some(&enabled)).unwrap();
         managers.stop();
         managers.start().unwrap();
         managers.start().unwrap();
         managers.stop();
         managers.stop();
-        let order = [
+        let expected = [
             "init jobs",
             "start jobs",
             "init applications",
@@ -193,14 +199,14 @@ mod tests {
             "stop jobs",
             "stop applications",
         ];
-        assert_eq!(*diary.lock().unwrap(), order);
+        assert_eq!(*calls.lock().unwrap(), expected);
     }
 
     #[test]
     fn the_first_error_stops_the_started_managers() {
-        for (breaks_at, tried) in [("init", vec!["init"]), ("start", vec!["init", "start"])] {
-            let (all, diary) = three(breaks_at);
-            let mut managers = Managers::new(all, None).unwrap();
+        for (fails_at, last_calls) in [("init", vec!["init"]), ("start", vec!["init", "start"])] {
+            let (managers, calls) = three_managers(fails_at);
+            let mut managers = Managers::new(managers, None).unwrap();
             assert!(
                 managers
                     .start()
@@ -208,22 +214,29 @@ mod tests {
                     .to_string()
                     .contains("orchestrator")
             );
-            let tried = tried.into_iter().map(|it| format!("{it} orchestrator"));
-            let mut order = vec!["init jobs".to_owned(), "start jobs".to_owned()];
-            order.extend(tried);
-            order.push("stop jobs".to_owned());
-            assert_eq!(*diary.lock().unwrap(), order);
+            let last_calls = last_calls
+                .into_iter()
+                .map(|it| format!("{it} orchestrator"));
+            let mut expected = vec!["init jobs".to_owned(), "start jobs".to_owned()];
+            expected.extend(last_calls);
+            expected.push("stop jobs".to_owned());
+            assert_eq!(*calls.lock().unwrap(), expected);
         }
     }
 
     #[test]
     fn duplicate_and_unknown_managers_are_refused() {
-        let (mut all, _) = three("");
-        all.extend(three("").0);
-        let twice = Managers::new(all, None).err();
-        assert_eq!(twice, Some(BadList::Twice("jobs".to_owned())));
+        let (mut all, _) = three_managers("");
+        all.extend(three_managers("").0);
+        let duplicate = Managers::new(all, None).err();
+        assert_eq!(
+            duplicate,
+            Some(InvalidManagerList::Duplicate("jobs".to_owned()))
+        );
         let enabled = ["spark".to_owned()];
-        let unknown = Managers::new(three("").0, Some(&enabled)).err().unwrap();
+        let unknown = Managers::new(three_managers("").0, Some(&enabled))
+            .err()
+            .unwrap();
         assert!(
             unknown
                 .to_string()

@@ -12,7 +12,7 @@ use crate::policy::Policy;
 /// Here rows keep the queue of running work, so the tag has no effect (decision 0036).
 pub const FORCE_CREATE: &str = "application.create.force";
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -36,11 +36,11 @@ pub struct Metadata {
     #[serde(default)]
     pub priority: i32,
     /// Whether the placeholders may preempt other work.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub preempts: bool,
     /// Whether the placeholders are preempted like others. If `false`, other work is preempted
     /// first.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub preemptable: bool,
     #[serde(default)]
     pub owner_references: Vec<String>,
@@ -69,33 +69,33 @@ impl Metadata {
     }
 
     /// Returns true if the application asks to bypass all rules, which is not supported.
-    pub fn asks_for_recovery(&self) -> bool {
+    pub fn requests_recovery(&self) -> bool {
         self.tags.get(FORCE_CREATE).is_some_and(|it| it == "true")
     }
 
     /// Returns the fields that differ in a second submission. The first submission counts. The
     /// creation time is not compared.
-    pub fn ignored(&self, again: &Self) -> Vec<&'static str> {
+    pub fn differing_fields(&self, other: &Self) -> Vec<&'static str> {
         let differs = [
-            ("queueName", self.queue_name != again.queue_name),
-            ("pool", self.pool != again.pool),
-            ("user", self.user != again.user),
-            ("groups", self.groups != again.groups),
-            ("tags", self.tags != again.tags),
-            ("taskGroups", self.task_groups != again.task_groups),
-            ("priority", self.priority != again.priority),
-            ("preempts", self.preempts != again.preempts),
-            ("preemptable", self.preemptable != again.preemptable),
+            ("queueName", self.queue_name != other.queue_name),
+            ("pool", self.pool != other.pool),
+            ("user", self.user != other.user),
+            ("groups", self.groups != other.groups),
+            ("tags", self.tags != other.tags),
+            ("taskGroups", self.task_groups != other.task_groups),
+            ("priority", self.priority != other.priority),
+            ("preempts", self.preempts != other.preempts),
+            ("preemptable", self.preemptable != other.preemptable),
             (
                 "ownerReferences",
-                self.owner_references != again.owner_references,
+                self.owner_references != other.owner_references,
             ),
             (
                 "schedulingPolicyParameters",
-                self.scheduling_policy_parameters != again.scheduling_policy_parameters,
+                self.scheduling_policy_parameters != other.scheduling_policy_parameters,
             ),
         ];
-        let found = differs.into_iter().filter(|(_, differs)| *differs);
-        found.map(|(name, _)| name).collect()
+        let differing = differs.into_iter().filter(|(_, differs)| *differs);
+        differing.map(|(name, _)| name).collect()
     }
 }

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hayward_vocabulary::{Timestamp, UserName};
 
-use crate::answers::{Added, Applied, NotAdded, NotRemoved, TaskAdded, TaskNotAdded};
 use crate::frontend::{Application, Effect, Failure, Head, Input, State, Step};
 use crate::ids::{AppId, TaskId};
 use crate::messages::{ToCore, ToFront};
 use crate::metadata::Metadata;
+use crate::operation_results::{Added, Applied, NotAdded, NotRemoved, TaskAdded, TaskNotAdded};
 use crate::reason::Reason;
-use crate::task::{self, Runtime, Task, Wish};
+use crate::task::{self, Runtime, Task, TaskSpec};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -39,13 +39,13 @@ pub struct Partition {
     limits: Limits,
     apps: BTreeMap<AppId, Application>,
     /// Number of applications that this copy does not contain. See [`Partition::copy_of_one`].
-    elsewhere: usize,
+    other_apps: usize,
     /// Removed applications and their users.
     removed_apps: VecDeque<(AppId, UserName)>,
     changed: BTreeSet<AppId>,
-    /// Applications to delete. Removed tasks of other applications are in `gone_tasks`.
-    gone: BTreeSet<AppId>,
-    gone_tasks: BTreeSet<(AppId, TaskId)>,
+    /// Applications to delete. Removed tasks of other applications are in `tasks_to_delete`.
+    apps_to_delete: BTreeSet<AppId>,
+    tasks_to_delete: BTreeSet<(AppId, TaskId)>,
 }
 
 /// Differences between the state and the rows.
@@ -61,11 +61,11 @@ pub struct Changes {
 
 /// A runtime object, as observed by a manager.
 #[derive(Debug, Clone)]
-pub struct Observed {
+pub struct ObservedObject {
     pub app: AppId,
     pub metadata: Metadata,
     pub task: TaskId,
-    pub wish: Wish,
+    pub spec: TaskSpec,
     /// Whether the object was deleted.
     pub deleted: bool,
 }
@@ -79,7 +79,7 @@ impl Partition {
     }
 
     /// Restores the partition from its rows.
-    pub fn loaded(limits: Limits, apps: impl IntoIterator<Item = Application>) -> Self {
+    pub fn from_rows(limits: Limits, apps: impl IntoIterator<Item = Application>) -> Self {
         let apps = apps.into_iter().map(|it| (it.head.id.clone(), it));
         Self {
             limits,
@@ -91,12 +91,12 @@ impl Partition {
     /// Returns a copy with one application. Limits still count the others.
     #[must_use]
     pub fn copy_of_one(&self, id: &AppId) -> Self {
-        let one = self.apps.get(id).cloned();
+        let application = self.apps.get(id).cloned();
         let removed_apps = self.removed_apps.iter().filter(|(app, _)| app == id);
         Self {
             limits: self.limits,
-            elsewhere: self.apps.len() - usize::from(one.is_some()),
-            apps: one.into_iter().map(|it| (id.clone(), it)).collect(),
+            other_apps: self.apps.len() - usize::from(application.is_some()),
+            apps: application.into_iter().map(|it| (id.clone(), it)).collect(),
             removed_apps: removed_apps.cloned().collect(),
             ..Self::default()
         }
@@ -127,11 +127,11 @@ impl Partition {
                 let writer = known.writer.clone();
                 return Err(NotAdded::OtherWriter { writer });
             }
-            let ignored_fields = known.metadata.ignored(&metadata);
+            let ignored_fields = known.metadata.differing_fields(&metadata);
             return Ok(Added::Existing { ignored_fields });
         }
         let limit = self.limits.applications;
-        if self.apps.len() + self.elsewhere >= limit {
+        if self.apps.len() + self.other_apps >= limit {
             return Err(NotAdded::Full { limit });
         }
         let mut metadata = metadata;
@@ -148,7 +148,7 @@ impl Partition {
     /// Fails if the application does not exist, or has live tasks and `force` is not set.
     pub fn remove(&mut self, id: &AppId, force: bool) -> Result<Vec<Effect>, NotRemoved> {
         let application = self.apps.get(id).ok_or(NotRemoved::NotFound)?;
-        let blocking_tasks = application.alive();
+        let blocking_tasks = application.live_task_aliases();
         if !force && !blocking_tasks.is_empty() {
             return Err(NotRemoved::Blocked { blocking_tasks });
         }
@@ -159,17 +159,17 @@ impl Partition {
         });
         let mut effects: Vec<Effect> = stop.collect();
         effects.push(Effect::ToCore(ToCore::Remove));
-        self.bury(id);
+        self.remove_app(id);
         Ok(effects)
     }
 
-    fn bury(&mut self, id: &AppId) {
+    fn remove_app(&mut self, id: &AppId) {
         let Some(application) = self.apps.remove(id) else {
             return;
         };
         self.changed.remove(id);
-        self.gone_tasks.retain(|(app, _)| app != id);
-        self.gone.insert(id.clone());
+        self.tasks_to_delete.retain(|(app, _)| app != id);
+        self.apps_to_delete.insert(id.clone());
         if self.removed_apps.len() >= self.limits.removed_apps {
             self.removed_apps.pop_front();
         }
@@ -185,14 +185,14 @@ impl Partition {
         &mut self,
         id: &AppId,
         task: &TaskId,
-        wish: Wish,
+        spec: TaskSpec,
         now: Timestamp,
     ) -> Result<TaskAdded, TaskNotAdded> {
-        let is_new = self.new_among(id, [task])? > 0;
+        let is_new = self.count_new_tasks(id, [task])? > 0;
         let Some(application) = self.apps.get_mut(id).filter(|_| is_new) else {
             return Ok(TaskAdded::Existing);
         };
-        application.put(Task::new(task.clone(), wish, now));
+        application.put(Task::new(task.clone(), spec, now));
         self.changed.insert(id.clone());
         Ok(TaskAdded::Created)
     }
@@ -201,7 +201,7 @@ impl Partition {
     ///
     /// # Errors
     /// Fails if the application does not exist, or cannot accept all of them.
-    pub fn new_among<'a>(
+    pub fn count_new_tasks<'a>(
         &self,
         id: &AppId,
         tasks: impl IntoIterator<Item = &'a TaskId>,
@@ -220,7 +220,7 @@ impl Partition {
             return Err(TaskNotAdded::Dead { state, failure });
         }
         let limit = self.limits.tasks;
-        if application.tasks.len() + application.unreserved() + new.len() > limit {
+        if application.tasks.len() + application.missing_placeholders() + new.len() > limit {
             return Err(TaskNotAdded::Full { limit });
         }
         Ok(new.len())
@@ -233,7 +233,7 @@ impl Partition {
             && application.tasks.remove(task).is_some()
         {
             application.changed.remove(task);
-            self.gone_tasks.insert((id.clone(), task.clone()));
+            self.tasks_to_delete.insert((id.clone(), task.clone()));
         }
     }
 
@@ -256,7 +256,7 @@ impl Partition {
             id: task.clone(),
             event,
         };
-        self.record_changes(id, task, input, now)
+        self.step_task(id, task, input, now)
     }
 
     /// Handles a failed process of a task. Returns `None` if the task does not exist.
@@ -271,10 +271,10 @@ impl Partition {
             id: task.clone(),
             failure,
         };
-        self.record_changes(id, task, input, now)
+        self.step_task(id, task, input, now)
     }
 
-    fn record_changes(
+    fn step_task(
         &mut self,
         id: &AppId,
         task: &TaskId,
@@ -283,8 +283,8 @@ impl Partition {
     ) -> Option<Applied<task::State>> {
         self.get(id)?.tasks.get(task)?;
         let step = self.step(id, input, now)?;
-        let known = self.get(id).and_then(|it| it.tasks.get(task));
-        let state = known.map(|it| it.state);
+        let task = self.get(id).and_then(|it| it.tasks.get(task));
+        let state = task.map(|it| it.state);
         Some(Applied::new(step, state))
     }
 
@@ -297,12 +297,12 @@ impl Partition {
     ) -> Option<Applied<task::State>> {
         if self.apps.contains_key(id) {
             let step = self.step(id, Input::Confirmed { id: task.clone() }, now)?;
-            let known = self.get(id).and_then(|it| it.tasks.get(task));
-            let state = known.map(|it| it.state);
+            let task = self.get(id).and_then(|it| it.tasks.get(task));
+            let state = task.map(|it| it.state);
             return Some(Applied::new(step, state));
         }
-        let removed_apps = self.removed_user(id).is_some();
-        removed_apps.then(|| Applied::nothing(Reason::ApplicationGone))
+        let was_removed = self.removed_user(id).is_some();
+        was_removed.then(|| Applied::refused(Reason::ApplicationGone))
     }
 
     /// Returns the user of the last removed application with this id.
@@ -315,7 +315,7 @@ impl Partition {
 
     /// Applies a message of the core. Messages for removed applications are answered here, because
     /// their allocations would otherwise never be released.
-    pub fn apply_core_message(&mut self, id: &AppId, message: ToFront, now: Timestamp) -> Step {
+    pub fn core(&mut self, id: &AppId, message: ToFront, now: Timestamp) -> Step {
         if self.apps.contains_key(id) {
             let step = self.step(id, Input::Core(message), now);
             return step.unwrap_or_default();
@@ -332,8 +332,8 @@ impl Partition {
         let ids: Vec<AppId> = self.apps.keys().cloned().collect();
         let steps = ids.into_iter().filter_map(|id| {
             let step = self.step(&id, Input::Tick, now)?;
-            let has_changed = !step.moved.is_empty() || !step.effects.is_empty();
-            has_changed.then_some((id, step))
+            let has_output = !step.transitions.is_empty() || !step.effects.is_empty();
+            has_output.then_some((id, step))
         });
         steps.collect()
     }
@@ -341,11 +341,11 @@ impl Partition {
     fn step(&mut self, id: &AppId, input: Input, now: Timestamp) -> Option<Step> {
         let application = self.apps.get_mut(id)?;
         let step = application.step(input, now);
-        if !step.moved.is_empty() || !application.changed.is_empty() {
+        if !step.transitions.is_empty() || !application.changed.is_empty() {
             self.changed.insert(id.clone());
         }
         if step.effects.contains(&Effect::Drop) {
-            self.bury(id);
+            self.remove_app(id);
         }
         Some(step)
     }
@@ -358,26 +358,31 @@ impl Partition {
     pub fn observe(
         &mut self,
         writer: &str,
-        seen: Observed,
+        observed: ObservedObject,
         now: Timestamp,
     ) -> Result<Step, NotAdded> {
-        let known = self.get(&seen.app).map(|it| it.head.writer == writer);
-        let ended = seen.deleted || seen.wish.runtime == Runtime::Ended;
-        if known != Some(false) && ended {
-            let result = self.apply_to_task(&seen.app, &seen.task, task::Event::Complete, now);
+        let known = self.get(&observed.app).map(|it| it.head.writer == writer);
+        let is_ended = observed.deleted || observed.spec.runtime == Runtime::Ended;
+        if known != Some(false) && is_ended {
+            let result =
+                self.apply_to_task(&observed.app, &observed.task, task::Event::Complete, now);
             return Ok(result.map(|result| result.step).unwrap_or_default());
         }
-        self.add(writer, &seen.app, seen.metadata, now)?;
+        self.add(writer, &observed.app, observed.metadata, now)?;
         // An ended application refuses the task, which is not an error here.
-        let _ = self.add_task(&seen.app, &seen.task, seen.wish, now);
+        let _ = self.add_task(&observed.app, &observed.task, observed.spec, now);
         Ok(Step::default())
     }
 
     /// Takes the differences from the rows since the last call.
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = Changes {
-            removed: std::mem::take(&mut self.gone).into_iter().collect(),
-            removed_tasks: std::mem::take(&mut self.gone_tasks).into_iter().collect(),
+            removed: std::mem::take(&mut self.apps_to_delete)
+                .into_iter()
+                .collect(),
+            removed_tasks: std::mem::take(&mut self.tasks_to_delete)
+                .into_iter()
+                .collect(),
             ..Changes::default()
         };
         for id in std::mem::take(&mut self.changed) {

@@ -65,7 +65,7 @@ impl Policy {
     pub fn placeholders_wait_ms(&self) -> u64 {
         match self.placeholder_timeout_ms {
             0 => Timer::Placeholder.default_ms(),
-            given => given,
+            ms => ms,
         }
     }
 
@@ -112,10 +112,10 @@ impl Policy {
     /// Returns the keys of timeouts above [`MAX_SECONDS`].
     pub fn too_long(text: &str) -> Vec<&str> {
         let pairs = text.split_whitespace().filter_map(|it| it.split_once('='));
-        let long = pairs.filter(|(key, value)| {
+        let too_long = pairs.filter(|(key, value)| {
             TIMEOUTS.contains(key) && value.parse::<u64>().is_ok_and(|it| it > MAX_SECONDS)
         });
-        long.map(|(key, _)| key).collect()
+        too_long.map(|(key, _)| key).collect()
     }
 }
 
@@ -123,7 +123,7 @@ impl Policy {
 mod tests {
     use super::*;
     use crate::core::{self, Input};
-    use crate::test_fleet::{at, group, size, submission};
+    use crate::test_fleet::{group, size, submission, time};
 
     #[test]
     fn every_timer_reads_back() {
@@ -135,8 +135,8 @@ mod tests {
         let policy = Policy::parse(&text);
         assert_eq!(policy.placeholder_timeout_ms, MAX_SECONDS * 1_000);
         let groups = vec![group("g", 1, size(1, 0))];
-        let mut core = core::Application::new(submission(groups, policy), at(0));
-        core.step(Input::Admitted(Ok(())), at(10));
+        let mut core = core::Application::new(submission(groups, policy), time(0));
+        core.step(Input::Admitted(Ok(())), time(10));
         assert!(core.head.timers.next().is_some());
         let text = serde_json::to_string(&core.head).unwrap();
         assert_eq!(

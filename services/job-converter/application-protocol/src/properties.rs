@@ -12,47 +12,47 @@ use crate::task::Event;
 use crate::test_fleet::{TestFleet, group, id, node, size, space};
 
 #[derive(Debug, Clone, Copy)]
-enum Happens {
-    Ticks(u64),
-    Task(u8, u64, bool),
-    Tell(u8, Event),
+enum TestEvent {
+    Advance(u64),
+    AddTask(u8, u64, bool),
+    TaskEvent(u8, Event),
     Place(u8, u8),
-    Pass(u64, u64, bool),
-    Lose(u8),
+    RunPass(u64, u64, bool),
+    LoseNode(u8),
     Preempt(u8),
-    GiveBack(u8),
+    ReturnPlaceholder(u8),
     Confirm(u8),
     Complete,
     Fail,
     Kill,
-    Mute,
-    Speak,
-    Again,
+    PauseMessages,
+    ResumeMessages,
+    RepeatMessages,
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn test_events() -> impl Strategy<Value = TestEvent> {
     let event = prop::sample::select(Event::ALL.to_vec());
     prop_oneof![
-        6 => prop_oneof![Just(1), Just(1_000), Just(31_000)].prop_map(Happens::Ticks),
-        4 => (0..4_u8, 1..5_u64, any::<bool>()).prop_map(|(t, s, g)| Happens::Task(t, s, g)),
-        2 => (0..4_u8, event).prop_map(|(t, e)| Happens::Tell(t, e)),
-        4 => (0..4_u8, 0..3_u8).prop_map(|(t, n)| Happens::Place(t, n)),
-        6 => (0..8_u64, 0..8_u64, any::<bool>()).prop_map(|(a, b, o)| Happens::Pass(a, b, o)),
-        1 => (0..3_u8).prop_map(Happens::Lose),
-        1 => (0..6_u8).prop_map(Happens::Preempt),
-        1 => (0..6_u8).prop_map(Happens::GiveBack),
-        2 => (0..4_u8).prop_map(Happens::Confirm),
-        1 => Just(Happens::Complete),
-        1 => Just(Happens::Fail),
-        1 => Just(Happens::Kill),
-        1 => Just(Happens::Mute),
-        2 => Just(Happens::Speak),
-        1 => Just(Happens::Again),
+        6 => prop_oneof![Just(1), Just(1_000), Just(31_000)].prop_map(TestEvent::Advance),
+        4 => (0..4_u8, 1..5_u64, any::<bool>()).prop_map(|(t, s, g)| TestEvent::AddTask(t, s, g)),
+        2 => (0..4_u8, event).prop_map(|(t, e)| TestEvent::TaskEvent(t, e)),
+        4 => (0..4_u8, 0..3_u8).prop_map(|(t, n)| TestEvent::Place(t, n)),
+        6 => (0..8_u64, 0..8_u64, any::<bool>()).prop_map(|(a, b, o)| TestEvent::RunPass(a, b, o)),
+        1 => (0..3_u8).prop_map(TestEvent::LoseNode),
+        1 => (0..6_u8).prop_map(TestEvent::Preempt),
+        1 => (0..6_u8).prop_map(TestEvent::ReturnPlaceholder),
+        2 => (0..4_u8).prop_map(TestEvent::Confirm),
+        1 => Just(TestEvent::Complete),
+        1 => Just(TestEvent::Fail),
+        1 => Just(TestEvent::Kill),
+        1 => Just(TestEvent::PauseMessages),
+        2 => Just(TestEvent::ResumeMessages),
+        1 => Just(TestEvent::RepeatMessages),
     ]
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
-    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(hard, partial, whole)| Policy {
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(hard, partial, release_gang)| Policy {
         placeholder_timeout_ms: 60_000,
         style: if hard { Style::Hard } else { Style::Soft },
         admission: if partial {
@@ -61,7 +61,7 @@ fn policies() -> impl Strategy<Value = Policy> {
             Admission::Atomic
         },
         gang_admission_timeout_ms: 90_000,
-        when_short: if whole {
+        when_short: if release_gang {
             WhenShort::ReleaseWhole
         } else {
             WhenShort::Repair { grace_ms: 20_000 }
@@ -77,40 +77,40 @@ fn name(number: u8) -> String {
 
 /// Returns true if a request may apply the event. Other events come only from the core and the
 /// tick.
-fn may_be_applied(event: Event) -> bool {
+fn is_request_event(event: Event) -> bool {
     !matches!(
         event,
         Event::Allocate | Event::Init | Event::Submit | Event::Reject
     )
 }
 
-fn happen(fleet: &mut TestFleet, what: Happens) {
-    let submitted = fleet.core.is_some();
-    match what {
-        Happens::Ticks(ms) => fleet.after(ms),
-        Happens::Task(number, amount, in_group) => {
-            let new = !fleet.front.tasks.contains_key(name(number).as_str());
-            if new && !fleet.front.head.state.is_dead() {
-                fleet.task(&name(number), size(amount, 0), in_group.then_some("g"));
+fn apply_event(fleet: &mut TestFleet, event: TestEvent) {
+    let is_submitted = fleet.core.is_some();
+    match event {
+        TestEvent::Advance(ms) => fleet.advance(ms),
+        TestEvent::AddTask(number, amount, in_group) => {
+            let is_new = !fleet.front.tasks.contains_key(name(number).as_str());
+            if is_new && !fleet.front.head.state.is_dead() {
+                fleet.add_task(&name(number), size(amount, 0), in_group.then_some("g"));
             }
         }
-        Happens::Tell(number, event) if may_be_applied(event) => {
+        TestEvent::TaskEvent(number, event) if is_request_event(event) => {
             fleet.apply_to_task(&name(number), event);
         }
-        Happens::Place(number, on) if submitted => {
-            fleet.place(&name(number), NODES[usize::from(on)]);
+        TestEvent::Place(number, on) if is_submitted => {
+            fleet.place_task(&name(number), NODES[usize::from(on)]);
         }
-        Happens::Pass(a, b, open) if submitted => {
+        TestEvent::RunPass(a, b, open) if is_submitted => {
             let mut spaces = vec![space("a", size(a, 0)), space("b", size(b, 0))];
             spaces[0].open = open;
-            fleet.pass(spaces);
+            fleet.run_pass(spaces);
         }
-        Happens::Lose(number) if submitted => {
+        TestEvent::LoseNode(number) if is_submitted => {
             let node = node(NODES[usize::from(number)]);
             fleet.core(core::Input::NodeLost { node });
         }
-        Happens::Preempt(number) if submitted => {
-            let mut keys = fleet.half().allocations.keys().cloned();
+        TestEvent::Preempt(number) if is_submitted => {
+            let mut keys = fleet.core_app().allocations.keys().cloned();
             if let Some(key) = keys.nth(usize::from(number)) {
                 fleet.core(core::Input::Preempt {
                     key,
@@ -118,32 +118,34 @@ fn happen(fleet: &mut TestFleet, what: Happens) {
                 });
             }
         }
-        Happens::GiveBack(number) => return_placeholder(fleet, number),
-        Happens::Confirm(number) => {
+        TestEvent::ReturnPlaceholder(number) => return_placeholder(fleet, number),
+        TestEvent::Confirm(number) => {
             fleet.apply(Input::Confirmed {
                 id: id(&name(number)),
             });
         }
-        Happens::Complete => {
+        TestEvent::Complete => {
             fleet.apply(Input::Complete);
         }
-        Happens::Fail => {
+        TestEvent::Fail => {
             fleet.apply(Input::Fail { reason: None });
         }
-        Happens::Kill => {
+        TestEvent::Kill => {
             fleet.apply(Input::Kill);
         }
-        Happens::Mute => fleet.mute = true,
-        Happens::Speak => fleet.speak(),
-        Happens::Again => repeat_messages(fleet),
+        TestEvent::PauseMessages => fleet.messages_paused = true,
+        TestEvent::ResumeMessages => fleet.resume_messages(),
+        TestEvent::RepeatMessages => repeat_messages(fleet),
         _ => {}
     }
 }
 
 fn return_placeholder(fleet: &mut TestFleet, number: u8) {
     let tasks = fleet.front.tasks.values();
-    let mut held = tasks.filter(|it| it.placeholder && !it.state.is_terminated());
-    let placeholder = held.nth(usize::from(number)).map(|it| it.id.clone());
+    let mut placeholders = tasks.filter(|it| it.placeholder && !it.state.is_terminated());
+    let placeholder = placeholders
+        .nth(usize::from(number))
+        .map(|it| it.id.clone());
     if let Some(id) = placeholder {
         fleet.apply_to_task(id.as_str(), Event::Complete);
     }
@@ -164,39 +166,39 @@ fn repeat_messages(fleet: &mut TestFleet) {
     }
 }
 
-fn sums_add_up(half: &core::Application) {
+fn assert_usage_is_consistent(core_application: &core::Application) {
     let mut on_nodes = Size::default();
     for name in NODES {
-        on_nodes.add(&half.used_on(&node(name)));
+        on_nodes.add(&core_application.used_on(&node(name)));
     }
-    let mut elsewhere = Size::default();
-    for held in half.allocations.values() {
-        if let Some((ask, on)) = &held.successor
-            && *on != held.node
+    let mut successors_on_other_nodes = Size::default();
+    for allocation in core_application.allocations.values() {
+        if let Some((ask, on)) = &allocation.successor
+            && *on != allocation.node
         {
-            elsewhere.add(&ask.size);
+            successors_on_other_nodes.add(&ask.size);
         }
     }
-    let mut booked = half.used();
-    booked.add(&elsewhere);
-    assert_eq!(booked, on_nodes);
-    for group in half.head.groups.values() {
+    let mut total_used = core_application.used();
+    total_used.add(&successors_on_other_nodes);
+    assert_eq!(total_used, on_nodes);
+    for group in core_application.head.groups.values() {
         assert!(group.replaced + group.timedout <= group.count, "{group:?}");
     }
 }
 
 /// Returns a fleet with a complete gang whose placeholders are all replaced by tasks.
-fn at_work(fleet: TestFleet, members: u32) -> TestFleet {
-    let mut fleet = fleet.begun();
+fn with_running_gang(fleet: TestFleet, members: u32) -> TestFleet {
+    let mut fleet = fleet.submitted();
     let spaces = || NODES.map(|name| space(name, size(2, 0))).to_vec();
-    fleet.pass(spaces());
+    fleet.run_pass(spaces());
     for number in 0..4 {
         if u32::from(number) < members {
-            fleet.task(&name(number), size(2, 0), Some("g"));
+            fleet.add_task(&name(number), size(2, 0), Some("g"));
         }
     }
     fleet.tick();
-    fleet.pass(spaces());
+    fleet.run_pass(spaces());
     fleet
 }
 
@@ -207,41 +209,42 @@ proptest! {
     fn in_the_end_both_sides_agree(
         policy in policies(),
         members in 0..4_u32,
-        works in any::<bool>(),
-        story in prop::collection::vec(happens(), 1..60),
+        starts_running in any::<bool>(),
+        events in prop::collection::vec(test_events(), 1..60),
     ) {
         let groups = match members {
             0 => Vec::new(),
             _ => vec![group("g", members, size(2, 0))],
         };
         let mut fleet = TestFleet::new(groups, policy);
-        if works {
-            fleet = at_work(fleet, members);
+        if starts_running {
+            fleet = with_running_gang(fleet, members);
         }
-        for what in story {
-            happen(&mut fleet, what);
-            if let Some(half) = &fleet.core {
-                sums_add_up(half);
-                let over = matches!(
-                    half.head.state,
+        for event in events {
+            apply_event(&mut fleet, event);
+            if let Some(core_application) = &fleet.core {
+                assert_usage_is_consistent(core_application);
+                let is_over = matches!(
+                    core_application.head.state,
                     core::State::Completing | core::State::Completed
                 );
-                prop_assert!(!over || !half.owes_members(), "{:?}", half.head.groups);
+                let lacks_successors = core_application.lacks_successors();
+                prop_assert!(!is_over || !lacks_successors, "{:?}", core_application.head.groups);
             }
         }
-        fleet.speak();
-        if let Some(half) = &fleet.core {
+        fleet.resume_messages();
+        if let Some(core_application) = &fleet.core {
             // Every ask and allocation of the core belongs to a task of the frontend.
-            for key in half.allocations.keys().chain(half.pending.keys()) {
+            for key in core_application.allocations.keys().chain(core_application.pending.keys()) {
                 let task = fleet.front.tasks.get(key);
                 let alive = task.is_some_and(|it| !it.state.is_terminated());
-                prop_assert!(alive, "{key} is taken for {task:?}");
+                prop_assert!(alive, "{key} belongs to {task:?}");
             }
             // An atomic gang holds nothing before it holds everything.
-            let state = half.head.state;
+            let state = core_application.head.state;
             if policy.admission == Admission::Atomic && state == core::State::Accepted {
                 let held = fleet.placeholders().len();
-                prop_assert!(held == 0 || half.head.formed, "{held} of {members}");
+                prop_assert!(held == 0 || core_application.head.formed, "{held} of {members}");
             }
         }
     }

@@ -113,7 +113,7 @@ pub enum Runtime {
 /// Placement constraints and preemption flags. The core only passes them on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Placing {
+pub struct PlacementConstraints {
     /// Nodes that the task may run on. An empty list allows any node.
     pub machines: Vec<NodeName>,
     /// The only node that the task may run on. Other work there is preempted. `None` requires no
@@ -136,7 +136,7 @@ pub struct Spread {
     pub by_label: Option<String>,
 }
 
-impl Default for Placing {
+impl Default for PlacementConstraints {
     fn default() -> Self {
         Self {
             machines: Vec::new(),
@@ -151,7 +151,7 @@ impl Default for Placing {
 /// Submitted properties of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Wish {
+pub struct TaskSpec {
     /// `namespace/name` for messages. The default is the id of the task.
     #[serde(default)]
     pub alias: Option<String>,
@@ -167,7 +167,7 @@ pub struct Wish {
     #[serde(default)]
     pub originator: bool,
     #[serde(default)]
-    pub placing: Placing,
+    pub placing: PlacementConstraints,
     #[serde(default)]
     pub runtime: Runtime,
 }
@@ -176,7 +176,8 @@ pub struct Wish {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     pub id: TaskId,
-    pub wish: Wish,
+    #[serde(rename = "wish")]
+    pub spec: TaskSpec,
     pub placeholder: bool,
     pub state: State,
     pub created_at: Timestamp,
@@ -194,8 +195,8 @@ pub struct Task {
 
 impl Task {
     /// Creates a real task in the state that its runtime object has reached.
-    pub fn new(id: TaskId, wish: Wish, now: Timestamp) -> Self {
-        let (state, node) = match &wish.runtime {
+    pub fn new(id: TaskId, spec: TaskSpec, now: Timestamp) -> Self {
+        let (state, node) = match &spec.runtime {
             Runtime::Unassigned => (State::New, None),
             Runtime::Assigned { node } => (State::Allocated, Some(node.clone())),
             Runtime::Ended => (State::Completed, None),
@@ -210,36 +211,36 @@ impl Task {
             allocation,
             release: None,
             failure: None,
-            wish,
+            spec,
         }
     }
 
     /// Creates a placeholder of a task group.
     pub fn placeholder(id: TaskId, group: &TaskGroup, now: Timestamp) -> Self {
-        let wish = Wish {
+        let spec = TaskSpec {
             size: group.min_resource.clone(),
             task_group_name: Some(group.name.clone()),
             node_selector: group.node_selector.clone(),
-            ..Wish::default()
+            ..TaskSpec::default()
         };
         Self {
             placeholder: true,
-            ..Self::new(id, wish, now)
+            ..Self::new(id, spec, now)
         }
     }
 
     pub fn alias(&self) -> &str {
-        self.wish.alias.as_deref().unwrap_or(self.id.as_str())
+        self.spec.alias.as_deref().unwrap_or(self.id.as_str())
     }
 
     pub fn ask(&self) -> Ask {
         Ask {
             key: self.id.clone(),
-            size: self.wish.size.clone(),
-            priority: self.wish.priority,
-            group: self.wish.task_group_name.clone(),
+            size: self.spec.size.clone(),
+            priority: self.spec.priority,
+            group: self.spec.task_group_name.clone(),
             placeholder: self.placeholder,
-            node_selector: self.wish.node_selector.clone(),
+            node_selector: self.spec.node_selector.clone(),
             created_at: self.created_at,
         }
     }

@@ -13,8 +13,8 @@ use crate::messages::{Ask, Submission, ToCore, ToFront};
 use crate::metadata::Metadata;
 use crate::policy::Policy;
 use crate::reason::Reason;
-use crate::task::{self, Wish};
-use crate::waiting_gangs::{AdmissionSpace, Answer, admit_in_order};
+use crate::task::{self, TaskSpec};
+use crate::waiting_gangs::{AdmissionPass, Decision, decide_all};
 
 pub fn app(name: &str) -> AppId {
     AppId::new(name).unwrap()
@@ -28,7 +28,7 @@ pub fn node(name: &str) -> NodeName {
 pub fn ann() -> UserName {
     UserName::new("ann").unwrap()
 }
-pub fn at(ms: i64) -> Timestamp {
+pub fn time(ms: i64) -> Timestamp {
     Timestamp::from_unix_ms(ms)
 }
 
@@ -59,7 +59,7 @@ pub fn metadata(task_groups: Vec<TaskGroup>, policy: Policy) -> Metadata {
         queue_name: "root.a".to_owned(),
         task_groups,
         scheduling_policy_parameters: policy,
-        creation_time: Some(at(0)),
+        creation_time: Some(time(0)),
         ..Metadata::new(ann())
     }
 }
@@ -72,7 +72,7 @@ pub fn submission(task_groups: Vec<TaskGroup>, policy: Policy) -> Submission {
         tags: BTreeMap::new(),
         task_groups,
         policy,
-        created_at: at(0),
+        created_at: time(0),
     }
 }
 
@@ -84,7 +84,7 @@ pub fn ask(key: &str, size: Size, group: Option<&str>) -> Ask {
         group: group.map(|name| GroupName::new(name).unwrap()),
         placeholder: false,
         node_selector: BTreeMap::new(),
-        created_at: at(0),
+        created_at: time(0),
     }
 }
 
@@ -95,12 +95,12 @@ pub struct TestFleet {
     /// Response of the queue to the application.
     pub queue: Result<(), String>,
     /// Whether messages of the frontend are withheld.
-    pub mute: bool,
+    pub messages_paused: bool,
     pub outbox: VecDeque<ToCore>,
     /// All messages sent to the core.
     pub to_core: Vec<ToCore>,
     pub to_front: Vec<ToFront>,
-    pub work: Vec<Effect>,
+    pub effects: Vec<Effect>,
     pub core_effects: Vec<core::Effect>,
     pub dropped: bool,
 }
@@ -108,17 +108,17 @@ pub struct TestFleet {
 impl TestFleet {
     pub fn new(task_groups: Vec<TaskGroup>, policy: Policy) -> Self {
         let metadata = metadata(task_groups, policy);
-        let front = frontend::Application::new(app("app-1"), "jobs".to_owned(), metadata, at(0));
+        let front = frontend::Application::new(app("app-1"), "jobs".to_owned(), metadata, time(0));
         Self {
             front,
             core: None,
-            now: at(0),
+            now: time(0),
             queue: Ok(()),
-            mute: false,
+            messages_paused: false,
             outbox: VecDeque::new(),
             to_core: Vec::new(),
             to_front: Vec::new(),
-            work: Vec::new(),
+            effects: Vec::new(),
             core_effects: Vec::new(),
             dropped: false,
         }
@@ -128,19 +128,19 @@ impl TestFleet {
         Self::new(Vec::new(), Policy::default())
     }
 
-    pub fn task(&mut self, name: &str, size: Size, group: Option<&str>) {
-        let wish = Wish {
+    pub fn add_task(&mut self, name: &str, size: Size, group: Option<&str>) {
+        let spec = TaskSpec {
             size,
             task_group_name: group.map(|name| GroupName::new(name).unwrap()),
-            ..Wish::default()
+            ..TaskSpec::default()
         };
-        self.front.put(task::Task::new(id(name), wish, self.now));
+        self.front.put(task::Task::new(id(name), spec, self.now));
     }
 
     pub fn apply(&mut self, input: Input) -> Option<Reason> {
         let step = self.front.step(input, self.now);
-        self.received(step.effects);
-        self.pump();
+        self.collect_effects(step.effects);
+        self.deliver_messages();
         step.refused.map(|it| it.reason)
     }
 
@@ -158,19 +158,19 @@ impl TestFleet {
             .expect("it was submitted")
             .step(input, self.now);
         let reason = step.refused.as_ref().map(|it| it.reason);
-        self.sent(step);
-        self.pump();
+        self.deliver_core_effects(step);
+        self.deliver_messages();
         reason
     }
 
-    pub fn place(&mut self, name: &str, on: &str) -> Option<Reason> {
+    pub fn place_task(&mut self, name: &str, on: &str) -> Option<Reason> {
         self.core(core::Input::Placed {
             key: id(name),
             node: node(on),
         })
     }
 
-    fn received(&mut self, effects: Vec<Effect>) {
+    fn collect_effects(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
                 Effect::ToCore(message) => {
@@ -178,17 +178,17 @@ impl TestFleet {
                     self.outbox.push_back(message);
                 }
                 Effect::Drop => self.dropped = true,
-                other => self.work.push(other),
+                other => self.effects.push(other),
             }
         }
     }
 
-    fn sent(&mut self, step: core::Step) {
+    fn deliver_core_effects(&mut self, step: core::Step) {
         for effect in step.effects {
             if let core::Effect::ToFront(message) = effect {
                 self.to_front.push(message.clone());
-                let answer = self.front.step(Input::Core(message), self.now);
-                self.received(answer.effects);
+                let result = self.front.step(Input::Core(message), self.now);
+                self.collect_effects(result.effects);
             } else {
                 self.core_effects.push(effect);
             }
@@ -196,31 +196,32 @@ impl TestFleet {
     }
 
     /// Delivers messages until none are left.
-    pub fn pump(&mut self) {
-        while !self.mute
+    pub fn deliver_messages(&mut self) {
+        while !self.messages_paused
             && let Some(message) = self.outbox.pop_front()
         {
             let step = match (message, &mut self.core) {
                 (ToCore::Submit(submission), core) => {
-                    let mut fresh = core::Application::new(submission, self.now);
-                    let step = fresh.step(core::Input::Admitted(self.queue.clone()), self.now);
-                    *core = Some(fresh);
+                    let mut application = core::Application::new(submission, self.now);
+                    let step =
+                        application.step(core::Input::Admitted(self.queue.clone()), self.now);
+                    *core = Some(application);
                     step
                 }
                 (message, Some(core)) => core.step(core::Input::Front(message), self.now),
                 (_, None) => core::Step::default(),
             };
-            self.sent(step);
+            self.deliver_core_effects(step);
         }
     }
 
-    pub fn speak(&mut self) {
-        self.mute = false;
-        self.pump();
+    pub fn resume_messages(&mut self) {
+        self.messages_paused = false;
+        self.deliver_messages();
     }
 
     /// Advances time for both machines.
-    pub fn after(&mut self, ms: u64) {
+    pub fn advance(&mut self, ms: u64) {
         self.now = self.now.plus_ms(ms);
         self.apply(Input::Tick);
         if self.core.is_some() {
@@ -229,11 +230,11 @@ impl TestFleet {
     }
 
     pub fn tick(&mut self) {
-        self.after(1_000);
+        self.advance(1_000);
     }
 
     /// Submits the application and ticks until the state no longer changes.
-    pub fn begun(mut self) -> Self {
+    pub fn submitted(mut self) -> Self {
         for _ in 0..3 {
             self.tick();
         }
@@ -241,8 +242,8 @@ impl TestFleet {
     }
 
     /// Runs one admission pass over these nodes, then one replacement pass.
-    pub fn pass(&mut self, spaces: Vec<NodeSpace>) {
-        let mut space = AdmissionSpace {
+    pub fn run_pass(&mut self, spaces: Vec<NodeSpace>) {
+        let mut pass = AdmissionPass {
             spaces,
             empty: vec![space("large", size(100, 100))],
             levels: BTreeMap::new(),
@@ -251,23 +252,23 @@ impl TestFleet {
         };
         let core = self.core.as_mut().expect("it was submitted");
         let waiting: Vec<_> = core.waiting_entry(Vec::new()).into_iter().collect();
-        for (_, answer) in admit_in_order(&waiting, &mut space) {
-            use crate::admission::Outcome::{Part, Whole};
-            if let Answer::Admission(Whole(placed) | Part { placed, .. }) = answer {
+        for (_, decision) in decide_all(&waiting, &mut pass) {
+            use crate::admission::Outcome::{Complete, Partial};
+            if let Decision::Admission(Complete(placed) | Partial { placed, .. }) = decision {
                 let step = self
                     .core
                     .as_mut()
                     .expect("as above")
                     .bind(&placed, self.now);
                 assert!(step.applied(), "{:?}", step.refused);
-                self.sent(step);
-                self.pump();
+                self.deliver_core_effects(step);
+                self.deliver_messages();
             }
         }
         let core = self.core.as_mut().expect("as above");
-        let step = core.replace(&mut space.spaces, self.now);
-        self.sent(step);
-        self.pump();
+        let step = core.replace(&mut pass.spaces, self.now);
+        self.deliver_core_effects(step);
+        self.deliver_messages();
     }
 
     pub fn states(&self) -> (frontend::State, core::State) {
@@ -278,7 +279,7 @@ impl TestFleet {
         &self.core.as_ref().expect("it was submitted").head
     }
 
-    pub fn half(&self) -> &core::Application {
+    pub fn core_app(&self) -> &core::Application {
         self.core.as_ref().expect("it was submitted")
     }
 
@@ -288,13 +289,14 @@ impl TestFleet {
         (group.count, group.replaced, group.timedout)
     }
 
-    pub fn state(&self, name: &str) -> task::State {
+    pub fn task_state(&self, name: &str) -> task::State {
         self.front.tasks[&id(name)].state
     }
 
     pub fn placeholders(&self) -> Vec<TaskId> {
-        let all = self.half().allocations.iter();
-        all.filter(|(_, it)| it.ask.placeholder)
+        let allocations = self.core_app().allocations.iter();
+        allocations
+            .filter(|(_, it)| it.ask.placeholder)
             .map(|(key, _)| key.clone())
             .collect()
     }

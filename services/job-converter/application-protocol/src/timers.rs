@@ -30,7 +30,7 @@ pub enum Timer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimerOwner {
+pub enum Owner {
     /// The frontend, [`crate::frontend`].
     Front,
     /// The core, [`crate::core`].
@@ -46,7 +46,7 @@ pub struct Rule {
     pub timer: Timer,
     /// Default in milliseconds. 0 disables the timer unless the application sets it.
     pub default_ms: u64,
-    pub owner: TimerOwner,
+    pub owner: Owner,
     pub starts: &'static str,
     pub expires: &'static str,
 }
@@ -54,7 +54,7 @@ pub struct Rule {
 const fn rule(
     timer: Timer,
     default_ms: u64,
-    owner: TimerOwner,
+    owner: Owner,
     starts: &'static str,
     expires: &'static str,
 ) -> Rule {
@@ -71,7 +71,7 @@ const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 pub const RULES: [Rule; 15] = {
-    use TimerOwner::{Core, Front, NoOwner, Planner};
+    use Owner::{Core, Front, NoOwner, Planner};
     [
         rule(
             Timer::FrontTick,
@@ -190,9 +190,9 @@ impl Timer {
 /// Armed timers and the instants when they are due. A restart does not change instants.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Armed(BTreeMap<Timer, Timestamp>);
+pub struct ArmedTimers(BTreeMap<Timer, Timestamp>);
 
-impl Armed {
+impl ArmedTimers {
     pub fn arm(&mut self, timer: Timer, due: Timestamp) {
         self.0.insert(timer, due);
     }
@@ -211,7 +211,7 @@ impl Armed {
     }
 
     /// Takes a due timer, the earliest first.
-    pub(crate) fn take(&mut self, now: Timestamp) -> Option<Timer> {
+    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<Timer> {
         let due = self.0.iter().filter(|(_, at)| **at <= now);
         let timer = due
             .min_by_key(|(timer, at)| (**at, **timer))
@@ -227,15 +227,15 @@ mod tests {
 
     #[test]
     fn the_earliest_timer_fires_first_and_once() {
-        let at = Timestamp::from_unix_ms;
-        let mut armed = Armed::default();
-        armed.arm(Timer::Placeholder, at(20));
-        armed.arm(Timer::Terminated, at(10));
-        assert_eq!(armed.next(), Some(at(10)));
-        assert_eq!(armed.take(at(9)), None);
-        assert_eq!(armed.take(at(30)), Some(Timer::Terminated));
-        assert_eq!(armed.take(at(30)), Some(Timer::Placeholder));
-        assert_eq!(armed.take(at(30)), None);
+        let time = Timestamp::from_unix_ms;
+        let mut armed = ArmedTimers::default();
+        armed.arm(Timer::Placeholder, time(20));
+        armed.arm(Timer::Terminated, time(10));
+        assert_eq!(armed.next(), Some(time(10)));
+        assert_eq!(armed.pop_due(time(9)), None);
+        assert_eq!(armed.pop_due(time(30)), Some(Timer::Terminated));
+        assert_eq!(armed.pop_due(time(30)), Some(Timer::Placeholder));
+        assert_eq!(armed.pop_due(time(30)), None);
     }
 
     #[test]

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::Timestamp;
 
-use crate::admission::{self, Outcome, TooLarge, Wanted};
+use crate::admission::{self, MemberRequest, Outcome, TooLarge};
 use crate::free_capacity::{Level, NodeSpace};
 use crate::ids::AppId;
 use crate::policy::Admission;
 
+/// A gang that waits for admission or repair.
 #[derive(Debug, Clone)]
-pub struct Waiting {
+pub struct WaitingGang {
     pub app: AppId,
     /// Whether the gang is below its minimum. Such a gang is served first.
     pub repair: bool,
@@ -22,11 +23,12 @@ pub struct Waiting {
     pub mode: Admission,
     /// Names of the queue levels that the gang counts against.
     pub path: Vec<String>,
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<MemberRequest>,
 }
 
+/// Input of one admission pass: the free space and the limits.
 #[derive(Debug, Clone)]
-pub struct AdmissionSpace {
+pub struct AdmissionPass {
     pub spaces: Vec<NodeSpace>,
     /// Space of the same nodes without any work.
     pub empty: Vec<NodeSpace>,
@@ -36,8 +38,9 @@ pub struct AdmissionSpace {
     pub fence_ms: u64,
 }
 
+/// Decision about one waiting gang.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum Decision {
     Admission(Outcome),
     /// The gang will never fit. It exceeds a limit, or all nodes together.
     TooLarge(TooLarge),
@@ -46,48 +49,48 @@ pub enum Answer {
 }
 
 /// Decides about every waiting gang in order, and subtracts the placed members from the free space.
-pub fn admit_in_order(waiting: &[Waiting], space: &mut AdmissionSpace) -> Vec<(AppId, Answer)> {
-    let mut order: Vec<&Waiting> = waiting.iter().collect();
-    order.sort_by(|a, b| {
-        let key = |it: &Waiting| (!it.repair, it.since);
+pub fn decide_all(waiting: &[WaitingGang], pass: &mut AdmissionPass) -> Vec<(AppId, Decision)> {
+    let mut gangs: Vec<&WaitingGang> = waiting.iter().collect();
+    gangs.sort_by(|a, b| {
+        let key = |it: &WaitingGang| (!it.repair, it.since);
         key(a).cmp(&key(b)).then_with(|| a.app.cmp(&b.app))
     });
     let mut fence: Option<AppId> = None;
-    let mut answers = Vec::new();
-    for gang in order {
+    let mut decisions = Vec::new();
+    for gang in gangs {
         if let Some(older) = &fence {
-            answers.push((gang.app.clone(), Answer::Behind(older.clone())));
+            decisions.push((gang.app.clone(), Decision::Behind(older.clone())));
             continue;
         }
-        let answer = space.answer(gang);
-        let waited = space.now.ms_since(gang.since) >= space.fence_ms;
-        let waits = matches!(answer, Answer::Admission(Outcome::Wait(_)));
-        if waits && (waited || gang.repair) {
+        let decision = pass.decide(gang);
+        let has_waited_long = pass.now.ms_since(gang.since) >= pass.fence_ms;
+        let is_waiting = matches!(decision, Decision::Admission(Outcome::Waiting(_)));
+        if is_waiting && (has_waited_long || gang.repair) {
             fence = Some(gang.app.clone());
         }
-        answers.push((gang.app.clone(), answer));
+        decisions.push((gang.app.clone(), decision));
     }
-    answers
+    decisions
 }
 
-impl AdmissionSpace {
-    fn answer(&mut self, gang: &Waiting) -> Answer {
+impl AdmissionPass {
+    fn decide(&mut self, gang: &WaitingGang) -> Decision {
         let path = gang.path.iter().filter_map(|name| self.levels.get(name));
         let mut levels: Vec<Level> = path.cloned().collect();
         let outcome = admission::admit(&gang.wanted, &levels, &self.spaces, gang.mode);
         match &outcome {
-            Outcome::Whole(placed) | Outcome::Part { placed, .. } => {
-                admission::subtract(&gang.wanted, placed, &mut levels, &mut self.spaces);
+            Outcome::Complete(placed) | Outcome::Partial { placed, .. } => {
+                admission::subtract_placed(&gang.wanted, placed, &mut levels, &mut self.spaces);
                 let changed = levels.into_iter().map(|level| (level.name.clone(), level));
                 self.levels.extend(changed);
             }
-            Outcome::Wait(_) => {
-                let feasible = admission::feasible(&gang.wanted, &levels, &self.empty);
-                if let Err(too_large) = feasible {
-                    return Answer::TooLarge(too_large);
+            Outcome::Waiting(_) => {
+                let result = admission::check_feasible(&gang.wanted, &levels, &self.empty);
+                if let Err(too_large) = result {
+                    return Decision::TooLarge(too_large);
                 }
             }
         }
-        Answer::Admission(outcome)
+        Decision::Admission(outcome)
     }
 }

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::core::gang::Group;
 use crate::core::{self, Event, State};
 use crate::ids::{GroupName, TaskId};
-use crate::log::StateLog;
 use crate::messages::{Ask, Submission, Termination, ToCore, ToFront};
 use crate::reason::{Reason, Refused};
-use crate::timers::{Armed, Timer};
+use crate::state_log::StateLog;
+use crate::timers::{ArmedTimers, Timer};
 
 /// An application without its asks and allocations, as stored in its row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct Head {
     #[serde(default)]
     pub message: Option<String>,
     #[serde(default)]
-    pub timers: Armed,
+    pub timers: ArmedTimers,
     #[serde(default)]
     pub log: StateLog<State>,
 }
@@ -103,7 +103,7 @@ pub enum Effect {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moved {
+pub struct Transition {
     pub from: State,
     pub event: Event,
     pub to: State,
@@ -112,7 +112,7 @@ pub struct Moved {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     pub refused: Option<Refused>,
-    pub moved: Vec<Moved>,
+    pub transitions: Vec<Transition>,
     pub effects: Vec<Effect>,
 }
 
@@ -151,7 +151,7 @@ impl Application {
             ending: false,
             repairs: 0,
             message: None,
-            timers: Armed::default(),
+            timers: ArmedTimers::default(),
             log: StateLog::default(),
             submission,
         };
@@ -164,23 +164,23 @@ impl Application {
 
     pub fn step(&mut self, input: Input, now: Timestamp) -> Step {
         let mut step = Step::default();
-        let done = match input {
-            Input::Admitted(answer) => self.admitted(answer, now, &mut step),
-            Input::Front(message) => self.front(message, now, &mut step),
-            Input::Placed { key, node } => self.placed(&key, node, now, &mut step),
+        let result = match input {
+            Input::Admitted(result) => self.on_admitted(result, now, &mut step),
+            Input::Front(message) => self.on_message(message, now, &mut step),
+            Input::Placed { key, node } => self.on_placed(&key, node, now, &mut step),
             Input::Preempt { key, termination } => self.preempt(&key, termination, &mut step),
             Input::Finish => self.finish(now, &mut step),
-            Input::NodeLost { node } => self.node_lost(&node, now, &mut step),
+            Input::NodeLost { node } => self.on_node_lost(&node, now, &mut step),
             Input::Lost { key, termination } => {
-                self.allocation_lost(&key, termination, now, &mut step)
+                self.on_allocation_lost(&key, termination, now, &mut step)
             }
             Input::Tick => self.tick(now, &mut step),
         };
-        step.refused = done.err();
+        step.refused = result.err();
         step
     }
 
-    pub(super) fn refused(&self, reason: Reason, event: &impl std::fmt::Debug) -> Refused {
+    pub(super) fn refusal(&self, reason: Reason, event: &impl std::fmt::Debug) -> Refused {
         Refused::new(reason, event, &self.head.state)
     }
 
@@ -193,9 +193,9 @@ impl Application {
     ) -> Result<(), Refused> {
         let from = self.head.state;
         let Some(to) = core::next(from, event) else {
-            return Err(self.refused(Reason::NotLegalHere, &event));
+            return Err(self.refusal(Reason::NotLegalHere, &event));
         };
-        step.moved.push(Moved { from, event, to });
+        step.transitions.push(Transition { from, event, to });
         if from == to {
             return Ok(());
         }
@@ -204,7 +204,7 @@ impl Application {
         match to {
             State::Completing => self.arm(Timer::Completing, now),
             State::Completed | State::Failed | State::Rejected => {
-                self.head.timers = Armed::default();
+                self.head.timers = ArmedTimers::default();
                 self.arm(Timer::Terminated, now);
             }
             _ => {}
@@ -232,8 +232,8 @@ impl Application {
     }
 
     pub fn used_by_placeholders(&self) -> Size {
-        let held = self.allocations.values().filter(|it| it.ask.placeholder);
-        sum(held.map(|it| &it.ask.size))
+        let placeholders = self.allocations.values().filter(|it| it.ask.placeholder);
+        sum(placeholders.map(|it| &it.ask.size))
     }
 
     pub fn pending_size(&self) -> Size {
@@ -244,13 +244,13 @@ impl Application {
     /// there.
     pub fn used_on(&self, node: &NodeName) -> Size {
         let mut used = Size::default();
-        for held in self.allocations.values() {
-            if held.node == *node {
-                used.add(&held.ask.size);
+        for allocation in self.allocations.values() {
+            if allocation.node == *node {
+                used.add(&allocation.ask.size);
             }
-            if let Some((ask, on)) = &held.successor
+            if let Some((ask, on)) = &allocation.successor
                 && on == node
-                && held.node != *node
+                && allocation.node != *node
             {
                 used.add(&ask.size);
             }
@@ -263,9 +263,9 @@ impl Application {
     }
 
     /// Returns true if a real task runs or is replacing a placeholder.
-    pub(super) fn has_real(&self) -> bool {
-        let real = |it: &Allocation| !it.ask.placeholder || it.successor.is_some();
-        self.allocations.values().any(real)
+    pub(super) fn has_real_task(&self) -> bool {
+        let is_real = |it: &Allocation| !it.ask.placeholder || it.successor.is_some();
+        self.allocations.values().any(is_real)
     }
 
     pub(super) fn has_placeholders(&self) -> bool {
@@ -275,23 +275,23 @@ impl Application {
 
     /// Returns the asks for normal placement. An ask with a placeholder waits for the replacement.
     pub fn placeable(&self) -> impl Iterator<Item = &Ask> {
-        let open = matches!(
+        let accepts_asks = matches!(
             self.head.state,
             State::Accepted | State::Running | State::Completing
         );
         let asks = self.pending.values();
-        asks.filter(move |ask| open && !self.is_replaceable(ask))
+        asks.filter(move |ask| accepts_asks && !self.is_replaceable(ask))
     }
 
     /// Advances the state after an ask or allocation is gone.
     pub(super) fn advance_state(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
-        let empty = self.allocations.is_empty() && self.pending.is_empty();
+        let is_empty = self.allocations.is_empty() && self.pending.is_empty();
         if !self.has_placeholders() {
             self.head.timers.clear(Timer::Placeholder);
         }
         match self.head.state {
             State::Resuming if !self.has_placeholders() => self.fire(Event::Run, now, step),
-            State::Failing if empty => self.fire(Event::Fail, now, step),
+            State::Failing if is_empty => self.fire(Event::Fail, now, step),
             State::Completing if self.head.ending && !self.has_placeholders() => {
                 self.fire(Event::Complete, now, step)
             }

@@ -8,18 +8,18 @@
 use hayward_vocabulary::{Size, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{Placed, Wanted};
+use crate::admission::{MemberRequest, Placed};
 use crate::core::application::{Allocation, Application, Step};
 use crate::core::{Event, State};
 use crate::failure::GANG_SHORT;
-use crate::groups::{TaskGroup, placeholder_ask};
+use crate::groups::{TaskGroup, placeholder_size};
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Termination, ToFront};
 use crate::policy::{Admission, WhenShort};
 use crate::reason::{Reason, Refused};
 use crate::task::Task;
 use crate::timers::Timer;
-use crate::waiting_gangs::Waiting;
+use crate::waiting_gangs::WaitingGang;
 
 /// A gang that holds only a part of its minimum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Group {
 }
 
 impl Application {
-    pub(super) fn group(&mut self, ask: &Ask, change: impl FnOnce(&mut Group)) {
+    pub(super) fn update_group(&mut self, ask: &Ask, change: impl FnOnce(&mut Group)) {
         let name = ask.group.as_ref();
         if let Some(group) = name.and_then(|name| self.head.groups.get_mut(name)) {
             change(group);
@@ -75,80 +75,82 @@ impl Application {
         !ask.placeholder && group.is_some_and(|group| group.replaceable() > 0)
     }
 
-    pub fn placeholder_ask(&self) -> Size {
-        placeholder_ask(&self.head.submission.task_groups)
+    pub fn placeholder_size(&self) -> Size {
+        placeholder_size(&self.head.submission.task_groups)
     }
 
     /// Returns the minimum of a group, reduced by returned placeholders.
-    fn least(&self, group: &TaskGroup) -> u32 {
+    fn required_members(&self, group: &TaskGroup) -> u32 {
         let counters = self.head.groups.get(&group.name);
         let returned = counters.map_or(0, |group| group.returned);
         group.min_member.saturating_sub(returned)
     }
 
     /// Returns true if placeholders hold the whole minimum.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         let groups = self.head.submission.task_groups.iter();
         let requested: Vec<TaskGroup> = groups
             .map(|group| TaskGroup {
-                min_member: self.least(group),
+                min_member: self.required_members(group),
                 ..group.clone()
             })
             .collect();
-        !requested.is_empty() && placeholder_ask(&requested).fits(&self.used_by_placeholders())
+        !requested.is_empty() && placeholder_size(&requested).fits(&self.used_by_placeholders())
     }
 
     /// Checks the gang after its minimum shrank by one, because it may be complete now.
-    pub(super) fn update_after_shrink(
+    pub(super) fn on_placeholder_returned(
         &mut self,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        let holds = self.placeholders().next().is_some();
-        if self.head.state == State::Accepted && holds && self.is_whole() {
+        let has_placeholder = self.placeholders().next().is_some();
+        if self.head.state == State::Accepted && has_placeholder && self.is_complete() {
             self.fire(Event::Run, now, step)?;
         }
         self.check_minimum(now, step)
     }
 
     /// Counts the members of a group whose allocation stays.
-    fn live(&self, name: &GroupName) -> u32 {
-        let stays = |it: &&Allocation| {
+    fn count_live_members(&self, name: &GroupName) -> u32 {
+        let is_live = |it: &&Allocation| {
             let retained = matches!(it.released, None | Some(Termination::PlaceholderReplaced));
             retained && it.ask.group.as_ref() == Some(name)
         };
-        let live = self.allocations.values().filter(stays).count();
+        let live = self.allocations.values().filter(is_live).count();
         u32::try_from(live).unwrap_or(u32::MAX)
     }
 
-    fn lacks(&self, group: &TaskGroup) -> u32 {
+    fn missing_members(&self, group: &TaskGroup) -> u32 {
         let counters = self.head.groups.get(&group.name);
         let counters = counters.copied().unwrap_or_default();
         if counters.waived {
             return 0;
         }
-        let has = self.live(&group.name).saturating_add(counters.fulfilled);
-        self.least(group).saturating_sub(has)
+        let has = self
+            .count_live_members(&group.name)
+            .saturating_add(counters.fulfilled);
+        self.required_members(group).saturating_sub(has)
     }
 
     /// Returns the missing members of a gang that was complete.
-    pub fn lost(&self) -> Vec<Wanted> {
+    pub fn lost_members(&self) -> Vec<MemberRequest> {
         let minimum_applies = matches!(self.head.state, State::Accepted | State::Running);
         if !self.head.formed || !minimum_applies {
             return Vec::new();
         }
         let groups = self.head.submission.task_groups.iter();
-        let lost = groups.map(|group| Wanted {
-            count: self.lacks(group),
-            ..Wanted::from(group)
+        let lost = groups.map(|group| MemberRequest {
+            count: self.missing_members(group),
+            ..MemberRequest::from(group)
         });
         lost.filter(|wanted| wanted.count > 0).collect()
     }
 
     /// Returns true if the gang was complete and waits for successors of lost members.
-    pub fn owes_members(&self) -> bool {
-        let owes = |group: &Group| group.owed > 0 && !group.waived;
-        self.head.formed && self.head.groups.values().any(owes)
+    pub fn lacks_successors(&self) -> bool {
+        let lacks_successor = |group: &Group| group.owed > 0 && !group.waived;
+        self.head.formed && self.head.groups.values().any(lacks_successor)
     }
 
     /// Returns the missing part of the gang. In partial mode, only a gang that was complete is
@@ -156,14 +158,16 @@ impl Application {
     pub fn incomplete_gang(&self) -> Option<IncompleteGang> {
         let formed = self.head.formed;
         let minimum_applies = matches!(self.head.state, State::Accepted | State::Running);
-        let atomic = self.head.submission.policy.admission == Admission::Atomic;
-        if !minimum_applies || !(formed || atomic) {
+        let is_atomic = self.head.submission.policy.admission == Admission::Atomic;
+        if !minimum_applies || !(formed || is_atomic) {
             return None;
         }
         let groups = || self.head.submission.task_groups.iter();
         let incomplete_gang = IncompleteGang {
-            has: groups().map(|it| u64::from(self.live(&it.name))).sum(),
-            lacks: groups().map(|it| u64::from(self.lacks(it))).sum(),
+            has: groups()
+                .map(|it| u64::from(self.count_live_members(&it.name)))
+                .sum(),
+            lacks: groups().map(|it| u64::from(self.missing_members(it))).sum(),
             formed,
             until: self.head.timers.due(Timer::GangRepair),
         };
@@ -172,40 +176,47 @@ impl Application {
 
     /// Returns the members that an incomplete gang asks for. In atomic mode, there are none until
     /// all placeholders are pending.
-    fn missing_members(&self) -> Vec<Wanted> {
+    fn unplaced_members(&self) -> Vec<MemberRequest> {
         if self.head.formed || self.head.state != State::Accepted {
             return Vec::new();
         }
         let groups = self.head.submission.task_groups.iter();
         let waiting = groups.map(|group| {
             let asks = self.pending.values();
-            let mine = asks.filter(|it| it.placeholder && it.group.as_ref() == Some(&group.name));
-            Wanted {
-                count: u32::try_from(mine.count()).unwrap_or(u32::MAX),
-                ..Wanted::from(group)
+            let group_asks =
+                asks.filter(|it| it.placeholder && it.group.as_ref() == Some(&group.name));
+            MemberRequest {
+                count: u32::try_from(group_asks.count()).unwrap_or(u32::MAX),
+                ..MemberRequest::from(group)
             }
         });
-        let waiting: Vec<Wanted> = waiting.collect();
-        let atomic = self.head.submission.policy.admission == Admission::Atomic;
-        let mut lacking = self.head.submission.task_groups.iter().zip(&waiting);
-        if atomic && lacking.any(|(group, requested)| requested.count < self.lacks(group)) {
+        let waiting: Vec<MemberRequest> = waiting.collect();
+        let is_atomic = self.head.submission.policy.admission == Admission::Atomic;
+        let mut groups = self.head.submission.task_groups.iter().zip(&waiting);
+        if is_atomic
+            && groups.any(|(group, requested)| requested.count < self.missing_members(group))
+        {
             return Vec::new();
         }
         waiting.into_iter().filter(|it| it.count > 0).collect()
     }
 
     /// Returns the gang's entry among the waiting gangs.
-    pub fn waiting_entry(&self, path: Vec<String>) -> Option<Waiting> {
-        let lost = self.lost();
-        let repair = !lost.is_empty();
-        let wanted = if repair { lost } else { self.missing_members() };
-        (!wanted.is_empty()).then(|| Waiting {
+    pub fn waiting_entry(&self, path: Vec<String>) -> Option<WaitingGang> {
+        let lost = self.lost_members();
+        let is_repair = !lost.is_empty();
+        let wanted = if is_repair {
+            lost
+        } else {
+            self.unplaced_members()
+        };
+        (!wanted.is_empty()).then(|| WaitingGang {
             app: self.head.submission.id.clone(),
-            repair,
+            repair: is_repair,
             since: self.head.submitted_at,
             // A partial repair would hold some members and wait for others, so repairs are atomic.
             mode: match self.head.submission.policy.admission {
-                Admission::Partial if !repair => Admission::Partial,
+                Admission::Partial if !is_repair => Admission::Partial,
                 _ => Admission::Atomic,
             },
             path,
@@ -216,16 +227,16 @@ impl Application {
     /// Binds placements to pending placeholders. A repair creates new placeholders.
     pub fn bind(&mut self, placed: &[Placed], now: Timestamp) -> Step {
         let mut step = Step::default();
-        let repair = !self.lost().is_empty();
+        let is_repair = !self.lost_members().is_empty();
         let all: Vec<&Placed> = placed.iter().collect();
         for part in all {
             for _ in 0..part.count {
-                let done = if repair {
-                    self.replenish(part, now, &mut step)
+                let result = if is_repair {
+                    self.repair_member(part, now, &mut step)
                 } else {
                     self.bind_one(part, now, &mut step)
                 };
-                if let Err(refused) = done {
+                if let Err(refused) = result {
                     step.refused = Some(refused);
                     return step;
                 }
@@ -237,25 +248,30 @@ impl Application {
 
     fn bind_one(&mut self, part: &Placed, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let mut asks = self.pending.values();
-        let mine = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&part.group));
-        let Some(key) = mine.map(|ask| ask.key.clone()) else {
-            return Err(self.refused(Reason::UnknownTask, &"Bind"));
+        let group_asks = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&part.group));
+        let Some(key) = group_asks.map(|ask| ask.key.clone()) else {
+            return Err(self.refusal(Reason::UnknownTask, &"Bind"));
         };
-        self.placed(&key, part.node.clone(), now, step)
+        self.on_placed(&key, part.node.clone(), now, step)
     }
 
-    fn replenish(&mut self, part: &Placed, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn repair_member(
+        &mut self,
+        part: &Placed,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
         let submission = &self.head.submission;
         let mut groups = submission.task_groups.iter();
         let Some(group) = groups.find(|it| it.name == part.group) else {
-            return Err(self.refused(Reason::UnknownTask, &"Repair"));
+            return Err(self.refusal(Reason::UnknownTask, &"Repair"));
         };
         let app: String = submission.id.as_str().chars().take(40).collect();
         let key = TaskId::new(format!("tr-{app}-{:010}", self.head.repairs))
             .expect("a name made of a good name is good");
         let ask = Task::placeholder(key.clone(), group, now).ask();
         self.head.repairs += 1;
-        self.group(&ask, |group| group.count += 1);
+        self.update_group(&ask, |group| group.count += 1);
         // The owner gets the full waiting time again to send a task.
         let due = now.plus_ms(self.head.submission.policy.placeholders_wait_ms());
         self.head.timers.arm(Timer::Placeholder, due);
@@ -278,18 +294,18 @@ impl Application {
     pub(super) fn check_minimum(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let groups = &self.head.submission.task_groups;
         if !self.head.formed && !groups.is_empty() {
-            let whole = groups.iter().all(|group| self.lacks(group) == 0);
-            if whole && !self.allocations.is_empty() {
+            let is_complete = groups.iter().all(|group| self.missing_members(group) == 0);
+            if is_complete && !self.allocations.is_empty() {
                 self.head.formed = true;
                 self.head.timers.clear(Timer::GangAdmission);
             }
         }
-        if self.lost().is_empty() {
+        if self.lost_members().is_empty() {
             self.head.timers.clear(Timer::GangRepair);
             return Ok(());
         }
         match self.head.submission.policy.when_short {
-            WhenShort::ReleaseWhole => self.release_whole(now, step),
+            WhenShort::ReleaseWhole => self.release_gang(now, step),
             WhenShort::Repair { grace_ms } => {
                 if self.head.timers.due(Timer::GangRepair).is_none() {
                     let due = now.plus_ms(grace_ms);
@@ -301,21 +317,24 @@ impl Application {
     }
 
     /// Returns the groups that lack members, or had only placeholders for some.
-    fn short(&self) -> Vec<String> {
-        let lost: Vec<GroupName> = self.lost().into_iter().map(|it| it.group).collect();
+    fn incomplete_groups(&self) -> Vec<String> {
+        let lost: Vec<GroupName> = self.lost_members().into_iter().map(|it| it.group).collect();
         let groups = self.head.groups.iter();
-        let short = groups.filter(|(name, group)| group.owed > 0 || lost.contains(name));
-        short.map(|(name, _)| name.to_string()).collect()
+        let incomplete = groups.filter(|(name, group)| group.owed > 0 || lost.contains(name));
+        incomplete.map(|(name, _)| name.to_string()).collect()
     }
 
     /// Releases the gang as one event (I13).
-    pub(super) fn release_whole(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
-        let message = format!("{GANG_SHORT}: members lost of {}", self.short().join(", "));
+    pub(super) fn release_gang(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let message = format!(
+            "{GANG_SHORT}: members lost of {}",
+            self.incomplete_groups().join(", ")
+        );
         self.head.message = Some(message);
         self.head.timers.clear(Timer::GangRepair);
         self.fire(Event::Fail, now, step)?;
-        for held in self.allocations.values_mut() {
-            held.successor = None;
+        for allocation in self.allocations.values_mut() {
+            allocation.successor = None;
         }
         self.request_release(|_| true, now, step)
     }
@@ -330,9 +349,9 @@ impl Application {
     ) -> Result<(), Refused> {
         let termination = Termination::Timeout;
         let mut keys = Vec::new();
-        for (key, held) in &mut self.allocations {
-            if held.released.is_none() && selected(&held.ask) {
-                held.released = Some(termination);
+        for (key, allocation) in &mut self.allocations {
+            if allocation.released.is_none() && selected(&allocation.ask) {
+                allocation.released = Some(termination);
                 keys.push(key.clone());
             }
         }
@@ -344,12 +363,12 @@ impl Application {
         for key in &keys {
             let ask = self.pending.remove(key).expect("it is in the list");
             if ask.placeholder {
-                self.group(&ask, |group| group.timedout += 1);
+                self.update_group(&ask, |group| group.timedout += 1);
             }
         }
         if !keys.is_empty() {
             step.send(ToFront::ReleaseAsks { keys, termination });
         }
-        self.advance_state(now, step)
+        self.settle(now, step)
     }
 }

@@ -10,16 +10,16 @@ use crate::reason::{Reason, Refused};
 use crate::timers::Timer;
 
 impl Application {
-    pub(super) fn admitted(
+    pub(super) fn on_admitted(
         &mut self,
-        answer: Result<(), String>,
+        result: Result<(), String>,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
         if self.head.accepted {
-            return Err(self.refused(Reason::AlreadySo, &"Admitted"));
+            return Err(self.refusal(Reason::AlreadySo, &"Admitted"));
         }
-        if let Err(reason) = answer {
+        if let Err(reason) = result {
             self.fire(Event::Reject, now, step)?;
             step.send(ToFront::Rejected { reason });
             return Ok(());
@@ -34,21 +34,21 @@ impl Application {
         Ok(())
     }
 
-    pub(super) fn front(
+    pub(super) fn on_message(
         &mut self,
         message: ToCore,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
         match message {
-            ToCore::Submit(_) => Err(self.refused(Reason::AlreadySo, &"Submit")),
-            ToCore::Ask(ask) => self.ask(ask, now, step),
+            ToCore::Submit(_) => Err(self.refusal(Reason::AlreadySo, &"Submit")),
+            ToCore::Ask(ask) => self.add_ask(ask, now, step),
             ToCore::ReleaseAsk { key } => self.drop_ask(&key, now, step),
             ToCore::ReleaseAllocation { key, termination } => {
-                self.unlink_one(&key);
-                self.ended(&key, termination, now, step)
+                self.unlink_successor(&key);
+                self.on_ended(&key, termination, now, step)
             }
-            ToCore::Confirm { key, termination } => self.confirmed(&key, termination, now, step),
+            ToCore::Confirm { key, termination } => self.on_confirmed(&key, termination, now, step),
             ToCore::Remove => {
                 self.pending.clear();
                 self.allocations.clear();
@@ -57,20 +57,20 @@ impl Application {
         }
     }
 
-    fn knows(&self, key: &TaskId) -> bool {
-        let mut held = self.allocations.values();
+    fn is_known(&self, key: &TaskId) -> bool {
+        let mut allocations = self.allocations.values();
         self.pending.contains_key(key)
             || self.allocations.contains_key(key)
-            || held.any(|it| {
+            || allocations.any(|it| {
                 it.successor
                     .as_ref()
                     .is_some_and(|(ask, _)| ask.key == *key)
             })
     }
 
-    fn ask(&mut self, ask: Ask, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
-        if self.knows(&ask.key) {
-            return Err(self.refused(Reason::AlreadySo, &"Ask"));
+    fn add_ask(&mut self, ask: Ask, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        if self.is_known(&ask.key) {
+            return Err(self.refusal(Reason::AlreadySo, &"Ask"));
         }
         if self.head.state.is_over() {
             step.send(ToFront::AskRejected {
@@ -80,7 +80,7 @@ impl Application {
             return Ok(());
         }
         if !self.head.accepted {
-            return Err(self.refused(Reason::NotAccepted, &"Ask"));
+            return Err(self.refusal(Reason::NotAccepted, &"Ask"));
         }
         self.head.submitted_at = self.head.submitted_at.min(ask.created_at);
         if let (true, Some(group)) = (ask.placeholder, &ask.group) {
@@ -97,11 +97,11 @@ impl Application {
     fn drop_ask(&mut self, key: &TaskId, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         if let Some(ask) = self.pending.remove(key) {
             if ask.placeholder {
-                self.group(&ask, |group| {
+                self.update_group(&ask, |group| {
                     group.timedout += 1;
                     group.returned += 1;
                 });
-                self.update_after_shrink(now, step)?;
+                self.on_placeholder_returned(now, step)?;
             }
         } else {
             // The ask was replacing a placeholder, and the link is no longer needed.
@@ -110,7 +110,7 @@ impl Application {
                 successor.is_some_and(|(ask, _)| ask.key == *key)
             });
             let Some(placeholder) = linked else {
-                return Err(self.refused(Reason::UnknownTask, &"ReleaseAsk"));
+                return Err(self.refusal(Reason::UnknownTask, &"ReleaseAsk"));
             };
             placeholder.successor = None;
             placeholder.released = None;
@@ -118,86 +118,86 @@ impl Application {
         if self.allocations.is_empty() {
             self.complete_if_idle(now, step)?;
         }
-        self.advance_state(now, step)
+        self.settle(now, step)
     }
 
     /// Completes an idle application. A gang that lost members is not complete: it is repaired or
     /// released as a whole (I13).
     fn complete_if_idle(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
-        let working = matches!(self.head.state, State::Accepted | State::Running);
-        let idle = self.pending.is_empty() && !self.has_real();
-        if working && idle && !self.owes_members() {
+        let is_active = matches!(self.head.state, State::Accepted | State::Running);
+        let is_idle = self.pending.is_empty() && !self.has_real_task();
+        if is_active && is_idle && !self.lacks_successors() {
             return self.fire(Event::Complete, now, step);
         }
         Ok(())
     }
 
     /// Handles the confirmed end of a released allocation. The accounting changes only here.
-    fn confirmed(
+    fn on_confirmed(
         &mut self,
         key: &TaskId,
         termination: Termination,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        let Some(held) = self.allocations.get(key) else {
-            return Err(self.refused(Reason::NotAllocated, &"Confirm"));
+        let Some(allocation) = self.allocations.get(key) else {
+            return Err(self.refusal(Reason::NotAllocated, &"Confirm"));
         };
-        if held.released.is_none() && !held.ask.placeholder {
-            return Err(self.refused(Reason::NoRelease, &"Confirm"));
+        if allocation.released.is_none() && !allocation.ask.placeholder {
+            return Err(self.refusal(Reason::NoRelease, &"Confirm"));
         }
-        let termination = held.released.unwrap_or(termination);
-        self.ended(key, termination, now, step)
+        let termination = allocation.released.unwrap_or(termination);
+        self.on_ended(key, termination, now, step)
     }
 
     /// Handles an allocation that is gone for any reason.
-    pub(super) fn ended(
+    pub(super) fn on_ended(
         &mut self,
         key: &TaskId,
         termination: Termination,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        let Some(held) = self.allocations.remove(key) else {
-            return Err(self.refused(Reason::NotAllocated, &"Release"));
+        let Some(allocation) = self.allocations.remove(key) else {
+            return Err(self.refusal(Reason::NotAllocated, &"Release"));
         };
-        if let Some((ask, node)) = held.successor {
-            self.group(&held.ask, |group| group.replaced += 1);
-            self.hold(ask, node, now, step);
-        } else if held.ask.placeholder && termination == Termination::PlaceholderReplaced {
+        if let Some((ask, node)) = allocation.successor {
+            self.update_group(&allocation.ask, |group| group.replaced += 1);
+            self.add_allocation(ask, node, now, step);
+        } else if allocation.ask.placeholder && termination == Termination::PlaceholderReplaced {
             // The task that replaced this placeholder has ended since. Its member counts as
             // fulfilled.
-            self.group(&held.ask, |group| {
+            self.update_group(&allocation.ask, |group| {
                 group.replaced += 1;
                 group.fulfilled += 1;
             });
-        } else if held.ask.placeholder {
-            let lost = matches!(
+        } else if allocation.ask.placeholder {
+            let is_lost = matches!(
                 termination,
                 Termination::Unknown | Termination::PreemptedByScheduler
             );
-            let returned = termination == Termination::StoppedByRm;
-            self.group(&held.ask, |group| {
+            let is_returned = termination == Termination::StoppedByRm;
+            self.update_group(&allocation.ask, |group| {
                 group.timedout += 1;
-                group.returned += u32::from(returned);
-                group.waived |= !lost && !returned;
+                group.returned += u32::from(is_returned);
+                group.waived |= !is_lost && !is_returned;
             });
-            self.update_after_shrink(now, step)?;
+            self.on_placeholder_returned(now, step)?;
         } else if termination == Termination::StoppedByRm {
-            self.group(&held.ask, |group| group.fulfilled += 1);
+            self.update_group(&allocation.ask, |group| group.fulfilled += 1);
         } else {
-            self.group(&held.ask, |group| group.owed += 1);
+            self.update_group(&allocation.ask, |group| group.owed += 1);
         }
         self.check_minimum(now, step)?;
-        if !held.ask.placeholder {
+        if !allocation.ask.placeholder {
             self.complete_if_idle(now, step)?;
         }
-        self.advance_state(now, step)
+        self.settle(now, step)
     }
 
-    fn hold(&mut self, ask: Ask, node: NodeName, now: Timestamp, step: &mut Step) {
+    fn add_allocation(&mut self, ask: Ask, node: NodeName, now: Timestamp, step: &mut Step) {
         if !ask.placeholder {
-            self.group(&ask, |group| group.owed = group.owed.saturating_sub(1));
+            self.update_group(&ask, |group| group.owed = group.owed.saturating_sub(1));
         }
         step.send(ToFront::Allocated {
             key: ask.key.clone(),
@@ -214,7 +214,7 @@ impl Application {
             .insert(allocation.ask.key.clone(), allocation);
     }
 
-    pub(super) fn placed(
+    pub(super) fn on_placed(
         &mut self,
         key: &TaskId,
         node: NodeName,
@@ -223,23 +223,23 @@ impl Application {
     ) -> Result<(), Refused> {
         let state = self.head.state;
         if !matches!(state, State::Accepted | State::Running | State::Completing) {
-            return Err(self.refused(Reason::NotLegalHere, &"Placed"));
+            return Err(self.refusal(Reason::NotLegalHere, &"Placed"));
         }
         let Some(ask) = self.pending.get(key) else {
-            return Err(self.refused(Reason::UnknownTask, &"Placed"));
+            return Err(self.refusal(Reason::UnknownTask, &"Placed"));
         };
         if self.is_replaceable(ask) {
-            return Err(self.refused(Reason::HasPlaceholder, &"Placed"));
+            return Err(self.refusal(Reason::HasPlaceholder, &"Placed"));
         }
         let ask = self.pending.remove(key).expect("it was there");
         let placeholder = ask.placeholder;
-        self.hold(ask, node, now, step);
-        self.placed_one(placeholder, now, now, step)
+        self.add_allocation(ask, node, now, step);
+        self.after_placement(placeholder, now, now, step)
     }
 
     /// Starts the application with its first real allocation, or with the last placeholder of its
     /// gang.
-    fn placed_one(
+    fn after_placement(
         &mut self,
         placeholder: bool,
         since: Timestamp,
@@ -249,9 +249,9 @@ impl Application {
         if placeholder && self.head.state == State::Accepted {
             self.arm_placeholder_timer(since, now);
         }
-        let whole = self.is_whole();
+        let is_complete = self.is_complete();
         match self.head.state {
-            State::Accepted if !placeholder || whole => self.fire(Event::Run, now, step)?,
+            State::Accepted if !placeholder || is_complete => self.fire(Event::Run, now, step)?,
             State::Completing if !placeholder => self.fire(Event::Run, now, step)?,
             _ => {}
         }
@@ -275,13 +275,13 @@ impl Application {
         termination: Termination,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        let Some(held) = self.allocations.get_mut(key) else {
-            return Err(self.refused(Reason::NotAllocated, &"Preempt"));
+        let Some(allocation) = self.allocations.get_mut(key) else {
+            return Err(self.refusal(Reason::NotAllocated, &"Preempt"));
         };
-        if held.released.is_some() {
-            return Err(self.refused(Reason::AlreadySo, &"Preempt"));
+        if allocation.released.is_some() {
+            return Err(self.refusal(Reason::AlreadySo, &"Preempt"));
         }
-        held.released = Some(termination);
+        allocation.released = Some(termination);
         step.send(ToFront::Release {
             keys: vec![key.clone()],
             termination,

@@ -8,15 +8,15 @@ use crate::messages::{Termination, ToFront};
 use crate::reason::{Reason, Refused};
 
 impl Application {
-    pub(super) fn node_lost(
+    pub(super) fn on_node_lost(
         &mut self,
         node: &NodeName,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        self.unlink(node);
-        let stood = self.allocations.iter().filter(|(_, it)| it.node == *node);
-        let keys: Vec<TaskId> = stood.map(|(key, _)| key.clone()).collect();
+        self.unlink_successors_on(node);
+        let on_node = self.allocations.iter().filter(|(_, it)| it.node == *node);
+        let keys: Vec<TaskId> = on_node.map(|(key, _)| key.clone()).collect();
         if keys.is_empty() {
             return Ok(());
         }
@@ -27,14 +27,14 @@ impl Application {
         for key in keys {
             // Ending one allocation may release the whole gang.
             if self.allocations.contains_key(&key) {
-                self.ended(&key, Termination::Unknown, now, step)?;
+                self.on_ended(&key, Termination::Unknown, now, step)?;
             }
         }
         Ok(())
     }
 
     /// Removes a lost allocation. An ask that was replacing it waits again.
-    pub(super) fn allocation_lost(
+    pub(super) fn on_allocation_lost(
         &mut self,
         key: &TaskId,
         termination: Termination,
@@ -42,35 +42,35 @@ impl Application {
         step: &mut Step,
     ) -> Result<(), Refused> {
         if !self.allocations.contains_key(key) {
-            return Err(self.refused(Reason::NotAllocated, &"Lost"));
+            return Err(self.refusal(Reason::NotAllocated, &"Lost"));
         }
-        self.unlink_one(key);
+        self.unlink_successor(key);
         step.send(ToFront::Release {
             keys: vec![key.clone()],
             termination,
         });
-        self.ended(key, termination, now, step)
+        self.on_ended(key, termination, now, step)
     }
 
     /// Makes the successor of a placeholder wait again, because the placeholder ends before the
     /// exchange.
-    pub(super) fn unlink_one(&mut self, key: &TaskId) {
-        let Some(held) = self.allocations.get_mut(key) else {
+    pub(super) fn unlink_successor(&mut self, key: &TaskId) {
+        let Some(allocation) = self.allocations.get_mut(key) else {
             return;
         };
-        if let Some((ask, _)) = held.successor.take() {
-            held.released = None;
+        if let Some((ask, _)) = allocation.successor.take() {
+            allocation.released = None;
             self.pending.insert(ask.key.clone(), ask);
         }
     }
 
     /// Makes asks that were about to move to the node wait again. Their placeholders on other nodes
     /// can be used again.
-    fn unlink(&mut self, node: &NodeName) {
-        for held in self.allocations.values_mut() {
-            let linked = held.successor.take_if(|(_, on)| on == node);
+    fn unlink_successors_on(&mut self, node: &NodeName) {
+        for allocation in self.allocations.values_mut() {
+            let linked = allocation.successor.take_if(|(_, on)| on == node);
             if let Some((ask, _)) = linked {
-                held.released = None;
+                allocation.released = None;
                 self.pending.insert(ask.key.clone(), ask);
             }
         }

@@ -6,7 +6,7 @@ use hayward_vocabulary::Timestamp;
 
 use crate::core::State;
 use crate::core::application::{Application, Effect, Step};
-use crate::free_capacity::{NodeSpace, misfits};
+use crate::free_capacity::{NodeSpace, types_that_do_not_fit};
 use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToFront};
 
@@ -36,49 +36,51 @@ impl Application {
         let mut first_fit: Option<TaskId> = None;
         let mut too_small = Vec::new();
         let mut on_its_node = None;
-        for (key, held) in self.placeholders() {
-            if held.released.is_some() || held.ask.group != ask.group {
+        for (key, allocation) in self.placeholders() {
+            if allocation.released.is_some() || allocation.ask.group != ask.group {
                 continue;
             }
-            let types = misfits(&ask.size, &held.ask.size);
+            let types = types_that_do_not_fit(&ask.size, &allocation.ask.size);
             if !types.is_empty() {
                 too_small.push((key.clone(), types));
                 continue;
             }
             first_fit.get_or_insert_with(|| key.clone());
-            let mut space = spaces.iter().filter(|space| space.node == held.node);
-            if space.any(|space| space.takes(&ask.node_selector)) {
-                on_its_node = Some((key.clone(), held.node.clone()));
+            let mut space = spaces.iter().filter(|space| space.node == allocation.node);
+            if space.any(|space| space.accepts(&ask.node_selector)) {
+                on_its_node = Some((key.clone(), allocation.node.clone()));
                 break;
             }
         }
         self.release_too_small(ask, too_small, step);
-        let elsewhere = || {
+        let on_other_node = || {
             let placeholder = first_fit?;
-            let mut open = spaces.iter_mut().filter(|it| it.takes(&ask.node_selector));
-            let space = open.find(|space| ask.size.fits(&space.free))?;
+            let mut accepting = spaces
+                .iter_mut()
+                .filter(|it| it.accepts(&ask.node_selector));
+            let space = accepting.find(|space| ask.size.fits(&space.free))?;
             // The task occupies the node from now on. Its queue is not charged twice.
-            space.free.take(&ask.size);
+            space.free.subtract(&ask.size);
             Some((placeholder, space.node.clone()))
         };
-        let Some((placeholder, node)) = on_its_node.or_else(elsewhere) else {
+        let Some((placeholder, node)) = on_its_node.or_else(on_other_node) else {
             return;
         };
         let ask = self
             .pending
             .remove(&ask.key)
             .expect("it is one of those that wait");
-        let held = self
+        let allocation = self
             .allocations
             .get_mut(&placeholder)
             .expect("it is one of those held");
-        held.released = Some(Termination::PlaceholderReplaced);
+        allocation.released = Some(Termination::PlaceholderReplaced);
         step.effects.push(Effect::Replacing {
             ask: ask.key.clone(),
             placeholder: placeholder.clone(),
             node: node.clone(),
         });
-        held.successor = Some((ask, node));
+        allocation.successor = Some((ask, node));
         step.send(ToFront::Release {
             keys: vec![placeholder],
             termination: Termination::PlaceholderReplaced,
@@ -95,11 +97,11 @@ impl Application {
     ) {
         let mut keys = Vec::new();
         for (placeholder, types) in too_small {
-            let held = self
+            let allocation = self
                 .allocations
                 .get_mut(&placeholder)
                 .expect("it is one of those held");
-            held.released = Some(Termination::Timeout);
+            allocation.released = Some(Termination::Timeout);
             keys.push(placeholder.clone());
             step.effects.push(Effect::PlaceholderMismatch {
                 ask: ask.key.clone(),
@@ -110,7 +112,7 @@ impl Application {
         if keys.is_empty() {
             return;
         }
-        self.group(ask, |group| group.waived = true);
+        self.update_group(ask, |group| group.waived = true);
         step.send(ToFront::Release {
             keys,
             termination: Termination::Timeout,

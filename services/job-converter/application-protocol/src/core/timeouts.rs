@@ -11,17 +11,19 @@ use crate::timers::Timer;
 
 impl Application {
     pub(super) fn tick(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
-        while let Some(timer) = self.head.timers.take(now) {
+        while let Some(timer) = self.head.timers.pop_due(now) {
             match timer {
-                Timer::Placeholder => self.gang_timeout(now, step)?,
+                Timer::Placeholder => self.on_gang_timeout(now, step)?,
                 Timer::GangAdmission => {
-                    let waits = matches!(self.head.state, State::New | State::Accepted);
-                    if waits && !self.head.formed {
-                        self.gang_timeout(now, step)?;
+                    let is_waiting = matches!(self.head.state, State::New | State::Accepted);
+                    if is_waiting && !self.head.formed {
+                        self.on_gang_timeout(now, step)?;
                     }
                 }
-                Timer::GangRepair if !self.lost().is_empty() => self.release_whole(now, step)?,
-                Timer::Completing => self.completing_over(now, step)?,
+                Timer::GangRepair if !self.lost_members().is_empty() => {
+                    self.release_gang(now, step)?;
+                }
+                Timer::Completing => self.on_completing_timeout(now, step)?,
                 Timer::Terminated => self.fire(Event::Expire, now, step)?,
                 // The gang was repaired in time, or the timer belongs to the planner.
                 _ => {}
@@ -31,11 +33,11 @@ impl Application {
     }
 
     /// Ends placeholders and their asks after a timeout. Real tasks are not affected.
-    fn gang_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
-        let awaited = self.pending.values().any(|ask| !ask.placeholder);
-        if self.owes_members() && !awaited && !self.has_real() {
+    fn on_gang_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let has_real_ask = self.pending.values().any(|ask| !ask.placeholder);
+        if self.lacks_successors() && !has_real_ask && !self.has_real_task() {
             // The gang was repaired, but its owner sent no task.
-            return self.release_whole(now, step);
+            return self.release_gang(now, step);
         }
         self.head
             .groups
@@ -56,12 +58,12 @@ impl Application {
     /// Ends an application without tasks, or with placeholders only. It then completes and expires
     /// like any other.
     pub(super) fn finish(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
-        let works = matches!(
+        let is_active = matches!(
             self.head.state,
             State::New | State::Accepted | State::Running
         );
-        if !works || !self.allocations.is_empty() || !self.pending.is_empty() {
-            return Err(self.refused(Reason::NotLegalHere, &"Finish"));
+        if !is_active || !self.allocations.is_empty() || !self.pending.is_empty() {
+            return Err(self.refusal(Reason::NotLegalHere, &"Finish"));
         }
         if self.head.state == State::New {
             self.fire(Event::Run, now, step)?;
@@ -70,7 +72,7 @@ impl Application {
     }
 
     /// Releases unused placeholders. The state Completed follows their confirmation.
-    fn completing_over(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+    fn on_completing_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         if self.head.state != State::Completing {
             return Ok(());
         }
@@ -92,39 +94,40 @@ mod tests {
 
     #[test]
     fn an_empty_application_ends_and_expires() {
-        let gang = || TestFleet::new(vec![group("g", 2, size(1, 0))], Policy::default()).begun();
-        let held = || {
+        let gang =
+            || TestFleet::new(vec![group("g", 2, size(1, 0))], Policy::default()).submitted();
+        let placed_gang = || {
             let mut fleet = gang();
-            fleet.pass(vec![space("a", size(2, 0))]);
+            fleet.run_pass(vec![space("a", size(2, 0))]);
             fleet
         };
-        let half = || {
+        let partly_placed_gang = || {
             let mut fleet = gang();
-            assert_eq!(fleet.place("tg-app-1-g-0000000001", "a"), None);
+            assert_eq!(fleet.place_task("tg-app-1-g-0000000001", "a"), None);
             fleet
         };
         let fail = frontend::Input::Fail { reason: None };
         for (mut fleet, input, end) in [
             (
-                TestFleet::plain().begun(),
+                TestFleet::plain().submitted(),
                 frontend::Input::Complete,
                 Front::Completed,
             ),
             (
-                TestFleet::plain().begun(),
+                TestFleet::plain().submitted(),
                 frontend::Input::Kill,
                 Front::Killed,
             ),
-            (TestFleet::plain().begun(), fail.clone(), Front::Failing),
-            (held(), frontend::Input::Complete, Front::Completed),
-            (half(), fail, Front::Failing),
+            (TestFleet::plain().submitted(), fail.clone(), Front::Failing),
+            (placed_gang(), frontend::Input::Complete, Front::Completed),
+            (partly_placed_gang(), fail, Front::Failing),
         ] {
             assert_eq!(fleet.apply(input), None);
             assert_eq!(fleet.core(Input::Finish), None);
             assert_eq!(fleet.states(), (end, State::Completing));
-            fleet.after(30_000);
+            fleet.advance(30_000);
             assert_eq!(fleet.states(), (end, State::Completed));
-            fleet.after(3 * 86_400_000);
+            fleet.advance(3 * 86_400_000);
             assert_eq!(fleet.states(), (end, State::Expired));
         }
     }
@@ -132,8 +135,8 @@ mod tests {
     #[test]
     fn an_application_with_allocations_does_not_finish() {
         let mut fleet = TestFleet::plain();
-        fleet.task("real", size(1, 0), None);
-        let mut fleet = fleet.begun();
+        fleet.add_task("real", size(1, 0), None);
+        let mut fleet = fleet.submitted();
         assert_eq!(fleet.core(Input::Finish), Some(Reason::NotLegalHere));
     }
 }

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Failure, FailureCode, NOTHING_COMPLETED};
 use crate::frontend::{self, Event, State};
 use crate::ids::{self, AppId, TaskId};
-use crate::log::StateLog;
 use crate::messages::{Submission, ToCore, ToFront};
 use crate::metadata::Metadata;
 use crate::reason::{Reason, Refused};
+use crate::state_log::StateLog;
 use crate::task::{self, Task};
 
 /// An application without its tasks, as stored in its row.
@@ -81,7 +81,7 @@ pub enum Effect {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Moved {
+pub enum Transition {
     Application {
         from: State,
         event: Event,
@@ -100,7 +100,7 @@ pub enum Moved {
 pub struct Step {
     /// Reason of the refusal. `None` if the input was applied.
     pub refused: Option<Refused>,
-    pub moved: Vec<Moved>,
+    pub transitions: Vec<Transition>,
     pub effects: Vec<Effect>,
 }
 
@@ -126,7 +126,7 @@ impl Application {
     pub fn new(id: AppId, writer: String, metadata: Metadata, now: Timestamp) -> Self {
         let mut log = StateLog::default();
         log.record(State::New, now);
-        Self::loaded(
+        Self::from_rows(
             Head {
                 id,
                 writer,
@@ -141,7 +141,7 @@ impl Application {
     }
 
     /// Restores an application from its rows.
-    pub fn loaded(head: Head, tasks: impl IntoIterator<Item = Task>) -> Self {
+    pub fn from_rows(head: Head, tasks: impl IntoIterator<Item = Task>) -> Self {
         Self {
             head,
             tasks: tasks.into_iter().map(|it| (it.id.clone(), it)).collect(),
@@ -156,8 +156,8 @@ impl Application {
 
     /// Returns the number of live tasks and of placeholders that are not created yet.
     pub fn expected(&self) -> usize {
-        let alive = self.tasks.values().filter(|it| !it.state.is_terminated());
-        alive.count() + self.unreserved()
+        let live = self.tasks.values().filter(|it| !it.state.is_terminated());
+        live.count() + self.missing_placeholders()
     }
 
     /// Returns the failure message if the core completed the application without a successful task.
@@ -182,7 +182,7 @@ impl Application {
     }
 
     /// Returns the number of placeholders that are not created yet.
-    pub fn unreserved(&self) -> usize {
+    pub fn missing_placeholders(&self) -> usize {
         if self.head.placeholders > 0 || self.head.state.is_dead() {
             return 0;
         }
@@ -191,26 +191,26 @@ impl Application {
     }
 
     /// Returns the aliases of the live tasks that prevent a removal.
-    pub fn alive(&self) -> Vec<String> {
-        let alive = self.tasks.values().filter(|it| !it.state.is_terminated());
-        alive.map(|it| it.alias().to_owned()).collect()
+    pub fn live_task_aliases(&self) -> Vec<String> {
+        let live = self.tasks.values().filter(|it| !it.state.is_terminated());
+        live.map(|it| it.alias().to_owned()).collect()
     }
 
     /// Applies one input.
     pub fn step(&mut self, input: Input, now: Timestamp) -> Step {
         let mut step = Step::default();
-        let done = match input {
+        let result = match input {
             Input::Tick => self.tick(now, &mut step),
             Input::Recover => self.recover(now, &mut step),
             Input::Complete => self.complete(now, &mut step),
-            Input::Fail { reason } => self.fail(&Failure::reported(reason), now, &mut step),
+            Input::Fail { reason } => self.fail(&Failure::from_owner(reason), now, &mut step),
             Input::Kill => self.kill(now, &mut step),
-            Input::Task { id, event } => self.task(&id, event, now, &mut step),
-            Input::TaskFailed { id, failure } => self.task_failed(&id, failure, now, &mut step),
-            Input::Confirmed { id } => self.confirmed(&id, now, &mut step),
-            Input::Core(message) => self.core(message, now, &mut step),
+            Input::Task { id, event } => self.apply_task_event(&id, event, now, &mut step),
+            Input::TaskFailed { id, failure } => self.fail_task(&id, failure, now, &mut step),
+            Input::Confirmed { id } => self.on_confirmed(&id, now, &mut step),
+            Input::Core(message) => self.on_core_message(message, now, &mut step),
         };
-        step.refused = done.err();
+        step.refused = result.err();
         step
     }
 
@@ -228,7 +228,8 @@ impl Application {
         if from != to {
             self.head.log.record(to, now);
         }
-        step.moved.push(Moved::Application { from, event, to });
+        step.transitions
+            .push(Transition::Application { from, event, to });
         Ok(())
     }
 
@@ -271,8 +272,8 @@ impl Application {
     /// Returns true if the application has task groups and no real task has started.
     pub fn wants_reservation(&self) -> bool {
         let mut real = self.tasks.values().filter(|it| !it.placeholder);
-        let begun = real.any(|it| it.state != task::State::New);
-        !self.head.metadata.task_groups.is_empty() && !begun
+        let has_started = real.any(|it| it.state != task::State::New);
+        !self.head.metadata.task_groups.is_empty() && !has_started
     }
 
     fn reserve(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
@@ -282,7 +283,7 @@ impl Application {
             for _ in 0..group.min_member {
                 let number = self.head.placeholders;
                 self.head.placeholders += 1;
-                let id = ids::placeholder(&self.head.id, &group.name, number)
+                let id = ids::placeholder_id(&self.head.id, &group.name, number)
                     .expect("a name made of good names is good");
                 self.put(Task::placeholder(id, group, now));
             }
@@ -296,16 +297,17 @@ impl Application {
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        for id in self.ids(|it| it.placeholder == placeholder && it.state == task::State::New) {
-            self.task(&id, task::Event::Init, now, step)?;
-            self.task(&id, task::Event::Submit, now, step)?;
+        for id in self.task_ids(|it| it.placeholder == placeholder && it.state == task::State::New)
+        {
+            self.apply_task_event(&id, task::Event::Init, now, step)?;
+            self.apply_task_event(&id, task::Event::Submit, now, step)?;
         }
         Ok(())
     }
 
-    pub(super) fn ids(&self, selected: impl Fn(&Task) -> bool) -> Vec<TaskId> {
-        let found = self.tasks.values().filter(|it| selected(it));
-        found.map(|it| it.id.clone()).collect()
+    pub(super) fn task_ids(&self, selected: impl Fn(&Task) -> bool) -> Vec<TaskId> {
+        let tasks = self.tasks.values().filter(|it| selected(it));
+        tasks.map(|it| it.id.clone()).collect()
     }
 
     fn complete(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
@@ -319,8 +321,8 @@ impl Application {
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        for id in self.ids(|it| it.placeholder && !it.state.is_terminated()) {
-            self.task(&id, task::Event::Complete, now, step)?;
+        for id in self.task_ids(|it| it.placeholder && !it.state.is_terminated()) {
+            self.apply_task_event(&id, task::Event::Complete, now, step)?;
         }
         Ok(())
     }
@@ -336,13 +338,13 @@ impl Application {
         self.fire(Event::Fail, now, step)?;
         self.head.failure.get_or_insert_with(|| failure.clone());
         self.clean_placeholders(now, step)?;
-        for id in self.ids(|it| !it.placeholder && it.state.is_waiting()) {
+        for id in self.task_ids(|it| !it.placeholder && it.state.is_waiting()) {
             step.effects.push(Effect::Warn {
                 task: id.clone(),
                 message: failure.message.clone(),
             });
             if failure.code != FailureCode::Reported {
-                self.release_too_small(&id, failure.clone(), now, step)?;
+                self.fail_waiting_task(&id, failure.clone(), now, step)?;
             }
         }
         Ok(())
@@ -351,14 +353,14 @@ impl Application {
     fn kill(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         self.fire(Event::Kill, now, step)?;
         self.clean_placeholders(now, step)?;
-        for id in self.ids(|it| !it.state.is_terminated()) {
+        for id in self.task_ids(|it| !it.state.is_terminated()) {
             // A task that was never sent has nothing to stop.
             let event = match self.tasks[&id].state {
                 task::State::New => task::Event::Complete,
                 task::State::Killing => continue,
                 _ => task::Event::Kill,
             };
-            self.task(&id, event, now, step)?;
+            self.apply_task_event(&id, event, now, step)?;
         }
         self.check_end(now, step)
     }

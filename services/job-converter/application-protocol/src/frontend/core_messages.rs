@@ -9,10 +9,10 @@ use crate::frontend::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToCore, ToFront};
 use crate::reason::{Reason, Refused};
-use crate::task::{self, Task, Wish};
+use crate::task::{self, Task, TaskSpec};
 
 impl Application {
-    pub(super) fn core(
+    pub(super) fn on_core_message(
         &mut self,
         message: ToFront,
         now: Timestamp,
@@ -22,14 +22,18 @@ impl Application {
             ToFront::Accepted => self.fire(Event::Accept, now, step),
             ToFront::Rejected { reason } => {
                 self.fire(Event::Reject, now, step)?;
-                self.fail(&Failure::read(&format!("{REJECTED}: {reason}")), now, step)
+                self.fail(
+                    &Failure::from_core_message(&format!("{REJECTED}: {reason}")),
+                    now,
+                    step,
+                )
             }
             ToFront::Updated { state, message } => {
-                self.core_moved(state, message.as_deref(), now, step)
+                self.on_core_state(state, message.as_deref(), now, step)
             }
-            ToFront::Allocated { key, node } => self.placed(&key, node, now, step),
+            ToFront::Allocated { key, node } => self.on_allocated(&key, node, now, step),
             ToFront::AskRejected { key, reason } => {
-                self.task(&key, task::Event::Reject, now, step)?;
+                self.apply_task_event(&key, task::Event::Reject, now, step)?;
                 let task = self.tasks.get_mut(&key).expect("it has just moved");
                 task.failure = Some(Failure {
                     code: FailureCode::AskRejected,
@@ -39,7 +43,7 @@ impl Application {
                     task: key.clone(),
                     message: reason,
                 });
-                self.task(&key, task::Event::Fail, now, step)
+                self.apply_task_event(&key, task::Event::Fail, now, step)
             }
             ToFront::Release { keys, termination } => {
                 for key in keys {
@@ -53,11 +57,11 @@ impl Application {
                 }
                 Ok(())
             }
-            ToFront::Repaired { ask, node } => self.repaired(ask, node, now, step),
+            ToFront::Repaired { ask, node } => self.on_repaired(ask, node, now, step),
         }
     }
 
-    fn core_moved(
+    fn on_core_state(
         &mut self,
         state: CoreState,
         message: Option<&str>,
@@ -74,7 +78,7 @@ impl Application {
             }
             CoreState::Failing | CoreState::Failed => {
                 let message = message.unwrap_or("the scheduler gave up on it");
-                self.fail(&Failure::read(message), now, step)
+                self.fail(&Failure::from_core_message(message), now, step)
             }
             other => Err(Refused::new(Reason::Ignored, &other, &self.head.state)),
         }
@@ -82,19 +86,19 @@ impl Application {
 
     /// Records an allocation of a task. If the task is unknown, the allocation is released at once,
     /// because no later event would release it.
-    fn placed(
+    fn on_allocated(
         &mut self,
         key: &TaskId,
         node: NodeName,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        let back = ToCore::ReleaseAllocation {
+        let release = ToCore::ReleaseAllocation {
             key: key.clone(),
             termination: Termination::StoppedByRm,
         };
         let Some(task) = self.tasks.get_mut(key) else {
-            step.send(back);
+            step.send(release);
             return Ok(());
         };
         // The task was placed before the core received the kill. The end of the task releases the
@@ -109,10 +113,10 @@ impl Application {
             task.node = Some(node);
         }
         let state = task.state;
-        let result = self.task(key, task::Event::Allocate, now, step);
+        let result = self.apply_task_event(key, task::Event::Allocate, now, step);
         // A duplicate changes nothing. A task that has already ended releases its allocation.
         if result.is_err() && state.is_terminated() {
-            step.send(back);
+            step.send(release);
             return Ok(());
         }
         result
@@ -149,11 +153,11 @@ impl Application {
         // The allocation is released even if the application has no such transition.
         let _ = self.fire(Event::ReleaseAllocation, now, step);
         if placeholder || state.is_waiting() {
-            return self.task(key, task::Event::Complete, now, step);
+            return self.apply_task_event(key, task::Event::Complete, now, step);
         }
         match state {
             task::State::Killing => Ok(()),
-            _ => self.task(key, task::Event::Kill, now, step),
+            _ => self.apply_task_event(key, task::Event::Kill, now, step),
         }
     }
 
@@ -172,11 +176,11 @@ impl Application {
         }
         task.release = Some(termination);
         let _ = self.fire(Event::ReleaseAsk, now, step);
-        self.task(key, task::Event::Complete, now, step)
+        self.apply_task_event(key, task::Event::Complete, now, step)
     }
 
     /// Adds a placeholder that the core created for a lost member.
-    fn repaired(
+    fn on_repaired(
         &mut self,
         ask: Ask,
         node: NodeName,
@@ -197,14 +201,14 @@ impl Application {
             });
             return Ok(());
         }
-        let wish = Wish {
+        let spec = TaskSpec {
             size: ask.size,
             priority: ask.priority,
             task_group_name: ask.group,
             node_selector: ask.node_selector,
-            ..Wish::default()
+            ..TaskSpec::default()
         };
-        let mut task = Task::new(ask.key, wish, now);
+        let mut task = Task::new(ask.key, spec, now);
         task.placeholder = true;
         task.state = task::State::Bound;
         task.allocation = Some(task.id.clone());

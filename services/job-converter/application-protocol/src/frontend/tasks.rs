@@ -3,7 +3,7 @@
 use hayward_vocabulary::Timestamp;
 
 use crate::failure::Failure;
-use crate::frontend::application::{Application, Effect, Moved, Step};
+use crate::frontend::application::{Application, Effect, Step, Transition};
 use crate::frontend::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Termination, ToCore};
@@ -18,7 +18,7 @@ struct TaskTransition {
 }
 
 impl Application {
-    pub(super) fn task(
+    pub(super) fn apply_task_event(
         &mut self,
         id: &TaskId,
         event: task::Event,
@@ -34,16 +34,16 @@ impl Application {
         };
         task.state = to;
         self.changed.insert(id.clone());
-        step.moved.push(Moved::Task {
+        step.transitions.push(Transition::Task {
             id: id.clone(),
             from,
             event,
             to,
         });
-        self.task_moved(id, TaskTransition { from, event }, now, step)
+        self.after_task_transition(id, TaskTransition { from, event }, now, step)
     }
 
-    fn task_moved(
+    fn after_task_transition(
         &mut self,
         id: &TaskId,
         transition: TaskTransition,
@@ -59,7 +59,7 @@ impl Application {
                 step.send(ToCore::Ask(task.ask()));
                 Ok(())
             }
-            task::Event::Allocate => self.allocated(id, from, now, step),
+            task::Event::Allocate => self.on_task_allocated(id, from, now, step),
             task::Event::Kill => {
                 step.effects.push(Effect::Stop { task: id.clone() });
                 Ok(())
@@ -73,14 +73,14 @@ impl Application {
     }
 
     /// Fails a task and warns its users.
-    pub(super) fn task_failed(
+    pub(super) fn fail_task(
         &mut self,
         id: &TaskId,
         failure: Failure,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        self.task(id, task::Event::Fail, now, step)?;
+        self.apply_task_event(id, task::Event::Fail, now, step)?;
         step.effects.push(Effect::Warn {
             task: id.clone(),
             message: failure.message.clone(),
@@ -90,7 +90,7 @@ impl Application {
         Ok(())
     }
 
-    fn allocated(
+    fn on_task_allocated(
         &mut self,
         id: &TaskId,
         from: task::State,
@@ -108,7 +108,7 @@ impl Application {
         task.allocation = Some(id.clone());
         if task.placeholder {
             // A placeholder has no process to start.
-            return self.task(id, task::Event::Bind, now, step);
+            return self.apply_task_event(id, task::Event::Bind, now, step);
         }
         if let Some(node) = task.node.clone() {
             step.effects.push(Effect::Start {
@@ -130,74 +130,76 @@ impl Application {
             return Ok(());
         }
         self.fire(Event::UpdateReservation, now, step)?;
-        let bound = |task: &Task| task.state == task::State::Bound;
-        let given = |task: &Task| task.state.is_terminated() && task.release.is_none();
-        let complete = self.head.metadata.task_groups.iter().all(|group| {
-            let mine = self.tasks.values().filter(|it| {
-                it.placeholder && it.wish.task_group_name.as_ref() == Some(&group.name)
+        let is_bound = |task: &Task| task.state == task::State::Bound;
+        let is_returned = |task: &Task| task.state.is_terminated() && task.release.is_none();
+        let is_complete = self.head.metadata.task_groups.iter().all(|group| {
+            let placeholders = self.tasks.values().filter(|it| {
+                it.placeholder && it.spec.task_group_name.as_ref() == Some(&group.name)
             });
-            let settled = mine.filter(|it| bound(it) || given(it));
+            let settled = placeholders.filter(|it| is_bound(it) || is_returned(it));
             settled.take(group.min_member as usize).count() == group.min_member as usize
         });
-        if complete {
+        if is_complete {
             self.fire(Event::Run, now, step)?;
         }
         Ok(())
     }
 
     pub(super) fn check_end(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
-        let over = |task: &Task| task.state.is_terminated();
+        let is_terminated = |task: &Task| task.state.is_terminated();
         match self.head.state {
             State::Resuming => {
                 self.fire(Event::TaskCompleted, now, step)?;
-                let mut held = self.tasks.values().filter(|it| it.placeholder);
-                if held.all(over) {
+                let mut placeholders = self.tasks.values().filter(|it| it.placeholder);
+                if placeholders.all(is_terminated) {
                     self.fire(Event::Run, now, step)?;
                 }
                 Ok(())
             }
             // A returned placeholder may have been the last missing one.
             State::Reserving => self.check_reservation(now, step),
-            State::Killing if self.tasks.values().all(over) => self.fire(Event::Killed, now, step),
+            State::Killing if self.tasks.values().all(is_terminated) => {
+                self.fire(Event::Killed, now, step)
+            }
             _ => Ok(()),
         }
     }
 
     /// Fails a task without an allocation.
-    pub(super) fn release_too_small(
+    pub(super) fn fail_waiting_task(
         &mut self,
         id: &TaskId,
         failure: Failure,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        let requested = self.tasks[id].state == task::State::Scheduling;
-        self.task(id, task::Event::Reject, now, step)?;
-        if requested {
+        let has_ask = self.tasks[id].state == task::State::Scheduling;
+        self.apply_task_event(id, task::Event::Reject, now, step)?;
+        if has_ask {
             step.send(ToCore::ReleaseAsk { key: id.clone() });
         }
         self.tasks.get_mut(id).expect("it has just moved").failure = Some(failure);
-        self.task(id, task::Event::Fail, now, step)
+        self.apply_task_event(id, task::Event::Fail, now, step)
     }
 
     /// Handles a confirmed release. A second confirmation changes nothing.
-    pub(super) fn confirmed(
+    pub(super) fn on_confirmed(
         &mut self,
         id: &TaskId,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
-        let refused = |reason| Refused::new(reason, &"Confirm", &self.head.state);
+        let refusal = |reason| Refused::new(reason, &"Confirm", &self.head.state);
         let Some(task) = self.tasks.get(id) else {
-            return Err(refused(Reason::UnknownTask));
+            return Err(refusal(Reason::UnknownTask));
         };
         if task.state.is_terminated() {
-            return Err(refused(Reason::AlreadySo));
+            return Err(refusal(Reason::AlreadySo));
         }
         if task.release.is_none() {
-            return Err(refused(Reason::NoRelease));
+            return Err(refusal(Reason::NoRelease));
         }
-        self.task(id, task::Event::Complete, now, step)
+        self.apply_task_event(id, task::Event::Complete, now, step)
     }
 }
 
@@ -205,12 +207,12 @@ impl Application {
 /// because an empty key would mean the whole application.
 fn release_in_core(task: &Task, from: task::State, step: &mut Step) {
     use task::State::{Allocated, Bound, Killing, New, Pending, Scheduling};
-    let placed = match from {
+    let has_allocation = match from {
         Allocated | Bound => true,
         New | Pending | Scheduling | Killing => task.allocation.is_some(),
         _ => return,
     };
-    match (placed, task.allocation.clone(), task.release) {
+    match (has_allocation, task.allocation.clone(), task.release) {
         (true, Some(key), Some(termination)) => step.send(ToCore::Confirm { key, termination }),
         (true, Some(key), None) => step.send(ToCore::ReleaseAllocation {
             key,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::Size;
 use serde_json::json;
 
-use super::{apply, asks, confirm, core_with, held, held_placeholder, placeholder};
-use crate::admission::{self, Short, Wanted};
+use super::{add_ask, apply, confirm, core_with, place_placeholder, place_task, placeholder};
+use crate::admission::{self, MemberRequest, Shortfall};
 use crate::core::{self, State as Core};
 use crate::free_capacity::{Cap, Level};
 use crate::frontend::State as Front;
@@ -14,7 +14,7 @@ use crate::groups;
 use crate::messages::{Termination, ToFront};
 use crate::policy::Policy;
 use crate::reason::Reason;
-use crate::test_fleet::{TestFleet, ask, at, group, id, node, size, space};
+use crate::test_fleet::{TestFleet, ask, group, id, node, size, space, time};
 
 #[test]
 fn an_accepted_gang_creates_its_placeholders() {
@@ -24,10 +24,10 @@ fn an_accepted_gang_creates_its_placeholders() {
     ]);
     let groups = groups::parse(&list).unwrap();
     let mut fleet = TestFleet::new(groups, Policy::default());
-    fleet.mute = true;
+    fleet.messages_paused = true;
     fleet.tick();
     assert_eq!(fleet.front.head.state, Front::Submitted);
-    fleet.speak();
+    fleet.resume_messages();
     assert_eq!(fleet.front.head.state, Front::Accepted);
     fleet.tick();
     assert_eq!(fleet.front.head.state, Front::Reserving);
@@ -40,43 +40,46 @@ fn an_accepted_gang_creates_its_placeholders() {
             .count(),
         30
     );
-    let whole = fleet.half().placeholder_ask();
+    let total = fleet.core_app().placeholder_size();
     assert_eq!(
-        (whole.cpu_milli, whole.memory_bytes),
+        (total.cpu_milli, total.memory_bytes),
         (25_000, 25_000 << 20)
     );
     fleet.tick();
-    assert_eq!(fleet.half().pending_size(), whole);
+    assert_eq!(fleet.core_app().pending_size(), total);
 }
 
 #[test]
 fn an_application_runs_with_its_last_placeholder() {
     let mut core = core_with(vec![group("g", 2, size(2, 0))], Policy::default());
-    held_placeholder(&mut core, "p1", size(2, 0), "g");
+    place_placeholder(&mut core, "p1", size(2, 0), "g");
     assert_eq!(core.head.state, Core::Accepted);
     assert_eq!(core.used_by_placeholders(), size(2, 0));
-    held_placeholder(&mut core, "p2", size(2, 0), "g");
+    place_placeholder(&mut core, "p2", size(2, 0), "g");
     assert_eq!(core.used_by_placeholders(), size(4, 0));
     assert_eq!(core.head.state, Core::Running);
-    held(&mut core, "r1", size(2, 0), None);
-    held(&mut core, "r2", size(2, 0), None);
+    place_task(&mut core, "r1", size(2, 0), None);
+    place_task(&mut core, "r2", size(2, 0), None);
     assert_eq!((core.head.state, core.used()), (Core::Running, size(8, 0)));
 }
 
 #[test]
 fn a_soft_timeout_continues_without_the_gang() {
-    let one = Size {
+    let member = Size {
         memory_bytes: 100,
         ..size(10, 0)
     };
-    let groups = vec![group("tg1", 1, one.clone()), group("tg2", 2, one.clone())];
+    let groups = vec![
+        group("tg1", 1, member.clone()),
+        group("tg2", 2, member.clone()),
+    ];
     let mut core = core_with(groups, Policy::default());
-    asks(&mut core, placeholder("p1", one.clone(), "tg1"));
-    held_placeholder(&mut core, "p2", one.clone(), "tg2");
-    held_placeholder(&mut core, "p3", one.clone(), "tg2");
+    add_ask(&mut core, placeholder("p1", member.clone(), "tg1"));
+    place_placeholder(&mut core, "p2", member.clone(), "tg2");
+    place_placeholder(&mut core, "p3", member.clone(), "tg2");
     assert_eq!(core.head.state, Core::Accepted);
     let due = core.head.timers.next().unwrap();
-    assert_eq!(due, at(10 + 900_000), "from its first placeholder");
+    assert_eq!(due, time(10 + 900_000), "from its first placeholder");
     let step = core.step(core::Input::Tick, due);
     let timeout = Termination::Timeout;
     let expected = [
@@ -99,14 +102,14 @@ fn a_soft_timeout_continues_without_the_gang() {
         |core: &core::Application| ["tg1", "tg2"].map(|name| core.head.groups[name].timedout);
     assert_eq!(core.pending_size(), Size::default());
     assert_eq!(timedout(&core), [1, 0]);
-    assert_eq!(core.used_by_placeholders(), groups::times(&one, 2));
+    assert_eq!(core.used_by_placeholders(), groups::multiply(&member, 2));
     apply(&mut core, confirm("p2", timeout));
     assert_eq!(core.head.state, Core::Resuming);
     apply(&mut core, confirm("p3", timeout));
     assert_eq!((timedout(&core), core.used()), ([1, 2], Size::default()));
     assert_eq!(core.head.state, Core::Accepted);
-    held(&mut core, "r", one, Some("tg2"));
-    assert_eq!(core.head.state, Core::Running, "scheduled as any other");
+    place_task(&mut core, "r", member, Some("tg2"));
+    assert_eq!(core.head.state, Core::Running, "it is placed normally");
 }
 
 #[test]
@@ -114,12 +117,12 @@ fn a_task_larger_than_its_placeholders_releases_them() {
     let mut core = core_with(vec![group("g", 5, size(2, 2))], Policy::default());
     let names = ["p1", "p2", "p3", "p4", "p5"];
     for name in names {
-        held_placeholder(&mut core, name, size(2, 2), "g");
+        place_placeholder(&mut core, name, size(2, 2), "g");
     }
-    asks(&mut core, ask("real", size(10, 10), Some("g")));
-    let step = core.replace(&mut [space("a", Size::default())], at(20));
-    let replaced = |it: &core::Effect| matches!(it, core::Effect::Replacing { .. });
-    assert!(!step.effects.iter().any(replaced));
+    add_ask(&mut core, ask("real", size(10, 10), Some("g")));
+    let step = core.replace(&mut [space("a", Size::default())], time(20));
+    let is_replacement = |it: &core::Effect| matches!(it, core::Effect::Replacing { .. });
+    assert!(!step.effects.iter().any(is_replacement));
     let mismatch = core::Effect::PlaceholderMismatch {
         ask: id("real"),
         placeholder: id("p1"),
@@ -146,17 +149,17 @@ fn a_task_larger_than_its_placeholders_releases_them() {
 #[test]
 fn a_smaller_task_replaces_a_placeholder() {
     let mut core = core_with(vec![group("g", 1, size(2, 2))], Policy::default());
-    held_placeholder(&mut core, "p", size(2, 2), "g");
-    asks(&mut core, ask("real", size(1, 1), Some("g")));
-    let hidden = core.step(
+    place_placeholder(&mut core, "p", size(2, 2), "g");
+    add_ask(&mut core, ask("real", size(1, 1), Some("g")));
+    let step = core.step(
         core::Input::Placed {
             key: id("real"),
             node: node("a"),
         },
-        at(15),
+        time(15),
     );
-    assert_eq!(hidden.refused.unwrap().reason, Reason::HasPlaceholder);
-    let step = core.replace(&mut [space("a", size(3, 3))], at(20));
+    assert_eq!(step.refused.unwrap().reason, Reason::HasPlaceholder);
+    let step = core.replace(&mut [space("a", size(3, 3))], time(20));
     let replacing = core::Effect::Replacing {
         ask: id("real"),
         placeholder: id("p"),
@@ -173,8 +176,8 @@ fn a_smaller_task_replaces_a_placeholder() {
     let group = &core.head.groups["g"];
     assert_eq!((group.count, group.replaced, group.timedout), (1, 1, 0));
     assert_eq!(core.head.state, Core::Running);
-    let again = core.step(confirm("p", Termination::PlaceholderReplaced), at(30));
-    assert_eq!(again.refused.unwrap().reason, Reason::NotAllocated);
+    let repeated = core.step(confirm("p", Termination::PlaceholderReplaced), time(30));
+    assert_eq!(repeated.refused.unwrap().reason, Reason::NotAllocated);
     assert_eq!(core.used(), size(1, 1));
 }
 
@@ -184,8 +187,8 @@ fn a_gang_larger_than_its_queue_is_rejected() {
         cpu_milli: milli,
         ..Size::default()
     };
-    let wanted = [Wanted::from(&group("g", 10, cores(1_000)))];
-    let cluster = [space("a", cores(8_000)), space("b", cores(8_000))];
+    let wanted = [MemberRequest::from(&group("g", 10, cores(1_000)))];
+    let nodes = [space("a", cores(8_000)), space("b", cores(8_000))];
     let queue = |max| {
         vec![Level {
             name: "root.a".to_owned(),
@@ -197,15 +200,15 @@ fn a_gang_larger_than_its_queue_is_rejected() {
         cpu_milli: Some(milli),
         ..Cap::default()
     };
-    let refused = admission::feasible(&wanted, &queue(cpu(1_000)), &cluster).unwrap_err();
-    let short = Short::Limit {
+    let refused = admission::check_feasible(&wanted, &queue(cpu(1_000)), &nodes).unwrap_err();
+    let short = Shortfall::Limit {
         name: "root.a".to_owned(),
         types: vec!["cpu".to_owned()],
     };
-    assert_eq!(refused.short, short);
+    assert_eq!(refused.shortfall, short);
     assert_eq!(refused.nearest.values().copied().collect::<Vec<_>>(), [1]);
     assert_eq!(
-        admission::feasible(&wanted, &queue(cpu(100_000)), &cluster),
+        admission::check_feasible(&wanted, &queue(cpu(100_000)), &nodes),
         Ok(())
     );
     let second = Cap {
@@ -213,7 +216,7 @@ fn a_gang_larger_than_its_queue_is_rejected() {
         ..Cap::default()
     };
     assert_eq!(
-        admission::feasible(&wanted, &queue(second), &cluster),
+        admission::check_feasible(&wanted, &queue(second), &nodes),
         Ok(())
     );
 }

@@ -1,4 +1,4 @@
-//! Answers to the operations, one variant per HTTP status.
+//! Results of the operations, one variant per HTTP status.
 
 use serde::Serialize;
 
@@ -77,7 +77,7 @@ impl<S> Applied<S> {
         }
     }
 
-    pub(crate) fn nothing(reason: Reason) -> Self {
+    pub(crate) fn refused(reason: Reason) -> Self {
         Self {
             applied: false,
             reason: Some(reason),

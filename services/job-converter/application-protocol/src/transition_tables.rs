@@ -6,41 +6,41 @@ use crate::messages::{Termination, ToFront};
 use crate::test_fleet::{TestFleet, app, id, metadata, node};
 use crate::{core, policy::Policy, task};
 
-fn named(list: &str) -> Vec<(String, String, String)> {
+fn parse_table(list: &str) -> Vec<(String, String, String)> {
     let rows = list.lines().map(str::trim).filter(|row| !row.is_empty());
-    let mut found = Vec::new();
+    let mut transitions = Vec::new();
     for row in rows {
-        let (event, moves) = row.split_once(':').unwrap();
-        for step in moves.split(',') {
-            let (from, to) = step.split_once('>').unwrap();
+        let (event, pairs) = row.split_once(':').unwrap();
+        for pair in pairs.split(',') {
+            let (from, to) = pair.split_once('>').unwrap();
             let text = |it: &str| it.trim().to_owned();
-            found.push((text(from), text(event), text(to)));
+            transitions.push((text(from), text(event), text(to)));
         }
     }
-    found
+    transitions
 }
 
-fn compare<S: std::fmt::Debug + Copy, E: std::fmt::Debug + Copy>(
+fn assert_transitions<S: std::fmt::Debug + Copy, E: std::fmt::Debug + Copy>(
     states: &[S],
     events: &[E],
     next: impl Fn(S, E) -> Option<S>,
     legal: &str,
 ) {
-    let legal = named(legal);
-    let mut seen = 0;
+    let legal = parse_table(legal);
+    let mut matched = 0;
     for from in states {
         for event in events {
             let (from_name, event_name) = (format!("{from:?}"), format!("{event:?}"));
             let row = legal
                 .iter()
-                .find(|(a, b, _)| *a == from_name && *b == event_name);
+                .find(|(from, event, _)| *from == from_name && *event == event_name);
             let expected = row.map(|(_, _, to)| to.clone());
             let found = next(*from, *event).map(|to| format!("{to:?}"));
             assert_eq!(found, expected, "{from_name} + {event_name}");
-            seen += usize::from(row.is_some());
+            matched += usize::from(row.is_some());
         }
     }
-    assert_eq!(seen, legal.len(), "unknown state or event in a stored row");
+    assert_eq!(matched, legal.len(), "unknown state or event in the table");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn frontend_transitions_match_the_table() {
         ReleaseAsk: Running>Running, Accepted>Running, Reserving>Running
         ReleaseAsk: Failing>Failing, Resuming>Resuming";
     let (states, events) = (&frontend::State::ALL, &frontend::Event::ALL);
-    compare(states, events, frontend::next, legal);
+    assert_transitions(states, events, frontend::next, legal);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn task_transitions_match_the_table() {
         Killed: Killing>Killed
         Reject: New>Rejected, Pending>Rejected, Scheduling>Rejected
         Fail: Rejected>Failed, Allocated>Failed, Bound>Failed";
-    compare(&task::State::ALL, &task::Event::ALL, task::next, legal);
+    assert_transitions(&task::State::ALL, &task::Event::ALL, task::next, legal);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn core_transitions_match_the_table() {
         Fail: New>Failing, Accepted>Failing, Running>Failing, Failing>Failed
         Resume: New>Resuming, Accepted>Resuming
         Expire: Completed>Expired, Failed>Expired, Rejected>Expired";
-    compare(&core::State::ALL, &core::Event::ALL, core::next, legal);
+    assert_transitions(&core::State::ALL, &core::Event::ALL, core::next, legal);
 }
 
 fn inputs() -> Vec<Input> {
@@ -145,16 +145,19 @@ fn every_input_in_every_state_is_answered_and_a_refusal_changes_nothing() {
         for task_state in task::State::ALL {
             for input in inputs() {
                 let mut fleet = TestFleet::plain();
-                fleet.task("t", hayward_vocabulary::Size::default(), None);
+                fleet.add_task("t", hayward_vocabulary::Size::default(), None);
                 fleet.front.head.state = state;
                 let task = fleet.front.tasks.get_mut("t").unwrap();
                 task.state = task_state;
                 let before = fleet.front.clone();
                 let step = fleet.front.step(input.clone(), fleet.now);
-                let what = format!("{state:?}, task {task_state:?}: {input:?}");
+                let case = format!("{state:?}, task {task_state:?}: {input:?}");
                 if let Some(refused) = &step.refused {
-                    assert_eq!(fleet.front, before, "{what}");
-                    assert!(step.moved.is_empty() && step.effects.is_empty(), "{what}");
+                    assert_eq!(fleet.front, before, "{case}");
+                    assert!(
+                        step.transitions.is_empty() && step.effects.is_empty(),
+                        "{case}"
+                    );
                     assert!(!refused.to_string().is_empty());
                 }
             }
@@ -198,28 +201,33 @@ fn rows_read_back_what_was_written() {
         2,
         crate::test_fleet::size(1, 0),
     )];
-    let mut fleet = TestFleet::new(groups.clone(), Policy::default()).begun();
-    fleet.task("t", crate::test_fleet::size(1, 0), Some("g"));
-    let written = serde_json::to_string(&fleet.front.head).unwrap();
-    let head: frontend::Head = serde_json::from_str(&written).unwrap();
+    let mut fleet = TestFleet::new(groups.clone(), Policy::default()).submitted();
+    fleet.add_task("t", crate::test_fleet::size(1, 0), Some("g"));
+    let json = serde_json::to_string(&fleet.front.head).unwrap();
+    let head: frontend::Head = serde_json::from_str(&json).unwrap();
     assert_eq!(head, fleet.front.head);
     let tasks: Vec<_> = fleet.front.tasks.values().cloned().collect();
-    let written = serde_json::to_string(&tasks).unwrap();
-    let tasks: Vec<task::Task> = serde_json::from_str(&written).unwrap();
-    let again = frontend::Application::loaded(head, tasks);
-    assert_eq!(again.tasks, fleet.front.tasks);
+    let json = serde_json::to_string(&tasks).unwrap();
+    let tasks: Vec<task::Task> = serde_json::from_str(&json).unwrap();
+    let restored = frontend::Application::from_rows(head, tasks);
+    assert_eq!(restored.tasks, fleet.front.tasks);
 
-    let half = fleet.half();
-    let written = serde_json::to_string(&(&half.head, &half.allocations, &half.pending)).unwrap();
-    let (head, allocations, pending) = serde_json::from_str(&written).unwrap();
-    let again = core::Application {
+    let core_application = fleet.core_app();
+    let json = serde_json::to_string(&(
+        &core_application.head,
+        &core_application.allocations,
+        &core_application.pending,
+    ))
+    .unwrap();
+    let (head, allocations, pending) = serde_json::from_str(&json).unwrap();
+    let restored = core::Application {
         head,
         pending,
         allocations,
     };
-    assert_eq!(again, *half);
+    assert_eq!(restored, *core_application);
     // A frontend that is restored by its id alone is still the same application.
-    assert_eq!(again.head.submission.id, app("app-1"));
+    assert_eq!(restored.head.submission.id, app("app-1"));
     assert_eq!(
         metadata(groups, Policy::default()),
         fleet.front.head.metadata
