@@ -93,8 +93,8 @@ impl DemandEntry {
     /// W3C trace context of the submission, if it had one (T5).
     pub fn submitted_within(&self) -> Option<&str> {
         let launch = self.launch.as_ref();
-        let within = launch.map_or(&self.traceparent, |launch| &launch.traceparent);
-        within.as_deref()
+        let traceparent = launch.map_or(&self.traceparent, |launch| &launch.traceparent);
+        traceparent.as_deref()
     }
 }
 

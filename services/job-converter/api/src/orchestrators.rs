@@ -59,7 +59,7 @@ pub struct WorkEntry {
     pub kind: EntryKind,
     pub state: EntryState,
     /// User that is charged; surrounding spaces are ignored.
-    #[serde(deserialize_with = "trimmed")]
+    #[serde(deserialize_with = "deserialize_trimmed")]
     pub owner: UserName,
     /// Default: that of the policy for its kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,10 @@ pub struct WorkEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
     /// Stored and not used.
-    #[serde(default = "ordinary", skip_serializing_if = "is_ordinary")]
+    #[serde(
+        default = "default_user_priority",
+        skip_serializing_if = "is_default_user_priority"
+    )]
     pub user_priority: u32,
     /// Program that Hayward runs in each share. Without it, the orchestrator starts its processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -371,23 +374,23 @@ pub struct OrchestratorList {
     pub revision: u64,
 }
 
-fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UserName, D::Error> {
+fn deserialize_trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UserName, D::Error> {
     let text = String::deserialize(deserializer)?;
     UserName::new(text.trim()).map_err(Error::custom)
 }
 
-const ORDINARY: u32 = 100;
+const DEFAULT_USER_PRIORITY: u32 = 100;
 
-fn ordinary() -> u32 {
-    ORDINARY
+fn default_user_priority() -> u32 {
+    DEFAULT_USER_PRIORITY
 }
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde hands over a reference"
 )]
-fn is_ordinary(number: &u32) -> bool {
-    *number == ORDINARY
+fn is_default_user_priority(number: &u32) -> bool {
+    *number == DEFAULT_USER_PRIORITY
 }
 
 #[expect(

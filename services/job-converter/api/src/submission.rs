@@ -205,7 +205,7 @@ pub struct ContainerSubmission {
 }
 
 impl ContainerSubmission {
-    pub fn form(&self) -> ContainerForm {
+    pub fn to_form(&self) -> ContainerForm {
         ContainerForm {
             image: self.image.clone(),
             uid: self.uid,

@@ -27,54 +27,54 @@ impl Pace {
     };
     /// Milliseconds after which a service process counts as healthy. The next failure then starts
     /// with the first hold.
-    pub const WELL_AFTER_MS: u64 = 60_000;
+    pub const HEALTHY_AFTER_MS: u64 = 60_000;
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Brake {
-    strikes: u32,
+    failures: u32,
     held_until_ms: Option<u64>,
 }
 
 impl Brake {
     /// Restores the count after a restart. The hold starts again by the new monotonic clock.
-    pub fn restored(strikes: u32, now_ms: u64, pace: &Pace) -> Self {
+    pub fn restored(failures: u32, now_ms: u64, pace: &Pace) -> Self {
         let mut brake = Self {
-            strikes,
+            failures,
             held_until_ms: None,
         };
-        if strikes > 0 {
+        if failures > 0 {
             brake.held_until_ms = Some(now_ms.saturating_add(brake.hold_ms(pace)));
         }
         brake
     }
 
-    pub fn strikes(&self) -> u32 {
-        self.strikes
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 
     fn hold_ms(&self, pace: &Pace) -> u64 {
-        let doubled = self.strikes.saturating_sub(1).min(30);
+        let doublings = self.failures.saturating_sub(1).min(30);
         pace.first_ms
-            .saturating_mul(1 << doubled)
+            .saturating_mul(1 << doublings)
             .min(pace.longest_ms)
     }
 
     /// Counts an end without progress. Returns true if a new hold begins.
-    pub fn strike(&mut self, now_ms: u64, pace: &Pace) -> bool {
+    pub fn record_failure(&mut self, now_ms: u64, pace: &Pace) -> bool {
         if self.is_held(now_ms) {
             return false;
         }
-        self.strikes = self.strikes.saturating_add(1);
+        self.failures = self.failures.saturating_add(1);
         self.held_until_ms = Some(now_ms.saturating_add(self.hold_ms(pace)));
         true
     }
 
     /// Records progress. Returns true if failures were cleared.
     pub fn clear(&mut self) -> bool {
-        let any = self.strikes > 0;
+        let had_failures = self.failures > 0;
         *self = Self::default();
-        any
+        had_failures
     }
 
     pub fn is_held(&self, now_ms: u64) -> bool {
@@ -85,8 +85,8 @@ impl Brake {
         self.held_until_ms
     }
 
-    pub fn gives_up(&self, pace: &Pace) -> bool {
-        pace.give_up > 0 && self.strikes >= pace.give_up
+    pub fn is_exhausted(&self, pace: &Pace) -> bool {
+        pace.give_up > 0 && self.failures >= pace.give_up
     }
 }
 
@@ -97,9 +97,12 @@ mod tests {
     #[test]
     fn holds_double_up_to_the_longest_and_a_job_gives_up() {
         let (mut brake, mut now, mut holds) = (Brake::default(), 0, Vec::new());
-        while !brake.gives_up(&Pace::JOB) {
-            assert!(brake.strike(now, &Pace::JOB));
-            assert!(!brake.strike(now, &Pace::JOB), "one wave counts once");
+        while !brake.is_exhausted(&Pace::JOB) {
+            assert!(brake.record_failure(now, &Pace::JOB));
+            assert!(
+                !brake.record_failure(now, &Pace::JOB),
+                "failures at the same time count once"
+            );
             let until = brake.held_until_ms().unwrap();
             holds.push((until - now) / 1000);
             now = until;
@@ -112,9 +115,9 @@ mod tests {
     fn progress_clears_failures_and_a_service_is_never_given_up() {
         let mut brake = Brake::default();
         for now in (0..1_000_000).step_by(100_000) {
-            brake.strike(now, &Pace::SERVICE);
+            brake.record_failure(now, &Pace::SERVICE);
         }
-        assert!(!brake.gives_up(&Pace::SERVICE));
+        assert!(!brake.is_exhausted(&Pace::SERVICE));
         assert!(brake.clear());
         assert!(!brake.clear());
         assert!(!brake.is_held(0));

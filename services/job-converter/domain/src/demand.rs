@@ -3,26 +3,26 @@
 
 /// Fields of a demand entry that change. The others are fixed at submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DemandNumbers {
+pub struct DemandFields {
     pub max_processes: u64,
     pub remaining_tasks: u64,
     pub task_ms: Option<u64>,
 }
 
-/// Returns the current demand, or `None` if the work has ended. `held_at` limits held work to the
-/// processes it has. `before` is the mean published last, so that a mean between two steps does not
-/// alternate.
+/// Returns the current demand, or `None` if the work has ended. `held_processes` limits held work
+/// to the processes it has. `last_published_ms` is the mean published last, so that a mean between
+/// two steps does not alternate.
 pub fn compute_demand(
     max_processes: u64,
     remaining: u64,
     mean_ms: Option<u64>,
-    held_at: Option<u64>,
-    before: Option<u64>,
-) -> Option<DemandNumbers> {
-    (remaining > 0).then(|| DemandNumbers {
-        max_processes: held_at.map_or(max_processes, |alive| alive.min(max_processes)),
+    held_processes: Option<u64>,
+    last_published_ms: Option<u64>,
+) -> Option<DemandFields> {
+    (remaining > 0).then(|| DemandFields {
+        max_processes: held_processes.map_or(max_processes, |held| held.min(max_processes)),
         remaining_tasks: coarse_count(remaining),
-        task_ms: mean_ms.map(|mean| steady_ms(mean, before)),
+        task_ms: mean_ms.map(|mean| steady_ms(mean, last_published_ms)),
     })
 }
 
@@ -49,8 +49,8 @@ pub fn coarse_ms(ms: u64) -> u64 {
 }
 
 /// Returns the last published step while the mean is within one step of it.
-fn steady_ms(mean: u64, before: Option<u64>) -> u64 {
-    match before {
+fn steady_ms(mean: u64, last_published_ms: Option<u64>) -> u64 {
+    match last_published_ms {
         Some(step) if mean.saturating_mul(3) >= step.saturating_mul(2) && mean < step * 2 => step,
         _ => coarse_ms(mean),
     }

@@ -15,7 +15,7 @@ pub mod status;
 pub mod tasks;
 
 pub use brake::{Brake, Pace};
-pub use demand::{DemandNumbers, compute_demand};
+pub use demand::{DemandFields, compute_demand};
 pub use ranges::Ranges;
 pub use status::{Facts, State, status};
 pub use tasks::{Ending, Leased, Recorded, TaskTable};

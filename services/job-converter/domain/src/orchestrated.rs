@@ -2,7 +2,7 @@
 //! returns a list of steps that the caller carries out.
 
 mod compare;
-mod judge;
+mod map_order;
 
 #[cfg(test)]
 mod properties;
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::AllocationId;
 
 pub use compare::{Counts, Step};
-pub use judge::{Ignored, Mark};
+pub use map_order::{Ignored, Mark};
 
-use judge::Judged;
+use map_order::MapOrder;
 
 /// An entry of a map.
 pub trait MapEntry: Clone + PartialEq {
     /// Returns true if the work waits, runs, or completes with a live process.
-    fn schedulable(&self) -> bool;
+    fn is_schedulable(&self) -> bool;
     /// Returns true for a job, which continues without one of its processes. Other work ends with
     /// its process.
     fn is_job(&self) -> bool;
@@ -137,13 +137,13 @@ impl<P: MapEntry> MapState<P> {
     /// Compares a map with the last accepted one and replaces it, unless it is ignored. Entries
     /// with faults keep their last state.
     pub fn accept(&mut self, map: Map<P>) -> Outcome {
-        let nothing = map.works.is_empty() && map.bad.is_empty();
-        let judged = judge::judge(self.mark.as_ref(), &self.past, &map.mark, nothing);
-        let takeover = match judged {
-            Judged::Ignored(why) => return Outcome::Ignored(why),
-            Judged::Takeover => true,
-            Judged::First | Judged::Next => false,
-            Judged::Again if self.is_unchanged_by(&map) => {
+        let is_empty = map.works.is_empty() && map.bad.is_empty();
+        let map_order = map_order::classify(self.mark.as_ref(), &self.past, &map.mark, is_empty);
+        let takeover = match map_order {
+            MapOrder::Ignored(reason) => return Outcome::Ignored(reason),
+            MapOrder::Takeover => true,
+            MapOrder::First | MapOrder::Next => false,
+            MapOrder::Repeated if self.is_unchanged_by(&map) => {
                 return Outcome::Applied {
                     steps: Vec::new(),
                     counts: Counts::unchanged(map.works.len(), map.bad.len()),
@@ -151,13 +151,13 @@ impl<P: MapEntry> MapState<P> {
                     takeover: false,
                 };
             }
-            Judged::Again => return Outcome::Ignored(Ignored::SequenceUsed),
+            MapOrder::Repeated => return Outcome::Ignored(Ignored::SequenceUsed),
         };
         let mark = map.mark.clone();
         let (works, steps, counts) = compare::compare(&self.works, map, takeover);
         self.works = works;
         if let Some(before) = self.mark.replace(mark).filter(|_| takeover) {
-            judge::remember(&mut self.past, before.lineage);
+            map_order::remember_lineage(&mut self.past, before.lineage);
         }
         Outcome::Applied {
             steps,
@@ -168,9 +168,9 @@ impl<P: MapEntry> MapState<P> {
     }
 
     fn is_unchanged_by(&self, map: &Map<P>) -> bool {
-        let known = |(id, known): (&String, &KnownWork<P>)| {
+        let is_known = |(id, known): (&String, &KnownWork<P>)| {
             map.bad.contains(id) || map.works.get(id) == Some(&known.piece)
         };
-        self.works.iter().all(known) && map.works.keys().all(|id| self.works.contains_key(id))
+        self.works.iter().all(is_known) && map.works.keys().all(|id| self.works.contains_key(id))
     }
 }

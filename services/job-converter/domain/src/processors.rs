@@ -16,9 +16,9 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
-pub use endings::{Ending, ending};
+pub use endings::{Ending, classify_exit};
 pub use failover::Failover;
-pub use retries::{Counted, Record, Retries, SKEW_MS, account};
+pub use retries::{CLOCK_SKEW_MS, Record, Retries, RetryDecision, count_failure};
 pub use terms::{Now, ProcessorId, Terms, Timeouts};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +50,7 @@ pub struct Occupant {
 
 /// Final state of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessorEnd {
+pub enum Over {
     Failed,
     Completed,
 }
@@ -73,16 +73,16 @@ pub struct Processor {
     alive: usize,
     last_host: Option<NodeName>,
     record: Option<Record>,
-    over: Option<ProcessorEnd>,
+    over: Option<Over>,
     request: Request,
     failover: Option<Failover>,
     /// Whether this is a standby that ends so that its active can use the node.
     is_yielding: bool,
     /// Whether the processor was stopped and starts again once none of its processes is alive.
-    awaits_stopped: bool,
+    is_restarting: bool,
     /// Whether an action placed this processor after it had failed. Its record is cleared when it
     /// runs.
-    is_placed_after_failure: bool,
+    is_returning: bool,
 }
 
 impl Processor {
@@ -90,8 +90,8 @@ impl Processor {
         match (&self.occupant, self.over) {
             (Some(occupant), _) if occupant.running => State::Running,
             (Some(_), _) => State::Pending,
-            (None, Some(ProcessorEnd::Failed)) => State::Failed,
-            (None, Some(ProcessorEnd::Completed)) => State::Completed,
+            (None, Some(Over::Failed)) => State::Failed,
+            (None, Some(Over::Completed)) => State::Completed,
             (None, None) => State::Waiting,
         }
     }
@@ -99,7 +99,7 @@ impl Processor {
     pub fn record(&self) -> Option<&Record> {
         self.record.as_ref()
     }
-    pub fn over(&self) -> Option<ProcessorEnd> {
+    pub fn over(&self) -> Option<Over> {
         self.over
     }
     pub fn failover(&self) -> Option<&Failover> {
@@ -115,12 +115,12 @@ impl Processor {
     /// Returns true if the processor requests nothing, because it waits for a failover or for its
     /// old processes.
     fn is_held(&self) -> bool {
-        self.is_yielding || self.awaits_stopped
+        self.is_yielding || self.is_restarting
     }
     /// Returns the node of the open request.
     pub fn wanted_host(&self) -> Option<&NodeName> {
-        let open = self.occupant.is_none() && self.over.is_none() && !self.is_held();
-        self.request.host.as_ref().filter(|_| open)
+        let is_open = self.occupant.is_none() && self.over.is_none() && !self.is_held();
+        self.request.host.as_ref().filter(|_| is_open)
     }
 }
 
@@ -154,7 +154,7 @@ pub struct Processors {
     /// Nodes that a process was lost on or moved away from. A failover does not use them.
     closed: BTreeSet<NodeName>,
     /// Text that describes a violated rule. `None` if no rule is violated.
-    breach: Option<String>,
+    violation: Option<String>,
     /// Slots whose rows are not written yet.
     changed: BTreeSet<usize>,
     /// Timeline entries that are not written yet.
@@ -168,7 +168,7 @@ impl Processors {
             terms,
             all,
             closed: BTreeSet::new(),
-            breach: None,
+            violation: None,
             changed: BTreeSet::new(),
             events: Vec::new(),
         }
@@ -194,7 +194,7 @@ impl Processors {
         &mut self,
         slot: usize,
         record: Option<Record>,
-        over: Option<ProcessorEnd>,
+        over: Option<Over>,
         failover: Option<Failover>,
     ) {
         if let Some(it) = self.all.get_mut(slot) {
@@ -212,26 +212,26 @@ impl Processors {
     /// Requests every missing process at the start, and again after a restart.
     pub fn begin(&mut self, now: Now) {
         for slot in 0..self.all.len() {
-            let waits_ms = self.all[slot]
+            let remaining_delay_ms = self.all[slot]
                 .record
-                .map_or(0, |it| it.waits_ms(now.wall_ms));
+                .map_or(0, |it| it.remaining_delay_ms(now.wall_ms));
             let failover = self.all[slot].failover.clone();
             let target = failover.as_ref().map(|it| it.requested.clone());
-            let host = target.unwrap_or_else(|| self.last_seen(slot));
-            self.ask_for(slot, host, now, waits_ms);
+            let host = target.unwrap_or_else(|| self.preferred_host(slot));
+            self.open_request(slot, host, now, remaining_delay_ms);
             if let Some(standby) = failover.and_then(|it| it.waits_for) {
-                self.yield_node(standby, now);
+                self.stop_standby(standby, now);
             }
         }
     }
 
     /// Returns the last node if the service has host affinity.
-    fn last_seen(&self, slot: usize) -> Option<NodeName> {
+    fn preferred_host(&self, slot: usize) -> Option<NodeName> {
         let known = self.all[slot].last_host.clone();
         known.filter(|_| self.terms.host_affinity)
     }
 
-    fn ask_for(&mut self, slot: usize, host: Option<NodeName>, now: Now, delay_ms: u64) {
+    fn open_request(&mut self, slot: usize, host: Option<NodeName>, now: Now, delay_ms: u64) {
         let not_before_ms = now.monotonic_ms.saturating_add(delay_ms);
         self.all[slot].request = Request {
             host: host.filter(|_| self.terms.host_affinity),
@@ -254,20 +254,20 @@ impl Processors {
             if known != Some(&occupant.allocation) {
                 self.closed.remove(&occupant.host);
             }
-            it.awaits_stopped &= occupant.stale;
+            it.is_restarting &= occupant.stale;
             if let Some(over) = it.over.take() {
                 // An action placed a failed processor, so it is active again.
-                it.is_placed_after_failure = over == ProcessorEnd::Failed;
+                it.is_returning = over == Over::Failed;
                 self.changed.insert(slot);
             }
             if occupant.running {
                 // The record is cleared, so that the next failure counts as the first.
-                if std::mem::take(&mut it.is_placed_after_failure) {
+                if std::mem::take(&mut it.is_returning) {
                     it.record = None;
                     self.changed.insert(slot);
                 }
-                let moved = it.last_host.as_ref() != Some(&occupant.host);
-                if moved || it.failover.is_some() {
+                let has_moved = it.last_host.as_ref() != Some(&occupant.host);
+                if has_moved || it.failover.is_some() {
                     self.changed.insert(slot);
                 }
                 it.last_host = Some(occupant.host.clone());
@@ -283,28 +283,28 @@ impl Processors {
     }
 
     /// Handles a process that is vacating for any reason. Repeating the call changes nothing.
-    pub fn vacate(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
+    pub fn on_vacating(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
         let Some(it) = self.all.get(slot) else { return };
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
             return;
         }
-        self.lost(slot, Some(lost), now);
+        self.on_lost(slot, Some(lost), now);
     }
 
     /// Handles a loss that is not the fault of the process. An active with standbys fails over. Any
     /// other processor requests any node.
-    fn lost(&mut self, slot: usize, lost: Option<Placement<'_>>, now: Now) {
+    fn on_lost(&mut self, slot: usize, lost: Option<Placement<'_>>, now: Now) {
         let is_active = self.terms.id_at(slot).replica.is_none();
         if is_active && self.terms.fails_over() {
             self.fail_over(slot, lost, now);
         } else {
-            self.ask_for(slot, None, now, 0);
+            self.open_request(slot, None, now, 0);
         }
     }
 
     /// Handles the end of a process. Call [`Self::set_occupant`] first with the process that
     /// remains.
-    pub fn end_process(&mut self, slot: usize, lost: Placement<'_>, ending: Ending, now: Now) {
+    pub fn on_ended(&mut self, slot: usize, lost: Placement<'_>, ending: Ending, now: Now) {
         let Some(it) = self.all.get(slot) else { return };
         // The processor was moved, and the successor runs already.
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
@@ -313,41 +313,41 @@ impl Processors {
         match ending {
             Ending::Completed if self.terms.retries.is_some() => {
                 let it = &mut self.all[slot];
-                (it.over, it.record, it.failover) = (Some(ProcessorEnd::Completed), None, None);
+                (it.over, it.record, it.failover) = (Some(Over::Completed), None, None);
                 self.changed.insert(slot);
                 self.record_event(slot, "has completed");
             }
-            Ending::Completed | Ending::Failure => self.failed(slot, lost, now),
-            Ending::LaunchFailed | Ending::Lost => self.lost(slot, Some(lost), now),
+            Ending::Completed | Ending::Failure => self.on_failed(slot, lost, now),
+            Ending::LaunchFailed | Ending::Lost => self.on_lost(slot, Some(lost), now),
             // The loss was handled when the process was vacated.
             Ending::Intended => {}
             Ending::Restarted => {
-                let host = self.last_seen(slot);
-                self.ask_for(slot, host, now, 0);
+                let host = self.preferred_host(slot);
+                self.open_request(slot, host, now, 0);
             }
         }
     }
 
     /// Counts a failure and plans the retry.
-    fn failed(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
-        let preferred = self.last_seen(slot);
-        let retries = self.terms.retries.clone().unwrap_or(Retries::FOR_EVER);
-        let counted = account(
+    fn on_failed(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
+        let preferred = self.preferred_host(slot);
+        let retries = self.terms.retries.clone().unwrap_or(Retries::UNLIMITED);
+        let decision = count_failure(
             self.all[slot].record.as_ref(),
             &retries,
             now.wall_ms,
             preferred.is_some(),
         );
-        let delay_ms = match counted {
-            Counted::Exhausted => {
-                self.all[slot].over = Some(ProcessorEnd::Failed);
+        let delay_ms = match decision {
+            RetryDecision::Exhausted => {
+                self.all[slot].over = Some(Over::Failed);
                 self.all[slot].failover = None;
                 self.changed.insert(slot);
-                self.record_event(slot, &format!("has failed: {}", retries.in_words()));
+                self.record_event(slot, &format!("has failed: {}", retries.describe()));
                 return;
             }
-            Counted::Uncounted => 0,
-            Counted::Retry(record) => {
+            RetryDecision::Uncounted => 0,
+            RetryDecision::Retry(record) => {
                 self.all[slot].record = Some(record);
                 self.changed.insert(slot);
                 record.last_delay_ms
@@ -362,37 +362,37 @@ impl Processors {
             // becomes a failover.
             self.record_first(slot, lost.allocation, &preferred);
         }
-        self.ask_for(slot, preferred, now, delay_ms);
+        self.open_request(slot, preferred, now, delay_ms);
     }
 
     /// Returns the demand of a slot at this instant.
     pub fn ask(&self, slot: usize, now_ms: u64) -> Ask {
-        let nothing = Ask {
+        let no_demand = Ask {
             wanted: false,
             host: None,
         };
         let Some(it) = self.all.get(slot) else {
-            return nothing;
+            return no_demand;
         };
-        let waits = it
+        let is_waiting = it
             .failover
             .as_ref()
             .is_some_and(|it| it.waits_for.is_some());
         if it.is_held() {
-            return nothing;
+            return no_demand;
         }
         if let Some(occupant) = &it.occupant {
             // An active with standbys is bound to its node. If the node is lost, the scheduler must
             // not place the active before a standby is chosen.
             let is_active = self.terms.id_at(slot).replica.is_none();
-            let pinned = is_active && self.terms.fails_over();
+            let is_bound = is_active && self.terms.fails_over();
             return Ask {
                 wanted: true,
-                host: pinned.then(|| occupant.host.clone()),
+                host: is_bound.then(|| occupant.host.clone()),
             };
         }
-        if it.over.is_some() || waits || now_ms < it.request.not_before_ms {
-            return nothing;
+        if it.over.is_some() || is_waiting || now_ms < it.request.not_before_ms {
+            return no_demand;
         }
         Ask {
             wanted: true,
@@ -411,9 +411,9 @@ impl Processors {
             let is_active = self.terms.id_at(slot).replica.is_none();
             if is_active && self.terms.fails_over() {
                 // The failover chooses again, without the nodes used before.
-                self.choose(slot, now);
+                self.choose_host(slot, now);
             } else {
-                self.ask_for(slot, None, now, 0);
+                self.open_request(slot, None, now, 0);
             }
         }
     }
@@ -421,13 +421,13 @@ impl Processors {
     /// Returns true if a request for one node is open for longer than the timeout.
     fn is_expired(&self, slot: usize, timeouts: Timeouts, now_ms: u64) -> bool {
         let it = &self.all[slot];
-        let waits = it
+        let is_waiting = it
             .failover
             .as_ref()
             .is_some_and(|it| it.waits_for.is_some());
-        let open = it.occupant.is_none() && it.over.is_none() && !it.is_held() && !waits;
-        let asks = it.request.host.is_some();
-        open && asks && now_ms.saturating_sub(it.request.since_ms) > timeouts.request_ms
+        let is_open = it.occupant.is_none() && it.over.is_none() && !it.is_held() && !is_waiting;
+        let has_host = it.request.host.is_some();
+        is_open && has_host && now_ms.saturating_sub(it.request.since_ms) > timeouts.request_ms
     }
 
     /// Returns the next time at which [`Self::tick`] or [`Self::ask`] may change without an event.
@@ -442,23 +442,23 @@ impl Processors {
             if now_ms < it.request.not_before_ms {
                 return Some(it.request.not_before_ms);
             }
-            let asks = it.request.host.is_some() && !it.is_held();
+            let has_host = it.request.host.is_some() && !it.is_held();
             let expires = it.request.since_ms.saturating_add(timeouts.request_ms + 1);
-            asks.then_some(expires)
+            has_host.then_some(expires)
         };
         self.all.iter().filter_map(due).min()
     }
 
     /// Returns true if every processor runs or has completed.
     pub fn is_healthy(&self) -> bool {
-        let good = |it: &Processor| matches!(it.state(), State::Running | State::Completed);
-        self.all.iter().all(good)
+        let is_up = |it: &Processor| matches!(it.state(), State::Running | State::Completed);
+        self.all.iter().all(is_up)
     }
 
     /// Returns how the service ended, if it did. Standbys end with the actives.
     pub fn end(&self) -> Option<End> {
-        if let Some(breach) = &self.breach {
-            return Some(End::Failed(breach.clone()));
+        if let Some(violation) = &self.violation {
+            return Some(End::Failed(violation.clone()));
         }
         let retries = self.terms.retries.as_ref()?;
         let failed = |slot: &usize| self.all[*slot].state() == State::Failed;
@@ -466,12 +466,14 @@ impl Processors {
         if retries.fail_service
             && let Some(slot) = first_failed
         {
-            let (place, why) = (self.terms.id_at(slot), retries.in_words());
-            return Some(End::Failed(format!("processor {place} has failed: {why}")));
+            let (processor, reason) = (self.terms.id_at(slot), retries.describe());
+            return Some(End::Failed(format!(
+                "processor {processor} has failed: {reason}"
+            )));
         }
         let actives = 0..self.terms.instances as usize;
-        let over = |it: &Processor| matches!(it.state(), State::Failed | State::Completed);
-        if !self.all[actives.clone()].iter().all(over) {
+        let is_over = |it: &Processor| matches!(it.state(), State::Failed | State::Completed);
+        if !self.all[actives.clone()].iter().all(is_over) {
             return None;
         }
         // Failed processors are final, so a service that ends with one has failed.
@@ -485,9 +487,9 @@ impl Processors {
         })
     }
 
-    fn record_event(&mut self, slot: usize, what: &str) {
-        let place = self.terms.id_at(slot);
-        self.events.push(format!("processor {place} {what}"));
+    fn record_event(&mut self, slot: usize, event: &str) {
+        let processor = self.terms.id_at(slot);
+        self.events.push(format!("processor {processor} {event}"));
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Ranges {
 
 impl Ranges {
     /// Returns the set of all numbers below `end`.
-    pub fn up_to(end: u64) -> Self {
+    pub fn below(end: u64) -> Self {
         let mut ranges = Self::default();
         ranges.insert_span(0, end);
         ranges
@@ -51,25 +51,25 @@ impl Ranges {
         if start >= end {
             return;
         }
-        let (mut from, mut to) = (start, end);
-        // Merges ranges that overlap or touch, which are those that start at or before `to`. The
-        // last one that starts before `from` may reach into it.
+        let (mut merged_start, mut merged_end) = (start, end);
+        // Merges ranges that overlap or touch. They start at or before `merged_end`. The last one
+        // that starts before `merged_start` may reach into it.
         while let Some((first, last)) = self
             .spans
-            .range(..=to)
+            .range(..=merged_end)
             .next_back()
             .map(|(first, last)| (*first, *last))
         {
-            if last < from {
+            if last < merged_start {
                 break;
             }
             self.spans.remove(&first);
             self.count -= last - first;
-            from = from.min(first);
-            to = to.max(last);
+            merged_start = merged_start.min(first);
+            merged_end = merged_end.max(last);
         }
-        self.spans.insert(from, to);
-        self.count += to - from;
+        self.spans.insert(merged_start, merged_end);
+        self.count += merged_end - merged_start;
     }
 
     /// Removes a number. Returns false if it was absent.
@@ -88,22 +88,22 @@ impl Ranges {
         true
     }
 
-    /// Removes and returns the smallest numbers, at most `want`.
-    pub fn take(&mut self, want: usize) -> Vec<u64> {
-        let mut taken = Vec::with_capacity(want.min(1024));
-        while taken.len() < want {
+    /// Removes and returns the smallest numbers, at most `limit`.
+    pub fn take_first(&mut self, limit: usize) -> Vec<u64> {
+        let mut numbers = Vec::with_capacity(limit.min(1024));
+        while numbers.len() < limit {
             let Some((start, end)) = self.spans.pop_first() else {
                 break;
             };
-            let headroom = (want - taken.len()) as u64;
+            let headroom = (limit - numbers.len()) as u64;
             let stop = end.min(start.saturating_add(headroom));
-            taken.extend(start..stop);
+            numbers.extend(start..stop);
             if stop < end {
                 self.spans.insert(stop, end);
             }
             self.count -= stop - start;
         }
-        taken
+        numbers
     }
 
     /// Returns the ranges in order, each as its first number and one past its last.
@@ -131,7 +131,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             (0..40_u64).prop_map(Step::Insert),
-            (0..40_u64, 0..12_u64).prop_map(|(at, len)| Step::Span(at, at + len)),
+            (0..40_u64, 0..12_u64).prop_map(|(start, len)| Step::Span(start, start + len)),
             (0..40_u64).prop_map(Step::Remove),
             (0..6_usize).prop_map(Step::Take),
         ]
@@ -140,26 +140,26 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_behave_like_a_set(steps in prop::collection::vec(step(), 0..80)) {
-            let (mut ranges, mut plain) = (Ranges::default(), BTreeSet::new());
+            let (mut ranges, mut set) = (Ranges::default(), BTreeSet::new());
             for step in steps {
                 match step {
-                    Step::Insert(n) => prop_assert_eq!(ranges.insert(n), plain.insert(n)),
+                    Step::Insert(n) => prop_assert_eq!(ranges.insert(n), set.insert(n)),
                     Step::Span(a, b) => {
                         ranges.insert_span(a, b);
-                        plain.extend(a..b);
+                        set.extend(a..b);
                     }
-                    Step::Remove(n) => prop_assert_eq!(ranges.remove(n), plain.remove(&n)),
+                    Step::Remove(n) => prop_assert_eq!(ranges.remove(n), set.remove(&n)),
                     Step::Take(n) => {
                         let mut first = Vec::new();
-                        while first.len() < n && let Some(number) = plain.pop_first() {
+                        while first.len() < n && let Some(number) = set.pop_first() {
                             first.push(number);
                         }
-                        prop_assert_eq!(ranges.take(n), first);
+                        prop_assert_eq!(ranges.take_first(n), first);
                     }
                 }
-                prop_assert_eq!(ranges.len(), plain.len() as u64);
+                prop_assert_eq!(ranges.len(), set.len() as u64);
                 let all: Vec<u64> = ranges.spans().flat_map(|(a, b)| a..b).collect();
-                prop_assert!(all.iter().eq(plain.iter()));
+                prop_assert!(all.iter().eq(set.iter()));
                 let spans: Vec<_> = ranges.spans().collect();
                 prop_assert!(spans.windows(2).all(|two| two[0].1 < two[1].0), "spans touch");
             }
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn ten_million_numbers_are_one_range() {
-        let mut ranges = Ranges::up_to(10_000_000);
-        assert_eq!(ranges.take(2), [0, 1]);
+        let mut ranges = Ranges::below(10_000_000);
+        assert_eq!(ranges.take_first(2), [0, 1]);
         assert_eq!((ranges.spans().count(), ranges.len()), (1, 9_999_998));
     }
 }

@@ -65,7 +65,7 @@ impl TaskTable {
         Self {
             total,
             max_attempts: max_attempts.max(1),
-            waiting: Ranges::up_to(total),
+            waiting: Ranges::below(total),
             leases: BTreeMap::new(),
             leased: 0,
             done: Ranges::default(),
@@ -104,9 +104,13 @@ impl TaskTable {
 
     /// Returns a description of inconsistent counts, or `None`. Each task must be in exactly one
     /// state. The check uses the sets, not the counters (I5).
-    pub fn fault(&self) -> Option<String> {
-        let held = || self.leases.values().flat_map(BTreeMap::keys).copied();
-        let (waiting, leased, done) = (spanned(&self.waiting), held().count(), spanned(&self.done));
+    pub fn find_inconsistency(&self) -> Option<String> {
+        let leased_tasks = || self.leases.values().flat_map(BTreeMap::keys).copied();
+        let (waiting, leased, done) = (
+            count_in_spans(&self.waiting),
+            leased_tasks().count(),
+            count_in_spans(&self.done),
+        );
         let leased = leased as u64;
         let (total, counted) = (self.total, waiting + leased + done);
         if counted != total {
@@ -121,9 +125,10 @@ impl TaskTable {
                 failed"
             ));
         }
-        let twice = held().find(|task| self.waiting.contains(*task) || self.done.contains(*task));
-        let twice = twice.or_else(|| overlap(&self.waiting, &self.done));
-        twice.map(|task| format!("task {task} is in two places"))
+        let duplicate =
+            leased_tasks().find(|task| self.waiting.contains(*task) || self.done.contains(*task));
+        let duplicate = duplicate.or_else(|| overlap(&self.waiting, &self.done));
+        duplicate.map(|task| format!("task {task} is in two places"))
     }
 
     /// Returns the mean milliseconds of tasks with an outcome.
@@ -145,21 +150,21 @@ impl TaskTable {
     }
 
     /// Leases waiting tasks, smallest numbers first.
-    pub fn lease(&mut self, holder: &AllocationId, want: usize) -> Vec<Leased> {
-        let taken = self.waiting.take(want);
-        let given: Vec<Leased> = taken
+    pub fn lease(&mut self, holder: &AllocationId, limit: usize) -> Vec<Leased> {
+        let tasks = self.waiting.take_first(limit);
+        let leased: Vec<Leased> = tasks
             .into_iter()
             .map(|task| Leased {
                 task,
                 attempt: self.attempt(task),
             })
             .collect();
-        if !given.is_empty() {
-            self.leased += given.len() as u64;
+        if !leased.is_empty() {
+            self.leased += leased.len() as u64;
             let held = self.leases.entry(holder.clone()).or_default();
-            held.extend(given.iter().map(|leased| (leased.task, leased.attempt)));
+            held.extend(leased.iter().map(|it| (it.task, it.attempt)));
         }
-        given
+        leased
     }
 
     /// Ends the lease of a task if its attempt matches.
@@ -169,7 +174,7 @@ impl TaskTable {
         };
         let matches = held
             .get(&task)
-            .is_some_and(|given| attempt.is_none_or(|it| it == *given));
+            .is_some_and(|current| attempt.is_none_or(|it| it == *current));
         if matches {
             held.remove(&task);
             self.leased -= 1;
@@ -181,7 +186,7 @@ impl TaskTable {
     }
 
     /// Removes the task from its current state. Returns its holder.
-    fn take_anywhere(&mut self, task: u64, hint: &AllocationId) -> Option<AllocationId> {
+    fn remove_from_any_state(&mut self, task: u64, hint: &AllocationId) -> Option<AllocationId> {
         if self.release(hint, task, None) {
             return Some(hint.clone());
         }
@@ -200,11 +205,11 @@ impl TaskTable {
     pub fn finish(
         &mut self,
         holder: &AllocationId,
-        given: Leased,
+        lease: Leased,
         ending: Ending,
         duration_us: u64,
     ) -> (Recorded, Option<AllocationId>) {
-        let Leased { task, attempt } = given;
+        let Leased { task, attempt } = lease;
         if task >= self.total {
             return (Recorded::NoSuchTask, None);
         }
@@ -213,7 +218,7 @@ impl TaskTable {
         }
         if ending == Ending::Succeeded {
             let other = self
-                .take_anywhere(task, holder)
+                .remove_from_any_state(task, holder)
                 .filter(|other| other != holder);
             self.close(task, duration_us);
             return (Recorded::Outcome, other);
@@ -255,19 +260,19 @@ impl TaskTable {
     }
 
     /// Takes back tasks that were not started. Returns true if any of them was leased.
-    pub fn give_back(&mut self, holder: &AllocationId, tasks: &[u64]) -> bool {
-        let mut any = false;
+    pub fn return_tasks(&mut self, holder: &AllocationId, tasks: &[u64]) -> bool {
+        let mut any_leased = false;
         for task in tasks {
             if self.release(holder, *task, None) {
                 self.waiting.insert(*task);
-                any = true;
+                any_leased = true;
             }
         }
-        any
+        any_leased
     }
 
     /// Takes back leased tasks that the holder does not know. Returns true if there were any.
-    pub fn keep_only(&mut self, holder: &AllocationId, known: &[u64]) -> bool {
+    pub fn retain_known(&mut self, holder: &AllocationId, known: &[u64]) -> bool {
         let Some(held) = self.leases.get(holder) else {
             return false;
         };
@@ -277,7 +282,7 @@ impl TaskTable {
             .filter(|task| !known.contains(task))
             .copied()
             .collect();
-        self.give_back(holder, &lost)
+        self.return_tasks(holder, &lost)
     }
 
     /// Restores a range of outcomes. It must be called before leases and failures are restored.
@@ -303,31 +308,31 @@ impl TaskTable {
 
     /// Restores a lease.
     pub fn restore_lease(&mut self, holder: &AllocationId, leased: &[Leased]) {
-        for given in leased {
-            if self.waiting.remove(given.task) {
+        for lease in leased {
+            if self.waiting.remove(lease.task) {
                 self.leases
                     .entry(holder.clone())
                     .or_default()
-                    .insert(given.task, given.attempt);
+                    .insert(lease.task, lease.attempt);
                 self.leased += 1;
             }
         }
     }
 }
 
-fn spanned(ranges: &Ranges) -> u64 {
+fn count_in_spans(ranges: &Ranges) -> u64 {
     ranges.spans().map(|(start, end)| end - start).sum()
 }
 
 /// Returns a number that is in both sets.
-fn overlap(some: &Ranges, others: &Ranges) -> Option<u64> {
+fn overlap(ranges: &Ranges, others: &Ranges) -> Option<u64> {
     let mut others = others.spans().peekable();
-    for (start, end) in some.spans() {
+    for (start, end) in ranges.spans() {
         while others.next_if(|(_, stop)| *stop <= start).is_some() {}
-        if let Some((from, _)) = others.peek()
-            && *from < end
+        if let Some((other_start, _)) = others.peek()
+            && *other_start < end
         {
-            return Some(start.max(*from));
+            return Some(start.max(*other_start));
         }
     }
     None

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::AllocationId;
 
-use super::{EndReason, KnownWork, Map, MapEntry};
+use super::{Known, Map, MapEntry, Over};
 
 /// Steps that follow from a map, in this order: vacated shares, completed work, current requests
 ///
@@ -43,7 +43,7 @@ impl Counts {
     }
 }
 
-type Works<P> = BTreeMap<String, KnownWork<P>>;
+type Works<P> = BTreeMap<String, Known<P>>;
 
 pub(super) fn compare<P: MapEntry>(
     last: &Works<P>,
@@ -51,55 +51,55 @@ pub(super) fn compare<P: MapEntry>(
     takeover: bool,
 ) -> (Works<P>, Vec<Step>, Counts) {
     let (new, bad) = (map.works, map.bad);
-    let mut found = Found {
+    let mut comparison = Comparison {
         counts: Counts {
             refused: bad.len(),
             ..Counts::default()
         },
         leaving: map.leaving,
-        ..Found::default()
+        ..Comparison::default()
     };
     let mut works = Works::new();
     for (id, known) in last {
         if bad.contains(id) {
             works.insert(id.clone(), known.clone());
         } else if !new.contains_key(id) {
-            found.counts.gone += 1;
-            found.complete(id, true);
+            comparison.counts.gone += 1;
+            comparison.complete(id, true);
         }
     }
     for (id, piece) in new {
         let known = match last.get(&id) {
-            None => found.first_seen(&id, piece),
+            None => comparison.add_new(&id, piece),
             Some(known) if known.piece == piece => {
-                found.counts.unchanged += 1;
+                comparison.counts.unchanged += 1;
                 known.clone()
             }
-            Some(known) => found.changed(&id, known, piece, takeover),
+            Some(known) => comparison.update(&id, known, piece, takeover),
         };
         works.insert(id, known);
     }
-    let Found {
+    let Comparison {
         vacated,
         completed,
-        asking,
+        requests,
         counts,
         ..
-    } = found;
-    let steps = vacated.into_iter().chain(completed).chain(asking);
+    } = comparison;
+    let steps = vacated.into_iter().chain(completed).chain(requests);
     (works, steps.collect(), counts)
 }
 
 #[derive(Default)]
-struct Found {
+struct Comparison {
     vacated: Vec<Step>,
     completed: Vec<Step>,
-    asking: Vec<Step>,
+    requests: Vec<Step>,
     counts: Counts,
     leaving: BTreeSet<AllocationId>,
 }
 
-impl Found {
+impl Comparison {
     fn complete(&mut self, work: &str, gone: bool) {
         let work = work.to_owned();
         self.completed.push(Step::Completed { work, gone });
@@ -107,7 +107,7 @@ impl Found {
 
     fn arrive(&mut self, work: &str) {
         let work = work.to_owned();
-        self.asking.push(Step::Arrived { work });
+        self.requests.push(Step::Arrived { work });
     }
 
     fn vacate(&mut self, work: &str, share: &AllocationId) {
@@ -118,34 +118,34 @@ impl Found {
         });
     }
 
-    fn first_seen<P: MapEntry>(&mut self, id: &str, piece: P) -> KnownWork<P> {
+    fn add_new<P: MapEntry>(&mut self, id: &str, piece: P) -> Known<P> {
         self.counts.new += 1;
         // These shares belong to an earlier life of the work, and their process has ended.
-        let over: Vec<AllocationId> = complete(&piece).cloned().collect();
-        for share in &over {
+        let completed: Vec<AllocationId> = completed_shares(&piece).cloned().collect();
+        for share in &completed {
             self.vacate(id, share);
         }
-        let ended = !piece.is_job() && self.is_its_end(&over);
-        let over = state(&piece, ended);
+        let ended = !piece.is_job() && self.ends_work(&completed);
+        let over = end_reason(&piece, ended);
         if over.is_none() {
             self.arrive(id);
         }
-        KnownWork { piece, over }
+        Known { piece, over }
     }
 
-    fn changed<P: MapEntry>(
+    fn update<P: MapEntry>(
         &mut self,
         id: &str,
-        known: &KnownWork<P>,
+        known: &Known<P>,
         piece: P,
         takeover: bool,
-    ) -> KnownWork<P> {
+    ) -> Known<P> {
         self.counts.changed += 1;
         let ended = self.reconcile(id, known, &piece, takeover) && !piece.is_job();
         let over = match known.over {
             // Work that ended with its process does not start again while its entry stays.
-            Some(EndReason::ProcessEnded) => state(&piece, true),
-            _ => state(&piece, ended),
+            Some(Over::ProcessEnded) => end_reason(&piece, true),
+            _ => end_reason(&piece, ended),
         };
         match (known.over.is_some(), over.is_some()) {
             (false, true) => {
@@ -153,11 +153,11 @@ impl Found {
                 self.complete(id, false);
             }
             (true, false) => self.arrive(id),
-            _ => self.asking.push(Step::Refreshed {
+            _ => self.requests.push(Step::Refreshed {
                 work: id.to_owned(),
             }),
         }
-        KnownWork { piece, over }
+        Known { piece, over }
     }
 
     /// Compares processes. Returns true if one ended. An orchestrator that lost its memory has not
@@ -165,7 +165,7 @@ impl Found {
     fn reconcile<P: MapEntry>(
         &mut self,
         id: &str,
-        known: &KnownWork<P>,
+        known: &Known<P>,
         piece: &P,
         takeover: bool,
     ) -> bool {
@@ -182,26 +182,26 @@ impl Found {
         for share in &ended {
             self.vacate(id, share);
         }
-        self.is_its_end(&ended)
+        self.ends_work(&ended)
     }
 
     /// Returns true if the end of a process also ends its work. A process that ended on request
     /// returns its share, and its work is served again.
-    fn is_its_end(&self, ended: &[AllocationId]) -> bool {
+    fn ends_work(&self, ended: &[AllocationId]) -> bool {
         ended.iter().any(|share| !self.leaving.contains(share))
     }
 }
 
-fn complete<P: MapEntry>(piece: &P) -> impl Iterator<Item = &AllocationId> {
-    let over = piece.processes().filter(|(_, over)| *over);
-    over.map(|(share, _)| share)
+fn completed_shares<P: MapEntry>(piece: &P) -> impl Iterator<Item = &AllocationId> {
+    let completed = piece.processes().filter(|(_, over)| *over);
+    completed.map(|(share, _)| share)
 }
 
-fn state<P: MapEntry>(piece: &P, ended: bool) -> Option<EndReason> {
-    if !piece.schedulable() {
-        Some(EndReason::NotSchedulable)
+fn end_reason<P: MapEntry>(piece: &P, ended: bool) -> Option<Over> {
+    if !piece.is_schedulable() {
+        Some(Over::NotSchedulable)
     } else if ended {
-        Some(EndReason::ProcessEnded)
+        Some(Over::ProcessEnded)
     } else {
         None
     }

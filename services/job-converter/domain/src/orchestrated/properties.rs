@@ -34,7 +34,7 @@ fn map_of(life: &str, sequence: u64, works: &BTreeMap<String, Entry>) -> Map<Ent
     }
 }
 
-fn numbered(works: &BTreeMap<String, Entry>, sequence: usize) -> Map<Entry> {
+fn numbered_map(works: &BTreeMap<String, Entry>, sequence: usize) -> Map<Entry> {
     map_of("life", sequence as u64 + 1, works)
 }
 
@@ -42,12 +42,12 @@ fn numbered(works: &BTreeMap<String, Entry>, sequence: usize) -> Map<Entry> {
 /// returned.
 #[derive(Debug, Default, PartialEq)]
 struct Mirror {
-    asks: BTreeMap<String, Entry>,
+    requested: BTreeMap<String, Entry>,
     vacated: BTreeSet<(String, AllocationId)>,
 }
 
 impl Mirror {
-    fn take(&mut self, outcome: &Outcome, state: &MapState<Entry>) {
+    fn apply(&mut self, outcome: &Outcome, state: &MapState<Entry>) {
         let Outcome::Applied { steps, .. } = outcome else {
             return;
         };
@@ -57,15 +57,15 @@ impl Mirror {
                     self.vacated.insert((work.clone(), share.clone()));
                 }
                 Step::Completed { work, .. } => {
-                    assert!(self.asks.remove(work).is_some() || state.get(work).is_none());
+                    assert!(self.requested.remove(work).is_some() || state.get(work).is_none());
                 }
                 Step::Arrived { work } => {
                     let piece = state.get(work).unwrap().piece.clone();
-                    assert!(self.asks.insert(work.clone(), piece).is_none());
+                    assert!(self.requested.insert(work.clone(), piece).is_none());
                 }
                 Step::Refreshed { work } => {
                     let piece = state.get(work).unwrap().piece.clone();
-                    if let Some(requested) = self.asks.get_mut(work) {
+                    if let Some(requested) = self.requested.get_mut(work) {
                         *requested = piece;
                     }
                 }
@@ -78,13 +78,13 @@ proptest! {
     #[test]
     fn replay_changes_nothing(history in histories()) {
         let mut state = MapState::default();
-        for (at, works) in history.iter().enumerate() {
-            state.accept(numbered(works, at));
+        for (index, works) in history.iter().enumerate() {
+            state.accept(numbered_map(works, index));
             let before = state.clone();
-            let again = state.accept(numbered(works, at));
-            let silent = matches!(again, Outcome::Applied { ref steps, repeated: true, .. }
+            let repeated = state.accept(numbered_map(works, index));
+            let is_unchanged = matches!(repeated, Outcome::Applied { ref steps, repeated: true, .. }
                 if steps.is_empty());
-            prop_assert!(silent, "{again:?}");
+            prop_assert!(is_unchanged, "{repeated:?}");
             prop_assert_eq!(&state, &before);
         }
     }
@@ -101,12 +101,12 @@ proptest! {
         arrivals.extend(order.iter().map(|it| it.index(history.len())));
         let (mut state, mut mirror) = (MapState::default(), Mirror::default());
         let (mut in_order, mut newest) = (MapState::default(), None);
-        for at in arrivals {
-            let outcome = state.accept(numbered(&history[at], at));
-            mirror.take(&outcome, &state);
-            if newest.is_none_or(|newest| at > newest) {
-                in_order.accept(numbered(&history[at], at));
-                newest = Some(at);
+        for index in arrivals {
+            let outcome = state.accept(numbered_map(&history[index], index));
+            mirror.apply(&outcome, &state);
+            if newest.is_none_or(|newest| index > newest) {
+                in_order.accept(numbered_map(&history[index], index));
+                newest = Some(index);
             }
         }
         prop_assert_eq!(&state, &in_order);
@@ -115,16 +115,16 @@ proptest! {
             state.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
         prop_assert_eq!(&known, last);
         // The steps alone give the same work, and no work requests more than its map does.
-        let asks: Vec<_> = state.works().iter().filter(|(_, it)| it.over.is_none()).collect();
-        prop_assert_eq!(mirror.asks.len(), asks.len());
-        for (id, known) in asks {
-            prop_assert_eq!(mirror.asks.get(id), Some(&known.piece));
+        let requested: Vec<_> = state.works().iter().filter(|(_, it)| it.over.is_none()).collect();
+        prop_assert_eq!(mirror.requested.len(), requested.len());
+        for (id, known) in requested {
+            prop_assert_eq!(mirror.requested.get(id), Some(&known.piece));
             prop_assert!(known.piece.wants);
         }
         for (id, entry) in last {
             for (share, over) in &entry.processes {
-                let given_back = mirror.vacated.contains(&(id.clone(), share.clone()));
-                prop_assert!(!over || given_back, "{share} of {id} is complete");
+                let is_returned = mirror.vacated.contains(&(id.clone(), share.clone()));
+                prop_assert!(!over || is_returned, "{share} of {id} is complete");
             }
         }
     }
@@ -134,26 +134,26 @@ proptest! {
     fn orchestrators_never_touch_each_others_work(
         one in histories(),
         two in histories(),
-        turns in prop::collection::vec(any::<bool>(), 16),
+        choices in prop::collection::vec(any::<bool>(), 16),
     ) {
-        let mut books: BTreeMap<&str, MapState<Entry>> = BTreeMap::new();
+        let mut states: BTreeMap<&str, MapState<Entry>> = BTreeMap::new();
         let mut next = BTreeMap::from([("one", 0), ("two", 0)]);
-        for turn in turns {
-            let (name, history) = if turn { ("one", &one) } else { ("two", &two) };
-            let other = if turn { "two" } else { "one" };
-            let at = next[name];
-            let Some(works) = history.get(at) else { continue };
-            next.insert(name, at + 1);
-            let before = books.get(other).cloned();
-            books.entry(name).or_default().accept(numbered(works, at));
-            prop_assert_eq!(books.get(other).cloned(), before);
+        for first in choices {
+            let (name, history) = if first { ("one", &one) } else { ("two", &two) };
+            let other = if first { "two" } else { "one" };
+            let index = next[name];
+            let Some(works) = history.get(index) else { continue };
+            next.insert(name, index + 1);
+            let before = states.get(other).cloned();
+            states.entry(name).or_default().accept(numbered_map(works, index));
+            prop_assert_eq!(states.get(other).cloned(), before);
         }
         for (name, history) in [("one", &one), ("two", &two)] {
             let mut alone = MapState::default();
-            for (at, works) in history.iter().take(next[name]).enumerate() {
-                alone.accept(numbered(works, at));
+            for (index, works) in history.iter().take(next[name]).enumerate() {
+                alone.accept(numbered_map(works, index));
             }
-            prop_assert_eq!(books.get(name).cloned().unwrap_or_default(), alone);
+            prop_assert_eq!(states.get(name).cloned().unwrap_or_default(), alone);
         }
     }
 
@@ -191,8 +191,8 @@ proptest! {
     ) {
         let mut state = MapState::default();
         state.accept(map_of("old", 40, &before));
-        for (at, (works, empty, lost)) in life.iter().enumerate() {
-            let sequence = at as u64 + 1;
+        for (index, (works, empty, lost)) in life.iter().enumerate() {
+            let sequence = index as u64 + 1;
             if *empty {
                 state.accept(map(mark("new", sequence), &[]));
             } else if !lost {

@@ -11,7 +11,7 @@ pub(super) struct Entry {
 }
 
 impl MapEntry for Entry {
-    fn schedulable(&self) -> bool {
+    fn is_schedulable(&self) -> bool {
         self.wants
     }
     fn is_job(&self) -> bool {
@@ -36,15 +36,15 @@ pub(super) fn job() -> Entry {
 }
 
 impl Entry {
-    fn with(mut self, number: u8, over: bool) -> Self {
+    fn with_process(mut self, number: u8, over: bool) -> Self {
         self.processes.insert(share(number), over);
         self
     }
-    fn ended(mut self) -> Self {
+    fn not_schedulable(mut self) -> Self {
         self.wants = false;
         self
     }
-    fn service(mut self) -> Self {
+    fn not_a_job(mut self) -> Self {
         self.job = false;
         self
     }
@@ -71,13 +71,13 @@ pub(super) fn map(mark: Mark, works: &[(&str, Entry)]) -> Map<Entry> {
 fn steps(outcome: Outcome) -> Vec<Step> {
     match outcome {
         Outcome::Applied { steps, .. } => steps,
-        Outcome::Ignored(why) => panic!("ignored: {why:?}"),
+        Outcome::Ignored(reason) => panic!("ignored: {reason:?}"),
     }
 }
 
 fn ignored(outcome: &Outcome) -> &Ignored {
     match outcome {
-        Outcome::Ignored(why) => why,
+        Outcome::Ignored(reason) => reason,
         applied @ Outcome::Applied { .. } => panic!("{applied:?}"),
     }
 }
@@ -129,61 +129,64 @@ fn empty_and_stale_maps_are_ignored() {
 #[test]
 fn a_map_adds_removes_changes_and_completes_work() {
     let mut state = MapState::default();
-    let first = [("new", job()), ("over", job().ended())];
+    let first = [("new", job()), ("over", job().not_schedulable())];
     assert_eq!(
         steps(state.accept(map(mark("a", 1), &first))),
         [arrived("new")]
     );
     let larger = Entry { size: 2, ..job() };
     let second = [("new", larger.clone()), ("next", job())];
-    let found = steps(state.accept(map(mark("a", 2), &second)));
+    let result = steps(state.accept(map(mark("a", 2), &second)));
     assert_eq!(
-        found,
+        result,
         [completed("over", true), refreshed("new"), arrived("next")]
     );
-    let third = [("new", larger.ended()), ("next", job())];
-    let found = steps(state.accept(map(mark("a", 3), &third)));
-    assert_eq!(found, [completed("new", false)]);
+    let third = [("new", larger.not_schedulable()), ("next", job())];
+    let result = steps(state.accept(map(mark("a", 3), &third)));
+    assert_eq!(result, [completed("new", false)]);
     let fourth = [("new", job()), ("next", job())];
-    let found = steps(state.accept(map(mark("a", 4), &fourth)));
-    assert_eq!(found, [arrived("new")], "asked for anew");
+    let result = steps(state.accept(map(mark("a", 4), &fourth)));
+    assert_eq!(result, [arrived("new")], "requested again");
 }
 
 /// Rule of orchestrators.
 #[test]
 fn processes_that_complete_or_vanish_vacate_their_shares() {
     let mut state = MapState::default();
-    let entry = job().with(1, false).with(2, false).with(3, false);
+    let entry = job()
+        .with_process(1, false)
+        .with_process(2, false)
+        .with_process(3, false);
     steps(state.accept(map(mark("a", 1), &[("x", entry)])));
-    let entry = job().with(1, true).with(3, false);
-    let found = steps(state.accept(map(mark("a", 2), &[("x", entry.clone())])));
-    assert_eq!(found, [vacated("x", 1), vacated("x", 2), refreshed("x")]);
+    let entry = job().with_process(1, true).with_process(3, false);
+    let result = steps(state.accept(map(mark("a", 2), &[("x", entry.clone())])));
+    assert_eq!(result, [vacated("x", 1), vacated("x", 2), refreshed("x")]);
     // The step is reported only once.
     let entry = Entry { size: 9, ..entry };
-    let found = steps(state.accept(map(mark("a", 3), &[("x", entry)])));
-    assert_eq!(found, [refreshed("x")]);
+    let result = steps(state.accept(map(mark("a", 3), &[("x", entry)])));
+    assert_eq!(result, [refreshed("x")]);
 }
 
 /// Rule of orchestrators.
 #[test]
 fn work_other_than_a_job_ends_with_its_process() {
     let mut state = MapState::default();
-    let runs = job().service().with(1, false);
+    let runs = job().not_a_job().with_process(1, false);
     steps(state.accept(map(mark("a", 1), &[("s", runs.clone())])));
-    let over = job().service().with(1, true);
-    let found = steps(state.accept(map(mark("a", 2), &[("s", over)])));
-    assert_eq!(found, [vacated("s", 1), completed("s", false)]);
-    let again = steps(state.accept(map(mark("a", 3), &[("s", runs)])));
-    assert_eq!(again, [refreshed("s")], "it does not begin again");
+    let over = job().not_a_job().with_process(1, true);
+    let result = steps(state.accept(map(mark("a", 2), &[("s", over)])));
+    assert_eq!(result, [vacated("s", 1), completed("s", false)]);
+    let repeated = steps(state.accept(map(mark("a", 3), &[("s", runs)])));
+    assert_eq!(repeated, [refreshed("s")], "it does not begin again");
     assert_eq!(state.get("s").unwrap().over, Some(EndReason::ProcessEnded));
 }
 
 /// Rule of orchestrators.
 #[test]
 fn a_process_that_ended_on_request_does_not_end_its_work() {
-    for confirmed in [job().service().with(1, true), job().service()] {
+    for confirmed in [job().not_a_job().with_process(1, true), job().not_a_job()] {
         let mut state = MapState::default();
-        let runs = job().service().with(1, false);
+        let runs = job().not_a_job().with_process(1, false);
         steps(state.accept(map(mark("a", 1), &[("s", runs)])));
         let leaving = BTreeSet::from([share(1)]);
         let result = Map {
@@ -195,12 +198,12 @@ fn a_process_that_ended_on_request_does_not_end_its_work() {
             [vacated("s", 1), refreshed("s")]
         );
         // Its successor has a process of its own, whose end is the end of the work.
-        let next = job().service().with(2, false);
+        let next = job().not_a_job().with_process(2, false);
         steps(state.accept(map(mark("a", 3), &[("s", next.clone())])));
         assert_eq!(state.get("s").unwrap().over, None);
-        let over = job().service().with(2, true);
-        let found = steps(state.accept(map(mark("a", 4), &[("s", over)])));
-        assert_eq!(found, [vacated("s", 2), completed("s", false)]);
+        let over = job().not_a_job().with_process(2, true);
+        let result = steps(state.accept(map(mark("a", 4), &[("s", over)])));
+        assert_eq!(result, [vacated("s", 2), completed("s", false)]);
     }
 }
 
@@ -210,26 +213,26 @@ fn a_faulty_entry_keeps_its_last_state_and_affects_no_other() {
     steps(state.accept(map(mark("a", 1), &[("x", job()), ("y", job())])));
     let mut second = map(mark("a", 2), &[("z", job())]);
     second.bad.insert("x".to_owned());
-    let found = steps(state.accept(second));
-    assert_eq!(found, [completed("y", true), arrived("z")]);
+    let result = steps(state.accept(second));
+    assert_eq!(result, [completed("y", true), arrived("z")]);
     assert!(state.get("x").is_some());
 }
 
 #[test]
 fn a_new_lineage_takes_over_and_the_old_one_is_fenced_off() {
     let mut state = MapState::default();
-    let held = job().with(1, false).with(2, false);
+    let held = job().with_process(1, false).with_process(2, false);
     steps(state.accept(map(mark("a", 40), &[("x", held), ("y", job())])));
     // Processes that the map names as ended have ended. Processes it does not name were not
     // observed yet.
-    let takes_over = state.accept(map(mark("b", 2), &[("x", job().with(1, true))]));
+    let takes_over = state.accept(map(mark("b", 2), &[("x", job().with_process(1, true))]));
     assert!(matches!(
         takes_over,
         Outcome::Applied { takeover: true, .. }
     ));
-    let found = steps(takes_over);
+    let result = steps(takes_over);
     assert_eq!(
-        found,
+        result,
         [vacated("x", 1), completed("y", true), refreshed("x")]
     );
 
@@ -246,6 +249,6 @@ fn refused_work_is_tried_again_when_its_entry_changes() {
     state.refuse("x");
     assert_eq!(steps(state.accept(map(mark("a", 2), &[("x", job())]))), []);
     let other = Entry { size: 3, ..job() };
-    let found = steps(state.accept(map(mark("a", 3), &[("x", other)])));
-    assert_eq!(found, [arrived("x")]);
+    let result = steps(state.accept(map(mark("a", 3), &[("x", other)])));
+    assert_eq!(result, [arrived("x")]);
 }

@@ -20,7 +20,7 @@ pub enum Ending {
 
 /// Classifies an end. `leaving` means that the process was vacating. It is checked first, so that
 /// an ordered stop uses no retry.
-pub fn ending(exit: Option<&Exit>, leaving: bool) -> Ending {
+pub fn classify_exit(exit: Option<&Exit>, leaving: bool) -> Ending {
     if leaving {
         return Ending::Intended;
     }

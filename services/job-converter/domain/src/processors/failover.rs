@@ -65,12 +65,12 @@ impl Processors {
         };
         failover.used.extend(lost.map(|lost| lost.host.clone()));
         self.all[slot].failover = Some(failover);
-        self.choose(slot, now);
+        self.choose_host(slot, now);
     }
 
     /// Chooses the next node not tried in this failover. Among several standbys, the one that runs
     /// longest has the most state to take over. A lost node has none.
-    pub(super) fn choose(&mut self, slot: usize, now: Now) {
+    pub(super) fn choose_host(&mut self, slot: usize, now: Now) {
         let mut failover = self.all[slot]
             .failover
             .take()
@@ -87,7 +87,7 @@ impl Processors {
                 .filter(|_| untried(&occupant.host) && !tried)?;
             Some((since_ms, standby))
         });
-        let warmest = up.min().map(|(_, standby)| standby);
+        let longest_running = up.min().map(|(_, standby)| standby);
         let last_known = || {
             let mut hosts = standbys.iter().filter_map(|it| {
                 let it = &self.all[*it];
@@ -95,12 +95,12 @@ impl Processors {
             });
             hosts.find(untried)
         };
-        if let Some(standby) = warmest {
+        if let Some(standby) = longest_running {
             let Some(occupant) = self.all[standby].occupant.clone() else {
                 return;
             };
-            self.check_breach(slot, &occupant.host);
-            let what = format!(
+            self.check_violation(slot, &occupant.host);
+            let event = format!(
                 "fails over to {}, where a standby of it runs",
                 occupant.host
             );
@@ -109,26 +109,26 @@ impl Processors {
             failover.requested = Some(occupant.host);
             (failover.waits_for, failover.since_ms) = (Some(standby), now.monotonic_ms);
             self.all[slot].failover = Some(failover);
-            self.yield_node(standby, now);
-            self.record_event(slot, &what);
+            self.stop_standby(standby, now);
+            self.record_event(slot, &event);
         } else if let Some(host) = last_known() {
-            let what = format!("fails over to {host}, where a standby of it was last seen");
+            let event = format!("fails over to {host}, where a standby of it was last seen");
             failover.used.insert(host.clone());
             failover.requested = Some(host.clone());
             self.all[slot].failover = Some(failover);
-            self.ask_for(slot, Some(host), now, 0);
-            self.record_event(slot, &what);
+            self.open_request(slot, Some(host), now, 0);
+            self.record_event(slot, &event);
         } else {
             // This choice is recorded as well, because its end would otherwise start a failover
             // without memory.
             self.all[slot].failover = Some(failover);
-            self.ask_for(slot, None, now, 0);
+            self.open_request(slot, None, now, 0);
             self.record_event(slot, "fails over to any host");
         }
         self.changed.insert(slot);
     }
 
-    pub(super) fn yield_node(&mut self, standby: usize, now: Now) {
+    pub(super) fn stop_standby(&mut self, standby: usize, now: Now) {
         if let Some(it) = self.all.get_mut(standby) {
             it.is_yielding = true;
         }
@@ -149,11 +149,11 @@ impl Processors {
         else {
             return;
         };
-        let patient = now.monotonic_ms.saturating_sub(since_ms) < timeouts.stop_ms;
-        let gone = self.all[standby].alive == 0;
+        let within_timeout = now.monotonic_ms.saturating_sub(since_ms) < timeouts.stop_ms;
+        let has_ended = self.all[standby].alive == 0;
         // The active has a process again, because an action placed it or its node is back.
-        let active_has_process = self.all[slot].occupant.is_some();
-        if !gone && patient && !active_has_process {
+        let is_unneeded = self.all[slot].occupant.is_some();
+        if !has_ended && within_timeout && !is_unneeded {
             return;
         }
         self.all[standby].is_yielding = false;
@@ -161,31 +161,31 @@ impl Processors {
             failover.waits_for = None;
         }
         self.changed.insert(slot);
-        if gone {
-            self.ask_for(standby, None, now, 0);
+        if has_ended {
+            self.open_request(standby, None, now, 0);
         }
         let lost = host.as_ref().is_some_and(|host| self.closed.contains(host));
-        if gone && lost && !active_has_process {
-            self.choose(slot, now);
-        } else if gone || active_has_process {
-            self.ask_for(slot, host, now, 0);
+        if has_ended && lost && !is_unneeded {
+            self.choose_host(slot, now);
+        } else if has_ended || is_unneeded {
+            self.open_request(slot, host, now, 0);
         } else {
             self.record_event(standby, "does not end; its active looks for another host");
-            self.choose(slot, now);
+            self.choose_host(slot, now);
         }
     }
 
     /// Records a breach if two standbys of one active share a node, which must never happen.
-    fn check_breach(&mut self, slot: usize, host: &NodeName) {
+    fn check_violation(&mut self, slot: usize, host: &NodeName) {
         let on_it = |standby: &usize| {
             let occupant = self.all[*standby].occupant.as_ref();
             occupant.is_some_and(|occupant| occupant.host == *host)
         };
-        let there = self.terms.standbys_of(slot).filter(on_it).count();
-        if there > 1 {
-            let place = self.terms.id_at(slot);
-            self.breach = Some(format!(
-                "{there} standbys of processor {place} are on {host}, which must never be"
+        let count = self.terms.standbys_of(slot).filter(on_it).count();
+        if count > 1 {
+            let processor = self.terms.id_at(slot);
+            self.violation = Some(format!(
+                "{count} standbys of processor {processor} are on {host}, which must never be"
             ));
         }
     }

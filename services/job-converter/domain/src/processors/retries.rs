@@ -1,7 +1,7 @@
 //! Retry accounting: the effect of one more failure.
 
 /// Milliseconds added to the delay before the last retry, for clock differences.
-pub const SKEW_MS: u64 = 1_000;
+pub const CLOCK_SKEW_MS: u64 = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retries {
@@ -14,14 +14,14 @@ pub struct Retries {
 }
 
 impl Retries {
-    pub const FOR_EVER: Self = Self {
+    pub const UNLIMITED: Self = Self {
         count: -1,
         window_ms: 0,
         last_delay_ms: 0,
         fail_service: false,
     };
 
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self.count {
             0 => "it may not fail even once".to_owned(),
             count => format!(
@@ -42,14 +42,14 @@ pub struct Record {
 
 impl Record {
     /// Returns the remaining delay of the last retry, for use after a restart.
-    pub fn waits_ms(&self, now_ms: i64) -> u64 {
-        let gone = u64::try_from(now_ms.saturating_sub(self.last_failure_ms)).unwrap_or(0);
-        self.last_delay_ms.saturating_sub(gone)
+    pub fn remaining_delay_ms(&self, now_ms: i64) -> u64 {
+        let elapsed = u64::try_from(now_ms.saturating_sub(self.last_failure_ms)).unwrap_or(0);
+        self.last_delay_ms.saturating_sub(elapsed)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum RetryDecision {
     /// The processor is retried without a record.
     Uncounted,
     /// The processor is retried after the delay in the record.
@@ -59,13 +59,18 @@ pub enum Counted {
 }
 
 /// Counts one more failure. `specific` means that the retry requests one node.
-pub fn account(record: Option<&Record>, retries: &Retries, now_ms: i64, specific: bool) -> Counted {
+pub fn count_failure(
+    record: Option<&Record>,
+    retries: &Retries,
+    now_ms: i64,
+    specific: bool,
+) -> RetryDecision {
     // Unlimited retries keep no record.
     let Ok(limit) = u32::try_from(retries.count) else {
-        return Counted::Uncounted;
+        return RetryDecision::Uncounted;
     };
     if limit == 0 {
-        return Counted::Exhausted;
+        return RetryDecision::Exhausted;
     }
     // Only the gap to the previous failure counts.
     let count = match record {
@@ -83,15 +88,15 @@ pub fn account(record: Option<&Record>, retries: &Retries, now_ms: i64, specific
     };
     // All retries are used up.
     if count > limit {
-        return Counted::Exhausted;
+        return RetryDecision::Exhausted;
     }
     // The last retry on the processor's own node waits longer.
     let last_delay_ms = if count == limit && specific {
-        retries.last_delay_ms.saturating_add(SKEW_MS)
+        retries.last_delay_ms.saturating_add(CLOCK_SKEW_MS)
     } else {
         0
     };
-    Counted::Retry(Record {
+    RetryDecision::Retry(Record {
         count,
         last_failure_ms: now_ms,
         last_delay_ms,

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Now, Processor, ProcessorEnd, ProcessorId, Processors, Terms};
+use super::{Now, Over, Processor, ProcessorId, Processors, Terms};
 
 impl Processor {
     /// Returns true if the processor runs an older deployment and was not stopped yet.
@@ -16,17 +16,17 @@ impl Processor {
             .occupant
             .as_ref()
             .is_some_and(|occupant| occupant.stale);
-        has_stale && !self.awaits_stopped && self.alive <= 1
+        has_stale && !self.is_restarting && self.alive <= 1
     }
 
-    /// Returns true if the processor runs. `unstable` means that it failed in this deployment and
-    /// has not run long since.
+    /// Returns true if the processor runs. `shaky` means that it failed in this deployment and has
+    /// not run long since.
     pub(super) fn is_up(&self, unstable: bool) -> bool {
         match &self.occupant {
             Some(occupant) => {
-                occupant.running && !self.awaits_stopped && (occupant.stale || !unstable)
+                occupant.running && !self.is_restarting && (occupant.stale || !unstable)
             }
-            None => self.over == Some(ProcessorEnd::Completed),
+            None => self.over == Some(Over::Completed),
         }
     }
 }
@@ -39,34 +39,34 @@ impl Processors {
         let known = std::mem::take(&mut self.all).into_iter().enumerate();
         let mut known: BTreeMap<ProcessorId, Processor> =
             known.map(|(slot, it)| (before.id_at(slot), it)).collect();
-        let mut fresh = Vec::new();
+        let mut new_slots = Vec::new();
         for slot in 0..self.terms.count() {
             let it = known.remove(&self.terms.id_at(slot)).unwrap_or_else(|| {
-                fresh.push(slot);
+                new_slots.push(slot);
                 Processor::default()
             });
             self.all.push(it);
         }
-        self.keep_failovers(&before, now);
+        self.adapt_failovers(&before, now);
         for slot in 0..self.all.len() {
             let it = &mut self.all[slot];
-            let begins = redeployed || fresh.contains(&slot);
+            let is_new = redeployed || new_slots.contains(&slot);
             if redeployed {
-                (it.over, it.record, it.is_placed_after_failure) = (None, None, false);
+                (it.over, it.record, it.is_returning) = (None, None, false);
             }
-            if begins && it.occupant.is_none() && it.failover.is_none() {
-                let host = self.last_seen(slot);
-                self.ask_for(slot, host, now, 0);
+            if is_new && it.occupant.is_none() && it.failover.is_none() {
+                let host = self.preferred_host(slot);
+                self.open_request(slot, host, now, 0);
             }
         }
         self.changed.extend(0..self.all.len());
-        fresh
+        new_slots
     }
 
     /// Adapts failovers to the new slots, because failovers refer to standbys by slot. A failover
     /// whose standby was removed uses its node. Without standbys, failovers end.
-    fn keep_failovers(&mut self, before: &Terms, now: Now) {
-        let keeps = self.terms.fails_over();
+    fn adapt_failovers(&mut self, before: &Terms, now: Now) {
+        let fails_over = self.terms.fails_over();
         let mut yielding = BTreeSet::new();
         for slot in 0..self.all.len() {
             let Some(mut failover) = self.all[slot].failover.take() else {
@@ -76,32 +76,32 @@ impl Processors {
             failover.waits_for = waited.and_then(|standby| self.terms.slot(before.id_at(standby)));
             yielding.extend(failover.waits_for);
             let (waits, requested) = (failover.waits_for.is_some(), failover.requested.clone());
-            self.all[slot].failover = Some(failover).filter(|_| keeps);
-            if waited.is_some() && !(waits && keeps) {
-                self.ask_for(slot, requested, now, 0);
+            self.all[slot].failover = Some(failover).filter(|_| fails_over);
+            if waited.is_some() && !(waits && fails_over) {
+                self.open_request(slot, requested, now, 0);
             }
         }
         for (slot, it) in self.all.iter_mut().enumerate() {
-            it.is_yielding = keeps && yielding.contains(&slot);
+            it.is_yielding = fails_over && yielding.contains(&slot);
         }
     }
 
     /// Records that the processes of a processor were stopped. It requests nothing until they have
     /// ended.
-    pub fn await_stopped_processes(&mut self, slot: usize) {
+    pub fn mark_stopped(&mut self, slot: usize) {
         if let Some(it) = self.all.get_mut(slot) {
-            it.awaits_stopped |= it.alive > 0 && it.occupant.is_none();
+            it.is_restarting |= it.alive > 0 && it.occupant.is_none();
         }
     }
 
     /// Stops outdated processes so that at most `limit` are missing. Processes that do not run
     /// count as missing. Standbys go before actives, and never both of a pair at a time.
-    pub fn roll(&mut self, limit: u64, unstable: &BTreeSet<usize>) {
-        if self.outdated() == 0 {
+    pub fn roll_out(&mut self, limit: u64, unstable: &BTreeSet<usize>) {
+        if self.count_outdated() == 0 {
             return;
         }
-        let up = |(slot, it): &(usize, &Processor)| it.is_up(unstable.contains(slot));
-        let missing = self.all.iter().enumerate().filter(|it| !up(it)).count();
+        let is_up = |(slot, it): &(usize, &Processor)| it.is_up(unstable.contains(slot));
+        let missing = self.all.iter().enumerate().filter(|it| !is_up(it)).count();
         let mut headroom = limit.saturating_sub(missing as u64);
         for slot in (0..self.all.len()).rev() {
             let it = &self.all[slot];
@@ -109,16 +109,16 @@ impl Processors {
                 continue;
             }
             if it.is_up(false) {
-                let pair = self
+                let partner_stopped = self
                     .terms
                     .partners(slot)
-                    .any(|it| self.all[it].awaits_stopped);
-                if headroom == 0 || pair {
+                    .any(|it| self.all[it].is_restarting);
+                if headroom == 0 || partner_stopped {
                     continue;
                 }
                 headroom -= 1;
             }
-            self.all[slot].awaits_stopped = true;
+            self.all[slot].is_restarting = true;
         }
     }
 
@@ -126,15 +126,15 @@ impl Processors {
     /// matters.
     pub(super) fn restart_stopped(&mut self, slot: usize, now: Now) {
         let it = &mut self.all[slot];
-        if it.awaits_stopped && it.alive == 0 {
-            it.awaits_stopped = false;
-            let host = self.last_seen(slot);
-            self.ask_for(slot, host, now, 0);
+        if it.is_restarting && it.alive == 0 {
+            it.is_restarting = false;
+            let host = self.preferred_host(slot);
+            self.open_request(slot, host, now, 0);
         }
     }
 
     /// Returns the number of processors with a process of an older deployment.
-    pub fn outdated(&self) -> usize {
+    pub fn count_outdated(&self) -> usize {
         let stale = |it: &&Processor| it.occupant.as_ref().is_some_and(|occupant| occupant.stale);
         self.all.iter().filter(stale).count()
     }

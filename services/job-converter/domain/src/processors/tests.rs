@@ -23,7 +23,7 @@ fn id(name: &str) -> AllocationId {
     AllocationId::new(name).unwrap()
 }
 
-fn at(ms: u64) -> Now {
+fn time(ms: u64) -> Now {
     Now {
         wall_ms: 1_000_000 + i64::try_from(ms).unwrap(),
         monotonic_ms: ms,
@@ -52,7 +52,7 @@ fn terms(instances: u32, standbys: u32) -> Terms {
 struct ServiceTest {
     all: Processors,
     now: u64,
-    born: u32,
+    allocations: u32,
 }
 
 fn placement(occupant: &Occupant) -> Placement<'_> {
@@ -65,11 +65,11 @@ fn placement(occupant: &Occupant) -> Placement<'_> {
 impl ServiceTest {
     fn new(terms: Terms) -> Self {
         let mut all = Processors::new(terms);
-        all.begin(at(0));
+        all.begin(time(0));
         Self {
             all,
             now: 0,
-            born: 0,
+            allocations: 0,
         }
     }
 
@@ -77,67 +77,67 @@ impl ServiceTest {
     fn running(terms: Terms) -> Self {
         let mut service_test = Self::new(terms);
         for slot in 0..service_test.all.terms().count() {
-            service_test.runs(slot, &format!("h{slot}"));
+            service_test.run(slot, &format!("h{slot}"));
         }
         assert!(service_test.all.is_healthy());
         service_test
     }
 
-    fn runs(&mut self, slot: usize, on: &str) {
-        self.born += 1;
+    fn run(&mut self, slot: usize, on: &str) {
+        self.allocations += 1;
         let occupant = Occupant {
-            allocation: id(&format!("alc_{}", self.born)),
+            allocation: id(&format!("alc_{}", self.allocations)),
             host: host(on),
             running: true,
-            up_since_ms: Some(at(self.now).wall_ms),
+            up_since_ms: Some(time(self.now).wall_ms),
             stale: false,
         };
         self.all.set_occupant(slot, Some(occupant), 1);
-        self.passes(0);
+        self.advance(0);
     }
 
-    fn passes(&mut self, ms: u64) {
+    fn advance(&mut self, ms: u64) {
         self.now += ms;
-        self.all.tick(TIMEOUTS, at(self.now));
+        self.all.tick(TIMEOUTS, time(self.now));
     }
 
     fn occupant(&self, slot: usize) -> Occupant {
         self.all.get(slot).unwrap().occupant().unwrap().clone()
     }
 
-    fn ends(&mut self, slot: usize, ending: Ending) {
+    fn end_process(&mut self, slot: usize, ending: Ending) {
         let occupant = self.occupant(slot);
         self.all.set_occupant(slot, None, 0);
         let lost = placement(&occupant);
-        self.all.end_process(slot, lost, ending, at(self.now));
-        self.passes(0);
+        self.all.on_ended(slot, lost, ending, time(self.now));
+        self.advance(0);
     }
 
     /// Vacates the process, which has not ended.
-    fn is_taken_off(&mut self, slot: usize) {
+    fn vacate(&mut self, slot: usize) {
         let occupant = self.occupant(slot);
         self.all.set_occupant(slot, None, 1);
         let lost = placement(&occupant);
-        self.all.vacate(slot, lost, at(self.now));
-        self.passes(0);
+        self.all.on_vacating(slot, lost, time(self.now));
+        self.advance(0);
     }
 
     /// Loses the process with its node.
-    fn is_lost(&mut self, slot: usize) {
+    fn lose_node(&mut self, slot: usize) {
         let occupant = self.occupant(slot);
         self.all.close_host(&occupant.host);
         self.all.set_occupant(slot, None, 0);
         let lost = placement(&occupant);
-        self.all.vacate(slot, lost, at(self.now));
+        self.all.on_vacating(slot, lost, time(self.now));
     }
 
-    fn is_gone(&mut self, slot: usize) {
+    fn end_vacated(&mut self, slot: usize) {
         self.all.set_occupant(slot, None, 0);
-        self.passes(0);
+        self.advance(0);
     }
 
     /// Returns the requested node, `any`, or `-` for none.
-    fn asks(&self, slot: usize) -> String {
+    fn requested_host(&self, slot: usize) -> String {
         let ask = self.all.ask(slot, self.now);
         match ask.host {
             _ if !ask.wanted => "nothing".to_owned(),

@@ -13,8 +13,8 @@ enum Step {
     /// Reports a run by index. The holder may differ, and the report may be a repetition.
     Report(usize, u8, Ending),
     End(u8),
-    GiveBack(u8, u64),
-    KeepOnly(u8, Vec<u64>),
+    ReturnTasks(u8, u64),
+    RetainKnown(u8, Vec<u64>),
     /// Restores everything from recorded rows.
     Restart,
 }
@@ -28,32 +28,36 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (0..4_u8, 1..5_usize).prop_map(|(number, want)| Step::Lease(number, want)),
         6 => (any::<usize>(), 0..4_u8, ending)
-            .prop_map(|(run, number, how)| Step::Report(run, number, how)),
+            .prop_map(|(run, number, ending)| Step::Report(run, number, ending)),
         1 => (0..4_u8).prop_map(Step::End),
-        1 => (0..4_u8, 0..12_u64).prop_map(|(number, task)| Step::GiveBack(number, task)),
+        1 => (0..4_u8, 0..12_u64).prop_map(|(number, task)| Step::ReturnTasks(number, task)),
         1 => (0..4_u8, prop::collection::vec(0..12_u64, 0..4))
-            .prop_map(|(number, held)| Step::KeepOnly(number, held)),
+            .prop_map(|(number, held)| Step::RetainKnown(number, held)),
         1 => Just(Step::Restart),
     ]
 }
 
 /// Model of the stored rows.
 #[derive(Default)]
-struct Written {
+struct StoredRows {
     outcomes: BTreeMap<u64, bool>,
     failures: BTreeMap<u64, u32>,
 }
 
-impl Written {
-    fn read_again(&self, old: &TaskTable, total: u64, attempts: u32) -> TaskTable {
-        let mut book = TaskTable::new(total, attempts);
+impl StoredRows {
+    fn restore(&self, old: &TaskTable, total: u64, attempts: u32) -> TaskTable {
+        let mut table = TaskTable::new(total, attempts);
         for task in self.outcomes.keys() {
-            book.restore_done(*task, task + 1);
+            table.restore_done(*task, task + 1);
         }
-        let failed = self.outcomes.values().filter(|good| !**good).count() as u64;
-        book.restore_sums(failed, old.spent_us);
+        let failed = self
+            .outcomes
+            .values()
+            .filter(|succeeded| !**succeeded)
+            .count() as u64;
+        table.restore_sums(failed, old.spent_us);
         for (task, failures) in &self.failures {
-            book.restore_failures(*task, *failures);
+            table.restore_failures(*task, *failures);
         }
         for (holder, held) in &old.leases {
             let leased: Vec<Leased> = held
@@ -63,54 +67,60 @@ impl Written {
                     attempt: *attempt,
                 })
                 .collect();
-            book.restore_lease(holder, &leased);
+            table.restore_lease(holder, &leased);
         }
-        book
+        table
     }
 }
 
-fn check(book: &TaskTable, written: &Written) -> Result<(), TestCaseError> {
-    for task in 0..book.total {
-        let places = usize::from(book.waiting.contains(task))
-            + usize::from(book.done.contains(task))
-            + book
+fn check(table: &TaskTable, rows: &StoredRows) -> Result<(), TestCaseError> {
+    for task in 0..table.total {
+        let states = usize::from(table.waiting.contains(task))
+            + usize::from(table.done.contains(task))
+            + table
                 .leases
                 .values()
                 .filter(|held| held.contains_key(&task))
                 .count();
-        prop_assert_eq!(places, 1, "task {} is in {} places", task, places);
-        prop_assert_eq!(
-            book.done.contains(task),
-            written.outcomes.contains_key(&task)
-        );
+        prop_assert_eq!(states, 1, "task {} is in {} states", task, states);
+        prop_assert_eq!(table.done.contains(task), rows.outcomes.contains_key(&task));
     }
-    prop_assert_eq!(book.waiting() + book.leased() + book.done(), book.total());
-    prop_assert!(book.leases.values().all(|held| !held.is_empty()));
-    let failed = written.outcomes.values().filter(|good| !**good).count() as u64;
-    prop_assert_eq!(book.failed(), failed);
+    prop_assert_eq!(
+        table.waiting() + table.leased() + table.done(),
+        table.total()
+    );
+    prop_assert!(table.leases.values().all(|held| !held.is_empty()));
+    let failed = rows
+        .outcomes
+        .values()
+        .filter(|succeeded| !**succeeded)
+        .count() as u64;
+    prop_assert_eq!(table.failed(), failed);
     Ok(())
 }
 
-impl Written {
-    /// Records the result of a report. `owns` means that the reporter holds the lease of this
-    /// attempt.
+impl StoredRows {
+    /// Records the result of a report. `holds_lease` means that the reporter holds the lease of
+    /// this attempt.
     fn record(
         &mut self,
-        given: Leased,
-        how: Ending,
-        owns: bool,
+        leased: Leased,
+        ending: Ending,
+        holds_lease: bool,
         recorded: Recorded,
     ) -> Result<(), TestCaseError> {
         match recorded {
             Recorded::Outcome => {
-                let before = self.outcomes.insert(given.task, how == Ending::Succeeded);
-                prop_assert!(before.is_none(), "a second outcome of task {}", given.task);
-                self.failures.remove(&given.task);
+                let before = self
+                    .outcomes
+                    .insert(leased.task, ending == Ending::Succeeded);
+                prop_assert!(before.is_none(), "a second outcome of task {}", leased.task);
+                self.failures.remove(&leased.task);
             }
-            Recorded::Attempt => *self.failures.entry(given.task).or_default() += 1,
-            Recorded::Returned => prop_assert_eq!(how, Ending::Interrupted),
+            Recorded::Attempt => *self.failures.entry(leased.task).or_default() += 1,
+            Recorded::Returned => prop_assert_eq!(ending, Ending::Interrupted),
             Recorded::Nothing => {
-                prop_assert!(!owns || self.outcomes.contains_key(&given.task));
+                prop_assert!(!holds_lease || self.outcomes.contains_key(&leased.task));
             }
             Recorded::NoSuchTask => prop_assert!(false, "no such task"),
         }
@@ -119,55 +129,55 @@ impl Written {
 }
 
 fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError> {
-    let (mut book, mut written) = (TaskTable::new(total, attempts), Written::default());
+    let (mut table, mut rows) = (TaskTable::new(total, attempts), StoredRows::default());
     let mut runs: Vec<Leased> = Vec::new();
     for step in steps {
         match step {
-            Step::Lease(number, want) => runs.extend(book.lease(&holder(number), want)),
-            Step::Report(run, number, how) if !runs.is_empty() => {
-                let given = runs[run % runs.len()];
-                let held = book.held(&holder(number));
-                let held = held.and_then(|held| held.get(&given.task)).copied();
-                let (recorded, _) = book.finish(&holder(number), given, how, 10);
-                let owns = held == Some(given.attempt);
-                written.record(given, how, owns, recorded)?;
-                let failures = written.failures.get(&given.task);
-                let within = failures.is_none_or(|count| *count < attempts);
-                prop_assert!(within, "the budget was overspent");
+            Step::Lease(number, want) => runs.extend(table.lease(&holder(number), want)),
+            Step::Report(run, number, ending) if !runs.is_empty() => {
+                let leased = runs[run % runs.len()];
+                let held = table.held(&holder(number));
+                let held = held.and_then(|held| held.get(&leased.task)).copied();
+                let (recorded, _) = table.finish(&holder(number), leased, ending, 10);
+                let holds_lease = held == Some(leased.attempt);
+                rows.record(leased, ending, holds_lease, recorded)?;
+                let failures = rows.failures.get(&leased.task);
+                let is_within_budget = failures.is_none_or(|count| *count < attempts);
+                prop_assert!(is_within_budget, "the budget was overspent");
             }
             Step::Report(..) => {}
             Step::End(number) => {
-                book.end(&holder(number));
+                table.end(&holder(number));
             }
-            Step::GiveBack(number, task) => {
-                book.give_back(&holder(number), &[task]);
+            Step::ReturnTasks(number, task) => {
+                table.return_tasks(&holder(number), &[task]);
             }
-            Step::KeepOnly(number, held) => {
-                book.keep_only(&holder(number), &held);
+            Step::RetainKnown(number, held) => {
+                table.retain_known(&holder(number), &held);
             }
             Step::Restart => {
-                let again = written.read_again(&book, total, attempts);
-                prop_assert_eq!(&again, &book, "a restart forgets or invents something");
-                book = again;
+                let restored = rows.restore(&table, total, attempts);
+                prop_assert_eq!(&restored, &table, "a restart changes the table");
+                table = restored;
             }
         }
-        check(&book, &written)?;
+        check(&table, &rows)?;
     }
     // One runner that does its work ends the job after any history.
     for number in 0..4 {
-        book.end(&holder(number));
+        table.end(&holder(number));
     }
     let last = holder(9);
-    while !book.is_over() {
-        let given = book.lease(&last, 3);
-        prop_assert!(!given.is_empty(), "a task was lost");
-        for given in given {
-            let (recorded, _) = book.finish(&last, given, Ending::Succeeded, 10);
+    while !table.is_over() {
+        let leased = table.lease(&last, 3);
+        prop_assert!(!leased.is_empty(), "a task was lost");
+        for leased in leased {
+            let (recorded, _) = table.finish(&last, leased, Ending::Succeeded, 10);
             prop_assert_eq!(recorded, Recorded::Outcome);
-            prop_assert!(written.outcomes.insert(given.task, true).is_none());
+            prop_assert!(rows.outcomes.insert(leased.task, true).is_none());
         }
     }
-    prop_assert_eq!(written.outcomes.len() as u64, total);
+    prop_assert_eq!(rows.outcomes.len() as u64, total);
     Ok(())
 }
 
@@ -183,91 +193,105 @@ proptest! {
 
 #[test]
 fn a_task_fails_for_good_after_its_last_attempt() {
-    let mut book = TaskTable::new(1, 2);
+    let mut table = TaskTable::new(1, 2);
     let number = holder(1);
-    let first = book.lease(&number, 1)[0];
+    let first = table.lease(&number, 1)[0];
     assert_eq!(
-        book.finish(&number, first, Ending::Failed, 1).0,
+        table.finish(&number, first, Ending::Failed, 1).0,
         Recorded::Attempt
     );
     assert_eq!(
-        book.finish(&number, first, Ending::Failed, 1).0,
+        table.finish(&number, first, Ending::Failed, 1).0,
         Recorded::Nothing
     );
-    let second = book.lease(&number, 1)[0];
+    let second = table.lease(&number, 1)[0];
     assert_eq!(second.attempt, 2);
     assert_eq!(
-        book.finish(&number, second, Ending::Failed, 1).0,
+        table.finish(&number, second, Ending::Failed, 1).0,
         Recorded::Outcome
     );
     assert_eq!(
-        (book.failed(), book.succeeded(), book.is_over()),
+        (table.failed(), table.succeeded(), table.is_over()),
         (1, 0, true)
     );
 }
 
 #[test]
 fn a_late_success_counts_and_a_late_failure_does_not() {
-    let mut book = TaskTable::new(1, 1);
+    let mut table = TaskTable::new(1, 1);
     let (slow, quick) = (holder(1), holder(2));
-    let late = book.lease(&slow, 1)[0];
-    assert!(book.end(&slow));
-    assert_eq!(book.lease(&quick, 1).len(), 1);
+    let late = table.lease(&slow, 1)[0];
+    assert!(table.end(&slow));
+    assert_eq!(table.lease(&quick, 1).len(), 1);
     assert_eq!(
-        book.finish(&slow, late, Ending::Failed, 1).0,
+        table.finish(&slow, late, Ending::Failed, 1).0,
         Recorded::Nothing
     );
-    let (recorded, robbed) = book.finish(&slow, late, Ending::Succeeded, 1);
-    assert_eq!((recorded, robbed), (Recorded::Outcome, Some(quick.clone())));
+    let (recorded, other_holder) = table.finish(&slow, late, Ending::Succeeded, 1);
     assert_eq!(
-        book.finish(&quick, late, Ending::Succeeded, 1).0,
+        (recorded, other_holder),
+        (Recorded::Outcome, Some(quick.clone()))
+    );
+    assert_eq!(
+        table.finish(&quick, late, Ending::Succeeded, 1).0,
         Recorded::Nothing
     );
-    assert_eq!((book.leased(), book.waiting(), book.done()), (0, 0, 1));
+    assert_eq!((table.leased(), table.waiting(), table.done()), (0, 0, 1));
 }
 
 #[test]
 fn tasks_of_a_lost_answer_are_returned() {
-    let mut book = TaskTable::new(4, 1);
+    let mut table = TaskTable::new(4, 1);
     let number = holder(1);
-    book.lease(&number, 4);
-    assert!(book.keep_only(&number, &[1]));
-    assert_eq!((book.leased(), book.waiting()), (1, 3));
+    table.lease(&number, 4);
+    assert!(table.retain_known(&number, &[1]));
+    assert_eq!((table.leased(), table.waiting()), (1, 3));
 }
 
 /// Reliability invariant (I5).
 #[test]
 fn a_lost_or_doubled_task_is_detected() {
     let holder = AllocationId::new("alc_1").unwrap();
-    let book = || {
-        let mut book = TaskTable::new(6, 1);
-        book.lease(&holder, 3);
-        let given = Leased {
+    let table = || {
+        let mut table = TaskTable::new(6, 1);
+        table.lease(&holder, 3);
+        let leased = Leased {
             task: 0,
             attempt: 1,
         };
-        book.finish(&holder, given, Ending::Succeeded, 1);
-        book
+        table.finish(&holder, leased, Ending::Succeeded, 1);
+        table
     };
-    assert_eq!(book().fault(), None);
-    assert_eq!(TaskTable::new(0, 1).fault(), None);
+    assert_eq!(table().find_inconsistency(), None);
+    assert_eq!(TaskTable::new(0, 1).find_inconsistency(), None);
 
-    let mut lost = book();
+    let mut lost = table();
     lost.waiting.remove(4);
     let expected = "of 6 tasks 2 wait, 2 are leased and 1 are done";
-    assert_eq!(lost.fault().as_deref(), Some(expected));
+    assert_eq!(lost.find_inconsistency().as_deref(), Some(expected));
 
     // One task is lost and another is in two states: the sums still match.
-    let mut twice = book();
+    let mut twice = table();
     twice.waiting.remove(4);
     twice.done.insert(5);
-    assert_eq!(twice.fault().as_deref(), Some("task 5 is in two places"));
-    let mut twice = book();
+    assert_eq!(
+        twice.find_inconsistency().as_deref(),
+        Some("task 5 is in two places")
+    );
+    let mut twice = table();
     twice.waiting.remove(4);
     twice.waiting.insert(1);
-    assert_eq!(twice.fault().as_deref(), Some("task 1 is in two places"));
+    assert_eq!(
+        twice.find_inconsistency().as_deref(),
+        Some("task 1 is in two places")
+    );
 
-    let mut miscounted = book();
+    let mut miscounted = table();
     miscounted.leased = 7;
-    assert!(miscounted.fault().unwrap().contains("where 7 are counted"));
+    assert!(
+        miscounted
+            .find_inconsistency()
+            .unwrap()
+            .contains("where 7 are counted")
+    );
 }

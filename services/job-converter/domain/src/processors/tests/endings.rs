@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn each_exit_cause_has_its_class() {
-    let class = |cause| ending(Some(&Exit::of(cause, "")), false);
+    let class = |cause| classify_exit(Some(&Exit::of(cause, "")), false);
     assert_eq!(class(ExitCause::Success), Ending::Completed);
     assert_eq!(class(ExitCause::UserError), Ending::Failure);
     assert_eq!(class(ExitCause::UserLimit), Ending::Failure);
@@ -17,9 +17,9 @@ fn each_exit_cause_has_its_class() {
         cause_code: Some("disk_full".to_owned()),
         ..Exit::of(ExitCause::UserError, "")
     };
-    assert_eq!(ending(Some(&disk), false), Ending::Lost);
+    assert_eq!(classify_exit(Some(&disk), false), Ending::Lost);
     for cause in [ExitCause::Success, ExitCause::UserError, ExitCause::Node] {
-        let result = ending(Some(&Exit::of(cause, "")), true);
+        let result = classify_exit(Some(&Exit::of(cause, "")), true);
         assert_eq!(result, Ending::Intended, "a stop we ordered is no failure");
     }
 }
@@ -27,16 +27,19 @@ fn each_exit_cause_has_its_class() {
 #[test]
 fn a_service_completes_when_all_processors_exit_with_0() {
     let mut service_test = ServiceTest::running(terms(2, 1));
-    service_test.ends(0, Ending::Failure);
-    service_test.runs(0, "h0");
-    service_test.ends(0, Ending::Completed);
+    service_test.end_process(0, Ending::Failure);
+    service_test.run(0, "h0");
+    service_test.end_process(0, Ending::Completed);
     assert_eq!(service_test.state(0), State::Completed);
     assert_eq!(service_test.all.get(0).unwrap().record(), None);
     assert_eq!(
-        (service_test.asks(0).as_str(), service_test.all.end()),
+        (
+            service_test.requested_host(0).as_str(),
+            service_test.all.end()
+        ),
         ("nothing", None)
     );
-    service_test.ends(1, Ending::Completed);
+    service_test.end_process(1, Ending::Completed);
     // Standbys end with their actives.
     assert_eq!(service_test.all.end(), Some(End::Completed));
 }
@@ -45,14 +48,14 @@ fn a_service_completes_when_all_processors_exit_with_0() {
 fn an_end_without_fault_is_not_counted_and_accepts_any_host() {
     let mut service_test = ServiceTest::running(terms(1, 0));
     for ending in [Ending::Lost, Ending::LaunchFailed] {
-        service_test.ends(0, ending);
-        assert_eq!(service_test.asks(0), "any", "{ending:?}");
+        service_test.end_process(0, ending);
+        assert_eq!(service_test.requested_host(0), "any", "{ending:?}");
         assert_eq!(service_test.all.get(0).unwrap().record(), None);
-        service_test.runs(0, "h0");
+        service_test.run(0, "h0");
     }
-    service_test.ends(0, Ending::Restarted);
+    service_test.end_process(0, Ending::Restarted);
     assert_eq!(
-        service_test.asks(0),
+        service_test.requested_host(0),
         "h0",
         "6.7: a restart prefers the last-seen host"
     );
@@ -63,10 +66,10 @@ fn an_end_without_fault_is_not_counted_and_accepts_any_host() {
 fn a_superseded_end_changes_nothing() {
     let mut service_test = ServiceTest::running(terms(1, 0));
     let old = service_test.occupant(0);
-    service_test.runs(0, "elsewhere");
+    service_test.run(0, "elsewhere");
     service_test
         .all
-        .end_process(0, placement(&old), Ending::Failure, at(service_test.now));
+        .on_ended(0, placement(&old), Ending::Failure, time(service_test.now));
     assert_eq!(
         (
             service_test.state(0),

@@ -24,28 +24,32 @@ fn numbers_and_places_are_one_to_one() {
 #[test]
 fn an_expired_request_for_the_source_host_accepts_any_host() {
     let mut service_test = ServiceTest::running(terms(1, 0));
-    service_test.ends(0, Ending::Restarted);
-    service_test.passes(5_000);
-    assert_eq!(service_test.asks(0), "h0", "not before it took longer");
+    service_test.end_process(0, Ending::Restarted);
+    service_test.advance(5_000);
+    assert_eq!(
+        service_test.requested_host(0),
+        "h0",
+        "not before it took longer"
+    );
     assert_eq!(
         service_test.all.due_ms(TIMEOUTS, service_test.now),
         Some(5_001)
     );
-    service_test.passes(1);
-    assert_eq!(service_test.asks(0), "any");
+    service_test.advance(1);
+    assert_eq!(service_test.requested_host(0), "any");
 }
 
 #[test]
 fn a_spare_host_serves_an_expired_request() {
     // Without host affinity, the request names no node and any node satisfies it.
     let mut service_test = ServiceTest::running(terms(1, 0));
-    service_test.ends(0, Ending::Failure);
-    service_test.passes(5_001);
-    service_test.runs(0, "spare");
+    service_test.end_process(0, Ending::Failure);
+    service_test.advance(5_001);
+    service_test.run(0, "spare");
     assert_eq!(service_test.state(0), State::Running);
-    service_test.ends(0, Ending::Failure);
+    service_test.end_process(0, Ending::Failure);
     assert_eq!(
-        service_test.asks(0),
+        service_test.requested_host(0),
         "spare",
         "locality was rewritten by the start"
     );
@@ -54,16 +58,16 @@ fn a_spare_host_serves_an_expired_request() {
 #[test]
 fn an_expired_request_without_a_spare_accepts_any_host() {
     let mut service_test = ServiceTest::running(terms(1, 0));
-    service_test.ends(0, Ending::Failure);
-    service_test.passes(5_001);
+    service_test.end_process(0, Ending::Failure);
+    service_test.advance(5_001);
     for _ in 0..100 {
-        assert_eq!(service_test.asks(0), "any");
+        assert_eq!(service_test.requested_host(0), "any");
         assert_eq!(
             service_test.all.due_ms(TIMEOUTS, service_test.now),
             None,
             "no tight loop"
         );
-        service_test.passes(60_000);
+        service_test.advance(60_000);
     }
 }
 
@@ -73,8 +77,8 @@ fn without_affinity_a_request_waits_without_timeout() {
         host_affinity: false,
         ..terms(1, 0)
     });
-    service_test.passes(1_000_000);
-    assert_eq!(service_test.asks(0), "any");
+    service_test.advance(1_000_000);
+    assert_eq!(service_test.requested_host(0), "any");
     assert_eq!(service_test.all.due_ms(TIMEOUTS, service_test.now), None);
     assert!(service_test.all.take_events().is_empty(), "no log flood");
 }
@@ -82,10 +86,10 @@ fn without_affinity_a_request_waits_without_timeout() {
 #[test]
 fn a_restart_adopts_running_processes_without_new_requests() {
     let mut service_test = ServiceTest::new(terms(1, 1));
-    service_test.runs(0, "h4");
-    service_test.runs(1, "h5");
+    service_test.run(0, "h4");
+    service_test.run(1, "h5");
     assert!(service_test.all.is_healthy());
-    assert_eq!(service_test.asks(0), "h4");
+    assert_eq!(service_test.requested_host(0), "h4");
     assert_eq!(service_test.all.due_ms(TIMEOUTS, service_test.now), None);
 }
 
@@ -95,10 +99,13 @@ fn with_affinity_off_nothing_names_a_host() {
         host_affinity: false,
         ..terms(1, 1)
     });
-    assert_eq!(service_test.asks(0), "any");
-    service_test.is_taken_off(0);
+    assert_eq!(service_test.requested_host(0), "any");
+    service_test.vacate(0);
     assert_eq!(
-        (service_test.asks(0).as_str(), service_test.asks(1).as_str()),
+        (
+            service_test.requested_host(0).as_str(),
+            service_test.requested_host(1).as_str()
+        ),
         ("any", "any")
     );
 }

@@ -10,20 +10,23 @@ fn negative_retries_are_unlimited_and_uncounted() {
         last_delay_ms: 0,
     };
     assert_eq!(
-        account(Some(&record), &retries(-1), 1, true),
-        Counted::Uncounted
+        count_failure(Some(&record), &retries(-1), 1, true),
+        RetryDecision::Uncounted
     );
 }
 
 #[test]
 fn zero_retries_exhaust_at_the_first_failure() {
-    assert_eq!(account(None, &retries(0), 1, true), Counted::Exhausted);
+    assert_eq!(
+        count_failure(None, &retries(0), 1, true),
+        RetryDecision::Exhausted
+    );
     let none = Terms {
         retries: Some(retries(0)),
         ..terms(2, 0)
     };
     let mut service_test = ServiceTest::running(none.clone());
-    service_test.ends(0, Ending::Failure);
+    service_test.end_process(0, Ending::Failure);
     assert!(matches!(service_test.all.end(), Some(End::Failed(_))));
     let may_continue = Terms {
         retries: Some(Retries {
@@ -33,12 +36,12 @@ fn zero_retries_exhaust_at_the_first_failure() {
         ..none
     };
     let mut service_test = ServiceTest::running(may_continue);
-    service_test.ends(0, Ending::Failure);
+    service_test.end_process(0, Ending::Failure);
     assert_eq!(
         (service_test.state(0), service_test.all.end()),
         (State::Failed, None)
     );
-    assert_eq!(service_test.asks(0), "nothing");
+    assert_eq!(service_test.requested_host(0), "nothing");
     assert!(!service_test.all.is_healthy(), "it stays unhealthy");
 }
 
@@ -49,9 +52,13 @@ fn only_the_gap_to_the_previous_failure_counts() {
         last_failure_ms,
         last_delay_ms,
     };
-    let count = |before: Option<Record>, now| match account(before.as_ref(), &retries(8), now, true)
-    {
-        Counted::Retry(record) => record.count,
+    let count = |before: Option<Record>, now| match count_failure(
+        before.as_ref(),
+        &retries(8),
+        now,
+        true,
+    ) {
+        RetryDecision::Retry(record) => record.count,
         other => panic!("{other:?}"),
     };
     assert_eq!(count(None, 0), 1);
@@ -79,16 +86,16 @@ fn an_exhausted_processor_keeps_its_record() {
         ..terms(1, 0)
     });
     for expected in [1, 2] {
-        service_test.ends(0, Ending::Failure);
+        service_test.end_process(0, Ending::Failure);
         assert_eq!(
             service_test.all.get(0).unwrap().record().unwrap().count,
             expected
         );
-        service_test.runs(0, "h0");
-        service_test.passes(1_000);
+        service_test.run(0, "h0");
+        service_test.advance(1_000);
     }
     let before = service_test.all.get(0).unwrap().record().copied();
-    service_test.ends(0, Ending::Failure);
+    service_test.end_process(0, Ending::Failure);
     assert_eq!(service_test.state(0), State::Failed);
     assert_eq!(service_test.all.get(0).unwrap().record().copied(), before);
 }
@@ -101,51 +108,51 @@ fn only_the_last_retry_on_one_host_is_delayed() {
             last_failure_ms: 0,
             last_delay_ms: 0,
         };
-        match account(Some(&record), &retries(8), 10, specific) {
-            Counted::Retry(record) => record.last_delay_ms,
+        match count_failure(Some(&record), &retries(8), 10, specific) {
+            RetryDecision::Retry(record) => record.last_delay_ms,
             other => panic!("{other:?}"),
         }
     };
     assert_eq!(delay(6, true), 0);
     assert_eq!(delay(7, false), 0);
-    assert_eq!(delay(7, true), 360_000 + SKEW_MS);
+    assert_eq!(delay(7, true), 360_000 + CLOCK_SKEW_MS);
     let mut service_test = ServiceTest::running(Terms {
         retries: Some(retries(1)),
         ..terms(1, 0)
     });
-    service_test.ends(0, Ending::Failure);
-    assert_eq!(service_test.asks(0), "nothing");
+    service_test.end_process(0, Ending::Failure);
+    assert_eq!(service_test.requested_host(0), "nothing");
     assert_eq!(
         service_test.all.due_ms(TIMEOUTS, service_test.now),
         Some(361_000)
     );
-    service_test.passes(361_000);
-    assert_eq!(service_test.asks(0), "h0");
+    service_test.advance(361_000);
+    assert_eq!(service_test.requested_host(0), "h0");
     // The timeout starts when the retry may be served.
-    service_test.passes(5_000);
-    assert_eq!(service_test.asks(0), "h0");
-    service_test.passes(1);
-    assert_eq!(service_test.asks(0), "any");
+    service_test.advance(5_000);
+    assert_eq!(service_test.requested_host(0), "h0");
+    service_test.advance(1);
+    assert_eq!(service_test.requested_host(0), "any");
 }
 
 #[test]
 fn a_retry_requests_the_last_host_or_any() {
     let mut service_test = ServiceTest::running(terms(1, 0));
-    service_test.ends(0, Ending::Failure);
-    assert_eq!(service_test.asks(0), "h0");
+    service_test.end_process(0, Ending::Failure);
+    assert_eq!(service_test.requested_host(0), "h0");
     let mut service_test = ServiceTest::running(Terms {
         host_affinity: false,
         ..terms(1, 0)
     });
-    service_test.ends(0, Ending::Failure);
-    assert_eq!(service_test.asks(0), "any");
+    service_test.end_process(0, Ending::Failure);
+    assert_eq!(service_test.requested_host(0), "any");
 }
 
 #[test]
 fn a_delay_outlives_the_manager() {
     let record = Record {
         count: 8,
-        last_failure_ms: at(0).wall_ms,
+        last_failure_ms: time(0).wall_ms,
         last_delay_ms: 361_000,
     };
     let mut all = Processors::new(terms(1, 0));
@@ -153,7 +160,7 @@ fn a_delay_outlives_the_manager() {
     all.restore_host(0, host("h0"));
     // The monotonic clock restarts.
     let now = Now {
-        wall_ms: at(300_000).wall_ms,
+        wall_ms: time(300_000).wall_ms,
         monotonic_ms: 7,
     };
     all.begin(now);
@@ -171,8 +178,8 @@ fn a_service_with_a_failed_processor_ends_failed() {
         }),
         ..terms(2, 0)
     });
-    service_test.ends(0, Ending::Failure);
-    service_test.ends(1, Ending::Completed);
+    service_test.end_process(0, Ending::Failure);
+    service_test.end_process(1, Ending::Completed);
     assert!(matches!(service_test.all.end(), Some(End::Failed(_))));
 }
 
@@ -185,12 +192,15 @@ fn a_service_without_retries_restarts_for_ever() {
     });
     for ending in [Ending::Completed, Ending::Failure] {
         for _ in 0..50 {
-            service_test.ends(0, ending);
+            service_test.end_process(0, ending);
             assert_eq!(
-                (service_test.asks(0).as_str(), service_test.all.end()),
+                (
+                    service_test.requested_host(0).as_str(),
+                    service_test.all.end()
+                ),
                 ("any", None)
             );
-            service_test.runs(0, "h0");
+            service_test.run(0, "h0");
         }
     }
 }
@@ -204,13 +214,16 @@ fn a_failed_processor_that_is_placed_again_clears_its_record() {
         }),
         ..terms(1, 1)
     });
-    service_test.ends(0, Ending::Failure);
-    service_test.runs(0, "h0");
-    service_test.ends(0, Ending::Failure);
+    service_test.end_process(0, Ending::Failure);
+    service_test.run(0, "h0");
+    service_test.end_process(0, Ending::Failure);
     assert_eq!(service_test.state(0), State::Failed);
-    service_test.runs(0, "h9");
+    service_test.run(0, "h9");
     assert_eq!(
-        (service_test.state(0), service_test.asks(0).as_str()),
+        (
+            service_test.state(0),
+            service_test.requested_host(0).as_str()
+        ),
         (State::Running, "h9")
     );
     assert_eq!(service_test.all.get(0).unwrap().record(), None);

@@ -22,12 +22,13 @@ pub enum Ignored {
     Superseded,
 }
 
-pub(super) enum Judged {
+/// Order of a map relative to the last accepted map.
+pub(super) enum MapOrder {
     /// No map was accepted before this one.
     First,
     Next,
     /// The map has the same mark as the last map.
-    Again,
+    Repeated,
     /// The map starts a new lineage.
     Takeover,
     Ignored(Ignored),
@@ -35,27 +36,32 @@ pub(super) enum Judged {
 
 /// Maximum number of superseded lineages that are remembered. A map of a lineage older than these
 /// is taken for a new lineage.
-const MAX_PAST_ATTEMPTS: usize = 64;
+const MAX_PAST_LINEAGES: usize = 64;
 
-pub(super) fn judge(last: Option<&Mark>, past: &[String], new: &Mark, empty: bool) -> Judged {
+pub(super) fn classify(
+    last: Option<&Mark>,
+    past: &[String],
+    new: &Mark,
+    is_empty: bool,
+) -> MapOrder {
     if past.contains(&new.lineage) {
-        return Judged::Ignored(Ignored::Superseded);
+        return MapOrder::Ignored(Ignored::Superseded);
     }
     match last {
-        _ if empty => Judged::Ignored(Ignored::Empty),
-        None => Judged::First,
+        _ if is_empty => MapOrder::Ignored(Ignored::Empty),
+        None => MapOrder::First,
         // A takeover does not depend on the sequence, since earlier maps may have been lost.
-        Some(last) if last.lineage != new.lineage => Judged::Takeover,
-        Some(last) if new.sequence < last.sequence => Judged::Ignored(Ignored::Stale {
+        Some(last) if last.lineage != new.lineage => MapOrder::Takeover,
+        Some(last) if new.sequence < last.sequence => MapOrder::Ignored(Ignored::Stale {
             accepted: last.sequence,
         }),
-        Some(last) if new.sequence == last.sequence => Judged::Again,
-        Some(_) => Judged::Next,
+        Some(last) if new.sequence == last.sequence => MapOrder::Repeated,
+        Some(_) => MapOrder::Next,
     }
 }
 
-pub(super) fn remember(past: &mut Vec<String>, lineage: String) {
+pub(super) fn remember_lineage(past: &mut Vec<String>, lineage: String) {
     past.push(lineage);
-    let over = past.len().saturating_sub(MAX_PAST_ATTEMPTS);
-    past.drain(..over);
+    let excess = past.len().saturating_sub(MAX_PAST_LINEAGES);
+    past.drain(..excess);
 }
