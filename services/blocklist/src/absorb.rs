@@ -19,7 +19,7 @@ impl Ledger {
     ) {
         let new_names = self.nodes.absorb(update, moment.monotonic_ms);
         batch.rows.new_nodes.extend(new_names);
-        batch.followed(MACHINES, self.nodes.cursor());
+        batch.record_position(MACHINES, self.nodes.cursor());
     }
 
     /// Adds each fact once. The removal of a fact from the publication is ignored.
@@ -30,7 +30,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let changes = self.failures.absorb(update, moment.monotonic_ms);
-        batch.followed(FAILURES, self.failures.cursor());
+        batch.record_position(FAILURES, self.failures.cursor());
         for change in changes {
             let Change::Set { key, .. } = change else {
                 continue;
@@ -54,7 +54,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         self.evacuations.absorb(update, moment.monotonic_ms);
-        batch.followed(CLEARINGS, self.evacuations.cursor());
+        batch.record_position(CLEARINGS, self.evacuations.cursor());
         let entries = self.evacuations.iter();
         let entries = entries.map(|(key, entry)| (key.clone(), entry.clone()));
         *self.context.evacuations.write() = entries.collect();

@@ -146,7 +146,7 @@ impl hayward_publication::Ledger for Ledger {
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         self.sync_publication(batch);
         if !self.context.settings.enabled {
-            return Wake::OnNews;
+            return Wake::OnCommand;
         }
         self.evaluate_new_facts(moment, batch);
         while self
@@ -173,7 +173,7 @@ impl hayward_publication::Ledger for Ledger {
         metrics::readings(self.entries_in_force(moment.now))
     }
 
-    fn weight(rows: &Rows) -> usize {
+    fn count_changes(rows: &Rows) -> usize {
         rows.weight()
     }
 
@@ -225,6 +225,6 @@ impl Ledger {
             .front()
             .map(|_| self.next_evacuation_ms.saturating_sub(moment.monotonic_ms));
         let next_ms = next_check_ms.into_iter().chain(next_evacuation_ms).min();
-        next_ms.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
+        next_ms.map_or(Wake::OnCommand, |ms| Wake::After(Duration::from_millis(ms)))
     }
 }

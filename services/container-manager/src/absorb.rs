@@ -18,7 +18,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        batch.followed(ALLOCATIONS, Cursor::parse(&update.cursor));
+        batch.record_position(ALLOCATIONS, Cursor::parse(&update.cursor));
         self.placements.set_allocations_synced();
         self.update_unreachable(&update);
         // Removals are applied first, because they do not depend on the changes.

@@ -5,7 +5,7 @@ use hayward_container_manager_domain::State;
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
-use hayward_vocabulary::invariant::{Bound, Transit, mortal};
+use hayward_vocabulary::invariant::{Bound, TimedState, check_deadlines};
 
 use crate::ledger::Ledger;
 use crate::model::Container;
@@ -62,27 +62,27 @@ impl Ledger {
         let max_placements = self.limits.max_final_placements.saturating_mul(2);
         let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Findings {
-            findings: vec![timed_finding(|| mortal(containers.chain(actions)))],
+            findings: vec![timed_finding(|| check_deadlines(containers.chain(actions)))],
             bounds: vec![Bound {
                 // The bound is twice the limit, because placements are deleted only once a minute.
-                what: "stored final placements",
-                has: to_u64(self.placements.finished_count()),
-                most: to_u64(max_placements),
+                name: "stored final placements",
+                current: to_u64(self.placements.finished_count()),
+                limit: to_u64(max_placements),
             }],
         }
     }
 }
 
 /// Describes a container in transit and how late it is (I24).
-fn to_transit(container: &Container, age_ms: u64) -> Transit<String> {
+fn to_transit(container: &Container, age_ms: u64) -> TimedState<String> {
     let limit = state_limit_ms(container);
     let node = &container.node;
     let reason = container.lifecycle.reason.as_deref();
-    Transit {
+    TimedState {
         subject: container.id.to_string(),
         state: describe(container.lifecycle.state),
         late_ms: limit.map_or(0, |limit| age_ms.saturating_sub(limit)),
-        why: Some(match reason {
+        cause: Some(match reason {
             Some(reason) => format!("on {node}: {reason}"),
             None => format!("on {node}"),
         }),
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_container_in_transit_is_late_after_its_limit() {
-        let is_late = |state, age| !mortal([to_transit(&container(state), age)]).holds();
+        let is_late = |state, age| !check_deadlines([to_transit(&container(state), age)]).holds();
         for (state, limit) in [
             (State::Ordered, MAX_ORDERED_MS),
             (State::Launching, MAX_LAUNCHING_MS),
@@ -133,7 +133,7 @@ mod tests {
             assert!(is_late(state, limit + SWEEP_MS + 1), "{state:?}");
         }
         assert!(!is_late(State::Running, u64::MAX));
-        let finding = mortal([to_transit(&container(State::Stopping), u64::MAX)]);
+        let finding = check_deadlines([to_transit(&container(State::Stopping), u64::MAX)]);
         let Outcome::Violated { evidence, .. } = finding.outcome else {
             panic!("it is late");
         };

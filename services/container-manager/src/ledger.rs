@@ -116,7 +116,7 @@ impl hayward_publication::Ledger for Ledger {
         metrics::readings(self.containers.values(), moment)
     }
 
-    fn weight(rows: &Rows) -> usize {
+    fn count_changes(rows: &Rows) -> usize {
         let counts = [
             rows.created.len(),
             rows.changed.len(),

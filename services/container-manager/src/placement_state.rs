@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use hayward_container_manager_placement::{Placements, TimeLimits};
 use hayward_publication::Followed;
 use hayward_rm_scheduler_api::{ClosedEntry, ProcessorEntry};
-use hayward_vocabulary::invariant::Transit;
+use hayward_vocabulary::invariant::TimedState;
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 
 use crate::model::{Deployment, StoredPlacements};
@@ -56,7 +56,7 @@ impl PlacementState {
 
     /// Returns whether all followed publications were received in this term.
     pub(crate) fn is_synced(&self) -> bool {
-        self.processors.heard() && self.closed_nodes.heard() && self.allocations_synced
+        self.processors.has_update() && self.closed_nodes.has_update() && self.allocations_synced
     }
 
     pub fn set_allocations_synced(&mut self) {
@@ -77,13 +77,13 @@ impl PlacementState {
         &self,
         limits: &TimeLimits,
         now: Timestamp,
-    ) -> impl Iterator<Item = Transit<String>> {
+    ) -> impl Iterator<Item = TimedState<String>> {
         let actions = self.actions.active_with_lateness(limits, now);
-        actions.map(|(placement, late_ms)| Transit {
+        actions.map(|(placement, late_ms)| TimedState {
             subject: placement.uuid.clone(),
             state: "is a placement in flight",
             late_ms,
-            why: Some(placement.response_message.clone()),
+            cause: Some(placement.response_message.clone()),
         })
     }
 

@@ -36,7 +36,7 @@ impl Ledger {
     ) {
         let state = &mut self.placements;
         let changes = state.processors.absorb(update, moment.monotonic_ms);
-        batch.followed(PROCESSORS, state.processors.cursor());
+        batch.record_position(PROCESSORS, state.processors.cursor());
         for change in changes {
             if let Change::Removed { before, .. } = change {
                 state.last_hosts.remove(&before.work);
@@ -77,7 +77,7 @@ impl Ledger {
     ) {
         let closed = &mut self.placements.closed_nodes;
         let changes = closed.absorb(update, moment.monotonic_ms);
-        batch.followed(CLOSED, closed.cursor());
+        batch.record_position(CLOSED, closed.cursor());
         for change in changes {
             if let Change::Set { key, .. } = change
                 && let Some(entry) = self.placements.closed_nodes.get(&key)
@@ -120,7 +120,7 @@ impl Ledger {
     /// Takes all placement steps that are possible now.
     pub(crate) fn advance_placements(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         if !self.placements.is_synced() {
-            return Wake::OnNews;
+            return Wake::OnCommand;
         }
         let limits = self.limits.placement;
         // Launched first, so that actions see containers that were started without them.
@@ -148,7 +148,7 @@ impl Ledger {
         }
         self.launch_successors(moment, batch);
         self.remove_expired(moment, batch);
-        deadline.map_or(Wake::OnNews, |deadline| {
+        deadline.map_or(Wake::OnCommand, |deadline| {
             Wake::After(Duration::from_millis(deadline.ms_since(moment.now)))
         })
     }

@@ -134,7 +134,7 @@ impl Fleet {
                 let running = $service::start(settings, shutdown.clone())
                     .await
                     .with_context(|| format!("cannot start {}", $service::NAME))?;
-                services.push(tokio::spawn(running.stopped()));
+                services.push(tokio::spawn(running.wait_until_stopped()));
             }};
         }
         start!(

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use hayward_postgres::{Schema, Shared, prepare as prepare_database, role_url};
+use hayward_postgres::{Schema, SharedMigrations, prepare as prepare_database, role_url};
 use hayward_service::auth::{Groups, TokenSpec, max_lifetime_ms};
 use hayward_service::runtime::clock::random_secret;
 use hayward_service::{Clock, Keys, Principal, Scope, SystemClock, Verifier};
 use hayward_vocabulary::NodeName;
 
 /// Migrations that all five services share.
-pub const PUBLICATION: Shared<'static> = Shared {
+pub const PUBLICATION: SharedMigrations<'static> = SharedMigrations {
     name: "publication",
     migrator: &hayward_publication::MIGRATOR,
 };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use hayward::prepare::{PUBLICATION, SERVICES};
-use hayward_postgres::{Schema, Shared, contractions, prepare};
+use hayward_postgres::{Schema, SharedMigrations, contractions, prepare};
 use hayward_testkit::{TestServer, database};
 use serde::{Deserialize, Serialize};
 use sqlx::migrate::Migrator;
@@ -171,7 +171,7 @@ const WRITER_CHECK: &str = "select revision = 7 and epoch = 3 and went_back is n
 async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
     let server = TestServer::start().await;
     let shared = without_last_migration(PUBLICATION.migrator);
-    let shared = [Shared {
+    let shared = [SharedMigrations {
         name: PUBLICATION.name,
         migrator: &shared,
     }];

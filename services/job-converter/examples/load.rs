@@ -14,7 +14,7 @@ use hayward_job_converter::{MIGRATOR, SCHEMA, Settings, start};
 use hayward_job_converter_api::DemandEntry;
 use hayward_job_converter_api::submission::{BulkSubmitted, Submitted};
 use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport};
-use hayward_postgres::{Schema, Shared};
+use hayward_postgres::{Schema, SharedMigrations};
 use hayward_publication::Update;
 use hayward_service::auth::{Groups, Keys, Scope, TokenSpec};
 use hayward_service::client::{Client, TokenSource, install_crypto};
@@ -30,7 +30,7 @@ const TEST_DURATION: Duration = Duration::from_secs(5);
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     install_crypto();
-    let publication = Shared {
+    let publication = SharedMigrations {
         name: "publication",
         migrator: &hayward_publication::MIGRATOR,
     };
@@ -154,7 +154,7 @@ async fn post_bulk(client: Client, body: Value) -> anyhow::Result<()> {
 
 /// Runs one runner, which leases tasks and reports them as succeeded.
 async fn run_runner(client: Client, path: String, want: u32) -> anyhow::Result<()> {
-    let allocation = AllocationId::fresh(fresh_uuid());
+    let allocation = AllocationId::from_uuid(fresh_uuid());
     let mut request = LeaseRequest {
         allocation,
         want,

@@ -25,7 +25,7 @@ use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::partition::{Limits, Partition};
 use hayward_rm_scheduler_api::VerdictEntry;
 use hayward_vocabulary::Timestamp;
-use hayward_vocabulary::invariant::Transit;
+use hayward_vocabulary::invariant::TimedState;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
@@ -162,12 +162,12 @@ impl Applications {
     }
 
     /// Returns the next timer of each application, and how late it is.
-    pub fn timers(&self, now: Timestamp) -> impl Iterator<Item = Transit<String>> + '_ {
-        self.due.iter().map(move |(due_ms, id)| Transit {
+    pub fn timers(&self, now: Timestamp) -> impl Iterator<Item = TimedState<String>> + '_ {
+        self.due.iter().map(move |(due_ms, id)| TimedState {
             subject: id.to_string(),
             state: "has a timer",
             late_ms: now.ms_since(Timestamp::from_unix_ms(*due_ms)),
-            why: None,
+            cause: None,
         })
     }
 

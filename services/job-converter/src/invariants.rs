@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hayward_job_converter_application_protocol::core::IncompleteGang;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::{frontend, task};
-use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, Transit};
+use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, TimedState};
 use hayward_vocabulary::{Timestamp, WorkId};
 
 const TASKS: Rule = Rule {
@@ -27,11 +27,11 @@ pub type IncompleteGangs = Ages<AppId, ()>;
 
 /// Reports faults in the task counts of each job (I5).
 pub fn check_task_counts<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String>)>) -> Finding {
-    let mut inquiry = Inquiry::into(TASKS);
+    let mut inquiry = Inquiry::new(TASKS);
     for (job, fault) in jobs {
         inquiry.examine(fault.map(|fault| Evidence::new(job, fault)));
     }
-    inquiry.end()
+    inquiry.finish()
 }
 
 /// Reports incomplete gangs. A gang that lost a member is repaired or released within the time its
@@ -54,7 +54,7 @@ pub fn check_gangs<'a>(
         .ages(now_ms)
         .map(|(id, (), age)| (id, age))
         .collect();
-    let mut inquiry = Inquiry::into(GANGS);
+    let mut inquiry = Inquiry::new(GANGS);
     for (id, incomplete) in &gangs {
         let fault = incomplete.and_then(|incomplete| {
             let late_ms = incomplete.until.map_or(0, |until| now.ms_since(until));
@@ -70,14 +70,14 @@ pub fn check_gangs<'a>(
                  released"
             );
             let evidence = Evidence::new(id.as_str(), detail)
-                .number("has_members", has)
-                .number("lacks_members", lacks)
-                .number("late_ms", late_ms);
+                .with_number("has_members", has)
+                .with_number("lacks_members", lacks)
+                .with_number("late_ms", late_ms);
             (late_ms > SWEEP_MS).then_some(evidence)
         });
         inquiry.examine(fault);
     }
-    inquiry.end()
+    inquiry.finish()
 }
 
 /// Returns the transitional state of an application. Waiting for capacity has no deadline.
@@ -100,23 +100,23 @@ pub fn overdue_states(
     transitional_states: &TransitionalStates,
     now_ms: u64,
     grace_ms: u64,
-) -> impl Iterator<Item = Transit<String>> {
+) -> impl Iterator<Item = TimedState<String>> {
     let limit = TRANSITION_LIMIT_MS.saturating_add(grace_ms);
     let ages = transitional_states.ages(now_ms);
-    ages.map(move |((application, task), state, age)| Transit {
+    ages.map(move |((application, task), state, age)| TimedState {
         subject: match task {
             Some(task) => format!("{application}/{task}"),
             None => application.clone(),
         },
         state,
         late_ms: age.saturating_sub(limit),
-        why: None,
+        cause: None,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use hayward_vocabulary::invariant::{Outcome, mortal};
+    use hayward_vocabulary::invariant::{Outcome, check_deadlines};
 
     use super::*;
 
@@ -181,15 +181,15 @@ mod tests {
         let killing = task_transitional_state(task::State::Killing).unwrap();
         transitional_states.record(1_000, [(key(), killing)]);
         let end = 1_000 + TRANSITION_LIMIT_MS + 5_000 + SWEEP_MS;
-        assert!(mortal(overdue_states(&transitional_states, end, 5_000)).holds());
+        assert!(check_deadlines(overdue_states(&transitional_states, end, 5_000)).holds());
         let Outcome::Violated { evidence, .. } =
-            mortal(overdue_states(&transitional_states, end + 1, 5_000)).outcome
+            check_deadlines(overdue_states(&transitional_states, end + 1, 5_000)).outcome
         else {
             panic!("it is late");
         };
         assert_eq!(evidence[0].subject, "app_1/t1");
         transitional_states.record(end, [(key(), "is something else")]);
-        assert!(mortal(overdue_states(&transitional_states, end + 1, 5_000)).holds());
+        assert!(check_deadlines(overdue_states(&transitional_states, end + 1, 5_000)).holds());
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl hayward_publication::Ledger for Ledger {
         }
     }
 
-    fn repeats(&self, command: &Command) -> bool {
+    fn is_repeat(&self, command: &Command) -> bool {
         match command {
             Command::Submit(submit, _) => {
                 matches!(
@@ -207,7 +207,7 @@ impl hayward_publication::Ledger for Ledger {
         metrics::readings(&self.counts())
     }
 
-    fn weight(rows: &Rows) -> usize {
+    fn count_changes(rows: &Rows) -> usize {
         rows.weight()
     }
 

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use hayward_job_converter_application_protocol::managers::{BadList, Cause, Manager, Managers};
+use hayward_job_converter_application_protocol::managers::{
+    Cause, InvalidManagerList, Manager, Managers,
+};
 use hayward_service::http::problem::{Code, Problem};
 use utoipa_axum::router::OpenApiRouter;
 
@@ -85,7 +87,7 @@ impl ManagerGates {
     ///
     /// # Errors
     /// Fails if an unknown manager is enabled.
-    pub fn managers(&self, enabled: &[String]) -> Result<Managers, BadList> {
+    pub fn managers(&self, enabled: &[String]) -> Result<Managers, InvalidManagerList> {
         let gates = [&self.jobs, &self.applications, &self.orchestrator];
         let to_manager =
             |gate: &ManagerGate| Box::new(GatedManager(gate.clone())) as Box<dyn Manager>;

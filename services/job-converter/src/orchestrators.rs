@@ -174,5 +174,5 @@ fn work_uuid(work: &WorkId) -> Option<Uuid> {
 }
 
 fn work_id(kind: WorkKind, uuid: Uuid) -> WorkId {
-    WorkId::fresh(kind, uuid)
+    WorkId::from_uuid(kind, uuid)
 }

@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_work_id_parses_back_and_has_one_spelling() {
         let uuid = Uuid::from_u128(77);
-        let id = WorkId::fresh(WorkKind::Service, uuid);
+        let id = WorkId::from_uuid(WorkKind::Service, uuid);
         assert_eq!(parse_work_id(&id), Some((WorkKind::Service, uuid, None)));
         for (written, replica) in [(id.instance(4), None), (id.standby(4, 1), Some(1))] {
             let processor_id = ProcessorId { active: 4, replica };

@@ -48,7 +48,7 @@ use hayward_node_status_api::Inventory;
 use hayward_service::config::insecure_modes::log_insecure_modes;
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_service::{Client, Shutdown, telemetry};
-use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES};
+use hayward_vocabulary::launch::{ENGINE, MAX_ENGINE_CONTAINERS};
 use hayward_vocabulary::{NodeName, Size};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -343,7 +343,9 @@ fn read_inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<
     if settings.docker_socket.is_some() {
         // The capacity stays even if the engine does not answer, because a smaller one would move
         // work away (F31).
-        capacity.extras.insert(ENGINE.to_owned(), ENGINE_PLACES);
+        capacity
+            .extras
+            .insert(ENGINE.to_owned(), MAX_ENGINE_CONTAINERS);
     }
     Ok(Inventory {
         capacity,

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use hayward_vocabulary::AllocationId;
-use hayward_vocabulary::launch::LEAST_ID;
+use hayward_vocabulary::launch::MIN_USER_ID;
 
 use crate::machine::{self, ProcessIdentity};
 
@@ -73,7 +73,7 @@ fn parse_supervisor_arguments(containers: &Path, pid: u32) -> Option<(Allocation
 fn parse_mark(containers: &Path, pid: u32) -> Option<(AllocationId, u64)> {
     let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     let own_uid = nix::unistd::geteuid().as_raw();
-    if uid == 0 || (uid < LEAST_ID && uid != own_uid) {
+    if uid == 0 || (uid < MIN_USER_ID && uid != own_uid) {
         return None;
     }
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
@@ -122,7 +122,7 @@ mod tests {
             .env(MARK, mark_value(&dir.path().join("alc_1"), 1))
             .spawn()
             .unwrap();
-        let skipped = nix::unistd::geteuid().as_raw() < LEAST_ID;
+        let skipped = nix::unistd::geteuid().as_raw() < MIN_USER_ID;
         assert_eq!(find_all(dir.path()).is_empty(), skipped);
         child.kill().unwrap();
         child.wait().unwrap();

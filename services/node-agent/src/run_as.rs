@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use hayward_vocabulary::UserName;
-use hayward_vocabulary::launch::LEAST_ID;
+use hayward_vocabulary::launch::MIN_USER_ID;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid};
 
 /// The default account of work: an unprivileged uid that exists on every Linux.
@@ -168,8 +168,8 @@ fn check_allowed(account: Account) -> anyhow::Result<Account> {
     ensure!(account.uid != 0, "work never runs as root (uid 0)");
     for (kind, id) in [("uid", account.uid), ("gid", account.gid)] {
         ensure!(
-            id >= LEAST_ID,
-            "{kind} {id} is below {LEAST_ID}: those belong to the machine, and work runs as \
+            id >= MIN_USER_ID,
+            "{kind} {id} is below {MIN_USER_ID}: those belong to the machine, and work runs as \
              none of them"
         );
     }

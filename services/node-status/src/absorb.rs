@@ -19,7 +19,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let changes = self.evacuations.absorb(update, moment.monotonic_ms);
-        batch.followed(CLEARINGS, self.evacuations.cursor());
+        batch.record_position(CLEARINGS, self.evacuations.cursor());
         for change in changes {
             let (Change::Set { key, .. } | Change::Removed { key, .. }) = change;
             // Other keys belong to blocklist.
@@ -37,7 +37,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let changes = self.scheduler_nodes.absorb(update, moment.monotonic_ms);
-        batch.followed(MACHINES, self.scheduler_nodes.cursor());
+        batch.record_position(MACHINES, self.scheduler_nodes.cursor());
         for change in changes {
             let (Change::Set { key, .. } | Change::Removed { key, .. }) = change;
             if let Ok(name) = NodeName::new(key) {

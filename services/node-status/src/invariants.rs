@@ -6,7 +6,7 @@ use hayward_node_status_domain::overdue::late_judgement;
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
-use hayward_vocabulary::invariant::{Bound, Transit, mortal};
+use hayward_vocabulary::invariant::{Bound, TimedState, check_deadlines};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::ledger::Ledger;
@@ -20,13 +20,13 @@ impl Ledger {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         // Bounds compare with the setting, because both a map and its index may grow (I25).
         let max_nodes = number(self.context.guards.max_nodes);
-        let bound = |what, has| Bound {
-            what,
-            has: number(has),
-            most: max_nodes,
+        let bound = |name, current| Bound {
+            name,
+            current: number(current),
+            limit: max_nodes,
         };
         Findings {
-            findings: vec![timed_finding(|| mortal(nodes.chain(drains)))],
+            findings: vec![timed_finding(|| check_deadlines(nodes.chain(drains)))],
             bounds: vec![
                 bound("nodes", self.nodes.len()),
                 bound("nodes with a scheduled check", self.due.len()),
@@ -37,32 +37,36 @@ impl Ledger {
     }
 
     /// Returns the state of each node, and the time by which its judgement is late (I24).
-    fn node_transits(&self, now_ms: u64) -> impl Iterator<Item = Transit<&NodeName>> {
+    fn node_transits(&self, now_ms: u64) -> impl Iterator<Item = TimedState<&NodeName>> {
         self.nodes.values().map(move |node| {
             let pool = self.pools.get(node.brake_pool());
             let brake = pool.map(|pool| pool.brake).unwrap_or_default();
             let late = late_judgement(&node.facts(brake, &self.context, now_ms), now_ms);
             let (state, late_ms) = late.unwrap_or(("is judged in time", 0));
-            Transit {
+            TimedState {
                 subject: &node.name,
                 state,
                 late_ms,
-                why: (late_ms > 0).then(|| node.health_reason.clone()),
+                cause: (late_ms > 0).then(|| node.health_reason.clone()),
             }
         })
     }
 }
 
 /// Returns the state of a drain, and the time by which its end is late (I24).
-fn drain_transit<'a>(node: &'a NodeName, drain: &Drain, now: Timestamp) -> Transit<&'a NodeName> {
+fn drain_transit<'a>(
+    node: &'a NodeName,
+    drain: &Drain,
+    now: Timestamp,
+) -> TimedState<&'a NodeName> {
     let is_in_progress = matches!(drain.state, DrainState::Draining | DrainState::Paused);
     let deadline = drain.deadline.filter(|_| is_in_progress);
     let late = deadline.map(|deadline| now.ms_since(deadline.plus_ms(LATE_MS)));
-    Transit {
+    TimedState {
         subject: node,
         state: "is being drained",
         late_ms: late.unwrap_or(0),
-        why: Some(drain.reason.clone()),
+        cause: Some(drain.reason.clone()),
     }
 }
 
@@ -90,7 +94,8 @@ mod tests {
         };
         let ms = |ms: u64| i64::try_from(ms).unwrap();
         let end = 10_000 + ms(LATE_MS + SWEEP_MS);
-        let holds = |drain: &Drain, now| mortal([drain_transit(&node, drain, at(now))]).holds();
+        let holds =
+            |drain: &Drain, now| check_deadlines([drain_transit(&node, drain, at(now))]).holds();
         assert!(holds(&drain, end));
         assert!(!holds(&drain, end + 1));
         drain.state = DrainState::Paused;

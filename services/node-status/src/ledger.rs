@@ -248,7 +248,7 @@ impl hayward_publication::Ledger for Ledger {
         metrics::readings(nodes, brake_is_on, self.context.guards.pool_floor)
     }
 
-    fn weight(rows: &Rows) -> usize {
+    fn count_changes(rows: &Rows) -> usize {
         rows.weight()
     }
 

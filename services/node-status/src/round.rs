@@ -37,7 +37,7 @@ impl Ledger {
         let deadline = self.deadlines.first();
         let deadline_ms = deadline.map(|(at, _)| at.ms_since(moment.now));
         let wait_ms = next_check_ms.into_iter().chain(deadline_ms).min();
-        wait_ms.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
+        wait_ms.map_or(Wake::OnCommand, |ms| Wake::After(Duration::from_millis(ms)))
     }
 
     pub(crate) fn check_drain_deadlines(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {

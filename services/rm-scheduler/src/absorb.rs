@@ -29,9 +29,9 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let is_first_update = !self.followed.nodes().heard();
+        let is_first_update = !self.followed.nodes().has_update();
         let changes = self.followed.absorb_nodes(update, moment.monotonic_ms);
-        batch.followed(
+        batch.record_position(
             hayward_node_status_api::NODES,
             self.followed.nodes().cursor(),
         );
@@ -127,7 +127,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let changes = self.followed.absorb_blocks(update, moment.monotonic_ms);
-        batch.followed(
+        batch.record_position(
             hayward_blocklist_api::BLOCKS,
             self.followed.blocks().cursor(),
         );
@@ -235,9 +235,9 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let is_first_update = !self.followed.demand().heard();
+        let is_first_update = !self.followed.demand().has_update();
         let changes = self.followed.absorb_demand(update, moment.monotonic_ms);
-        batch.followed(
+        batch.record_position(
             hayward_job_converter_api::DEMAND,
             self.followed.demand().cursor(),
         );
@@ -300,7 +300,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let changes = self.followed.absorb_containers(update, moment.monotonic_ms);
-        batch.followed(
+        batch.record_position(
             hayward_container_manager_api::CONTAINERS,
             self.followed.containers().cursor(),
         );

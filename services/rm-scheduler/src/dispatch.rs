@@ -204,7 +204,7 @@ impl hayward_publication::Ledger for Ledger {
         })
     }
 
-    fn weight(rows: &Rows) -> usize {
+    fn count_changes(rows: &Rows) -> usize {
         rows.weight()
     }
 

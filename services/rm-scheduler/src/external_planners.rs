@@ -159,7 +159,7 @@ impl Ledger {
         let snapshot = &*self.snapshot;
         let demand = snapshot.demand.get(work);
         let trees = Trees::new(snapshot);
-        let pool = demand.and_then(|demand| trees.of_work(snapshot, demand));
+        let pool = demand.and_then(|demand| trees.top_of_work(snapshot, demand));
         pool.is_some_and(|pool| !self.external_planners.pools_with_response.contains(pool))
     }
 
@@ -168,11 +168,11 @@ impl Ledger {
         let (snapshot, mut pools) = (&*self.snapshot, BTreeSet::new());
         let granted = plan.grants.iter().filter_map(|grant| {
             let class = snapshot.classes.get(&*grant.class)?;
-            trees.of_pool(&class.pool)
+            trees.top_of_pool(&class.pool)
         });
         let leaving = plan.vacates.iter().filter_map(|order| {
             let allocation = snapshot.allocations.get(&order.allocation)?;
-            trees.of_held(snapshot, allocation)
+            trees.top_of_allocation(snapshot, allocation)
         });
         pools.extend(granted.chain(leaving).map(str::to_owned));
         pools

@@ -117,14 +117,14 @@ fn bounds(view: &SharedView) -> Vec<Bound> {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     vec![
         Bound {
-            what: "receipts in memory",
-            has: number(view.receipts.len()),
-            most: receipts::MAX_STORED,
+            name: "receipts in memory",
+            current: number(view.receipts.len()),
+            limit: receipts::MAX_STORED,
         },
         Bound {
-            what: "rounds in memory",
-            has: number(view.rounds.len()),
-            most: number(rounds::MAX_STORED),
+            name: "rounds in memory",
+            current: number(view.rounds.len()),
+            limit: number(rounds::MAX_STORED),
         },
     ]
 }

@@ -48,7 +48,7 @@ pub(crate) struct RoundOutcome {
 impl Ledger {
     pub(crate) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         if !self.followed.all_answered() {
-            return Wake::OnNews;
+            return Wake::OnCommand;
         }
         self.expire_blocks(moment.now);
         self.expire_preemption_minutes(moment, batch);

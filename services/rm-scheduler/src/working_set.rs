@@ -158,7 +158,7 @@ impl Ledger {
         let demand = self.followed.demand();
         let entry = demand.get(record.entry.work.as_str());
         let settled = entry.is_none_or(|entry| entry.settled.contains(id));
-        if record.entry.holds() || !settled || !demand.heard() {
+        if record.entry.holds() || !settled || !demand.has_update() {
             return;
         }
         let work = record.entry.work.clone();

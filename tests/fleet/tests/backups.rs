@@ -166,12 +166,12 @@ async fn a_backup_is_put_into_a_server_that_has_no_database_yet() {
     let dry: Vec<&str> = words.iter().copied().chain(["--dry-run"]).collect();
     let dry_run = hayward(&fleet, &dry);
     assert!(dry_run.status.success(), "{}", text_of(&dry_run));
-    let there = hayward_postgres::connect_if_there(&elsewhere).await;
+    let there = hayward_postgres::connect_if_exists(&elsewhere).await;
     assert!(there.expect("the server answers").is_none(), "it was made");
 
     let restored = hayward(&fleet, &words);
     assert!(restored.status.success(), "{}", text_of(&restored));
-    let there = hayward_postgres::connect_if_there(&elsewhere).await;
+    let there = hayward_postgres::connect_if_exists(&elsewhere).await;
     assert!(there.expect("the server answers").is_some());
     assert!(keys.join("issuer.pem").is_file());
     let dropped = hayward_postgres::drop_database(&elsewhere).await;

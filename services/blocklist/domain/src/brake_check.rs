@@ -47,9 +47,9 @@ impl BrakeCheck {
                     withheld.allowed
                 );
                 Evidence::new(&format!("pool {pool}"), detail)
-                    .number("withheld", count)
-                    .number("allowed", withheld.allowed)
-                    .number("ready", withheld.ready)
+                    .with_number("withheld", count)
+                    .with_number("allowed", withheld.allowed)
+                    .with_number("ready", withheld.ready)
             }));
         }
         self.previous = current;
@@ -82,12 +82,12 @@ mod tests {
     fn a_newly_withheld_node_over_the_limit_is_a_violation() {
         let mut check = BrakeCheck::default();
         let mut holds = |current| {
-            let mut inquiry = Inquiry::into(Rule {
+            let mut inquiry = Inquiry::new(Rule {
                 id: "I16",
                 title: "blocked means blocked",
             });
             check.check(current, &mut inquiry);
-            inquiry.end().holds()
+            inquiry.finish().holds()
         };
         assert!(holds(withheld_in_pool(10, 2, &["n1", "n2"])));
         assert!(

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use hayward_vocabulary::counted::{self, counted};
+use hayward_vocabulary::plural::{self, with_count};
 
 /// Limits on the nodes withheld from a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl fmt::Display for BrakeReason {
                 f,
                 "{} of pool {pool} failed or were blocked within five minutes, and {ready} are \
                  ready now: the cause is common, not this node",
-                counted::nodes(*recently_failed)
+                plural::nodes(*recently_failed)
             ),
         }
     }
@@ -149,7 +149,7 @@ impl Brakes {
                 "with this block, {blocked} of the {} of pool {name} are blocked and {remaining} \
                  are \
                  not; at most {allowed} ({} %) may be blocked automatically",
-                counted(pool.ready, "ready node", "ready nodes"),
+                with_count(pool.ready, "ready node", "ready nodes"),
                 self.max_percent
             )
         })

@@ -2,7 +2,7 @@
 //! has the reason of each end.
 
 use hayward_blocklist_api::BLOCKS;
-use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};
+use hayward_publication::changes::{Feed, Kind, Visibility, show_unchanged};
 
 use super::admission;
 
@@ -13,7 +13,7 @@ pub const FEED: Feed = Feed {
         publication: BLOCKS,
         prefix: "",
         visible_to: Visibility::Everyone,
-        show: unchanged,
+        show: show_unchanged,
     }],
     admitted: admission::ROUTE_ROLES,
 };

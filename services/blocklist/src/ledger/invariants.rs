@@ -9,7 +9,7 @@ use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
 use hayward_vocabulary::Timestamp;
-use hayward_vocabulary::invariant::{Bound, Evidence, Finding, Inquiry, Rule, Transit, mortal};
+use hayward_vocabulary::invariant::{Bound, Evidence, Finding, Inquiry, Rule, TimedState, mortal};
 
 use super::Ledger;
 use crate::model::{Key, KeyRecord};
@@ -47,7 +47,7 @@ impl Ledger {
             most,
         };
         Findings {
-            findings: vec![blocks, timed_finding(|| mortal(transits))],
+            findings: vec![blocks, timed_finding(|| check_deadlines(transits))],
             bounds: vec![
                 bound("items and removals", self.keys.len()),
                 bound("keys with a scheduled check", self.next_checks.len()),
@@ -104,7 +104,7 @@ fn check_blocks(
         let late_ms = block.end.map_or(0, |end| now.ms_since(end));
         inquiry.examine((late_ms > grace_ms).then(|| {
             Evidence::new(&key.publication_key(), "has ended and still blocks")
-                .number("over_ms", late_ms)
+                .with_number("over_ms", late_ms)
         }));
     }
     // No automatic block is possible before the nodes are known.
@@ -115,13 +115,13 @@ fn check_blocks(
 }
 
 /// Describes the state of a key and how late its next check is (I24).
-fn to_transit(key: &Key, record: &KeyRecord, now: Timestamp) -> Transit<String> {
+fn to_transit(key: &Key, record: &KeyRecord, now: Timestamp) -> TimedState<String> {
     let (state, deadline) = match (&record.state.block, &record.state.canary) {
         (Some(_), _) => ("is blocked", record.next_check_at),
         (None, Some(canary)) => ("is on trial", Some(canary.until)),
         (None, None) => ("is remembered as removed", record.next_check_at),
     };
-    Transit {
+    TimedState {
         subject: key.publication_key(),
         state,
         late_ms: deadline.map_or(0, |deadline| now.ms_since(deadline)),
@@ -201,7 +201,7 @@ mod tests {
             sources: std::collections::BTreeSet::new(),
         });
         let holds = |record: &KeyRecord, now| {
-            mortal([to_transit(&node_key(), record, timestamp(now))]).holds()
+            check_deadlines([to_transit(&node_key(), record, timestamp(now))]).holds()
         };
         assert!(holds(&on_trial, 10_000 + SWEEP_MS));
         assert!(!holds(&on_trial, 10_001 + SWEEP_MS));

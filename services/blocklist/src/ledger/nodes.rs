@@ -53,7 +53,7 @@ impl Nodes {
 
     /// Returns whether the publication was received in this term.
     pub fn is_loaded(&self) -> bool {
-        self.followed.heard()
+        self.followed.has_update()
     }
 
     pub fn get(&self, node: &str) -> Option<&MachineEntry> {

@@ -249,7 +249,7 @@ impl Ledger {
             &self.failures,
         );
         // The published facts are unknown before the first update.
-        if failures.heard() {
+        if failures.has_update() {
             let removed = self.facts.retain(|fact| {
                 moment.now.ms_since(fact.at) < retention_ms || failures.get(&fact.key).is_some()
             });

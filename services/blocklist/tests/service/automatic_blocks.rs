@@ -442,10 +442,10 @@ async fn every_block_can_be_removed_even_if_its_node_no_longer_exists() {
                 fixture.scheduler.publish_nodes(&[node_entry(&name, false)]);
             }
         }
-        fixture.scheduler.machines.taken().await;
+        fixture.scheduler.machines.wait_until_absorbed().await;
         if event == "returned" {
             fixture.scheduler.publish_ready_nodes(10);
-            fixture.scheduler.machines.taken().await;
+            fixture.scheduler.machines.wait_until_absorbed().await;
         }
         for target in [
             "nodes/n1",

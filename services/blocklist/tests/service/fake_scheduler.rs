@@ -4,7 +4,7 @@ use hayward_rm_scheduler_api::evidence::{
     Attempt, CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry, What,
 };
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
-use hayward_testkit::{Feed, neighbour};
+use hayward_testkit::{Feed, start_neighbour};
 use hayward_vocabulary::{AllocationId, ExitCause, NodeName, UserName, WorkId};
 
 /// A fake rm-scheduler. Each of its publications does not respond until it has an entry.
@@ -17,9 +17,13 @@ pub struct FakeScheduler {
 
 impl FakeScheduler {
     pub async fn start() -> Self {
-        let feeds = [Feed::silent(), Feed::silent(), Feed::silent()];
+        let feeds = [
+            Feed::unresponsive(),
+            Feed::unresponsive(),
+            Feed::unresponsive(),
+        ];
         let [machines, failures, clearings] = feeds;
-        let url = neighbour(&[
+        let url = start_neighbour(&[
             (MACHINES, &machines),
             (FAILURES, &failures),
             (CLEARINGS, &clearings),
@@ -41,18 +45,18 @@ impl FakeScheduler {
 
     pub fn publish_nodes(&self, machines: &[(String, MachineEntry)]) {
         self.machines.put_all(machines);
-        self.machines.answer(true);
+        self.machines.set_responding(true);
     }
 
     /// Publishes facts.
     pub fn publish_facts(&self, facts: &[(String, FactEntry)]) {
         self.failures.put_all(facts);
-        self.failures.answer(true);
+        self.failures.set_responding(true);
     }
 
     pub fn publish_evacuation(&self, key: &str, entry: &ClearingEntry) {
         self.clearings.put(key, entry);
-        self.clearings.answer(true);
+        self.clearings.set_responding(true);
     }
 }
 

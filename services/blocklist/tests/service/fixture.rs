@@ -8,7 +8,7 @@ use hayward_blocklist_api::{
     BlockAction, BlockAnswer, BlockEntry, BlockKind, BlockOverview, BlockRequest, BlockView,
     Evidence, FeedChanges, StrategyView,
 };
-use hayward_postgres::{Schema, Shared};
+use hayward_postgres::{Schema, SharedMigrations};
 use hayward_publication::Update;
 use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenSpec};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
@@ -41,7 +41,7 @@ impl Fixture {
 
     pub async fn with_settings(settings: Settings) -> Self {
         install_crypto();
-        let shared = &[Shared {
+        let shared = &[SharedMigrations {
             name: "publication",
             migrator: &hayward_publication::MIGRATOR,
         }];

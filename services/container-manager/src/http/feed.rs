@@ -2,7 +2,7 @@
 //! operators and viewers; users follow their allocations instead.
 
 use hayward_container_manager_api::CONTAINERS;
-use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};
+use hayward_publication::changes::{Feed, Kind, Visibility, show_unchanged};
 
 use super::admission;
 
@@ -13,7 +13,7 @@ pub const FEED: Feed = Feed {
         publication: CONTAINERS,
         prefix: "",
         visible_to: Visibility::Operators,
-        show: unchanged,
+        show: show_unchanged,
     }],
     admitted: admission::ROUTE_ROLES,
 };

@@ -139,7 +139,7 @@ fn only_changed_rows_are_written() {
         all.len()
     );
     let repeated = absorb(&mut ledger, update(true, &all, &[]), 2);
-    assert_eq!(Ledger::weight(&repeated), 0);
+    assert_eq!(Ledger::count_changes(&repeated), 0);
 
     let node = NodeName::new("n7").unwrap();
     let mut report = Report {
@@ -163,7 +163,7 @@ fn only_changed_rows_are_written() {
         "the index of the container of another node"
     );
     assert_eq!(
-        Ledger::weight(&batch.rows),
+        Ledger::count_changes(&batch.rows),
         0,
         "no part of the report is applied"
     );
@@ -181,7 +181,7 @@ fn only_changed_rows_are_written() {
     let mut batch = Batch::default();
     let result = ledger.apply_report(&node_report(&node, 2, &report), &moment(4), &mut batch);
     assert!(result.is_ok());
-    assert_eq!(Ledger::weight(&batch.rows), 0);
+    assert_eq!(Ledger::count_changes(&batch.rows), 0);
     report.sequence = 3;
     report.containers.clear();
     let mut batch = Batch::default();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hayward_container_manager::{MIGRATOR, SCHEMA, Settings, start};
 use hayward_container_manager_api::{ContainerEntry, ContainerState, ContainerView};
-use hayward_postgres::{Schema, Shared};
+use hayward_postgres::{Schema, SharedMigrations};
 use hayward_publication::{Publisher, Update};
 use hayward_service::auth::{Groups, TokenSpec};
 use hayward_service::client::{Client, ClientError, TokenSource};
@@ -20,7 +20,7 @@ use super::fake_scheduler::FakeScheduler;
 /// Maximum time of each wait.
 pub const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-const SHARED: [Shared<'static>; 1] = [Shared {
+const SHARED: [SharedMigrations<'static>; 1] = [SharedMigrations {
     name: "publication",
     migrator: &hayward_publication::MIGRATOR,
 }];
@@ -115,13 +115,13 @@ impl Fixture {
         let started = runtime.spawn(async move {
             let running = start(settings, service_shutdown).await.unwrap();
             let handles = (running.address, running.publisher.clone());
-            tokio::spawn(running.stopped());
+            tokio::spawn(running.wait_until_stopped());
             handles
         });
         let (address, publisher) = started.await.unwrap();
         self.url = format!("http://{address}");
         let becomes_leader = async {
-            let mut terms = publisher.terms();
+            let mut terms = publisher.watch_role();
             drop(terms.wait_for(|_| publisher.leading().is_ok()).await);
         };
         tokio::time::timeout(TIME_LIMIT, becomes_leader)
@@ -162,7 +162,7 @@ impl Fixture {
     pub async fn standby_client(&self) -> Client {
         let running = start(self.settings.clone(), Shutdown::new()).await.unwrap();
         let url = format!("http://{}", running.address);
-        tokio::spawn(running.stopped());
+        tokio::spawn(running.wait_until_stopped());
         Client::new(
             [url],
             TokenSource::fixed(self.keys.token("operator").unwrap()),

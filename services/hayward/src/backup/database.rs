@@ -91,7 +91,7 @@ impl AdminAccess {
                 server: None,
             }));
         }
-        if !Settings::new(state.join("pg")).is_there() {
+        if !Settings::new(state.join("pg")).is_initialized() {
             return Ok(None);
         }
         start_private(state).await.map(Some)
@@ -116,7 +116,7 @@ impl Admin {
 
     /// Connects to the database. Returns `None` if the server has no such database.
     pub async fn connect_if_there(&self) -> anyhow::Result<Option<PgConnection>> {
-        let connection = hayward_postgres::connect_if_there(&self.url).await;
+        let connection = hayward_postgres::connect_if_exists(&self.url).await;
         connection.context("cannot reach the database as its administrator")
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_publication::follower::DECIDED;
+use hayward_publication::follower::HISTORY_DECISION;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
@@ -141,7 +141,7 @@ pub fn new_history_statements(schema: &str, highest_epoch: i64) -> [String; 3] {
         format!("delete from {schema}.followed"),
         format!(
             "insert into {schema}.followed (source, lineage, revision)
-             values ('{DECIDED}', gen_random_uuid(), 0)"
+             values ('{HISTORY_DECISION}', gen_random_uuid(), 0)"
         ),
     ]
 }

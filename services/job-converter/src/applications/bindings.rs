@@ -198,7 +198,7 @@ impl Applications {
             {
                 record.undo_binding(&key, &free.id);
             }
-        } else if core.lost().iter().any(|lost| lost.group == group) {
+        } else if core.lost_members().iter().any(|lost| lost.group == group) {
             self.repair_gang(id, group, free, now);
         }
     }

@@ -3,11 +3,11 @@
 use hayward_job_converter_api::applications::{
     ApplicationList, ApplicationView, TaskAccepted, TransitionResult,
 };
-use hayward_job_converter_application_protocol::answers::{
-    self, Added, NotAdded, NotRemoved, TaskNotAdded,
-};
 use hayward_job_converter_application_protocol::frontend::{self, FailureCode};
 use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
+use hayward_job_converter_application_protocol::operation_results::{
+    self, Added, NotAdded, NotRemoved, TaskNotAdded,
+};
 use hayward_job_converter_application_protocol::task;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_service::http::problem::{Code, Problem};
@@ -247,7 +247,7 @@ impl Applications {
         tasks: &[&TaskId],
     ) -> Result<Vec<bool>, Refusal> {
         let user = &self.find_owned(id, owner)?.user;
-        let new_count = self.partition.new_among(id, tasks.iter().copied());
+        let new_count = self.partition.count_new_tasks(id, tasks.iter().copied());
         let new_count = new_count.map_err(|refused| not_added(id, refused))?;
         self.quota.check_tasks(user, new_count)?;
         let exists = |task: &&&TaskId| {
@@ -271,10 +271,10 @@ impl Applications {
         self.check_new_tasks(id, owner, &names)?;
         let mut created = Vec::with_capacity(tasks.len());
         for NewTask { id: task, content } in tasks {
-            let TaskContent { wish, program } = content;
-            let added = self.partition.add_task(id, &task, wish, moment.now);
+            let TaskContent { spec, program } = content;
+            let added = self.partition.add_task(id, &task, spec, moment.now);
             let added = added.map_err(|refused| not_added(id, refused))?;
-            let is_new = added == answers::TaskAdded::Created;
+            let is_new = added == operation_results::TaskAdded::Created;
             if let Some(record) = self.records.get_mut(id).filter(|_| is_new) {
                 record.add_task(&task, program);
                 record.quota_tasks += 1;
@@ -402,7 +402,7 @@ impl Applications {
     }
 }
 
-fn transition_result<S: Serialize>(applied: &answers::Applied<S>) -> TransitionResult {
+fn transition_result<S: Serialize>(applied: &operation_results::Applied<S>) -> TransitionResult {
     TransitionResult {
         applied: applied.applied,
         reason: applied.reason.as_ref().map(wire_name),

@@ -56,22 +56,22 @@ pub fn task_entry(
         }
         ask
     };
-    let wish = front.tasks.get(task).map(|it| it.wish.clone());
-    let wish = wish.unwrap_or_default();
+    let spec = front.tasks.get(task).map(|it| it.spec.clone());
+    let spec = spec.unwrap_or_default();
     let priority = ask.priority;
     let mut entry = empty_entry(record, Slot::Task(number), ask.size.clone());
     entry.submitted_at = ask.created_at;
     entry.queued = requested_queue(record, front, priority).map(|queued| {
         Box::new(Queued {
-            originator: wish.originator,
-            required_node: wish.placing.required_node,
-            preempts: wish.placing.preempts,
-            preemptable: wish.placing.preemptable,
+            originator: spec.originator,
+            required_node: spec.placing.required_node,
+            preempts: spec.placing.preempts,
+            preemptable: spec.placing.preemptable,
             ..queued
         })
     });
-    entry.machines = wish.placing.machines;
-    entry.apart = wish.placing.apart.map(|spread| Apart {
+    entry.machines = spec.placing.machines;
+    entry.apart = spec.placing.apart.map(|spread| Apart {
         group: record.application_work_id(),
         by_label: spread.by_label,
     });
@@ -162,7 +162,7 @@ fn count_placeholders(record: &AppRecord, front: &frontend::Application, group: 
         let counts = matches!(held.released, None | Some(Termination::PlaceholderReplaced));
         held.ask.placeholder && counts && in_group(held.ask.group.as_ref())
     });
-    let lost = core.lost();
+    let lost = core.lost_members();
     let lost = lost.iter().filter(|it| it.group == group.name);
     let lost: u64 = lost.map(|it| u64::from(it.count)).sum();
     (requested.count() + held.count()) as u64 + lost
@@ -230,7 +230,7 @@ fn launch(
     ];
     environment.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let group = front.tasks.get(task);
-    let group = group.and_then(|it| it.wish.task_group_name.as_ref());
+    let group = group.and_then(|it| it.spec.task_group_name.as_ref());
     environment.extend(group.map(|it| ("HAYWARD_TASK_GROUP".to_owned(), it.to_string())));
     Some(Launch {
         program: Program::Command {

@@ -120,7 +120,7 @@ impl Applications {
         let changed_groups: Vec<GroupName> = changed_groups.map(|(name, _)| name.clone()).collect();
         let dirty = self.mark_dirty(id);
         dirty.groups.extend(changed_groups);
-        dirty.all |= !step.moved.is_empty();
+        dirty.all |= !step.transitions.is_empty();
         let applied = step.applied();
         self.queue_core_effects(id, step, now, queue);
         applied

@@ -6,7 +6,7 @@ use hayward_job_converter_application_protocol::groups::{self, Fault, TaskGroup}
 use hayward_job_converter_application_protocol::ids::GroupName;
 use hayward_job_converter_application_protocol::metadata::{FORCE_CREATE, Metadata};
 use hayward_job_converter_application_protocol::policy::{MAX_SECONDS, Policy};
-use hayward_job_converter_application_protocol::task::{Placing, Runtime, Spread, Wish};
+use hayward_job_converter_application_protocol::task::{PlacementConstraints, Runtime, Spread, Wish};
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::FieldFault;
 use hayward_vocabulary::resources::GIB;
@@ -174,7 +174,7 @@ fn size_faults(groups: &[TaskGroup]) -> Vec<Fault> {
             message: it.detail,
         }));
     }
-    let total = groups::placeholder_ask(groups);
+    let total = groups::placeholder_size(groups);
     let mut amounts = [total.memory_bytes, total.cpu_milli, total.gpu_milli]
         .into_iter()
         .chain(total.extras.into_values());
@@ -199,7 +199,7 @@ pub struct TaskContext {
 fn parse_placement(
     submission: &TaskSubmission,
     in_queue: bool,
-) -> Result<Placing, Vec<FieldFault>> {
+) -> Result<PlacementConstraints, Vec<FieldFault>> {
     let mut faults = Vec::new();
     if submission.machines.len() > validate::MAX_NODES {
         let text = format!("more than {} nodes", validate::MAX_NODES);
@@ -239,7 +239,7 @@ fn parse_placement(
     if !faults.is_empty() {
         return Err(faults);
     }
-    Ok(Placing {
+    Ok(PlacementConstraints {
         machines: submission.machines.clone(),
         required_node: submission.required_node.clone(),
         preempts: submission.preempts.unwrap_or(true),
@@ -278,7 +278,7 @@ pub fn parse_task(
     let group = groups.find(|it| Some(&it.name) == name.as_ref());
     let size = match &submission.resources {
         None => group.map_or_else(|| Size::memory(GIB), |it| it.min_resource.clone()),
-        Some(amounts) => groups::amounts(amounts).unwrap_or_else(|new_faults| {
+        Some(amounts) => groups::parse_amounts(amounts).unwrap_or_else(|new_faults| {
             let located = new_faults.into_iter();
             faults.extend(located.map(|it| fault(format!("/resources{}", it.pointer), it.message)));
             Size::default()
@@ -291,7 +291,7 @@ pub fn parse_task(
     }
     let placing = parse_placement(submission, context.in_queue).unwrap_or_else(|new_faults| {
         faults.extend(new_faults);
-        Placing::default()
+        PlacementConstraints::default()
     });
     if !faults.is_empty() {
         return Err(faults);
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(
             parse_task(&plain, &groups, None)
                 .unwrap()
-                .wish
+                .spec
                 .size
                 .cpu_milli,
             2_000

@@ -44,7 +44,7 @@ impl Applications {
             applications.mark_dirty(&id).all = true;
             fronts.push(front);
         }
-        applications.partition = Partition::loaded(limits(settings), fronts);
+        applications.partition = Partition::from_rows(limits(settings), fronts);
         Ok(applications)
     }
 }
@@ -88,6 +88,6 @@ fn restore_one(
             .insert(id.clone(), hash_row(&text.body));
         record.tasks.insert(id, row.info);
     }
-    let front = frontend::Application::loaded(row.front.into_owned(), front_tasks);
+    let front = frontend::Application::from_rows(row.front.into_owned(), front_tasks);
     Ok((front, record))
 }

@@ -3,7 +3,7 @@
 
 use hayward_job_converter_application_protocol::frontend::{Failure, FailureCode};
 use hayward_job_converter_application_protocol::messages::Termination;
-use hayward_job_converter_domain::processors::{Ending, ending};
+use hayward_job_converter_domain::processors::{Ending, classify_exit};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_vocabulary::Exit;
 
@@ -26,7 +26,7 @@ impl TaskEnd {
         let vacate = entry.vacate.as_ref();
         let exit_text = || exit.map_or_else(|| "the exit is unknown".to_owned(), describe_exit);
         let cause = vacate.map_or_else(exit_text, |vacate| vacate.detail.clone());
-        match (ending(exit, false), vacate.map(|it| it.reason)) {
+        match (classify_exit(exit, false), vacate.map(|it| it.reason)) {
             (Ending::Completed, None) => Self::Succeeded,
             (Ending::Failure, None) => Self::from_failure(FailureCode::Exited, exit),
             (Ending::LaunchFailed, None) => Self::from_failure(FailureCode::CannotStart, exit),

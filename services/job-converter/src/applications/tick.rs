@@ -99,7 +99,7 @@ impl Applications {
             let Some(applied) = self.partition.apply(id, frontend::Input::Tick, now) else {
                 return;
             };
-            let changed = !applied.step.moved.is_empty();
+            let changed = !applied.step.transitions.is_empty();
             self.run_effects(id, applied.step.effects, now);
             if !changed {
                 return;

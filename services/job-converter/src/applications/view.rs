@@ -11,8 +11,8 @@ use hayward_job_converter_api::applications::{
 use hayward_job_converter_application_protocol::frontend;
 use hayward_job_converter_application_protocol::groups::TaskGroup;
 use hayward_job_converter_application_protocol::ids::AppId;
-use hayward_job_converter_application_protocol::log::StateLog;
 use hayward_job_converter_application_protocol::partition::Partition;
+use hayward_job_converter_application_protocol::state_log::StateLog;
 use hayward_job_converter_application_protocol::task::Task;
 use hayward_vocabulary::WorkId;
 
@@ -141,9 +141,9 @@ pub fn task_view(record: &AppRecord, task: &Task) -> ApplicationTaskView {
         id: task.id.to_string(),
         alias: task.alias().to_owned(),
         state: state_name(&task.state),
-        task_group_name: task.wish.task_group_name.as_ref().map(ToString::to_string),
-        size: task.wish.size.clone(),
-        priority: task.wish.priority,
+        task_group_name: task.spec.task_group_name.as_ref().map(ToString::to_string),
+        size: task.spec.size.clone(),
+        priority: task.spec.priority,
         node: task.node.clone(),
         allocation: info.and_then(|it| it.allocation.clone()),
         work: record.work_id(Slot::Task(number)),

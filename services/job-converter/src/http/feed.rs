@@ -2,7 +2,7 @@
 
 use hayward_job_converter_api::JOBS;
 use hayward_job_converter_api::orchestrators::ORCHESTRATORS;
-use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};
+use hayward_publication::changes::{Feed, Kind, Visibility, show_unchanged};
 
 use super::admission;
 
@@ -12,7 +12,7 @@ const fn work_kind(name: &'static str, prefix: &'static str) -> Kind {
         publication: JOBS,
         prefix,
         visible_to: Visibility::ScopeOwner,
-        show: unchanged,
+        show: show_unchanged,
     }
 }
 
@@ -28,7 +28,7 @@ pub const FEED: Feed = Feed {
             publication: ORCHESTRATORS,
             prefix: "",
             visible_to: Visibility::Operators,
-            show: unchanged,
+            show: show_unchanged,
         },
     ],
     admitted: admission::TABLE,

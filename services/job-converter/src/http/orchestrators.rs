@@ -245,7 +245,7 @@ pub async fn put_work_map(
     operation_id = "follow_orchestrated", tag = "publication",
     params(
         ("name" = UserName, Path, description = "name of the orchestrator"),
-        endpoint::Since,
+        endpoint::SinceQuery,
     ),
     responses(
         (status = 200, description = "changes, or none after the wait", body = Update<Allotted>),
@@ -259,13 +259,13 @@ pub async fn follow_orchestrated(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<UserName>,
-    Query(since): Query<endpoint::Since>,
+    Query(since): Query<endpoint::SinceQuery>,
 ) -> Result<Response, Problem> {
     let itself = Scope::Orchestrator(name.clone());
     caller.require(&[Scope::Operator, Scope::Viewer, itself])?;
     app.publisher.leading()?;
     read_view(&app, &name)?;
-    endpoint::answer(&app.publisher, ORCHESTRATED, name.as_str(), &since, false).await
+    endpoint::respond(&app.publisher, ORCHESTRATED, name.as_str(), &since, false).await
 }
 
 fn read_view(app: &App, name: &UserName) -> Result<OrchestratorView, Problem> {

@@ -16,7 +16,7 @@ use super::{App, work};
 /// Demand: all entries, or the changes since a cursor.
 #[utoipa::path(
     get, path = "/v1/demand/publication", operation_id = "follow_demand", tag = "publication",
-    params(endpoint::Since),
+    params(endpoint::SinceQuery),
     responses(
         (status = 200, description = "changes, or none after the wait",
             body = Update<DemandEntry>),
@@ -27,10 +27,10 @@ use super::{App, work};
 pub async fn follow_demand(
     State(app): State<App>,
     caller: Caller,
-    Query(since): Query<endpoint::Since>,
+    Query(since): Query<endpoint::SinceQuery>,
 ) -> Result<Response, Problem> {
     caller.require_service()?;
-    endpoint::answer(&app.publisher, DEMAND, "", &since, true).await
+    endpoint::respond(&app.publisher, DEMAND, "", &since, true).await
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -75,6 +75,6 @@ pub async fn follow_jobs(
             "only operators and viewers may see work of other users",
         ));
     }
-    let since = endpoint::Since { since, wait };
-    endpoint::answer(&app.publisher, JOBS, owner, &since, false).await
+    let since = endpoint::SinceQuery { since, wait };
+    endpoint::respond(&app.publisher, JOBS, owner, &since, false).await
 }

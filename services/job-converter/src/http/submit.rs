@@ -361,7 +361,7 @@ fn prepare_submission<S: Submission>(
     text: String,
 ) -> Result<Prepared, Problem> {
     let uuid = fresh_uuid();
-    let id = WorkId::fresh(S::KIND, uuid);
+    let id = WorkId::from_uuid(S::KIND, uuid);
     let spec = submission.into_work(app, &origin.user, &id)?;
     prepare(uuid, origin, spec, text)
 }

@@ -45,9 +45,9 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         // Events before this term are in the timeline already.
-        let is_first = !self.allocations.heard();
+        let is_first = !self.allocations.has_update();
         let changes = self.allocations.absorb(update, moment.monotonic_ms);
-        batch.followed(ALLOCATIONS, self.allocations.cursor());
+        batch.record_position(ALLOCATIONS, self.allocations.cursor());
         if is_first {
             self.adopt_processes();
         }
@@ -219,11 +219,11 @@ impl Ledger {
         let pace = work.pace();
         let slot_id = work.slot_id(slot).to_string();
         let state = &mut work.slots[slot];
-        let strikes = state.brake.strikes();
+        let strikes = state.brake.failures();
         let until_ms = state.brake.held_until_ms().unwrap_or(0);
         let wait_s = until_ms.saturating_sub(moment.monotonic_ms).div_ceil(1000);
         state.hold_reason = Some(hold_reason(&exit_text, strikes, wait_s));
-        let gives_up = state.brake.gives_up(&pace);
+        let gives_up = state.brake.is_exhausted(&pace);
         let strikes = i32::try_from(strikes).unwrap_or(i32::MAX);
         batch.rows.brakes.push(BrakeRow {
             slot: slot_id,
@@ -306,7 +306,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         self.verdicts_cursor = Cursor::parse(&update.cursor);
-        batch.followed(VERDICTS, self.verdicts_cursor);
+        batch.record_position(VERDICTS, self.verdicts_cursor);
         let mut changed_keys: Vec<String> = Vec::new();
         {
             let mut verdicts = self.shared.verdicts.write();
@@ -367,7 +367,7 @@ fn strike_brake(
     match &mut work.spec {
         WorkSpec::Reservation(_) => return false,
         WorkSpec::Service(_) => {
-            if ran_ms.is_some_and(|ran| ran >= Pace::WELL_AFTER_MS) {
+            if ran_ms.is_some_and(|ran| ran >= Pace::HEALTHY_AFTER_MS) {
                 work.slots[slot].brake.clear();
             }
         }
@@ -380,5 +380,5 @@ fn strike_brake(
             }
         }
     }
-    by_program && work.slots[slot].brake.strike(now_ms, &pace)
+    by_program && work.slots[slot].brake.record_failure(now_ms, &pace)
 }

@@ -206,7 +206,7 @@ impl Ledger {
             if let Some(work) = self.works.get_mut(&uuid)
                 && let Some(processors) = &mut work.processors
             {
-                processors.await_stopped_processes(slot);
+                processors.mark_stopped(slot);
             }
         }
     }
@@ -302,7 +302,7 @@ impl Work {
         let (id, work) = (self.slot_id(slot).to_string(), self.uuid);
         let state = &mut self.slots[slot];
         state.hold_reason = None;
-        if state.brake.strikes() > 0 {
+        if state.brake.failures() > 0 {
             state.brake.clear();
             batch.rows.brakes.push(BrakeRow {
                 slot: id,

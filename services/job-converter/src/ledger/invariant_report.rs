@@ -3,7 +3,7 @@
 use hayward_publication::committer::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
-use hayward_vocabulary::invariant::{Bound, Transit, mortal};
+use hayward_vocabulary::invariant::{Bound, TimedState, mortal};
 
 use super::Ledger;
 use crate::invariants;
@@ -15,7 +15,7 @@ impl Ledger {
     pub(super) fn check_invariants(&mut self, moment: &Moment) -> Findings {
         let now_ms = moment.monotonic_ms;
         let jobs = self.works.values();
-        let jobs = jobs.filter_map(|work| Some((&work.id, work.job()?.tasks.fault())));
+        let jobs = jobs.filter_map(|work| Some((&work.id, work.job()?.tasks.find_inconsistency())));
         let tasks = timed_finding(|| invariants::check_task_counts(jobs));
         let incomplete_gangs = &mut self.incomplete_gangs;
         let gangs = self.applications.gangs();
@@ -28,21 +28,21 @@ impl Ledger {
             .chain(self.applications.timers(moment.now))
             .chain(self.late_waits(now_ms));
         Findings {
-            findings: vec![tasks, gangs, timed_finding(|| mortal(states))],
+            findings: vec![tasks, gangs, timed_finding(|| check_deadlines(states))],
             bounds: self.bounds(),
         }
     }
 
     /// Returns leases and holds that should have ended. Their ordered entries may be early, never
     /// late.
-    fn late_waits(&self, now_ms: u64) -> impl Iterator<Item = Transit<String>> {
+    fn late_waits(&self, now_ms: u64) -> impl Iterator<Item = TimedState<String>> {
         let leases = self.lease_order.iter();
         let leases = leases.map(|(due, holder)| (holder.to_string(), "holds tasks", *due));
         let holds = self.holds.iter();
         let holds = holds.map(|(due, uuid)| (uuid.to_string(), "is held back", *due));
         leases
             .chain(holds)
-            .map(move |(subject, state, due)| Transit {
+            .map(move |(subject, state, due)| TimedState {
                 subject,
                 state,
                 late_ms: now_ms.saturating_sub(due),
@@ -54,10 +54,9 @@ impl Ledger {
     fn bounds(&self) -> Vec<Bound> {
         let settings = &self.shared.settings;
         let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let bound = |what, size, limit| Bound {
-            what,
-            has: to_u64(size),
-            most: to_u64(limit),
+        let bound = |name, size, limit| Bound {
+            name,            current: to_u64(size),
+            limit: to_u64(limit),
         };
         let open = self.works.len() + self.orchestrators.work_count();
         let (finals, keys) = (settings.keep_final, settings.keep_keys);

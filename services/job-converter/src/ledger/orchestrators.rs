@@ -51,7 +51,7 @@ impl Ledger {
 
     pub(super) fn refresh_orchestrated(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let context = RefreshContext {
-            synced: self.allocations.heard(),
+            synced: self.allocations.has_update(),
             verdicts: &self.shared.verdicts.read(),
             stop_grace_ms: self.shared.settings.stop_grace_ms,
         };

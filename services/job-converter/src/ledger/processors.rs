@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hayward_job_converter_api::WorkState;
 use hayward_job_converter_domain::Pace;
 use hayward_job_converter_domain::processors::{
-    End, Ending, Now, Occupant, Placement, Processors, Timeouts, ending,
+    End, Ending, Now, Occupant, Placement, Processors, Timeouts, classify_exit,
 };
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
@@ -72,7 +72,7 @@ fn unstable_slots(
     let mut found = (BTreeSet::new(), None);
     for (number, slot) in slots.iter().enumerate() {
         let processor = processors.get(number);
-        let failed = slot.brake.strikes() > 0 || processor.is_some_and(|it| it.record().is_some());
+        let failed = slot.brake.failures() > 0 || processor.is_some_and(|it| it.record().is_some());
         let occupant = processor.and_then(|it| it.occupant());
         let process = occupant.and_then(|occupant| slot.processes.get(&occupant.allocation));
         let Some(since_ms) = process
@@ -81,7 +81,7 @@ fn unstable_slots(
         else {
             continue;
         };
-        let stable_at_ms = since_ms.saturating_add(Pace::WELL_AFTER_MS);
+        let stable_at_ms = since_ms.saturating_add(Pace::HEALTHY_AFTER_MS);
         if now_ms < stable_at_ms {
             found.0.insert(number);
             found.1 = Some(
@@ -135,7 +135,7 @@ impl Work {
             process.alive() && process.dismissed && must_end
         };
         if state.processes.values().any(was_dismissed) {
-            processors.await_stopped_processes(slot);
+            processors.mark_stopped(slot);
         }
     }
 
@@ -144,7 +144,7 @@ impl Work {
             if closes_host(entry) {
                 processors.close_host(&entry.node);
             }
-            processors.vacate(slot, placement(entry), now(moment));
+            processors.on_vacating(slot, placement(entry), now(moment));
         }
     }
 
@@ -159,9 +159,9 @@ impl Work {
             let ending_kind = if moved {
                 Ending::Restarted
             } else {
-                ending(entry.exit.as_ref(), false)
+                classify_exit(entry.exit.as_ref(), false)
             };
-            processors.end_process(slot, placement(entry), ending_kind, now(moment));
+            processors.on_ended(slot, placement(entry), ending_kind, now(moment));
         }
     }
 
@@ -177,7 +177,7 @@ impl Work {
             .processors
             .as_ref()
             .is_some_and(|it| retries(it.terms()));
-        let ending_kind = ending(entry.exit.as_ref(), entry.vacate.is_some());
+        let ending_kind = classify_exit(entry.exit.as_ref(), entry.vacate.is_some());
         has_counted_retries && ending_kind != Ending::LaunchFailed
     }
 
@@ -194,7 +194,7 @@ impl Work {
         let timeouts = timeouts(settings);
         processors.tick(timeouts, now(moment));
         let (unstable, stable_at_ms) = unstable_slots(&self.slots, processors, moment.monotonic_ms);
-        processors.roll(self.spec.rollout_limit(), &unstable);
+        processors.roll_out(self.spec.rollout_limit(), &unstable);
         let end = processors.end().map(|end| match end {
             End::Completed => FinalState {
                 state: WorkState::Completed,

@@ -250,7 +250,7 @@ impl Ledger {
             traceparent: row.traceparent,
             stop_grace_ms: self.shared.settings.stop_grace_ms,
         };
-        let id = WorkId::fresh(parse_kind(&row.kind), row.id);
+        let id = WorkId::from_uuid(parse_kind(&row.kind), row.id);
         let mut work = Work::new(id, row.id, &origin, spec);
         work.cancelled = row.cancelled;
         work.events = u32::try_from(row.events).unwrap_or(0);
@@ -267,7 +267,7 @@ impl Ledger {
     }
 
     fn restore_final(&mut self, row: FinalRow) -> Result<(), sqlx::Error> {
-        let id = WorkId::fresh(parse_kind(&row.kind), row.id);
+        let id = WorkId::from_uuid(parse_kind(&row.kind), row.id);
         let user = UserName::new(row.user_name).map_err(invalid_name)?;
         let runner = row
             .runner

@@ -85,7 +85,7 @@ impl Ledger {
     /// Publishes the current entries of dirty work. Before the first update of `allocations` in
     /// this term, the processes are unknown and the published entries stay.
     fn refresh(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let synced = self.allocations.heard();
+        let synced = self.allocations.has_update();
         let (ready, deferred): (Vec<Uuid>, Vec<Uuid>) = std::mem::take(&mut self.dirty)
             .into_iter()
             .partition(|uuid| synced || self.works.get(uuid).is_some_and(|work| work.cancelled));
@@ -159,7 +159,7 @@ impl Ledger {
             .flatten()
             .min()
         {
-            None => Wake::OnNews,
+            None => Wake::OnCommand,
             Some(due) => Wake::After(Duration::from_millis(
                 due.saturating_sub(moment.monotonic_ms).max(1),
             )),

@@ -201,9 +201,9 @@ impl Exchange {
         let holder = &request.allocation;
         let (ended, takes_no_tasks) = (work.has_ended(holder), !work.may_lease(holder));
         let job = work.job_mut()?;
-        let mut returned = job.tasks.give_back(holder, &request.returned);
+        let mut returned = job.tasks.return_tasks(holder, &request.returned);
         if let Some(held) = &request.held {
-            returned |= job.tasks.keep_only(holder, held);
+            returned |= job.tasks.retain_known(holder, held);
         }
         if ended {
             returned |= job.tasks.end(holder);

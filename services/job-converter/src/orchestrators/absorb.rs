@@ -191,12 +191,14 @@ impl Work {
     ) -> Option<(u64, Uuid)> {
         let since = entry.running_since.map(Timestamp::unix_ms);
         let ran_ms = since.map_or(0, |since| moment.now.unix_ms().saturating_sub(since));
-        if ran_ms >= Pace::WELL_AFTER_MS.cast_signed() {
+        if ran_ms >= Pace::HEALTHY_AFTER_MS.cast_signed() {
             self.clear_brake(uuid, batch);
         }
         let succeeded = |exit: &Exit| exit.cause == ExitCause::Success;
         let is_held_back = !entry.exit.as_ref().is_some_and(succeeded)
-            && self.brake.strike(moment.monotonic_ms, &Pace::SERVICE);
+            && self
+                .brake
+                .record_failure(moment.monotonic_ms, &Pace::SERVICE);
         if is_held_back {
             batch.rows.brakes.push(self.brake_row(uuid));
         }
@@ -215,7 +217,7 @@ impl Work {
         BrakeRow {
             slot: self.id.to_string(),
             work: uuid,
-            strikes: i32::try_from(self.brake.strikes()).unwrap_or(i32::MAX),
+            strikes: i32::try_from(self.brake.failures()).unwrap_or(i32::MAX),
         }
     }
 

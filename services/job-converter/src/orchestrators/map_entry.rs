@@ -15,7 +15,7 @@ const DEFAULT_MEMORY_GB: u64 = 4;
 pub struct Entry(pub WorkEntry);
 
 impl MapEntry for Entry {
-    fn schedulable(&self) -> bool {
+    fn is_schedulable(&self) -> bool {
         let reservation = self.0.kind == EntryKind::Reservation;
         match self.0.state {
             EntryState::Waiting | EntryState::Assigned => true,
@@ -120,7 +120,7 @@ mod tests {
     fn only_waiting_and_running_states_request_processes() {
         let requests_processes = |kind: &str, state: &str| {
             let text = format!(r#"{{"kind":"{kind}","state":"{state}","owner":"ada"}}"#);
-            entry(&text).schedulable()
+            entry(&text).is_schedulable()
         };
         for state in ["waiting", "assigned"] {
             assert!(
@@ -142,7 +142,7 @@ mod tests {
         let completing = r#"{"kind":"job","state":"completing","owner":"ada",
             "processes":{"alc_1":{"state":"stopping"},"alc_2":{"state":"stopped"}}}"#;
         let completing = entry(completing);
-        assert!(completing.schedulable() && completing.completing());
+        assert!(completing.is_schedulable() && completing.completing());
         assert!(
             completing.names_running_process(&"alc_1".parse().unwrap())
                 && !completing.names_running_process(&"alc_2".parse().unwrap())

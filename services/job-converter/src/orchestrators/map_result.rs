@@ -30,7 +30,7 @@ pub(super) fn split_entries(
             refused.push(refused_entry(id, "not_authorised", "/owner", &detail));
             return false;
         }
-        if record.uuid_by_entry.contains_key(id) || !entry.schedulable() {
+        if record.uuid_by_entry.contains_key(id) || !entry.is_schedulable() {
             return true;
         }
         if headroom == 0 {

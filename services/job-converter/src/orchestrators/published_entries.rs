@@ -81,7 +81,7 @@ fn service_id(orchestrator: &UserName, name: &str) -> WorkId {
     let digest = Sha256::digest(format!("{orchestrator}/{name}"));
     let mut first = [0; 16];
     first.copy_from_slice(&digest[..16]);
-    WorkId::fresh(WorkKind::Service, Uuid::from_bytes(first))
+    WorkId::from_uuid(WorkKind::Service, Uuid::from_bytes(first))
 }
 
 fn launch(work: &Work, entry: &Entry, stop_grace_ms: u64) -> Option<Launch> {

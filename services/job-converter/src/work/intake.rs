@@ -120,7 +120,7 @@ pub fn prepare(
         WorkSpec::Service(_) => WorkKind::Service,
         WorkSpec::Reservation(_) => WorkKind::Reservation,
     };
-    let work = Work::new(WorkId::fresh(kind, uuid), uuid, origin, spec);
+    let work = Work::new(WorkId::from_uuid(kind, uuid), uuid, origin, spec);
     let mut demand = Vec::with_capacity(work.slots.len());
     for slot in 0..work.slots.len() {
         if let Some(entry) = projections::demand(&work, slot, 0, origin.stop_grace_ms) {

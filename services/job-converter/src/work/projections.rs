@@ -176,7 +176,7 @@ fn program(service: &ServiceSubmission, instance: u64) -> Program {
         None => Program::Command { argv },
         Some(container) => Program::Container {
             argv,
-            container: container.form(),
+            container: container.to_form(),
         },
     }
 }
@@ -432,7 +432,7 @@ mod tests {
             stop_grace_ms: 0,
         };
         let uuid = Uuid::from_u128(7);
-        let id = hayward_vocabulary::WorkId::fresh(WorkKind::Service, uuid);
+        let id = hayward_vocabulary::WorkId::from_uuid(WorkKind::Service, uuid);
         Work::new(id, uuid, &origin, WorkSpec::Service(Box::new(service)))
     }
 

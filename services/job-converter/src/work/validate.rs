@@ -11,7 +11,7 @@ use hayward_job_converter_api::submission::{
 };
 use hayward_job_converter_api::unreachable::UnreachableChoice;
 use hayward_service::http::problem::{Code, FieldFault, Problem};
-use hayward_vocabulary::launch::{LEAST_ID, MOUNT, Mount, is_plain_path};
+use hayward_vocabulary::launch::{MIN_USER_ID, MOUNT_PREFIX, Mount, is_plain_path};
 use hayward_vocabulary::{NodeName, Size, WhenUnreachable};
 
 pub const MAX_TASKS: u64 = 10_000_000;
@@ -167,8 +167,8 @@ impl Faults {
             ("/container/uid", container.uid),
             ("/container/gid", container.gid),
         ] {
-            self.check(id.is_none_or(|id| id >= LEAST_ID), pointer, || {
-                format!("must be {LEAST_ID} or more: work cannot run as a system account")
+            self.check(id.is_none_or(|id| id >= MIN_USER_ID), pointer, || {
+                format!("must be {MIN_USER_ID} or more: work cannot run as a system account")
             });
         }
     }
@@ -215,7 +215,7 @@ impl Faults {
         });
         for (name, amount) in size.extras.iter().take(MAX_EXTRAS) {
             self.check_text(|| "/size/extras".to_owned(), name, MAX_NAME_LENGTH);
-            self.check(!name.starts_with(MOUNT), "/size/extras", || {
+            self.check(!name.starts_with(MOUNT_PREFIX), "/size/extras", || {
                 format!("{name}: ask for it as one of `container`'s `mounts`")
             });
             self.check(*amount <= MAX_MEMORY, "/size/extras", || {

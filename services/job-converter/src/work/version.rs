@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_deployment_id_without_a_number_counts_as_the_first() {
-        let id = WorkId::fresh(WorkKind::Service, Uuid::from_u128(77));
+        let id = WorkId::from_uuid(WorkKind::Service, Uuid::from_u128(77));
         let version = Version::FIRST.next(true).next(false);
         assert_eq!((version.generation, version.deployment_number), (3, 2));
         let variables = |name: String| BTreeMap::from([(DEPLOYMENT_VARIABLE.to_owned(), name)]);

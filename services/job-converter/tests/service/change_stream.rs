@@ -33,7 +33,7 @@ async fn users_follow_changes_of_their_own_work() {
         .await
         .unwrap();
     let job_of_ann = fixture.submit(job_with_tasks(2)).await;
-    let first = ann.news().await.unwrap();
+    let first = ann.next_change().await.unwrap();
     assert_eq!(
         (first.event.as_str(), &first.data["kind"]),
         ("changed", &"job".into())
@@ -43,8 +43,8 @@ async fn users_follow_changes_of_their_own_work() {
     let shown: WorkView = serde_json::from_value(first.data["object"].clone()).unwrap();
     assert_eq!(shown, fixture.view(&job_of_ann.id).await);
     let both = [
-        all_users.news().await.unwrap(),
-        all_users.news().await.unwrap(),
+        all_users.next_change().await.unwrap(),
+        all_users.next_change().await.unwrap(),
     ];
     assert_eq!(both[0].data["id"], job_of_bob.id.as_str(), "in order");
     assert_eq!(both[1].data["id"], job_of_ann.id.as_str());
@@ -60,7 +60,7 @@ async fn users_follow_changes_of_their_own_work() {
     let headers = [("Last-Event-ID", last.as_str())];
     let mut reopened =
         Events::open(&fixture.url(), "/v1/changes?since=now", &token, &headers).await;
-    let next = reopened.news().await.unwrap();
+    let next = reopened.next_change().await.unwrap();
     assert_eq!(next.data["id"], job_of_ann.id.as_str());
     assert!(
         next.data["revision"].as_u64() > Some(job_of_ann.revision),
@@ -70,7 +70,7 @@ async fn users_follow_changes_of_their_own_work() {
     let service = submit(&fixture.user("ann"), "/v1/services", &body, &fresh_key())
         .await
         .unwrap();
-    let event = services.news().await.unwrap();
+    let event = services.next_change().await.unwrap();
     assert_eq!(
         event.data["id"],
         service.id.as_str(),
@@ -184,14 +184,14 @@ async fn a_revoked_token_ends_its_stream() {
     let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
     let id = verifier.token_id(&revoked_token).unwrap();
     std::fs::write(keys.revoked_path(), format!("{id}\n")).unwrap();
-    let end = revoked_stream.news().await.unwrap();
+    let end = revoked_stream.next_change().await.unwrap();
     assert_eq!(
         (end.event.as_str(), &end.data["reason"]),
         ("end", &"unauthenticated".into())
     );
     assert_eq!(revoked_stream.next().await, None);
     fixture.submit(job_with_tasks(1)).await;
-    assert_eq!(valid_stream.news().await.unwrap().event, "changed");
+    assert_eq!(valid_stream.next_change().await.unwrap().event, "changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,7 +200,7 @@ async fn a_stream_continues_after_a_restart_of_its_service() {
     let mut ann = open(&fixture, "ann", Scope::Submitter, "since=now").await;
     let last_id = ann.next().await.unwrap().id.unwrap();
     fixture.stop_and_restart().await;
-    let end = ann.news().await.unwrap();
+    let end = ann.next_change().await.unwrap();
     assert_eq!(
         (end.event.as_str(), &end.data["reason"]),
         ("end", &"shutting_down".into())
@@ -213,5 +213,5 @@ async fn a_stream_continues_after_a_restart_of_its_service() {
         &format!("since={last_id}"),
     )
     .await;
-    assert_eq!(reopened.news().await.unwrap().data["id"], job.id.as_str());
+    assert_eq!(reopened.next_change().await.unwrap().data["id"], job.id.as_str());
 }

@@ -90,7 +90,7 @@ impl FakeScheduler {
 
     pub fn grant_at(&self, demand: &DemandEntry, node: &str, at: Timestamp) -> AllocationEntry {
         let entry = AllocationEntry {
-            id: AllocationId::fresh(hayward_service::runtime::clock::fresh_uuid()),
+            id: AllocationId::from_uuid(hayward_service::runtime::clock::fresh_uuid()),
             work: demand.work.clone(),
             kind: demand.kind,
             user: demand.user.clone(),

@@ -7,7 +7,7 @@ use hayward_job_converter::{MIGRATOR, Running, SCHEMA, Settings, start};
 use hayward_job_converter_api::submission::Submitted;
 use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskList, TaskReport};
 use hayward_job_converter_api::{DemandEntry, WorkState, WorkView};
-use hayward_postgres::{Schema, Shared};
+use hayward_postgres::{Schema, SharedMigrations};
 use hayward_publication::Update;
 use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenSpec};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
@@ -43,7 +43,7 @@ impl Fixture {
 
     pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
         install_crypto();
-        let publication = Shared {
+        let publication = SharedMigrations {
             name: "publication",
             migrator: &hayward_publication::MIGRATOR,
         };
@@ -133,7 +133,12 @@ impl Fixture {
     /// Stops the service in order and starts it again.
     pub async fn stop_and_restart(&mut self) {
         self.shutdown.begin();
-        self.running.take().unwrap().stopped().await.unwrap();
+        self.running
+            .take()
+            .unwrap()
+            .wait_until_stopped()
+            .await
+            .unwrap();
         self.start().await;
     }
 

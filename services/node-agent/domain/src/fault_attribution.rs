@@ -122,7 +122,7 @@ mod tests {
             let exit = exit_for_failed_start(stage, errno, "why");
             let code = expected.map(|fault| fault.as_str().to_owned());
             assert_eq!(exit.cause_code, code);
-            assert_eq!(exit.cause.is_users(), code.is_none());
+            assert_eq!(exit.cause.is_user_caused(), code.is_none());
         }
     }
 

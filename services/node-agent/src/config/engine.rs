@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use hayward_vocabulary::launch::LEAST_ID;
+use hayward_vocabulary::launch::MIN_USER_ID;
 
 use super::Settings;
 use crate::run_as::Accounts;
@@ -24,9 +24,9 @@ impl Settings {
         let socket = parse_socket_path(socket)?;
         for id in [self.run_as_uid, self.run_as_gid].into_iter().flatten() {
             ensure!(
-                id >= LEAST_ID,
+                id >= MIN_USER_ID,
                 "the settings `run_as_uid` and `run_as_gid`: containers run as nobody below \
-                 {LEAST_ID}"
+                 {MIN_USER_ID}"
             );
         }
         let network = self.docker_network.as_str();
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn only_listed_host_directories_are_mounted_and_never_the_socket() {
         let settings_with = |mounts: &[&str]| Settings {
-            run_as_uid: Some(LEAST_ID),
+            run_as_uid: Some(MIN_USER_ID),
             docker_mounts: mounts.iter().map(|mount| (*mount).to_owned()).collect(),
             ..settings()
         };

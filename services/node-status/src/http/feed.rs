@@ -1,7 +1,7 @@
 //! Change feed of nodes. It contains no heartbeats (A7).
 
 use hayward_node_status_api::NODES;
-use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};
+use hayward_publication::changes::{Feed, Kind, Visibility, show_unchanged};
 
 use super::admission;
 
@@ -12,7 +12,7 @@ pub const FEED: Feed = Feed {
         publication: NODES,
         prefix: "",
         visible_to: Visibility::Everyone,
-        show: unchanged,
+        show: show_unchanged,
     }],
     admitted: admission::TABLE,
 };

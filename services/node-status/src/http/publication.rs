@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use hayward_node_status_api::{NODES, NodeEntry};
 use hayward_publication::Update;
-use hayward_publication::endpoint::{Reader, Since};
+use hayward_publication::endpoint::{Reader, SinceQuery};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotAService;
 
@@ -13,7 +13,7 @@ use super::App;
 /// Changes of the publication since a cursor, or all entries.
 #[utoipa::path(
     get, path = "/v1/nodes/publication", operation_id = "follow_nodes", tag = "publication",
-    params(Since),
+    params(SinceQuery),
     responses(
         (status = 200, description = "changes, or none after the wait", body = Update<NodeEntry>),
         NotAService,

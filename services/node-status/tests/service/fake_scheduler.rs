@@ -3,7 +3,7 @@
 use hayward_rm_scheduler_api::evidence::{
     Blocker, BlockerReason, CLEARINGS, ClearingEntry, MACHINES, MachineEntry,
 };
-use hayward_testkit::{Feed, neighbour};
+use hayward_testkit::{Feed, start_neighbour};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 
 pub struct FakeScheduler {
@@ -15,7 +15,7 @@ pub struct FakeScheduler {
 impl FakeScheduler {
     pub async fn start() -> Self {
         let (clearings, machines) = (Feed::default(), Feed::default());
-        let url = neighbour(&[(CLEARINGS, &clearings), (MACHINES, &machines)]).await;
+        let url = start_neighbour(&[(CLEARINGS, &clearings), (MACHINES, &machines)]).await;
         Self {
             url,
             clearings,

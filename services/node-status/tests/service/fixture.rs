@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::Method;
 use hayward_node_status::{MIGRATOR, NAME, Running, SCHEMA, Settings, start};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics, NodeView};
-use hayward_postgres::{Schema, Shared};
+use hayward_postgres::{Schema, SharedMigrations};
 use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenSpec};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
 use hayward_service::config::ServerSettings;
@@ -49,7 +49,7 @@ impl Fixture {
         let schema = Schema {
             name: SCHEMA,
             migrator: &MIGRATOR,
-            shared: &[Shared {
+            shared: &[SharedMigrations {
                 name: "publication",
                 migrator: &hayward_publication::MIGRATOR,
             }],
@@ -110,7 +110,12 @@ impl Fixture {
     /// Shuts the service down, and starts it again.
     pub async fn stop_and_restart(&mut self) {
         self.shutdown.begin();
-        self.running.take().unwrap().stopped().await.unwrap();
+        self.running
+            .take()
+            .unwrap()
+            .wait_until_stopped()
+            .await
+            .unwrap();
         self.start().await;
     }
 

@@ -17,9 +17,9 @@ pub fn parse_amount(name: &str, text: &str) -> Result<u64, String> {
     }
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let number = if in_thousandths {
-        quantity::thousandths(unsigned)
+        quantity::parse_thousandths(unsigned)
     } else {
-        quantity::whole(unsigned)
+        quantity::parse_whole(unsigned)
     };
     number.map_err(|fault| match fault {
         BadQuantity::TooLarge => format!("{text:?} is too large"),

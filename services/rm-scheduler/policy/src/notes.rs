@@ -42,7 +42,7 @@ pub fn notes(policy: &Policy) -> Vec<String> {
             "{location}: nodes are given work that they may have no memory for"
         ));
     }
-    for switch in policy.settings.ignored() {
+    for switch in policy.settings.ignored_names() {
         let location = pointer(&["settings", switch]);
         notes.push(format!(
             "{location}: is accepted and has no effect; use `profile`"

@@ -10,7 +10,9 @@ use hayward_rm_scheduler_capacity::config;
 use hayward_rm_scheduler_domain::settings::Settings;
 use hayward_rm_scheduler_domain::snapshot::queues::Queues;
 use hayward_rm_scheduler_domain::snapshot::{self, Snapshot};
-use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES, MOUNT, is_plain_path, mount_resource};
+use hayward_vocabulary::launch::{
+    ENGINE, MAX_ENGINE_CONTAINERS, MOUNT_PREFIX, is_plain_path, mount_resource,
+};
 use hayward_vocabulary::{Quantum, Size, UserName};
 
 use crate::definition_order;
@@ -92,10 +94,11 @@ impl Rules {
     #[must_use]
     pub fn offer(&self, pool: &str, reported: &Size) -> Size {
         let mut size = self.capacity(reported);
-        size.extras.retain(|name, _| !name.starts_with(MOUNT));
+        size.extras
+            .retain(|name, _| !name.starts_with(MOUNT_PREFIX));
         if size.extras.contains_key(ENGINE) {
             let listed = self.mounts.get(pool).into_iter().flatten();
-            let mounts = listed.map(|name| (name.clone(), ENGINE_PLACES));
+            let mounts = listed.map(|name| (name.clone(), MAX_ENGINE_CONTAINERS));
             size.extras.extend(mounts);
         }
         size

@@ -1,6 +1,6 @@
 //! Publications that outside programs can follow.
 
-use hayward_publication::changes::{Feed, Kind, Visibility, as_view, unchanged};
+use hayward_publication::changes::{Feed, Kind, Visibility, as_view, show_unchanged};
 use hayward_rm_scheduler_api::views::AllocationView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS};
 
@@ -24,7 +24,7 @@ pub const FEED: Feed = Feed {
             publication: VERDICTS,
             prefix: "",
             visible_to: Visibility::Operators,
-            show: unchanged,
+            show: show_unchanged,
         },
         // The policy names users; its own route removes those names for each reader.
         Kind {
@@ -32,7 +32,7 @@ pub const FEED: Feed = Feed {
             publication: POLICY,
             prefix: "",
             visible_to: Visibility::Operators,
-            show: unchanged,
+            show: show_unchanged,
         },
     ],
     admitted: admission::TABLE,

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use hayward_publication::Update;
-use hayward_publication::endpoint::{Reader, Since};
+use hayward_publication::endpoint::{Reader, SinceQuery};
 use hayward_rm_scheduler_api::evidence::{
     CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry,
 };
@@ -19,7 +19,7 @@ use super::Api;
 /// Follows the allocations.
 #[utoipa::path(
     get, path = "/v1/allocations/publication", operation_id = "follow_allocations",
-    tag = "publications", params(Since),
+    tag = "publications", params(SinceQuery),
     responses(
         (status = 200, description = "all entries, or the changes",
             body = Update<AllocationEntry>),
@@ -36,7 +36,7 @@ pub async fn follow_allocations(
 /// Follows the verdicts, which explain why work waits.
 #[utoipa::path(
     get, path = "/v1/verdicts/publication", operation_id = "follow_verdicts",
-    tag = "publications", params(Since),
+    tag = "publications", params(SinceQuery),
     responses(
         (status = 200, description = "all entries, or the changes", body = Update<VerdictEntry>),
         ServicesOnly,
@@ -49,7 +49,7 @@ pub async fn follow_verdicts(State(api): State<Api>, reader: Reader) -> Result<R
 /// Follows the facts about nodes: results of attempts and times of silence.
 #[utoipa::path(
     get, path = "/v1/failures/publication", operation_id = "follow_failures", tag = "publications",
-    params(Since),
+    params(SinceQuery),
     responses(
         (status = 200, description = "all entries, or the changes", body = Update<FactEntry>),
         ServicesOnly,
@@ -62,7 +62,7 @@ pub async fn follow_failures(State(api): State<Api>, reader: Reader) -> Result<R
 /// Follows the list of nodes, over which brakes count.
 #[utoipa::path(
     get, path = "/v1/machines/publication", operation_id = "follow_machines", tag = "publications",
-    params(Since),
+    params(SinceQuery),
     responses(
         (status = 200, description = "all entries, or the changes", body = Update<MachineEntry>),
         ServicesOnly,
@@ -75,7 +75,7 @@ pub async fn follow_machines(State(api): State<Api>, reader: Reader) -> Result<R
 /// Follows the progress of evacuations of nodes and workers.
 #[utoipa::path(
     get, path = "/v1/clearings/publication", operation_id = "follow_clearings",
-    tag = "publications", params(Since),
+    tag = "publications", params(SinceQuery),
     responses(
         (status = 200, description = "all entries, or the changes", body = Update<ClearingEntry>),
         ServicesOnly,
@@ -88,7 +88,7 @@ pub async fn follow_clearings(State(api): State<Api>, reader: Reader) -> Result<
 /// Follows the processes that services should have.
 #[utoipa::path(
     get, path = "/v1/processors/publication", operation_id = "follow_processors",
-    tag = "publications", params(Since),
+    tag = "publications", params(SinceQuery),
     responses(
         (status = 200, description = "all entries, or the changes", body = Update<ProcessorEntry>),
         ServicesOnly,
@@ -104,7 +104,7 @@ pub async fn follow_processors(
 /// Follows the nodes that take no new work, or none of one job or service.
 #[utoipa::path(
     get, path = "/v1/closed/publication", operation_id = "follow_closed", tag = "publications",
-    params(Since),
+    params(SinceQuery),
     responses(
         (status = 200, description = "all entries, or the changes", body = Update<ClosedEntry>),
         ServicesOnly,

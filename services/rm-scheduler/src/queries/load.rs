@@ -122,7 +122,7 @@ fn work_without_shares(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &S
         if let Some(queued) = &demand.queued {
             return Some((work, queued.pool.as_ref().or(default_pool)?));
         }
-        trees.of_work(snapshot, demand)?;
+        trees.top_of_work(snapshot, demand)?;
         let class = snapshot.classes.get(served_in(snapshot, demand)?)?;
         Some((work, &class.pool))
     })

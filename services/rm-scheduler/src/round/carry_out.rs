@@ -131,7 +131,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> AllocationId {
-        let id = AllocationId::fresh(fresh_uuid());
+        let id = AllocationId::from_uuid(fresh_uuid());
         let request = self.request_for_grant(&grant.work);
         // The grant of a request becomes an allocation of the requested process.
         let work = request
@@ -379,7 +379,7 @@ fn words_without_amounts(sentence: &str) -> impl Iterator<Item = &str> {
 /// Returns true if two verdicts differ only in numbers, which change with every round.
 fn has_same_meaning(earlier: &VerdictEntry, verdict: &Verdict) -> bool {
     let same_unblock = match (&earlier.unblock, &verdict.unblock) {
-        (Some(earlier), Some(now)) => earlier.is_like(now),
+        (Some(earlier), Some(now)) => earlier.is_same_kind(now),
         (earlier, now) => earlier.is_none() && now.is_none(),
     };
     same_unblock

@@ -88,7 +88,7 @@ impl Ledger {
         let pool_wake = Duration::from_millis(ms);
         Wake::After(match wake {
             Wake::After(round_wake) => round_wake.min(pool_wake),
-            Wake::OnNews => pool_wake,
+            Wake::OnCommand => pool_wake,
         })
     }
 

@@ -89,21 +89,27 @@ impl FollowedInputs {
     /// Returns true once every neighbour has answered in this term. Before that, an empty
     /// publication may only mean that its entries have not arrived yet.
     pub fn all_answered(&self) -> bool {
-        self.nodes.heard()
-            && self.demand.heard()
-            && self.blocks.heard()
-            && self.containers.heard()
-            && self.requests.heard()
+        self.nodes.has_update()
+            && self.demand.has_update()
+            && self.blocks.has_update()
+            && self.containers.has_update()
+            && self.requests.has_update()
     }
 
     /// Returns the first neighbour that has been silent for longer than the limit.
     pub fn find_stale(&self, now_ms: u64, limit_ms: u64) -> Option<&'static str> {
         [
-            ("node-status", self.nodes.stale(now_ms, limit_ms)),
-            (JOB_CONVERTER, self.demand.stale(now_ms, limit_ms)),
-            ("blocklist", self.blocks.stale(now_ms, limit_ms)),
-            ("container-manager", self.containers.stale(now_ms, limit_ms)),
-            ("container-manager", self.requests.stale(now_ms, limit_ms)),
+            ("node-status", self.nodes.is_stale(now_ms, limit_ms)),
+            (JOB_CONVERTER, self.demand.is_stale(now_ms, limit_ms)),
+            ("blocklist", self.blocks.is_stale(now_ms, limit_ms)),
+            (
+                "container-manager",
+                self.containers.is_stale(now_ms, limit_ms),
+            ),
+            (
+                "container-manager",
+                self.requests.is_stale(now_ms, limit_ms),
+            ),
         ]
         .into_iter()
         .find_map(|(name, stale)| stale.then_some(name))
@@ -112,11 +118,11 @@ impl FollowedInputs {
     /// Returns the milliseconds since the neighbour that has been silent longest was heard.
     pub fn longest_silence_ms(&self, now_ms: u64) -> Option<u64> {
         let silences = [
-            self.nodes.silence_ms(now_ms),
-            self.demand.silence_ms(now_ms),
-            self.blocks.silence_ms(now_ms),
-            self.containers.silence_ms(now_ms),
-            self.requests.silence_ms(now_ms),
+            self.nodes.ms_since_update(now_ms),
+            self.demand.ms_since_update(now_ms),
+            self.blocks.ms_since_update(now_ms),
+            self.containers.ms_since_update(now_ms),
+            self.requests.ms_since_update(now_ms),
         ];
         silences.into_iter().flatten().max()
     }

@@ -279,7 +279,7 @@ impl Ledger {
         let used = allocations.map(|it| (&it.node, &it.size));
         for (node, size) in used.chain(grants.iter().map(|it| (&it.node, &it.size))) {
             if let Some((_, free)) = spaces.get_mut(node) {
-                free.take(size);
+                free.subtract(size);
             }
         }
         self.subtract_reserved(&mut spaces);
@@ -298,7 +298,7 @@ impl Ledger {
                 for (work, count) in works {
                     if let Some(entry) = self.followed.demand().get(work.as_str()) {
                         let size = self.quantum(pool).granted(&entry.size);
-                        (0..*count).for_each(|_| free.take(&size));
+                        (0..*count).for_each(|_| free.subtract(&size));
                     }
                 }
             }
@@ -348,7 +348,7 @@ impl Ledger {
             .iter_mut()
             .filter(fits)
             .max_by_key(|(_, (_, free))| free.memory_bytes)?;
-        free.take(&size);
+        free.subtract(&size);
         Some(name.clone())
     }
 

@@ -91,7 +91,7 @@ impl Ledger {
         }
         let has_trial_allocation = self.has_trial_allocation(name);
         let mut free = node.capacity.clone();
-        free.take(&used.size);
+        free.subtract(&used.size);
         let quantum = quantum(snapshot, &node.pool);
         let next = || {
             let may_start = |it: &(&WorkId, &Demand)| could_start(snapshot, it.1, name, node);
@@ -259,7 +259,7 @@ mod tests {
                     waiting.into_iter().map(|(memory, cpu)| size(memory, cpu)).collect();
                 let waiting: Vec<Size> = waiting.iter().map(|it| quantum.granted(it)).collect();
                 let mut free = capacity.clone();
-                free.take(&used.size);
+                free.subtract(&used.size);
                 let next = smallest_fitting(waiting.iter(), &free);
                 prop_assert!(next.is_some(), "the node is large");
                 let quanta_of = |size: &Size| quantum.work_order(size);
@@ -273,7 +273,7 @@ mod tests {
                         prop_assert!(quanta_of(next) <= free && with.fits(&offered));
                     }
                     let mut left = offered.clone();
-                    left.take(&used.size);
+                    left.subtract(&used.size);
                     for one in &waiting {
                         let mut both = one.clone();
                         let two = if most == 0 { one } else {

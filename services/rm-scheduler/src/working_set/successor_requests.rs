@@ -111,7 +111,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let changes = self.followed.absorb_requests(update, moment.monotonic_ms);
-        batch.followed(REQUESTS, self.followed.requests().cursor());
+        batch.record_position(REQUESTS, self.followed.requests().cursor());
         self.timing.request_round_if(!changes.is_empty());
         for change in changes {
             if let Change::Removed { before, .. } = change {

@@ -112,7 +112,7 @@ impl Ledger {
         for allocation in snapshot.allocations.values() {
             let demand = snapshot.demand.get(&allocation.work);
             let is_queued = demand.is_some_and(|demand| demand.queued.is_some());
-            if is_queued || trees.of_held(snapshot, allocation).is_some() {
+            if is_queued || trees.top_of_allocation(snapshot, allocation).is_some() {
                 let key = (allocation.user.clone(), allocation.class.clone());
                 let rate = rates.entry(key).or_default();
                 rate.due += allocation.order;

@@ -14,7 +14,7 @@ use super::neighbours::{job, reservation};
 #[tokio::test(flavor = "multi_thread")]
 async fn no_round_is_taken_before_every_neighbour_has_answered() {
     let mut fixture = Fixture::not_started(&[4]).await;
-    fixture.neighbours.containers.answer(false);
+    fixture.neighbours.containers.set_responding(false);
     fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.start().await;
     let operator = fixture.client("operator");
@@ -34,7 +34,7 @@ async fn no_round_is_taken_before_every_neighbour_has_answered() {
     assert_eq!(fixture.allocations().await.len(), 0);
     assert_eq!(fixture.shares().await, None);
 
-    fixture.neighbours.containers.answer(true);
+    fixture.neighbours.containers.set_responding(true);
     fixture
         .until("four processes", |all| {
             allocations_of(all, "job_a").len() == 4

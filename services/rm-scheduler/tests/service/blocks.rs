@@ -74,7 +74,7 @@ async fn a_block_ends_at_its_end_also_while_blocklist_is_unavailable() {
     fixture.settle().await;
     fixture.neighbours.submit(&job("job_a", "ann"));
     fixture.until_verdict("job_a", WaitReason::AllBlocked).await;
-    fixture.neighbours.blocks.answer(false);
+    fixture.neighbours.blocks.set_responding(false);
     let granted = fixture.until_one("job_a", "is there", |_| true).await;
     assert!(granted.granted_at >= end);
 }
@@ -206,9 +206,9 @@ async fn a_mark_counts_until_its_end_and_an_order_to_leave_takes_precedence() {
     mark.action = BlockAction::Mark;
     fixture.neighbours.block(&mark);
     fixture.until_one("job_a", "is notified", marked).await;
-    fixture.neighbours.blocks.answer(false);
+    fixture.neighbours.blocks.set_responding(false);
     fixture.until_one("job_a", "is free again", free).await;
-    fixture.neighbours.blocks.answer(true);
+    fixture.neighbours.blocks.set_responding(true);
     fixture
         .neighbours
         .block(&block(BlockKind::Node, "n1", None));

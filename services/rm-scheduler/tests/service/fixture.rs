@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hayward_blocklist_api::BlockEntry;
 use hayward_container_manager_api::ContainerState;
-use hayward_postgres::{Schema, Shared};
+use hayward_postgres::{Schema, SharedMigrations};
 use hayward_publication::{Publisher, Update, WentBack};
 use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
 use hayward_rm_scheduler_api::evidence::ClearingEntry;
@@ -53,7 +53,7 @@ impl Replica {
         let started = runtime.spawn(async move {
             let running = start(settings, Shutdown::new()).await.unwrap();
             let handle = (running.address, running.publisher.clone());
-            tokio::spawn(running.stopped());
+            tokio::spawn(running.wait_until_stopped());
             handle
         });
         let (address, publisher) = started.await.unwrap();
@@ -84,7 +84,7 @@ impl Fixture {
 
     /// Without a started scheduler.
     pub async fn not_started(quanta: &[u64]) -> Self {
-        let shared = [Shared {
+        let shared = [SharedMigrations {
             name: "publication",
             migrator: &hayward_publication::MIGRATOR,
         }];
@@ -179,7 +179,7 @@ impl Fixture {
     /// Makes the scheduler assume that its database went back in time.
     pub fn report_went_back(&self) {
         let publisher = &self.running.as_ref().unwrap().publisher;
-        publisher.went_back(WentBack {
+        publisher.stop_writing(WentBack {
             lineage: publisher.lineage(),
             evidence: "a test says so".to_owned(),
         });

@@ -7,7 +7,7 @@ use hayward_blocklist_api::{BLOCKS, BlockAction, BlockEntry, BlockKind, Evacuati
 use hayward_container_manager_api::{CONTAINERS, ContainerEntry, ContainerState, REQUESTS};
 use hayward_job_converter_api::{DEMAND, DemandEntry};
 use hayward_node_status_api::{Health, NODES, NodeEntry};
-use hayward_testkit::{Feed, neighbour};
+use hayward_testkit::{Feed, start_neighbour};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{
     Launch, NodeName, Program, Size, Timestamp, UserName, WhenUnreachable, WorkId, WorkKind,
@@ -30,7 +30,7 @@ impl Neighbours {
     pub async fn start() -> Self {
         let feeds = [(); 5].map(|()| Feed::default());
         let [nodes, demand, blocks, containers, requests] = feeds;
-        let url = neighbour(&[
+        let url = start_neighbour(&[
             (NODES, &nodes),
             (DEMAND, &demand),
             (BLOCKS, &blocks),
@@ -60,7 +60,7 @@ impl Neighbours {
         } = self;
         let all = async {
             for feed in [nodes, demand, blocks, containers, requests] {
-                feed.taken().await;
+                feed.wait_until_absorbed().await;
             }
         };
         let result = tokio::time::timeout(TIMEOUT, all).await;

@@ -97,7 +97,7 @@ async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
             all.values().filter(|e| !stays(e)).count() == 2
         })
         .await;
-    fixture.neighbours.containers.answer(false);
+    fixture.neighbours.containers.set_responding(false);
     fixture.until_verdict("job_b", WaitReason::StaleInput).await;
 
     let mut lost = node("n1", 4);
@@ -125,7 +125,7 @@ async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
         })
         .await;
 
-    fixture.neighbours.containers.answer(true);
+    fixture.neighbours.containers.set_responding(true);
     fixture
         .until("the lost to end", |all| {
             !all.values().any(|entry| entry.node.as_str() == "n1")

@@ -264,7 +264,7 @@ async fn a_dry_run_reports_what_would_move() {
     let call = call.header(IF_MATCH, "\"0\"").body(&Policy::default());
     let same: PolicyAnswer = call.send().await.unwrap();
     assert!(same.changes.is_empty());
-    assert!(same.moves.unwrap().is_still());
+    assert!(same.moves.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,9 +17,9 @@ const ACCOUNTS_BALANCE: Rule = Rule {
 
 fn finding(rule: Rule, broken: bool) -> TimedFinding {
     timed_finding(|| {
-        let mut inquiry = Inquiry::into(rule);
+        let mut inquiry = Inquiry::new(rule);
         inquiry.examine(broken.then(|| Evidence::new("n1", "holds 5 of 4 quanta")));
-        inquiry.end()
+        inquiry.finish()
     })
 }
 

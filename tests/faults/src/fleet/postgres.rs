@@ -83,7 +83,7 @@ impl Postgres {
 }
 
 async fn has_ended(server: &Embedded) -> bool {
-    tokio::time::timeout(std::time::Duration::ZERO, server.ended())
+    tokio::time::timeout(std::time::Duration::ZERO, server.wait_until_ended())
         .await
         .is_ok()
 }

@@ -94,7 +94,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
             };
             let telemetry = telemetry::init($service::NAME, &settings.server)?;
             let running = $service::start(settings, Shutdown::on_signals()?).await?;
-            let result = running.stopped().await;
+            let result = running.wait_until_stopped().await;
             tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
             result
         }};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use hayward_job_converter_api::{Explanation, OthersLost, WorkState};
 use hayward_rm_scheduler_api::VerdictEntry;
-use hayward_vocabulary::counted;
+use hayward_vocabulary::plural;
 use serde_json::Value;
 
 use crate::commands::work::{IdArg, state_cell};
@@ -131,8 +131,8 @@ pub fn render(explanation: &Explanation, renderer: &Renderer) -> String {
         let _ = writeln!(
             text,
             "\nothers lost {}, {}, to it",
-            counted::processes(processes),
-            counted::quanta(quanta)
+            plural::processes(processes),
+            plural::quanta(quanta)
         );
     }
     text

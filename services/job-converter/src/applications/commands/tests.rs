@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use hayward_job_converter_application_protocol::groups::TaskGroup;
 use hayward_job_converter_application_protocol::ids::GroupName;
 use hayward_job_converter_application_protocol::metadata::Metadata;
-use hayward_job_converter_application_protocol::task::Wish;
+use hayward_job_converter_application_protocol::task::TaskSpec;
 use hayward_vocabulary::{Size, Timestamp};
 
 use super::super::record::Program;
@@ -69,7 +69,7 @@ fn add_task(applications: &mut Applications, name: &str, task: &str) -> Result<(
     let task = NewTask {
         id: TaskId::new(task).unwrap(),
         content: TaskContent {
-            wish: Wish::default(),
+            spec: TaskSpec::default(),
             program,
         },
     };

@@ -3,7 +3,7 @@
 use hayward_service::http::problem::FieldFault;
 use hayward_vocabulary::Size;
 
-use super::{Faults, MAX_EXTRAS, MAX_MEMORY, MAX_MILLI_CPU, MAX_NAME_LENGTH, MOUNT};
+use super::{Faults, MAX_EXTRAS, MAX_MEMORY, MAX_MILLI_CPU, MAX_NAME_LENGTH, MOUNT_PREFIX};
 
 /// Returns the faults of the amounts. `pointer` is that of the size.
 pub fn amounts(pointer: &str, size: &Size) -> Vec<FieldFault> {
@@ -22,7 +22,7 @@ pub fn amounts(pointer: &str, size: &Size) -> Vec<FieldFault> {
     });
     for (name, amount) in size.extras.iter().take(MAX_EXTRAS) {
         faults.check_text(|| pointer.to_owned(), name, MAX_NAME_LENGTH);
-        faults.check(!name.starts_with(MOUNT), pointer, || {
+        faults.check(!name.starts_with(MOUNT_PREFIX), pointer, || {
             format!("{name}: mounts need a container, and tasks have none")
         });
         faults.check(*amount <= MAX_MEMORY, pointer, || {

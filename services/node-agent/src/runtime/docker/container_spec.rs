@@ -1,6 +1,6 @@
 //! Builds the engine's description of a container. All its permissions and limits are set here.
 //!
-//! - A container never runs as root or with an id below [`LEAST_ID`].
+//! - A container never runs as root or with an id below [`MIN_USER_ID`].
 //! - It has only the argument vector and environment of the submission.
 //! - Its memory, cpu and processes are limited. It has no capabilities and gets no new privileges.
 //! - It has no privileged mode, devices or host namespaces. It sees only the host files that the
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
 };
-use hayward_vocabulary::launch::LEAST_ID;
+use hayward_vocabulary::launch::MIN_USER_ID;
 use hayward_vocabulary::{AllocationId, ContainerForm, UserName};
 
 use super::mounts;
@@ -178,9 +178,9 @@ fn resolve_account(
     };
     let uid = choose("user", fixed_uid, form.uid)?.unwrap_or(DEFAULT_UID);
     let gid = choose("group", fixed_gid, form.gid)?.unwrap_or(uid);
-    if uid < LEAST_ID || gid < LEAST_ID {
+    if uid < MIN_USER_ID || gid < MIN_USER_ID {
         return Err(format!(
-            "work may not run with a user or group below {LEAST_ID}, but it would run as \
+            "work may not run with a user or group below {MIN_USER_ID}, but it would run as \
             {uid}:{gid}"
         ));
     }

@@ -232,15 +232,15 @@ impl PlannerAssignment {
     }
 
     fn has_other_planner(&self, pool: &str) -> bool {
-        self.queue_pools.contains(pool) || self.external_trees.of_pool(pool).is_some()
+        self.queue_pools.contains(pool) || self.external_trees.top_of_pool(pool).is_some()
     }
 
     fn is_fair_share(&self, snapshot: &Snapshot, demand: &Demand) -> bool {
-        demand.queued.is_none() && self.external_trees.of_work(snapshot, demand).is_none()
+        demand.queued.is_none() && self.external_trees.top_of_work(snapshot, demand).is_none()
     }
 
     fn planner_of(&self, snapshot: &Snapshot, allocation: &Allocation) -> AssignedPlanner {
-        if self.external_trees.of_held(snapshot, allocation).is_some() {
+        if self.external_trees.top_of_allocation(snapshot, allocation).is_some() {
             return AssignedPlanner::Other;
         }
         let demand = snapshot.demand.get(&allocation.work);

@@ -177,7 +177,7 @@ impl<'a> CouldPlace<'a> {
         let load = self.holdings.on(name);
         let mut free = node.capacity.clone();
         if let Some(load) = load {
-            free.take(&load.size);
+            free.subtract(&load.size);
         }
         OpenNode {
             name,

@@ -27,7 +27,7 @@ impl NodeLoad {
     pub(super) fn take(&mut self, order: u64, size: &Size, gpus: &[u64]) -> bool {
         let is_exact = self.order < u64::MAX && is_exact(&self.size);
         self.order = self.order.saturating_sub(order);
-        self.size.take(size);
+        self.size.subtract(size);
         for gpu in gpus {
             if let Some(used) = self.gpus.get_mut(gpu) {
                 *used = used.saturating_sub(size.gpu_milli.min(GPU_MILLI));

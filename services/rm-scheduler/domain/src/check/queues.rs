@@ -133,7 +133,7 @@ impl Held {
                 continue;
             };
             exact &= is_exact(&sum.size);
-            sum.size.take(size);
+            sum.size.subtract(size);
             sum.things -= 1;
             if sum.things == 0 {
                 self.0.remove(&account);

@@ -1,6 +1,6 @@
 //! FIXED_SHARE groups: first come, first served, and held processes stay.
 
-use hayward_vocabulary::{WorkKind, counted::quanta};
+use hayward_vocabulary::{WorkKind, plural::quanta};
 
 use super::{HoleTables, reachable::no_node};
 use crate::{

@@ -2,7 +2,7 @@
 //! full size vector is compared with every node that the work may use. Quanta alone would count
 //! processes that no node can take, and keep their share from other work (W-1).
 
-use hayward_vocabulary::counted::{nodes, quanta};
+use hayward_vocabulary::plural::{nodes, quanta};
 
 use crate::{
     collections::dense_set::MemberSet,

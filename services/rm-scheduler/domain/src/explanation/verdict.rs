@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use hayward_vocabulary::{
     Apart, Size,
-    counted::{processes, quanta},
+    plural::{processes, quanta},
 };
 
 use super::unblock::UnblockFinder;

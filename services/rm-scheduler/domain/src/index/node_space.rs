@@ -74,7 +74,7 @@ impl NodeSpace {
 
     pub fn take(&mut self, quanta: u64, size: &Size, gpus: &[u64]) {
         self.quanta = self.quanta.saturating_sub(quanta);
-        self.size.take(size);
+        self.size.subtract(size);
         self.each_gpu(gpus, size.gpu_milli, u64::saturating_sub);
     }
 

@@ -35,7 +35,7 @@ impl<'a> Book<'a> {
 
 /// Checks that the accounts equal the sums of the live allocations.
 pub fn accounts_balance(live: &Book<'_>, others: &[Book<'_>]) -> Finding {
-    let mut inquiry = Inquiry::into(BALANCE);
+    let mut inquiry = Inquiry::new(BALANCE);
     for book in others {
         let keys: BTreeSet<_> = live.sums.keys().chain(book.sums.keys()).collect();
         for key in keys {
@@ -48,10 +48,10 @@ pub fn accounts_balance(live: &Book<'_>, others: &[Book<'_>]) -> Finding {
                     book.name
                 );
                 Evidence::new(user, detail)
-                    .number("live_quanta", expected)
-                    .number("kept_quanta", found)
+                    .with_number("live_quanta", expected)
+                    .with_number("kept_quanta", found)
             }));
         }
     }
-    inquiry.end()
+    inquiry.finish()
 }

@@ -64,7 +64,7 @@ pub fn gangs_are_whole(
     });
     let torn = torn.map(|(key, parts)| (key.clone(), parts.lacks));
     memory.torn.record(now_ms, torn);
-    let mut inquiry = Inquiry::into(GANGS);
+    let mut inquiry = Inquiry::new(GANGS);
     let late: BTreeMap<_, _> = memory
         .torn
         .ages(now_ms)
@@ -79,11 +79,11 @@ pub fn gangs_are_whole(
                 key.1, parts.has
             );
             Evidence::new(&key.0, detail)
-                .number("has_processes", parts.has)
-                .number("lacks_processes", *lacks)
-                .number("torn_ms", *age)
+                .with_number("has_processes", parts.has)
+                .with_number("lacks_processes", *lacks)
+                .with_number("torn_ms", *age)
         });
         inquiry.examine(fault);
     }
-    inquiry.end()
+    inquiry.finish()
 }

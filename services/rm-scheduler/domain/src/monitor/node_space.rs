@@ -35,7 +35,7 @@ pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
             late.push((id, size, &allocation.gpus));
         }
     }
-    let mut inquiry = Inquiry::into(OVER_COMMIT);
+    let mut inquiry = Inquiry::new(OVER_COMMIT);
     for (name, node) in &snapshot.nodes {
         let Some((load, late)) = loads.get(name) else {
             inquiry.examine(None);
@@ -53,19 +53,19 @@ pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
                 load.order
             );
             Evidence::new(name, detail)
-                .number("held_quanta", load.order)
-                .number("quanta", has)
-                .number("held_memory_bytes", load.size.memory_bytes)
-                .number("memory_bytes", node.capacity.memory_bytes)
+                .with_number("held_quanta", load.order)
+                .with_number("quanta", has)
+                .with_number("held_memory_bytes", load.size.memory_bytes)
+                .with_number("memory_bytes", node.capacity.memory_bytes)
         });
         inquiry.examine(fault);
     }
-    inquiry.end()
+    inquiry.finish()
 }
 
 /// Checks that a blocked node gets no new allocation (I16). A node on trial is not blocked.
 pub fn blocked_means_blocked(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
-    let mut inquiry = Inquiry::into(BLOCKED);
+    let mut inquiry = Inquiry::new(BLOCKED);
     for (id, allocation) in &snapshot.allocations {
         let node = snapshot.nodes.get(&allocation.node);
         let Some(block) = node.and_then(|node| node.block.as_ref()) else {
@@ -78,8 +78,8 @@ pub fn blocked_means_blocked(snapshot: &Snapshot, sequence: &Sequence) -> Findin
                 "was granted to {work} on {node} after it was blocked: {}",
                 block.reason
             );
-            Evidence::new(id, detail).number("order", allocation.order)
+            Evidence::new(id, detail).with_number("order", allocation.order)
         }));
     }
-    inquiry.end()
+    inquiry.finish()
 }

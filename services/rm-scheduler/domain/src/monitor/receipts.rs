@@ -32,7 +32,7 @@ pub fn preemption_is_justified<'a>(
     awaited: impl Fn(&Receipt) -> bool,
     now: Timestamp,
 ) -> Finding {
-    let mut inquiry = Inquiry::into(JUSTIFIED);
+    let mut inquiry = Inquiry::new(JUSTIFIED);
     let (mut ended, mut in_vain) = (0_u64, 0_u64);
     let mut alternations: BTreeMap<(&WorkId, &WorkId), (&WorkId, u64)> = BTreeMap::new();
     for receipt in receipts.filter(|it| now.ms_since(it.at) < LATELY_MS) {
@@ -44,8 +44,8 @@ pub fn preemption_is_justified<'a>(
                 receipt.work, receipt.node
             );
             Evidence::new(&receipt.allocation, detail)
-                .number("round", receipt.round)
-                .number("open_ms", age)
+                .with_number("round", receipt.round)
+                .with_number("open_ms", age)
         }));
         let Some(beneficiary) = receipt.beneficiary.as_ref() else {
             continue;
@@ -69,14 +69,18 @@ pub fn preemption_is_justified<'a>(
     for ((one, other), (_, count)) in alternations {
         if count > MAX_EXCHANGES && wanted(one) && wanted(other) {
             let detail = format!("takes room from {other}, and {other} from it, in turn");
-            inquiry.breach(Evidence::new(one, detail).number("turns", count));
+            inquiry.add_violation(Evidence::new(one, detail).with_number("turns", count));
         }
     }
     if ended >= MANY && in_vain * 2 > ended {
         let detail =
             format!("of {ended} that came to an end within the hour, {in_vain} served nobody");
         let evidence = Evidence::new("preemptions", detail);
-        inquiry.breach(evidence.number("ended", ended).number("in_vain", in_vain));
+        inquiry.add_violation(
+            evidence
+                .with_number("ended", ended)
+                .with_number("in_vain", in_vain),
+        );
     }
-    inquiry.end()
+    inquiry.finish()
 }

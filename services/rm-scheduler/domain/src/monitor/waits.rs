@@ -80,7 +80,7 @@ pub fn explanations_are_true(input: &Asked<'_>) -> Finding {
     // The round may have counted an allocation that has ended since.
     let ended = |id: &&AllocationId| !input.snapshot.allocations.contains_key(*id);
     let some_ended = input.unplanned.allocations.keys().any(|id| ended(&id));
-    let mut inquiry = Inquiry::into(EXPLAINED);
+    let mut inquiry = Inquiry::new(EXPLAINED);
     for work in input.snapshot.demand.keys() {
         if !input.is_fresh(work, &held) {
             continue;
@@ -103,14 +103,14 @@ pub fn explanations_are_true(input: &Asked<'_>) -> Finding {
                 wrong.then(|| {
                     let detail = format!("is said to have {stated} processes, and has {has}");
                     Evidence::new(work, detail)
-                        .number("said_processes", stated)
-                        .number("has_processes", has)
+                        .with_number("said_processes", stated)
+                        .with_number("has_processes", has)
                 })
             }
         };
         inquiry.examine(fault);
     }
-    inquiry.end()
+    inquiry.finish()
 }
 
 /// Returns whether the work waits only for space. `no_host_of_size` does not count: a larger node
@@ -159,7 +159,7 @@ pub fn work_conserving(input: &Asked<'_>, memory: &mut Memory) -> Finding {
     let holdings = Holdings::new(input.snapshot);
     let suits = |node: &NodeName| as_planned(node).is_some();
     let mut openings = CouldPlace::new(input.snapshot, &holdings, suits);
-    let mut inquiry = Inquiry::into(CONSERVING);
+    let mut inquiry = Inquiry::new(CONSERVING);
     let mut suspects = std::mem::take(&mut memory.overlooked);
     suspects.retain(|(work, node), suspicion| {
         let class = waiting.get(work).map(|verdict| class_of(verdict));
@@ -196,12 +196,12 @@ pub fn work_conserving(input: &Asked<'_>, memory: &mut Memory) -> Finding {
             let detail =
                 format!("waits ({reason:?}), and {node} would take one more process of it");
             Evidence::new(work, detail)
-                .number("rounds", rounds)
-                .number("seen_ms", age)
+                .with_number("rounds", rounds)
+                .with_number("seen_ms", age)
         }));
     }
     memory.overlooked = suspects;
-    inquiry.end()
+    inquiry.finish()
 }
 
 fn class_of(verdict: &Verdict) -> &str {

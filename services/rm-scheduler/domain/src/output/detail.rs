@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use hayward_vocabulary::counted::{processes, quanta};
+use hayward_vocabulary::plural::{processes, quanta};
 
 use crate::output::shares::Counts;
 

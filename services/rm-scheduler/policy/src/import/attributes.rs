@@ -234,7 +234,7 @@ impl FromStr for PolicyKeyword {
             SharePolicy::FixedShare,
             SharePolicy::Reserve,
         ];
-        let found = policies.into_iter().find(|policy| policy.word() == text);
+        let found = policies.into_iter().find(|policy| policy.as_str() == text);
         found.map(Self).ok_or("unknown")
     }
 }

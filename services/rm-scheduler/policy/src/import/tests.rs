@@ -374,7 +374,7 @@ fn all_faults_are_reported_at_once() {
         .replace("weight = 300", "weight = much")
         .replace("share-quantum 4", "x 4");
     assert_eq!(import_faults(&broken).len(), 2);
-    assert_eq!(SharePolicy::Reserve.word(), "RESERVE");
+    assert_eq!(SharePolicy::Reserve.as_str(), "RESERVE");
 }
 
 #[test]

@@ -139,8 +139,8 @@ fn check_allowed_attributes(name: &str, class: &Class, lineage: &Lineage, faults
         if is_set && policy != allowed {
             let detail = format!(
                 "is for {} classes, and this one is {}: remove it",
-                allowed.word(),
-                policy.word()
+                allowed.as_str(),
+                policy.as_str()
             );
             faults.add(&["classes", name, attribute], detail);
         }
@@ -200,7 +200,7 @@ fn check_priorities(serving: &[ServingClass], faults: &mut Faults) {
                 "class {:?} has priority {} too, and is {}: give them different priorities",
                 first.name,
                 class.priority,
-                first.policy.word()
+                first.policy.as_str()
             );
             faults.add(&["classes", class.name, "priority"], detail);
         }
@@ -214,7 +214,7 @@ fn check_defaults(serving: &[ServingClass], needed: bool, faults: &mut Faults) {
         if let Some(first) = known.get(&class.policy) {
             let detail = format!(
                 "class {first:?} is the default of {} already: keep one of the two",
-                class.policy.word()
+                class.policy.as_str()
             );
             faults.add(&["classes", class.name, "default"], detail);
         } else {
@@ -229,7 +229,7 @@ fn check_defaults(serving: &[ServingClass], needed: bool, faults: &mut Faults) {
         .into_iter()
         .filter(|policy| !known.contains_key(policy))
     {
-        let detail = format!("no class is the default of {}: mark one", policy.word());
+        let detail = format!("no class is the default of {}: mark one", policy.as_str());
         faults.add(&["classes"], detail);
     }
 }

@@ -316,7 +316,7 @@ fn a_document_without_pools_or_classes_is_a_fault() {
     let pointers: Vec<&str> = found.iter().map(|fault| fault.pointer.as_str()).collect();
     assert_eq!(pointers, ["/classes", "/pools"]);
     assert_eq!(read(Document::from(json!([]))).unwrap_err()[0].pointer, "");
-    assert_eq!(SharePolicy::FairShare.word(), "FAIR_SHARE");
+    assert_eq!(SharePolicy::FairShare.as_str(), "FAIR_SHARE");
 }
 
 #[test]

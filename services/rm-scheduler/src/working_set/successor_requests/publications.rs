@@ -15,7 +15,7 @@ use crate::working_set::Ledger;
 impl Ledger {
     /// Publishes the processes that services should have.
     pub(crate) fn publish_processors(&mut self, batch: &mut Batch<Rows>) {
-        if !self.followed.demand().heard() {
+        if !self.followed.demand().has_update() {
             return;
         }
         self.successor_requests.waits_changed = false;

@@ -49,10 +49,10 @@ impl Ledger for Numbers {
     }
 
     fn round(&mut self, _moment: &Moment, _batch: &mut Batch<()>) -> Wake {
-        Wake::OnNews
+        Wake::OnCommand
     }
 
-    fn weight(_rows: &()) -> usize {
+    fn count_changes(_rows: &()) -> usize {
         0
     }
 
@@ -86,7 +86,7 @@ async fn measure_rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> any
     let clock = Arc::new(SystemClock);
     let (committer, handle) =
         Committer::start::<Numbers>(settings, pool, &[PUBLICATION], clock, Arc::new(()));
-    let mut terms = handle.publisher().terms();
+    let mut terms = handle.publisher().watch_role();
     terms
         .wait_for(|_| handle.publisher().leading().is_ok())
         .await

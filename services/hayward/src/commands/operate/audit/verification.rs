@@ -71,14 +71,14 @@ impl Chain {
             });
         }
         for record in &page.records {
-            self.position.follow(record)?;
+            self.position.advance(record)?;
             self.records += 1;
             self.refused += u64::from(record.outcome == AuditOutcome::Refused);
             self.last = record.number;
         }
         match page.next_cursor {
             Some(_) => Ok(()),
-            None => self.position.ends_at(page.revision),
+            None => self.position.check_end(page.revision),
         }
     }
 }

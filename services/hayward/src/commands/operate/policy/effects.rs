@@ -49,7 +49,7 @@ fn push_list(text: &mut String, title: &str, all: impl ExactSizeIterator<Item = 
 }
 
 fn push_moves(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
-    if moves.is_still() {
+    if moves.is_empty() {
         let _ = writeln!(text, "nothing would move");
         return;
     }
