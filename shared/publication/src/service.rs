@@ -211,8 +211,8 @@ impl<C: Send + 'static> Service<C> {
         monitor.spawn(opened.background.clone());
         let state = Arc::clone(&publisher);
         let state = move || status::service_state(&state);
-        let health =
-            Health::new(name, Arc::new(state)).with_schema(hayward_postgres::newest_version(migrator));
+        let health = Health::new(name, Arc::new(state))
+            .with_schema(hayward_postgres::newest_version(migrator));
         let routes = routes
             .merge(health.routes())
             .merge(monitor.routes())

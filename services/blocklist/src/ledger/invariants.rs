@@ -9,7 +9,7 @@ use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
 use hayward_vocabulary::Timestamp;
-use hayward_vocabulary::invariant::{Bound, Evidence, Finding, Inquiry, Rule, TimedState, mortal};
+use hayward_vocabulary::invariant::{Bound, Evidence, Finding, Inquiry, Rule, TimedState, check_deadlines};
 
 use super::Ledger;
 use crate::model::{Key, KeyRecord};
@@ -42,9 +42,9 @@ impl Ledger {
         // miss that both have grown.
         let most = to_u64(settings.max_items);
         let bound = |what, has| Bound {
-            what,
-            has: to_u64(has),
-            most,
+            name: what,
+            current: to_u64(has),
+            limit: most,
         };
         Findings {
             findings: vec![blocks, timed_finding(|| check_deadlines(transits))],
@@ -96,7 +96,7 @@ fn check_blocks(
     pools: Option<BTreeMap<String, WithheldNodes>>,
     check: &mut BrakeCheck,
 ) -> Finding {
-    let mut inquiry = Inquiry::into(BLOCKS_RULE);
+    let mut inquiry = Inquiry::new(BLOCKS_RULE);
     for (key, record) in keys {
         let Some(block) = &record.state.block else {
             continue;
@@ -111,7 +111,7 @@ fn check_blocks(
     if let Some(pools) = pools {
         check.check(pools, &mut inquiry);
     }
-    inquiry.end()
+    inquiry.finish()
 }
 
 /// Describes the state of a key and how late its next check is (I24).
@@ -125,7 +125,7 @@ fn to_transit(key: &Key, record: &KeyRecord, now: Timestamp) -> TimedState<Strin
         subject: key.publication_key(),
         state,
         late_ms: deadline.map_or(0, |deadline| now.ms_since(deadline)),
-        why: None,
+        cause: None,
     }
 }
 

@@ -315,7 +315,7 @@ impl Partition {
 
     /// Applies a message of the core. Messages for removed applications are answered here, because
     /// their allocations would otherwise never be released.
-    pub fn core(&mut self, id: &AppId, message: ToFront, now: Timestamp) -> Step {
+    pub fn apply_core_message(&mut self, id: &AppId, message: ToFront, now: Timestamp) -> Step {
         if self.apps.contains_key(id) {
             let step = self.step(id, Input::Core(message), now);
             return step.unwrap_or_default();

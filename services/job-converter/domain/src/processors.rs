@@ -50,7 +50,7 @@ pub struct Occupant {
 
 /// Final state of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum ProcessorEnd {
     Failed,
     Completed,
 }
@@ -73,7 +73,7 @@ pub struct Processor {
     alive: usize,
     last_host: Option<NodeName>,
     record: Option<Record>,
-    over: Option<Over>,
+    over: Option<ProcessorEnd>,
     request: Request,
     failover: Option<Failover>,
     /// Whether this is a standby that ends so that its active can use the node.
@@ -90,8 +90,8 @@ impl Processor {
         match (&self.occupant, self.over) {
             (Some(occupant), _) if occupant.running => State::Running,
             (Some(_), _) => State::Pending,
-            (None, Some(Over::Failed)) => State::Failed,
-            (None, Some(Over::Completed)) => State::Completed,
+            (None, Some(ProcessorEnd::Failed)) => State::Failed,
+            (None, Some(ProcessorEnd::Completed)) => State::Completed,
             (None, None) => State::Waiting,
         }
     }
@@ -99,7 +99,7 @@ impl Processor {
     pub fn record(&self) -> Option<&Record> {
         self.record.as_ref()
     }
-    pub fn over(&self) -> Option<Over> {
+    pub fn over(&self) -> Option<ProcessorEnd> {
         self.over
     }
     pub fn failover(&self) -> Option<&Failover> {
@@ -194,7 +194,7 @@ impl Processors {
         &mut self,
         slot: usize,
         record: Option<Record>,
-        over: Option<Over>,
+        over: Option<ProcessorEnd>,
         failover: Option<Failover>,
     ) {
         if let Some(it) = self.all.get_mut(slot) {
@@ -257,7 +257,7 @@ impl Processors {
             it.is_restarting &= occupant.stale;
             if let Some(over) = it.over.take() {
                 // An action placed a failed processor, so it is active again.
-                it.is_returning = over == Over::Failed;
+                it.is_returning = over == ProcessorEnd::Failed;
                 self.changed.insert(slot);
             }
             if occupant.running {
@@ -313,7 +313,7 @@ impl Processors {
         match ending {
             Ending::Completed if self.terms.retries.is_some() => {
                 let it = &mut self.all[slot];
-                (it.over, it.record, it.failover) = (Some(Over::Completed), None, None);
+                (it.over, it.record, it.failover) = (Some(ProcessorEnd::Completed), None, None);
                 self.changed.insert(slot);
                 self.record_event(slot, "has completed");
             }
@@ -340,7 +340,7 @@ impl Processors {
         );
         let delay_ms = match decision {
             RetryDecision::Exhausted => {
-                self.all[slot].over = Some(Over::Failed);
+                self.all[slot].over = Some(ProcessorEnd::Failed);
                 self.all[slot].failover = None;
                 self.changed.insert(slot);
                 self.record_event(slot, &format!("has failed: {}", retries.describe()));

@@ -6,7 +6,9 @@ use hayward_job_converter_application_protocol::groups::{self, Fault, TaskGroup}
 use hayward_job_converter_application_protocol::ids::GroupName;
 use hayward_job_converter_application_protocol::metadata::{FORCE_CREATE, Metadata};
 use hayward_job_converter_application_protocol::policy::{MAX_SECONDS, Policy};
-use hayward_job_converter_application_protocol::task::{PlacementConstraints, Runtime, Spread, Wish};
+use hayward_job_converter_application_protocol::task::{
+    PlacementConstraints, Runtime, Spread, TaskSpec,
+};
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::FieldFault;
 use hayward_vocabulary::resources::GIB;
@@ -42,7 +44,7 @@ pub struct ParseOptions {
 
 /// Properties of a parsed task, and its program.
 pub struct TaskContent {
-    pub wish: Wish,
+    pub spec: TaskSpec,
     pub program: Program,
 }
 
@@ -90,7 +92,7 @@ pub fn parse_application(
         task_groups,
         ..metadata_fields(submission, user)
     };
-    if metadata.asks_for_recovery() {
+    if metadata.requests_recovery() {
         warnings.push(format!(
             "tag {FORCE_CREATE} has no effect: what runs keeps its queue, and what is new is \
              placed by the rules"
@@ -296,7 +298,7 @@ pub fn parse_task(
     if !faults.is_empty() {
         return Err(faults);
     }
-    let wish = Wish {
+    let spec = TaskSpec {
         alias,
         size,
         priority: submission.priority,
@@ -304,7 +306,7 @@ pub fn parse_task(
         originator: submission.originator,
         placing,
         runtime: Runtime::Unassigned,
-        ..Wish::default()
+        ..TaskSpec::default()
     };
     let program = Program {
         command: submission.command.clone(),
@@ -312,7 +314,7 @@ pub fn parse_task(
         working_directory: submission.working_directory.clone(),
         traceparent,
     };
-    Ok(TaskContent { wish, program })
+    Ok(TaskContent { spec, program })
 }
 
 fn is_valid_alias(text: &str) -> bool {
@@ -417,7 +419,7 @@ mod tests {
         assert_eq!(
             parse_task(&submission(own), &groups, None)
                 .unwrap()
-                .wish
+                .spec
                 .size
                 .cpu_milli,
             500

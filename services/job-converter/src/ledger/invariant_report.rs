@@ -3,7 +3,7 @@
 use hayward_publication::committer::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
-use hayward_vocabulary::invariant::{Bound, TimedState, mortal};
+use hayward_vocabulary::invariant::{Bound, TimedState, check_deadlines};
 
 use super::Ledger;
 use crate::invariants;
@@ -46,7 +46,7 @@ impl Ledger {
                 subject,
                 state,
                 late_ms: now_ms.saturating_sub(due),
-                why: None,
+                cause: None,
             })
     }
 
@@ -55,7 +55,8 @@ impl Ledger {
         let settings = &self.shared.settings;
         let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let bound = |name, size, limit| Bound {
-            name,            current: to_u64(size),
+            name,
+            current: to_u64(size),
             limit: to_u64(limit),
         };
         let open = self.works.len() + self.orchestrators.work_count();

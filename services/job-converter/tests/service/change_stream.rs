@@ -213,5 +213,8 @@ async fn a_stream_continues_after_a_restart_of_its_service() {
         &format!("since={last_id}"),
     )
     .await;
-    assert_eq!(reopened.next_change().await.unwrap().data["id"], job.id.as_str());
+    assert_eq!(
+        reopened.next_change().await.unwrap().data["id"],
+        job.id.as_str()
+    );
 }

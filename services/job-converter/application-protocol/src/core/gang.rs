@@ -369,6 +369,6 @@ impl Application {
         if !keys.is_empty() {
             step.send(ToFront::ReleaseAsks { keys, termination });
         }
-        self.settle(now, step)
+        self.advance_state(now, step)
     }
 }

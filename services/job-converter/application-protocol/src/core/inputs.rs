@@ -118,7 +118,7 @@ impl Application {
         if self.allocations.is_empty() {
             self.complete_if_idle(now, step)?;
         }
-        self.settle(now, step)
+        self.advance_state(now, step)
     }
 
     /// Completes an idle application. A gang that lost members is not complete: it is repaired or
@@ -192,7 +192,7 @@ impl Application {
         if !allocation.ask.placeholder {
             self.complete_if_idle(now, step)?;
         }
-        self.settle(now, step)
+        self.advance_state(now, step)
     }
 
     fn add_allocation(&mut self, ask: Ask, node: NodeName, now: Timestamp, step: &mut Step) {

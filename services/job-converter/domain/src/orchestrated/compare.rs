@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::AllocationId;
 
-use super::{Known, Map, MapEntry, Over};
+use super::{EndReason, KnownWork, Map, MapEntry};
 
 /// Steps that follow from a map, in this order: vacated shares, completed work, current requests
 ///
@@ -43,7 +43,7 @@ impl Counts {
     }
 }
 
-type Works<P> = BTreeMap<String, Known<P>>;
+type Works<P> = BTreeMap<String, KnownWork<P>>;
 
 pub(super) fn compare<P: MapEntry>(
     last: &Works<P>,
@@ -118,7 +118,7 @@ impl Comparison {
         });
     }
 
-    fn add_new<P: MapEntry>(&mut self, id: &str, piece: P) -> Known<P> {
+    fn add_new<P: MapEntry>(&mut self, id: &str, piece: P) -> KnownWork<P> {
         self.counts.new += 1;
         // These shares belong to an earlier life of the work, and their process has ended.
         let completed: Vec<AllocationId> = completed_shares(&piece).cloned().collect();
@@ -130,21 +130,21 @@ impl Comparison {
         if over.is_none() {
             self.arrive(id);
         }
-        Known { piece, over }
+        KnownWork { piece, over }
     }
 
     fn update<P: MapEntry>(
         &mut self,
         id: &str,
-        known: &Known<P>,
+        known: &KnownWork<P>,
         piece: P,
         takeover: bool,
-    ) -> Known<P> {
+    ) -> KnownWork<P> {
         self.counts.changed += 1;
         let ended = self.reconcile(id, known, &piece, takeover) && !piece.is_job();
         let over = match known.over {
             // Work that ended with its process does not start again while its entry stays.
-            Some(Over::ProcessEnded) => end_reason(&piece, true),
+            Some(EndReason::ProcessEnded) => end_reason(&piece, true),
             _ => end_reason(&piece, ended),
         };
         match (known.over.is_some(), over.is_some()) {
@@ -157,7 +157,7 @@ impl Comparison {
                 work: id.to_owned(),
             }),
         }
-        Known { piece, over }
+        KnownWork { piece, over }
     }
 
     /// Compares processes. Returns true if one ended. An orchestrator that lost its memory has not
@@ -165,7 +165,7 @@ impl Comparison {
     fn reconcile<P: MapEntry>(
         &mut self,
         id: &str,
-        known: &Known<P>,
+        known: &KnownWork<P>,
         piece: &P,
         takeover: bool,
     ) -> bool {
@@ -197,11 +197,11 @@ fn completed_shares<P: MapEntry>(piece: &P) -> impl Iterator<Item = &AllocationI
     completed.map(|(share, _)| share)
 }
 
-fn end_reason<P: MapEntry>(piece: &P, ended: bool) -> Option<Over> {
+fn end_reason<P: MapEntry>(piece: &P, ended: bool) -> Option<EndReason> {
     if !piece.is_schedulable() {
-        Some(Over::NotSchedulable)
+        Some(EndReason::NotSchedulable)
     } else if ended {
-        Some(Over::ProcessEnded)
+        Some(EndReason::ProcessEnded)
     } else {
         None
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Now, Over, Processor, ProcessorId, Processors, Terms};
+use super::{Now, Processor, ProcessorEnd, ProcessorId, Processors, Terms};
 
 impl Processor {
     /// Returns true if the processor runs an older deployment and was not stopped yet.
@@ -26,7 +26,7 @@ impl Processor {
             Some(occupant) => {
                 occupant.running && !self.is_restarting && (occupant.stale || !unstable)
             }
-            None => self.over == Some(Over::Completed),
+            None => self.over == Some(ProcessorEnd::Completed),
         }
     }
 }

@@ -240,7 +240,11 @@ impl PlannerAssignment {
     }
 
     fn planner_of(&self, snapshot: &Snapshot, allocation: &Allocation) -> AssignedPlanner {
-        if self.external_trees.top_of_allocation(snapshot, allocation).is_some() {
+        if self
+            .external_trees
+            .top_of_allocation(snapshot, allocation)
+            .is_some()
+        {
             return AssignedPlanner::Other;
         }
         let demand = snapshot.demand.get(&allocation.work);
