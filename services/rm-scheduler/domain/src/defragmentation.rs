@@ -97,13 +97,13 @@ impl SpaciousNodes {
                 nodes.extend(state.derived.node_index.future_holes.with(*pool, least));
             }
         }
-        let then = state.nodes.now();
+        let then = state.nodes.journal_position();
         Self { nodes, then }
     }
 
     /// Returns these nodes and the nodes written since, each once.
     fn nodes(&self, state: &RoundState) -> Vec<NodeIx> {
-        let written = state.nodes.since(self.then);
+        let written = state.nodes.written_since(self.then);
         let mut nodes: Vec<NodeIx> = self.nodes.iter().copied().chain(written).collect();
         nodes.sort_unstable();
         nodes.dedup();
@@ -217,7 +217,7 @@ impl EventualSpace {
             if is_whole {
                 whole[pool].add(hole, nodes);
             }
-            for above in state.forest.upwards(pool) {
+            for above in state.forest.path_to_root(pool) {
                 within[above].add(hole, nodes);
             }
         }
@@ -268,7 +268,7 @@ impl EventualSpace {
             self.whole[home].take(covered, quanta);
         }
         self.own[home].take(covered, quanta);
-        for above in state.forest.upwards(home) {
+        for above in state.forest.path_to_root(home) {
             self.within[above].take(covered, quanta);
         }
     }

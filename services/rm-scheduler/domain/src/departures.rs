@@ -12,12 +12,12 @@ pub mod evacuation;
 
 use hayward_vocabulary::WorkKind;
 
-use crate::{index::faults::fault, state::RoundState};
+use crate::{index::faults::find_fault, state::RoundState};
 
 pub(crate) fn vacate_faulty(state: &mut RoundState) {
     let index = state.index;
     for allocation in index.faulty.iter().copied() {
-        if let Some((reason, detail)) = fault(index, &index.allocations[allocation]) {
+        if let Some((reason, detail)) = find_fault(index, &index.allocations[allocation]) {
             state.vacate(allocation, reason, detail);
         }
     }

@@ -55,7 +55,7 @@ index_types! {
     AllocIx,
     /// Shape of work: home pool, quanta and size of a process.
     ShapeIx,
-    /// Row of a pool. A tree is named by the pool at its top.
+    /// Row of a pool. The root pool of a tree identifies the tree.
     PoolIx,
     /// Row of a class.
     ClassIx,

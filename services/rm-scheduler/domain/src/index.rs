@@ -1,4 +1,4 @@
-//! Step 1: the fleet as numbered rows, retained from round to round.
+//! Step 1 of a round: the fleet as numbered rows, retained from round to round.
 //!
 //! In: a snapshot and the delta to the one before. Out: rows for nodes, work and allocations with
 //! their cross-references, and everything that follows from these rows alone.
@@ -13,13 +13,13 @@
 mod allocation_usage;
 mod allocations;
 mod apply_delta;
-mod by_name;
 mod derive;
 pub(crate) mod eligibility;
 pub(crate) mod faults;
 pub(crate) mod growth_cap;
 pub mod largest_nodes;
 mod lookup;
+mod name_table;
 pub(crate) mod node_space;
 mod node_usage;
 mod nodes;
@@ -38,7 +38,7 @@ use rustc_hash::FxHashMap;
 
 pub(crate) use crate::collections::id_list::IdList;
 pub(crate) use allocation_usage::AllocationUsage;
-use by_name::{ByName, Hash};
+use name_table::{NameHash, NameTable};
 pub(crate) use rows::{
     AllocationRecord, ClassRecord, DepartedWork, NodeRecord, PlacementConstraints, Shape,
     WorkListEdit, WorkRecord, WorkUsage,
@@ -58,7 +58,7 @@ pub(crate) struct FleetIndex {
     policy: PolicyInputs,
     pub forest: Forest,
     /// Quantum of the tree, by pool.
-    pub quanta: TypedVec<PoolIx, Quantum>,
+    pub quantum_by_pool: TypedVec<PoolIx, Quantum>,
     pub classes: TypedVec<ClassIx, ClassRecord>,
     pub nodes: TypedVec<NodeIx, NodeRecord>,
     pub work: TypedVec<WorkIx, WorkRecord>,
@@ -73,9 +73,10 @@ pub(crate) struct FleetIndex {
     /// Nodes of pools with GPUs.
     pub gpu_pool_nodes: Vec<NodeIx>,
     /// True if one of the pool's own nodes has GPUs, by pool.
-    with_gpus: TypedVec<PoolIx, bool>,
-    /// Quanta of the nodes that take work, by pool. `all_quanta` has those of all nodes.
+    pool_has_gpus: TypedVec<PoolIx, bool>,
+    /// Quanta of the nodes that take work, by pool.
     pub open_quanta: TypedVec<PoolIx, u64>,
+    /// Quanta of all nodes, by pool.
     pub all_quanta: TypedVec<PoolIx, u64>,
     /// Allocations that must leave in this round.
     pub faulty: BTreeSet<AllocIx>,
@@ -95,23 +96,22 @@ pub(crate) struct FleetIndex {
     pub overfull: BTreeSet<NodeIx>,
     pub shapes: Arc<TypedVec<ShapeIx, Shape>>,
     user_by_name: FxHashMap<UserName, UserIx>,
-    /// Names of the users.
     user_names: TypedVec<UserIx, UserName>,
     node_by_name: FxHashMap<NodeName, NodeIx>,
-    work_by_name: ByName<WorkIx>,
-    allocation_by_name: ByName<AllocIx>,
+    work_by_name: NameTable<WorkIx>,
+    allocation_by_name: NameTable<AllocIx>,
     class_by_name: FxHashMap<String, ClassIx>,
     shape_by_value: FxHashMap<Shape, ShapeIx>,
-    /// Largest of the pool's own nodes, which limit the quanta of a process, by pool.
-    largest: TypedVec<PoolIx, LargestNodes>,
+    /// Largest of the pool's own nodes, by pool. They limit the quanta of a process.
+    largest_nodes_by_pool: TypedVec<PoolIx, LargestNodes>,
     /// Cache of sizes with their quanta and shape, by class and kind of work.
-    known_sizes: Vec<Vec<(Size, u64, ShapeIx)>>,
+    size_cache: Vec<Vec<(Size, u64, ShapeIx)>>,
     /// Allocations of work that is not in the demand, by id of the work.
-    without_demand: FxHashMap<WorkId, IdList<AllocIx>>,
+    allocations_without_demand: FxHashMap<WorkId, IdList<AllocIx>>,
     /// Work with anti-affinity, by group.
-    pub groups: FxHashMap<WorkId, Vec<WorkIx>>,
+    pub anti_affinity_groups: FxHashMap<WorkId, Vec<WorkIx>>,
     /// Work that avoids single nodes.
-    avoiding: BTreeSet<WorkIx>,
+    work_avoiding_nodes: BTreeSet<WorkIx>,
     /// Classes open to all users, by kind of work and name.
     open_to_all: [FxHashMap<String, ClassIx>; 3],
     /// Work that came, changed or left with the last delta.
@@ -127,13 +127,14 @@ pub(crate) struct FleetIndex {
     /// Insertions into and removals from the work lists of users, in order.
     pub work_list_edits: Vec<WorkListEdit>,
     pub withdrawn: Vec<WorkId>,
-    /// Numbers of withdrawn work. New work may already use them.
+    /// Rows of withdrawn work. New work may already use them.
     pub freed_work: Vec<WorkIx>,
     /// True if the last delta was applied by a rebuild.
     pub rebuilt: bool,
     dirty: apply_delta::DirtyRows,
-    free_work: Vec<WorkIx>,
-    free_allocations: Vec<AllocIx>,
+    /// Rows of withdrawn work that new work may use.
+    free_work_rows: Vec<WorkIx>,
+    free_allocation_rows: Vec<AllocIx>,
 }
 
 /// Number of equal nodes, by pool and space without fixed allocations.
@@ -154,8 +155,8 @@ impl FleetIndex {
     }
 
     pub fn find_work(&self, id: &WorkId) -> Option<WorkIx> {
-        let is_it = |work: WorkIx| self.work[work].id == *id;
-        self.work_by_name.find(Hash::new(id.as_str()), is_it)
+        let has_id = |work: WorkIx| self.work[work].id == *id;
+        self.work_by_name.find(NameHash::new(id.as_str()), has_id)
     }
 
     /// Returns true if this number belongs to work that is not withdrawn.
@@ -169,7 +170,7 @@ impl FleetIndex {
         self.user_by_name.len()
     }
 
-    pub(self) fn user_index(&mut self, name: &UserName) -> UserIx {
+    pub(self) fn find_or_add_user(&mut self, name: &UserName) -> UserIx {
         if let Some(known) = self.user_by_name.get(name) {
             return *known;
         }
@@ -184,7 +185,7 @@ impl FleetIndex {
 
     /// Returns true if one of the pool's own nodes has GPUs.
     pub fn has_gpus(&self, pool: PoolIx) -> bool {
-        self.with_gpus.get(pool).copied().unwrap_or(false)
+        self.pool_has_gpus.get(pool).copied().unwrap_or(false)
     }
 
     pub fn find_class(&self, name: &str) -> Option<ClassIx> {
@@ -192,6 +193,6 @@ impl FleetIndex {
     }
 
     pub fn quantum(&self, pool: Option<PoolIx>) -> &Quantum {
-        pool.map_or(&self.policy.quantum, |pool| &self.quanta[pool])
+        pool.map_or(&self.policy.quantum, |pool| &self.quantum_by_pool[pool])
     }
 }

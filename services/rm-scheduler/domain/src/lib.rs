@@ -37,7 +37,7 @@ mod tests;
 pub use check::{Fault, Part, Violation, check, prune};
 pub use departures::{disruption, evacuation};
 pub use forecast::{Changes, Forecast, forecast};
-pub use index::{eligibility::served_in, largest_nodes as largest, node_space::NodeSpace};
+pub use index::{eligibility::serving_class, largest_nodes, node_space::NodeSpace};
 pub use input::{delta::SnapshotDelta, settings, snapshot, snapshot::Snapshot};
 pub use output::{
     gangs, plan,

@@ -68,7 +68,7 @@ fn shrink_to_count(state: &mut RoundState, work: WorkIx) -> Option<BudgetStop> {
         return None;
     }
     let detail = detail();
-    if state.work[work].cap.own < state.work[work].current {
+    if state.work[work].cap.before_space < state.work[work].current {
         lose(state, work, over, true, &detail);
         return None;
     }
@@ -110,7 +110,7 @@ fn lose(state: &mut RoundState, work: WorkIx, count: u64, own_limit: bool, detai
 fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, work: WorkIx) {
     let work_state = &state.work[work];
     let limit = if policy == Policy::FairShare {
-        work_state.cap.own
+        work_state.cap.before_space
     } else {
         work_state.counted
     };

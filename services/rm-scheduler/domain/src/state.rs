@@ -189,7 +189,7 @@ impl<'a> RoundState<'a> {
 
     /// Returns true if this node is blocked for this work alone.
     pub fn avoids(&self, work: WorkIx, node: NodeIx) -> bool {
-        self.work_record(work).avoided(&self.node_record(node).name)
+        self.work_record(work).avoids(&self.node_record(node).name)
     }
 
     /// Returns the size in the demand, before rounding up to what is granted.
@@ -307,7 +307,7 @@ impl<'a> RoundState<'a> {
         let known = self.changed_caps.get(&work).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
             let holding = &self.work_record(work).usage;
-            let has = holding.counts();
+            let has = holding.held_counts();
             holding.cap.parts(self.index, work, has)
         });
         if self.settings.count_what_fits && self.policy(work) == Some(Policy::FairShare) {

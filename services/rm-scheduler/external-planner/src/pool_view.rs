@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::{
     Snapshot,
-    largest::{LargestNodes, order_of},
+    largest_nodes::{LargestNodes, process_quanta},
     plan::Vacate,
     snapshot::{Allocation, Class, Demand, Node, Policy, outside::Moved},
 };
@@ -86,7 +86,7 @@ impl<'a> PoolView<'a> {
         let work = snapshot.demand.iter().filter_map(|(work, demand)| {
             let in_pool = trees.top_of_work(snapshot, demand) == Some(top);
             let (class_name, class) = class_of(snapshot, demand).filter(|_| in_pool)?;
-            let quanta = order_of(quantum, &demand.size, largest.get(class_name));
+            let quanta = process_quanta(quantum, &demand.size, largest.get(class_name));
             let item = WorkItem {
                 demand,
                 class_name,
@@ -164,6 +164,6 @@ impl<'a> PoolView<'a> {
 }
 
 fn class_of<'a>(snapshot: &'a Snapshot, demand: &'a Demand) -> Option<(&'a str, &'a Class)> {
-    let name = hayward_rm_scheduler_domain::served_in(snapshot, demand)?;
+    let name = hayward_rm_scheduler_domain::serving_class(snapshot, demand)?;
     Some((name, snapshot.classes.get(name)?))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::{
-    Snapshot, served_in,
+    Snapshot, serving_class,
     snapshot::{Allocation, Demand, User},
 };
 use hayward_vocabulary::{Quantum, UserName};
@@ -47,7 +47,7 @@ impl Trees {
         if self.is_empty() {
             return None;
         }
-        let class = snapshot.classes.get(served_in(snapshot, demand)?)?;
+        let class = snapshot.classes.get(serving_class(snapshot, demand)?)?;
         self.top_of_pool(&class.pool)
     }
 

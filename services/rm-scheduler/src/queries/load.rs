@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad, ProcessesOfOrder};
 use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
-use hayward_rm_scheduler_domain::{plan, served_in};
+use hayward_rm_scheduler_domain::{plan, serving_class};
 use hayward_rm_scheduler_external_planner::Trees;
 use hayward_vocabulary::{NodeName, WorkId};
 
@@ -123,7 +123,7 @@ fn work_without_shares(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &S
             return Some((work, queued.pool.as_ref().or(default_pool)?));
         }
         trees.top_of_work(snapshot, demand)?;
-        let class = snapshot.classes.get(served_in(snapshot, demand)?)?;
+        let class = snapshot.classes.get(serving_class(snapshot, demand)?)?;
         Some((work, &class.pool))
     })
 }

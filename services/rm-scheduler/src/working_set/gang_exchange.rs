@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::VacateReason;
-use hayward_rm_scheduler_domain::largest::{LargestNodes, order_of};
+use hayward_rm_scheduler_domain::largest_nodes::{LargestNodes, process_quanta};
 use hayward_rm_scheduler_domain::plan::Grant;
 use hayward_rm_scheduler_domain::snapshot::GPU_MILLI;
 use hayward_rm_scheduler_domain::{Plan, snapshot};
@@ -209,8 +209,8 @@ impl Ledger {
         let top = top_of(&self.snapshot, &node.pool);
         let nodes = self.snapshot.nodes.values();
         let nodes = nodes.filter(|node| top_of(&self.snapshot, &node.pool) == top);
-        let largest = LargestNodes::of(quantum, nodes.map(|node| &node.capacity));
-        let quanta = order_of(quantum, requested, [&largest]);
+        let largest = LargestNodes::from_capacities(quantum, nodes.map(|node| &node.capacity));
+        let quanta = process_quanta(quantum, requested, [&largest]);
         (quanta, quantum.granted_at(quanta, requested))
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     Reason,
-    largest::{LargestNodes, order_of},
+    largest_nodes::{LargestNodes, process_quanta},
     snapshot::{
         Demand, Snapshot,
         queues::{Amounts, Queued, Queues},
@@ -44,7 +44,7 @@ impl<'a> RoundState<'a> {
         let pool_nodes = snapshot.nodes.iter();
         let pool_nodes = pool_nodes.filter(|(_, node)| pool_names.contains(node.pool.as_str()));
         let capacities = pool_nodes.clone().map(|(_, node)| &node.capacity);
-        let largest = LargestNodes::of(quantum, capacities);
+        let largest = LargestNodes::from_capacities(quantum, capacities);
         for (name, node) in pool_nodes {
             let quanta = quantum.node_order(&node.capacity);
             nodes.add(&dims, name, node, quanta);
@@ -102,7 +102,7 @@ impl<'a> RoundState<'a> {
                 self.apps.len() - 1
             });
             let shape = *shapes.entry(&demand.size).or_insert_with(|| {
-                let quanta = order_of(self.quantum, &demand.size, [largest]);
+                let quanta = process_quanta(self.quantum, &demand.size, [largest]);
                 let size = self.quantum.granted_at(quanta, &demand.size);
                 let vector = self.dims.vector(quanta, &size);
                 self.shapes.push(Shape::new(quanta, size, vector));

@@ -10,7 +10,7 @@ const BITS: usize = u64::BITS as usize;
 pub(crate) struct BitSet<I> {
     words: Vec<u64>,
     /// Bitmap of the words that are not empty.
-    filled: Vec<u64>,
+    non_empty_words: Vec<u64>,
     len: usize,
     index: PhantomData<fn() -> I>,
 }
@@ -19,20 +19,20 @@ impl<I> Default for BitSet<I> {
     fn default() -> Self {
         Self {
             words: Vec::new(),
-            filled: Vec::new(),
+            non_empty_words: Vec::new(),
             len: 0,
             index: PhantomData,
         }
     }
 }
 
-fn split(at: usize) -> (usize, u64) {
-    (at / BITS, 1 << (at % BITS))
+fn word_and_bit(position: usize) -> (usize, u64) {
+    (position / BITS, 1 << (position % BITS))
 }
 
 /// Returns the bits of a word from this position on.
-fn from(word: u64, at: usize) -> u64 {
-    word & (u64::MAX << (at % BITS))
+fn bits_from(word: u64, position: usize) -> u64 {
+    word & (u64::MAX << (position % BITS))
 }
 
 fn lowest(word: u64) -> usize {
@@ -42,60 +42,60 @@ fn lowest(word: u64) -> usize {
 impl<I: Ix> BitSet<I> {
     #[inline]
     pub fn insert(&mut self, member: I) {
-        let (position, bit) = split(member.index());
+        let (position, bit) = word_and_bit(member.index());
         if self.words.len() <= position {
             self.grow(position);
         }
         let word = &mut self.words[position];
         self.len += usize::from(*word & bit == 0);
         if *word == 0 {
-            let (above, bit) = split(position);
-            self.filled[above] |= bit;
+            let (summary_word, bit) = word_and_bit(position);
+            self.non_empty_words[summary_word] |= bit;
         }
         *word |= bit;
     }
 
-    /// Grows to a power of two, so that ascending inserts do not grow each time.
+    /// Grows by at least 32 words, so that ascending inserts do not grow each time.
     #[cold]
     fn grow(&mut self, position: usize) {
         let words = (position + 1).next_multiple_of(BITS / 2);
         self.words.resize(words, 0);
-        self.filled.resize(words.div_ceil(BITS), 0);
+        self.non_empty_words.resize(words.div_ceil(BITS), 0);
     }
 
     /// Returns true if it was a member.
     pub fn remove(&mut self, member: I) -> bool {
-        let (position, bit) = split(member.index());
+        let (position, bit) = word_and_bit(member.index());
         let Some(word) = self.words.get_mut(position) else {
             return false;
         };
-        let was_there = *word & bit != 0;
-        self.len -= usize::from(was_there);
+        let was_member = *word & bit != 0;
+        self.len -= usize::from(was_member);
         *word &= !bit;
         if *word == 0 {
-            let (above, bit) = split(position);
-            self.filled[above] &= !bit;
+            let (summary_word, bit) = word_and_bit(position);
+            self.non_empty_words[summary_word] &= !bit;
         }
-        was_there
+        was_member
     }
 
-    pub fn extend(&mut self, all: impl IntoIterator<Item = I>) {
-        all.into_iter().for_each(|member| self.insert(member));
+    pub fn extend(&mut self, members: impl IntoIterator<Item = I>) {
+        members.into_iter().for_each(|member| self.insert(member));
     }
 
     /// Adds all members of the other set.
-    pub fn unite(&mut self, other: &Self) {
+    pub fn union_with(&mut self, other: &Self) {
         if self.words.len() < other.words.len() {
             self.words.resize(other.words.len(), 0);
-            self.filled.resize(other.filled.len(), 0);
+            self.non_empty_words.resize(other.non_empty_words.len(), 0);
         }
-        let unite = |own: &mut [u64], other: &[u64]| {
+        let union_words = |own: &mut [u64], other: &[u64]| {
             own.iter_mut()
                 .zip(other)
                 .for_each(|(own, other)| *own |= other);
         };
-        unite(&mut self.words, &other.words);
-        unite(&mut self.filled, &other.filled);
+        union_words(&mut self.words, &other.words);
+        union_words(&mut self.non_empty_words, &other.non_empty_words);
         self.len = self
             .words
             .iter()
@@ -105,12 +105,12 @@ impl<I: Ix> BitSet<I> {
 
     pub fn clear(&mut self) {
         self.words.clear();
-        self.filled.clear();
+        self.non_empty_words.clear();
         self.len = 0;
     }
 
     pub fn contains(&self, member: I) -> bool {
-        let (position, bit) = split(member.index());
+        let (position, bit) = word_and_bit(member.index());
         self.words.get(position).is_some_and(|word| word & bit != 0)
     }
 
@@ -131,25 +131,29 @@ impl<I: Ix> BitSet<I> {
         self.position_from(least.index()).map(I::new)
     }
 
-    fn position_from(&self, at: usize) -> Option<usize> {
-        let word = at / BITS;
-        let here = from(*self.words.get(word)?, at);
-        if here != 0 {
-            return Some(word * BITS + lowest(here));
+    fn position_from(&self, position: usize) -> Option<usize> {
+        let word = position / BITS;
+        let remaining_bits = bits_from(*self.words.get(word)?, position);
+        if remaining_bits != 0 {
+            return Some(word * BITS + lowest(remaining_bits));
         }
         let next = self.next_word(word + 1)?;
         Some(next * BITS + lowest(self.words[next]))
     }
 
     fn next_word(&self, word: usize) -> Option<usize> {
-        let above = word / BITS;
-        let here = from(*self.filled.get(above)?, word);
-        if here != 0 {
-            return Some(above * BITS + lowest(here));
+        let summary_word = word / BITS;
+        let remaining_bits = bits_from(*self.non_empty_words.get(summary_word)?, word);
+        if remaining_bits != 0 {
+            return Some(summary_word * BITS + lowest(remaining_bits));
         }
-        let rest = self.filled[above + 1..].iter().zip(above + 1..);
-        let mut rest = rest.filter(|(filled, _)| **filled != 0);
-        rest.next().map(|(filled, at)| at * BITS + lowest(*filled))
+        let later_words = self.non_empty_words[summary_word + 1..]
+            .iter()
+            .zip(summary_word + 1..);
+        let mut later_words = later_words.filter(|(bits, _)| **bits != 0);
+        later_words
+            .next()
+            .map(|(bits, position)| position * BITS + lowest(*bits))
     }
 
     /// Returns the members in ascending order.
@@ -173,18 +177,18 @@ mod tests {
             changes in prop::collection::vec((0..20_000_usize, any::<bool>()), 0..200),
         ) {
             let (mut bits, mut set) = (BitSet::<usize>::default(), BTreeSet::new());
-            for (at, belongs) in &changes {
-                if *belongs {
-                    bits.insert(*at);
-                    set.insert(*at);
+            for (member, is_insertion) in &changes {
+                if *is_insertion {
+                    bits.insert(*member);
+                    set.insert(*member);
                 } else {
-                    prop_assert_eq!(bits.remove(*at), set.remove(at));
+                    prop_assert_eq!(bits.remove(*member), set.remove(member));
                 }
                 prop_assert_eq!(bits.is_empty(), set.is_empty());
             }
-            for (at, _) in changes {
-                prop_assert_eq!(bits.at_least(at), set.range(at..).next().copied());
-                prop_assert_eq!(bits.contains(at), set.contains(&at));
+            for (member, _) in changes {
+                prop_assert_eq!(bits.at_least(member), set.range(member..).next().copied());
+                prop_assert_eq!(bits.contains(member), set.contains(&member));
             }
             prop_assert!(bits.iter().eq(set.iter().copied()));
             prop_assert_eq!(bits.first(), set.first().copied());
@@ -198,13 +202,13 @@ mod tests {
             let (mut bits, mut others) = (BitSet::default(), BitSet::default());
             bits.extend(one.iter().copied());
             others.extend(other.iter().copied());
-            let mut both = others.clone();
-            both.unite(&bits);
-            prop_assert!(both.iter().eq(one.union(&other).copied()));
-            prop_assert_eq!(both.len(), one.union(&other).count());
-            both.clear();
-            both.unite(&others);
-            prop_assert!(both.iter().eq(other.iter().copied()));
+            let mut union = others.clone();
+            union.union_with(&bits);
+            prop_assert!(union.iter().eq(one.union(&other).copied()));
+            prop_assert_eq!(union.len(), one.union(&other).count());
+            union.clear();
+            union.union_with(&others);
+            prop_assert!(union.iter().eq(other.iter().copied()));
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Unordered sets of indices.
+//! Two unordered sets of indices.
 
 use crate::ids::Ix;
 use std::ops::Index;
 
 const BITS: usize = u64::BITS as usize;
 
-/// Set with fast insert, iteration and clear. A bitmap answers membership; a list gives the
+/// Set with fast insert, iteration and clear. A bitmap answers membership, and a list gives the
 /// members.
 pub(crate) struct DenseSet<I> {
     words: Vec<Word>,
@@ -24,28 +24,28 @@ impl<I> Default for DenseSet<I> {
 
 #[derive(Default, Clone, Copy)]
 struct Word {
-    marked: u64,
+    present: u64,
     listed: u64,
 }
 
-fn split(member: impl Ix) -> (usize, u64) {
-    let at = member.index();
-    (at / BITS, 1 << (at % BITS))
+fn word_and_bit(member: impl Ix) -> (usize, u64) {
+    let index = member.index();
+    (index / BITS, 1 << (index % BITS))
 }
 
 impl<I: Ix> DenseSet<I> {
     /// Returns true if it was not a member.
     #[inline]
     pub fn insert(&mut self, member: I) -> bool {
-        let (word, bit) = split(member);
+        let (word, bit) = word_and_bit(member);
         if self.words.len() <= word {
             self.grow(word);
         }
         let word = &mut self.words[word];
-        if word.marked & bit != 0 {
+        if word.present & bit != 0 {
             return false;
         }
-        word.marked |= bit;
+        word.present |= bit;
         if word.listed & bit == 0 {
             word.listed |= bit;
             self.listed.push(member);
@@ -64,30 +64,30 @@ impl<I: Ix> DenseSet<I> {
         if self.listed.is_empty() {
             return;
         }
-        let (word, bit) = split(member);
+        let (word, bit) = word_and_bit(member);
         if let Some(word) = self.words.get_mut(word) {
-            word.marked &= !bit;
+            word.present &= !bit;
         }
     }
 
-    pub fn extend(&mut self, all: impl IntoIterator<Item = I>) {
-        let all = all.into_iter();
-        self.listed.reserve(all.size_hint().0);
-        for member in all {
+    pub fn extend(&mut self, members: impl IntoIterator<Item = I>) {
+        let members = members.into_iter();
+        self.listed.reserve(members.size_hint().0);
+        for member in members {
             self.insert(member);
         }
     }
 
     pub fn contains(&self, member: I) -> bool {
-        let (word, bit) = split(member);
+        let (word, bit) = word_and_bit(member);
         self.words
             .get(word)
-            .is_some_and(|word| word.marked & bit != 0)
+            .is_some_and(|word| word.present & bit != 0)
     }
 
     pub fn members(&self) -> impl Iterator<Item = I> {
-        let all = self.listed.iter().copied();
-        all.filter(|member| self.contains(*member))
+        let members = self.listed.iter().copied();
+        members.filter(|member| self.contains(*member))
     }
 
     pub fn clear(&mut self) {
@@ -105,14 +105,14 @@ impl<I: Ix> Index<I> for DenseSet<I> {
     }
 }
 
-/// Set with fast insert, remove and iteration.
-pub(crate) struct MemberSet<I> {
+/// Sparse set: insert, remove and iteration are fast, and removed members leave the list.
+pub(crate) struct SparseSet<I> {
     listed: Vec<I>,
     /// Position in `listed`, by index of the member.
     positions: Vec<Option<u32>>,
 }
 
-impl<I> Default for MemberSet<I> {
+impl<I> Default for SparseSet<I> {
     fn default() -> Self {
         Self {
             listed: Vec::new(),
@@ -121,22 +121,22 @@ impl<I> Default for MemberSet<I> {
     }
 }
 
-impl<I: Ix> MemberSet<I> {
-    pub fn set(&mut self, member: I, belongs: bool) {
-        if !belongs && self.listed.is_empty() {
+impl<I: Ix> SparseSet<I> {
+    pub fn set(&mut self, member: I, is_member: bool) {
+        if !is_member && self.listed.is_empty() {
             return;
         }
-        let at = member.index();
-        if self.positions.len() <= at {
-            self.positions.resize(at + 1, None);
+        let index = member.index();
+        if self.positions.len() <= index {
+            self.positions.resize(index + 1, None);
         }
-        match self.positions[at] {
-            None if belongs => {
-                self.positions[at] = u32::try_from(self.listed.len()).ok();
+        match self.positions[index] {
+            None if is_member => {
+                self.positions[index] = u32::try_from(self.listed.len()).ok();
                 self.listed.push(member);
             }
-            Some(position) if !belongs => {
-                self.positions[at] = None;
+            Some(position) if !is_member => {
+                self.positions[index] = None;
                 self.listed.swap_remove(position as usize);
                 if let Some(moved) = self.listed.get(position as usize) {
                     self.positions[moved.index()] = Some(position);
@@ -163,31 +163,31 @@ mod tests {
 
     #[test]
     fn a_member_inserted_again_is_listed_once() {
-        let mut marks = DenseSet::<usize>::default();
-        marks.extend([70, 3, 70, 5]);
-        marks.remove(3);
-        marks.remove(70);
-        marks.remove(1_000);
-        marks.insert(70);
-        assert!(marks.members().eq([70, 5]));
-        assert!(marks[70] && !marks[3] && !marks[1_000]);
-        marks.clear();
-        assert!(marks.members().next().is_none() && !marks.contains(5));
-        marks.insert(5);
-        assert!(marks.members().eq([5]));
+        let mut set = DenseSet::<usize>::default();
+        set.extend([70, 3, 70, 5]);
+        set.remove(3);
+        set.remove(70);
+        set.remove(1_000);
+        set.insert(70);
+        assert!(set.members().eq([70, 5]));
+        assert!(set[70] && !set[3] && !set[1_000]);
+        set.clear();
+        assert!(set.members().next().is_none() && !set.contains(5));
+        set.insert(5);
+        assert!(set.members().eq([5]));
     }
 
     #[test]
     fn members_are_inserted_and_removed() {
-        let mut members = MemberSet::<usize>::default();
-        for at in [4, 1, 9, 1] {
-            members.set(at, true);
+        let mut members = SparseSet::<usize>::default();
+        for member in [4, 1, 9, 1] {
+            members.set(member, true);
         }
         members.set(4, false);
         members.set(7, false);
-        let mut all: Vec<usize> = members.iter().collect();
-        all.sort_unstable();
-        assert_eq!(all, [1, 9]);
+        let mut sorted: Vec<usize> = members.iter().collect();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [1, 9]);
         members.set(9, false);
         members.set(4, true);
         assert!(members.contains(1) && members.contains(4) && !members.contains(9));

@@ -38,8 +38,8 @@ impl<I: Ix> IdList<I> {
     }
 
     /// Returns the number of leading items that match.
-    pub fn partition_point(&self, is_so: impl Fn(I) -> bool) -> usize {
-        self.0.partition_point(|item| is_so(*item))
+    pub fn partition_point(&self, predicate: impl Fn(I) -> bool) -> usize {
+        self.0.partition_point(|item| predicate(*item))
     }
 
     pub fn insert(&mut self, position: usize, item: I) {
@@ -69,15 +69,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removing_an_absent_number_changes_nothing() {
-        let mut numbers = IdList::<usize>::from_iter([7, 3, 9]);
-        numbers.insert(1, 5);
-        for number in [3, 8] {
-            numbers.remove_item(number);
+    fn removing_an_absent_item_changes_nothing() {
+        let mut items = IdList::<usize>::from_iter([7, 3, 9]);
+        items.insert(1, 5);
+        for item in [3, 8] {
+            items.remove_item(item);
         }
-        assert!(numbers.iter().eq([7, 5, 9]));
-        numbers.remove(0);
-        assert_eq!((numbers.first(), numbers.last()), (Some(5), Some(9)));
-        assert_eq!(numbers.partition_point(|number| number < 9), 1);
+        assert!(items.iter().eq([7, 5, 9]));
+        items.remove(0);
+        assert_eq!((items.first(), items.last()), (Some(5), Some(9)));
+        assert_eq!(items.partition_point(|item| item < 9), 1);
     }
 }

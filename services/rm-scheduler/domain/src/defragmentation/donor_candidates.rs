@@ -60,7 +60,7 @@ impl DonorCandidates {
 impl Found {
     fn new(state: &RoundState, kind: Kind) -> Self {
         let mut found = Self {
-            then: state.work.now(),
+            then: state.work.journal_position(),
             ..Self::default()
         };
         let is_below = |class_state: &ClassState| kind.priority < class_state.class.priority;
@@ -81,11 +81,11 @@ impl Found {
     }
 
     fn update(&mut self, state: &RoundState, kind: Kind) {
-        if self.then == state.work.now() {
+        if self.then == state.work.journal_position() {
             return;
         }
-        let changed: FxHashSet<WorkIx> = state.work.since(self.then).collect();
-        self.then = state.work.now();
+        let changed: FxHashSet<WorkIx> = state.work.written_since(self.then).collect();
+        self.then = state.work.journal_position();
         for donors in [&mut self.rich, &mut self.poor] {
             donors.retain(|donor| !changed.contains(donor));
         }

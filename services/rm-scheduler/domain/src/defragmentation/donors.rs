@@ -315,7 +315,7 @@ fn allowed(
 fn fits(state: &RoundState, work: WorkIx, space: &NodeSpace) -> bool {
     let quanta = state.work[work].process_quanta;
     if state.settings.count_what_fits {
-        space.fitting(quanta, state.size(work)) > 0
+        space.count_fitting(quanta, state.size(work)) > 0
     } else {
         space.quanta >= quanta
     }

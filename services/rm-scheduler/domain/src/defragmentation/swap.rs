@@ -252,7 +252,7 @@ fn fits(state: &RoundState, work: WorkIx, moves: &Swap) -> bool {
     for back in &moves.displaced {
         let allocation = &state.allocations[back.allocation];
         new.give(allocation.quanta, &allocation.size, &allocation.gpus);
-        if old.fitting(allocation.quanta, &allocation.size) == 0
+        if old.count_fitting(allocation.quanta, &allocation.size) == 0
             || !state.is_permitted(back.owner, from)
         {
             return false;
@@ -262,8 +262,8 @@ fn fits(state: &RoundState, work: WorkIx, moves: &Swap) -> bool {
     }
     let waiting = &state.work[work];
     state.is_permitted(moves.mover.owner, to)
-        && new.fitting(allocation.quanta, &allocation.size) > 0
-        && old.fitting(waiting.process_quanta, state.size(work)) > 0
+        && new.count_fitting(allocation.quanta, &allocation.size) > 0
+        && old.count_fitting(waiting.process_quanta, state.size(work)) > 0
 }
 
 fn carry_out(state: &mut RoundState, work: WorkIx, moves: Swap) {

@@ -5,7 +5,7 @@
 use hayward_vocabulary::plural::{nodes, quanta};
 
 use crate::{
-    collections::dense_set::MemberSet,
+    collections::dense_set::SparseSet,
     ids::{NodeIx, PoolIx, ShapeIx, TypedVec, WorkIx},
     index::{NodeKinds, Shape},
     input::snapshot::Policy,
@@ -24,7 +24,7 @@ pub(crate) struct ReachIndex {
     /// difference.
     of_use: TypedVec<ShapeIx, u64>,
     /// Work with constraints, which is measured individually.
-    alone: MemberSet<WorkIx>,
+    alone: SparseSet<WorkIx>,
     /// True if the index was measured with the space that departures of this round leave.
     after_faults: bool,
 }
@@ -100,7 +100,7 @@ fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKin
     };
     let changed = state.changed_caps.get(&work);
     let mut cap = changed.map_or(state.work_record(work).usage.cap, |(cap, _)| *cap);
-    let of_use = cap.most().max(work_state.current).max(1);
+    let of_use = cap.highest().max(work_state.current).max(1);
     reaches.of_use[shape] = reaches.of_use[shape].max(of_use);
     if state.policy(work) == Some(Policy::FairShare) {
         let most = reach.saturating_add(work_state.resting);
@@ -108,7 +108,7 @@ fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKin
     }
     let reach = reach.min(of_use);
     if (work_state.reach, work_state.cap) != (reach, cap) {
-        let row = state.work.settle(work);
+        let row = state.work.get_mut_untouched(work);
         (row.reach, row.cap) = (reach, cap);
     }
 }
@@ -140,7 +140,11 @@ fn among(state: &RoundState, kinds: &NodeKinds, shape: &Shape, quanta: u64) -> u
     kinds
         .iter()
         .filter(|((pool, _), _)| may_use(*pool))
-        .map(|((_, space), nodes)| space.fitting(quanta, &shape.size).saturating_mul(*nodes))
+        .map(|((_, space), nodes)| {
+            space
+                .count_fitting(quanta, &shape.size)
+                .saturating_mul(*nodes)
+        })
         .fold(0, u64::saturating_add)
 }
 
@@ -154,7 +158,7 @@ fn among_listed(state: &RoundState, work: WorkIx) -> u64 {
         .map(|node| {
             state
                 .space_without_fixed(node)
-                .fitting(work_state.process_quanta, state.size(work))
+                .count_fitting(work_state.process_quanta, state.size(work))
         })
         .fold(0, u64::saturating_add)
 }

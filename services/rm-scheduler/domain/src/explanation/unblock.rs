@@ -239,7 +239,8 @@ fn uncounted_dimension(
     let mut extras = size.extras.iter().filter(|(_, amount)| **amount > 0);
     if size.cpu_milli > space.size.cpu_milli {
         Some(UncountedDimension::Cpu)
-    } else if space.fitting_gpus(size.gpu_milli) == 0 || size.gpu_milli > space.size.gpu_milli {
+    } else if space.count_fitting_gpus(size.gpu_milli) == 0 || size.gpu_milli > space.size.gpu_milli
+    {
         Some(UncountedDimension::Gpu)
     } else if extras.any(|(name, amount)| lacks(name, amount)) {
         Some(UncountedDimension::Other)

@@ -237,7 +237,7 @@ fn waiting(
     let literal = !state.settings.evict_for_somebody;
     if work_state.reserved == 0
         && wait == Some(Reason::KeptApart)
-        && let Some(apart) = &state.work_record(work).constraints().apart
+        && let Some(apart) = &state.work_record(work).constraints().anti_affinity
     {
         return Answer::new(
             Reason::KeptApart,

@@ -10,25 +10,25 @@ pub(crate) struct TrackedVec<I, T> {
     rows: Vec<T>,
     /// True after a rebuild: all rows count as touched.
     all_touched: bool,
-    /// Dirty and touched bits by row.
-    dirty_words: Vec<DirtyWord>,
+    /// Dirty and touched bits of the rows, 64 rows in each item.
+    flag_words: Vec<RowFlags>,
     /// Rows that were reset at the start of this round or touched since, each once.
     dirty: Vec<I>,
     /// Rows touched in this round, each once.
     touched: Vec<I>,
-    /// Row of each write of this round, in order.
+    /// Row of each write of this round, in the order of the writes.
     journal: Vec<I>,
 }
 
 #[derive(Default, Clone, Copy)]
-struct DirtyWord {
+struct RowFlags {
     dirty: u64,
     touched: u64,
 }
 
-fn split(row: impl Ix) -> (usize, u64) {
-    let at = row.index();
-    (at / BITS, 1 << (at % BITS))
+fn word_and_bit(row: impl Ix) -> (usize, u64) {
+    let index = row.index();
+    (index / BITS, 1 << (index % BITS))
 }
 
 impl<I, T> Default for TrackedVec<I, T> {
@@ -36,7 +36,7 @@ impl<I, T> Default for TrackedVec<I, T> {
         Self {
             rows: Vec::new(),
             all_touched: true,
-            dirty_words: Vec::new(),
+            flag_words: Vec::new(),
             dirty: Vec::new(),
             touched: Vec::new(),
             journal: Vec::new(),
@@ -50,73 +50,73 @@ impl<I: Ix, T> TrackedVec<I, T> {
         self.all_touched = true;
         self.rows.clear();
         self.rows.extend(rows);
-        self.dirty_words.clear();
+        self.flag_words.clear();
         self.dirty.clear();
         self.dirty.extend((0..self.rows.len()).map(I::new));
         self.touched.clear();
         self.journal.clear();
     }
 
-    /// Starts a round: resets the rows touched in the last round, and the `named` rows. `again`
-    /// resets a row in place, and its flag tells whether the row was touched. `fresh` makes rows
-    /// with new numbers.
-    pub fn renew(
+    /// Starts a round: resets the rows touched in the last round, and the `changed` rows. `reset_row`
+    /// resets a row in place, and its flag tells whether the row was touched. `new_row` makes rows
+    /// for indices beyond the last row.
+    pub fn start_round(
         &mut self,
-        named: impl Iterator<Item = I>,
-        fresh: impl Fn(I) -> T,
-        again: impl Fn(I, &mut T, bool),
+        changed: impl Iterator<Item = I>,
+        new_row: impl Fn(I) -> T,
+        reset_row: impl Fn(I, &mut T, bool),
     ) {
         self.journal.clear();
         if !std::mem::take(&mut self.all_touched) {
             for row in self.dirty.drain(..) {
-                self.dirty_words[row.index() / BITS] = DirtyWord::default();
+                self.flag_words[row.index() / BITS] = RowFlags::default();
             }
             std::mem::swap(&mut self.dirty, &mut self.touched);
         }
-        self.resize_dirty_words(self.rows.len());
+        self.resize_flag_words(self.rows.len());
         for row in self.dirty.iter().copied() {
-            let (word, bit) = split(row);
-            self.dirty_words[word].dirty |= bit;
-            again(row, &mut self.rows[row.index()], true);
+            let (word, bit) = word_and_bit(row);
+            self.flag_words[word].dirty |= bit;
+            reset_row(row, &mut self.rows[row.index()], true);
         }
-        let mut late: Vec<I> = Vec::new();
-        for row in named {
+        let mut appended: Vec<I> = Vec::new();
+        for row in changed {
             if row.index() >= self.rows.len() {
-                self.resize_dirty_words(row.index() + 1);
+                self.resize_flag_words(row.index() + 1);
             }
             if self.mark_dirty(row) {
                 match self.rows.get_mut(row.index()) {
-                    Some(value) => again(row, value, false),
-                    None => late.push(row),
+                    Some(value) => reset_row(row, value, false),
+                    None => appended.push(row),
                 }
             }
         }
-        late.sort_unstable();
-        self.rows.extend(late.into_iter().map(fresh));
+        appended.sort_unstable();
+        self.rows.extend(appended.into_iter().map(new_row));
     }
 
-    fn resize_dirty_words(&mut self, rows: usize) {
+    fn resize_flag_words(&mut self, rows: usize) {
         let words = rows.div_ceil(BITS);
-        if self.dirty_words.len() < words {
-            self.dirty_words.resize(words, DirtyWord::default());
+        if self.flag_words.len() < words {
+            self.flag_words.resize(words, RowFlags::default());
         }
     }
 
     /// Marks a row as dirty. Returns true if it was not dirty before.
     fn mark_dirty(&mut self, row: I) -> bool {
-        let (word, bit) = split(row);
-        let notes = &mut self.dirty_words[word];
-        let is_new = notes.dirty & bit == 0;
+        let (word, bit) = word_and_bit(row);
+        let flags = &mut self.flag_words[word];
+        let is_new = flags.dirty & bit == 0;
         if is_new {
-            notes.dirty |= bit;
+            flags.dirty |= bit;
             self.dirty.push(row);
         }
         is_new
     }
 
-    fn note_touched(&mut self, row: I) {
-        let (word, bit) = split(row);
-        self.dirty_words[word].touched |= bit;
+    fn mark_touched(&mut self, row: I) {
+        let (word, bit) = word_and_bit(row);
+        self.flag_words[word].touched |= bit;
         self.touched.push(row);
         self.mark_dirty(row);
     }
@@ -127,14 +127,14 @@ impl<I: Ix, T> TrackedVec<I, T> {
     }
 
     pub fn is_dirty(&self, row: I) -> bool {
-        let (word, bit) = split(row);
-        self.all_touched || self.dirty_words[word].dirty & bit != 0
+        let (word, bit) = word_and_bit(row);
+        self.all_touched || self.flag_words[word].dirty & bit != 0
     }
 
     /// Returns false if the row is unchanged since this round started.
     pub fn is_touched(&self, row: I) -> bool {
-        let (word, bit) = split(row);
-        self.all_touched || self.dirty_words[word].touched & bit != 0
+        let (word, bit) = word_and_bit(row);
+        self.all_touched || self.flag_words[word].touched & bit != 0
     }
 
     /// Returns the rows written in this round.
@@ -148,20 +148,21 @@ impl<I: Ix, T> TrackedVec<I, T> {
     }
 
     /// Returns the current position in the journal of this round.
-    pub fn now(&self) -> usize {
+    pub fn journal_position(&self) -> usize {
         self.journal.len()
     }
 
-    /// Returns the rows written since position `then`, some more than once. Rows of a rebuild are
-    /// not included.
-    pub fn since(&self, then: usize) -> impl Iterator<Item = I> {
+    /// Returns the rows written since this position in the journal, some more than once. Rows of a
+    /// rebuild are not included.
+    pub fn written_since(&self, position: usize) -> impl Iterator<Item = I> {
         // Consecutive writes to one row are merged.
-        let runs = self.journal[then..].chunk_by(|one, other| one == other);
+        let runs = self.journal[position..].chunk_by(|one, other| one == other);
         runs.map(|run| run[0])
     }
 
-    /// Writes a row without touching it, because the value is valid for the next round too.
-    pub fn settle(&mut self, row: I) -> &mut T {
+    /// Returns a row for writing and marks it dirty, but not touched. The written value stays valid
+    /// in the next round, so the row needs no reset.
+    pub fn get_mut_untouched(&mut self, row: I) -> &mut T {
         if !self.all_touched {
             self.mark_dirty(row);
         }
@@ -196,9 +197,9 @@ impl<I: Ix, T> Index<I> for TrackedVec<I, T> {
 impl<I: Ix, T> IndexMut<I> for TrackedVec<I, T> {
     #[inline]
     fn index_mut(&mut self, row: I) -> &mut T {
-        let (word, bit) = split(row);
-        if !self.all_touched && self.dirty_words[word].touched & bit == 0 {
-            self.note_touched(row);
+        let (word, bit) = word_and_bit(row);
+        if !self.all_touched && self.flag_words[word].touched & bit == 0 {
+            self.mark_touched(row);
         }
         self.journal.push(row);
         &mut self.rows[row.index()]

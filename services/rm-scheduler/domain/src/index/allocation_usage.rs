@@ -17,8 +17,8 @@ pub(crate) struct AllocationUsage {
     pub user: UserIx,
     /// User who owns its work. `None` if its work is withdrawn.
     pub owner: Option<UserIx>,
-    /// Shape of the work, if the allocation follows from it. It is then a fair share of exactly
-    /// this size, without GPUs, named resources and service. `None` for others.
+    /// Shape of the work, if the allocation has exactly that size. `None` if it is fixed, has GPUs or
+    /// named resources, or belongs to a service.
     shape: Option<ShapeIx>,
     pub leaving: bool,
     pub fixed: bool,
@@ -29,8 +29,8 @@ pub(crate) struct AllocationUsage {
 enum Invested {
     /// Milliseconds, as the allocation reported them.
     Reported(u64),
-    /// Start of the lost time, and the duration of a task in milliseconds. Only time since the last
-    /// task ended counts, if the duration is known and not 0.
+    /// Start of the lost time, and the duration of a task in milliseconds. If the duration is not 0,
+    /// only the time since the end of the last task counts.
     Since(Timestamp, u64),
 }
 
@@ -41,8 +41,8 @@ impl Invested {
             return Self::Since(started, 0);
         }
         let since = allocation.running_since.unwrap_or(started);
-        let since = Self::Since(since, allocation.item_ms.unwrap_or(0));
-        allocation.investment_ms.map_or(since, Self::Reported)
+        let computed = Self::Since(since, allocation.item_ms.unwrap_or(0));
+        allocation.investment_ms.map_or(computed, Self::Reported)
     }
 }
 
@@ -63,13 +63,13 @@ impl AllocationUsage {
     }
 
     /// Removes the allocation from the sums of its node.
-    pub(super) fn leave(
+    pub(super) fn remove_from_node(
         &mut self,
-        taken: &mut TypedVec<NodeIx, NodeUsage>,
+        node_usage: &mut TypedVec<NodeIx, NodeUsage>,
         shapes: &TypedVec<ShapeIx, Shape>,
     ) {
         if let Some(node) = self.node() {
-            taken[node].remove(self, shapes);
+            node_usage[node].remove(self, shapes);
             self.node = None;
         }
     }
@@ -83,22 +83,22 @@ impl AllocationUsage {
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
 pub(super) struct NodeUsage {
     /// Sum over the allocations with a shape.
-    pub all: Sum,
+    pub all: UsageSum,
     /// Part of `all` that is leaving. `None` if no allocation leaves.
-    leaving: Option<Box<Sum>>,
+    leaving: Option<Box<UsageSum>>,
     /// Number of allocations without a shape, which are read one by one.
-    pub others: usize,
+    pub without_shape: usize,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Sum {
+pub(super) struct UsageSum {
     quanta: u64,
     memory_bytes: u64,
     cpu_milli: u64,
     gpu_milli: u64,
 }
 
-impl Sum {
+impl UsageSum {
     fn new(quanta: u64, size: &Size) -> Self {
         Self {
             quanta,
@@ -109,7 +109,7 @@ impl Sum {
     }
 
     /// Adds two sums. Returns `None` on overflow.
-    fn and(self, other: Self) -> Option<Self> {
+    fn checked_add(self, other: Self) -> Option<Self> {
         Some(Self {
             quanta: self.quanta.checked_add(other.quanta)?,
             memory_bytes: self.memory_bytes.checked_add(other.memory_bytes)?,
@@ -118,7 +118,7 @@ impl Sum {
         })
     }
 
-    fn without(self, part: Self) -> Self {
+    fn minus(self, part: Self) -> Self {
         Self {
             quanta: self.quanta - part.quanta,
             memory_bytes: self.memory_bytes - part.memory_bytes,
@@ -135,12 +135,12 @@ impl Sum {
             && self.gpu_milli <= space.size.gpu_milli
     }
 
-    /// Writes the part of `of` that the sum leaves free, for a node without GPUs and named
-    /// resources.
-    pub fn leave(&self, whole: &NodeSpace, space: &mut NodeSpace) {
-        space.quanta = whole.quanta.saturating_sub(self.quanta);
-        space.size.memory_bytes = whole.size.memory_bytes.saturating_sub(self.memory_bytes);
-        space.size.cpu_milli = whole.size.cpu_milli.saturating_sub(self.cpu_milli);
+    /// Writes to `space` what the sum leaves free of `capacity`. The node must have no GPUs and no
+    /// named resources.
+    pub fn write_free_space(&self, capacity: &NodeSpace, space: &mut NodeSpace) {
+        space.quanta = capacity.quanta.saturating_sub(self.quanta);
+        space.size.memory_bytes = capacity.size.memory_bytes.saturating_sub(self.memory_bytes);
+        space.size.cpu_milli = capacity.size.cpu_milli.saturating_sub(self.cpu_milli);
         space.size.gpu_milli = 0;
         if !space.size.extras.is_empty() {
             space.size.extras.clear();
@@ -153,7 +153,7 @@ impl Sum {
     }
 
     /// Returns the quanta and the size.
-    pub fn load(&self) -> (u64, Size) {
+    pub fn quanta_and_size(&self) -> (u64, Size) {
         let size = Size {
             cpu_milli: self.cpu_milli,
             gpu_milli: self.gpu_milli,
@@ -165,54 +165,54 @@ impl Sum {
 
 impl NodeUsage {
     /// Adds an allocation. On overflow, the allocation gets no shape and is counted individually.
-    fn add(&mut self, load: &mut AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
+    fn add(&mut self, usage: &mut AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
         let sum = |shape: ShapeIx| {
-            let part = Sum::new(load.quanta, &shapes[shape].size);
-            Some((part, self.all.and(part)?))
+            let part = UsageSum::new(usage.quanta, &shapes[shape].size);
+            Some((part, self.all.checked_add(part)?))
         };
-        let Some((part, all)) = load.shape().and_then(sum) else {
-            load.shape = None;
-            self.others += 1;
+        let Some((part, all)) = usage.shape().and_then(sum) else {
+            usage.shape = None;
+            self.without_shape += 1;
             return;
         };
         self.all = all;
-        if load.leaving {
-            self.set_leaving(self.leaving().and(part).unwrap_or(all));
+        if usage.leaving {
+            self.set_leaving(self.leaving().checked_add(part).unwrap_or(all));
         }
     }
 
-    fn remove(&mut self, load: &AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
-        let Some(shape) = load.shape() else {
-            self.others -= 1;
+    fn remove(&mut self, usage: &AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
+        let Some(shape) = usage.shape() else {
+            self.without_shape -= 1;
             return;
         };
-        let part = Sum::new(load.quanta, &shapes[shape].size);
-        self.all = self.all.without(part);
-        if load.leaving {
-            self.set_leaving(self.leaving().without(part));
+        let part = UsageSum::new(usage.quanta, &shapes[shape].size);
+        self.all = self.all.minus(part);
+        if usage.leaving {
+            self.set_leaving(self.leaving().minus(part));
         }
     }
 
-    fn leaving(&self) -> Sum {
+    fn leaving(&self) -> UsageSum {
         self.leaving.as_deref().copied().unwrap_or_default()
     }
 
-    fn set_leaving(&mut self, sum: Sum) {
-        self.leaving = (sum != Sum::default()).then(|| Box::new(sum));
+    fn set_leaving(&mut self, sum: UsageSum) {
+        self.leaving = (sum != UsageSum::default()).then(|| Box::new(sum));
     }
 
     /// Returns the sum over the allocations with a shape that stay.
-    pub fn staying(&self) -> Sum {
-        self.all.without(self.leaving())
+    pub fn staying(&self) -> UsageSum {
+        self.all.minus(self.leaving())
     }
 }
 
 impl FleetIndex {
     /// Subtracts an allocation from the free space of its node.
-    pub fn take_from(&self, space: &mut NodeSpace, allocation: AllocIx) {
-        let load = &self.usage[allocation];
-        if let Some(shape) = load.shape() {
-            space.take(load.quanta, &self.shapes[shape].size, &[]);
+    pub fn subtract_allocation(&self, space: &mut NodeSpace, allocation: AllocIx) {
+        let usage = &self.usage[allocation];
+        if let Some(shape) = usage.shape() {
+            space.take(usage.quanta, &self.shapes[shape].size, &[]);
         } else {
             let record = &self.allocations[allocation];
             space.take(record.quanta, &record.size, &record.gpus);
@@ -220,10 +220,10 @@ impl FleetIndex {
     }
 
     /// Adds an allocation to the free space of its node.
-    pub fn give_to(&self, space: &mut NodeSpace, allocation: AllocIx) {
-        let load = &self.usage[allocation];
-        if let Some(shape) = load.shape() {
-            space.give(load.quanta, &self.shapes[shape].size, &[]);
+    pub fn add_allocation(&self, space: &mut NodeSpace, allocation: AllocIx) {
+        let usage = &self.usage[allocation];
+        if let Some(shape) = usage.shape() {
+            space.give(usage.quanta, &self.shapes[shape].size, &[]);
         } else {
             let record = &self.allocations[allocation];
             space.give(record.quanta, &record.size, &record.gpus);
@@ -231,18 +231,18 @@ impl FleetIndex {
     }
 
     /// Removes an allocation from the sums of its node.
-    pub(super) fn unload(&mut self, allocation: AllocIx) {
-        if let Some(load) = self.usage.get_mut(allocation) {
-            load.leave(&mut self.node_usage, &self.shapes);
+    pub(super) fn remove_from_node_usage(&mut self, allocation: AllocIx) {
+        if let Some(usage) = self.usage.get_mut(allocation) {
+            usage.remove_from_node(&mut self.node_usage, &self.shapes);
         }
     }
 
     /// Updates the compact row from the allocation and its work.
-    pub(super) fn reload(&mut self, allocation: AllocIx) {
-        self.unload(allocation);
+    pub(super) fn update_usage(&mut self, allocation: AllocIx) {
+        self.remove_from_node_usage(allocation);
         let record = &self.allocations[allocation];
         let owner = record.work.map(|work| &self.work[work]);
-        let is_plain = |owner: &&super::WorkRecord| {
+        let has_plain_size = |owner: &&super::WorkRecord| {
             !record.fixed
                 && owner.class.is_some()
                 && owner.constraints().service.is_none()
@@ -250,35 +250,35 @@ impl FleetIndex {
                 && record.size.extras.is_empty()
                 && record.size == self.shapes[owner.shape].size
         };
-        let mut load = AllocationUsage {
+        let mut usage = AllocationUsage {
             quanta: record.quanta,
             start_ms: record.start_ms(),
             invested: Invested::new(record),
             node: record.node,
             user: record.user,
             owner: owner.map(|owner| owner.user),
-            shape: owner.filter(is_plain).map(|owner| owner.shape),
+            shape: owner.filter(has_plain_size).map(|owner| owner.shape),
             leaving: record.leaving,
             fixed: record.fixed,
         };
-        if let Some(node) = load.node() {
-            self.node_usage[node].add(&mut load, &self.shapes);
+        if let Some(node) = usage.node() {
+            self.node_usage[node].add(&mut usage, &self.shapes);
         }
         match self.usage.get_mut(allocation) {
-            Some(position) => *position = load,
-            None => drop(self.usage.push(load)),
+            Some(row) => *row = usage,
+            None => drop(self.usage.push(usage)),
         }
     }
 
     /// Asserts that the sums equal those computed again from all allocations.
     #[cfg(test)]
-    pub(super) fn assert_taken(&self) {
+    pub(super) fn assert_node_usage(&self) {
         for (node_record, known) in self.nodes.iter().zip(self.node_usage.iter()) {
-            let mut taken = NodeUsage::default();
+            let mut node_usage = NodeUsage::default();
             for allocation in node_record.allocations.iter() {
-                taken.add(&mut self.usage[allocation].clone(), &self.shapes);
+                node_usage.add(&mut self.usage[allocation].clone(), &self.shapes);
             }
-            assert_eq!(taken, *known, "on {}", node_record.name);
+            assert_eq!(node_usage, *known, "on {}", node_record.name);
         }
     }
 }

@@ -3,7 +3,8 @@
 use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
-    AllocationRecord, FleetIndex, apply_delta::DirtyRows, derive::set, lookup::OfAllocation,
+    AllocationRecord, FleetIndex, apply_delta::DirtyRows, derive::set_membership,
+    lookup::AllocationEntry,
 };
 use crate::{
     collections::id_list::IdList,
@@ -12,61 +13,69 @@ use crate::{
 };
 
 impl FleetIndex {
-    pub(super) fn set_allocation(&mut self, found: &OfAllocation, dirty: &mut DirtyRows) {
-        let (id, Some(stated)) = (found.name, found.stated) else {
+    pub(super) fn set_allocation(&mut self, entry: &AllocationEntry, dirty: &mut DirtyRows) {
+        let (id, Some(value)) = (entry.name, entry.value) else {
             return;
         };
-        let work = self.find_work(&stated.work);
-        let node = self.find_node(&stated.node);
-        let user_at = self.user_index(&stated.user);
-        let user = (self.user_names[user_at].clone(), user_at);
-        let mut entry = allocation_record((id, user), stated, (work, node));
-        self.leave_remnant(&mut entry);
-        let allocation = if let Some(allocation) = found.row {
+        let work = self.find_work(&value.work);
+        let node = self.find_node(&value.node);
+        let user_index = self.find_or_add_user(&value.user);
+        let user = (self.user_names[user_index].clone(), user_index);
+        let mut record = allocation_record((id, user), value, (work, node));
+        self.exclude_remnant(&mut record);
+        let allocation = if let Some(allocation) = entry.row {
             self.unlink(allocation, dirty);
-            self.allocations[allocation] = entry;
+            self.allocations[allocation] = record;
             allocation
-        } else if let Some(allocation) = self.free_allocations.pop() {
-            self.allocations[allocation] = entry;
+        } else if let Some(allocation) = self.free_allocation_rows.pop() {
+            self.allocations[allocation] = record;
             allocation
         } else {
-            self.allocations.push(entry)
+            self.allocations.push(record)
         };
-        if found.row.is_none() {
-            self.allocation_by_name.insert(found.hash, allocation);
+        if entry.row.is_none() {
+            self.allocation_by_name.insert(entry.hash, allocation);
         }
-        if stated.fixed {
+        if value.fixed {
             self.fixed.insert(allocation);
         }
-        if stated.leaving || stated.purged {
+        if value.leaving || value.purged {
             self.leaving.insert(allocation);
         }
         let allocations = &self.allocations;
-        let link = |list: &mut IdList<AllocIx>| {
+        let insert_sorted = |list: &mut IdList<AllocIx>| {
             // The search starts at the end, because most new allocations have the largest id.
             let after = list.iter().rposition(|other| allocations[other].id < *id);
             list.insert(after.map_or(0, |after| after + 1), allocation);
         };
         match work {
-            Some(work) => link(&mut self.work[work].allocations),
-            None => link(self.without_demand.entry(stated.work.clone()).or_default()),
+            Some(work) => insert_sorted(&mut self.work[work].allocations),
+            None => insert_sorted(
+                self.allocations_without_demand
+                    .entry(value.work.clone())
+                    .or_default(),
+            ),
         }
         if let Some(node) = node {
-            link(&mut self.nodes[node].allocations);
+            insert_sorted(&mut self.nodes[node].allocations);
         }
-        dirty.nodes_by_load.extend(node);
+        dirty.nodes_with_changed_usage.extend(node);
         dirty.work.extend(work);
         dirty.allocations.insert(allocation);
     }
 
     /// Removes ended allocations.
-    pub(super) fn remove_allocations(&mut self, delta: &[OfAllocation], dirty: &mut DirtyRows) {
-        let removed = delta.iter().filter(|entry| entry.stated.is_none());
+    pub(super) fn remove_allocations(
+        &mut self,
+        entries: &[AllocationEntry],
+        dirty: &mut DirtyRows,
+    ) {
+        let removed = entries.iter().filter(|entry| entry.value.is_none());
         for allocation in removed.filter_map(|entry| entry.row) {
             self.unlink(allocation, dirty);
-            set(&mut self.faulty, allocation, false);
+            set_membership(&mut self.faulty, allocation, false);
             dirty.allocations.remove(allocation);
-            self.free_allocations.push(allocation);
+            self.free_allocation_rows.push(allocation);
         }
     }
 
@@ -77,8 +86,8 @@ impl FleetIndex {
         if let Some(node) = node {
             self.nodes[node].allocations.remove_item(allocation);
         }
-        self.unload(allocation);
-        dirty.nodes_by_load.extend(node);
+        self.remove_from_node_usage(allocation);
+        dirty.nodes_with_changed_usage.extend(node);
     }
 
     fn remove_from_work(
@@ -92,14 +101,14 @@ impl FleetIndex {
             dirty.work.insert(work);
         } else {
             let id = &self.allocations[allocation].work_id;
-            if let Some(list) = self.without_demand.get_mut(id) {
+            if let Some(list) = self.allocations_without_demand.get_mut(id) {
                 list.remove_item(allocation);
                 if list.is_empty() {
-                    self.without_demand.remove(id);
+                    self.allocations_without_demand.remove(id);
                 }
             }
         }
-        for among in [
+        for set in [
             &mut self.fixed,
             &mut self.leaving,
             &mut self.squatters,
@@ -107,41 +116,41 @@ impl FleetIndex {
             &mut self.unplaced,
             &mut self.unclassed,
         ] {
-            set(among, allocation, false);
+            set_membership(set, allocation, false);
         }
     }
 }
 
 fn allocation_record(
     (id, (user_name, user)): (&AllocationId, (UserName, UserIx)),
-    it: &Allocation,
+    allocation: &Allocation,
     (work, node): (Option<WorkIx>, Option<NodeIx>),
 ) -> AllocationRecord {
     AllocationRecord {
         id: id.clone(),
-        work_id: it.work.clone(),
+        work_id: allocation.work.clone(),
         work,
-        kind: it.kind,
+        kind: allocation.kind,
         user_name,
         user,
-        class: if it.fixed {
-            it.class.clone()
+        class: if allocation.fixed {
+            allocation.class.clone()
         } else {
             String::new()
         },
-        node_name: it.node.clone(),
+        node_name: allocation.node.clone(),
         node,
-        quanta: it.order,
-        size: it.size.clone(),
-        gpus: it.gpus.clone(),
-        fixed: it.fixed,
-        running: it.running,
-        granted_at: it.granted_at,
-        started_at: it.started_at,
-        running_since: it.running_since,
-        investment_ms: it.investment_ms,
-        item_ms: it.item_ms,
-        leaving: it.leaving || it.purged,
-        purged: it.purged,
+        quanta: allocation.order,
+        size: allocation.size.clone(),
+        gpus: allocation.gpus.clone(),
+        fixed: allocation.fixed,
+        running: allocation.running,
+        granted_at: allocation.granted_at,
+        started_at: allocation.started_at,
+        running_since: allocation.running_since,
+        investment_ms: allocation.investment_ms,
+        item_ms: allocation.item_ms,
+        leaving: allocation.leaving || allocation.purged,
+        purged: allocation.purged,
     }
 }

@@ -4,11 +4,11 @@
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    ClassRecord, FleetIndex, Hash, PolicyInputs, Users, WorkRecord, WorkUsage,
+    ClassRecord, FleetIndex, NameHash, PolicyInputs, Users, WorkRecord, WorkUsage,
     allocation_usage::NodeUsage,
-    derive::set,
+    derive::set_membership,
     growth_cap::GrowthRules,
-    lookup::{Entry, OfWork, find_rows},
+    lookup::{Entry, WorkEntry, find_rows},
     pool_tree::Forest,
 };
 use crate::{
@@ -23,9 +23,10 @@ use crate::{
 /// Rows to derive again. The value is reused for its capacity.
 #[derive(Default)]
 pub(super) struct DirtyRows {
-    /// Nodes with changes of their own, and not only in their allocations.
+    /// Nodes that were added, changed or removed.
     pub nodes: DenseSet<NodeIx>,
-    pub nodes_by_load: DenseSet<NodeIx>,
+    /// Nodes with changed allocations.
+    pub nodes_with_changed_usage: DenseSet<NodeIx>,
     pub work: DenseSet<WorkIx>,
     /// Work with changed demand.
     pub changed_demand: DenseSet<WorkIx>,
@@ -35,7 +36,7 @@ pub(super) struct DirtyRows {
 impl DirtyRows {
     fn clear(&mut self) {
         self.nodes.clear();
-        self.nodes_by_load.clear();
+        self.nodes_with_changed_usage.clear();
         self.work.clear();
         self.changed_demand.clear();
         self.allocations.clear();
@@ -53,7 +54,7 @@ impl FleetIndex {
             && policy.pools == snapshot.pools
             && policy.classes == snapshot.classes;
         if delta.everything || !same_policy {
-            self.read_all(snapshot);
+            self.rebuild(snapshot);
             return;
         }
         self.rebuilt = false;
@@ -67,13 +68,13 @@ impl FleetIndex {
         self.freed_work.clear();
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.clear();
-        let Some(again) = self.apply_nodes(snapshot, delta, &mut dirty) else {
-            self.read_all(snapshot);
+        let Some(reread) = self.apply_nodes(snapshot, delta, &mut dirty) else {
+            self.rebuild(snapshot);
             return;
         };
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
-        let (work, allocations) = find_rows(self, snapshot, delta, &again);
+        let (work, allocations) = find_rows(self, snapshot, delta, &reread);
         // Ended allocations are removed before their work, so they never lack a demand in between.
         self.remove_allocations(&allocations, &mut dirty);
         self.apply_work(snapshot, work, &mut dirty);
@@ -85,7 +86,7 @@ impl FleetIndex {
     }
 
     /// Rebuilds the index from the snapshot.
-    fn read_all(&mut self, snapshot: &Snapshot) {
+    fn rebuild(&mut self, snapshot: &Snapshot) {
         *self = Self {
             policy: PolicyInputs {
                 quantum: snapshot.quantum.clone(),
@@ -104,16 +105,16 @@ impl FleetIndex {
         self.work_by_name.reserve(self.work.len());
         for (position, id) in snapshot.demand.keys().enumerate() {
             self.work_by_name
-                .insert(Hash::new(id.as_str()), WorkIx::new(position));
+                .insert(NameHash::new(id.as_str()), WorkIx::new(position));
         }
         self.allocation_by_name.reserve(snapshot.allocations.len());
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
         let mut dirty = DirtyRows::default();
-        for (id, allocations) in &snapshot.allocations {
-            self.set_allocation(&Entry::new(id, Some(allocations)), &mut dirty);
+        for (id, allocation) in &snapshot.allocations {
+            self.set_allocation(&Entry::new(id, Some(allocation)), &mut dirty);
         }
-        dirty.nodes_by_load.extend(self.nodes.indices());
+        dirty.nodes_with_changed_usage.extend(self.nodes.indices());
         dirty.work.extend(self.work.indices());
         self.derive(snapshot, &mut dirty);
     }
@@ -125,7 +126,7 @@ impl FleetIndex {
         let no_users: TypedVec<UserIx, Vec<WorkIx>> = TypedVec::default();
         let mut groups = TypedVec::filled(no_users, self.classes.len());
         for (id, demand) in &snapshot.demand {
-            let work_record = self.work_record(snapshot, id, demand, false);
+            let work_record = self.new_work_record(snapshot, id, demand, false);
             if let Some(class) = work_record.class {
                 let users = &mut groups[class];
                 users.resize_with(users.len().max(work_record.user.index() + 1), Vec::new);
@@ -133,28 +134,30 @@ impl FleetIndex {
             }
             let work = self.work.push(work_record);
             self.join_group(work);
-            self.update_avoiding(work);
+            self.update_work_avoiding_nodes(work);
         }
-        for (served, users) in self.classes.iter_mut().zip(&groups) {
+        for (class_record, users) in self.classes.iter_mut().zip(&groups) {
             for mut group in users.iter().cloned() {
                 if let Some(first) = group.first() {
                     let first = &self.work[*first];
                     let (name, user) = (first.user_name.clone(), first.user);
                     group.sort_by_key(|work| self.work[*work].submitted_at);
-                    served.users.insert(name, user, group.into_iter().collect());
+                    class_record
+                        .users
+                        .insert(name, user, group.into_iter().collect());
                 }
             }
         }
     }
 
     fn read_policy(&mut self, snapshot: &Snapshot) {
-        let own = snapshot.pools.values().map(|pool| pool.quantum.as_ref());
-        let own: TypedVec<PoolIx, _> = own.collect();
+        let pool_quanta = snapshot.pools.values().map(|pool| pool.quantum.as_ref());
+        let pool_quanta: TypedVec<PoolIx, _> = pool_quanta.collect();
         self.open_quanta = TypedVec::filled(0, self.forest.len());
         self.all_quanta = TypedVec::filled(0, self.forest.len());
         let pools = self.forest.pools();
-        self.quanta = pools
-            .map(|pool| own[self.forest.root(pool)].unwrap_or(&snapshot.quantum))
+        self.quantum_by_pool = pools
+            .map(|pool| pool_quanta[self.forest.root(pool)].unwrap_or(&snapshot.quantum))
             .cloned()
             .collect();
         for (name, class) in &snapshot.classes {
@@ -169,15 +172,15 @@ impl FleetIndex {
         }
     }
 
-    fn apply_work(&mut self, snapshot: &Snapshot, delta: Vec<OfWork>, dirty: &mut DirtyRows) {
+    fn apply_work(&mut self, snapshot: &Snapshot, delta: Vec<WorkEntry>, dirty: &mut DirtyRows) {
         for entry in delta {
             let id = entry.name;
-            match (entry.row, entry.stated) {
+            match (entry.row, entry.value) {
                 (Some(work), Some(demand)) => {
                     if let Some(before) = self.change_work(snapshot, work, id, demand) {
                         self.touched.push(work);
                         dirty.work.insert(work);
-                        if !self.work[work].means_the_same_for_nodes(&before) {
+                        if !self.work[work].has_equal_effect_on_nodes(&before) {
                             dirty.changed_demand.insert(work);
                         }
                     }
@@ -200,8 +203,8 @@ impl FleetIndex {
         }
     }
 
-    /// Replaces a row. Returns the old row, or `None` if no relevant field changed. The latter is
-    /// the usual case: tasks progressed and the cap is the same.
+    /// Replaces a row. Returns the old row, or `None` if no relevant field changed. Usually none did:
+    /// tasks progressed and the cap is the same.
     fn change_work(
         &mut self,
         snapshot: &Snapshot,
@@ -209,18 +212,19 @@ impl FleetIndex {
         id: &WorkId,
         demand: &Demand,
     ) -> Option<WorkRecord> {
-        let work_record = self.work_record(
+        let work_record = self.new_work_record(
             snapshot,
             id,
             demand,
             !self.work[work].allocations.is_empty(),
         );
         let before = &self.work[work];
-        let keeps_turn = work_record.serve_key() == before.serve_key();
+        let keeps_serve_key = work_record.serve_key() == before.serve_key();
         let keeps_constraints = work_record.constraints == before.constraints;
-        let is_alike = keeps_turn && keeps_constraints && work_record.has_equal_demand(before);
-        let could_use = is_alike.then(|| self.cap(work));
-        if !keeps_turn {
+        let is_equal_demand =
+            keeps_serve_key && keeps_constraints && work_record.has_equal_demand(before);
+        let cap_before = is_equal_demand.then(|| self.cap(work));
+        if !keeps_serve_key {
             self.leave_class(work);
         }
         self.leave_group(work);
@@ -229,20 +233,20 @@ impl FleetIndex {
         let before = std::mem::replace(before, work_record);
         (self.work[work].allocations, self.work[work].usage) = held;
         self.join_group(work);
-        self.update_avoiding(work);
-        if !keeps_turn {
+        self.update_work_avoiding_nodes(work);
+        if !keeps_serve_key {
             self.join_class(work);
         }
-        could_use
+        cap_before
             .is_none_or(|before| self.cap(work) != before)
             .then_some(before)
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, id: &WorkId, demand: &Demand) -> WorkIx {
-        let allocations = self.take_without_demand(id);
-        let mut work_record = self.work_record(snapshot, id, demand, !allocations.is_empty());
+        let allocations = self.remove_allocations_without_demand(id);
+        let mut work_record = self.new_work_record(snapshot, id, demand, !allocations.is_empty());
         let next = WorkIx::new(self.work.len());
-        let work = self.free_work.pop().unwrap_or(next);
+        let work = self.free_work_rows.pop().unwrap_or(next);
         for allocation in allocations.iter() {
             self.allocations[allocation].work = Some(work);
         }
@@ -250,31 +254,34 @@ impl FleetIndex {
         if work == next {
             self.work.push(work_record);
         } else {
-            let position = &mut self.work[work];
+            let row = &mut self.work[work];
             if work_record.allocations.is_empty() {
                 // Reuses the capacity of the old list.
-                work_record.allocations = std::mem::take(&mut position.allocations);
+                work_record.allocations = std::mem::take(&mut row.allocations);
             }
-            *position = work_record;
+            *row = work_record;
         }
         self.join_group(work);
-        self.update_avoiding(work);
+        self.update_work_avoiding_nodes(work);
         self.join_class(work);
         work
     }
 
-    /// Removes and returns the allocations that came before their work. Mostly there are none.
-    fn take_without_demand(&mut self, work: &WorkId) -> IdList<AllocIx> {
-        if self.without_demand.is_empty() {
+    /// Removes and returns the allocations that the snapshot listed before their work. Mostly there
+    /// are none.
+    fn remove_allocations_without_demand(&mut self, work: &WorkId) -> IdList<AllocIx> {
+        if self.allocations_without_demand.is_empty() {
             return IdList::default();
         }
-        self.without_demand.remove(work).unwrap_or_default()
+        self.allocations_without_demand
+            .remove(work)
+            .unwrap_or_default()
     }
 
     fn remove_work(&mut self, work: WorkIx, dirty: &mut DirtyRows) {
         self.leave_class(work);
         self.leave_group(work);
-        set(&mut self.avoiding, work, false);
+        set_membership(&mut self.work_avoiding_nodes, work, false);
         let work_record = &mut self.work[work];
         let allocations = if work_record.allocations.is_empty() {
             IdList::default()
@@ -285,16 +292,16 @@ impl FleetIndex {
         work_record.usage = WorkUsage::default();
         self.withdrawn.push(work_record.id.clone());
         self.freed_work.push(work);
-        self.free_work.push(work);
+        self.free_work_rows.push(work);
         for allocation in allocations.iter() {
             self.allocations[allocation].work = None;
             dirty.allocations.insert(allocation);
             dirty
-                .nodes_by_load
+                .nodes_with_changed_usage
                 .extend(self.allocations[allocation].node);
         }
         if !allocations.is_empty() {
-            self.without_demand
+            self.allocations_without_demand
                 .insert(work_record.id.clone(), allocations);
         }
     }
@@ -339,9 +346,9 @@ impl WorkRecord {
             && *keeps_what_it_holds == other.keeps_what_it_holds
     }
 
-    /// Returns true if the allocations of the work have the same effect on their nodes as before.
-    fn means_the_same_for_nodes(&self, before: &Self) -> bool {
-        let rules = |work_record: &Self| {
+    /// Returns true if the allocations of the work affect their nodes in the same way as before.
+    fn has_equal_effect_on_nodes(&self, before: &Self) -> bool {
+        let owner = |work_record: &Self| {
             (
                 work_record.class,
                 work_record.kind,
@@ -350,7 +357,7 @@ impl WorkRecord {
             )
         };
         let size = |work_record: &Self| (work_record.process_quanta, work_record.shape);
-        rules(self) == rules(before)
+        owner(self) == owner(before)
             && size(self) == size(before)
             && self.constraints().service == before.constraints().service
     }
@@ -374,24 +381,24 @@ mod tests {
     #[test]
     fn progress_of_tasks_alone_marks_no_row_dirty() {
         let mut fixture = Fixture::eager().nodes(&[4]);
-        fixture.job("goes_on", "a", 1).max_processes = 2;
-        let goes_on = fixture.of("goes_on");
-        (goes_on.remaining_tasks, goes_on.task_ms) = (100, Some(1_000));
+        fixture.job("job", "a", 1).max_processes = 2;
+        let job = fixture.of("job");
+        (job.remaining_tasks, job.task_ms) = (100, Some(1_000));
         let mut index = FleetIndex::default();
         index.apply(&fixture.snapshot, &SnapshotDelta::everything());
-        let mut stated = |change: &dyn Fn(&mut Demand)| {
-            change(fixture.of("goes_on"));
-            let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("goes_on")]);
+        let mut apply_change = |change: &dyn Fn(&mut Demand)| {
+            change(fixture.of("job"));
+            let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("job")]);
             index.apply(&fixture.snapshot, &delta);
             (index.touched.len(), index.rederived.len())
         };
-        assert_eq!(stated(&|it| it.remaining_tasks = 99), (0, 0));
-        assert_eq!(stated(&|it| it.task_ms = Some(1_001)), (0, 0));
+        assert_eq!(apply_change(&|it| it.remaining_tasks = 99), (0, 0));
+        assert_eq!(apply_change(&|it| it.task_ms = Some(1_001)), (0, 0));
         // A second process would find nothing to do.
-        assert_eq!(stated(&|it| it.remaining_tasks = 1), (1, 1));
-        assert_eq!(stated(&|it| it.max_processes = 1), (1, 1));
+        assert_eq!(apply_change(&|it| it.remaining_tasks = 1), (1, 1));
+        assert_eq!(apply_change(&|it| it.max_processes = 1), (1, 1));
         assert_eq!(
-            stated(&|it| it.submitted_at = it.submitted_at.plus_ms(1)),
+            apply_change(&|it| it.submitted_at = it.submitted_at.plus_ms(1)),
             (1, 1)
         );
     }

@@ -18,25 +18,26 @@ use crate::{
     output::plan::CapParts,
 };
 
-/// Most sizes cached for each class. Searching more would take longer than computing.
+/// Most sizes cached for each class and kind of work. A search among more takes longer than the
+/// computation.
 const MAX_CACHED_SIZES: usize = 16;
 /// Number of kinds of work.
 const KINDS: usize = 3;
 
 impl FleetIndex {
-    pub(super) fn work_record(
+    pub(super) fn new_work_record(
         &mut self,
         snapshot: &Snapshot,
         id: &WorkId,
         demand: &Demand,
         holds: bool,
     ) -> WorkRecord {
-        let (class, deferral) = self.admit(snapshot, demand, holds);
+        let (class, deferral) = self.class_or_deferral(snapshot, demand, holds);
         let policy = class.map(|class| self.classes[class].class.policy);
-        let whole = policy == Some(Policy::Reserve);
-        let (quanta, shape) = self.measure(class, demand);
-        let user = self.user_index(&demand.user);
-        let constraints = wishes(snapshot, demand, whole);
+        let needs_whole_node = policy == Some(Policy::Reserve);
+        let (quanta, shape) = self.quanta_and_shape(class, demand);
+        let user = self.find_or_add_user(&demand.user);
+        let constraints = placement_constraints(snapshot, demand, needs_whole_node);
         WorkRecord {
             id: id.clone(),
             kind: demand.kind,
@@ -63,10 +64,10 @@ impl FleetIndex {
 
     /// Returns the quanta of one process, and its shape. Both are computed once for equal demand in
     /// one class.
-    fn measure(&mut self, class: Option<ClassIx>, demand: &Demand) -> (u64, ShapeIx) {
+    fn quanta_and_shape(&mut self, class: Option<ClassIx>, demand: &Demand) -> (u64, ShapeIx) {
         let kind = demand.kind as usize;
         let position = class.map_or(0, |class| class.index() + 1) * KINDS + kind;
-        if let Some(known) = self.known_sizes.get(position) {
+        if let Some(known) = self.size_cache.get(position) {
             let known = known.iter().find(|(size, ..)| *size == demand.size);
             if let Some((_, quanta, shape)) = known {
                 return (*quanta, *shape);
@@ -76,22 +77,22 @@ impl FleetIndex {
         let policy = class.map(|class| self.classes[class].class.policy);
         let quantum = self.quantum(home);
         // A reservation without a size takes any node. Its quanta are known with the node.
-        let fair = policy == Some(Policy::FairShare);
-        let quanta = self.order_of(&demand.size, home, fair);
+        let is_fair_share = policy == Some(Policy::FairShare);
+        let quanta = self.process_quanta(&demand.size, home, is_fair_share);
         let size = match demand.kind {
             WorkKind::Reservation if policy == Some(Policy::Reserve) => demand.size.clone(),
             _ => quantum.granted_at(quanta, &demand.size),
         };
-        let shape = self.shape(Shape {
+        let shape = self.find_or_add_shape(Shape {
             home,
-            includes_subpools: fair,
+            includes_subpools: is_fair_share,
             quanta,
             size,
         });
-        if self.known_sizes.len() <= position {
-            self.known_sizes.resize(position + 1, Vec::new());
+        if self.size_cache.len() <= position {
+            self.size_cache.resize(position + 1, Vec::new());
         }
-        let known = &mut self.known_sizes[position];
+        let known = &mut self.size_cache[position];
         if known.len() < MAX_CACHED_SIZES {
             known.push((demand.size.clone(), quanta, shape));
         }
@@ -99,17 +100,17 @@ impl FleetIndex {
     }
 
     /// Returns the quanta of one process. Fair-share work may use all pools below its home.
-    fn order_of(&self, size: &Size, home: Option<PoolIx>, fair: bool) -> u64 {
+    fn process_quanta(&self, size: &Size, home: Option<PoolIx>, is_fair_share: bool) -> u64 {
         let pools = match home {
-            Some(home) if fair => self.forest.subtree(home),
+            Some(home) if is_fair_share => self.forest.subtree(home),
             Some(ref home) => std::slice::from_ref(home),
             None => &[],
         };
-        let largest = pools.iter().map(|pool| &self.largest[*pool]);
-        largest_nodes::order_of(self.quantum(home), size, largest)
+        let largest = pools.iter().map(|pool| &self.largest_nodes_by_pool[*pool]);
+        largest_nodes::process_quanta(self.quantum(home), size, largest)
     }
 
-    fn shape(&mut self, shape: Shape) -> ShapeIx {
+    fn find_or_add_shape(&mut self, shape: Shape) -> ShapeIx {
         if let Some(known) = self.shape_by_value.get(&shape) {
             return *known;
         }
@@ -118,7 +119,9 @@ impl FleetIndex {
         index
     }
 
-    fn admit(
+    /// Returns the class that serves the work, or why none does. Classes open to all users are
+    /// cached.
+    fn class_or_deferral(
         &mut self,
         snapshot: &Snapshot,
         demand: &Demand,
@@ -129,17 +132,20 @@ impl FleetIndex {
     ) {
         let kind = demand.kind as usize;
         // Class names are never empty, so the empty name stands for no class.
-        let named = demand.class.as_deref().unwrap_or_default();
-        let can_be_known = demand.class.is_none() || !named.is_empty();
-        if let Some(class) = self.open_to_all[kind].get(named).filter(|_| can_be_known) {
+        let class_name = demand.class.as_deref().unwrap_or_default();
+        let is_cacheable = demand.class.is_none() || !class_name.is_empty();
+        if let Some(class) = self.open_to_all[kind]
+            .get(class_name)
+            .filter(|_| is_cacheable)
+        {
             return (Some(*class), None);
         }
-        match eligibility::class_of(snapshot, demand, holds) {
+        match eligibility::find_eligible_class(snapshot, demand, holds) {
             Ok(name) => {
                 let class = self.find_class(name);
-                let open = class.filter(|at| self.classes[*at].class.users.is_empty());
-                if let Some(at) = open.filter(|_| can_be_known) {
-                    self.open_to_all[kind].insert(named.to_owned(), at);
+                let open_class = class.filter(|class| self.classes[*class].class.users.is_empty());
+                if let Some(open_class) = open_class.filter(|_| is_cacheable) {
+                    self.open_to_all[kind].insert(class_name.to_owned(), open_class);
                 }
                 (class, None)
             }
@@ -147,13 +153,14 @@ impl FleetIndex {
         }
     }
 
+    /// Derives all fields that depend on dirty rows.
     pub(super) fn derive(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
-        self.derive_classes_again(snapshot, dirty);
+        self.rederive_classes(snapshot, dirty);
         for work in dirty.changed_demand.members() {
             for allocation in self.work[work].allocations.iter() {
                 dirty.allocations.insert(allocation);
                 dirty
-                    .nodes_by_load
+                    .nodes_with_changed_usage
                     .extend(self.allocations[allocation].node);
             }
         }
@@ -164,11 +171,11 @@ impl FleetIndex {
             }
         }
         for allocation in dirty.allocations.members() {
-            self.reload(allocation);
+            self.update_usage(allocation);
         }
         #[cfg(test)]
-        self.assert_taken();
-        let nodes: Vec<NodeIx> = dirty.nodes_by_load.members().collect();
+        self.assert_node_usage();
+        let nodes: Vec<NodeIx> = dirty.nodes_with_changed_usage.members().collect();
         for node in self.update_space(&nodes) {
             let owners = self.nodes[node].allocations.iter();
             let owners = owners.filter_map(|allocation| self.allocations[allocation].work);
@@ -176,46 +183,46 @@ impl FleetIndex {
         }
         for allocation in dirty.allocations.members() {
             let faulty = faults::is_faulty(self, allocation);
-            set(&mut self.faulty, allocation, faulty);
-            let squats = self.is_squatter(allocation);
-            set(&mut self.squatters, allocation, squats);
-            let strays = squats && self.strays(allocation);
-            set(&mut self.orphans, allocation, strays);
+            set_membership(&mut self.faulty, allocation, faulty);
+            let is_squatter = self.is_squatter(allocation);
+            set_membership(&mut self.squatters, allocation, is_squatter);
+            let is_orphan = is_squatter && self.is_in_other_tree(allocation);
+            set_membership(&mut self.orphans, allocation, is_orphan);
             let record = &self.allocations[allocation];
             let class = record.work.and_then(|work| self.work[work].class);
-            set(&mut self.unplaced, allocation, record.node.is_none());
-            set(&mut self.unclassed, allocation, class.is_none());
+            set_membership(&mut self.unplaced, allocation, record.node.is_none());
+            set_membership(&mut self.unclassed, allocation, class.is_none());
         }
         let changed: Vec<WorkIx> = dirty.work.members().collect();
         for work in changed.iter().copied() {
-            self.work[work].usage = self.holding(work);
+            self.work[work].usage = self.work_usage(work);
         }
         if !self.rebuilt {
             (self.rederived, self.changed_nodes) = (changed, nodes);
         }
     }
 
-    /// Derives the class again if it depends on whether the work holds allocations. Allow lists do
-    /// not apply to work that holds any.
-    fn derive_classes_again(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
+    /// Derives the class again for work whose class has an allow list. The list does not apply while
+    /// the work holds allocations.
+    fn rederive_classes(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
         for work in dirty.work.members() {
             let work_record = &self.work[work];
-            let open = work_record.class.is_some_and(|class| {
+            let is_open = work_record.class.is_some_and(|class| {
                 let users = &self.classes[class].class.users;
                 users.is_empty() || users.contains(work_record.user_name.as_str())
             });
-            if open {
+            if is_open {
                 continue;
             }
             let Some(demand) = snapshot.demand.get(&work_record.id) else {
                 continue;
             };
             let before = work_record.class;
-            let (id, allocation) = (work_record.id.clone(), work_record.allocations.clone());
+            let (id, allocations) = (work_record.id.clone(), work_record.allocations.clone());
             self.leave_class(work);
-            let work_record = self.work_record(snapshot, &id, demand, !allocation.is_empty());
+            let work_record = self.new_work_record(snapshot, &id, demand, !allocations.is_empty());
             self.work[work] = WorkRecord {
-                allocations: allocation,
+                allocations,
                 ..work_record
             };
             self.join_class(work);
@@ -226,12 +233,13 @@ impl FleetIndex {
         }
     }
 
-    pub(super) fn open_for(&mut self, node: NodeIx, open: bool) {
+    /// Sets whether a node takes work, and updates the open quanta of its pool.
+    pub(super) fn set_schedulable(&mut self, node: NodeIx, schedulable: bool) {
         let node_record = &mut self.nodes[node];
-        let was_open = std::mem::replace(&mut node_record.schedulable, open);
-        if let Some(pool) = node_record.pool.filter(|_| was_open != open) {
+        let was_schedulable = std::mem::replace(&mut node_record.schedulable, schedulable);
+        if let Some(pool) = node_record.pool.filter(|_| was_schedulable != schedulable) {
             let quanta = &mut self.open_quanta[pool];
-            *quanta = if open {
+            *quanta = if schedulable {
                 *quanta + node_record.quanta
             } else {
                 *quanta - node_record.quanta
@@ -239,7 +247,8 @@ impl FleetIndex {
         }
     }
 
-    pub(super) fn forget_kind(&mut self, node: NodeIx) {
+    /// Removes a node from the counts of equal nodes.
+    pub(super) fn remove_node_kind(&mut self, node: NodeIx) {
         let node_record = &self.nodes[node];
         let Some(pool) = node_record.pool.filter(|_| node_record.schedulable) else {
             return;
@@ -254,14 +263,14 @@ impl FleetIndex {
         }
     }
 
-    /// Reduces the size of a whole-node allocation to its quanta. The remnant below a quantum is
-    /// then free once the node has grown.
-    pub(super) fn leave_remnant(&self, allocation: &mut AllocationRecord) {
+    /// Reduces the size of a whole-node allocation to whole quanta. The remnant below one quantum
+    /// becomes free when the node grows.
+    pub(super) fn exclude_remnant(&self, allocation: &mut AllocationRecord) {
         let class = self
             .find_class(&allocation.class)
-            .map(|at| &self.classes[at]);
-        if let Some(served) = class.filter(|it| it.class.policy == Policy::Reserve) {
-            let quantum = self.quantum(served.pool);
+            .map(|class| &self.classes[class]);
+        if let Some(class_record) = class.filter(|it| it.class.policy == Policy::Reserve) {
+            let quantum = self.quantum(class_record.pool);
             allocation.size = quantum.whole(allocation.quanta, &allocation.size);
         }
     }
@@ -269,53 +278,57 @@ impl FleetIndex {
     /// Returns true if the allocation is outside its home pool and not leaving (W-13).
     fn is_squatter(&self, allocation: AllocIx) -> bool {
         let allocation = &self.allocations[allocation];
-        let (home, pool) = self.pools(allocation);
-        let stays = !allocation.leaving && !allocation.fixed && allocation.node.is_some();
-        stays && home.is_some() && home != pool
+        let (home, pool) = self.home_and_node_pool(allocation);
+        let may_move = !allocation.leaving && !allocation.fixed && allocation.node.is_some();
+        may_move && home.is_some() && home != pool
     }
 
-    fn strays(&self, allocation: AllocIx) -> bool {
-        let (home, pool) = self.pools(&self.allocations[allocation]);
-        let trees = home.zip(pool);
-        trees.is_some_and(|(home, pool)| self.forest.root(home) != self.forest.root(pool))
+    /// Returns true if the node is in another tree than the home pool of the work.
+    fn is_in_other_tree(&self, allocation: AllocIx) -> bool {
+        let (home, pool) = self.home_and_node_pool(&self.allocations[allocation]);
+        let pools = home.zip(pool);
+        pools.is_some_and(|(home, pool)| self.forest.root(home) != self.forest.root(pool))
     }
 
     /// Returns the home pool of the work and the pool of the node.
-    fn pools(&self, allocation: &AllocationRecord) -> (Option<PoolIx>, Option<PoolIx>) {
+    fn home_and_node_pool(
+        &self,
+        allocation: &AllocationRecord,
+    ) -> (Option<PoolIx>, Option<PoolIx>) {
         let class = allocation.work.and_then(|work| self.work[work].class);
         let pool = allocation.node.and_then(|node| self.nodes[node].pool);
         (class.and_then(|class| self.classes[class].pool), pool)
     }
 
-    fn holding(&self, work: WorkIx) -> WorkUsage {
-        let mut holding = WorkUsage::default();
-        let allocation = self.work[work].allocations.iter();
-        let (mut start_ms, mut started) = (0_u64, 0_u64);
-        for load in allocation.map(|allocation| &self.usage[allocation]) {
-            holding.quanta += load.quanta;
-            start_ms += load.start_ms;
-            started += u64::from(load.start_ms > 0);
-            let node = load.node().map(|node| &self.nodes[node]);
+    fn work_usage(&self, work: WorkIx) -> WorkUsage {
+        let mut usage = WorkUsage::default();
+        let allocations = self.work[work].allocations.iter();
+        let (mut start_ms, mut started_count) = (0_u64, 0_u64);
+        for allocation_usage in allocations.map(|allocation| &self.usage[allocation]) {
+            usage.quanta += allocation_usage.quanta;
+            start_ms += allocation_usage.start_ms;
+            started_count += u64::from(allocation_usage.start_ms > 0);
+            let node = allocation_usage.node().map(|node| &self.nodes[node]);
             if node.is_none_or(|node| !node.schedulable) {
-                holding.closed_quanta += load.quanta;
+                usage.closed_quanta += allocation_usage.quanta;
             }
-            if load.leaving {
-                holding.leaving += 1;
-                holding.leaving_quanta += load.quanta;
+            if allocation_usage.leaving {
+                usage.leaving += 1;
+                usage.leaving_quanta += allocation_usage.quanta;
                 continue;
             }
-            holding.current += 1;
-            holding.resting += u64::from(node.is_some_and(|node| !node.schedulable));
+            usage.current += 1;
+            usage.resting += u64::from(node.is_some_and(|node| !node.schedulable));
         }
-        holding.mean_start_ms = start_ms.checked_div(started).unwrap_or(0);
-        holding.cap = growth_cap::of(self, work, holding.counts());
-        holding
+        usage.mean_start_ms = start_ms.checked_div(started_count).unwrap_or(0);
+        usage.cap = growth_cap::compute_cap(self, work, usage.held_counts());
+        usage
     }
 
     /// Returns the cap of the work for its last known holdings, and the parts of the cap.
     pub(super) fn cap(&self, work: WorkIx) -> (Cap, CapParts) {
-        let has = self.work[work].usage.counts();
-        let cap = growth_cap::of(self, work, has);
+        let has = self.work[work].usage.held_counts();
+        let cap = growth_cap::compute_cap(self, work, has);
         (cap, cap.parts(self, work, has))
     }
 
@@ -324,59 +337,69 @@ impl FleetIndex {
         let Some(class) = self.work[work].class else {
             return false;
         };
-        let served = &self.classes[class];
-        let Some(home) = served.pool else {
+        let class_record = &self.classes[class];
+        let Some(home) = class_record.pool else {
             return false;
         };
-        match served.class.policy {
+        match class_record.class.policy {
             Policy::FairShare => self.forest.is_within(pool, home),
             Policy::FixedShare | Policy::Reserve => pool == home,
         }
     }
 }
 
-pub(super) fn set<I: Ix>(among: &mut BTreeSet<I>, member: I, belongs: bool) {
-    if belongs {
-        among.insert(member);
-    } else if !among.is_empty() {
+/// Inserts the member into the set, or removes it.
+pub(super) fn set_membership<I: Ix>(set: &mut BTreeSet<I>, member: I, is_member: bool) {
+    if is_member {
+        set.insert(member);
+    } else if !set.is_empty() {
         // These sets are mostly empty, so removal is mostly skipped.
-        among.remove(&member);
+        set.remove(&member);
     }
 }
 
-fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<PlacementConstraints>> {
-    let may_go_anywhere = demand.machines.is_empty() && demand.avoids.is_empty();
-    if may_go_anywhere && demand.service.is_none() && demand.apart.is_none() && !whole {
+fn placement_constraints(
+    snapshot: &Snapshot,
+    demand: &Demand,
+    needs_whole_node: bool,
+) -> Option<Box<PlacementConstraints>> {
+    let accepts_any_node = demand.machines.is_empty() && demand.avoids.is_empty();
+    if accepts_any_node && demand.service.is_none() && demand.apart.is_none() && !needs_whole_node {
         return None;
     }
-    let (nodes, avoids) = machines(snapshot, demand);
+    let (nodes, avoided) = listed_and_avoided_nodes(snapshot, demand);
     let constraints = PlacementConstraints {
         nodes,
-        avoided: avoids,
+        avoided,
         service: demand.service.clone(),
-        apart: demand.apart.clone(),
-        node_size: whole.then(|| demand.size.clone()),
+        anti_affinity: demand.apart.clone(),
+        node_size: needs_whole_node.then(|| demand.size.clone()),
     };
     (constraints != PlacementConstraints::default()).then(|| Box::new(constraints))
 }
 
-/// Returns the listed nodes without avoided ones, and the avoided nodes. Work that avoids nodes
-/// lists all others. If none is left, it lists the avoided nodes, which admit nothing.
-fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Vec<NodeName>) {
-    let could = |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
-    let avoids: Vec<NodeName> = demand.avoids.iter().filter(could).cloned().collect();
-    if avoids.is_empty() {
+/// Returns the listed nodes without avoided ones, and the avoided nodes. If the work avoids nodes,
+/// all other nodes count as listed. If no node remains, the avoided nodes count as listed, and none
+/// of them takes the work.
+fn listed_and_avoided_nodes(
+    snapshot: &Snapshot,
+    demand: &Demand,
+) -> (BTreeSet<NodeName>, Vec<NodeName>) {
+    let is_listed =
+        |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
+    let avoided: Vec<NodeName> = demand.avoids.iter().filter(is_listed).cloned().collect();
+    if avoided.is_empty() {
         return (demand.machines.clone(), Vec::new());
     }
-    let all = snapshot.nodes.keys().filter(could);
-    let left: BTreeSet<NodeName> = all
+    let all = snapshot.nodes.keys().filter(is_listed);
+    let remaining: BTreeSet<NodeName> = all
         .filter(|name| !demand.avoids.contains(*name))
         .cloned()
         .collect();
-    let nodes = if left.is_empty() {
-        avoids.iter().cloned().collect()
+    let nodes = if remaining.is_empty() {
+        avoided.iter().cloned().collect()
     } else {
-        left
+        remaining
     };
-    (nodes, avoids)
+    (nodes, avoided)
 }

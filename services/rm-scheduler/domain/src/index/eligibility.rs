@@ -7,37 +7,38 @@ use crate::{
     output::{plan::Reason, reason::Deferral},
 };
 
-/// Returns the class that serves the work. `holds` is true if the work has allocations. The allow
-/// list does not apply to it then, so changing the list ends no work.
-pub(crate) fn class_of<'a>(
+/// Returns the class that serves the work. `holds` is true if the work has allocations. Then the
+/// allow list does not apply, so that a changed list ends no work.
+pub(crate) fn find_eligible_class<'a>(
     snapshot: &'a Snapshot,
     demand: &Demand,
     holds: bool,
 ) -> Result<&'a str, Deferral> {
     let (name, class) = match &demand.class {
-        None => default_of(snapshot, natural(snapshot, demand.kind)).ok_or_else(|| {
-            refuse(
-                Reason::NoClass,
-                "names no class, and there is no default for its kind".into(),
-            )
+        None => {
+            default_class(snapshot, default_policy(snapshot, demand.kind)).ok_or_else(|| {
+                refused_deferral(
+                    Reason::NoClass,
+                    "names no class, and there is no default for its kind".into(),
+                )
+            })?
+        }
+        Some(name) => snapshot.classes.get_key_value(name).ok_or_else(|| {
+            refused_deferral(Reason::UnknownClass, format!("there is no class {name:?}"))
         })?,
-        Some(name) => snapshot
-            .classes
-            .get_key_value(name)
-            .ok_or_else(|| refuse(Reason::UnknownClass, format!("there is no class {name:?}")))?,
     };
-    let (name, class) = substitute(snapshot, demand.kind, name, class)?;
+    let (name, class) = substitute_class(snapshot, demand.kind, name, class)?;
     if !snapshot.pools.contains_key(&class.pool) {
         let detail = format!(
             "class {name:?} lives in pool {:?}, which does not exist",
             class.pool
         );
-        return Err(refuse(Reason::UnknownClass, detail));
+        return Err(refused_deferral(Reason::UnknownClass, detail));
     }
     let allowed = class.users.is_empty() || class.users.contains(demand.user.as_str());
     if !allowed && !holds {
         let detail = format!("user {} may not use class {name:?}", demand.user);
-        return Err(refuse(Reason::NotAuthorised, detail));
+        return Err(refused_deferral(Reason::NotAuthorised, detail));
     }
     Ok(name)
 }
@@ -45,14 +46,16 @@ pub(crate) fn class_of<'a>(
 /// Returns the class that serves the work, without regard to allow lists. Returns `None` if no
 /// class can serve it.
 #[must_use]
-pub fn served_in<'a>(snapshot: &'a Snapshot, demand: &Demand) -> Option<&'a str> {
+pub fn serving_class<'a>(snapshot: &'a Snapshot, demand: &Demand) -> Option<&'a str> {
     let queued = demand.queued.is_some();
-    class_of(snapshot, demand, true).ok().filter(|_| !queued)
+    find_eligible_class(snapshot, demand, true)
+        .ok()
+        .filter(|_| !queued)
 }
 
 /// Returns the policy for work without a class. With `reserve_whole_nodes`, whole nodes are for
 /// reservations only.
-fn natural(snapshot: &Snapshot, kind: WorkKind) -> Policy {
+fn default_policy(snapshot: &Snapshot, kind: WorkKind) -> Policy {
     match kind {
         WorkKind::Job => Policy::FairShare,
         WorkKind::Service if snapshot.tunables.settings.reserve_whole_nodes => Policy::FixedShare,
@@ -60,16 +63,16 @@ fn natural(snapshot: &Snapshot, kind: WorkKind) -> Policy {
     }
 }
 
-fn default_of(snapshot: &Snapshot, policy: Policy) -> Option<(&String, &Class)> {
+fn default_class(snapshot: &Snapshot, policy: Policy) -> Option<(&String, &Class)> {
     snapshot
         .classes
         .iter()
         .find(|(_, class)| class.default && class.policy == policy)
 }
 
-/// Returns the fixed default class for a service that names a class with preemption, where it
-/// cannot run.
-fn substitute<'a>(
+/// Returns the class that serves work of this kind. A service that names a FAIR_SHARE class gets the
+/// debug class of that class, or else the default FIXED_SHARE class.
+fn substitute_class<'a>(
     snapshot: &'a Snapshot,
     kind: WorkKind,
     name: &'a String,
@@ -80,15 +83,15 @@ fn substitute<'a>(
             "a {kind} cannot be served in {:?} class {name:?}",
             class.policy
         );
-        refuse(Reason::PolicyMismatch, detail)
+        refused_deferral(Reason::PolicyMismatch, detail)
     };
     match (kind, class.policy) {
         (WorkKind::Service, Policy::FairShare) => {
             let debug = class.debug.as_ref();
-            let named = debug.and_then(|name| snapshot.classes.get_key_value(name));
-            named
+            let debug_class = debug.and_then(|name| snapshot.classes.get_key_value(name));
+            debug_class
                 .filter(|(_, class)| class.policy != Policy::FairShare)
-                .or_else(|| default_of(snapshot, Policy::FixedShare))
+                .or_else(|| default_class(snapshot, Policy::FixedShare))
                 .ok_or_else(|| mismatch("service"))
         }
         (WorkKind::Reservation, Policy::FairShare) => Err(mismatch("reservation")),
@@ -101,7 +104,7 @@ fn substitute<'a>(
     }
 }
 
-fn refuse(reason: Reason, detail: String) -> Deferral {
+fn refused_deferral(reason: Reason, detail: String) -> Deferral {
     Deferral {
         reason,
         refused: true,

@@ -12,12 +12,12 @@ use crate::{
 /// Returns true if the allocation must leave and has not been vacated yet.
 pub(crate) fn is_faulty(index: &FleetIndex, allocation: AllocIx) -> bool {
     let allocation = &index.allocations[allocation];
-    let was_ordered = if is_lost(index, allocation) {
+    let was_vacated = if is_lost(index, allocation) {
         allocation.purged
     } else {
         allocation.leaving
     };
-    !was_ordered && fault(index, allocation).is_some()
+    !was_vacated && find_fault(index, allocation).is_some()
 }
 
 fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
@@ -28,7 +28,7 @@ fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
 
 /// Returns the reason why the allocation must leave, with a sentence for users. Returns `None` if
 /// it may stay.
-pub(crate) fn fault(
+pub(crate) fn find_fault(
     index: &FleetIndex,
     allocation: &AllocationRecord,
 ) -> Option<(VacateReason, String)> {
@@ -48,15 +48,15 @@ pub(crate) fn fault(
     let work = &index.work[work];
     if let (None, Some(deferral)) = (work.class, &work.deferral) {
         // A managed reservation stays; its node is closed instead.
-        let gone = (VacateReason::WorkGone, deferral.detail.clone());
-        return (!work.managed).then_some(gone);
+        let fault = (VacateReason::WorkGone, deferral.detail.clone());
+        return (!work.managed).then_some(fault);
     }
-    let node_number = allocation.node?;
-    let node = &index.nodes[node_number].node;
+    let node_index = allocation.node?;
+    let node = &index.nodes[node_index].node;
     if let Some(block) = node
         .block
         .as_ref()
-        .filter(|b| b.effect == BlockEffect::Evacuate)
+        .filter(|block| block.effect == BlockEffect::Evacuate)
     {
         let detail = format!(
             "node {} is evacuated: {}",
@@ -70,21 +70,24 @@ pub(crate) fn fault(
             format!("node {} was varied off", allocation.node_name),
         ));
     }
-    misplaced(index, allocation)
+    find_misplacement(index, allocation)
 }
 
 /// Returns the fault of an allocation in a pool that its class may no longer use. Only fair-share
 /// work and service instances leave such a pool.
-fn misplaced(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
-    let (work, node_number) = (allocation.work?, allocation.node?);
+fn find_misplacement(
+    index: &FleetIndex,
+    allocation: &AllocationRecord,
+) -> Option<(VacateReason, String)> {
+    let (work, node_index) = (allocation.work?, allocation.node?);
     let class = &index.classes[index.work[work].class?];
-    let pool = index.nodes[node_number].pool?;
-    let fair = class.class.policy == Policy::FairShare;
-    let moves = fair || index.work[work].is_instance();
-    if index.may_use(work, pool) || !moves {
+    let pool = index.nodes[node_index].pool?;
+    let is_fair_share = class.class.policy == Policy::FairShare;
+    let must_leave = is_fair_share || index.work[work].is_instance();
+    if index.may_use(work, pool) || !must_leave {
         return None;
     }
-    let node = &index.nodes[node_number].node;
+    let node = &index.nodes[node_index].node;
     let detail = format!("class {:?} may not use pool {:?}", class.name, node.pool);
     Some((VacateReason::Misplaced, detail))
 }

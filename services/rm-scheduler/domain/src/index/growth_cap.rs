@@ -15,44 +15,48 @@ pub(crate) struct Cap {
     /// Cap from the limit and the remaining tasks alone. It does not depend on holdings, so it is
     /// used for sorting.
     pub base: u64,
-    /// Cap without limits of growth.
+    /// Cap without growth limits.
     pub steady: u64,
     /// Cap for this round.
     pub now: u64,
-    /// Value of `now` before space was considered. Work above it shrinks.
-    pub own: u64,
+    /// Value of `now` before free space was considered. Work that holds more shrinks.
+    pub before_space: u64,
     /// True if the duration of a task is unknown.
     pub starting: bool,
 }
 
 impl Cap {
     /// Returns the highest of these caps.
-    pub fn most(&self) -> u64 {
-        self.base.max(self.steady).max(self.now).max(self.own)
+    pub fn highest(&self) -> u64 {
+        self.base
+            .max(self.steady)
+            .max(self.now)
+            .max(self.before_space)
     }
 
-    fn all(processes: u64) -> Self {
+    /// Returns a cap with this number in all fields.
+    fn equal_parts(processes: u64) -> Self {
         Self {
             base: processes,
             steady: processes,
             now: processes,
-            own: processes,
+            before_space: processes,
             starting: false,
         }
     }
 
     /// Returns the parts of the cap for work with these holdings.
-    pub fn parts(&self, index: &FleetIndex, work: WorkIx, has: HeldCounts) -> CapParts {
+    pub fn parts(&self, index: &FleetIndex, work: WorkIx, held: HeldCounts) -> CapParts {
         let work_record = &index.work[work];
         match work_record.class {
-            Some(class) if is_held_back(work_record) => {
-                self.parts_of_job(has, &index.classes[class].growth)
+            Some(class) if has_growth_limits(work_record) => {
+                self.job_parts(held, &index.classes[class].growth)
             }
-            _ => self.base_alone(),
+            _ => self.base_part(),
         }
     }
 
-    fn base_alone(&self) -> CapParts {
+    fn base_part(&self) -> CapParts {
         CapParts {
             base: self.base,
             ..CapParts::default()
@@ -61,13 +65,13 @@ impl Cap {
 
     /// Returns the parts of the cap of a job. The prediction is taken from `steady`, so it is not
     /// computed twice.
-    fn parts_of_job(&self, has: HeldCounts, rules: &GrowthRules) -> CapParts {
-        let mut parts = self.base_alone();
+    fn job_parts(&self, held: HeldCounts, rules: &GrowthRules) -> CapParts {
+        let mut parts = self.base_part();
         if self.starting {
             parts.initialization = (rules.initial > 0).then_some(rules.initial);
             return parts;
         }
-        let reached = has.reached(rules);
+        let reached = held.reached(rules);
         if rules.doubling && reached == 0 {
             // Work that no longer holds anything starts again, regardless of predictions.
             parts.initialization = Some(rules.initial.max(1));
@@ -84,8 +88,8 @@ pub(crate) struct GrowthRules {
     initial: u64,
     doubling: bool,
     prediction: bool,
-    /// Milliseconds that a prediction looks ahead, beyond the start of a process.
-    beyond_start_ms: u64,
+    /// Milliseconds that a prediction looks ahead after a process has started.
+    lookahead_ms: u64,
     /// True if lost processes count as reached, so that successors need not double again.
     keep_reached: bool,
 }
@@ -110,13 +114,13 @@ impl GrowthRules {
                 .expand_by_doubling
                 .unwrap_or(tunables.expand_by_doubling),
             prediction: growth.use_prediction.unwrap_or(tunables.use_prediction),
-            beyond_start_ms: tunables.cycle_ms + fudge_ms,
+            lookahead_ms: tunables.cycle_ms + fudge_ms,
             keep_reached: tunables.settings.steady_counts,
         }
     }
 }
 
-/// Numbers of processes of one piece of work.
+/// Processes that one piece of work holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldCounts {
     pub current: u64,
@@ -134,42 +138,42 @@ impl HeldCounts {
 }
 
 /// Returns the cap of work with these holdings, before space is considered.
-pub(crate) fn of(index: &FleetIndex, work: WorkIx, has: HeldCounts) -> Cap {
+pub(crate) fn compute_cap(index: &FleetIndex, work: WorkIx, held: HeldCounts) -> Cap {
     let work_record = &index.work[work];
     let Some(class) = work_record.class else {
         return Cap::default();
     };
-    if is_held_back(work_record) {
-        cap_of_job(work_record, has, &index.classes[class].growth)
+    if has_growth_limits(work_record) {
+        compute_job_cap(work_record, held, &index.classes[class].growth)
     } else if work_record.completing {
-        Cap::all(has.current)
+        Cap::equal_parts(held.current)
     } else {
         // Instances and reservations have one process, which growth rules never remove.
-        Cap::all(work_record.max_processes.min(1))
+        Cap::equal_parts(work_record.max_processes.min(1))
     }
 }
 
 /// Returns true if growth rules limit the work: at the start, by doubling or by prediction.
-fn is_held_back(work_record: &WorkRecord) -> bool {
+fn has_growth_limits(work_record: &WorkRecord) -> bool {
     work_record.kind == WorkKind::Job && !work_record.completing
 }
 
-fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap {
-    let current = has.current;
+fn compute_job_cap(demand: &WorkRecord, held: HeldCounts, rules: &GrowthRules) -> Cap {
+    let current = held.current;
     let threads = u64::from(demand.threads.max(1));
     // Work never shrinks because its tasks run out.
-    let want = demand.remaining_tasks.div_ceil(threads).max(current);
+    let wanted = demand.remaining_tasks.div_ceil(threads).max(current);
     let limit = if demand.keeps_what_it_holds {
         current
     } else {
         demand.max_processes
     };
-    let base = want.min(limit);
+    let base = wanted.min(limit);
     let starting = !demand.runnable || demand.task_ms == 0;
     let mut potential = base;
     if rules.prediction && !starting {
-        let horizon = has.mean_start_ms + rules.beyond_start_ms;
-        let predicted = predicted(demand, current, horizon, base);
+        let horizon = held.mean_start_ms + rules.lookahead_ms;
+        let predicted = predict_processes(demand, current, horizon, base);
         if predicted < base {
             potential = predicted.max(current);
         }
@@ -179,7 +183,7 @@ fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap 
         }
     }
     // These limits apply while the work grows.
-    let reached = has.reached(rules);
+    let reached = held.reached(rules);
     let now = match (starting, rules.doubling) {
         (true, _) if rules.initial > 0 => potential.min(rules.initial),
         (true, _) | (false, false) => potential,
@@ -191,17 +195,17 @@ fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap 
         base,
         steady: if starting { now } else { potential.max(now) },
         now,
-        own: now,
+        before_space: now,
         starting,
     };
-    debug_assert_eq!(now, cap.parts_of_job(has, rules).least());
+    debug_assert_eq!(now, cap.job_parts(held, rules).least());
     cap
 }
 
 /// Returns the number of processes that are still useful once a new one could have started.
-fn predicted(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u64 {
+fn predict_processes(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u64 {
     let threads = u64::from(demand.threads.max(1));
-    let done = done_within(horizon_ms, current, threads, demand.task_ms.max(1));
+    let done = count_tasks_done(horizon_ms, current, threads, demand.task_ms.max(1));
     let left = demand.remaining_tasks.saturating_sub(done);
     match (left.div_ceil(threads), current) {
         (0, 0) => base,
@@ -210,9 +214,9 @@ fn predicted(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u
     }
 }
 
-/// Returns the number of tasks that these processes finish in this time, rounded half up. The
-/// integers are exact, and small numbers use a faster division.
-fn done_within(ms: u64, processes: u64, threads: u64, task_ms: u64) -> u64 {
+/// Returns the number of tasks that these processes finish in this time, rounded half up. Numbers
+/// that fit into 64 bits use a faster division.
+fn count_tasks_done(ms: u64, processes: u64, threads: u64, task_ms: u64) -> u64 {
     let rounded = |time: u64| {
         let time = time.checked_mul(2)?.checked_add(task_ms)?;
         Some(time / task_ms.checked_mul(2)?)

@@ -1,4 +1,4 @@
-//! The number of quanta that one process counts as.
+//! The largest nodes of a set, which limit the number of quanta that one process counts as.
 //!
 //! Work is rounded up to whole quanta and nodes are rounded down. A process that asks for all of a
 //! node would count as more than the node has and could never run. Its quanta are therefore limited
@@ -17,9 +17,8 @@ use crate::input::snapshot::{Class, Policy, Snapshot};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LargestNodes {
     nodes: Vec<Node>,
-    /// True if a node has a rest below one quantum. The quanta of processes may then have to be
-    /// limited.
-    caps: bool,
+    /// True if a node is not whole quanta. The quanta of processes may then have to be limited.
+    limits_process_quanta: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +41,10 @@ impl Node {
 }
 
 impl LargestNodes {
-    pub fn of<'a>(quantum: &Quantum, capacities: impl IntoIterator<Item = &'a Size>) -> Self {
+    pub fn from_capacities<'a>(
+        quantum: &Quantum,
+        capacities: impl IntoIterator<Item = &'a Size>,
+    ) -> Self {
         let mut largest = Self::default();
         for capacity in capacities {
             largest.add(quantum, capacity);
@@ -58,35 +60,35 @@ impl LargestNodes {
         let forest = Forest::new(&snapshot.pools);
         let classes = snapshot.classes.iter();
         let largest = classes.map(|(name, class)| {
-            let nodes = Self::in_reach(snapshot, &forest, class);
+            let nodes = Self::for_class(snapshot, &forest, class);
             (name.as_str(), nodes)
         });
         largest.collect()
     }
 
-    fn in_reach(snapshot: &Snapshot, forest: &Forest, class: &Class) -> Self {
+    fn for_class(snapshot: &Snapshot, forest: &Forest, class: &Class) -> Self {
         let Some(home) = forest.find(&class.pool) else {
             return Self::default();
         };
-        let top = snapshot.pools.get(forest.name(forest.root(home)));
-        let quantum = top.and_then(|top| top.quantum.as_ref());
-        let reaches = |pool: PoolIx| match class.policy {
+        let root = snapshot.pools.get(forest.name(forest.root(home)));
+        let quantum = root.and_then(|root| root.quantum.as_ref());
+        let may_use = |pool: PoolIx| match class.policy {
             Policy::FairShare => forest.is_within(pool, home),
             _ => pool == home,
         };
         let nodes = snapshot.nodes.values();
-        let nodes = nodes.filter(|node| forest.find(&node.pool).is_some_and(reaches));
+        let nodes = nodes.filter(|node| forest.find(&node.pool).is_some_and(may_use));
         let capacities = nodes.map(|node| &node.capacity);
-        Self::of(quantum.unwrap_or(&snapshot.quantum), capacities)
+        Self::from_capacities(quantum.unwrap_or(&snapshot.quantum), capacities)
     }
 
     fn add(&mut self, quantum: &Quantum, capacity: &Size) {
-        let known = self.nodes.iter().any(|it| it.capacity == *capacity);
-        if known {
+        let is_known = self.nodes.iter().any(|it| it.capacity == *capacity);
+        if is_known {
             return;
         }
         let node = Node::new(quantum, capacity);
-        self.caps |= quantum.work_order(capacity) > node.quanta;
+        self.limits_process_quanta |= quantum.work_order(capacity) > node.quanta;
         if self.nodes.iter().any(|it| node.is_within(it)) {
             return;
         }
@@ -95,27 +97,30 @@ impl LargestNodes {
     }
 
     /// Returns the quanta of the largest node that a process of this size fits on.
-    fn holding(&self, size: &Size) -> Option<u64> {
+    fn max_quanta_fitting(&self, size: &Size) -> Option<u64> {
         let nodes = self.nodes.iter().filter(|it| size.fits(&it.capacity));
         nodes.map(|it| it.quanta).max()
     }
 
-    /// Returns false if the quanta of no process are limited, because all nodes are whole quanta.
-    pub fn caps(&self) -> bool {
-        self.caps
+    /// Returns true if the quanta of a process may be limited, because a node is not whole quanta.
+    pub fn limits_process_quanta(&self) -> bool {
+        self.limits_process_quanta
     }
 }
 
 /// Returns the quanta of one process of this size, where `largest` describes the nodes it may use.
 /// A node below one quantum is ignored.
-pub fn order_of<'a>(
+pub fn process_quanta<'a>(
     quantum: &Quantum,
     size: &Size,
     largest: impl IntoIterator<Item = &'a LargestNodes>,
 ) -> u64 {
     let quanta = quantum.work_order(size);
-    let holding = largest.into_iter().filter_map(|it| it.holding(size)).max();
-    let cap = holding.filter(|largest| *largest > 0);
+    let max_quanta = largest
+        .into_iter()
+        .filter_map(|nodes| nodes.max_quanta_fitting(size))
+        .max();
+    let cap = max_quanta.filter(|largest| *largest > 0);
     cap.map_or(quanta, |cap| quanta.min(cap))
 }
 
@@ -124,7 +129,7 @@ mod tests {
     use super::*;
     use crate::{
         Planner as _, Rounds, SnapshotDelta, check,
-        input::snapshot::Node as Machine,
+        input::snapshot::Node as SnapshotNode,
         planner::FairShare,
         tests::fixture::{Fixture, GIB, node_name},
     };
@@ -149,20 +154,23 @@ mod tests {
     fn quanta_are_limited_to_the_largest_node_that_the_size_fits() {
         let quantum = Quantum::default();
         let nodes = [Size::memory(8_500 * MIB), Size::memory(4_500 * MIB)];
-        let largest = [LargestNodes::of(&quantum, &nodes)];
-        let quanta = |mib| order_of(&quantum, &Size::memory(mib * MIB), &largest);
+        let largest = [LargestNodes::from_capacities(&quantum, &nodes)];
+        let quanta = |mib| process_quanta(&quantum, &Size::memory(mib * MIB), &largest);
         assert_eq!((quanta(8_500), quanta(8_501)), (8, 9));
         // The larger node has five quanta, so the process counts as five.
         assert_eq!(quanta(4_500), 5);
-        assert_eq!(order_of(&quantum, &Size::memory(5 * GIB), []), 5);
+        assert_eq!(process_quanta(&quantum, &Size::memory(5 * GIB), []), 5);
     }
 
     #[test]
     fn quanta_are_limited_by_the_scarcest_dimension_of_the_node() {
         let quantum = quantum_with_cpu();
-        let largest = [LargestNodes::of(&quantum, &[size(8 * 1_024, 2_000)])];
+        let largest = [LargestNodes::from_capacities(
+            &quantum,
+            &[size(8 * 1_024, 2_000)],
+        )];
         let work_record = size(8 * 1_024, 1_000);
-        let quanta = order_of(&quantum, &work_record, &largest);
+        let quanta = process_quanta(&quantum, &work_record, &largest);
         assert_eq!(quanta, 2);
         assert_eq!(
             quantum.granted_at(quanta, &work_record),
@@ -172,13 +180,13 @@ mod tests {
 
     #[test]
     fn nodes_of_whole_quanta_limit_nothing() {
-        let whole = LargestNodes::of(&Quantum::default(), &[Size::memory(8 * GIB)]);
-        assert!(!whole.caps());
-        let part = LargestNodes::of(&Quantum::default(), &[Size::memory(8 * GIB + 1)]);
-        assert!(part.caps());
+        let whole = LargestNodes::from_capacities(&Quantum::default(), &[Size::memory(8 * GIB)]);
+        assert!(!whole.limits_process_quanta());
+        let part = LargestNodes::from_capacities(&Quantum::default(), &[Size::memory(8 * GIB + 1)]);
+        assert!(part.limits_process_quanta());
     }
 
-    fn with_memory(fixture: &mut Fixture, name: &str, bytes: u64) -> Machine {
+    fn set_memory(fixture: &mut Fixture, name: &str, bytes: u64) -> SnapshotNode {
         let node = fixture.node(name);
         node.capacity.memory_bytes = bytes;
         node.clone()
@@ -189,7 +197,7 @@ mod tests {
         let all = 8 * GIB + 300 * MIB;
         for id in ["service", "job", "reservation"] {
             let mut fixture = Fixture::eager().nodes(&[8, 4]);
-            with_memory(&mut fixture, "n00", all);
+            set_memory(&mut fixture, "n00", all);
             let demand = match id {
                 "service" => fixture.service(id, "a", 1),
                 "job" => fixture.job(id, "a", 1),
@@ -217,17 +225,17 @@ mod tests {
             .decide(&fixture.snapshot, &SnapshotDelta::everything())
             .plan;
         assert!(first.grants.is_empty());
-        let mut orders = Vec::new();
+        let mut grant_quanta = Vec::new();
         for bytes in [all, 16 * GIB, 8 * GIB, all] {
-            with_memory(&mut fixture, "n00", bytes);
+            set_memory(&mut fixture, "n00", bytes);
             let delta = SnapshotDelta {
                 nodes: [node_name("n00")].into(),
                 ..SnapshotDelta::default()
             };
             let plan = rounds.decide(&fixture.snapshot, &delta).plan;
             assert_eq!(plan.grants, FairShare.schedule(&fixture.snapshot).grants);
-            orders.push(plan.grants.first().map(|grant| grant.order));
+            grant_quanta.push(plan.grants.first().map(|grant| grant.order));
         }
-        assert_eq!(orders, [Some(8), Some(9), None, Some(8)]);
+        assert_eq!(grant_quanta, [Some(8), Some(9), None, Some(8)]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::{AllocationId, WorkId};
 
-use super::{ByName, FleetIndex, Hash};
+use super::{FleetIndex, NameHash, NameTable};
 use crate::{
     ids::{AllocIx, Ix, WorkIx},
     input::{
@@ -16,27 +16,27 @@ use crate::{
 /// One name of a delta.
 pub(super) struct Entry<'s, K, V, I> {
     pub name: &'s K,
-    pub hash: Hash,
+    pub hash: NameHash,
     /// Value in the delta. `None` if the name is removed.
-    pub stated: Option<&'s V>,
+    pub value: Option<&'s V>,
     /// Row of the name. `None` if it has no row.
     pub row: Option<I>,
 }
 
-pub(super) type OfWork<'s> = Entry<'s, WorkId, Demand, WorkIx>;
-pub(super) type OfAllocation<'s> = Entry<'s, AllocationId, Allocation, AllocIx>;
+pub(super) type WorkEntry<'s> = Entry<'s, WorkId, Demand, WorkIx>;
+pub(super) type AllocationEntry<'s> = Entry<'s, AllocationId, Allocation, AllocIx>;
 
 impl<'s, K: Eq + AsRef<str>, V, I: Ix> Entry<'s, K, V, I> {
-    pub fn new(name: &'s K, stated: Option<&'s V>) -> Self {
+    pub fn new(name: &'s K, value: Option<&'s V>) -> Self {
         Self {
             name,
-            hash: Hash::new(name.as_ref()),
-            stated,
+            hash: NameHash::new(name.as_ref()),
+            value,
             row: None,
         }
     }
 
-    fn find<'r>(&self, rows: &ByName<I>, name: impl Fn(I) -> &'r K) -> Option<I>
+    fn find<'r>(&self, rows: &NameTable<I>, name: impl Fn(I) -> &'r K) -> Option<I>
     where
         K: 'r,
     {
@@ -44,41 +44,41 @@ impl<'s, K: Eq + AsRef<str>, V, I: Ix> Entry<'s, K, V, I> {
     }
 }
 
-/// Looks up each name of a part of a delta. `name` gives the name of a row. Removed names leave the
+/// Looks up each name of a part of a delta. `name` returns the name of a row. Removed names leave the
 /// table.
-fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
-    stated: &'s BTreeMap<K, Option<V>>,
-    rows: &mut ByName<I>,
+fn find_entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
+    changes: &'s BTreeMap<K, Option<V>>,
+    rows: &mut NameTable<I>,
     name: impl Fn(I) -> &'r K,
 ) -> Vec<Entry<'s, K, V, I>> {
-    let mut entries = Vec::with_capacity(stated.len());
-    for (id, stated) in stated {
-        let it = Entry::new(id, stated.as_ref());
-        let row = it.find(rows, &name);
-        if let (Some(row), None) = (row, stated) {
-            rows.remove(it.hash, row);
+    let mut entries = Vec::with_capacity(changes.len());
+    for (id, value) in changes {
+        let entry = Entry::new(id, value.as_ref());
+        let row = entry.find(rows, &name);
+        if let (Some(row), None) = (row, value) {
+            rows.remove(entry.hash, row);
         }
-        entries.push(Entry { row, ..it });
+        entries.push(Entry { row, ..entry });
     }
     entries
 }
 
-/// Looks up the work and the allocations of a delta, and the work in `more`, which is read again.
+/// Looks up the work and the allocations of a delta, and the work in `reread`.
 /// Removed names leave the tables.
 pub(super) fn find_rows<'s>(
     index: &mut FleetIndex,
     snapshot: &'s Snapshot,
     delta: &'s SnapshotDelta,
-    more: &'s [WorkId],
-) -> (Vec<OfWork<'s>>, Vec<OfAllocation<'s>>) {
+    reread: &'s [WorkId],
+) -> (Vec<WorkEntry<'s>>, Vec<AllocationEntry<'s>>) {
     let work_ids = |work: WorkIx| &index.work[work].id;
-    let mut work = entries(&delta.work, &mut index.work_by_name, work_ids);
-    for id in more {
+    let mut work = find_entries(&delta.work, &mut index.work_by_name, work_ids);
+    for id in reread {
         let entry = Entry::new(id, snapshot.demand.get(id));
         let row = entry.find(&index.work_by_name, work_ids);
         work.push(Entry { row, ..entry });
     }
-    let allocations = entries(
+    let allocations = find_entries(
         &delta.allocations,
         &mut index.allocation_by_name,
         |allocation| &index.allocations[allocation].id,

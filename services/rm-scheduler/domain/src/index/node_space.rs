@@ -18,10 +18,10 @@ pub struct NodeSpace {
 impl NodeSpace {
     pub fn new(quanta: u64, capacity: &Size) -> Self {
         let whole = capacity.gpu_milli / GPU_MILLI;
-        let rest = capacity.gpu_milli % GPU_MILLI;
+        let remainder = capacity.gpu_milli % GPU_MILLI;
         let gpus = (0..whole)
             .map(|_| GPU_MILLI)
-            .chain((rest > 0).then_some(rest))
+            .chain((remainder > 0).then_some(remainder))
             .collect();
         Self {
             quanta,
@@ -31,17 +31,17 @@ impl NodeSpace {
     }
 
     /// Returns how many processes of these quanta and this size fit at the same time.
-    pub fn fitting(&self, quanta: u64, size: &Size) -> u64 {
-        let by_order = self.quanta / quanta.max(1);
-        if by_order == 0 || self.size.gpu_milli < size.gpu_milli {
+    pub fn count_fitting(&self, quanta: u64, size: &Size) -> u64 {
+        let by_quanta = self.quanta / quanta.max(1);
+        if by_quanta == 0 || self.size.gpu_milli < size.gpu_milli {
             return 0;
         }
-        by_order
-            .min(times(size, &self.size))
-            .min(self.fitting_gpus(size.gpu_milli))
+        by_quanta
+            .min(count_fitting_sums(size, &self.size))
+            .min(self.count_fitting_gpus(size.gpu_milli))
     }
 
-    pub fn fitting_gpus(&self, milli: u64) -> u64 {
+    pub fn count_fitting_gpus(&self, milli: u64) -> u64 {
         match milli {
             0 => u64::MAX,
             part if part < GPU_MILLI => self.gpus.iter().map(|free| free / part).sum(),
@@ -62,52 +62,52 @@ impl NodeSpace {
         if milli < GPU_MILLI {
             let fits = numbered.filter(|(_, free)| **free >= milli);
             return fits
-                .min_by_key(|(at, free)| (**free, *at))
-                .map(|(at, _)| at)
+                .min_by_key(|(index, free)| (**free, *index))
+                .map(|(index, _)| index)
                 .into_iter()
                 .collect();
         }
         let whole = numbered.filter(|(_, free)| **free == GPU_MILLI);
         let count = usize::try_from(milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX);
-        whole.map(|(at, _)| at).take(count).collect()
+        whole.map(|(index, _)| index).take(count).collect()
     }
 
     pub fn take(&mut self, quanta: u64, size: &Size, gpus: &[u64]) {
         self.quanta = self.quanta.saturating_sub(quanta);
         self.size.subtract(size);
-        self.each_gpu(gpus, size.gpu_milli, u64::saturating_sub);
+        self.update_gpus(gpus, size.gpu_milli, u64::saturating_sub);
     }
 
-    /// Copies the other space and keeps the own capacity of lists.
-    pub(crate) fn set(&mut self, to: &Self) {
+    /// Copies the other space and reuses the allocated memory of the lists.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
         let Size {
             memory_bytes,
             cpu_milli,
             gpu_milli,
             extras,
-        } = &to.size;
-        self.quanta = to.quanta;
+        } = &other.size;
+        self.quanta = other.quanta;
         (self.size.memory_bytes, self.size.cpu_milli) = (*memory_bytes, *cpu_milli);
         self.size.gpu_milli = *gpu_milli;
         if !self.size.extras.is_empty() || !extras.is_empty() {
             self.size.extras.clone_from(extras);
         }
-        self.gpus.clone_from(&to.gpus);
+        self.gpus.clone_from(&other.gpus);
     }
 
     pub fn give(&mut self, quanta: u64, size: &Size, gpus: &[u64]) {
         self.quanta += quanta;
         self.size.add(size);
-        self.each_gpu(gpus, size.gpu_milli, |free, milli| {
+        self.update_gpus(gpus, size.gpu_milli, |free, milli| {
             (free + milli).min(GPU_MILLI)
         });
     }
 
-    fn each_gpu(&mut self, gpus: &[u64], milli: u64, change: impl Fn(u64, u64) -> u64) {
+    fn update_gpus(&mut self, gpus: &[u64], milli: u64, change: impl Fn(u64, u64) -> u64) {
         let each = milli.min(GPU_MILLI);
-        for at in gpus {
-            let at = usize::try_from(*at).unwrap_or(usize::MAX);
-            if let Some(free) = self.gpus.get_mut(at) {
+        for index in gpus {
+            let index = usize::try_from(*index).unwrap_or(usize::MAX);
+            if let Some(free) = self.gpus.get_mut(index) {
                 *free = change(*free, each);
             }
         }
@@ -115,7 +115,7 @@ impl NodeSpace {
 }
 
 /// Returns how many processes of `size` fit into `space`, by the sum of each dimension.
-pub(crate) fn times(size: &Size, space: &Size) -> u64 {
+pub(crate) fn count_fitting_sums(size: &Size, space: &Size) -> u64 {
     let ratio = |size: u64, space: u64| space.checked_div(size).unwrap_or(u64::MAX);
     let sums = ratio(size.memory_bytes, space.memory_bytes)
         .min(ratio(size.cpu_milli, space.cpu_milli))
@@ -140,13 +140,13 @@ mod tests {
     #[test]
     fn a_part_uses_one_gpu_and_whole_gpus_are_used_whole() {
         let mut space = NodeSpace::new(100, &gpus(2_000));
-        assert_eq!(space.fitting(1, &gpus(600)), 2);
+        assert_eq!(space.count_fitting(1, &gpus(600)), 2);
         let first = space.choose_gpus(600);
         space.take(1, &gpus(600), &first);
         // 1400 of 2000 thousandths are free, but only one GPU has 700.
-        assert_eq!(space.fitting(1, &gpus(700)), 1);
-        assert_eq!(space.fitting(1, &gpus(1_000)), 1);
-        assert_eq!(space.fitting(1, &gpus(2_000)), 0);
+        assert_eq!(space.count_fitting(1, &gpus(700)), 1);
+        assert_eq!(space.count_fitting(1, &gpus(1_000)), 1);
+        assert_eq!(space.count_fitting(1, &gpus(2_000)), 0);
         assert_eq!((first, space.choose_gpus(400)), (vec![0], vec![0]));
         assert_eq!(space.choose_gpus(1_000), [1]);
         space.give(1, &gpus(600), &[0]);

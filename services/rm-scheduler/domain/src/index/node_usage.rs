@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use hayward_vocabulary::WorkId;
 
 use super::{
-    FleetIndex, NodeRecord, allocation_usage::NodeUsage, derive::set, node_space::NodeSpace,
+    FleetIndex, NodeRecord, allocation_usage::NodeUsage, derive::set_membership,
+    node_space::NodeSpace,
 };
 use crate::ids::{AllocIx, NodeIx};
 
 /// Space that was computed from each allocation, because the sum does not describe it.
-pub(super) struct Counted {
+pub(super) struct ComputedSpace {
     free: NodeSpace,
     /// Space once everything that leaves has left.
     future: NodeSpace,
@@ -18,45 +19,45 @@ pub(super) struct Counted {
 
 struct NodeContents {
     /// True if the node takes work.
-    open: bool,
-    over: bool,
+    schedulable: bool,
+    is_overfull: bool,
     free: NodeSpace,
     /// Space without fixed allocations.
-    space: NodeSpace,
+    space_without_fixed: NodeSpace,
     future: NodeSpace,
     held_quanta: u64,
     services: BTreeSet<WorkId>,
 }
 
 impl NodeContents {
-    fn new(index: &FleetIndex, node_record: &NodeRecord, taken: &NodeUsage) -> Self {
-        let early = index.policy.tunables.settings.count_what_fits;
-        let mut open = node_record.pool.is_some() && node_record.node.is_schedulable();
+    fn new(index: &FleetIndex, node_record: &NodeRecord, usage: &NodeUsage) -> Self {
+        let ignores_leaving = index.policy.tunables.settings.count_what_fits;
+        let mut schedulable = node_record.pool.is_some() && node_record.node.is_schedulable();
         let mut free = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
-        let mut space = free.clone();
+        let mut space_without_fixed = free.clone();
         let mut services = BTreeSet::new();
         let mut future = free.clone();
-        let (mut held_quanta, all) = taken.all.load();
+        let (mut held_quanta, all) = usage.all.quanta_and_size();
         free.take(held_quanta, &all, &[]);
-        let (mut quanta, mut size) = taken.staying().load();
-        future.take(quanta, &size, &[]);
-        let some = taken.others > 0;
-        let others = some
+        let (mut staying_quanta, mut staying_size) = usage.staying().quanta_and_size();
+        future.take(staying_quanta, &staying_size, &[]);
+        let has_others = usage.without_shape > 0;
+        let without_shape = has_others
             .then(|| node_record.allocations.iter())
             .into_iter()
             .flatten();
         let has_shape = |allocation: AllocIx| index.usage[allocation].shape().is_some();
-        for allocation in others.filter(|allocation| !has_shape(*allocation)) {
+        for allocation in without_shape.filter(|allocation| !has_shape(*allocation)) {
             let record = &index.allocations[allocation];
             held_quanta = held_quanta.saturating_add(record.quanta);
             free.take(record.quanta, &record.size, &record.gpus);
-            if record.fixed && !(record.leaving && early) {
-                space.take(record.quanta, &record.size, &record.gpus);
+            if record.fixed && !(record.leaving && ignores_leaving) {
+                space_without_fixed.take(record.quanta, &record.size, &record.gpus);
             }
             if !record.leaving {
                 future.take(record.quanta, &record.size, &record.gpus);
-                quanta = quanta.saturating_add(record.quanta);
-                size.add(&record.size);
+                staying_quanta = staying_quanta.saturating_add(record.quanta);
+                staying_size.add(&record.size);
             }
             let Some(work) = record.work else {
                 continue;
@@ -69,13 +70,14 @@ impl NodeContents {
                 && node_record
                     .pool
                     .is_none_or(|pool| !index.may_use(work, pool));
-            open &= index.work[work].class.is_some() && !misplaced;
+            schedulable &= index.work[work].class.is_some() && !misplaced;
         }
         Self {
-            open,
-            over: quanta > node_record.quanta || !size.fits(&node_record.node.capacity),
+            schedulable,
+            is_overfull: staying_quanta > node_record.quanta
+                || !staying_size.fits(&node_record.node.capacity),
             free,
-            space,
+            space_without_fixed,
             future,
             held_quanta,
             services,
@@ -83,25 +85,27 @@ impl NodeContents {
     }
 
     /// Returns true if the change concerns only fields of this node, and no index over nodes.
-    fn is_seen_here_alone(&self, node_record: &NodeRecord) -> bool {
-        let (open, over) = (node_record.schedulable, node_record.is_overfull);
-        (self.open, self.over) == (open, over) && self.space == node_record.space_without_fixed
+    fn changes_no_index(&self, node_record: &NodeRecord) -> bool {
+        let (schedulable, is_overfull) = (node_record.schedulable, node_record.is_overfull);
+        (self.schedulable, self.is_overfull) == (schedulable, is_overfull)
+            && self.space_without_fixed == node_record.space_without_fixed
     }
 
     fn write(self, node_record: &mut NodeRecord) {
-        (node_record.space_without_fixed, node_record.services) = (self.space, self.services);
-        node_record.is_overfull = self.over;
+        (node_record.space_without_fixed, node_record.services) =
+            (self.space_without_fixed, self.services);
+        node_record.is_overfull = self.is_overfull;
         node_record.held_quanta = self.held_quanta;
         let (free, future) = (self.free, self.future);
-        node_record.counted = Some(Box::new(Counted { free, future }));
+        node_record.computed_space = Some(Box::new(ComputedSpace { free, future }));
     }
 
     #[cfg(test)]
-    fn assert_is(&self, node_record: &NodeRecord, taken: &NodeUsage) {
-        assert!(self.is_seen_here_alone(node_record));
+    fn assert_matches(&self, node_record: &NodeRecord, usage: &NodeUsage) {
+        assert!(self.changes_no_index(node_record));
         assert_eq!(
             (&self.free, &self.future),
-            (&node_record.free(taken), &node_record.coming(taken))
+            (&node_record.free(usage), &node_record.future_space(usage))
         );
         assert_eq!(self.held_quanta, node_record.held_quanta);
         assert_eq!(self.services, node_record.services);
@@ -109,10 +113,10 @@ impl NodeContents {
 }
 
 /// Returns true if the sum of the allocations describes the node, and no index over nodes changes.
-fn is_simple_sum(node_record: &NodeRecord, taken: &NodeUsage) -> bool {
-    taken.others == 0
+fn is_simple_sum(node_record: &NodeRecord, usage: &NodeUsage) -> bool {
+    usage.without_shape == 0
         && has_simple_space(node_record)
-        && node_record.is_overfull != taken.staying().fits(&node_record.space_without_fixed)
+        && node_record.is_overfull != usage.staying().fits(&node_record.space_without_fixed)
 }
 
 /// Returns true if the node has no GPUs, named resources or fixed allocations. Its allocations must
@@ -129,28 +133,28 @@ fn has_simple_space(node_record: &NodeRecord) -> bool {
 }
 
 impl NodeRecord {
-    fn set_free(&self, taken: &NodeUsage, free: &mut NodeSpace) {
-        match &self.counted {
-            Some(counted) => free.set(&counted.free),
-            None => taken.all.leave(&self.space_without_fixed, free),
+    fn set_free(&self, usage: &NodeUsage, free: &mut NodeSpace) {
+        match &self.computed_space {
+            Some(computed_space) => free.copy_from(&computed_space.free),
+            None => usage.all.write_free_space(&self.space_without_fixed, free),
         }
     }
 
-    fn coming(&self, taken: &NodeUsage) -> NodeSpace {
-        if let Some(counted) = &self.counted {
-            return counted.future.clone();
+    fn future_space(&self, usage: &NodeUsage) -> NodeSpace {
+        if let Some(computed_space) = &self.computed_space {
+            return computed_space.future.clone();
         }
         let mut future = NodeSpace::default();
-        taken
+        usage
             .staying()
-            .leave(&self.space_without_fixed, &mut future);
+            .write_free_space(&self.space_without_fixed, &mut future);
         future
     }
 
     #[cfg(test)]
-    fn free(&self, taken: &NodeUsage) -> NodeSpace {
+    fn free(&self, usage: &NodeUsage) -> NodeSpace {
         let mut free = NodeSpace::default();
-        self.set_free(taken, &mut free);
+        self.set_free(usage, &mut free);
         free
     }
 }
@@ -163,68 +167,69 @@ impl FleetIndex {
 
     /// Returns the space of a node once everything that leaves has left.
     pub fn future_free(&self, node: NodeIx) -> NodeSpace {
-        self.nodes[node].coming(&self.node_usage[node])
+        self.nodes[node].future_space(&self.node_usage[node])
     }
 
     /// Returns the quanta of the future space.
     pub fn future_quanta(&self, node: NodeIx) -> u64 {
         let node_record = &self.nodes[node];
         let staying = || self.node_usage[node].staying().quanta();
-        let counted = node_record
-            .counted
+        let computed_space = node_record
+            .computed_space
             .as_ref()
-            .map(|counted| counted.future.quanta);
-        counted.unwrap_or_else(|| node_record.quanta.saturating_sub(staying()))
+            .map(|computed_space| computed_space.future.quanta);
+        computed_space.unwrap_or_else(|| node_record.quanta.saturating_sub(staying()))
     }
 
     /// Updates the space of these nodes. Returns the nodes that opened or closed.
     pub(super) fn update_space(&mut self, nodes: &[NodeIx]) -> Vec<NodeIx> {
-        let mut stations = std::mem::take(&mut self.nodes);
+        let mut node_records = std::mem::take(&mut self.nodes);
         let mut changed = Vec::new();
         for node in nodes.iter().copied() {
-            let node_record = &mut stations[node];
+            let node_record = &mut node_records[node];
             if is_simple_sum(node_record, &self.node_usage[node]) {
                 node_record.held_quanta = self.node_usage[node].all.quanta();
-                node_record.counted = None;
+                node_record.computed_space = None;
                 #[cfg(test)]
                 NodeContents::new(self, node_record, &self.node_usage[node])
-                    .assert_is(node_record, &self.node_usage[node]);
+                    .assert_matches(node_record, &self.node_usage[node]);
                 continue;
             }
             let contents = NodeContents::new(self, node_record, &self.node_usage[node]);
-            if contents.is_seen_here_alone(node_record) {
+            if contents.changes_no_index(node_record) {
                 contents.write(node_record);
                 continue;
             }
             changed.push((node, contents));
         }
-        self.nodes = stations;
-        let turned = changed.into_iter().filter_map(|(node, contents)| {
-            let turned = self.set_contents(node, contents);
-            turned.then_some(node)
+        self.nodes = node_records;
+        let opened_or_closed = changed.into_iter().filter_map(|(node, contents)| {
+            let opened_or_closed = self.set_contents(node, contents);
+            opened_or_closed.then_some(node)
         });
-        turned.collect()
+        opened_or_closed.collect()
     }
 
     /// Returns true if the node opened or closed.
     fn set_contents(&mut self, node: NodeIx, contents: NodeContents) -> bool {
-        set(&mut self.overfull, node, contents.over);
+        set_membership(&mut self.overfull, node, contents.is_overfull);
         let node_record = &self.nodes[node];
-        let turned = node_record.schedulable != contents.open;
-        let moved = turned || node_record.space_without_fixed != contents.space;
-        if moved {
-            self.forget_kind(node);
-            self.open_for(node, contents.open);
+        let opened_or_closed = node_record.schedulable != contents.schedulable;
+        let changes_kind =
+            opened_or_closed || node_record.space_without_fixed != contents.space_without_fixed;
+        if changes_kind {
+            self.remove_node_kind(node);
+            self.set_schedulable(node, contents.schedulable);
         }
-        let (node_record, open) = (&mut self.nodes[node], contents.open);
+        let (node_record, schedulable) = (&mut self.nodes[node], contents.schedulable);
         contents.write(node_record);
-        if let Some(pool) = node_record.pool.filter(|_| open && moved) {
+        if let Some(pool) = node_record.pool.filter(|_| schedulable && changes_kind) {
             *self
                 .node_kinds
                 .entry((pool, node_record.space_without_fixed.clone()))
                 .or_default() += 1;
             self.node_kinds_changed = true;
         }
-        turned
+        opened_or_closed
     }
 }

@@ -1,15 +1,15 @@
 //! Adds, changes and removes nodes.
 //!
 //! Numbers of nodes ascend by name, and every decision breaks ties by them. Some numbers stay free,
-//! so that a new node finds one between its neighbours. Without a free one, the index is rebuilt.
+//! so that a new node gets one between its neighbours. If none is free there, the index is rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, Size, WorkId};
 
 use super::{
-    FleetIndex, NodeRecord, apply_delta::DirtyRows, derive::set, largest_nodes::LargestNodes,
-    node_space::NodeSpace,
+    FleetIndex, NodeRecord, apply_delta::DirtyRows, derive::set_membership,
+    largest_nodes::LargestNodes, node_space::NodeSpace,
 };
 use crate::{
     collections::id_list::IdList,
@@ -20,26 +20,26 @@ use crate::{
     },
 };
 
-/// Number of nodes for each free number.
-const NODES_FOR_ONE_FREE: usize = 8;
+/// Number of nodes after which one number is left free.
+const NODES_PER_FREE_NUMBER: usize = 8;
 
 impl FleetIndex {
     /// Reads and numbers all nodes.
     pub(super) fn read_nodes(&mut self, snapshot: &Snapshot) {
-        let free = snapshot.nodes.len() / NODES_FOR_ONE_FREE + 1;
+        let free = snapshot.nodes.len() / NODES_PER_FREE_NUMBER + 1;
         self.nodes.reserve_exact(snapshot.nodes.len() + free);
         for (position, (name, node)) in snapshot.nodes.iter().enumerate() {
-            let node_record = self.node_record(name, node);
+            let node_record = self.new_node_record(name, node);
             if let Some(pool) = node_record.pool {
                 self.all_quanta[pool] += node_record.quanta;
             }
             let index = self.nodes.push(node_record);
             self.node_by_name.insert(name.clone(), index);
-            if position % NODES_FOR_ONE_FREE == NODES_FOR_ONE_FREE / 2 {
+            if position % NODES_PER_FREE_NUMBER == NODES_PER_FREE_NUMBER / 2 {
                 self.nodes.push(NodeRecord::vacant(name));
             }
         }
-        self.largest = self.largest_nodes(snapshot);
+        self.largest_nodes_by_pool = self.largest_nodes(snapshot);
         self.update_gpu_pools();
     }
 
@@ -54,7 +54,7 @@ impl FleetIndex {
         }
         let largest = capacities.enumerate().map(|(pool, sizes)| {
             let quantum = self.quantum(Some(pool));
-            LargestNodes::of(quantum, sizes.iter().copied())
+            LargestNodes::from_capacities(quantum, sizes.iter().copied())
         });
         largest.collect()
     }
@@ -62,11 +62,13 @@ impl FleetIndex {
     /// Returns false if the quanta of any process may have changed.
     fn keeps_process_quanta(&mut self, snapshot: &Snapshot) -> bool {
         let largest = self.largest_nodes(snapshot);
-        let caps =
-            |largest: &TypedVec<PoolIx, LargestNodes>| largest.iter().any(LargestNodes::caps);
-        let keeps = largest == self.largest || !(caps(&largest) || caps(&self.largest));
-        self.largest = largest;
-        keeps
+        let has_limits = |largest: &TypedVec<PoolIx, LargestNodes>| {
+            largest.iter().any(LargestNodes::limits_process_quanta)
+        };
+        let unchanged = largest == self.largest_nodes_by_pool
+            || !(has_limits(&largest) || has_limits(&self.largest_nodes_by_pool));
+        self.largest_nodes_by_pool = largest;
+        unchanged
     }
 
     /// Applies changed nodes. Returns work to read again because it avoids single nodes. Returns
@@ -78,58 +80,58 @@ impl FleetIndex {
         delta: &SnapshotDelta,
         dirty: &mut DirtyRows,
     ) -> Option<Vec<WorkId>> {
-        let (mut are_others, mut are_sized_otherwise) = (false, false);
+        let (mut names_changed, mut sizes_changed) = (false, false);
         for name in &delta.nodes {
-            let (known, stated) = (self.find_node(name), snapshot.nodes.get(name));
-            are_others |= known.is_some() != stated.is_some();
-            are_sized_otherwise |=
-                known.map(|node| sized(&self.nodes[node].node)) != stated.map(sized);
-            match (known, stated) {
-                (Some(node), Some(stated)) => self.change_node(node, stated, dirty),
-                (None, Some(stated)) => self.add_node(name, stated, dirty)?,
+            let (old_node, new_node) = (self.find_node(name), snapshot.nodes.get(name));
+            names_changed |= old_node.is_some() != new_node.is_some();
+            sizes_changed |= old_node.map(|node| pool_and_capacity(&self.nodes[node].node))
+                != new_node.map(pool_and_capacity);
+            match (old_node, new_node) {
+                (Some(node), Some(new_node)) => self.change_node(node, new_node, dirty),
+                (None, Some(new_node)) => self.add_node(name, new_node, dirty)?,
                 (Some(node), None) => self.remove_node(node, dirty),
                 (None, None) => {}
             }
         }
-        if are_sized_otherwise && !self.keeps_process_quanta(snapshot) {
+        if sizes_changed && !self.keeps_process_quanta(snapshot) {
             return None;
         }
-        let numbers = self.avoiding.iter().filter(|_| are_others);
-        let again = numbers.map(|work| self.work[*work].id.clone());
-        Some(again.filter(|id| !delta.work.contains_key(id)).collect())
+        let rows = self.work_avoiding_nodes.iter().filter(|_| names_changed);
+        let reread = rows.map(|work| self.work[*work].id.clone());
+        Some(reread.filter(|id| !delta.work.contains_key(id)).collect())
     }
 
-    pub(super) fn update_avoiding(&mut self, work: WorkIx) {
+    pub(super) fn update_work_avoiding_nodes(&mut self, work: WorkIx) {
         let avoids = !self.work[work].constraints().avoided.is_empty();
-        set(&mut self.avoiding, work, avoids);
+        set_membership(&mut self.work_avoiding_nodes, work, avoids);
     }
 
-    fn change_node(&mut self, node: NodeIx, stated: &Node, dirty: &mut DirtyRows) {
-        if self.nodes[node].node != *stated {
+    fn change_node(&mut self, node: NodeIx, new_node: &Node, dirty: &mut DirtyRows) {
+        if self.nodes[node].node != *new_node {
             let name = self.nodes[node].name.clone();
-            let mut node_record = self.node_record(&name, stated);
+            let mut node_record = self.new_node_record(&name, new_node);
             node_record.allocations = std::mem::take(&mut self.nodes[node].allocations);
             self.replace_node(node, node_record, dirty);
         }
     }
 
-    fn add_node(&mut self, name: &NodeName, stated: &Node, dirty: &mut DirtyRows) -> Option<()> {
+    fn add_node(&mut self, name: &NodeName, new_node: &Node, dirty: &mut DirtyRows) -> Option<()> {
         let node = self.free_number(name)?;
         if node.index() == self.nodes.len() {
             self.nodes.push(NodeRecord::vacant(name));
         }
         self.node_by_name.insert(name.clone(), node);
-        let mut node_record = self.node_record(name, stated);
+        let mut node_record = self.new_node_record(name, new_node);
         // Allocations are sorted by id, as in all lists.
-        let lost = self.unplaced.iter().copied();
-        let mut allocation: Vec<AllocIx> = lost
+        let unplaced = self.unplaced.iter().copied();
+        let mut allocations: Vec<AllocIx> = unplaced
             .filter(|allocation| self.allocations[*allocation].node_name == *name)
             .collect();
-        allocation.sort_by(|a, b| self.allocations[*a].id.cmp(&self.allocations[*b].id));
-        for allocation in allocation.iter().copied() {
+        allocations.sort_by(|a, b| self.allocations[*a].id.cmp(&self.allocations[*b].id));
+        for allocation in allocations.iter().copied() {
             self.allocations[allocation].node = Some(node);
         }
-        node_record.allocations = allocation.into_iter().collect();
+        node_record.allocations = allocations.into_iter().collect();
         self.replace_node(node, node_record, dirty);
         Some(())
     }
@@ -146,8 +148,8 @@ impl FleetIndex {
     }
 
     fn remove_node(&mut self, node: NodeIx, dirty: &mut DirtyRows) {
-        let allocation = std::mem::take(&mut self.nodes[node].allocations);
-        for allocation in allocation.iter() {
+        let allocations = std::mem::take(&mut self.nodes[node].allocations);
+        for allocation in allocations.iter() {
             let record = &mut self.allocations[allocation];
             record.node = None;
             dirty.work.extend(record.work);
@@ -160,8 +162,8 @@ impl FleetIndex {
 
     /// Replaces the row of a node.
     fn replace_node(&mut self, node: NodeIx, node_record: NodeRecord, dirty: &mut DirtyRows) {
-        self.forget_kind(node);
-        self.open_for(node, false);
+        self.remove_node_kind(node);
+        self.set_schedulable(node, false);
         let before = &self.nodes[node];
         if let Some(pool) = before.pool {
             self.all_quanta[pool] -= before.quanta;
@@ -170,27 +172,27 @@ impl FleetIndex {
         if let Some(pool) = node_record.pool {
             self.all_quanta[pool] += node_record.quanta;
         }
-        let packs = |it: &NodeRecord| {
-            let with_gpus = it.node.capacity.gpu_milli > 0;
-            let pool = it.pool.filter(|pool| with_gpus || self.with_gpus[*pool]);
-            (pool, pool.is_some() && with_gpus)
+        let gpu_pool = |it: &NodeRecord| {
+            let has_gpus = it.node.capacity.gpu_milli > 0;
+            let pool = it.pool.filter(|pool| has_gpus || self.pool_has_gpus[*pool]);
+            (pool, pool.is_some() && has_gpus)
         };
-        let repacks = packs(&node_record) != packs(before);
+        let gpu_pool_changes = gpu_pool(&node_record) != gpu_pool(before);
         self.nodes_changed = true;
         // The row retains the old value, because a later step compares it with the new one.
-        let over = before.is_overfull;
+        let was_overfull = before.is_overfull;
         self.nodes[node] = NodeRecord {
-            is_overfull: over,
+            is_overfull: was_overfull,
             ..node_record
         };
-        if repacks {
+        if gpu_pool_changes {
             self.update_gpu_pools();
         }
         dirty.nodes.insert(node);
-        dirty.nodes_by_load.insert(node);
+        dirty.nodes_with_changed_usage.insert(node);
     }
 
-    fn node_record(&self, name: &NodeName, node: &Node) -> NodeRecord {
+    fn new_node_record(&self, name: &NodeName, node: &Node) -> NodeRecord {
         let pool = self.forest.find(&node.pool);
         let quanta = self.quantum(pool).node_order(&node.capacity);
         let space = NodeSpace::new(quanta, &node.capacity);
@@ -205,20 +207,20 @@ impl FleetIndex {
     }
 
     fn update_gpu_pools(&mut self) {
-        let stations = || self.nodes.enumerate();
-        self.with_gpus = TypedVec::filled(false, self.forest.len());
-        for (_, node_record) in stations().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
+        let node_records = || self.nodes.enumerate();
+        self.pool_has_gpus = TypedVec::filled(false, self.forest.len());
+        for (_, node_record) in node_records().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
             if let Some(pool) = node_record.pool {
-                self.with_gpus[pool] = true;
+                self.pool_has_gpus[pool] = true;
             }
         }
-        let is_packable = |it: &NodeRecord| it.pool.is_some_and(|pool| self.with_gpus[pool]);
-        let packable = stations().filter(|(_, node_record)| is_packable(node_record));
+        let is_packable = |it: &NodeRecord| it.pool.is_some_and(|pool| self.pool_has_gpus[pool]);
+        let packable = node_records().filter(|(_, node_record)| is_packable(node_record));
         self.gpu_pool_nodes = packable.map(|(node, _)| node).collect();
     }
 }
 
-fn sized(node: &Node) -> (&str, &Size) {
+fn pool_and_capacity(node: &Node) -> (&str, &Size) {
     (&node.pool, &node.capacity)
 }
 
@@ -241,7 +243,7 @@ impl NodeRecord {
             quanta: 0,
             schedulable: false,
             space_without_fixed: NodeSpace::default(),
-            counted: None,
+            computed_space: None,
             allocations: IdList::default(),
             held_quanta: 0,
             is_overfull: false,
@@ -263,16 +265,16 @@ mod tests {
     };
 
     /// Plans a round after a change of this node. Returns true if the index was not rebuilt.
-    fn takes_up(rounds: &mut Rounds, fixture: &mut Fixture, name: &str) -> bool {
+    fn plans_incrementally(rounds: &mut Rounds, fixture: &mut Fixture, name: &str) -> bool {
         let delta = SnapshotDelta {
             nodes: BTreeSet::from([node_name(name)]),
             ..SnapshotDelta::default()
         };
         let decided = rounds.decide(&fixture.snapshot, &delta);
-        let found = decided.shares.is_some();
+        let was_incremental = decided.shares.is_some();
         let plan = rounds.full_plan(decided);
         assert_eq!(plan, FairShare.schedule(&fixture.snapshot));
-        found
+        was_incremental
     }
 
     #[test]
@@ -284,14 +286,23 @@ mod tests {
         fixture.step();
         let mut rounds = Rounds::default();
         rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
-        let gone = fixture.snapshot.nodes.remove("n01").unwrap();
-        assert!(takes_up(&mut rounds, &mut fixture, "n01"));
+        let removed = fixture.snapshot.nodes.remove("n01").unwrap();
+        assert!(plans_incrementally(&mut rounds, &mut fixture, "n01"));
         let name = node_name("n01");
-        fixture.snapshot.nodes.insert(name, gone.clone());
-        assert!(takes_up(&mut rounds, &mut fixture, "n01"), "it comes back");
+        fixture.snapshot.nodes.insert(name, removed.clone());
+        assert!(
+            plans_incrementally(&mut rounds, &mut fixture, "n01"),
+            "it comes back"
+        );
         for next in ["n03", "n04"] {
-            fixture.snapshot.nodes.insert(node_name(next), gone.clone());
-            assert!(takes_up(&mut rounds, &mut fixture, next), "one more");
+            fixture
+                .snapshot
+                .nodes
+                .insert(node_name(next), removed.clone());
+            assert!(
+                plans_incrementally(&mut rounds, &mut fixture, next),
+                "one more"
+            );
         }
     }
 
@@ -314,7 +325,7 @@ mod tests {
                 if fixture.snapshot.nodes.remove(name.as_str()).is_none() {
                     fixture.snapshot.nodes.insert(node_name(&name), node.clone());
                 }
-                takes_up(&mut rounds, &mut fixture, &name);
+                plans_incrementally(&mut rounds, &mut fixture, &name);
             }
         }
     }

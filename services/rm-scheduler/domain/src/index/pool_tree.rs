@@ -32,11 +32,11 @@ impl Forest {
         let parent_of = |pool: &Pool| by_name.get(pool.parent.as_deref()?).copied();
         let mut parent: TypedVec<PoolIx, Option<PoolIx>> =
             settings.iter().map(|pool| parent_of(pool)).collect();
-        // A policy with a cycle is refused earlier. If one gets here, its pools become trees of
-        // their own.
+        // The service refuses a policy with a cycle. If one occurs nevertheless, each of its pools
+        // becomes a tree of its own.
         let circular: Vec<PoolIx> = names
             .indices()
-            .filter(|pool| climb(&parent, *pool).is_none())
+            .filter(|pool| find_root_and_depth(&parent, *pool).is_none())
             .collect();
         for pool in circular {
             parent[pool] = None;
@@ -58,7 +58,7 @@ impl Forest {
         for root in &roots {
             set_serve_positions(*root, &children, &mut serve_position, &mut next);
         }
-        let root_and_depth = |pool| climb(&parent, pool).unwrap_or((pool, 0));
+        let root_and_depth = |pool| find_root_and_depth(&parent, pool).unwrap_or((pool, 0));
         let (root, depth) = names.indices().map(root_and_depth).unzip();
         let subtrees = names
             .indices()
@@ -111,13 +111,13 @@ impl Forest {
     }
 
     /// Returns the pool, then the pools above it.
-    pub fn upwards(&self, pool: PoolIx) -> impl Iterator<Item = PoolIx> + '_ {
+    pub fn path_to_root(&self, pool: PoolIx) -> impl Iterator<Item = PoolIx> + '_ {
         std::iter::successors(Some(pool), |below| self.parent[*below])
     }
 
     /// Returns true if `pool` is `home` or below it.
     pub fn is_within(&self, pool: PoolIx, home: PoolIx) -> bool {
-        self.upwards(pool).any(|above| above == home)
+        self.path_to_root(pool).any(|above| above == home)
     }
 
     /// Returns `home`, then all pools below it, depth first.
@@ -153,7 +153,10 @@ fn set_serve_positions(
 }
 
 /// Returns the top of the tree and the depth of a pool. Returns `None` for a pool in a cycle.
-fn climb(parent: &TypedVec<PoolIx, Option<PoolIx>>, pool: PoolIx) -> Option<(PoolIx, usize)> {
+fn find_root_and_depth(
+    parent: &TypedVec<PoolIx, Option<PoolIx>>,
+    pool: PoolIx,
+) -> Option<(PoolIx, usize)> {
     let mut current = pool;
     for depth in 0..=parent.len() {
         match parent[current] {

@@ -9,7 +9,7 @@ use hayward_vocabulary::{
 use super::{
     growth_cap::{Cap, GrowthRules, HeldCounts},
     node_space::NodeSpace,
-    node_usage::Counted,
+    node_usage::ComputedSpace,
     users::Users,
 };
 use crate::{
@@ -55,7 +55,7 @@ pub(crate) struct NodeRecord {
     /// True if the number is free for a new node.
     pub(super) is_vacant: bool,
     /// Free and future space. `None` if the sum of the allocations describes the node.
-    pub(super) counted: Option<Box<Counted>>,
+    pub(super) computed_space: Option<Box<ComputedSpace>>,
     /// Space without fixed allocations.
     pub space_without_fixed: NodeSpace,
     pub node: Node,
@@ -72,7 +72,7 @@ pub(crate) struct PlacementConstraints {
     /// Nodes blocked for this work alone, by name.
     pub avoided: Vec<NodeName>,
     pub service: Option<WorkId>,
-    pub apart: Option<Apart>,
+    pub anti_affinity: Option<Apart>,
     /// Size in the demand. `None` unless the work gets whole nodes.
     pub node_size: Option<Size>,
 }
@@ -81,7 +81,7 @@ static UNCONSTRAINED: PlacementConstraints = PlacementConstraints {
     nodes: BTreeSet::new(),
     avoided: Vec::new(),
     service: None,
-    apart: None,
+    anti_affinity: None,
     node_size: None,
 };
 
@@ -123,17 +123,17 @@ impl WorkRecord {
     }
 
     pub fn is_constrained(&self) -> bool {
-        let wishes = self.constraints();
-        !wishes.nodes.is_empty() || wishes.apart.is_some()
+        let constraints = self.constraints();
+        !constraints.nodes.is_empty() || constraints.anti_affinity.is_some()
     }
 
     pub fn admits(&self, node: &NodeName) -> bool {
         let listed = &self.constraints().nodes;
-        (listed.is_empty() || listed.contains(node)) && !self.avoided(node)
+        (listed.is_empty() || listed.contains(node)) && !self.avoids(node)
     }
 
     /// Returns true if this node is blocked for this work alone.
-    pub fn avoided(&self, node: &NodeName) -> bool {
+    pub fn avoids(&self, node: &NodeName) -> bool {
         self.constraints().avoided.binary_search(node).is_ok()
     }
 }
@@ -156,7 +156,7 @@ pub(crate) struct WorkUsage {
 }
 
 impl WorkUsage {
-    pub fn counts(&self) -> HeldCounts {
+    pub fn held_counts(&self) -> HeldCounts {
         HeldCounts {
             current: self.current,
             leaving: self.leaving,
@@ -167,7 +167,7 @@ impl WorkUsage {
 
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is said by another service on its own"
+    reason = "each is one independent property"
 )]
 pub(crate) struct AllocationRecord {
     pub id: AllocationId,
@@ -217,13 +217,13 @@ pub(crate) struct WorkListEdit {
     pub user: UserIx,
     pub position: usize,
     pub work: WorkIx,
-    pub joins: bool,
+    pub is_insertion: bool,
 }
 
 impl WorkListEdit {
     /// Returns true if `next` inserts again what this one removed.
     pub fn is_undone_by(&self, next: &Self) -> bool {
-        let owner = |splice: &Self| (splice.class, splice.user, splice.position, splice.work);
-        !self.joins && next.joins && owner(self) == owner(next)
+        let owner = |edit: &Self| (edit.class, edit.user, edit.position, edit.work);
+        !self.is_insertion && next.is_insertion && owner(self) == owner(next)
     }
 }

@@ -11,7 +11,7 @@ impl FleetIndex {
         let Some(class) = work_record.class else {
             return;
         };
-        let user_at = work_record.user;
+        let user = work_record.user;
         self.departed.push(DepartedWork {
             work,
             class,
@@ -19,23 +19,23 @@ impl FleetIndex {
             work_id: work_record.id.clone(),
         });
         let users = &mut self.classes[class].users;
-        let Some(group) = users.get_mut(user_at) else {
+        let Some(user_work) = users.get_mut(user) else {
             return;
         };
-        let guess = guess(group, |other| self.work[other].submitted_at, work);
-        let Some(position) = position_of(group, work, guess) else {
+        let guess = estimate_position(user_work, |other| self.work[other].submitted_at, work);
+        let Some(position) = find_position(user_work, work, guess) else {
             return;
         };
-        group.remove(position);
-        if group.is_empty() {
-            users.remove(user_at);
+        user_work.remove(position);
+        if user_work.is_empty() {
+            users.remove(user);
         }
         self.work_list_edits.push(WorkListEdit {
             class,
-            user: user_at,
+            user,
             position,
             work,
-            joins: false,
+            is_insertion: false,
         });
     }
 
@@ -44,57 +44,59 @@ impl FleetIndex {
         let Some(class) = work_record.class else {
             return;
         };
-        let user_at = work_record.user;
+        let user = work_record.user;
         let users = &mut self.classes[class].users;
-        let position = if let Some(group) = users.get_mut(user_at) {
+        let position = if let Some(user_work) = users.get_mut(user) {
             let key = |work: WorkIx| (self.work[work].submitted_at, &self.work[work].id);
             // Mostly the new work is the youngest, so the end is tried first.
-            let position = if group.last().is_none_or(|last| key(last) < key(work)) {
-                group.len()
+            let position = if user_work.last().is_none_or(|last| key(last) < key(work)) {
+                user_work.len()
             } else {
-                group.partition_point(|other| key(other) < key(work))
+                user_work.partition_point(|other| key(other) < key(work))
             };
-            group.insert(position, work);
+            user_work.insert(position, work);
             position
         } else {
             let name = work_record.user_name.clone();
-            users.insert(name, user_at, IdList::from_iter([work]));
+            users.insert(name, user, IdList::from_iter([work]));
             0
         };
         self.work_list_edits.push(WorkListEdit {
             class,
-            user: user_at,
+            user,
             position,
             work,
-            joins: true,
+            is_insertion: true,
         });
     }
 }
 
 /// Estimates the position of work among that of its user by interpolation, because most users
 /// submit evenly.
-fn guess(
-    group: &IdList<WorkIx>,
+fn estimate_position(
+    user_work: &IdList<WorkIx>,
     submitted_at: impl Fn(WorkIx) -> Timestamp,
     work: WorkIx,
 ) -> usize {
-    let (Some(first), Some(last)) = (group.first(), group.last()) else {
+    let (Some(first), Some(last)) = (user_work.first(), user_work.last()) else {
         return 0;
     };
     let since_first = |other: WorkIx| submitted_at(other).ms_since(submitted_at(first));
-    let part = u128::from(since_first(work)) * (group.len() as u128 - 1);
+    let part = u128::from(since_first(work)) * (user_work.len() as u128 - 1);
     let position = part / u128::from(since_first(last).max(1));
-    usize::try_from(position).unwrap_or(0).min(group.len() - 1)
+    usize::try_from(position)
+        .unwrap_or(0)
+        .min(user_work.len() - 1)
 }
 
 /// Returns the position of a number, searched from the guess to both sides.
-fn position_of(group: &IdList<WorkIx>, work: WorkIx, guess: usize) -> Option<usize> {
-    let is_there = |position: &usize| group.get(*position) == Some(work);
-    let farther = |far: usize| {
-        let before = guess.checked_sub(far).filter(is_there);
-        before.or_else(|| Some(guess + far).filter(is_there))
+fn find_position(user_work: &IdList<WorkIx>, work: WorkIx, guess: usize) -> Option<usize> {
+    let is_match = |position: &usize| user_work.get(*position) == Some(work);
+    let match_at = |distance: usize| {
+        let before = guess.checked_sub(distance).filter(is_match);
+        before.or_else(|| Some(guess + distance).filter(is_match))
     };
-    (0..group.len()).find_map(farther)
+    (0..user_work.len()).find_map(match_at)
 }
 
 #[cfg(test)]
@@ -104,20 +106,20 @@ mod tests {
 
     #[test]
     fn a_position_is_found_from_any_guess() {
-        let group = IdList::from_iter([7, 3, 9, 4, 1].map(WorkIx::new));
-        for guess in 0..group.len() {
-            for (position, work) in group.iter().enumerate() {
-                assert_eq!(position_of(&group, work, guess), Some(position));
+        let user_work = IdList::from_iter([7, 3, 9, 4, 1].map(WorkIx::new));
+        for guess in 0..user_work.len() {
+            for (position, work) in user_work.iter().enumerate() {
+                assert_eq!(find_position(&user_work, work, guess), Some(position));
             }
-            assert_eq!(position_of(&group, WorkIx::new(5), guess), None);
+            assert_eq!(find_position(&user_work, WorkIx::new(5), guess), None);
         }
     }
 
     #[test]
-    fn a_guess_lies_between_the_neighbours_in_time() {
+    fn an_estimated_position_lies_between_the_neighbours_in_time() {
         let times = [10, 20, 20, 40, 110];
         let guessed = |at| {
-            guess(
+            estimate_position(
                 &(0..5).map(WorkIx::new).collect(),
                 |other| Timestamp::from_unix_ms(times[other.index()]),
                 WorkIx::new(at),
@@ -126,7 +128,7 @@ mod tests {
         assert_eq!([0, 1, 3, 4].map(guessed), [0, 0, 1, 4]);
         let only = WorkIx::new(3);
         assert_eq!(
-            guess(
+            estimate_position(
                 &IdList::from_iter([only]),
                 |_| Timestamp::from_unix_ms(5),
                 only

@@ -169,7 +169,7 @@ fn place_in<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, goal: 
         }
         let excluded = (!next_to_siblings && has_sibling(state, work, node))
             || is_apart && state.violates_anti_affinity(work, node);
-        let fitting = state.nodes[node].free.fitting(quanta, size).min(left);
+        let fitting = state.nodes[node].free.count_fitting(quanta, size).min(left);
         let count = fitting.min(unreserved_processes(state, work, node, fitting));
         reserved_for_others |= count < fitting;
         if excluded || count == 0 {
@@ -206,7 +206,7 @@ fn unreserved_processes(state: &RoundState, work: WorkIx, node: NodeIx, most: u6
         return 0;
     }
     let space = state.future_free_for(node, Some(work));
-    space.fitting(quanta, state.size(work))
+    space.count_fitting(quanta, state.size(work))
 }
 
 /// Does the same as [`place_in`] for pools with GPUs. Places one process after the other, each on
@@ -236,7 +236,7 @@ fn place_packed<'a>(
                 .any(|reservation| reservation.work != work);
             let reserved_for_others = || {
                 let space = state.future_free_for(node, Some(work));
-                space.fitting(quanta, size) == 0
+                space.count_fitting(quanta, size) == 0
             };
             let may = state.admits(work, node) && !state.violates_anti_affinity(work, node);
             !excluded && may && !(reservation && reserved_for_others())

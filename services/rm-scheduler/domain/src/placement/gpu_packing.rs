@@ -41,7 +41,7 @@ impl Likely {
     fn lost(&self, space: &NodeSpace, free: u64) -> u64 {
         let fits = space.size.cpu_milli >= self.cpu_milli
             && space.size.memory_bytes >= self.memory_bytes
-            && space.fitting_gpus(self.gpu_milli) > 0;
+            && space.count_fitting_gpus(self.gpu_milli) > 0;
         if self.gpu_milli == 0 || !fits {
             return free;
         }
@@ -100,7 +100,7 @@ impl Mix {
     /// does not fit. `most` is the number of GPUs of the largest node. Small nodes win ties,
     /// because only large nodes can take large processes.
     fn score(&self, space: &NodeSpace, quanta: u64, size: &Size, most: usize) -> Option<i128> {
-        if space.fitting(quanta, size) == 0 {
+        if space.count_fitting(quanta, size) == 0 {
             return None;
         }
         let mut then = space.clone();
@@ -249,7 +249,7 @@ impl Ranking {
             self.ranked.remove(&old);
         }
         // Most nodes are full, and this check is cheaper than the lookup of the score.
-        if space.fitting(process.quanta, process.size) == 0 {
+        if space.count_fitting(process.quanta, process.size) == 0 {
             return;
         }
         let score = match self.known.get(space) {

@@ -432,7 +432,7 @@ fn clear_of_squatters(state: &mut RoundState, work: WorkIx, node: NodeIx) -> boo
     let mut budget = state.preemption_budget(node);
     let mut moves: Vec<(AllocIx, NodeIx)> = Vec::new();
     for allocation in state.node_record(node).allocations.iter() {
-        if space.fitting(quanta, size) > 0 {
+        if space.count_fitting(quanta, size) > 0 {
             break;
         }
         let it = &state.allocations[allocation];
@@ -446,7 +446,7 @@ fn clear_of_squatters(state: &mut RoundState, work: WorkIx, node: NodeIx) -> boo
     if budget.declined {
         state.note_time_dependence();
     }
-    if moves.is_empty() || space.fitting(quanta, size) == 0 {
+    if moves.is_empty() || space.count_fitting(quanta, size) == 0 {
         return false;
     }
     for (allocation, target) in moves {
@@ -486,6 +486,6 @@ fn way_home(
             && node_state.reservations.is_empty()
             && !moves.iter().any(|(_, target)| target == node)
             && state.admits(owner, *node)
-            && node_state.free.fitting(quanta, size) > 0
+            && node_state.free.count_fitting(quanta, size) > 0
     })
 }

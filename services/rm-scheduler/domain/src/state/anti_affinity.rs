@@ -23,14 +23,14 @@ impl RoundState<'_> {
 
     /// Returns whether anti-affinity is violated. `counts` selects the allocations that count.
     fn violates_among(&self, work: WorkIx, node: NodeIx, counts: impl Fn(AllocIx) -> bool) -> bool {
-        let Some(apart) = &self.work_record(work).constraints().apart else {
+        let Some(apart) = &self.work_record(work).constraints().anti_affinity else {
             return false;
         };
         let label = apart.by_label.as_deref();
         if label.is_some_and(|label| domain(self.index, node, label).is_none()) {
             return true;
         }
-        let group = self.index.groups.get(&apart.group);
+        let group = self.index.anti_affinity_groups.get(&apart.group);
         let mut others = group.into_iter().flatten().filter(|other| **other != work);
         others.any(|other| self.is_near(*other, node, label, &counts))
     }
@@ -67,7 +67,7 @@ impl RoundState<'_> {
             && self.nodes.indices().any(|node| {
                 let node_state = &self.nodes[node];
                 node_state.is_schedulable()
-                    && node_state.free.fitting(quanta, size) > 0
+                    && node_state.free.count_fitting(quanta, size) > 0
                     && self.could_use(work, node)
                     && self.violates_anti_affinity(work, node)
             })
@@ -81,8 +81,8 @@ fn domain<'r>(index: &'r FleetIndex, node: NodeIx, label: &str) -> Option<&'r st
 
 impl FleetIndex {
     pub(crate) fn join_group(&mut self, work: WorkIx) {
-        if let Some(apart) = &self.work[work].constraints().apart {
-            self.groups
+        if let Some(apart) = &self.work[work].constraints().anti_affinity {
+            self.anti_affinity_groups
                 .entry(apart.group.clone())
                 .or_default()
                 .push(work);
@@ -90,13 +90,13 @@ impl FleetIndex {
     }
 
     pub(crate) fn leave_group(&mut self, work: WorkIx) {
-        let Some(apart) = &self.work[work].constraints().apart else {
+        let Some(apart) = &self.work[work].constraints().anti_affinity else {
             return;
         };
-        if let Some(group) = self.groups.get_mut(&apart.group) {
+        if let Some(group) = self.anti_affinity_groups.get_mut(&apart.group) {
             group.retain(|other| *other != work);
             if group.is_empty() {
-                self.groups.remove(&apart.group);
+                self.anti_affinity_groups.remove(&apart.group);
             }
         }
     }

@@ -39,7 +39,7 @@ impl RoundState<'_> {
         if self.to_vacate_on(node).is_empty() || self.adds_up(node) {
             let mut space = self.index.future_free(node);
             for allocation in self.to_vacate_on(node) {
-                self.index.give_to(&mut space, *allocation);
+                self.index.add_allocation(&mut space, *allocation);
             }
             return space;
         }
@@ -50,7 +50,7 @@ impl RoundState<'_> {
             .iter()
             .filter(|allocation| !self.leaving[*allocation])
         {
-            self.index.take_from(&mut space, allocation);
+            self.index.subtract_allocation(&mut space, allocation);
         }
         space
     }

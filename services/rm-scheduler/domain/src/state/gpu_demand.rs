@@ -28,21 +28,21 @@ impl GpuDemand {
         } else {
             state.work.dirty().for_each(|work| self.enter(state, work));
         }
-        self.seen = state.work.now();
+        self.seen = state.work.journal_position();
     }
 
     /// Updates the counts within a round. A round changes demand only by excluding work.
     pub fn follow(&mut self, state: &RoundState) {
-        let delta = state.work.since(self.seen);
+        let delta = state.work.written_since(self.seen);
         let out = delta.filter(|work| state.work[*work].is_excluded());
         out.for_each(|work| self.enter(state, work));
         #[cfg(test)]
-        for work in state.work.since(self.seen) {
+        for work in state.work.written_since(self.seen) {
             let known = self.parts[work];
             self.enter(state, work);
             assert_eq!(self.parts[work].1, known.1, "of {}", state.id(work));
         }
-        self.seen = state.work.now();
+        self.seen = state.work.journal_position();
     }
 
     fn enter(&mut self, state: &RoundState, work: WorkIx) {

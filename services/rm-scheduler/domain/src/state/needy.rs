@@ -50,7 +50,7 @@ impl RoundState<'_> {
     pub fn needy(&self) -> Needy {
         let mut numbers = BitSet::default();
         for outcome in &self.outcomes {
-            numbers.unite(&outcome.needy);
+            numbers.union_with(&outcome.needy);
         }
         let carried = &self.snapshot.carried.needy;
         let is_unchanged =

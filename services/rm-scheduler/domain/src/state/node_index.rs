@@ -95,22 +95,27 @@ impl NodeIndex {
         } else {
             state.nodes.dirty().for_each(|node| self.file(state, node));
         }
-        self.seen = state.nodes.now();
+        self.seen = state.nodes.journal_position();
     }
 
     /// Updates free space from the rows that were written in this round.
     pub fn update(&mut self, state: &RoundState) {
-        for node in state.nodes.since(self.seen) {
+        for node in state.nodes.written_since(self.seen) {
             self.file(state, node);
         }
-        self.seen = state.nodes.now();
+        self.seen = state.nodes.journal_position();
     }
 
     /// Updates one node, which must be the only one written since the last update.
     pub fn update_one(&mut self, state: &RoundState, node: NodeIx) {
-        debug_assert!(state.nodes.since(self.seen).all(|other| other == node));
+        debug_assert!(
+            state
+                .nodes
+                .written_since(self.seen)
+                .all(|other| other == node)
+        );
         self.file(state, node);
-        self.seen = state.nodes.now();
+        self.seen = state.nodes.journal_position();
     }
 
     /// Updates free and future space.
@@ -194,7 +199,7 @@ impl NodeIndex {
             (&rebuilt.free_keys, &rebuilt.future_keys)
         );
         let all = |buckets: &Buckets<_>| {
-            let rows = buckets.from(0);
+            let rows = buckets.iter_from(0);
             let rows = rows.map(|(quanta, nodes)| (quanta, nodes.iter().collect::<Vec<_>>()));
             rows.collect::<Vec<_>>()
         };

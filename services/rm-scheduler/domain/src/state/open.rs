@@ -175,9 +175,9 @@ impl<'a> RoundState<'a> {
                 let has = HeldCounts {
                     current: work_state.current,
                     leaving: work_state.leaving,
-                    ..index.work[work].usage.counts()
+                    ..index.work[work].usage.held_counts()
                 };
-                let cap = growth_cap::of(index, work, has);
+                let cap = growth_cap::compute_cap(index, work, has);
                 let parts = cap.parts(index, work, has);
                 let had = work_state.current;
                 let work_state = &mut self.work[work];
@@ -230,7 +230,7 @@ impl<'a> RoundState<'a> {
                 let space = self.future_free(node);
                 if waits
                     && node_is_open
-                    && space.fitting(work_state.process_quanta, self.size(work)) > 0
+                    && space.count_fitting(work_state.process_quanta, self.size(work)) > 0
                 {
                     self.reserve(work, node);
                 }
@@ -263,7 +263,7 @@ fn rows(
     }
     let changed = index.changed_nodes.iter().copied();
     let fresh = |node| NodeState::new(index, node);
-    nodes.renew(changed, fresh, |node, row, was_written| {
+    nodes.start_round(changed, fresh, |node, row, was_written| {
         row.renew(index, node, was_written);
     });
     #[cfg(test)]
@@ -272,7 +272,7 @@ fn rows(
     }
     let changed = index.touched.iter().chain(&index.rederived);
     let fresh = |item: WorkIx| WorkState::new(&index.work[item], settings);
-    work.renew(changed.copied(), fresh, |item, row, _| {
+    work.start_round(changed.copied(), fresh, |item, row, _| {
         let fresh = fresh(item);
         let class = fresh.class.map(|class| &index.classes[class].class);
         let fair = class.is_some_and(|class| class.policy == Policy::FairShare);

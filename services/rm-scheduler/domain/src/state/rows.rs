@@ -139,7 +139,7 @@ impl WorkState {
             process_quanta: work_record.process_quanta,
             shape: work_record.shape,
             has_node_list: !work_record.constraints().nodes.is_empty(),
-            has_anti_affinity: work_record.constraints().apart.is_some(),
+            has_anti_affinity: work_record.constraints().anti_affinity.is_some(),
             current: work_record.usage.current,
             resting: if settings.rest_on_closed {
                 work_record.usage.resting

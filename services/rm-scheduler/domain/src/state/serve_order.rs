@@ -10,7 +10,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{ClassState, RoundState};
 use crate::{
-    collections::dense_set::MemberSet,
+    collections::dense_set::SparseSet,
     ids::{ClassIx, PoolIx, ShapeIx, TypedVec, WorkIx},
     input::snapshot::Policy,
 };
@@ -25,7 +25,7 @@ pub(crate) struct ServeOrder {
     /// Position of each piece of work in the queues.
     pub entries: TypedVec<WorkIx, QueueEntry>,
     /// Work that holds more than its entitlement.
-    excess: MemberSet<WorkIx>,
+    excess: SparseSet<WorkIx>,
     /// Dirty work that no tree has claimed in this round.
     unfiled: Vec<WorkIx>,
     /// Number of dirty rows already read in this round.
@@ -205,7 +205,7 @@ fn merge(
 fn lacks(state: &RoundState, work: WorkIx, policy: Policy) -> bool {
     let work_state = &state.work[work];
     let own = match policy {
-        Policy::FairShare => work_state.cap.own,
+        Policy::FairShare => work_state.cap.before_space,
         _ => work_state.counted,
     };
     let shrinks = !state.settings.evict_for_somebody && work_state.excess() > 0;

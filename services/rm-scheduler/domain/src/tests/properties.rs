@@ -218,7 +218,7 @@ proptest! {
                 let space = free(&fixture.snapshot, name.as_str());
                 let granted = fixture.snapshot.quantum.granted(&demand.size);
                 prop_assert!(
-                    !permitted || space.fitting(share.order, &granted) == 0,
+                    !permitted || space.count_fitting(share.order, &granted) == 0,
                     "{id} could use {name}: {plan:#?}"
                 );
             }

@@ -115,7 +115,7 @@ impl<'a> WaitingWork<'a> {
                 continue;
             }
             let (quanta, size) = process_size(view, it, candidate.node);
-            if candidate.max_free.fitting(quanta, &size) > 0 {
+            if candidate.max_free.count_fitting(quanta, &size) > 0 {
                 return Some((index, quanta, size));
             }
         }

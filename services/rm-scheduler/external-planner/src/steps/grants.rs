@@ -169,7 +169,7 @@ fn grant_processes<'a>(
             let detail = format!("one answer places at most {MAX_STEPS} processes");
             return Err(Rejection::new(Refusal::NotAllowed, detail));
         }
-        if space.fitting(quanta, &size) == 0 {
+        if space.count_fitting(quanta, &size) == 0 {
             let detail = format!("node {name} has room for {placed} of {requested} processes");
             return Err(Rejection::new(Refusal::NoRoom, detail));
         }

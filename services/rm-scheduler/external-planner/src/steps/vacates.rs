@@ -159,7 +159,7 @@ impl<'a> NodeSelection<'_, 'a> {
                 self.waiting.next(self.view, self.candidate_node, start)
         {
             start = index;
-            if self.candidate_node.free.fitting(quanta, &size) > 0 {
+            if self.candidate_node.free.count_fitting(quanta, &size) > 0 {
                 // This process fits without a vacate.
                 self.candidate_node.occupy(quanta, &size);
                 self.waiting.serve(index);
@@ -216,14 +216,14 @@ fn needed_vacates(
             &it.allocation.size,
             &it.allocation.gpus,
         );
-        space.fitting(quanta, size) > 0
+        space.count_fitting(quanta, size) > 0
     })?;
     let mut is_needed = vec![false; pending.len()];
     is_needed[last] = true;
     for (it, is_needed) in pending.iter().zip(&mut is_needed).take(last) {
         let allocation = it.allocation;
         space.take(allocation.order, &allocation.size, &allocation.gpus);
-        *is_needed = space.fitting(quanta, size) == 0;
+        *is_needed = space.count_fitting(quanta, size) == 0;
         if *is_needed {
             space.give(allocation.order, &allocation.size, &allocation.gpus);
         }

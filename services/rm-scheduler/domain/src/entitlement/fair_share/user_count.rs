@@ -86,7 +86,7 @@ impl UserCount {
             return;
         }
         self.steps.clear();
-        if !splice.joins {
+        if !splice.is_insertion {
             self.groups.remove(splice.work, slots);
         } else if self.groups.can_append(splice.position) {
             self.groups.append(splice.work, slots);
@@ -330,7 +330,7 @@ impl UserCount {
             counted: run.counted,
         });
         self.groups.set_counts(runs, |work, counted| {
-            state.work.settle(work).counted = counted;
+            state.work.get_mut_untouched(work).counted = counted;
         });
     }
 }

@@ -181,7 +181,7 @@ impl UnmetDemand {
             .filter(|it| state.is_permitted(**it, node));
         let listed = listed.map(|it| fits(state, node_state, *it));
         let mut why = listed.map(asked).max().unwrap_or(IdleReason::Unasked);
-        for home in state.forest.upwards(pool) {
+        for home in state.forest.path_to_root(pool) {
             why = why.max(self.homes[home].why(state, node_state, home == pool));
         }
         why
@@ -241,7 +241,7 @@ fn asked(fits: bool) -> IdleReason {
 
 fn fits(state: &RoundState, node: &NodeState, work: WorkIx) -> bool {
     node.free
-        .fitting(state.work[work].process_quanta, state.size(work))
+        .count_fitting(state.work[work].process_quanta, state.size(work))
         > 0
 }
 
@@ -250,7 +250,7 @@ fn any_fits(state: &RoundState, node: &NodeState, shapes: &[(u64, ShapeIx)]) -> 
     let mut small = shapes.iter().take_while(|it| it.0 <= node.free.quanta);
     Some(small.any(|(quanta, shape)| {
         let size = &state.index.shapes[*shape].size;
-        node.free.fitting(*quanta, size) > 0
+        node.free.count_fitting(*quanta, size) > 0
     }))
 }
 
@@ -283,7 +283,7 @@ fn asks(state: &RoundState, work: WorkIx) -> Asks {
     }
     // `own` is the cap before space was considered, so work that already fills all its reachable
     // space still wants more.
-    if work_state.has() < work_state.cap.own {
+    if work_state.has() < work_state.cap.before_space {
         let listed = work_state.has_node_list;
         return if listed { Asks::Listed } else { Asks::More };
     }

@@ -6,7 +6,7 @@
 
 use super::idle::{IdleReason, UnmetDemand, Wishers, reserved_quanta};
 use crate::{
-    collections::dense_set::MemberSet,
+    collections::dense_set::SparseSet,
     ids::{NodeIx, PoolIx, TypedVec, WorkIx},
     input::snapshot::Node,
     output::plan::{Idle, PoolShare, Shares},
@@ -22,7 +22,7 @@ pub(crate) struct Pools {
     /// Contributions by node.
     parts: TypedVec<NodeIx, Part>,
     /// Nodes with free space.
-    free: MemberSet<NodeIx>,
+    free: SparseSet<NodeIx>,
     wishers: Wishers,
     /// Wishes that the reasons in `parts` were computed from.
     wishes: UnmetDemand,

@@ -169,7 +169,7 @@ impl CandidateNode {
             let allocation = &state.allocations[it.allocation];
             space.give(allocation.quanta, &allocation.size, &allocation.gpus);
         }
-        space.fitting(quanta, size) > 0
+        space.count_fitting(quanta, size) > 0
     }
 }
 
@@ -213,7 +213,7 @@ impl Victims {
             return false;
         }
         let details = candidate.details(state, all);
-        if details.space.fitting(process_quanta, size) > 0 {
+        if details.space.count_fitting(process_quanta, size) > 0 {
             return true;
         }
         let mut quanta = candidate.future_quanta;
@@ -239,7 +239,7 @@ impl Victims {
                 let record = &state.allocations[*allocation];
                 space.give(record.quanta, &record.size, &record.gpus);
             }
-            if space.fitting(process_quanta, size) > 0 {
+            if space.count_fitting(process_quanta, size) > 0 {
                 return true;
             }
         }

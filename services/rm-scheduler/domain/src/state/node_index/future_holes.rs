@@ -17,7 +17,7 @@ impl FutureHoles {
         self.0.enumerate().flat_map(|(pool, by_pool)| {
             let by_pool = by_pool.iter().zip([false, true]);
             by_pool.flat_map(move |(buckets, is_whole)| {
-                let rows = buckets.from(0);
+                let rows = buckets.iter_from(0);
                 rows.map(move |(hole, nodes)| ((pool, hole, is_whole), nodes.len() as u64))
             })
         })
@@ -28,14 +28,14 @@ impl FutureHoles {
         let by_pool = self.0[pool].iter();
         by_pool.flat_map(move |buckets| {
             buckets
-                .from(least.max(1))
+                .iter_from(least.max(1))
                 .flat_map(|(_, nodes)| nodes.iter())
         })
     }
 
     /// Returns the most future quanta of any node of a pool.
     pub fn most(&self, pool: PoolIx) -> u64 {
-        let last = |buckets: &Buckets<_>| buckets.descending().next().map(|(hole, _)| hole);
+        let last = |buckets: &Buckets<_>| buckets.iter_descending().next().map(|(hole, _)| hole);
         self.0[pool].iter().filter_map(last).max().unwrap_or(0)
     }
 
@@ -49,13 +49,13 @@ impl FutureHoles {
         quanta: u64,
     ) -> Option<(NodeIx, u64)> {
         let by_pool = || pools.iter().flat_map(|pool| &self.0[*pool]);
-        let enough = by_pool().flat_map(|buckets| buckets.from(quanta.max(1)));
+        let enough = by_pool().flat_map(|buckets| buckets.iter_from(quanta.max(1)));
         if let Some(first) = enough.filter_map(|(_, nodes)| nodes.first()).min() {
             return Some((first, 0));
         }
         let large = |node: &NodeIx| state.nodes[*node].quanta >= quanta;
         let of_buckets = |buckets: &Buckets<_>| {
-            let mut rows = buckets.descending();
+            let mut rows = buckets.iter_descending();
             rows.find_map(|(hole, nodes)| Some((quanta - hole, nodes.iter().find(large)?)))
         };
         let (lacking, node) = by_pool().filter_map(of_buckets).min()?;

@@ -8,55 +8,55 @@ use rustc_hash::FxHasher;
 
 /// Hash of a name. Names with equal hashes are distinguished by their rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hash(u32);
+pub(super) struct NameHash(u32);
 
-impl Hash {
-    #[expect(clippy::cast_possible_truncation, reason = "half of it will do")]
+impl NameHash {
+    #[expect(clippy::cast_possible_truncation, reason = "32 bits are enough")]
     pub fn new(name: &str) -> Self {
         Self(BuildHasherDefault::<FxHasher>::default().hash_one(name) as u32)
     }
 
     /// Spreads the hash over 64 bits.
-    fn wide(self) -> u64 {
+    fn to_u64(self) -> u64 {
         u64::from(self.0) << u32::BITS | u64::from(self.0)
     }
 }
 
-pub(super) struct ByName<I>(HashTable<Entry<I>>);
+pub(super) struct NameTable<I>(HashTable<Entry<I>>);
 
 struct Entry<I> {
-    hash: Hash,
+    hash: NameHash,
     row: I,
 }
 
-impl<I> Default for ByName<I> {
+impl<I> Default for NameTable<I> {
     fn default() -> Self {
         Self(HashTable::new())
     }
 }
 
-impl<I: Ix> ByName<I> {
-    /// Returns the row of the name with this hash. `is_it` compares the name of a row.
+impl<I: Ix> NameTable<I> {
+    /// Returns the row of the name with this hash. `has_name` compares the name of a row.
     #[inline]
-    pub fn find(&self, hash: Hash, is_it: impl Fn(I) -> bool) -> Option<I> {
-        let is_it = |it: &Entry<I>| it.hash == hash && is_it(it.row);
-        self.0.find(hash.wide(), is_it).map(|it| it.row)
+    pub fn find(&self, hash: NameHash, has_name: impl Fn(I) -> bool) -> Option<I> {
+        let has_name = |it: &Entry<I>| it.hash == hash && has_name(it.row);
+        self.0.find(hash.to_u64(), has_name).map(|it| it.row)
     }
 
     pub fn reserve(&mut self, more: usize) {
-        self.0.reserve(more, |it| it.hash.wide());
+        self.0.reserve(more, |it| it.hash.to_u64());
     }
 
     /// Inserts a row that is not in the table.
-    pub fn insert(&mut self, hash: Hash, row: I) {
+    pub fn insert(&mut self, hash: NameHash, row: I) {
         let entry = Entry { hash, row };
         self.0
-            .insert_unique(hash.wide(), entry, |it| it.hash.wide());
+            .insert_unique(hash.to_u64(), entry, |it| it.hash.to_u64());
     }
 
     /// Removes a row that is in the table.
-    pub fn remove(&mut self, hash: Hash, row: I) {
-        let entry = self.0.find_entry(hash.wide(), |it| it.row == row);
+    pub fn remove(&mut self, hash: NameHash, row: I) {
+        let entry = self.0.find_entry(hash.to_u64(), |it| it.row == row);
         if let Ok(entry) = entry {
             entry.remove();
         }
@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn names_with_equal_hashes_are_distinguished() {
-        let mut rows = ByName::default();
-        let hash = Hash::new("a");
+        let mut rows = NameTable::default();
+        let hash = NameHash::new("a");
         assert_eq!(rows.find(hash, |_| true), None);
         let [first, second, third] = [5, 6, 7].map(WorkIx::new);
         for row in [first, second, third] {
