@@ -214,7 +214,7 @@ impl Ledger {
         let until = |end: &Timestamp| end.ms_since(moment.now);
         let block = self.followed.next_block_end().as_ref().map(until);
         let deadline = self.evacuations.deadlines.first().map(until);
-        let budget = self.preempted_last_hour.ends().as_ref().map(until);
+        let budget = self.preempted_last_hour.next_expiry().as_ref().map(until);
         let remaining = |due: u64| due.saturating_sub(moment.monotonic_ms);
         let lost = self.lost_work_due_ms().map(remaining);
         let proof = self.machine_facts.due_ms().map(remaining);

@@ -36,7 +36,7 @@ use hayward_publication::Batch;
 use hayward_rm_scheduler_api::policy::PolicyView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
 use hayward_rm_scheduler_domain::snapshot::Allocation;
-use hayward_rm_scheduler_domain::{budget::Hour, monitor};
+use hayward_rm_scheduler_domain::{budget::HourlyPreemptions, monitor};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{AllocationId, WorkId};
 
@@ -77,7 +77,7 @@ pub struct Ledger {
     pub(crate) carry_over: CarryOver,
     pub(crate) usage: Usage,
     /// Quanta preempted within the last hour, by minute, pool and user.
-    pub(crate) preempted_last_hour: Hour,
+    pub(crate) preempted_last_hour: HourlyPreemptions,
     pub(crate) verdicts: PublishedVerdicts,
     pub(crate) receipts: Receipts,
     pub(crate) machine_facts: MachineFacts,

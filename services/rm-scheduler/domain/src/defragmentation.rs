@@ -19,7 +19,7 @@ use crate::{
     state::{
         RoundState,
         hole_table::HoleTable,
-        serve_order::{QueuedWork, is_by_age, lacking_in_order},
+        serve_order::{QueuedWork, is_by_age, to_serve_in_order},
     },
 };
 
@@ -44,7 +44,7 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[Qu
     }
     let potential = potentially_needy(state, tree, queue);
     debug_assert!({
-        let rebuilt = potentially_needy(state, tree, &lacking_in_order(state, tree));
+        let rebuilt = potentially_needy(state, tree, &to_serve_in_order(state, tree));
         rebuilt == potential
     });
     let needy = potential.iter().map(|item| item.work);
@@ -56,10 +56,10 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[Qu
     let actual = actually_needy(state, potential);
     if !actual.is_empty() {
         // The choice of donors depends on work lost, which grows with time.
-        state.note_time_dependence();
+        state.record_time_dependence();
     }
     for item in &actual {
-        state.work[item.work].actually_needy = true;
+        state.work[item.work].is_needy = true;
     }
     // The rest is helped in later rounds, so that rounds stay short and churn is spread.
     let helped = match state.settings.churn_rounds {
@@ -72,7 +72,7 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[Qu
         let given =
             donors::from_donors(state, &spacious, &mut candidates, item.work, item.processes);
         // Without donors, anti-affinity is the reason if it blocks the free nodes.
-        let is_short = state.work[item.work].has() == 0 || given < item.processes;
+        let is_short = state.work[item.work].process_count() == 0 || given < item.processes;
         if is_short && (given > 0 || !state.anti_affinity_blocks(item.work)) {
             state.set_wait_reason(item.work, Reason::WaitingForDefragmentation);
         }
@@ -94,7 +94,13 @@ impl SpaciousNodes {
         let mut nodes = Vec::new();
         if let Some(least) = quanta.min() {
             for pool in state.forest.subtree(tree) {
-                nodes.extend(state.derived.node_index.future_holes.with(*pool, least));
+                nodes.extend(
+                    state
+                        .derived
+                        .node_index
+                        .future_holes
+                        .nodes_with(*pool, least),
+                );
             }
         }
         let then = state.nodes.journal_position();
@@ -133,7 +139,10 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
                 && has >= pure.of(state, work).div_ceil(work_state.process_quanta)
         };
         let processes = match policy {
-            Policy::FairShare if work_state.has() >= threshold || is_rich(work_state.has()) => {
+            Policy::FairShare
+                if work_state.process_count() >= threshold
+                    || is_rich(work_state.process_count()) =>
+            {
                 continue;
             }
             Policy::FairShare => missing.min(threshold),
@@ -174,7 +183,7 @@ impl PureShares {
         }
         let known = &mut self.of[user];
         if known.0 != class {
-            *known = (class, state.pure(work));
+            *known = (class, state.weighted_share(work));
         }
         known.1
     }
@@ -191,7 +200,9 @@ impl PureShares {
                 .values()
                 .map(|work| work.len() as u64)
                 .max();
-            class_state.pure / (class_state.users.len() as u64).max(1) / most.unwrap_or(0).max(1)
+            class_state.weighted_share
+                / (class_state.users.len() as u64).max(1)
+                / most.unwrap_or(0).max(1)
         };
         quanta < *self.least[class].get_or_insert_with(least)
     }
@@ -212,7 +223,7 @@ impl EventualSpace {
     fn new(state: &RoundState) -> Self {
         let mut within = TypedVec::filled(HoleTable::default(), state.forest.len());
         let (mut own, mut whole) = (within.clone(), within.clone());
-        for ((pool, hole, is_whole), nodes) in state.derived.node_index.future_holes.alike() {
+        for ((pool, hole, is_whole), nodes) in state.derived.node_index.future_holes.groups() {
             own[pool].add(hole, nodes);
             if is_whole {
                 whole[pool].add(hole, nodes);
@@ -240,13 +251,13 @@ impl EventualSpace {
         };
         let quanta = kind.process_quanta;
         let available = match kind.policy {
-            Some(Policy::FairShare) => self.within[home].processes(quanta),
+            Some(Policy::FairShare) => self.within[home].count_processes(quanta),
             // A reservation needs an empty node of exactly its quanta.
             Some(Policy::Reserve) => self.whole[home]
                 .count(quanta)
                 .min(self.own[home].count(quanta)),
             // Only fair-share work can use the pools below (C-15).
-            _ => self.own[home].processes(quanta),
+            _ => self.own[home].count_processes(quanta),
         };
         let available = available.min(
             kind.constrained
@@ -265,11 +276,11 @@ impl EventualSpace {
         }
         // A hole of exactly this size is taken first.
         if kind.policy == Some(Policy::Reserve) {
-            self.whole[home].take(covered, quanta);
+            self.whole[home].fill_exact_first(covered, quanta);
         }
-        self.own[home].take(covered, quanta);
+        self.own[home].fill_exact_first(covered, quanta);
         for above in state.forest.path_to_root(home) {
-            self.within[above].take(covered, quanta);
+            self.within[above].fill_exact_first(covered, quanta);
         }
     }
 }

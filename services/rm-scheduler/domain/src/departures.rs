@@ -21,7 +21,7 @@ pub(crate) fn vacate_faulty(state: &mut RoundState) {
             state.vacate(allocation, reason, detail);
         }
     }
-    state.settle_faults();
+    state.apply_faults();
     if !state.settings.replace_lost {
         end_work_without_process(state);
     }

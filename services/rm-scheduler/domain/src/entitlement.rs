@@ -56,7 +56,7 @@ impl HoleTables {
     /// Returns the quanta left in the pools of a tree.
     fn quanta(&self, state: &RoundState, tree: PoolIx) -> u64 {
         let pools = state.forest.subtree(tree).iter();
-        pools.map(|pool| self.pools[*pool].quanta()).sum()
+        pools.map(|pool| self.pools[*pool].total_quanta()).sum()
     }
 
     pub fn get_mut(&mut self, pool: PoolIx) -> &mut HoleTable {
@@ -98,7 +98,7 @@ pub(crate) fn groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec<Class
 /// Returns the work of a group by class, then age. With `count_what_fits`, the classes are merged
 /// by age.
 pub(crate) fn by_class_and_age(state: &RoundState, classes: &[ClassIx]) -> Vec<WorkIx> {
-    let requests = |class: &ClassIx| state.classes[*class].requests();
+    let requests = |class: &ClassIx| state.classes[*class].work();
     let by_age = |work: &mut Vec<WorkIx>| {
         work.sort_by(|a, b| state.age(*a).cmp(&state.age(*b)));
     };

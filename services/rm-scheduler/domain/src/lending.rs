@@ -31,7 +31,10 @@ pub(crate) fn lend_idle(state: &mut RoundState, tree: PoolIx) {
             break;
         };
         let work_state = &state.work[work];
-        let more = work_state.cap.now.saturating_sub(work_state.has());
+        let more = work_state
+            .cap
+            .now
+            .saturating_sub(work_state.process_count());
         if more > 0 && !state.work_record(work).completing {
             let pass = pass.get_or_insert_with(|| PlacementPass::open(state, work, true));
             place(state, pass, work, more);

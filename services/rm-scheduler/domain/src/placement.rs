@@ -27,7 +27,7 @@ use crate::{
     state::{
         RoundState,
         permanent_reasons::PermanentReasons,
-        serve_order::{QueuedWork, all_in_order, lacking_in_order},
+        serve_order::{QueuedWork, all_in_order, to_serve_in_order},
     },
 };
 use attempt::{reserve_memory, serve};
@@ -37,7 +37,7 @@ use attempt::{reserve_memory, serve};
 pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<QueuedWork> {
     let placed_before = state.granted.len();
     let vacates_before = state.vacates.len();
-    let lacking = lacking_in_order(state, tree);
+    let lacking = to_serve_in_order(state, tree);
     let queue = &*in_need(state, tree, &lacking);
     let was_needy = state.previously_needy.clone();
     let was_needy = |queued: &&QueuedWork| was_needy.contains(queued.work);
@@ -60,9 +60,9 @@ pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<QueuedWork> {
     }
     // Grants make no work short of its entitlement. Only vacates do.
     if state.vacates.len() > vacates_before {
-        return lacking_in_order(state, tree);
+        return to_serve_in_order(state, tree);
     }
-    debug_assert!(lacking == lacking_in_order(state, tree));
+    debug_assert!(lacking == to_serve_in_order(state, tree));
     lacking
 }
 
@@ -79,7 +79,9 @@ fn in_need<'l>(
     if lacking.iter().any(is_whole) {
         return Cow::Owned(all_in_order(state, tree));
     }
-    let needs = |queued: &QueuedWork| is_missing(queued.work) || state.work[queued.work].has() == 0;
+    let needs = |queued: &QueuedWork| {
+        is_missing(queued.work) || state.work[queued.work].process_count() == 0
+    };
     // Usually all work is in need, so no copy is necessary.
     if lacking.iter().all(needs) {
         return Cow::Borrowed(lacking);
@@ -94,7 +96,7 @@ fn no_process_reason(
     permanent_reasons: &mut PermanentReasons,
 ) -> Option<Reason> {
     let work_state = &state.work[work];
-    if work_state.has() > 0
+    if work_state.process_count() > 0
         || work_state.is_excluded()
         || work_state.cap.now == 0 && work_state.reach > 0
     {
@@ -106,7 +108,7 @@ fn no_process_reason(
             return Some(reason);
         }
     }
-    Some(match work_state.counted {
+    Some(match work_state.entitlement {
         0 => Reason::ZeroShare,
         _ if state.anti_affinity_blocks(work) => Reason::KeptApart,
         _ => Reason::WaitingForPreemption,

@@ -23,7 +23,7 @@ use crate::{
     report::LastReport,
     state::{
         Needy, RoundCache, RoundState,
-        serve_order::{self, lacking_in_order},
+        serve_order::{self, to_serve_in_order},
     },
 };
 
@@ -191,9 +191,9 @@ fn plan_tree(
 ) {
     // 4. Each piece of work gets its entitlement.
     entitlement::count(state, user_counts, tree);
-    state.renew_claims(tree);
+    state.renew_reservations(tree);
     ended(Phase::Count);
-    serve_order::renew(state, tree);
+    serve_order::refresh_queues(state, tree);
     if state.begin_tree(tree) {
         // An idle tree keeps the result of the last round.
         return;
@@ -209,7 +209,7 @@ fn plan_tree(
     defragmentation::take_from_donors(state, tree, &queue);
     if state.settings.evict_for_somebody && state.receipts.len() > receipts_before {
         // In the same round, donors may preempt work that exceeds its entitlement.
-        preemption::evict(state, tree, &lacking_in_order(state, tree));
+        preemption::evict(state, tree, &to_serve_in_order(state, tree));
     }
     defragmentation::swap(state, tree);
     ended(Phase::Mend);

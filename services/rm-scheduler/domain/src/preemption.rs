@@ -24,7 +24,9 @@ use crate::{
     ids::{AllocIx, NodeIx, PoolIx, WorkIx},
     input::snapshot::Policy,
     output::plan::VacateReason,
-    state::{RoundState, budget::BudgetStop, cheapest::cheapest, serve_order::QueuedWork},
+    state::{
+        RoundState, budget::BudgetStop, preemption_order::preemption_key, serve_order::QueuedWork,
+    },
 };
 
 pub(crate) fn evict(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
@@ -58,7 +60,7 @@ fn shrink_to_count(state: &mut RoundState, work: WorkIx) -> Option<BudgetStop> {
     let over = state.work[work].excess();
     let detail = || {
         let work_state = &state.work[work];
-        let (counted, has) = (work_state.counted, work_state.has());
+        let (counted, has) = (work_state.entitlement, work_state.process_count());
         format!(
             "{} is due {counted} processes and has {has}",
             state.id(work)
@@ -76,7 +78,7 @@ fn shrink_to_count(state: &mut RoundState, work: WorkIx) -> Option<BudgetStop> {
     for allocation in cheapest_of(state, work, over) {
         if state.allocations[allocation].fixed {
             state.vacate(allocation, VacateReason::OwnLimit, detail.clone());
-        } else if state.may_take_back(allocation) {
+        } else if state.may_preempt(allocation) {
             state.preempt(allocation, None, detail.clone());
         } else if let Some(node) = state.allocations[allocation].node {
             budget_stop = budget_stop.or(state.budget_stop(node, &[allocation]));
@@ -91,7 +93,7 @@ fn cheapest_of(state: &RoundState, work: WorkIx, count: u64) -> Vec<AllocIx> {
     let mut allocations: Vec<AllocIx> = allocations
         .filter(|allocation| !state.leaving[*allocation])
         .collect();
-    allocations.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
+    allocations.sort_by(|a, b| preemption_key(state, *a).cmp(&preemption_key(state, *b)));
     allocations.truncate(usize::try_from(count).unwrap_or(usize::MAX));
     allocations
 }
@@ -112,7 +114,7 @@ fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, work: WorkIx) {
     let limit = if policy == Policy::FairShare {
         work_state.cap.before_space
     } else {
-        work_state.counted
+        work_state.entitlement
     };
     let over = work_state.current.saturating_sub(limit);
     let work_record = state.work_record(work);
@@ -142,7 +144,7 @@ fn takeable(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Vec<Al
         })
         .collect();
     if shares.len() > 1 {
-        shares.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
+        shares.sort_by(|a, b| preemption_key(state, *a).cmp(&preemption_key(state, *b)));
     }
     shares
 }
@@ -153,7 +155,7 @@ fn relieve_shrunken_nodes(state: &mut RoundState, tree: PoolIx) {
         if !open || !is_over(state, node) {
             continue;
         }
-        state.note_time_dependence();
+        state.record_time_dependence();
         let name = &state.node_record(node).name;
         let detail = format!("node {name} shrank below what it holds");
         for allocation in takeable(state, state.node_record(node).allocations.iter()) {

@@ -8,7 +8,6 @@ mod allotment;
 mod amounts;
 mod anti_affinity;
 pub mod budget;
-pub(crate) mod cheapest;
 mod derived;
 mod future_space;
 mod gpu_demand;
@@ -18,8 +17,9 @@ pub(crate) mod idle_trees;
 mod large_holders;
 mod needy;
 mod node_index;
-mod open;
+mod open_round;
 pub(crate) mod permanent_reasons;
+pub(crate) mod preemption_order;
 mod rows;
 pub(crate) mod serve_order;
 pub(crate) mod whole_nodes;
@@ -64,7 +64,7 @@ pub(crate) struct RoundCache {
     nodes: TrackedVec<NodeIx, NodeState>,
     work: TrackedVec<WorkIx, WorkState>,
     leaving: DenseSet<AllocIx>,
-    /// Always empty. It only keeps its capacity.
+    /// Always empty. Only its capacity is reused.
     granted: Vec<NewGrant<'static>>,
     outcomes: TypedVec<PoolIx, TreeOutcome>,
     needy: Needy,
@@ -94,12 +94,13 @@ pub(crate) struct RoundState<'a> {
     /// Index into `vacates`, by allocation.
     pub vacate_position: FxHashMap<AllocIx, usize>,
     pub receipts: Vec<Receipt>,
-    /// Bytes of non-preemptable space by user, in total and by class. They include what is held and
-    /// what was counted in this round (C-5).
-    pub fixed_used: FxHashMap<&'a UserName, u64>,
-    pub fixed_used_in: FxHashMap<(&'a UserName, &'a str), u64>,
+    /// Bytes of non-preemptable space by user. Held space and space of entitlements set in this round
+    /// are included (C-5).
+    pub fixed_bytes_by_user: FxHashMap<&'a UserName, u64>,
+    /// The same by user and class.
+    pub fixed_bytes_by_user_and_class: FxHashMap<(&'a UserName, &'a str), u64>,
     pub deficits: crate::input::snapshot::Deficits,
-    /// Quanta that each group of classes had available and took, by the first class of the group.
+    /// Quanta that each group of classes had available and used, by the first class of the group.
     pub class_group_counts: Vec<(ClassIx, crate::output::plan::Turn)>,
     pub previously_needy: BitSet<WorkIx>,
     /// Nodes on which space was reserved in this round.
@@ -127,15 +128,16 @@ pub(crate) struct ClassState<'a> {
     /// Pool of the class. `None` if the policy names a pool that does not exist.
     pub pool: Option<PoolIx>,
     pub users: &'a Users,
-    pub given: Amounts,
+    /// Processes that the class is entitled to, by size.
+    pub entitlement: Amounts,
     /// Quanta that weights alone give.
-    pub pure: u64,
+    pub weighted_share: u64,
     /// Quanta that each user is entitled to, in the order of `users`.
-    pub user_due: Vec<u64>,
+    pub user_entitlements: Vec<u64>,
 }
 
 impl<'a> ClassState<'a> {
-    pub fn requests(&self) -> impl Iterator<Item = WorkIx> + use<'a> {
+    pub fn work(&self) -> impl Iterator<Item = WorkIx> + use<'a> {
         self.users.values().flat_map(IdList::iter)
     }
 }
@@ -182,7 +184,7 @@ impl<'a> RoundState<'a> {
         )
     }
 
-    /// Returns false if the work lists nodes and this node is not among them.
+    /// Returns false if the work avoids this node, or lists nodes without this one.
     pub fn admits(&self, work: WorkIx, node: NodeIx) -> bool {
         self.work_record(work).admits(&self.node_record(node).name)
     }
@@ -221,7 +223,7 @@ impl<'a> RoundState<'a> {
     /// Vacates an allocation. It keeps its space, but no longer counts for its work.
     pub fn vacate(&mut self, allocation: AllocIx, reason: VacateReason, detail: String) {
         let record = &self.allocations[allocation];
-        // A lost node cannot respond, so no confirmation is awaited.
+        // A lost node cannot respond, so its allocation ends without a confirmation.
         let purge = record
             .node
             .is_none_or(|node| self.node_record(node).node.lost);
@@ -233,7 +235,7 @@ impl<'a> RoundState<'a> {
             if let Some(work) = record.work {
                 let owner = &mut self.work[work];
                 (owner.current, owner.leaving) = (owner.current - 1, owner.leaving + 1);
-                owner.lost_some = true;
+                owner.lost_allocation = true;
             }
         }
         let vacate = Vacate {
@@ -248,7 +250,7 @@ impl<'a> RoundState<'a> {
             .entry(allocation)
             .or_insert(self.vacates.len());
         match self.vacates.get_mut(position) {
-            Some(known) => *known = vacate,
+            Some(earlier) => *earlier = vacate,
             None => self.vacates.push(vacate),
         }
     }
@@ -256,7 +258,7 @@ impl<'a> RoundState<'a> {
     /// Vacates an allocation for the sake of other work, and records a receipt.
     pub fn preempt(&mut self, allocation: AllocIx, beneficiary: Option<WorkIx>, detail: String) {
         let receipt = self.receipt(allocation, beneficiary);
-        self.spend(allocation);
+        self.charge_preemption(allocation);
         self.vacate(allocation, VacateReason::Preempted, detail);
         self.receipts.push(receipt);
     }
@@ -281,19 +283,19 @@ impl<'a> RoundState<'a> {
     }
 
     /// Sets the entitlement. An unchanged row is not written, because writing marks it dirty.
-    pub fn count(&mut self, work: WorkIx, processes: u64) {
-        if self.work[work].counted != processes {
-            self.work[work].counted = processes;
+    pub fn set_entitlement(&mut self, work: WorkIx, processes: u64) {
+        if self.work[work].entitlement != processes {
+            self.work[work].entitlement = processes;
         }
     }
 
     /// Returns the entitlement as reports show it, including lent processes.
-    pub fn due(&self, work: WorkIx) -> u64 {
+    pub fn reported_entitlement(&self, work: WorkIx) -> u64 {
         let work = &self.work[work];
         if self.settings.lend_idle {
-            work.counted.max(work.has())
+            work.entitlement.max(work.process_count())
         } else {
-            work.counted
+            work.entitlement
         }
     }
 
@@ -302,24 +304,23 @@ impl<'a> RoundState<'a> {
         self.whole_nodes.get(&work).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the parts of the growth cap of this work.
+    /// Returns the parts of the cap of this work.
     pub fn cap_parts(&self, work: WorkIx) -> CapParts {
         let known = self.changed_caps.get(&work).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
-            let holding = &self.work_record(work).usage;
-            let has = holding.held_counts();
-            holding.cap.parts(self.index, work, has)
+            let usage = &self.work_record(work).usage;
+            let held = usage.held_counts();
+            usage.cap.parts(self.index, work, held)
         });
         if self.settings.count_what_fits && self.policy(work) == Some(Policy::FairShare) {
             // The limit by space is known only below the cap.
-            parts.room = Some(self.most_placeable(work)).filter(|most| *most < parts.base);
+            parts.room = Some(self.max_placeable(work)).filter(|max| *max < parts.base);
         }
         parts
     }
 
-    /// Returns the number of processes for which there is space, plus those that rest on closed
-    /// nodes.
-    pub fn most_placeable(&self, work: WorkIx) -> u64 {
+    /// Returns the number of processes for which there is space, plus those on closed nodes.
+    pub fn max_placeable(&self, work: WorkIx) -> u64 {
         let work = &self.work[work];
         work.reach.saturating_add(work.resting)
     }
@@ -331,14 +332,14 @@ impl<'a> RoundState<'a> {
     }
 
     /// Returns the quanta that weights alone give.
-    pub fn pure(&self, work: WorkIx) -> u64 {
+    pub fn weighted_share(&self, work: WorkIx) -> u64 {
         let class = self.work[work].class;
         let Some(class) = class.map(|class| &self.classes[class]) else {
             return 0;
         };
-        let jobs = class.users.get(self.work_record(work).user);
-        let of_user = class.pure / (class.users.len() as u64).max(1);
-        of_user / jobs.map_or(1, |jobs| (jobs.len() as u64).max(1))
+        let user_work = class.users.get(self.work_record(work).user);
+        let user_share = class.weighted_share / (class.users.len() as u64).max(1);
+        user_share / user_work.map_or(1, |work| (work.len() as u64).max(1))
     }
 
     /// Returns the space of a node without fixed allocations.

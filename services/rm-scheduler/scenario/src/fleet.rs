@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hayward_rm_scheduler_domain::{
     FairShare, Plan, Planner,
-    budget::Hour,
+    budget::HourlyPreemptions,
     snapshot::{Allocation, Policy, Snapshot},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId, WorkKind};
@@ -36,7 +36,7 @@ pub struct Fleet {
     pub ordered_at: BTreeMap<AllocationId, u64>,
     known: BTreeSet<WorkId>,
     /// Preemptions of the last hour (B5).
-    hour: Hour,
+    hour: HourlyPreemptions,
     refused: BTreeSet<WorkId>,
     born: u64,
 }
@@ -64,7 +64,7 @@ impl Fleet {
             placed: BTreeMap::new(),
             ordered_at: BTreeMap::new(),
             known: BTreeSet::new(),
-            hour: Hour::default(),
+            hour: HourlyPreemptions::default(),
             refused: BTreeSet::new(),
             born: 0,
         })
@@ -82,10 +82,10 @@ impl Fleet {
             self.apply(event)?;
         }
         self.refresh();
-        self.hour.pass(self.snapshot.now);
-        self.snapshot.taken_back = self.hour.taken_back().clone();
+        self.hour.expire_minutes(self.snapshot.now);
+        self.snapshot.taken_back = self.hour.preempted_quanta().clone();
         let plan = FairShare.schedule(&self.snapshot);
-        self.hour.receive(&self.snapshot, &plan.receipts);
+        self.hour.record_receipts(&self.snapshot, &plan.receipts);
         self.carry_out(&plan);
         Ok(plan)
     }

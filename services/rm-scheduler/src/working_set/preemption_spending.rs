@@ -3,7 +3,7 @@
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::{Budgets, PoolBudget, UserBudget};
-use hayward_rm_scheduler_domain::budget::{Hour, TakenBack, allowed};
+use hayward_rm_scheduler_domain::budget::{HourlyPreemptions, TakenBack, allowed};
 use hayward_rm_scheduler_domain::plan;
 use hayward_rm_scheduler_domain::settings::Settings;
 use hayward_vocabulary::{Receipt, UserName};
@@ -13,8 +13,8 @@ use crate::store::Rows;
 use crate::working_set::Ledger;
 
 /// Splits the rows into the spending of the last hour and all other rows.
-pub(crate) fn split_rows(mut rows: CarriedRows) -> (CarriedRows, Hour) {
-    let mut hour = Hour::default();
+pub(crate) fn split_rows(mut rows: CarriedRows) -> (CarriedRows, HourlyPreemptions) {
+    let mut hour = HourlyPreemptions::default();
     rows.retain(|_, row| {
         let CarriedRow::Spent {
             minute,
@@ -25,7 +25,7 @@ pub(crate) fn split_rows(mut rows: CarriedRows) -> (CarriedRows, Hour) {
         else {
             return true;
         };
-        hour.note(*minute, pool, user, *quanta);
+        hour.record(*minute, pool, user, *quanta);
         false
     });
     (rows, hour)
@@ -45,7 +45,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let minute = Hour::minute(moment.now);
+        let minute = HourlyPreemptions::minute(moment.now);
         for receipt in receipts {
             let Some(node) = self.snapshot.nodes.get(&receipt.node) else {
                 continue;
@@ -53,7 +53,7 @@ impl Ledger {
             let (pool, user) = (&node.pool, &receipt.user);
             let quanta = self
                 .preempted_last_hour
-                .note(minute, pool, user, receipt.order);
+                .record(minute, pool, user, receipt.order);
             let row = CarriedRow::Spent {
                 minute,
                 pool: node.pool.clone(),
@@ -62,7 +62,7 @@ impl Ledger {
             };
             batch.rows.carried.insert(row.key(), row);
         }
-        let taken_back = self.preempted_last_hour.taken_back();
+        let taken_back = self.preempted_last_hour.preempted_quanta();
         if *taken_back != self.snapshot.taken_back {
             self.snapshot.set_taken_back(taken_back.clone());
         }
@@ -70,7 +70,7 @@ impl Ledger {
 
     /// Drops minutes older than an hour, and requests a round for work that waits for the budget.
     pub(crate) fn expire_preemption_minutes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        while let Some((minute, expired)) = self.preempted_last_hour.end_minute(moment.now) {
+        while let Some((minute, expired)) = self.preempted_last_hour.expire_minute(moment.now) {
             for (pool, users) in expired {
                 let key = |user: &UserName| spent_key(minute, &pool, user);
                 for key in users.keys().map(key) {
@@ -80,9 +80,9 @@ impl Ledger {
             }
             self.timing.request_round();
         }
-        if *self.preempted_last_hour.taken_back() != self.snapshot.taken_back {
+        if *self.preempted_last_hour.preempted_quanta() != self.snapshot.taken_back {
             self.snapshot
-                .set_taken_back(self.preempted_last_hour.taken_back().clone());
+                .set_taken_back(self.preempted_last_hour.preempted_quanta().clone());
         }
     }
 }

@@ -14,7 +14,7 @@ use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::{
     SnapshotDelta,
-    budget::Hour,
+    budget::HourlyPreemptions,
     check,
     plan::{Grant, Plan},
     snapshot::{self, Snapshot, queues::Queued},
@@ -80,7 +80,7 @@ pub struct Production {
     /// Whether the progress of jobs limits their entitlement.
     minds_progress: bool,
     /// Processes preempted in the last hour (B5).
-    hour: Hour,
+    hour: HourlyPreemptions,
     /// Queue request by job. Empty if no pool has queues.
     queue_requests: Vec<Option<Box<Queued>>>,
     queueing: Queueing,
@@ -154,7 +154,7 @@ impl Production {
             work_index: BTreeMap::new(),
             known: 0,
             serial: 0,
-            hour: Hour::default(),
+            hour: HourlyPreemptions::default(),
             queue_requests,
             queueing: Queueing::new(&snapshot),
             fresh: Vec::new(),
@@ -191,8 +191,8 @@ impl Production {
         }
         self.known = fleet.submitted();
         self.snapshot.now = moment(fleet.now());
-        if self.hour.pass(self.snapshot.now) {
-            self.snapshot.taken_back = self.hour.taken_back().clone();
+        if self.hour.expire_minutes(self.snapshot.now) {
+            self.snapshot.taken_back = self.hour.preempted_quanta().clone();
         }
         if self.minds_progress {
             self.note_progress(fleet);
@@ -249,8 +249,8 @@ impl Production {
 
     fn apply(&mut self, fleet: &mut SimulatedFleet, plan: &Plan) {
         if self.is_budgeted() {
-            self.hour.receive(&self.snapshot, &plan.receipts);
-            self.snapshot.taken_back = self.hour.taken_back().clone();
+            self.hour.record_receipts(&self.snapshot, &plan.receipts);
+            self.snapshot.taken_back = self.hour.preempted_quanta().clone();
         }
         for vacate in &plan.vacates {
             let gone = self.snapshot.allocations.remove(&vacate.allocation);

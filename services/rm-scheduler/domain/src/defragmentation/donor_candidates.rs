@@ -74,7 +74,7 @@ impl Found {
             .classes
             .iter()
             .filter(|class_state| is_below(class_state));
-        for donor in below.flat_map(ClassState::requests) {
+        for donor in below.flat_map(ClassState::work) {
             found.enter(state, kind, donor);
         }
         found
@@ -109,7 +109,7 @@ impl Found {
         if is_rich(state, donor) {
             self.rich.push(donor);
         } else if priority < class_state.class.priority
-            && state.work[donor].has() > 0
+            && state.work[donor].process_count() > 0
             && !gave_recently(state, donor)
         {
             self.poor.push(donor);

@@ -15,7 +15,7 @@ use crate::{
     state::{
         RoundState,
         budget::{BudgetStop, PreemptionBudget},
-        cheapest::cheapest,
+        preemption_order::preemption_key,
     },
 };
 
@@ -70,9 +70,9 @@ pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
     let runs = |allocation: AllocIx| state.allocations[allocation].running;
     // A grant of this round has not started, so giving it up costs nothing.
     let fresh = state.settings.spare_donors && work.placed > 0;
-    work.has() > 0
-        && work.has() >= threshold
-        && !work.actually_needy
+    work.process_count() > 0
+        && work.process_count() >= threshold
+        && !work.is_needy
         && (fresh || state.work_record(donor).allocations.iter().any(runs))
         && !gave_recently(state, donor)
 }
@@ -95,7 +95,7 @@ pub(super) fn gave_recently(state: &RoundState, donor: WorkIx) -> bool {
     let last = state.snapshot.carried.last_hit.get(state.id(donor));
     let was = last.is_some_and(|last| state.snapshot.round.saturating_sub(*last) <= rounds);
     if was {
-        state.note_time_dependence();
+        state.record_time_dependence();
     }
     was
 }
@@ -105,7 +105,7 @@ fn donors(state: &RoundState, requests: &[WorkIx], spare: bool) -> Donors {
     for work in requests.iter().copied() {
         let work_state = &state.work[work];
         let user = wealth[state.work_record(work).user].get_or_insert(0);
-        *user += work_state.has() * work_state.process_quanta;
+        *user += work_state.process_count() * work_state.process_quanta;
     }
     Donors {
         work: requests.iter().copied().collect(),
@@ -274,7 +274,7 @@ fn takeable(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<Takeable> 
         let by_wealth = wealth(*b).cmp(&wealth(*a));
         by_wealth.then_with(|| match (a, b) {
             (Takeable::Allocation(a), Takeable::Allocation(b)) => {
-                cheapest(state, *a).cmp(&cheapest(state, *b))
+                preemption_key(state, *a).cmp(&preemption_key(state, *b))
             }
             (Takeable::Grant(_), Takeable::Allocation(_)) => std::cmp::Ordering::Less,
             (Takeable::Allocation(_), Takeable::Grant(_)) => std::cmp::Ordering::Greater,
@@ -364,7 +364,9 @@ fn chosen(
             break;
         }
         let giver = owner(state, share)?;
-        let has = left.entry(giver).or_insert_with(|| state.work[giver].has());
+        let has = left
+            .entry(giver)
+            .or_insert_with(|| state.work[giver].process_count());
         // A peer that lost all its processes would take the space back, and the cycle would never
         // end.
         let spared = donors.spare || is_peer(state, work, giver) && state.settings.spare_donors;

@@ -13,7 +13,7 @@ use crate::{
     input::snapshot::Policy,
     state::{
         RoundState,
-        serve_order::{is_by_age, lacking_in_order},
+        serve_order::{is_by_age, to_serve_in_order},
     },
 };
 
@@ -69,7 +69,7 @@ fn waiting(state: &RoundState, tree: PoolIx) -> Vec<WorkIx> {
             && !state.work_record(*work).is_constrained()
             && unserved(state, *work) > 0
     };
-    let queue = lacking_in_order(state, tree).into_iter();
+    let queue = to_serve_in_order(state, tree).into_iter();
     let mut waiting: Vec<WorkIx> = queue.map(|queued| queued.work).filter(waits).collect();
     if !is_by_age(state, tree) || !is_of_one_priority(state, &waiting) {
         waiting.sort_by(|one, other| state.age(*one).cmp(&state.age(*other)));
@@ -138,7 +138,7 @@ fn may_move(state: &RoundState, allocation: AllocIx, owner: WorkIx) -> bool {
     let stays = !state.leaving[allocation] && !record.fixed && record.running;
     same && stays
         && state.policy(owner) == Some(Policy::FairShare)
-        && work.has() <= work.counted
+        && work.process_count() <= work.entitlement
         && !gave_recently(state, owner)
 }
 
@@ -149,11 +149,14 @@ fn places(state: &RoundState, tree: PoolIx, quanta: u64) -> Vec<SwapNode> {
         &state.derived.node_index.future_holes,
     );
     let is_own = |node: &NodeIx| state.nodes[*node].whole_node_for.is_none();
-    let most = pools.iter().map(|pool| future_holes.most(*pool)).max();
+    let most = pools
+        .iter()
+        .map(|pool| future_holes.max_future_quanta(*pool))
+        .max();
     let least = quanta.saturating_sub(most.unwrap_or(0));
     let enough = pools
         .iter()
-        .flat_map(|pool| future_holes.with(*pool, least));
+        .flat_map(|pool| future_holes.nodes_with(*pool, least));
     let mut enough: Vec<NodeIx> = enough.filter(is_own).collect();
     enough.sort_unstable();
     enough
@@ -214,7 +217,7 @@ fn best(state: &RoundState, places: &[SwapNode], work: WorkIx) -> Option<Swap> {
                     } else {
                         // Work lost grows with time, so other processes may be the cheapest to move
                         // later.
-                        state.note_time_dependence();
+                        state.record_time_dependence();
                     }
                 }
             }

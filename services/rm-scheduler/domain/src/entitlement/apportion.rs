@@ -143,7 +143,7 @@ impl Claims {
         // All entities are in the first pass, even without demand.
         let mut state = std::mem::take(&mut self.pass);
         state.open_for(self.weights.len(), manner);
-        while state.active.iter().any(|takes_part| *takes_part) && holes.quanta() > 0 {
+        while state.active.iter().any(|takes_part| *takes_part) && holes.total_quanta() > 0 {
             if !self.pass(&mut holes, &mut state) {
                 break;
             }
@@ -163,7 +163,7 @@ impl Claims {
             let sum = size_class.claims.iter().map(|claim| claim.want);
             (size_class.quanta, sum.fold(0, u64::saturating_add))
         });
-        holes.equals(wanted)
+        holes.equals_holes(wanted)
     }
 
     /// Drops entities whose demand is met or no longer fits.
@@ -187,7 +187,7 @@ impl Claims {
     /// Gives each entity up to its deserved quanta, largest processes first. Returns true if it
     /// gave any process.
     fn pass(&mut self, holes: &mut HoleTable, state: &mut DivisionPass) -> bool {
-        state.begin(holes.quanta(), &self.weights, &self.standings);
+        state.begin(holes.total_quanta(), &self.weights, &self.standings);
         let mut first = true;
         let mut anything = false;
         let size_classes = self.sizes.iter_mut().rev();
@@ -199,7 +199,7 @@ impl Claims {
                 state.close_all(&self.weights);
                 first = false;
             }
-            let fitting = holes.processes(quanta);
+            let fitting = holes.count_processes(quanta);
             if fitting == 0 {
                 continue;
             }
@@ -238,7 +238,7 @@ impl Claims {
                 }
             }
             anything |= taken > 0;
-            holes.take(taken, quanta);
+            holes.fill_exact_first(taken, quanta);
             if first {
                 state.close_all(&self.weights);
             }
@@ -252,7 +252,7 @@ impl Claims {
         if !self
             .sizes
             .iter()
-            .any(|size_class| holes.has(size_class.quanta))
+            .any(|size_class| holes.contains(size_class.quanta))
         {
             return;
         }
@@ -267,7 +267,7 @@ impl Claims {
         // Claims are sorted by entity, largest processes first.
         claims.sort_unstable();
         let mut gave = true;
-        while gave && holes.quanta() > 0 {
+        while gave && holes.total_quanta() > 0 {
             gave = false;
             for (_, from_end, position) in &claims {
                 let at = self.sizes.len() - from_end;

@@ -166,7 +166,7 @@ fn count_under(
     for ((class_count, given), wants) in rivals.iter_mut().zip(given).zip(wants) {
         let holes = whole.clone().unwrap_or_else(|| given.as_holes());
         let users = &class_count.users;
-        let mut of_users = if holes.equals(wants.iter()) {
+        let mut of_users = if holes.equals_holes(wants.iter()) {
             // Each process of all users has a hole of its size.
             #[cfg(test)]
             {
@@ -187,8 +187,8 @@ fn count_under(
             each.map(|(user_count, given)| given.as_ref().unwrap_or_else(|| user_count.wants()))
         };
         let class = &mut state.classes[class_count.class];
-        class.user_due = each().map(Amounts::quanta).collect();
-        class.given = match &whole {
+        class.user_entitlements = each().map(Amounts::total_quanta).collect();
+        class.entitlement = match &whole {
             Some(_) => sum(each()),
             None => given,
         };
@@ -312,7 +312,7 @@ fn pure_shares(state: &mut RoundState, classes: &[ClassIx]) {
         for class in rivals {
             let product = u128::from(total) * u128::from(state.classes[class].class.weight);
             let pure = product / u128::from(weights.max(1));
-            state.classes[class].pure = u64::try_from(pure).unwrap_or(u64::MAX);
+            state.classes[class].weighted_share = u64::try_from(pure).unwrap_or(u64::MAX);
         }
     }
 }
@@ -345,11 +345,11 @@ fn subtract(state: &RoundState, tables: &mut HoleTables, classes: &[ClassIx], ho
     let mut granted = Amounts::default();
     let at_home = |class: &&ClassIx| state.classes[**class].pool == Some(home);
     for class in classes.iter().filter(at_home) {
-        granted.merge(&state.classes[*class].given);
+        granted.merge(&state.classes[*class].entitlement);
     }
     for (quanta, mut left) in granted.iter().rev() {
         for pool in state.forest.subtree(home) {
-            left = tables.get_mut(*pool).count_out(left, quanta);
+            left = tables.get_mut(*pool).fill_smallest_first(left, quanta);
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[
             WorkKind::Job => count_job(state, tables, work),
             WorkKind::Service | WorkKind::Reservation => count_single(state, tables, work),
         };
-        state.count(work, counted);
+        state.set_entitlement(work, counted);
     }
 }
 
@@ -36,7 +36,10 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u
     } else {
         work_state.cap.now
     };
-    let free = tables.get(home).processes(quanta).min(work_state.reach);
+    let free = tables
+        .get(home)
+        .count_processes(quanta)
+        .min(work_state.reach);
     if free == 0 && current == 0 {
         return defer(state, work, no_node);
     }
@@ -54,7 +57,7 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u
     let fresh = counted.saturating_sub(current);
     state.use_allotment(work, quanta, fresh);
     // Fixed-share work does not use pools below its home (C-17).
-    tables.get_mut(home).count_out(fresh, quanta);
+    tables.get_mut(home).fill_smallest_first(fresh, quanta);
     counted
 }
 
@@ -83,7 +86,12 @@ fn count_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -
     if work_state.cap.now == 0 {
         return 0;
     }
-    if tables.get(home).processes(quanta).min(work_state.reach) == 0 {
+    if tables
+        .get(home)
+        .count_processes(quanta)
+        .min(work_state.reach)
+        == 0
+    {
         return defer(state, work, no_node);
     }
     if state.allotment_left(work, quanta) == 0 {
@@ -92,7 +100,7 @@ fn count_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -
         });
     }
     state.use_allotment(work, quanta, 1);
-    tables.get_mut(home).count_out(1, quanta);
+    tables.get_mut(home).fill_smallest_first(1, quanta);
     1
 }
 

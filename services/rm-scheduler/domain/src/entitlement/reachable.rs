@@ -12,7 +12,7 @@ use crate::{
     output::{plan::Reason, reason::Deferral},
     state::{
         RoundState,
-        permanent_reasons::{Why, large_enough, permanent_reason},
+        permanent_reasons::{ReasonDetail, large_enough_nodes, permanent_reason},
     },
 };
 
@@ -76,14 +76,15 @@ pub(crate) fn measure(state: &mut RoundState, reaches: &mut ReachIndex) {
 fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKinds, work: WorkIx) {
     let work_state = &state.work[work];
     let shape = work_state.shape;
-    reaches
-        .alone
-        .set(work, work_state.has_node_list || work_state.upgraded);
+    reaches.alone.set(
+        work,
+        work_state.has_node_list || work_state.has_promised_node,
+    );
     let reach = if work_state.class.is_none() {
         0
     } else if work_state.has_node_list {
         among_listed(state, work)
-    } else if work_state.upgraded {
+    } else if work_state.has_promised_node {
         among(
             state,
             kinds,
@@ -167,7 +168,7 @@ fn among_listed(state: &RoundState, work: WorkIx) -> u64 {
 /// permanent (C-8).
 pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
     let order = state.work[work].process_quanta;
-    let (reason, detail): (_, Why) = if !state.settings.count_what_fits {
+    let (reason, detail): (_, ReasonDetail) = if !state.settings.count_what_fits {
         let (reason, detail) = by_order_alone(state, work);
         (reason, detail.into())
     } else if let Some(never) = permanent_reason(state, work) {
@@ -177,7 +178,7 @@ pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
             let avoided = state.avoids(work, *node);
             state.node_record(*node).node.block.is_some() || avoided
         };
-        let could_hold: Vec<NodeIx> = large_enough(state, work).collect();
+        let could_hold: Vec<NodeIx> = large_enough_nodes(state, work).collect();
         if !could_hold.is_empty() && could_hold.iter().all(blocked) {
             (Reason::AllBlocked, all_blocked(state, &could_hold).into())
         } else {
@@ -209,7 +210,7 @@ fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
 
 /// Chooses the reason from size alone, because node lists do not matter to counting.
 fn by_order_alone(state: &RoundState, work: WorkIx) -> (Reason, &'static str) {
-    if large_enough(state, work).next().is_some() {
+    if large_enough_nodes(state, work).next().is_some() {
         let detail = "no node has that much room that is free or could be freed";
         (Reason::InsufficientResources, detail)
     } else {

@@ -17,7 +17,7 @@ use crate::{
     output::{plan::Reason, reason::Deferral},
     state::{
         RoundState,
-        whole_nodes::{acceptable, accepts},
+        whole_nodes::{acceptable_quanta, accepts_node},
     },
 };
 
@@ -106,24 +106,24 @@ fn promise_one(
         WorkKind::Reservation => current,
         _ => current.min(wanted),
     };
-    state.count(work, counted);
+    state.set_entitlement(work, counted);
     if current == 0 && wanted > 0 && state.allotment_left(work, quanta) == 0 {
         defer(state, work, |state, work| {
             over_allotment(state, work, quanta)
         });
         return;
     }
-    if state.work[work].counted >= wanted {
+    if state.work[work].entitlement >= wanted {
         return;
     }
     // The list is cached, because a reservation only removes nodes from it.
     let candidates = known.entry(home);
     let candidates = candidates.or_insert_with(|| clearable(state, home));
-    while state.work[work].counted < wanted {
+    while state.work[work].entitlement < wanted {
         let chosen = candidates.iter().position(|node| {
             // A group of higher priority may already use this space in its count.
-            let has_hole = || tables.get(home).processes(state.nodes[*node].quanta) > 0;
-            accepts(state, work, *node) && (!state.settings.count_what_fits || has_hole())
+            let has_hole = || tables.get(home).count_processes(state.nodes[*node].quanta) > 0;
+            accepts_node(state, work, *node) && (!state.settings.count_what_fits || has_hole())
         });
         let Some(position) = chosen else {
             defer_if_empty(state, work, |state, work| no_node(state, work, home));
@@ -139,7 +139,7 @@ fn promise_one(
         let node = candidates.remove(position);
         let holes = tables.get_mut(home);
         if !holes.remove(quanta) {
-            holes.count_out(1, quanta);
+            holes.fill_smallest_first(1, quanta);
         }
         reserve_node(state, work, node);
     }
@@ -152,10 +152,10 @@ fn reserve_node(state: &mut RoundState, work: WorkIx, node: NodeIx) {
     state.nodes[node].whole_node_for = Some(work);
     state.whole_nodes.entry(work).or_default().push(node);
     let work_state = &mut state.work[work];
-    work_state.counted += 1;
+    work_state.entitlement += 1;
     if state.snapshot.tunables.reserve_overage_bytes.is_some() {
         // From now on the work accepts only this size.
-        (work_state.process_quanta, work_state.upgraded) = (quanta, true);
+        (work_state.process_quanta, work_state.has_promised_node) = (quanta, true);
     }
 }
 
@@ -164,19 +164,19 @@ fn defer_if_empty(
     work: WorkIx,
     why: impl FnOnce(&RoundState, WorkIx) -> Deferral,
 ) {
-    if state.work[work].counted == 0 {
+    if state.work[work].entitlement == 0 {
         defer(state, work, why);
     }
 }
 
 fn no_node(state: &RoundState, work: WorkIx, home: PoolIx) -> Deferral {
-    let range = acceptable(state, work);
+    let range = acceptable_quanta(state, work);
     let mut of_size = state
         .nodes
         .enumerate()
         .filter(|(_, it)| it.pool == Some(home) && range.contains(&it.quanta))
         .map(|(node, _)| node)
-        .filter(|node| !state.settings.count_what_fits || accepts(state, work, *node))
+        .filter(|node| !state.settings.count_what_fits || accepts_node(state, work, *node))
         .peekable();
     let quanta = state.work[work].process_quanta;
     let (reason, detail) = if of_size.peek().is_none() {

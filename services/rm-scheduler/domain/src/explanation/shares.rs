@@ -113,7 +113,11 @@ fn renew_users(
     class.tally = Tally::default();
     for (place, (name, user)) in class.users.iter_mut().enumerate() {
         let sum = &mut user_totals.users[user_totals.by_name[place]];
-        let due = class_state.user_due.get(place).copied().unwrap_or(0);
+        let due = class_state
+            .user_entitlements
+            .get(place)
+            .copied()
+            .unwrap_or(0);
         let given = if fair { due } else { sum.tally.divided };
         let left = given.saturating_sub(sum.tally.divided);
         class.tally.add(&sum.tally);
@@ -125,7 +129,7 @@ fn renew_users(
         }
     }
     class.given = if fair {
-        class_state.given.quanta()
+        class_state.entitlement.total_quanta()
     } else {
         handed_on
     };
@@ -154,7 +158,7 @@ pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
         .then(of_node)
         .flatten()
         .unwrap_or(work_state.process_quanta);
-    let counted = state.due(work);
+    let counted = state.reported_entitlement(work);
     let mut tally = held_by(state, work);
     tally.granted = work_state.granted_quanta;
     tally.held += work_state.granted_quanta;
@@ -163,7 +167,7 @@ pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
         let rests = state.settings.rest_on_closed;
         let resting = if rests { work_state.resting } else { 0 };
         tally.resting = resting.min(work_state.cap.now) * quanta;
-        tally.lent = (counted - work_state.counted) * quanta;
+        tally.lent = (counted - work_state.entitlement) * quanta;
     }
     tally.divided = tally.due - tally.resting - tally.lent;
     WorkShare {
@@ -172,7 +176,7 @@ pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
         wanted: work_state.cap.now,
         cap: state.cap_parts(work),
         counted,
-        current: work_state.has(),
+        current: work_state.process_count(),
         leaving: work_state.leaving,
         tally,
     }

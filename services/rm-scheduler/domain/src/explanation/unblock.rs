@@ -16,7 +16,7 @@ use crate::{
     },
     state::{
         RoundState, WorkShape,
-        permanent_reasons::{PermanentReasons, not_offered},
+        permanent_reasons::{PermanentReasons, find_missing_resource},
     },
 };
 
@@ -69,12 +69,12 @@ impl UnblockFinder {
         let has_host = never.is_none() && !is_of_other_size;
         let fair = state.policy(work) == Some(Policy::FairShare);
         if !fair
-            && work_state.has() == 0
+            && work_state.process_count() == 0
             && state.allotment_left(work, work_state.process_quanta) == 0
         {
             add(Reason::AllotmentExceeded);
         }
-        if fair && work_state.counted == 0 && work_state.cap.now > 0 {
+        if fair && work_state.entitlement == 0 && work_state.cap.now > 0 {
             add(Reason::ZeroShare);
         }
         let near = self.nearest(state, work);
@@ -118,7 +118,10 @@ impl UnblockFinder {
             | Reason::PolicyMismatch => Unblock::NameClass,
             Reason::AllotmentExceeded => structural::more_allotment(state, work)?,
             Reason::NoHostLargeEnough | Reason::NoHostOfSize => {
-                match (not_offered(state, work), self.smaller(state, work)) {
+                match (
+                    find_missing_resource(state, work),
+                    self.smaller(state, work),
+                ) {
                     (Some(name), _) => Unblock::OfferResource {
                         name: name.to_owned(),
                     },

@@ -102,7 +102,7 @@ impl Finding {
 /// a change of its own row.
 pub(crate) fn is_unsettled(state: &RoundState, work: WorkIx, wait: Option<Reason>) -> bool {
     let work_state = &state.work[work];
-    let nowhere = work_state.has() == 0 && work_state.reach == 0;
+    let nowhere = work_state.process_count() == 0 && work_state.reach == 0;
     work_state.deferral.is_some()
         || wait.is_some()
         || state.budget_stop_of(work).is_some()
@@ -121,7 +121,7 @@ impl<'a> VerdictBuilder<'a> {
     /// Returns the verdict on this work. `wait` is the reason of its wait, if it waits.
     pub fn find(&mut self, state: &RoundState<'a>, work: WorkIx, wait: Option<Reason>) -> Finding {
         let work_state = &state.work[work];
-        let has = work_state.has();
+        let has = work_state.process_count();
         let answer = match &work_state.deferral {
             Some(deferral) => Deferral::clone(deferral).into(),
             None => first_blocker(state, work, wait, self),
@@ -168,7 +168,7 @@ fn first_blocker<'a>(
     builder: &mut VerdictBuilder<'a>,
 ) -> Answer {
     let work_state = &state.work[work];
-    let has = work_state.has();
+    let has = work_state.process_count();
     let fair = state.policy(work) == Some(Policy::FairShare);
     if work_state.ended {
         return Answer::new(Reason::Satisfied, Detail::ProcessGone);
@@ -229,7 +229,7 @@ fn waiting(
     unblock_finder: &mut UnblockFinder,
 ) -> Answer {
     let work_state = &state.work[work];
-    let (due, has) = (work_state.counted, work_state.has());
+    let (due, has) = (work_state.entitlement, work_state.process_count());
     if let Some(budget_stop) = state.budget_stop_of(work) {
         let sentence = Detail::words(budget_sentence(state, budget_stop, due, has));
         return Answer::new(Reason::WaitingForPreemption, sentence);

@@ -66,7 +66,7 @@ impl<'a> Advance<'a> {
         changed |= self.finish_first_tasks();
         // A forecast covers much less than an hour, so preemptions stay in the budget (B5).
         let taken_back = &mut self.snapshot.taken_back;
-        budget::receive(taken_back, &self.snapshot.nodes, &plan.receipts);
+        budget::add_receipts(taken_back, &self.snapshot.nodes, &plan.receipts);
         self.snapshot.carried = plan.carried.clone();
         self.snapshot.round += 1;
         self.snapshot.now = now.plus_ms(self.snapshot.tunables.cycle_ms);

@@ -12,7 +12,8 @@ use crate::ids::{PoolIx, WorkIx};
 use crate::state::{
     RoundState,
     serve_order::{
-        ClassRanks, QueueKey, ServeKey, ServeOrder, ServeQueue, borrows, quanta_rank, sort,
+        ClassRanks, QueueKey, ServeKey, ServeOrder, ServeQueue, lending_queue_key, quanta_rank,
+        sort,
     },
 };
 
@@ -39,7 +40,7 @@ pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: PoolIx) -> Lendin
     let is_here = |work: WorkIx| queue.entries[work].lending_queue.is_some();
     let mut late: BTreeMap<QueueKey, Vec<ServeKey>> = BTreeMap::new();
     for work in state.work.touched().filter(|work| !is_here(*work)) {
-        let key = |rank: usize| borrows(state, work, ranks.keys[rank].policy);
+        let key = |rank: usize| lending_queue_key(state, work, ranks.keys[rank].policy);
         if let Some(key) = ranks.rank(state, work).and_then(key) {
             late.entry(key).or_default().extend(ranks.key(state, work));
         }

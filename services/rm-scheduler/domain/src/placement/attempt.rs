@@ -115,7 +115,7 @@ fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, wor
     let mut left = state.work[work].missing();
     if state.work_record(work).constraints().service.is_some() {
         left = place_in(state, pass, goal(left, false));
-        if state.work[work].has() > 0 {
+        if state.work[work].process_count() > 0 {
             return;
         }
     }

@@ -31,7 +31,7 @@ impl Search {
         let named = state.work_record(work).constraints().nodes.iter();
         let mut listed: Vec<(u64, NodeIx)> = named
             .filter_map(|name| state.index.find_node(name))
-            .filter_map(|node| Some((node_index.free_in(pool, node)?, node)))
+            .filter_map(|node| Some((node_index.free_quanta_in(pool, node)?, node)))
             .collect();
         listed.sort_unstable();
         Self::Listed(listed.into_iter())

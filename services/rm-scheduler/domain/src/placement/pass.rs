@@ -6,7 +6,7 @@ use super::gpu_packing::GpuPacking;
 use crate::{
     collections::dense_set::DenseSet,
     ids::{NodeIx, PoolIx, ShapeIx, WorkIx},
-    state::{NodeIndex, RoundState, WorkState, whole_nodes::is_whole_node_taken},
+    state::{NodeIndex, RoundState, WorkState, whole_nodes::is_whole_node_reserved},
 };
 
 /// One pass over work that needs nodes.
@@ -32,7 +32,7 @@ impl<'a> PlacementPass<'a> {
         let mut node_index = std::mem::take(&mut state.derived.node_index);
         node_index.update(state);
         let mut gpu_demand = std::mem::take(&mut state.derived.gpu_demand);
-        gpu_demand.follow(state);
+        gpu_demand.apply_exclusions(state);
         state.derived.gpu_demand = gpu_demand;
         Self {
             node_index,
@@ -76,6 +76,6 @@ impl<'a> PlacementPass<'a> {
 
 pub(crate) fn is_usable(state: &RoundState, lends: bool, node: NodeIx) -> bool {
     let spares_whole_nodes = lends || state.settings.clear_promised;
-    !(spares_whole_nodes && is_whole_node_taken(state, node)
+    !(spares_whole_nodes && is_whole_node_reserved(state, node)
         || lends && !state.nodes[node].reservations.is_empty())
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
-    state::{RoundState, cheapest::cheapest, whole_nodes::accepts},
+    state::{RoundState, preemption_order::preemption_key, whole_nodes::accepts_node},
 };
 
 /// Places work of RESERVE classes.
@@ -41,7 +41,7 @@ fn take_free(state: &mut RoundState, work: WorkIx) {
                 && node_state.is_schedulable()
                 && state.node_record(*node).allocations.is_empty()
                 && node_state.granted.is_empty()
-                && accepts(state, work, *node)
+                && accepts_node(state, work, *node)
         })
         .map(|node| match state.nodes[node].whole_node_for {
             Some(other) if other == work => (0, node),
@@ -68,11 +68,11 @@ fn shed_overage(state: &mut RoundState, work: WorkIx, node: NodeIx) {
         |allocation: &AllocIx| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
     let allocations = state.node_record(node).allocations.iter();
     let mut allocations: Vec<AllocIx> = allocations.filter(may_go).collect();
-    allocations.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
+    allocations.sort_by(|a, b| preemption_key(state, *a).cmp(&preemption_key(state, *b)));
     for allocation in allocations {
         let owner = state.allocations[allocation].work;
         if owner.is_some_and(|owner| state.work[owner].excess() > 0) {
-            if !state.may_take_back(allocation) {
+            if !state.may_preempt(allocation) {
                 let budget_stop = state.budget_stop(node, &[allocation]);
                 state.record_budget_stop(work, budget_stop);
                 continue;

@@ -14,7 +14,7 @@ pub(super) fn carried(state: &RoundState, deficits: Deficits) -> (Carried, Needy
     let configured = state.snapshot.tunables.reserve_overage_bytes.is_some();
     let needy = state.needy();
     let mut carried = Carried {
-        needy: Arc::clone(&needy.names),
+        needy: Arc::clone(&needy.ids),
         deficits,
         claims: claims(state),
         last_hit: lately_hit(state),
@@ -39,7 +39,7 @@ pub(super) fn carried(state: &RoundState, deficits: Deficits) -> (Carried, Needy
     }
     for work in reserve_work(state).filter(|_| configured) {
         let work_item = &state.work[work];
-        if work_item.upgraded {
+        if work_item.has_promised_node {
             carried
                 .upgrades
                 .insert(state.id(work).clone(), work_item.process_quanta);

@@ -20,7 +20,7 @@ use crate::{
         RoundState,
         budget::{BudgetStop, PreemptionBudget},
         serve_order::QueuedWork,
-        whole_nodes::is_whole_node_taken,
+        whole_nodes::is_whole_node_reserved,
     },
 };
 use candidate_node::{CandidateNode, Evictable, Victims, VictimsFor};
@@ -55,7 +55,7 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[QueuedW
         let shape = work_state.shape;
         for _ in work_state.reserved..work_state.missing() {
             if candidates.steps.get() > MAX_EXAMINED {
-                state.note_time_dependence();
+                state.record_time_dependence();
                 break;
             }
             if exhausted_shapes.contains(shape) {
@@ -227,7 +227,7 @@ impl EvictionCandidates {
             let first = from;
             from += here.len();
             let (pool, future_quanta) = state.derived.node_index.future_key(node)?;
-            let is_open = state.forest.root(pool) == tree && !is_whole_node_taken(state, node);
+            let is_open = state.forest.root(pool) == tree && !is_whole_node_reserved(state, node);
             is_open.then(|| CandidateNode::new(state, node, future_quanta, &takeable, first..from))
         }));
         Self {
@@ -278,7 +278,7 @@ impl EvictionCandidates {
         if !state.has_time_dependence()
             && (budget.declined || node_state.could_hold(state, all, quanta, state.size(work)))
         {
-            state.note_time_dependence();
+            state.record_time_dependence();
         }
         let anyhow = &mut PreemptionBudget::unlimited();
         let is_first = budget_stop
@@ -444,7 +444,7 @@ fn clear_of_squatters(state: &mut RoundState, work: WorkIx, node: NodeIx) -> boo
         }
     }
     if budget.declined {
-        state.note_time_dependence();
+        state.record_time_dependence();
     }
     if moves.is_empty() || space.count_fitting(quanta, size) == 0 {
         return false;

@@ -16,27 +16,31 @@ impl<'a> RoundState<'a> {
     /// already.
     pub fn allotment(&self, work: WorkIx) -> Option<(u64, u64)> {
         let user = &self.work_record(work).user_name;
-        let class = self.work[work].class.map(|c| self.classes[c].name);
-        let own = self.snapshot.users.get(user);
-        let of_class = class.and_then(|class| {
-            let limit = own?.max_allotment_by_class.get(class)?;
-            let used = self.fixed_used_in.get(&(user, class)).copied();
+        let class = self.work[work].class.map(|class| self.classes[class].name);
+        let limits = self.snapshot.users.get(user);
+        let class_allotment = class.and_then(|class| {
+            let limit = limits?.max_allotment_by_class.get(class)?;
+            let used = self
+                .fixed_bytes_by_user_and_class
+                .get(&(user, class))
+                .copied();
             Some((*limit, used.unwrap_or(0)))
         });
-        let limit = own
+        let limit = limits
             .and_then(|user| user.max_allotment_bytes)
             .or(self.snapshot.tunables.global_allotment_bytes);
-        of_class.or_else(|| {
-            let used = self.fixed_used.get(user).copied().unwrap_or(0);
+        class_allotment.or_else(|| {
+            let used = self.fixed_bytes_by_user.get(user).copied().unwrap_or(0);
             limit.map(|limit| (limit, used))
         })
     }
 
     /// Returns how many processes of this many quanta still fit into the allotment.
     pub fn allotment_left(&self, work: WorkIx, quanta: u64) -> u64 {
-        let each = quanta.saturating_mul(self.quantum_bytes(work)).max(1);
-        self.allotment(work)
-            .map_or(u64::MAX, |(limit, used)| limit.saturating_sub(used) / each)
+        let process_bytes = quanta.saturating_mul(self.quantum_bytes(work)).max(1);
+        self.allotment(work).map_or(u64::MAX, |(limit, used)| {
+            limit.saturating_sub(used) / process_bytes
+        })
     }
 
     /// Charges processes of this many quanta to the allotment (C-5).
@@ -44,15 +48,19 @@ impl<'a> RoundState<'a> {
         let bytes = quanta
             .saturating_mul(count)
             .saturating_mul(self.quantum_bytes(work));
-        let class = self.work[work].class.map(|c| self.classes[c].name);
+        let class = self.work[work].class.map(|class| self.classes[class].name);
         let user = &self.work_record(work).user_name;
-        self.add_fixed(user, class.unwrap_or_default(), bytes);
+        self.add_fixed_bytes(user, class.unwrap_or_default(), bytes);
     }
 
-    pub(super) fn add_fixed(&mut self, user: &'a UserName, class: &'a str, bytes: u64) {
-        let all = self.fixed_used.entry(user).or_default();
-        *all = all.saturating_add(bytes);
-        let used = self.fixed_used_in.entry((user, class)).or_default();
+    /// Adds bytes of non-preemptable space to the sums of the user.
+    pub(super) fn add_fixed_bytes(&mut self, user: &'a UserName, class: &'a str, bytes: u64) {
+        let total = self.fixed_bytes_by_user.entry(user).or_default();
+        *total = total.saturating_add(bytes);
+        let used = self
+            .fixed_bytes_by_user_and_class
+            .entry((user, class))
+            .or_default();
         *used = used.saturating_add(bytes);
     }
 }

@@ -7,37 +7,39 @@ use super::hole_table::HoleTable;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Amounts {
     /// Quanta and number of processes, ascending by quanta. The number is never 0.
-    by_order: Vec<(u64, u64)>,
+    by_quanta: Vec<(u64, u64)>,
 }
 
 impl Amounts {
     /// Creates an empty list with capacity for this many sizes.
-    pub fn with_capacity(orders: usize) -> Self {
-        let by_order = Vec::with_capacity(orders);
-        Self { by_order }
+    pub fn with_capacity(sizes: usize) -> Self {
+        let by_quanta = Vec::with_capacity(sizes);
+        Self { by_quanta }
     }
 
     pub fn add(&mut self, quanta: u64, count: u64) {
         if count == 0 {
             return;
         }
-        let position = self.by_order.partition_point(|(other, _)| *other < quanta);
+        let position = self.by_quanta.partition_point(|(other, _)| *other < quanta);
         self.add_at(position, quanta, count);
     }
 
     /// Adds processes of one size. `position` is the index of the size, or the index for its
     /// insertion.
     fn add_at(&mut self, position: usize, quanta: u64, count: u64) {
-        match self.by_order.get_mut(position) {
-            Some((there, sum)) if *there == quanta => *sum = sum.saturating_add(count),
-            _ => self.by_order.insert(position, (quanta, count)),
+        match self.by_quanta.get_mut(position) {
+            Some((known_quanta, sum)) if *known_quanta == quanta => {
+                *sum = sum.saturating_add(count);
+            }
+            _ => self.by_quanta.insert(position, (quanta, count)),
         }
     }
 
     /// Adds a size that is larger than all others.
     pub fn push(&mut self, quanta: u64, count: u64) {
         if count > 0 {
-            self.by_order.push((quanta, count));
+            self.by_quanta.push((quanta, count));
         }
     }
 
@@ -45,9 +47,9 @@ impl Amounts {
         let mut position = 0;
         for (quanta, count) in other.iter() {
             while self
-                .by_order
+                .by_quanta
                 .get(position)
-                .is_some_and(|known| known.0 < quanta)
+                .is_some_and(|(known_quanta, _)| *known_quanta < quanta)
             {
                 position += 1;
             }
@@ -58,25 +60,26 @@ impl Amounts {
 
     /// Removes all sizes and keeps the capacity.
     pub fn clear(&mut self) {
-        self.by_order.clear();
+        self.by_quanta.clear();
     }
 
     /// Returns the number of sizes.
-    pub fn sizes(&self) -> usize {
-        self.by_order.len()
+    pub fn size_count(&self) -> usize {
+        self.by_quanta.len()
     }
 
     /// Returns quanta and number of processes, ascending by quanta.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
-        self.by_order.iter().copied()
+        self.by_quanta.iter().copied()
     }
 
-    pub fn quanta(&self) -> u64 {
-        self.iter().map(|(order, count)| order * count).sum()
+    pub fn total_quanta(&self) -> u64 {
+        self.iter().map(|(quanta, count)| quanta * count).sum()
     }
 
-    /// Returns the amounts as holes for the level below.
+    /// Returns the processes as holes. Classes pass them to their users, and users to their work
+    ///
     pub fn as_holes(&self) -> HoleTable {
-        HoleTable::ascending(self.iter())
+        HoleTable::from_ascending(self.iter())
     }
 }

@@ -1,7 +1,7 @@
 //! Anti-affinity: work that must not share a node or a fault domain with others of its group, such
 //! as an active instance and its standby.
 //!
-//! Leaving allocations count until they are gone, because their processes still run.
+//! Leaving allocations count until they have left, because their processes still run.
 
 use super::RoundState;
 use crate::{
@@ -16,48 +16,53 @@ impl RoundState<'_> {
         self.violates_among(work, node, |_| true)
     }
 
-    /// Returns the same for the time when everything that leaves has left.
+    /// Does the same for the time when everything that leaves has left.
     pub fn will_violate_anti_affinity(&self, work: WorkIx, node: NodeIx) -> bool {
         self.violates_among(work, node, |allocation| !self.leaving[allocation])
     }
 
-    /// Returns whether anti-affinity is violated. `counts` selects the allocations that count.
+    /// Returns true if anti-affinity is violated. `counts` selects the allocations that count.
     fn violates_among(&self, work: WorkIx, node: NodeIx, counts: impl Fn(AllocIx) -> bool) -> bool {
         let Some(apart) = &self.work_record(work).constraints().anti_affinity else {
             return false;
         };
         let label = apart.by_label.as_deref();
-        if label.is_some_and(|label| domain(self.index, node, label).is_none()) {
+        if label.is_some_and(|label| fault_domain(self.index, node, label).is_none()) {
             return true;
         }
         let group = self.index.anti_affinity_groups.get(&apart.group);
         let mut others = group.into_iter().flatten().filter(|other| **other != work);
-        others.any(|other| self.is_near(*other, node, label, &counts))
+        others.any(|other| self.has_allocation_near(*other, node, label, &counts))
     }
 
-    fn is_near(
+    /// Returns true if the other work has an allocation or a grant on this node or in its fault
+    /// domain.
+    fn has_allocation_near(
         &self,
         other: WorkIx,
         node: NodeIx,
         label: Option<&str>,
         counts: &impl Fn(AllocIx) -> bool,
     ) -> bool {
-        let near = |other: NodeIx| match label {
+        let is_near = |other: NodeIx| match label {
             None => other == node,
             Some(label) => {
-                let domain = |node| domain(self.index, node, label);
-                other == node || domain(other) == domain(node)
+                let fault_domain = |node| fault_domain(self.index, node, label);
+                other == node || fault_domain(other) == fault_domain(node)
             }
         };
-        let allocation = self.work_record(other).allocations.iter();
-        let allocation = allocation.filter(|share| counts(*share));
-        let mut allocation = allocation.filter_map(|share| self.allocations[share].node);
-        let granted = || {
-            let placed = self.work[other].placed > 0;
-            let mut its = self.granted.iter().filter(|it| it.live && it.work == other);
-            placed && its.any(|it| near(it.node))
+        let allocations = self.work_record(other).allocations.iter();
+        let allocations = allocations.filter(|allocation| counts(*allocation));
+        let mut nodes = allocations.filter_map(|allocation| self.allocations[allocation].node);
+        let has_grant_near = || {
+            let has_placed = self.work[other].placed > 0;
+            let mut grants = self
+                .granted
+                .iter()
+                .filter(|grant| grant.live && grant.work == other);
+            has_placed && grants.any(|grant| is_near(grant.node))
         };
-        allocation.any(near) || granted()
+        nodes.any(is_near) || has_grant_near()
     }
 
     /// Returns true if there is space for the work, but only next to others of its group.
@@ -74,7 +79,7 @@ impl RoundState<'_> {
     }
 }
 
-fn domain<'r>(index: &'r FleetIndex, node: NodeIx, label: &str) -> Option<&'r str> {
+fn fault_domain<'r>(index: &'r FleetIndex, node: NodeIx, label: &str) -> Option<&'r str> {
     let labels = &index.nodes[node].node.labels;
     labels.get(label).map(String::as_str)
 }

@@ -1,11 +1,11 @@
-//! Budgets for preemption within an hour, per pool and per user. When a budget is spent, fairness
-//! waits until processes end by themselves.
+//! Budgets for preemption within an hour, per pool and per user. When a budget is spent, no process
+//! is preempted, and entitled work waits until processes end by themselves.
 //!
 //! A budget is a percentage of the quanta of a pool or, for a user, of the quanta of a tree. Usage
 //! is charged to the pool of the node. Vacates for other reasons (drains, blocks, lost nodes,
 //! withdrawn work, own limits) are neither charged nor limited.
 //!
-//! Invariant: each preemption had budget for all its quanta.
+//! Invariant: the budgets cover all quanta of each preemption.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -27,38 +27,38 @@ const MINUTE_MS: i64 = 60_000;
 
 /// Quanta preempted within the last hour, by minute. A minute counts until its end is an hour ago.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hour {
+pub struct HourlyPreemptions {
     minutes: BTreeMap<i64, TakenBack>,
     sum: TakenBack,
 }
 
-impl Hour {
+impl HourlyPreemptions {
     /// Returns the number of minutes from the epoch to the minute that contains this instant.
     pub fn minute(at: Timestamp) -> i64 {
         at.unix_ms().div_euclid(MINUTE_MS)
     }
 
     /// Adds preempted quanta. Returns the sum of that minute, pool and user.
-    pub fn note(&mut self, minute: i64, pool: &str, user: &UserName, quanta: u64) -> u64 {
+    pub fn record(&mut self, minute: i64, pool: &str, user: &UserName, quanta: u64) -> u64 {
         add(&mut self.sum, pool, user, quanta);
         add(self.minutes.entry(minute).or_default(), pool, user, quanta)
     }
 
     /// Adds the preemptions of a plan.
-    pub fn receive(&mut self, snapshot: &Snapshot, receipts: &[Receipt]) {
+    pub fn record_receipts(&mut self, snapshot: &Snapshot, receipts: &[Receipt]) {
         if receipts.is_empty() {
             return;
         }
-        receive(&mut self.sum, &snapshot.nodes, receipts);
+        add_receipts(&mut self.sum, &snapshot.nodes, receipts);
         let minute = self.minutes.entry(Self::minute(snapshot.now));
-        receive(minute.or_default(), &snapshot.nodes, receipts);
+        add_receipts(minute.or_default(), &snapshot.nodes, receipts);
     }
 
     /// Removes and returns the oldest minute, if it has expired.
-    pub fn end_minute(&mut self, now: Timestamp) -> Option<(i64, TakenBack)> {
-        self.ends().filter(|end| *end <= now)?;
-        let (minute, gone) = self.minutes.pop_first()?;
-        for (pool, users) in &gone {
+    pub fn expire_minute(&mut self, now: Timestamp) -> Option<(i64, TakenBack)> {
+        self.next_expiry().filter(|end| *end <= now)?;
+        let (minute, expired) = self.minutes.pop_first()?;
+        for (pool, users) in &expired {
             let Some(sums) = self.sum.get_mut(pool) else {
                 continue;
             };
@@ -70,32 +70,32 @@ impl Hour {
             sums.retain(|_, sum| *sum > 0);
         }
         self.sum.retain(|_, users| !users.is_empty());
-        Some((minute, gone))
+        Some((minute, expired))
     }
 
-    /// Removes all expired minutes. Returns whether there was one.
-    pub fn pass(&mut self, now: Timestamp) -> bool {
-        let mut some = false;
-        while self.end_minute(now).is_some() {
-            some = true;
+    /// Removes all expired minutes. Returns true if there was one.
+    pub fn expire_minutes(&mut self, now: Timestamp) -> bool {
+        let mut expired_any = false;
+        while self.expire_minute(now).is_some() {
+            expired_any = true;
         }
-        some
+        expired_any
     }
 
     /// Returns the time when the oldest minute expires.
-    pub fn ends(&self) -> Option<Timestamp> {
+    pub fn next_expiry(&self) -> Option<Timestamp> {
         let (oldest, _) = self.minutes.first_key_value()?;
         let end = (oldest + 1).saturating_mul(MINUTE_MS);
         Some(Timestamp::from_unix_ms(end.saturating_add(HOUR_MS)))
     }
 
-    pub fn taken_back(&self) -> &TakenBack {
+    pub fn preempted_quanta(&self) -> &TakenBack {
         &self.sum
     }
 }
 
 /// Adds the preemptions of a plan on these nodes.
-pub fn receive(to: &mut TakenBack, nodes: &BTreeMap<NodeName, Node>, receipts: &[Receipt]) {
+pub fn add_receipts(to: &mut TakenBack, nodes: &BTreeMap<NodeName, Node>, receipts: &[Receipt]) {
     for receipt in receipts {
         if let Some(node) = nodes.get(&receipt.node) {
             add(to, &node.pool, &receipt.user, receipt.order);
@@ -115,10 +115,10 @@ fn add(to: &mut TakenBack, pool: &str, user: &UserName, quanta: u64) -> u64 {
     *sum
 }
 
-/// Returns `percent` of `quanta`, rounded down.
+/// Returns the quanta that a budget allows: `percent` of `quanta`, rounded down.
 pub fn allowed(quanta: u64, percent: u64) -> u64 {
-    let all = u128::from(quanta) * u128::from(percent) / 100;
-    u64::try_from(all).unwrap_or(u64::MAX)
+    let exact = u128::from(quanta) * u128::from(percent) / 100;
+    u64::try_from(exact).unwrap_or(u64::MAX)
 }
 
 /// Budget and usage of one pool, or of one user in a tree, in quanta.
@@ -134,7 +134,7 @@ impl Allowance {
     }
 }
 
-/// User of a tree, which is named by its root pool.
+/// User of a tree. The root pool identifies the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct TreeUser {
     tree: PoolIx,
@@ -153,7 +153,7 @@ pub(crate) struct Budget {
     spent: FxHashMap<TreeUser, u64>,
 }
 
-/// The budget that protects allocations although entitled work waits for their space.
+/// The spent budget for which entitled work waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BudgetStop {
     pub pool: PoolIx,
@@ -169,7 +169,7 @@ pub(crate) struct BudgetStop {
 
 impl Budget {
     /// Computes the budgets. Returns `None` if neither pools nor users are limited.
-    fn open(state: &RoundState) -> Option<Self> {
+    fn new(state: &RoundState) -> Option<Self> {
         let settings = state.settings;
         let pool_percent = settings.preemption_pool_percent_per_hour;
         let user_percent = settings.preemption_user_percent_per_hour;
@@ -180,15 +180,15 @@ impl Budget {
         let quanta = state.index.all_quanta.clone();
         let mut trees: TypedVec<PoolIx, u64> = forest.pools().map(|_| 0).collect();
         for (pool, quanta) in quanta.enumerate() {
-            let tree = &mut trees[forest.root(pool)];
-            *tree = tree.saturating_add(*quanta);
+            let tree_quanta = &mut trees[forest.root(pool)];
+            *tree_quanta = tree_quanta.saturating_add(*quanta);
         }
-        let account = |quanta: &u64| Allowance {
+        let pool_allowance = |quanta: &u64| Allowance {
             allowed: pool_percent.map_or(u64::MAX, |percent| allowed(*quanta, percent)),
             spent: 0,
         };
         let mut budget = Self {
-            pools: quanta.iter().map(account).collect(),
+            pools: quanta.iter().map(pool_allowance).collect(),
             quanta,
             trees,
             user_percent,
@@ -215,12 +215,12 @@ impl Budget {
         *spent = spent.saturating_add(quanta);
     }
 
-    fn user(&self, owner: TreeUser) -> Allowance {
-        let tree = self.trees[owner.tree];
+    fn user_allowance(&self, owner: TreeUser) -> Allowance {
+        let tree_quanta = self.trees[owner.tree];
         Allowance {
             allowed: self
                 .user_percent
-                .map_or(u64::MAX, |percent| allowed(tree, percent)),
+                .map_or(u64::MAX, |percent| allowed(tree_quanta, percent)),
             spent: self.spent.get(&owner).copied().unwrap_or(0),
         }
     }
@@ -228,7 +228,7 @@ impl Budget {
 
 /// Budget that applies to one node while allocations are chosen there.
 pub(crate) struct PreemptionBudget<'b> {
-    /// Budgets, with the pool and its tree. `None` if nothing is limited.
+    /// Budgets, the pool of the node, and its tree. `None` if nothing is limited.
     budget: Option<(&'b Budget, PoolIx, PoolIx)>,
     quanta: u64,
     /// Chosen quanta by user.
@@ -253,27 +253,33 @@ impl PreemptionBudget<'_> {
         let Some((budget, pool, tree)) = self.budget else {
             return true;
         };
-        let at = self.users.iter().position(|(it, _)| *it == allocation.user);
-        let at = at.unwrap_or_else(|| {
+        let position = self
+            .users
+            .iter()
+            .position(|(user, _)| *user == allocation.user);
+        let position = position.unwrap_or_else(|| {
             self.users.push((allocation.user, 0));
             self.users.len() - 1
         });
-        let (user, taken) = &mut self.users[at];
-        let (all, of_user) = (self.quanta + allocation.quanta, *taken + allocation.quanta);
-        if !budget.pools[pool].covers(all)
-            || !budget.user(TreeUser { tree, user: *user }).covers(of_user)
+        let (user, user_quanta) = &mut self.users[position];
+        let total = self.quanta + allocation.quanta;
+        let user_total = *user_quanta + allocation.quanta;
+        if !budget.pools[pool].covers(total)
+            || !budget
+                .user_allowance(TreeUser { tree, user: *user })
+                .covers(user_total)
         {
             self.declined = true;
             return false;
         }
-        (self.quanta, *taken) = (all, of_user);
+        (self.quanta, *user_quanta) = (total, user_total);
         true
     }
 }
 
 impl RoundState<'_> {
     fn budget(&self) -> Option<&Budget> {
-        self.budget.get_or_init(|| Budget::open(self)).as_ref()
+        self.budget.get_or_init(|| Budget::new(self)).as_ref()
     }
 
     pub fn preemption_budget(&self, node: NodeIx) -> PreemptionBudget<'_> {
@@ -286,14 +292,14 @@ impl RoundState<'_> {
     }
 
     /// Returns whether the budget covers this allocation alone.
-    pub fn may_take_back(&self, allocation: AllocIx) -> bool {
+    pub fn may_preempt(&self, allocation: AllocIx) -> bool {
         let record = &self.allocations[allocation];
         let node = record.node;
         node.is_none_or(|node| self.preemption_budget(node).allows(record))
     }
 
     /// Charges a preemption to its pool and its user.
-    pub(crate) fn spend(&mut self, allocation: AllocIx) {
+    pub(crate) fn charge_preemption(&mut self, allocation: AllocIx) {
         if self.budget().is_none() {
             return;
         }
@@ -319,26 +325,26 @@ impl RoundState<'_> {
         {
             *users.entry(allocation.user).or_default() += allocation.quanta;
         }
-        let stop = |account: Allowance, user: bool, quanta: u64, needed: u64| BudgetStop {
+        let stop = |allowance: Allowance, user: bool, quanta: u64, needed: u64| BudgetStop {
             pool,
             is_user_budget: user,
-            allowed: account.allowed,
-            spent: account.spent,
+            allowed: allowance.allowed,
+            spent: allowance.spent,
             needed,
-            percent: account
+            percent: allowance
                 .spent
                 .saturating_add(needed)
                 .saturating_mul(100)
                 .div_ceil(quanta.max(1)),
         };
-        let (account, needed) = (budget.pools[pool], users.values().sum());
-        if !account.covers(needed) {
-            return Some(stop(account, false, budget.quanta[pool], needed));
+        let (allowance, needed) = (budget.pools[pool], users.values().sum());
+        if !allowance.covers(needed) {
+            return Some(stop(allowance, false, budget.quanta[pool], needed));
         }
         users.into_iter().find_map(|(user, needed)| {
-            let account = budget.user(TreeUser { tree, user });
+            let allowance = budget.user_allowance(TreeUser { tree, user });
             let quanta = budget.trees[tree];
-            (!account.covers(needed)).then(|| stop(account, true, quanta, needed))
+            (!allowance.covers(needed)).then(|| stop(allowance, true, quanta, needed))
         })
     }
 

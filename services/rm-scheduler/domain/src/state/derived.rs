@@ -18,9 +18,9 @@ impl RoundState<'_> {
     /// Updates the structures that no later step updates, at the start of a round.
     pub fn refresh_derived(&mut self) {
         let mut sets = std::mem::take(&mut self.derived);
-        sets.large_holders.renew(self);
-        sets.gpu_demand.renew(self);
-        sets.node_index.renew(self);
+        sets.large_holders.refresh(self);
+        sets.gpu_demand.refresh(self);
+        sets.node_index.refresh(self);
         self.derived = sets;
     }
 }

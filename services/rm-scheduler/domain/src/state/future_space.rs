@@ -15,15 +15,15 @@ impl RoundState<'_> {
     /// Does the same as [`RoundState::future_free`], but counts space reserved for `except` as
     /// free.
     pub fn future_free_for(&self, node: NodeIx, except: Option<WorkIx>) -> NodeSpace {
-        let mut space = self.free_once_emptied(node);
+        let mut space = self.future_free_before_decisions(node);
         // Only touched rows have grants or reservations.
         if self.nodes.is_touched(node) {
             let node_state = &self.nodes[node];
-            for placed in node_state.granted.iter().map(|at| &self.granted[*at]) {
+            for placed in node_state.granted.iter().map(|grant| &self.granted[*grant]) {
                 space.take(placed.quanta, placed.size, &placed.gpus);
             }
-            let reservation = node_state.reservations.iter();
-            for reservation in reservation.filter(|it| Some(it.work) != except) {
+            let reservations = node_state.reservations.iter();
+            for reservation in reservations.filter(|it| Some(it.work) != except) {
                 space.take(
                     reservation.quanta,
                     self.size(reservation.work),
@@ -35,8 +35,8 @@ impl RoundState<'_> {
     }
 
     /// Returns the future space of a node before grants and reservations.
-    fn free_once_emptied(&self, node: NodeIx) -> NodeSpace {
-        if self.to_vacate_on(node).is_empty() || self.adds_up(node) {
+    fn future_free_before_decisions(&self, node: NodeIx) -> NodeSpace {
+        if self.to_vacate_on(node).is_empty() || self.frees_exactly(node) {
             let mut space = self.index.future_free(node);
             for allocation in self.to_vacate_on(node) {
                 self.index.add_allocation(&mut space, *allocation);
@@ -64,9 +64,9 @@ impl RoundState<'_> {
         }
     }
 
-    /// Returns true if leaving quanta simply become free, because the node is not overfull and has
-    /// no single GPUs.
-    fn adds_up(&self, node: NodeIx) -> bool {
+    /// Returns true if exactly the leaving quanta become free. The node must not be overfull and must
+    /// have no GPUs.
+    fn frees_exactly(&self, node: NodeIx) -> bool {
         let node_record = self.node_record(node);
         !node_record.is_overfull && node_record.space_without_fixed.gpus.is_empty()
     }
@@ -83,7 +83,7 @@ impl RoundState<'_> {
             return node_state.future_quanta;
         }
         let quanta = |allocation: AllocIx| self.index.usage[allocation].quanta;
-        let before = if node_state.to_vacate.is_empty() || self.adds_up(node) {
+        let before = if node_state.to_vacate.is_empty() || self.frees_exactly(node) {
             node_state.future_quanta
                 + node_state
                     .to_vacate
@@ -92,17 +92,20 @@ impl RoundState<'_> {
                     .map(quanta)
                     .sum::<u64>()
         } else {
-            let allocation = self.node_record(node).allocations.iter();
-            let stays = allocation.filter(|allocation| !self.leaving[*allocation]);
-            stays
+            let allocations = self.node_record(node).allocations.iter();
+            let staying = allocations.filter(|allocation| !self.leaving[*allocation]);
+            staying
                 .map(quanta)
                 .fold(node_state.quanta, u64::saturating_sub)
         };
-        let granted = node_state.granted.iter().map(|at| self.granted[*at].quanta);
-        let reservation = node_state.reservations.iter();
-        let reservation = reservation.filter(|reservation| Some(reservation.work) != except);
-        let reservation = reservation.map(|reservation| reservation.quanta);
-        granted.chain(reservation).fold(before, u64::saturating_sub)
+        let granted = node_state
+            .granted
+            .iter()
+            .map(|grant| self.granted[*grant].quanta);
+        let reservations = node_state.reservations.iter();
+        let reservations = reservations.filter(|reservation| Some(reservation.work) != except);
+        let reserved = reservations.map(|reservation| reservation.quanta);
+        granted.chain(reserved).fold(before, u64::saturating_sub)
     }
 
     /// Reserves future space on a node for one process of this work.

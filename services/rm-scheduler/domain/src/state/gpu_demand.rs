@@ -1,4 +1,4 @@
-//! Demand by shape, for the weights of GPU packing.
+//! Wanted processes by shape. They are the weights of GPU packing.
 
 use hayward_vocabulary::Size;
 
@@ -11,53 +11,56 @@ use crate::ids::{ShapeIx, TypedVec, WorkIx};
 pub(crate) struct GpuDemand {
     by_shape: TypedVec<ShapeIx, u128>,
     /// Shape of each piece of work, and the number of processes that it adds to that shape.
-    parts: TypedVec<WorkIx, (Option<ShapeIx>, u64)>,
-    /// Position in the log of written work rows up to which `by_shape` is current.
-    seen: usize,
+    contributions: TypedVec<WorkIx, (Option<ShapeIx>, u64)>,
+    /// Position in the journal of written work rows up to which `by_shape` is current.
+    read_position: usize,
 }
 
 impl GpuDemand {
-    pub fn renew(&mut self, state: &RoundState) {
+    pub fn refresh(&mut self, state: &RoundState) {
         self.by_shape.resize(state.index.shapes.len(), 0);
-        self.parts.resize(state.work.len(), (None, 0));
+        self.contributions.resize(state.work.len(), (None, 0));
         if state.index.rebuilt {
             state
                 .work
                 .indices()
-                .for_each(|work| self.enter(state, work));
+                .for_each(|work| self.update_work(state, work));
         } else {
-            state.work.dirty().for_each(|work| self.enter(state, work));
+            state
+                .work
+                .dirty()
+                .for_each(|work| self.update_work(state, work));
         }
-        self.seen = state.work.journal_position();
+        self.read_position = state.work.journal_position();
     }
 
     /// Updates the counts within a round. A round changes demand only by excluding work.
-    pub fn follow(&mut self, state: &RoundState) {
-        let delta = state.work.written_since(self.seen);
-        let out = delta.filter(|work| state.work[*work].is_excluded());
-        out.for_each(|work| self.enter(state, work));
+    pub fn apply_exclusions(&mut self, state: &RoundState) {
+        let written = state.work.written_since(self.read_position);
+        let excluded = written.filter(|work| state.work[*work].is_excluded());
+        excluded.for_each(|work| self.update_work(state, work));
         #[cfg(test)]
-        for work in state.work.written_since(self.seen) {
-            let known = self.parts[work];
-            self.enter(state, work);
-            assert_eq!(self.parts[work].1, known.1, "of {}", state.id(work));
+        for work in state.work.written_since(self.read_position) {
+            let known = self.contributions[work];
+            self.update_work(state, work);
+            assert_eq!(self.contributions[work].1, known.1, "of {}", state.id(work));
         }
-        self.seen = state.work.journal_position();
+        self.read_position = state.work.journal_position();
     }
 
-    fn enter(&mut self, state: &RoundState, work: WorkIx) {
+    fn update_work(&mut self, state: &RoundState, work: WorkIx) {
         let work_state = &state.work[work];
         // Withdrawn work leaves an empty row without a class.
         let is_counted = work_state.class.is_some() && !work_state.is_excluded();
         let wanted = work_state.cap.base.min(work_state.reach).max(1);
         let shape = work_state.shape;
-        let part = (Some(shape), if is_counted { wanted } else { 0 });
-        let before = std::mem::replace(&mut self.parts[work], part);
-        if before != part {
+        let contribution = (Some(shape), if is_counted { wanted } else { 0 });
+        let before = std::mem::replace(&mut self.contributions[work], contribution);
+        if before != contribution {
             if let (Some(shape), wanted) = before {
                 self.by_shape[shape] -= u128::from(wanted);
             }
-            self.by_shape[shape] += u128::from(part.1);
+            self.by_shape[shape] += u128::from(contribution.1);
         }
     }
 

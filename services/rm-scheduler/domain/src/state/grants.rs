@@ -29,12 +29,12 @@ impl<'a> RoundState<'a> {
     pub fn grant(&mut self, work: WorkIx, node: NodeIx, quanta: u64, size: &'a Size) {
         let node_state = &mut self.nodes[node];
         let work_state = &mut self.work[work];
-        let own = node_state
+        let reservation = node_state
             .reservations
             .iter()
             .position(|it| it.work == work);
-        if let Some(own) = own {
-            node_state.reservations.remove(own);
+        if let Some(reservation) = reservation {
+            node_state.reservations.remove(reservation);
             work_state.reserved = work_state.reserved.saturating_sub(1);
         }
         let gpus = node_state.free.choose_gpus(size.gpu_milli);
@@ -49,7 +49,7 @@ impl<'a> RoundState<'a> {
             size,
             gpus,
             live: true,
-            in_reserved_space: own.is_some(),
+            in_reserved_space: reservation.is_some(),
         });
     }
 
@@ -69,12 +69,11 @@ impl<'a> RoundState<'a> {
     /// Transfers a grant of this round to other work with processes of the same quanta.
     pub fn transfer(&mut self, grant: usize, to: WorkIx) {
         let placed = &mut self.granted[grant];
-        let giver = &mut self.work[placed.work];
-        (giver.placed, giver.granted_quanta) =
-            (giver.placed - 1, giver.granted_quanta - placed.quanta);
-        let taker = &mut self.work[to];
-        (taker.placed, taker.granted_quanta) =
-            (taker.placed + 1, taker.granted_quanta + placed.quanta);
+        let from = &mut self.work[placed.work];
+        (from.placed, from.granted_quanta) = (from.placed - 1, from.granted_quanta - placed.quanta);
+        let receiver = &mut self.work[to];
+        (receiver.placed, receiver.granted_quanta) =
+            (receiver.placed + 1, receiver.granted_quanta + placed.quanta);
         placed.work = to;
     }
 

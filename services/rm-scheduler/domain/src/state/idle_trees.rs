@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
     ClassState, RoundState,
-    serve_order::{QueuedWork, lacking_in_order},
+    serve_order::{QueuedWork, to_serve_in_order},
 };
 use crate::{
     collections::bit_set::BitSet,
@@ -43,9 +43,9 @@ impl RoundState<'_> {
     }
 
     pub fn wait_reason(&self, work: WorkIx) -> Option<Reason> {
-        let known = self.derived.wait_reasons.0.get(work).copied().flatten();
-        debug_assert!(known.is_none() || self.tree_of(work).is_some());
-        known
+        let reason = self.derived.wait_reasons.0.get(work).copied().flatten();
+        debug_assert!(reason.is_none() || self.tree_of(work).is_some());
+        reason
     }
 
     pub fn set_wait_reason(&mut self, work: WorkIx, reason: Reason) {
@@ -75,8 +75,7 @@ impl RoundState<'_> {
         self.outcomes[tree].waiting.clear();
     }
 
-    /// Clears the reasons of work numbers that have new work or another tree. Called once in a
-    /// round.
+    /// Clears the reasons of work rows that were replaced or changed. Called once in a round.
     fn clear_touched_wait_reasons(&mut self) {
         for work in &self.index.touched {
             if let Some(wait) = self.derived.wait_reasons.0.get_mut(*work) {
@@ -86,7 +85,7 @@ impl RoundState<'_> {
     }
 
     /// Records that the result of this tree can change with time alone.
-    pub fn note_time_dependence(&self) {
+    pub fn record_time_dependence(&self) {
         self.depends_on_time.store(true, Relaxed);
     }
 
@@ -96,21 +95,22 @@ impl RoundState<'_> {
 
     /// Returns true if the tree is idle, so that its last result is reused. Called after counting.
     pub fn begin_tree(&mut self, tree: PoolIx) -> bool {
-        let rests = self.outcomes[tree].is_stable && !self.is_dirty(tree);
+        let is_idle = self.outcomes[tree].is_stable && !self.is_dirty(tree);
         if self.forest.roots().first() == Some(&tree) {
             self.clear_touched_wait_reasons();
         }
-        self.outcomes[tree].is_reused = rests;
-        if !rests {
+        self.outcomes[tree].is_reused = is_idle;
+        if !is_idle {
             self.clear_wait_reasons(tree);
             self.outcomes[tree].needy.clear();
             self.depends_on_time.store(false, Relaxed);
         }
-        rests
+        is_idle
     }
 
+    /// Records whether the result of this tree stays the same while no row is dirty.
     pub fn end_tree(&mut self, tree: PoolIx) {
-        let braked = || {
+        let has_budget_stop = || {
             self.budget_stops
                 .keys()
                 .any(|work| self.tree_of(*work) == Some(tree))
@@ -118,27 +118,32 @@ impl RoundState<'_> {
         let waits = |queued: &QueuedWork| {
             let work_state = &self.work[queued.work];
             queued.policy != Policy::FairShare
-                && (work_state.has() == 0 || work_state.missing() > 0)
+                && (work_state.process_count() == 0 || work_state.missing() > 0)
         };
-        let is_fair = |class_state: &ClassState| class_state.class.policy == Policy::FairShare;
-        let others_wait =
-            || !self.classes.iter().all(is_fair) && lacking_in_order(self, tree).iter().any(waits);
-        let is_stable = !self.has_time_dependence() && !braked() && !others_wait();
+        let is_fair_share =
+            |class_state: &ClassState| class_state.class.policy == Policy::FairShare;
+        let non_fair_work_waits = || {
+            !self.classes.iter().all(is_fair_share)
+                && to_serve_in_order(self, tree).iter().any(waits)
+        };
+        let is_stable = !self.has_time_dependence() && !has_budget_stop() && !non_fair_work_waits();
         self.outcomes[tree].is_stable = is_stable;
     }
 
     fn is_dirty(&self, tree: PoolIx) -> bool {
         let (index, forest) = (self.index, self.forest);
-        let is_here = |pool: Option<PoolIx>| pool.is_some_and(|pool| forest.root(pool) == tree);
-        let left = index.departed.iter();
+        let is_in_tree = |pool: Option<PoolIx>| pool.is_some_and(|pool| forest.root(pool) == tree);
+        let departed = index.departed.iter();
         index.rebuilt
-            || left.map(|it| self.classes[it.class].pool).any(is_here)
-            || index.left_pools.iter().any(|pool| is_here(Some(*pool)))
-            || self.work.dirty().any(|work| is_here(self.home(work)))
+            || departed
+                .map(|it| self.classes[it.class].pool)
+                .any(is_in_tree)
+            || index.left_pools.iter().any(|pool| is_in_tree(Some(*pool)))
+            || self.work.dirty().any(|work| is_in_tree(self.home(work)))
             || self
                 .nodes
                 .dirty()
-                .any(|node| is_here(self.nodes[node].pool))
+                .any(|node| is_in_tree(self.nodes[node].pool))
     }
 }
 
@@ -167,14 +172,14 @@ mod tests {
         fixture
     }
 
-    fn round(rounds: &mut Rounds, fixture: &Fixture, delta: &SnapshotDelta) -> Plan {
+    fn decide_round(rounds: &mut Rounds, fixture: &Fixture, delta: &SnapshotDelta) -> Plan {
         let decided = rounds.decide(&fixture.snapshot, delta);
         let plan = rounds.full_plan(decided);
         assert_eq!(plan, FairShare.schedule(&fixture.snapshot));
         plan
     }
 
-    fn rested(rounds: &Rounds) -> Vec<bool> {
+    fn reused_trees(rounds: &Rounds) -> Vec<bool> {
         let outcomes = rounds.outcomes();
         outcomes.iter().map(|outcome| outcome.is_reused).collect()
     }
@@ -184,24 +189,24 @@ mod tests {
         let mut fixture = two_trees();
         let mut rounds = Rounds::default();
         for _ in 0..6 {
-            let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
+            let plan = decide_round(&mut rounds, &fixture, &SnapshotDelta::everything());
             fixture.carry_out(&plan);
         }
         // A rebuild marks all rows dirty once.
         for _ in 0..2 {
-            let plan = round(&mut rounds, &fixture, &SnapshotDelta::default());
+            let plan = decide_round(&mut rounds, &fixture, &SnapshotDelta::default());
             assert!(plan.is_empty(), "{plan:?}");
             fixture.carry_out(&plan);
         }
-        let plan = round(&mut rounds, &fixture, &SnapshotDelta::default());
-        assert_eq!(rested(&rounds), [true, true]);
+        let plan = decide_round(&mut rounds, &fixture, &SnapshotDelta::default());
+        assert_eq!(reused_trees(&rounds), [true, true]);
         assert!(plan.verdicts.values().any(|verdict| verdict.waits));
         fixture.carry_out(&plan);
 
         fixture.of("there4").max_processes = 1;
         let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("there4")]);
-        round(&mut rounds, &fixture, &delta);
-        assert_eq!(rested(&rounds), [true, false]);
+        decide_round(&mut rounds, &fixture, &delta);
+        assert_eq!(reused_trees(&rounds), [true, false]);
     }
 
     #[test]
@@ -216,13 +221,13 @@ mod tests {
         }
         let mut rounds = Rounds::default();
         for _ in 0..4 {
-            let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
+            let plan = decide_round(&mut rounds, &fixture, &SnapshotDelta::everything());
             fixture.carry_out(&plan);
         }
         let needy = |id: &str| fixture.snapshot.carried.needy.contains(id);
         assert!(
             (0..5).any(|at| needy(&format!("there{at}"))),
-            "some are needy there"
+            "some work of the other tree is needy"
         );
         // Both trees become one, and most of the work is withdrawn.
         let other = fixture.snapshot.pools.get_mut("other").unwrap();
@@ -232,8 +237,8 @@ mod tests {
             .demand
             .retain(|id, _| id.as_str() == "here0");
         fixture.snapshot.allocations.clear();
-        round(&mut rounds, &fixture, &SnapshotDelta::everything());
-        round(&mut rounds, &fixture, &SnapshotDelta::default());
+        decide_round(&mut rounds, &fixture, &SnapshotDelta::everything());
+        decide_round(&mut rounds, &fixture, &SnapshotDelta::default());
     }
 
     #[test]
@@ -243,21 +248,21 @@ mod tests {
         settings.preemption_pool_percent_per_hour = Some(25);
         fixture.job("first", "a", 1);
         let mut rounds = Rounds::default();
-        let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
+        let plan = decide_round(&mut rounds, &fixture, &SnapshotDelta::everything());
         fixture.carry_out(&plan);
         fixture.job("second", "b", 1);
         for _ in 0..4 {
-            let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
+            let plan = decide_round(&mut rounds, &fixture, &SnapshotDelta::everything());
             fixture.carry_out(&plan);
         }
         for _ in 0..3 {
-            let plan = round(&mut rounds, &fixture, &SnapshotDelta::default());
-            assert_eq!(rested(&rounds), [false]);
+            let plan = decide_round(&mut rounds, &fixture, &SnapshotDelta::default());
+            assert_eq!(reused_trees(&rounds), [false]);
             fixture.carry_out(&plan);
         }
         // An hour later there is budget again, although no delta is reported.
         fixture.snapshot.now = fixture.snapshot.now.plus_ms(2 * 3_600_000);
         fixture.snapshot.taken_back.clear();
-        assert!(!round(&mut rounds, &fixture, &SnapshotDelta::default()).is_empty());
+        assert!(!decide_round(&mut rounds, &fixture, &SnapshotDelta::default()).is_empty());
     }
 }

@@ -14,11 +14,14 @@ pub(crate) struct LargeHolders {
 
 impl LargeHolders {
     /// Updates the set from dirty rows.
-    pub fn renew(&mut self, state: &RoundState) {
+    pub fn refresh(&mut self, state: &RoundState) {
         let threshold = state.snapshot.tunables.fragmentation_threshold;
         let mut update = |work: WorkIx| {
             let work_state = &state.work[work];
-            if work_state.class.is_some() && work_state.has() > 0 && work_state.has() >= threshold {
+            if work_state.class.is_some()
+                && work_state.process_count() > 0
+                && work_state.process_count() >= threshold
+            {
                 self.large.insert(work);
             } else {
                 self.large.remove(&work);

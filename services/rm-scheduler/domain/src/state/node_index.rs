@@ -23,8 +23,8 @@ pub(crate) struct NodeIndex {
     /// Nodes whose future space may have changed. They are updated late: most rounds grant exactly
     /// the space that became free, so future space stays the same.
     stale: DenseSet<NodeIx>,
-    /// Position in the log of written node rows up to which the index is current.
-    seen: usize,
+    /// Position in the journal of written node rows up to which the index is current.
+    read_position: usize,
 }
 
 /// Pool and free quanta of a schedulable node. It has the default value if nothing is free.
@@ -42,14 +42,14 @@ struct FutureKey {
 }
 
 /// Returns the pool of a schedulable node.
-fn pool_of(node: &NodeState) -> Option<PoolIx> {
+fn schedulable_pool(node: &NodeState) -> Option<PoolIx> {
     node.pool.filter(|_| node.is_schedulable())
 }
 
 impl FreeKey {
     fn new(node: &NodeState) -> Self {
         let quanta = node.free.quanta;
-        match pool_of(node).filter(|_| quanta > 0) {
+        match schedulable_pool(node).filter(|_| quanta > 0) {
             Some(pool) => Self {
                 pool: Some(pool),
                 quanta,
@@ -62,7 +62,7 @@ impl FreeKey {
 impl FutureKey {
     fn new(state: &RoundState, node: NodeIx) -> Self {
         let node_state = &state.nodes[node];
-        let Some(pool) = pool_of(node_state) else {
+        let Some(pool) = schedulable_pool(node_state) else {
             return Self::default();
         };
         let quanta = state.future_quanta(node);
@@ -79,31 +79,34 @@ impl FutureKey {
 }
 
 impl NodeIndex {
-    pub fn renew(&mut self, state: &RoundState) {
-        let is_first = self.free_keys.is_empty();
+    pub fn refresh(&mut self, state: &RoundState) {
+        let is_empty_index = self.free_keys.is_empty();
         self.free_keys.resize(state.nodes.len(), FreeKey::default());
         self.future_keys
             .resize(state.nodes.len(), FutureKey::default());
-        if is_first {
+        if is_empty_index {
             let pools = state.forest.len();
             self.free.0.resize_with(pools, Buckets::default);
             self.future_holes.0.resize_with(pools, Default::default);
             state
                 .nodes
                 .indices()
-                .for_each(|node| self.file(state, node));
+                .for_each(|node| self.update_free_key(state, node));
         } else {
-            state.nodes.dirty().for_each(|node| self.file(state, node));
+            state
+                .nodes
+                .dirty()
+                .for_each(|node| self.update_free_key(state, node));
         }
-        self.seen = state.nodes.journal_position();
+        self.read_position = state.nodes.journal_position();
     }
 
     /// Updates free space from the rows that were written in this round.
     pub fn update(&mut self, state: &RoundState) {
-        for node in state.nodes.written_since(self.seen) {
-            self.file(state, node);
+        for node in state.nodes.written_since(self.read_position) {
+            self.update_free_key(state, node);
         }
-        self.seen = state.nodes.journal_position();
+        self.read_position = state.nodes.journal_position();
     }
 
     /// Updates one node, which must be the only one written since the last update.
@@ -111,11 +114,11 @@ impl NodeIndex {
         debug_assert!(
             state
                 .nodes
-                .written_since(self.seen)
+                .written_since(self.read_position)
                 .all(|other| other == node)
         );
-        self.file(state, node);
-        self.seen = state.nodes.journal_position();
+        self.update_free_key(state, node);
+        self.read_position = state.nodes.journal_position();
     }
 
     /// Updates free and future space.
@@ -124,13 +127,13 @@ impl NodeIndex {
         let mut stale = std::mem::take(&mut self.stale);
         stale
             .members()
-            .for_each(|node| self.file_future(state, node));
+            .for_each(|node| self.update_future_key(state, node));
         stale.clear();
         self.stale = stale;
     }
 
-    /// Moves a node to the bucket of its free space.
-    fn file(&mut self, state: &RoundState, node: NodeIx) {
+    /// Moves a node to the bucket of its current free space.
+    fn update_free_key(&mut self, state: &RoundState, node: NodeIx) {
         self.stale.insert(node);
         let now = FreeKey::new(&state.nodes[node]);
         let before = std::mem::replace(&mut self.free_keys[node], now);
@@ -145,37 +148,38 @@ impl NodeIndex {
         }
     }
 
-    fn file_future(&mut self, state: &RoundState, node: NodeIx) {
+    /// Moves a node to the bucket of its current future space.
+    fn update_future_key(&mut self, state: &RoundState, node: NodeIx) {
         let now = FutureKey::new(state, node);
         let before = std::mem::replace(&mut self.future_keys[node], now);
         if before == now {
             return;
         }
         let by_pool = &mut self.future_holes.0;
-        if let Some((pool, buckets)) = before.bucket() {
-            by_pool[pool][buckets].remove(before.quanta, node);
+        if let Some((pool, position)) = before.bucket() {
+            by_pool[pool][position].remove(before.quanta, node);
         }
-        if let Some((pool, buckets)) = now.bucket() {
-            by_pool[pool][buckets].insert(now.quanta, node);
+        if let Some((pool, position)) = now.bucket() {
+            by_pool[pool][position].insert(now.quanta, node);
         }
     }
 
     /// Returns the free quanta of a node, if it belongs to the pool and has any.
-    pub fn free_in(&self, pool: PoolIx, node: NodeIx) -> Option<u64> {
-        let filed = &self.free_keys[node];
-        (filed.pool == Some(pool)).then_some(filed.quanta)
+    pub fn free_quanta_in(&self, pool: PoolIx, node: NodeIx) -> Option<u64> {
+        let key = &self.free_keys[node];
+        (key.pool == Some(pool)).then_some(key.quanta)
     }
 
     /// Returns the pool and the future quanta of a schedulable node.
     pub fn future_key(&self, node: NodeIx) -> Option<(PoolIx, u64)> {
-        let filed = &self.future_keys[node];
-        let (pool, _) = filed.bucket()?;
-        Some((pool, filed.quanta))
+        let key = &self.future_keys[node];
+        let (pool, _) = key.bucket()?;
+        Some((pool, key.quanta))
     }
 
     /// Asserts that the index equals one built from scratch.
     #[cfg(test)]
-    pub fn assert_recounted(&self, state: &RoundState) {
+    pub fn assert_matches_rebuild(&self, state: &RoundState) {
         let mut rebuilt = Self::default();
         rebuilt
             .free
@@ -189,25 +193,25 @@ impl NodeIndex {
         state
             .nodes
             .indices()
-            .for_each(|node| rebuilt.file(state, node));
+            .for_each(|node| rebuilt.update_free_key(state, node));
         state
             .nodes
             .indices()
-            .for_each(|node| rebuilt.file_future(state, node));
+            .for_each(|node| rebuilt.update_future_key(state, node));
         assert_eq!(
             (&self.free_keys, &self.future_keys),
             (&rebuilt.free_keys, &rebuilt.future_keys)
         );
-        let all = |buckets: &Buckets<_>| {
+        let contents = |buckets: &Buckets<_>| {
             let rows = buckets.iter_from(0);
             let rows = rows.map(|(quanta, nodes)| (quanta, nodes.iter().collect::<Vec<_>>()));
             rows.collect::<Vec<_>>()
         };
-        let free = |node_index: &Self| node_index.free.0.iter().map(all).collect::<Vec<_>>();
+        let free = |node_index: &Self| node_index.free.0.iter().map(contents).collect::<Vec<_>>();
         assert_eq!(free(self), free(&rebuilt), "nodes by free space");
         let future_keys = |node_index: &Self| {
             let by_pool = node_index.future_holes.0.iter().flatten();
-            by_pool.map(all).collect::<Vec<_>>()
+            by_pool.map(contents).collect::<Vec<_>>()
         };
         assert_eq!(
             future_keys(self),
@@ -223,7 +227,7 @@ impl RoundState<'_> {
         let mut node_index = std::mem::take(&mut self.derived.node_index);
         node_index.update_future_holes(self);
         #[cfg(test)]
-        node_index.assert_recounted(self);
+        node_index.assert_matches_rebuild(self);
         self.derived.node_index = node_index;
     }
 }

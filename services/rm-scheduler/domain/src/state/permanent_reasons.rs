@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Part of a sentence for users.
-pub(crate) type Why = Cow<'static, str>;
+pub(crate) type ReasonDetail = Cow<'static, str>;
 
 /// Permanent reasons by shape, each found once in a round.
 #[derive(Default)]
@@ -24,21 +24,21 @@ pub(crate) struct PermanentReasons {
 impl PermanentReasons {
     /// Returns the permanent reason of a piece of work, if it has one.
     pub fn find(&mut self, state: &RoundState, work: WorkIx) -> Option<Reason> {
-        let reason = || permanent_reason(state, work).map(|(reason, _)| reason);
+        let find_reason = || permanent_reason(state, work).map(|(reason, _)| reason);
         if state.work[work].has_node_list {
-            return reason();
+            return find_reason();
         }
         let known = self.by_shape.entry(WorkShape::new(state, work));
-        *known.or_insert_with(reason)
+        *known.or_insert_with(find_reason)
     }
 }
 
 /// Finds a reason that does not change with time: no listed node exists, or none is large enough.
-pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reason, Why)> {
+pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reason, ReasonDetail)> {
     let listed = state.work[work].has_node_list;
-    if listed && permitted(state, work).next().is_none() {
+    if listed && permitted_nodes(state, work).next().is_none() {
         let constraints = state.work_record(work).constraints();
-        let detail: Why = if constraints.avoided.is_empty() {
+        let detail: ReasonDetail = if constraints.avoided.is_empty() {
             match constraints.nodes.len() {
                 1 => "the one node of its list is not in its pool".into(),
                 listed => format!("none of the {listed} nodes of its list is in its pool").into(),
@@ -48,8 +48,8 @@ pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reas
         };
         return Some((Reason::NoListedMachine, detail));
     }
-    if large_enough(state, work).next().is_none() {
-        let detail = match not_offered(state, work) {
+    if large_enough_nodes(state, work).next().is_none() {
+        let detail = match find_missing_resource(state, work) {
             Some(name) => format!("no node it may use offers `{name}`").into(),
             None => "no node it may use is large enough".into(),
         };
@@ -60,27 +60,27 @@ pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reas
 
 /// Returns a resource that the work needs and none of its nodes has. It is a GPU, a container
 /// engine, or a directory that no pool lists.
-pub(crate) fn not_offered<'b>(state: &'b RoundState, work: WorkIx) -> Option<&'b str> {
-    let anywhere = |has: &dyn Fn(&Size) -> bool| {
+pub(crate) fn find_missing_resource<'b>(state: &'b RoundState, work: WorkIx) -> Option<&'b str> {
+    let some_node_has = |has: &dyn Fn(&Size) -> bool| {
         state.nodes.indices().any(|node| {
             let pool = state.nodes[node].pool;
             pool.is_some_and(|pool| state.may_use(work, pool))
                 && has(&state.node_record(node).node.capacity)
         })
     };
-    if state.size(work).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
+    if state.size(work).gpu_milli > 0 && !some_node_has(&|capacity| capacity.gpu_milli > 0) {
         return Some("gpu");
     }
     let needed = state.size(work).extras.iter();
     let mut needed = needed.filter(|(_, amount)| **amount > 0);
     let (name, _) =
-        needed.find(|(name, _)| !anywhere(&|capacity| capacity.extras.contains_key(*name)))?;
+        needed.find(|(name, _)| !some_node_has(&|capacity| capacity.extras.contains_key(*name)))?;
     Some(name)
 }
 
 /// Returns the nodes that the work may use. Blocks for this work alone are ignored, because they
 /// end.
-fn permitted<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
+fn permitted_nodes<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
     state.nodes.indices().filter(move |node| {
         let pool = state.nodes[*node].pool;
         let reachable = || pool.is_some_and(|pool| state.may_use(work, pool));
@@ -91,7 +91,7 @@ fn permitted<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = No
 
 /// Returns the nodes of its pools that could take one process if they were empty. With
 /// `count_what_fits`, node lists and all dimensions are checked; otherwise only quanta.
-pub(crate) fn large_enough<'b>(
+pub(crate) fn large_enough_nodes<'b>(
     state: &'b RoundState,
     work: WorkIx,
 ) -> impl Iterator<Item = NodeIx> + 'b {

@@ -14,7 +14,7 @@ pub(crate) struct NodeState {
     pub quanta: u64,
     /// True if the node takes work and holds no allocation of work without a class.
     pub schedulable: bool,
-    /// True if the node holds no more than its capacity, and no allocation that stays permanently.
+    /// True if the node is not overfull and holds no fixed allocation.
     pub is_simple_sum: bool,
     /// Quanta that are free when all allocations vacated before this round have left.
     pub future_quanta: u64,
@@ -43,13 +43,13 @@ impl NodeState {
             whole_node_for: None,
             reservations: Vec::new(),
         };
-        node_state.renew(index, node, false);
+        node_state.reset(index, node, false);
         node_state
     }
 
     /// Resets the row to the index. Fields that only a round writes are cleared if the row was
     /// touched.
-    pub fn renew(&mut self, index: &FleetIndex, node: NodeIx, was_written: bool) {
+    pub fn reset(&mut self, index: &FleetIndex, node: NodeIx, was_touched: bool) {
         let node_record = &index.nodes[node];
         (self.pool, self.quanta) = (node_record.pool, node_record.quanta);
         (self.schedulable, self.future_quanta) =
@@ -57,7 +57,7 @@ impl NodeState {
         self.is_simple_sum = node_record.held_quanta <= node_record.quanta
             && node_record.space_without_fixed.quanta == node_record.quanta;
         index.set_free(node, &mut self.free);
-        if was_written {
+        if was_touched {
             self.to_vacate.clear();
             self.granted.clear();
             self.whole_node_for = None;
@@ -66,9 +66,9 @@ impl NodeState {
     }
 
     #[cfg(test)]
-    pub fn assert_is(&self, other: &Self) {
-        let of_node = |it: &Self| (it.pool, it.quanta, it.schedulable, it.future_quanta);
-        assert_eq!(of_node(self), of_node(other));
+    pub fn assert_equals(&self, other: &Self) {
+        let values = |it: &Self| (it.pool, it.quanta, it.schedulable, it.future_quanta);
+        assert_eq!(values(self), values(other));
         assert_eq!(self.is_simple_sum, other.is_simple_sum);
         assert_eq!(self.free, other.free);
         assert_eq!(
@@ -99,25 +99,26 @@ pub(crate) struct Reservation {
 pub(crate) struct WorkState {
     pub class: Option<ClassIx>,
     pub process_quanta: u64,
-    /// Processes that are held and not leaving. It begins with those at the start of the round,
-    /// minus those vacated since.
+    /// Processes that are held and not leaving. Each vacate of the round reduces the number.
     pub current: u64,
+    /// Processes placed in this round.
     pub placed: u64,
-    pub counted: u64,
+    /// Number of processes that the work is due in this round.
+    pub entitlement: u64,
     /// Processes with a reservation in leaving space.
     pub reserved: u64,
     /// True if the work lists nodes.
     pub has_node_list: bool,
     /// True if the work has anti-affinity.
     pub has_anti_affinity: bool,
-    /// True if `process_quanta` is that of a node promised to the work.
-    pub upgraded: bool,
+    /// True if `process_quanta` is that of a node reserved for the work.
+    pub has_promised_node: bool,
     /// True if the work never gets another process.
     pub ended: bool,
     /// True if waiting cannot start the missing processes.
-    pub actually_needy: bool,
+    pub is_needy: bool,
     /// True if an allocation of the work was vacated in this round.
-    pub lost_some: bool,
+    pub lost_allocation: bool,
     pub deferral: Option<Box<Deferral>>,
     pub shape: ShapeIx,
     /// Processes that the work could hold if everything preemptable left, at most its cap.
@@ -126,8 +127,8 @@ pub(crate) struct WorkState {
     /// Processes held on closed nodes. They stay and are not part of the entitlement.
     pub resting: u64,
     pub leaving: u64,
-    /// Value of `has` when counting began.
-    pub had: u64,
+    /// Number of processes before entitlements were set.
+    pub process_count_before: u64,
     /// Quanta of the processes placed in this round.
     pub granted_quanta: u64,
 }
@@ -147,32 +148,34 @@ impl WorkState {
                 0
             },
             leaving: work_record.usage.leaving,
-            had: work_record.usage.current,
+            process_count_before: work_record.usage.current,
             cap: work_record.usage.cap,
             reach: u64::MAX,
-            counted: 0,
+            entitlement: 0,
             placed: 0,
             granted_quanta: 0,
             deferral: work_record.deferral.clone(),
             reserved: 0,
-            upgraded: false,
+            has_promised_node: false,
             ended: false,
-            actually_needy: false,
-            lost_some: false,
+            is_needy: false,
+            lost_allocation: false,
         }
     }
 
     /// Returns the number of processes that the work has at the end of the round.
-    pub fn has(&self) -> u64 {
+    pub fn process_count(&self) -> u64 {
         self.current + self.placed
     }
 
+    /// Returns the number of processes that the entitlement still lacks.
     pub fn missing(&self) -> u64 {
-        self.counted.saturating_sub(self.has())
+        self.entitlement.saturating_sub(self.process_count())
     }
 
+    /// Returns the number of processes beyond the entitlement.
     pub fn excess(&self) -> u64 {
-        self.has().saturating_sub(self.counted)
+        self.process_count().saturating_sub(self.entitlement)
     }
 
     /// Returns true if the nodes of a pool are not all equal for the work.

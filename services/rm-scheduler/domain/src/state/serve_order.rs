@@ -26,15 +26,17 @@ pub(crate) struct ServeOrder {
     pub entries: TypedVec<WorkIx, QueueEntry>,
     /// Work that holds more than its entitlement.
     excess: SparseSet<WorkIx>,
-    /// Dirty work that no tree has claimed in this round.
-    unfiled: Vec<WorkIx>,
+    /// Dirty work that no tree has queued in this round.
+    unqueued: Vec<WorkIx>,
     /// Number of dirty rows already read in this round.
-    seen: usize,
+    read_count: usize,
 }
 
+/// Queues of one tree.
 #[derive(Default)]
 pub(crate) struct TreeQueues {
-    lacking: ServeQueue,
+    /// Work that misses processes or holds too many.
+    to_serve: ServeQueue,
     /// Queues of work that could borrow idle space. There is one queue per shape, because equal
     /// shapes find the same nodes. Work with a node list has a queue of its own.
     pub by_shape: BTreeMap<QueueKey, ServeQueue>,
@@ -56,25 +58,27 @@ pub(crate) struct QueueEntry {
     /// Tree of the queues. `None` if it is in no queue.
     tree: Option<PoolIx>,
     pub lending_queue: Option<QueueKey>,
-    lacks: bool,
+    /// True if the work is in [`TreeQueues::to_serve`].
+    needs_serving: bool,
     /// True if the work is in [`ServeOrder::excess`].
     exceeds: bool,
-    /// True if the work did not change since, so `key` is still valid.
+    /// True if the work is unchanged, so that `key` is still valid.
     is_current: bool,
 }
 
 impl QueueEntry {
-    /// Returns whether the work keeps its position in queues that contain it before and after.
-    fn stays(&self, now: &Self) -> bool {
+    /// Returns true if the work keeps its position in each queue that still contains it.
+    fn keeps_position(&self, now: &Self) -> bool {
         self.is_current && (self.tree, self.key) == (now.tree, now.key)
     }
 }
 
 /// Sort key: rank of the class, then age. Ties are broken by quanta, larger first, then by id. Both
-/// are looked up, because they rarely decide.
+/// are read from the work, because ties are rare.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServeKey {
-    since: i64,
+    /// Time of submission in milliseconds since the epoch.
+    submitted_ms: i64,
     class_rank: u32,
     work: WorkIx,
 }
@@ -86,7 +90,7 @@ impl ServeKey {
 
     /// Returns the rank of the class and the time of submission as one number.
     pub fn age(&self) -> i128 {
-        (i128::from(self.class_rank) << 64) + i128::from(self.since)
+        (i128::from(self.class_rank) << 64) + i128::from(self.submitted_ms)
     }
 }
 
@@ -146,7 +150,7 @@ impl ClassRanks {
     pub fn key(&self, state: &RoundState, work: WorkIx) -> Option<ServeKey> {
         Some(ServeKey {
             class_rank: u32::try_from(self.rank(state, work)?).ok()?,
-            since: state.work_record(work).submitted_at.unix_ms(),
+            submitted_ms: state.work_record(work).submitted_at.unix_ms(),
             work,
         })
     }
@@ -159,7 +163,8 @@ impl ClassRanks {
     }
 }
 
-/// Sorts by rank and age, then breaks ties. The sort is stable, which is fast on sorted runs.
+/// Sorts by rank and age, then breaks ties. A stable sort is fast, because the keys come in sorted
+/// runs.
 pub(crate) fn sort(state: &RoundState, queue: &mut [ServeKey]) {
     queue.sort_by_key(ServeKey::age);
     for same in queue.chunk_by_mut(|one, other| one.age() == other.age()) {
@@ -170,8 +175,10 @@ pub(crate) fn sort(state: &RoundState, queue: &mut [ServeKey]) {
 }
 
 fn compare(state: &RoundState, a: &ServeKey, b: &ServeKey) -> std::cmp::Ordering {
-    let rest = |key: &ServeKey| (quanta_rank(state, key.work()), state.id(key.work()));
-    a.age().cmp(&b.age()).then_with(|| rest(a).cmp(&rest(b)))
+    let tie_breaker = |key: &ServeKey| (quanta_rank(state, key.work()), state.id(key.work()));
+    a.age()
+        .cmp(&b.age())
+        .then_with(|| tie_breaker(a).cmp(&tie_breaker(b)))
 }
 
 /// Returns the quanta of one process as a sort key, larger first. RESERVE work has the quanta of
@@ -187,36 +194,43 @@ pub(crate) fn quanta_rank(state: &RoundState, work: WorkIx) -> Reverse<u64> {
 fn merge(
     state: &RoundState,
     old: impl Iterator<Item = ServeKey>,
-    fresh: &[ServeKey],
-    mut each: impl FnMut(ServeKey),
+    added: &[ServeKey],
+    mut emit: impl FnMut(ServeKey),
 ) {
     let mut old = old.peekable();
-    for key in fresh {
+    for key in added {
         let is_before = |other: &ServeKey| compare(state, other, key).is_lt();
         while let Some(before) = old.next_if(is_before) {
-            each(before);
+            emit(before);
         }
-        each(*key);
+        emit(*key);
     }
-    old.for_each(each);
+    old.for_each(emit);
 }
 
-/// Returns whether the work misses processes, holds more than it may, or has none.
-fn lacks(state: &RoundState, work: WorkIx, policy: Policy) -> bool {
+/// Returns true if the work misses processes, holds more than it may, or has none.
+fn needs_serving(state: &RoundState, work: WorkIx, policy: Policy) -> bool {
     let work_state = &state.work[work];
-    let own = match policy {
+    let limit = match policy {
         Policy::FairShare => work_state.cap.before_space,
-        _ => work_state.counted,
+        _ => work_state.entitlement,
     };
     let shrinks = !state.settings.evict_for_somebody && work_state.excess() > 0;
-    work_state.has() == 0 || work_state.missing() > 0 || work_state.current > own || shrinks
+    work_state.process_count() == 0
+        || work_state.missing() > 0
+        || work_state.current > limit
+        || shrinks
 }
 
 /// Returns the lending queue of the work, or `None` if it can use no more processes.
-pub(crate) fn borrows(state: &RoundState, work: WorkIx, policy: Policy) -> Option<QueueKey> {
+pub(crate) fn lending_queue_key(
+    state: &RoundState,
+    work: WorkIx,
+    policy: Policy,
+) -> Option<QueueKey> {
     let work_state = &state.work[work];
-    let could = policy == Policy::FairShare && work_state.has() < work_state.cap.now;
-    could.then_some(if work_state.has_node_list {
+    let can_borrow = policy == Policy::FairShare && work_state.process_count() < work_state.cap.now;
+    can_borrow.then_some(if work_state.has_node_list {
         QueueKey::NodeList
     } else {
         QueueKey::Shape(work_state.shape)
@@ -224,7 +238,7 @@ pub(crate) fn borrows(state: &RoundState, work: WorkIx, policy: Policy) -> Optio
 }
 
 /// Updates the queues of a tree after counting.
-pub(crate) fn renew(state: &mut RoundState, tree: PoolIx) {
+pub(crate) fn refresh_queues(state: &mut RoundState, tree: PoolIx) {
     let mut queue = std::mem::take(&mut state.derived.serve_order);
     let ranks = ClassRanks::new(state, tree);
     queue.by_tree.entry(tree).or_default();
@@ -236,20 +250,20 @@ pub(crate) fn renew(state: &mut RoundState, tree: PoolIx) {
         for work in &state.index.touched {
             queue.entries[*work].is_current = false;
         }
-        queue.unfiled.clear();
-        queue.seen = 0;
+        queue.unqueued.clear();
+        queue.read_count = 0;
     }
     queue.queue_dirty_work(state, &ranks);
     if let Some(queues) = queue.by_tree.get_mut(&tree) {
-        queues.lacking.settle(state);
+        queues.to_serve.apply_changes(state);
         queues.by_shape.retain(|_, queue| {
-            queue.settle(state);
+            queue.apply_changes(state);
             !queue.keys.is_empty()
         });
         #[cfg(test)]
         {
-            let rebuilt = |work: WorkIx| QueueEntry::default().now(state, work, &ranks);
-            queues.assert_recounted(state, state.work.indices().filter_map(rebuilt));
+            let rebuilt = |work: WorkIx| QueueEntry::default().updated(state, work, &ranks);
+            queues.assert_matches_rebuild(state, state.work.indices().filter_map(rebuilt));
         }
     }
     state.derived.serve_order = queue;
@@ -258,7 +272,7 @@ pub(crate) fn renew(state: &mut RoundState, tree: PoolIx) {
 impl QueueEntry {
     /// Returns the new entry of a piece of work, or `None` if it belongs to another tree or a
     /// RESERVE class.
-    fn now(&self, state: &RoundState, work: WorkIx, ranks: &ClassRanks) -> Option<Self> {
+    fn updated(&self, state: &RoundState, work: WorkIx, ranks: &ClassRanks) -> Option<Self> {
         let policy = ranks.keys[ranks.rank(state, work)?].policy;
         if policy == Policy::Reserve {
             return None;
@@ -268,12 +282,12 @@ impl QueueEntry {
         } else {
             Some(ranks.key(state, work)?)
         };
-        let lends = state.settings.lend_idle;
+        let lends_idle = state.settings.lend_idle;
         Some(Self {
             key,
             tree: Some(ranks.tree),
-            lending_queue: borrows(state, work, policy).filter(|_| lends),
-            lacks: lacks(state, work, policy),
+            lending_queue: lending_queue_key(state, work, policy).filter(|_| lends_idle),
+            needs_serving: needs_serving(state, work, policy),
             exceeds: self.exceeds,
             is_current: true,
         })
@@ -283,16 +297,17 @@ impl QueueEntry {
 #[cfg(test)]
 impl TreeQueues {
     /// Asserts that the queues equal those built from scratch.
-    fn assert_recounted(&self, state: &RoundState, all: impl Iterator<Item = QueueEntry>) {
-        let (mut lacking, mut borrowing) = (Vec::new(), BTreeMap::<QueueKey, Vec<ServeKey>>::new());
-        for filed in all {
-            lacking.extend(filed.key.filter(|_| filed.lacks));
-            if let Some(key) = filed.lending_queue {
-                borrowing.entry(key).or_default().extend(filed.key);
+    fn assert_matches_rebuild(&self, state: &RoundState, all: impl Iterator<Item = QueueEntry>) {
+        let (mut to_serve, mut borrowing) =
+            (Vec::new(), BTreeMap::<QueueKey, Vec<ServeKey>>::new());
+        for entry in all {
+            to_serve.extend(entry.key.filter(|_| entry.needs_serving));
+            if let Some(key) = entry.lending_queue {
+                borrowing.entry(key).or_default().extend(entry.key);
             }
         }
-        sort(state, &mut lacking);
-        assert!(self.lacking.keys == lacking, "work that misses processes");
+        sort(state, &mut to_serve);
+        assert!(self.to_serve.keys == to_serve, "work that misses processes");
         assert!(self.by_shape.keys().eq(borrowing.keys()), "shapes");
         for (key, mut queue) in borrowing {
             sort(state, &mut queue);
@@ -302,17 +317,17 @@ impl TreeQueues {
 }
 
 impl ServeOrder {
-    /// Queues the dirty work of this tree. Other dirty work stays in `unfiled` for the other trees.
+    /// Queues the dirty work of this tree. Other dirty work stays in `unqueued` for the other trees.
     fn queue_dirty_work(&mut self, state: &RoundState, ranks: &ClassRanks) {
-        let others = std::mem::take(&mut self.unfiled);
-        let dirty = state.work.dirty().skip(self.seen);
-        for work in others.into_iter().chain(dirty) {
-            self.renew(state, work, ranks);
+        let unqueued = std::mem::take(&mut self.unqueued);
+        let dirty = state.work.dirty().skip(self.read_count);
+        for work in unqueued.into_iter().chain(dirty) {
+            self.refresh_entry(state, work, ranks);
         }
-        self.seen = state.work.dirty().count();
+        self.read_count = state.work.dirty().count();
     }
 
-    fn renew(&mut self, state: &RoundState, work: WorkIx, ranks: &ClassRanks) {
+    fn refresh_entry(&mut self, state: &RoundState, work: WorkIx, ranks: &ClassRanks) {
         let before = &mut self.entries[work];
         let exceeds = state.work[work].excess() > 0;
         if before.exceeds != exceeds {
@@ -320,36 +335,36 @@ impl ServeOrder {
             self.excess.set(work, exceeds);
         }
         let before = *before;
-        let now = before.now(state, work, ranks);
+        let now = before.updated(state, work, ranks);
         if now.is_none() {
-            self.unfiled.push(work);
+            self.unqueued.push(work);
             if before.tree != Some(ranks.tree) {
                 return;
             }
         }
-        let none = QueueEntry {
+        let in_no_queue = QueueEntry {
             exceeds,
             ..QueueEntry::default()
         };
-        let now = now.unwrap_or(none);
+        let now = now.unwrap_or(in_no_queue);
         if now != before {
-            self.file(work, now);
+            self.update_queues(work, now);
         }
     }
 
     /// Records the removals and insertions for a piece of work whose entry changed. Its old queues
     /// may belong to another tree.
-    fn file(&mut self, work: WorkIx, now: QueueEntry) {
+    fn update_queues(&mut self, work: WorkIx, now: QueueEntry) {
         let before = std::mem::replace(&mut self.entries[work], now);
-        let stays = before.stays(&now);
+        let keeps_position = before.keeps_position(&now);
         let queues_before = before.tree.and_then(|tree| self.by_tree.get_mut(&tree));
         if let Some(queues) = queues_before {
-            if before.lacks && !(stays && now.lacks) {
-                queues.lacking.removed.extend(before.key);
+            if before.needs_serving && !(keeps_position && now.needs_serving) {
+                queues.to_serve.removed.extend(before.key);
             }
             let key = before
                 .lending_queue
-                .filter(|_| !stays || before.lending_queue != now.lending_queue);
+                .filter(|_| !keeps_position || before.lending_queue != now.lending_queue);
             if let Some(queue) = key.and_then(|key| queues.by_shape.get_mut(&key)) {
                 queue.removed.extend(before.key);
             }
@@ -357,12 +372,12 @@ impl ServeOrder {
         let Some(queues) = now.tree.and_then(|tree| self.by_tree.get_mut(&tree)) else {
             return;
         };
-        if now.lacks && !(stays && before.lacks) {
-            queues.lacking.added.extend(now.key);
+        if now.needs_serving && !(keeps_position && before.needs_serving) {
+            queues.to_serve.added.extend(now.key);
         }
         let key = now
             .lending_queue
-            .filter(|_| !stays || before.lending_queue != now.lending_queue);
+            .filter(|_| !keeps_position || before.lending_queue != now.lending_queue);
         if let Some(key) = key {
             queues
                 .by_shape
@@ -376,29 +391,33 @@ impl ServeOrder {
 
 /// Returns the work of one tree that misses processes or holds too many, and all work of its
 /// RESERVE classes. It is in serve order.
-pub(crate) fn lacking_in_order(state: &RoundState, tree: PoolIx) -> Vec<QueuedWork> {
+pub(crate) fn to_serve_in_order(state: &RoundState, tree: PoolIx) -> Vec<QueuedWork> {
     let ranks = ClassRanks::new(state, tree);
     let Some(queues) = state.derived.serve_order.by_tree.get(&tree) else {
         return Vec::new();
     };
     // Work that began to miss processes within this round.
-    let filed = &state.derived.serve_order.entries;
-    let late = state.work.touched().filter(|work| !filed[*work].lacks);
-    let late = late.filter(|work| {
+    let entries = &state.derived.serve_order.entries;
+    let newly_unserved = state
+        .work
+        .touched()
+        .filter(|work| !entries[*work].needs_serving);
+    let newly_unserved = newly_unserved.filter(|work| {
         let policy = ranks.rank(state, *work).map(|rank| ranks.keys[rank].policy);
-        policy.is_some_and(|policy| policy != Policy::Reserve && lacks(state, *work, policy))
+        policy
+            .is_some_and(|policy| policy != Policy::Reserve && needs_serving(state, *work, policy))
     });
-    let mut fresh: Vec<ServeKey> = late
+    let mut added: Vec<ServeKey> = newly_unserved
         .chain(reserve_work(state))
         .filter_map(|work| ranks.key(state, work))
         .collect();
-    let here = &queues.lacking.keys;
-    if fresh.is_empty() {
-        return here.iter().map(|key| ranks.queued(*key)).collect();
+    let queued = &queues.to_serve.keys;
+    if added.is_empty() {
+        return queued.iter().map(|key| ranks.queued(*key)).collect();
     }
-    sort(state, &mut fresh);
-    let mut all = Vec::with_capacity(here.len() + fresh.len());
-    merge(state, here.iter().copied(), &fresh, |key| {
+    sort(state, &mut added);
+    let mut all = Vec::with_capacity(queued.len() + added.len());
+    merge(state, queued.iter().copied(), &added, |key| {
         all.push(ranks.queued(key));
     });
     all
@@ -416,24 +435,25 @@ pub(crate) fn all_in_order(state: &RoundState, tree: PoolIx) -> Vec<QueuedWork> 
 impl RoundState<'_> {
     /// Returns all work that holds more than its entitlement.
     pub fn work_in_excess(&self) -> impl Iterator<Item = WorkIx> {
-        let known = &self.derived.serve_order.excess;
+        let recorded = &self.derived.serve_order.excess;
         let written = self.work.touched();
-        let all = known.iter();
-        let all = all.chain(written.filter(|work| !known.contains(*work)));
-        all.filter(|work| self.work[*work].excess() > 0)
+        let unrecorded = written.filter(|work| !recorded.contains(*work));
+        let candidates = recorded.iter().chain(unrecorded);
+        candidates.filter(|work| self.work[*work].excess() > 0)
     }
 }
 
-/// Returns whether each priority and policy of a tree occurs in one pool only. Within each of them,
-/// serve order is then by age.
+/// Returns true if each pair of priority and policy occurs in one pool only. Within each pair, serve
+/// order is then by age.
 pub(crate) fn is_by_age(state: &RoundState, tree: PoolIx) -> bool {
     let keys = ClassRanks::new(state, tree).keys;
-    let mut neighbours = keys.iter().zip(keys.iter().skip(1));
-    neighbours.all(|(one, other)| (one.priority, one.policy) != (other.priority, other.policy))
+    let mut adjacent_keys = keys.iter().zip(keys.iter().skip(1));
+    adjacent_keys.all(|(one, other)| (one.priority, one.policy) != (other.priority, other.policy))
 }
 
+/// Returns the work of all RESERVE classes.
 pub(crate) fn reserve_work<'b>(state: &'b RoundState) -> impl Iterator<Item = WorkIx> + 'b {
-    let reserve = state.classes.iter();
-    let reserve = reserve.filter(|class_state| class_state.class.policy == Policy::Reserve);
-    reserve.flat_map(ClassState::requests)
+    let classes = state.classes.iter();
+    let classes = classes.filter(|class_state| class_state.class.policy == Policy::Reserve);
+    classes.flat_map(ClassState::work)
 }

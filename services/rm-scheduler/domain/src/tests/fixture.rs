@@ -10,7 +10,7 @@ use crate::{
         Allocation, Block, BlockEffect, Class, Demand, Node, Policy, Pool, Tunables,
     },
     output::plan::WorkShare,
-    state::budget::Hour,
+    state::budget::HourlyPreemptions,
 };
 
 pub const GIB: u64 = hayward_vocabulary::resources::GIB;
@@ -37,7 +37,7 @@ pub struct Fixture {
     pub departure: u64,
     pub start_ms: u64,
     vacated_at: BTreeMap<AllocationId, u64>,
-    hour: Hour,
+    hour: HourlyPreemptions,
     born: u64,
 }
 
@@ -71,7 +71,7 @@ impl Fixture {
             departure: 1,
             start_ms: 500,
             vacated_at: BTreeMap::new(),
-            hour: Hour::default(),
+            hour: HourlyPreemptions::default(),
             born: 0,
         };
         fixture.class("fair", terms(Policy::FairShare, 10, 100), "default");
@@ -242,11 +242,11 @@ impl Fixture {
             self.snapshot.allocations.remove(&id);
         }
         self.snapshot.carried = plan.carried.clone();
-        self.hour.receive(&self.snapshot, &plan.receipts);
+        self.hour.record_receipts(&self.snapshot, &plan.receipts);
         self.snapshot.round += 1;
         self.snapshot.now = self.snapshot.now.plus_ms(self.snapshot.tunables.cycle_ms);
-        self.hour.pass(self.snapshot.now);
-        self.snapshot.taken_back = self.hour.taken_back().clone();
+        self.hour.expire_minutes(self.snapshot.now);
+        self.snapshot.taken_back = self.hour.preempted_quanta().clone();
     }
 
     /// Returns the number of processes of a piece of work after each of the next rounds.

@@ -26,7 +26,7 @@ pub(crate) fn divide<'t>(
     let mut bands = Bands::enter(entering, level);
     let mut open = bands.ranges.iter().map(|range| range.open).sum();
     while open > 0 {
-        let total = holes.quanta();
+        let total = holes.total_quanta();
         if total == 0 || !bands.pass(total, open, &mut holes) {
             break;
         }
@@ -184,11 +184,11 @@ impl<'t> Bands<'t> {
                 break;
             }
             if range.open > 0 {
-                let fitting = holes.processes(quanta);
+                let fitting = holes.count_processes(quanta);
                 let quota = (fitting * quanta).div_ceil(open);
                 let taken = self.serve(at, quota, each, fitting);
                 anything |= taken > 0;
-                holes.take(taken, quanta);
+                holes.fill_exact_first(taken, quanta);
                 if at + 1 < end {
                     open -= self.closed(at, each);
                 }
@@ -313,7 +313,7 @@ impl<'t> Bands<'t> {
             let bands = self.lane_mut(at).iter_mut();
             let first = bands.filter(|band| wants(band) && band.first() < turn);
             first.for_each(|band| band.give(1));
-            holes.drop_holes(quanta, there.min(wanting));
+            holes.remove_up_to(quanta, there.min(wanting));
         }
     }
 }

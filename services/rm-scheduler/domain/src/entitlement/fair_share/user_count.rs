@@ -195,7 +195,7 @@ impl UserCount {
         }
         let moved = self.advance(pass, at, given.as_ref());
         let wants = moved.then(|| {
-            let mut wants = Amounts::with_capacity(self.wanted.sizes());
+            let mut wants = Amounts::with_capacity(self.wanted.size_count());
             self.add_limits(&mut wants);
             wants
         });
@@ -330,7 +330,7 @@ impl UserCount {
             counted: run.counted,
         });
         self.groups.set_counts(runs, |work, counted| {
-            state.work.get_mut_untouched(work).counted = counted;
+            state.work.get_mut_untouched(work).entitlement = counted;
         });
     }
 }

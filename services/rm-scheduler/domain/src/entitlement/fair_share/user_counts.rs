@@ -93,7 +93,7 @@ impl HoldingsChange {
         let mut by_user = TypedVec::filled(users, state.classes.len());
         for work in state.work.touched() {
             let work_state = &state.work[work];
-            let (had, has) = (work_state.had, work_state.has());
+            let (had, has) = (work_state.process_count_before, work_state.process_count());
             if let Some(class) = work_state.class.filter(|_| had != has) {
                 let of_user = &mut by_user[class][state.work_record(work).user];
                 of_user.0 += u128::from(had.saturating_mul(work_state.process_quanta));

@@ -129,7 +129,7 @@ impl WorkGroups {
             (groups.next_seq, groups.len) = (seq + 1, groups.len + 1);
         }
         let each = (0..).zip(&groups.groups).flat_map(|(number, group)| {
-            let counted = move |one: &Member| (number, state.work[one.work].counted);
+            let counted = move |one: &Member| (number, state.work[one.work].entitlement);
             group.members.iter().map(counted)
         });
         groups.counts = CountRuns::new(each);
@@ -187,7 +187,7 @@ impl WorkGroups {
             return (Slot { current, ..slot }, false);
         }
         let counts = self.remove_slot(slot);
-        let counts = counts.unwrap_or_else(|| state.work[work].counted);
+        let counts = counts.unwrap_or_else(|| state.work[work].entitlement);
         let slot = Slot {
             group: self.group(inputs),
             current,
@@ -258,7 +258,10 @@ impl WorkGroups {
                 slots[*work].current,
                 self.counts.each(number).nth(position),
             );
-            assert_eq!(known, (*work, work_state.current, Some(work_state.counted)));
+            assert_eq!(
+                known,
+                (*work, work_state.current, Some(work_state.entitlement))
+            );
             assert!(
                 group.inputs == CountInputs::new(state, *work),
                 "what it asks for"

@@ -283,11 +283,11 @@ fn asks(state: &RoundState, work: WorkIx) -> Asks {
     }
     // `own` is the cap before space was considered, so work that already fills all its reachable
     // space still wants more.
-    if work_state.has() < work_state.cap.before_space {
+    if work_state.process_count() < work_state.cap.before_space {
         let listed = work_state.has_node_list;
         return if listed { Asks::Listed } else { Asks::More };
     }
-    if work_state.has() < work_state.cap.base {
+    if work_state.process_count() < work_state.cap.base {
         return Asks::Capped;
     }
     Asks::Nothing

@@ -8,7 +8,7 @@ use crate::{
     input::snapshot::Policy,
     output::plan::Unblock,
     state::RoundState,
-    state::whole_nodes::accepts,
+    state::whole_nodes::accepts_node,
 };
 
 /// Names the node on which fixed allocations leave the least to free. Returns `None` if a node
@@ -91,7 +91,7 @@ pub(super) fn smaller(state: &RoundState, work: WorkIx, most: u64) -> Option<u64
 pub(super) fn has_no_host_of_size(state: &RoundState, work: WorkIx) -> bool {
     let home = |node: &NodeIx| state.nodes[*node].pool == state.home(work);
     let mut at_home = state.nodes.indices().filter(home);
-    is_whole(state, work) && !at_home.any(|node| accepts(state, work, node))
+    is_whole(state, work) && !at_home.any(|node| accepts_node(state, work, node))
 }
 
 /// Returns the quanta of the smallest node that the work could get. A whole node may be larger than
@@ -112,7 +112,7 @@ fn suitable(state: &RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> {
     state.nodes.indices().filter(move |node| {
         let node_state = &state.nodes[*node];
         let large = if is_whole(state, work) {
-            node_state.quanta == quanta || accepts(state, work, *node)
+            node_state.quanta == quanta || accepts_node(state, work, *node)
         } else {
             node_state.quanta >= quanta
         };

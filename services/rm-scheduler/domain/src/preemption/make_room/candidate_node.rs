@@ -8,7 +8,7 @@ use super::EvictionCost;
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
     index::node_space::NodeSpace,
-    state::{RoundState, budget::PreemptionBudget, cheapest::cheapest},
+    state::{RoundState, budget::PreemptionBudget, preemption_order::preemption_key},
 };
 
 /// An allocation that could be preempted, with its node. Sorted by node, then allocation.
@@ -70,7 +70,7 @@ impl Details {
         takeable.extend(stays.filter_map(victim));
         if takeable.len() > 1 {
             takeable.sort_by(|a: &Victim, b: &Victim| {
-                cheapest(state, a.allocation).cmp(&cheapest(state, b.allocation))
+                preemption_key(state, a.allocation).cmp(&preemption_key(state, b.allocation))
             });
         }
         Self {

@@ -1,4 +1,5 @@
-//! Container placement, 11.1: no two members of a group are on one node or in one fault domain.
+//! No two members of an anti-affinity group are on one node or in one fault domain (container
+//! placement, 11.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use crate::{
 };
 
 /// Adds an active process of this name and its standbys, as `a` and `a-0`.
-fn group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&str>) {
+fn add_group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&str>) {
     let names = (0..standbys).map(|replica| format!("{name}-{replica}"));
     for id in std::iter::once(name.to_owned()).chain(names) {
         let work_record = fixture.service(&id, "ann", 1);
@@ -28,19 +29,19 @@ fn group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&str>) 
 /// Returns the nodes of each member of a group, including leaving members.
 fn hosts(fixture: &Fixture, name: &str) -> BTreeMap<String, Vec<NodeName>> {
     let mut hosts: BTreeMap<String, Vec<NodeName>> = BTreeMap::new();
-    for share in fixture.snapshot.allocations.values() {
-        let work_record = fixture.snapshot.demand.get(&share.work);
+    for allocation in fixture.snapshot.allocations.values() {
+        let work_record = fixture.snapshot.demand.get(&allocation.work);
         let apart = work_record.and_then(|work_record| work_record.apart.as_ref());
         if apart.is_some_and(|apart| apart.group.as_str() == name) {
-            let nodes = hosts.entry(share.work.to_string()).or_default();
-            nodes.push(share.node.clone());
+            let nodes = hosts.entry(allocation.work.to_string()).or_default();
+            nodes.push(allocation.node.clone());
         }
     }
     hosts
 }
 
-/// Returns whether no two members of any group are on one node.
-fn are_apart(fixture: &Fixture, names: &[&str]) {
+/// Asserts that no two members of any group are on one node.
+fn assert_apart(fixture: &Fixture, names: &[&str]) {
     for name in names {
         let hosts = hosts(fixture, name);
         let mut seen = BTreeMap::new();
@@ -53,9 +54,9 @@ fn are_apart(fixture: &Fixture, names: &[&str]) {
     }
 }
 
-fn label(fixture: &mut Fixture, values: &[Option<&str>]) {
-    for (at, value) in values.iter().enumerate() {
-        let node = fixture.node(&format!("n{at:02}"));
+fn set_labels(fixture: &mut Fixture, values: &[Option<&str>]) {
+    for (number, value) in values.iter().enumerate() {
+        let node = fixture.node(&format!("n{number:02}"));
         node.labels = value
             .iter()
             .map(|it| ("rack".into(), (*it).into()))
@@ -63,7 +64,7 @@ fn label(fixture: &mut Fixture, values: &[Option<&str>]) {
     }
 }
 
-fn granted(plan: &Plan) -> BTreeSet<String> {
+fn granted_work(plan: &Plan) -> BTreeSet<String> {
     plan.grants
         .iter()
         .map(|grant| grant.work.to_string())
@@ -73,10 +74,10 @@ fn granted(plan: &Plan) -> BTreeSet<String> {
 #[test]
 fn an_active_and_its_standby_start_on_two_nodes_in_one_round() {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
-    group(&mut fixture, "a", 1, None);
+    add_group(&mut fixture, "a", 1, None);
     let plan = fixture.step();
-    assert_eq!(granted(&plan), ["a".to_owned(), "a-0".into()].into());
-    are_apart(&fixture, &["a"]);
+    assert_eq!(granted_work(&plan), ["a".to_owned(), "a-0".into()].into());
+    assert_apart(&fixture, &["a"]);
 }
 
 #[test]
@@ -84,9 +85,9 @@ fn a_standby_without_a_second_node_waits_with_its_reason() {
     let mut fixture = Fixture::eager().nodes(&[8, 2]);
     fixture.job("full", "bob", 1);
     fixture.block("n01", BlockEffect::Mark);
-    group(&mut fixture, "a", 1, None);
+    add_group(&mut fixture, "a", 1, None);
     let plan = fixture.step();
-    assert!(granted(&plan).contains("a") && !granted(&plan).contains("a-0"));
+    assert!(granted_work(&plan).contains("a") && !granted_work(&plan).contains("a-0"));
     let verdict = &plan.verdicts["a-0"];
     assert_eq!(
         (verdict.reason, verdict.refused),
@@ -100,8 +101,8 @@ fn a_standby_without_a_second_node_waits_with_its_reason() {
         assert!(fixture.step().vacates.is_empty());
     }
     fixture.node("n01").block = None;
-    assert!(granted(&fixture.step()).contains("a-0"));
-    are_apart(&fixture, &["a"]);
+    assert!(granted_work(&fixture.step()).contains("a-0"));
+    assert_apart(&fixture, &["a"]);
 }
 
 #[test]
@@ -111,7 +112,7 @@ fn the_suggested_change_is_space_on_another_node() {
     let holds = fixture.service("holds", "bob", 2);
     holds.machines = [node_name("n01")].into();
     fixture.step();
-    group(&mut fixture, "a", 1, None);
+    add_group(&mut fixture, "a", 1, None);
     let plan = fixture.step();
     let verdict = &plan.verdicts["a-0"];
     let (node, quanta) = (node_name("n01"), 1);
@@ -120,34 +121,34 @@ fn the_suggested_change_is_space_on_another_node() {
 }
 
 #[test]
-fn a_leaving_allocation_counts_until_it_is_gone() {
+fn a_leaving_allocation_counts_until_it_has_left() {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
     fixture.departure = 3;
-    group(&mut fixture, "a", 1, None);
+    add_group(&mut fixture, "a", 1, None);
     fixture.step();
     let before = hosts(&fixture, "a");
     // The standby leaves. Its active may take the node only after the standby has gone.
     fixture.of("a-0").max_processes = 0;
     fixture.of("a").machines = before["a-0"].iter().cloned().collect();
-    let share = fixture.snapshot.allocations.iter();
-    let active = share.clone().find(|(_, it)| it.work.as_str() == "a");
+    let mut allocations = fixture.snapshot.allocations.iter();
+    let active = allocations.find(|(_, it)| it.work.as_str() == "a");
     let active = active.map(|(id, _)| id.clone()).unwrap();
     fixture.snapshot.allocations.remove(&active);
-    let mut waited = 0;
-    while !granted(&fixture.step()).contains("a") {
-        are_apart(&fixture, &["a"]);
-        waited += 1;
-        assert!(waited < 10);
+    let mut waited_rounds = 0;
+    while !granted_work(&fixture.step()).contains("a") {
+        assert_apart(&fixture, &["a"]);
+        waited_rounds += 1;
+        assert!(waited_rounds < 10);
     }
-    assert!(waited >= 2);
+    assert!(waited_rounds >= 2);
     assert_eq!(hosts(&fixture, "a")["a"], before["a-0"]);
 }
 
 #[test]
-fn fault_domains_follow_from_the_label() {
+fn members_start_in_different_fault_domains_of_the_label() {
     let mut fixture = Fixture::eager().nodes(&[8, 8, 8, 8]);
-    label(&mut fixture, &[Some("r1"), Some("r1"), Some("r2"), None]);
-    group(&mut fixture, "a", 1, Some("rack"));
+    set_labels(&mut fixture, &[Some("r1"), Some("r1"), Some("r2"), None]);
+    add_group(&mut fixture, "a", 1, Some("rack"));
     fixture.step();
     let racks: BTreeSet<String> = hosts(&fixture, "a")
         .values()
@@ -158,26 +159,26 @@ fn fault_domains_follow_from_the_label() {
 }
 
 #[test]
-fn a_single_fault_domain_is_not_enough_and_is_named() {
+fn a_standby_waits_if_there_is_one_fault_domain_and_its_verdict_names_the_label() {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
-    label(&mut fixture, &[Some("r1"), Some("r1")]);
-    group(&mut fixture, "a", 1, Some("rack"));
+    set_labels(&mut fixture, &[Some("r1"), Some("r1")]);
+    add_group(&mut fixture, "a", 1, Some("rack"));
     let verdict = fixture.step().verdicts["a-0"].clone();
     assert_eq!(verdict.reason, Reason::KeptApart);
     assert!(verdict.detail.contains("\"rack\""), "{verdict:#?}");
 }
 
 #[test]
-fn a_plan_that_puts_two_together_is_refused() {
+fn a_plan_with_two_members_on_one_node_is_refused() {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
-    group(&mut fixture, "a", 1, None);
+    add_group(&mut fixture, "a", 1, None);
     let mut plan = fixture.plan();
     plan.grants[1].node = plan.grants[0].node.clone();
     let refused = check(&fixture.snapshot, &plan).unwrap_err();
     let fault = Fault::NotApart(plan.grants[0].node.clone());
     let part = Part::Grant(1);
     assert_eq!(refused, [Violation { part, fault }]);
-    label(&mut fixture, &[Some("r1"), Some("r1")]);
+    set_labels(&mut fixture, &[Some("r1"), Some("r1")]);
     for id in ["a", "a-0"] {
         fixture.of(id).apart.as_mut().unwrap().by_label = Some("rack".into());
     }
@@ -192,53 +193,53 @@ fn anti_affinity_holds_with_and_without_gpus() {
     for name in ["n00", "n01"] {
         fixture.node(name).capacity.gpu_milli = 4_000;
     }
-    group(&mut fixture, "a", 1, None);
+    add_group(&mut fixture, "a", 1, None);
     for id in ["a", "a-0"] {
         fixture.of(id).size.gpu_milli = 1_000;
     }
-    assert_eq!(granted(&fixture.step()).len(), 2);
-    are_apart(&fixture, &["a"]);
+    assert_eq!(granted_work(&fixture.step()).len(), 2);
+    assert_apart(&fixture, &["a"]);
 }
 
 /// A change between two rounds.
 #[derive(Debug, Clone)]
-enum Turn {
-    Toggle(usize),
-    End(usize),
-    Hold(usize, bool),
-    Job(u64),
+enum Change {
+    ToggleNode(usize),
+    EndMember(usize),
+    SetHeld(usize, bool),
+    AddJob(u64),
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        (0..5_usize).prop_map(Turn::Toggle),
-        (0..9_usize).prop_map(Turn::End),
-        (0..9_usize, any::<bool>()).prop_map(|(at, allocation)| Turn::Hold(at, allocation)),
-        (1..4_u64).prop_map(Turn::Job),
+        (0..5_usize).prop_map(Change::ToggleNode),
+        (0..9_usize).prop_map(Change::EndMember),
+        (0..9_usize, any::<bool>()).prop_map(|(member, is_held)| Change::SetHeld(member, is_held)),
+        (1..4_u64).prop_map(Change::AddJob),
     ]
 }
 
-fn take(fixture: &mut Fixture, turn: &Turn, number: usize) {
+fn apply_change(fixture: &mut Fixture, change: &Change, number: usize) {
     let members: Vec<String> = ["a", "b", "c"]
         .iter()
         .flat_map(|name| [(*name).to_owned(), format!("{name}-0"), format!("{name}-1")])
         .collect();
-    match turn {
-        Turn::Toggle(at) => {
-            let node = fixture.node(&format!("n{at:02}"));
+    match change {
+        Change::ToggleNode(node) => {
+            let node = fixture.node(&format!("n{node:02}"));
             node.takes_work = !node.takes_work;
         }
-        Turn::End(at) => {
-            let mut shares = fixture.snapshot.allocations.iter();
-            let allocation_of = shares.find(|(_, it)| it.work.as_str() == members[*at]);
-            if let Some(id) = allocation_of.map(|(id, _)| id.clone()) {
+        Change::EndMember(member) => {
+            let mut allocations = fixture.snapshot.allocations.iter();
+            let found = allocations.find(|(_, it)| it.work.as_str() == members[*member]);
+            if let Some(id) = found.map(|(id, _)| id.clone()) {
                 fixture.snapshot.allocations.remove(&id);
             }
         }
-        Turn::Hold(at, allocation) => {
-            fixture.of(&members[*at]).max_processes = u64::from(!*allocation);
+        Change::SetHeld(member, is_held) => {
+            fixture.of(&members[*member]).max_processes = u64::from(!*is_held);
         }
-        Turn::Job(quanta) => {
+        Change::AddJob(quanta) => {
             fixture
                 .job(&format!("j{number}"), "bob", *quanta)
                 .max_processes = 4;
@@ -252,18 +253,18 @@ proptest! {
     /// Members never share a domain, whatever changes. Deltas give the same plans as full
     /// snapshots. With five open nodes of ample space, every member is placed in the end.
     #[test]
-    fn members_of_a_group_never_share_a_domain(turns in proptest::collection::vec(turn(), 1..14)) {
+    fn members_of_a_group_never_share_a_domain(changes in proptest::collection::vec(any_change(), 1..14)) {
         let mut fixture = Fixture::eager().nodes(&[12, 12, 12, 12, 12]);
         for name in ["a", "b", "c"] {
-            group(&mut fixture, name, 2, None);
+            add_group(&mut fixture, name, 2, None);
         }
         let mut rounds = Rounds::default();
-        for (number, turn) in turns.iter().enumerate() {
-            take(&mut fixture, turn, number);
+        for (number, change) in changes.iter().enumerate() {
+            apply_change(&mut fixture, change, number);
             let decided = rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
             prop_assert_eq!(rounds.full_plan(decided), FairShare.schedule(&fixture.snapshot));
             fixture.step();
-            are_apart(&fixture, &["a", "b", "c"]);
+            assert_apart(&fixture, &["a", "b", "c"]);
         }
         for at in 0..5 {
             fixture.node(&format!("n{at:02}")).takes_work = true;
@@ -275,7 +276,7 @@ proptest! {
         }
         for _ in 0..12 {
             fixture.step();
-            are_apart(&fixture, &["a", "b", "c"]);
+            assert_apart(&fixture, &["a", "b", "c"]);
         }
         for name in ["a", "b", "c"] {
             prop_assert_eq!(hosts(&fixture, name).len(), 3);
@@ -284,9 +285,9 @@ proptest! {
 }
 
 #[test]
-fn a_delta_of_a_member_gives_the_plan_from_scratch() {
+fn a_delta_of_a_member_gives_the_plan_of_a_full_snapshot() {
     let mut fixture = Fixture::eager().nodes(&[8, 8, 8]);
-    group(&mut fixture, "a", 1, None);
+    add_group(&mut fixture, "a", 1, None);
     let mut rounds = Rounds::default();
     rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
     for (id, max) in [("a-0", 0), ("a-0", 1), ("a", 0)] {
@@ -316,22 +317,22 @@ fn a_delta_of_a_member_gives_the_plan_from_scratch() {
 #[test]
 fn space_is_cleared_if_all_free_space_is_next_to_the_group() {
     let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
-    group(&mut fixture, "a", 2, None);
+    add_group(&mut fixture, "a", 2, None);
     fixture.of("a").max_processes = 0;
     fixture.step();
-    let open = |fixture: &mut Fixture, takes_work| {
+    let set_open = |fixture: &mut Fixture, takes_work| {
         for node in ["n00", "n01"] {
             fixture.node(node).takes_work = takes_work;
         }
     };
-    open(&mut fixture, false);
+    set_open(&mut fixture, false);
     fixture.job("j", "bob", 1).max_processes = 4;
     fixture.step();
-    open(&mut fixture, true);
+    set_open(&mut fixture, true);
     fixture.of("a").max_processes = 1;
     for _ in 0..4 {
         fixture.step();
-        are_apart(&fixture, &["a"]);
+        assert_apart(&fixture, &["a"]);
     }
     assert_eq!(hosts(&fixture, "a").len(), 3);
     assert_eq!(share(&fixture.plan(), "j").current, 4);

@@ -1,9 +1,11 @@
+//! Preemption budgets (B5).
+
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{Timestamp, UserName};
 use proptest::prelude::*;
 
-use super::{HOUR_MS, Hour, allowed};
+use super::{HOUR_MS, HourlyPreemptions, allowed};
 use crate::{
     Plan, Reason,
     input::{settings::Settings, snapshot::BlockEffect},
@@ -14,7 +16,7 @@ use crate::{
     },
 };
 
-fn budgets(fixture: &mut Fixture, pool: Option<u64>, user: Option<u64>) {
+fn set_budgets(fixture: &mut Fixture, pool: Option<u64>, user: Option<u64>) {
     let settings = &mut fixture.snapshot.tunables.settings;
     settings.preemption_pool_percent_per_hour = pool;
     settings.preemption_user_percent_per_hour = user;
@@ -22,18 +24,18 @@ fn budgets(fixture: &mut Fixture, pool: Option<u64>, user: Option<u64>) {
 
 /// Returns a fleet where the job of ann holds all eight quanta. The job of ben then arrives and is
 /// entitled to four.
-fn newcomer(pool: Option<u64>, user: Option<u64>) -> Fixture {
+fn fleet_with_new_job(pool: Option<u64>, user: Option<u64>) -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
-    budgets(&mut fixture, pool, user);
+    set_budgets(&mut fixture, pool, user);
     fixture.job("old", "ann", 1);
     fixture.step();
     fixture.job("new", "ben", 1);
     fixture
 }
 
-fn rounds(fixture: &mut Fixture, rounds: usize) -> (Plan, Vec<Receipt>) {
+fn run_rounds(fixture: &mut Fixture, count: usize) -> (Plan, Vec<Receipt>) {
     let mut receipts = Vec::new();
-    for _ in 0..rounds {
+    for _ in 0..count {
         receipts.extend(fixture.step().receipts);
     }
     (fixture.plan(), receipts)
@@ -42,8 +44,8 @@ fn rounds(fixture: &mut Fixture, rounds: usize) -> (Plan, Vec<Receipt>) {
 /// (B5)
 #[test]
 fn work_beyond_the_budget_of_its_pool_waits_with_a_reason() {
-    let mut fixture = newcomer(Some(25), None);
-    let (plan, receipts) = rounds(&mut fixture, 6);
+    let mut fixture = fleet_with_new_job(Some(25), None);
+    let (plan, receipts) = run_rounds(&mut fixture, 6);
     assert!(plan.is_empty(), "the fleet settles: {plan:#?}");
     // The budget is a quarter of eight quanta.
     assert_eq!((receipts.len(), share(&plan, "new").current), (2, 2));
@@ -57,25 +59,26 @@ fn work_beyond_the_budget_of_its_pool_waits_with_a_reason() {
         "{verdict:?}"
     );
     let numbers = verdict.numbers.by_name();
-    let named = ["allowed", "spent", "needed"].map(|it| numbers[&format!("budget_{it}_quanta")]);
-    assert_eq!(named, [2, 2, 1]);
+    let budget_numbers =
+        ["allowed", "spent", "needed"].map(|it| numbers[&format!("budget_{it}_quanta")]);
+    assert_eq!(budget_numbers, [2, 2, 1]);
     // Three of eight quanta are 38 percent.
     let raise = |percent| Unblock::RaisePreemptionBudget {
         user: false,
         percent,
     };
     assert_eq!(verdict.unblock, Some(raise(38)));
-    budgets(&mut fixture, Some(37), None);
+    set_budgets(&mut fixture, Some(37), None);
     assert_eq!(fixture.plan().receipts, []);
-    budgets(&mut fixture, Some(38), None);
+    set_budgets(&mut fixture, Some(38), None);
     assert_eq!(fixture.plan().receipts.len(), 1, "the change is enough");
 }
 
 /// (B5)
 #[test]
 fn the_budget_of_a_user_applies_to_the_whole_tree() {
-    let mut fixture = newcomer(None, Some(25));
-    let (plan, receipts) = rounds(&mut fixture, 6);
+    let mut fixture = fleet_with_new_job(None, Some(25));
+    let (plan, receipts) = run_rounds(&mut fixture, 6);
     assert_eq!((receipts.len(), share(&plan, "new").current), (2, 2));
     let verdict = &plan.verdicts["new"];
     assert!(
@@ -90,7 +93,7 @@ fn the_budget_of_a_user_applies_to_the_whole_tree() {
     assert_eq!(verdict.unblock, Some(raise));
     // Each user has a separate budget.
     fixture.job("more", "cid", 1);
-    let (plan, receipts) = rounds(&mut fixture, 6);
+    let (plan, receipts) = run_rounds(&mut fixture, 6);
     assert!(receipts.iter().all(|it| it.user.as_str() == "ben"));
     assert_eq!(share(&plan, "old").current, 6);
 }
@@ -98,8 +101,8 @@ fn the_budget_of_a_user_applies_to_the_whole_tree() {
 /// (B5)
 #[test]
 fn work_beyond_the_budget_starts_when_other_processes_end() {
-    let mut fixture = newcomer(Some(0), None);
-    let (plan, receipts) = rounds(&mut fixture, 3);
+    let mut fixture = fleet_with_new_job(Some(0), None);
+    let (plan, receipts) = run_rounds(&mut fixture, 3);
     assert_eq!((receipts.len(), share(&plan, "new").current), (0, 0));
     assert_eq!(plan.verdicts["new"].reason, Reason::WaitingForPreemption);
     for started in 1..=4 {
@@ -108,7 +111,7 @@ fn work_beyond_the_budget_starts_when_other_processes_end() {
         let found = fixture.snapshot.allocations.iter().find(|(_, it)| old(it));
         let id = found.unwrap().0.clone();
         fixture.snapshot.allocations.remove(&id);
-        let (plan, receipts) = rounds(&mut fixture, 1);
+        let (plan, receipts) = run_rounds(&mut fixture, 1);
         assert_eq!((receipts.len(), share(&plan, "new").current), (0, started));
     }
     // The new job has its entitlement now.
@@ -118,10 +121,10 @@ fn work_beyond_the_budget_starts_when_other_processes_end() {
 /// (B5)
 #[test]
 fn preemptions_of_more_than_an_hour_ago_do_not_count() {
-    let mut fixture = newcomer(Some(25), None);
-    rounds(&mut fixture, 6);
+    let mut fixture = fleet_with_new_job(Some(25), None);
+    run_rounds(&mut fixture, 6);
     fixture.snapshot.tunables.cycle_ms = u64::try_from(HOUR_MS).unwrap();
-    let (plan, _) = rounds(&mut fixture, 4);
+    let (plan, _) = run_rounds(&mut fixture, 4);
     assert_eq!(share(&plan, "new").current, 4);
     assert!(!plan.verdicts["new"].waits);
 }
@@ -129,10 +132,10 @@ fn preemptions_of_more_than_an_hour_ago_do_not_count() {
 /// (B5)
 #[test]
 fn a_reserved_node_is_not_cleared_in_part() {
-    let mut fixture = newcomer(Some(25), None);
+    let mut fixture = fleet_with_new_job(Some(25), None);
     fixture.snapshot.demand.remove("new");
     fixture.reservation("whole", "cid", 4);
-    let (plan, receipts) = rounds(&mut fixture, 3);
+    let (plan, receipts) = run_rounds(&mut fixture, 3);
     assert_eq!(receipts, [], "four have to leave, and two may");
     assert_eq!(plan.verdicts["whole"].reason, Reason::WaitingForPreemption);
     assert_eq!(
@@ -142,15 +145,15 @@ fn a_reserved_node_is_not_cleared_in_part() {
             percent: 50
         })
     );
-    budgets(&mut fixture, Some(50), None);
-    let (plan, receipts) = rounds(&mut fixture, 3);
+    set_budgets(&mut fixture, Some(50), None);
+    let (plan, receipts) = run_rounds(&mut fixture, 3);
     assert_eq!((receipts.len(), share(&plan, "whole").current), (4, 1));
 }
 
 /// (B5)
 #[test]
 fn the_budget_does_not_limit_departures_for_other_reasons() {
-    let mut fixture = newcomer(Some(0), Some(0));
+    let mut fixture = fleet_with_new_job(Some(0), Some(0));
     fixture.block("n00", BlockEffect::Evacuate);
     let plan = fixture.plan();
     assert_eq!(plan.vacates.len(), 4);
@@ -168,41 +171,41 @@ fn the_budget_does_not_limit_departures_for_other_reasons() {
 /// (B5)
 #[test]
 fn the_reference_rules_keep_a_configured_budget() {
-    let mut fixture = newcomer(None, None);
+    let mut fixture = fleet_with_new_job(None, None);
     fixture.snapshot.tunables.settings = Settings::reference();
-    assert_eq!(rounds(&mut fixture, 6).1.len(), 4, "there is no budget");
-    let mut fixture = newcomer(None, None);
+    assert_eq!(run_rounds(&mut fixture, 6).1.len(), 4, "there is no budget");
+    let mut fixture = fleet_with_new_job(None, None);
     fixture.snapshot.tunables.settings = Settings::reference();
-    budgets(&mut fixture, Some(25), None);
-    let (plan, receipts) = rounds(&mut fixture, 6);
+    set_budgets(&mut fixture, Some(25), None);
+    let (plan, receipts) = run_rounds(&mut fixture, 6);
     assert_eq!((receipts.len(), share(&plan, "new").current), (2, 2));
     assert_eq!(plan.verdicts["new"].reason, Reason::WaitingForPreemption);
 }
 
 #[test]
-fn an_hour_passes_minute_by_minute() {
-    let (mut hour, ann) = (Hour::default(), UserName::new("ann").unwrap());
-    let at = |ms| Timestamp::from_unix_ms(ms);
-    hour.note(Hour::minute(at(59_999)), "p", &ann, 3);
-    hour.note(Hour::minute(at(60_000)), "p", &ann, 4);
-    assert_eq!(hour.taken_back()["p"][&ann], 7);
+fn preemptions_expire_minute_by_minute() {
+    let (mut hour, ann) = (HourlyPreemptions::default(), UserName::new("ann").unwrap());
+    let time = |ms| Timestamp::from_unix_ms(ms);
+    hour.record(HourlyPreemptions::minute(time(59_999)), "p", &ann, 3);
+    hour.record(HourlyPreemptions::minute(time(60_000)), "p", &ann, 4);
+    assert_eq!(hour.preempted_quanta()["p"][&ann], 7);
     // The whole first minute must be an hour ago.
-    assert_eq!(hour.ends(), Some(at(60_000 + HOUR_MS)));
-    assert!(!hour.pass(at(59_999 + HOUR_MS)));
-    assert!(hour.pass(at(60_000 + HOUR_MS)));
-    assert_eq!(hour.taken_back()["p"][&ann], 4);
-    assert!(hour.pass(at(120_000 + HOUR_MS)));
-    assert_eq!(hour, Hour::default());
+    assert_eq!(hour.next_expiry(), Some(time(60_000 + HOUR_MS)));
+    assert!(!hour.expire_minutes(time(59_999 + HOUR_MS)));
+    assert!(hour.expire_minutes(time(60_000 + HOUR_MS)));
+    assert_eq!(hour.preempted_quanta()["p"][&ann], 4);
+    assert!(hour.expire_minutes(time(120_000 + HOUR_MS)));
+    assert_eq!(hour, HourlyPreemptions::default());
 }
 
 /// Quanta preempted for a beneficiary in all rounds, by pool and by user.
 #[derive(Default)]
-struct Taken {
+struct PreemptedSums {
     pools: BTreeMap<String, u64>,
     users: BTreeMap<UserName, u64>,
 }
 
-impl Taken {
+impl PreemptedSums {
     fn add(&mut self, fixture: &Fixture, plan: &Plan) {
         for receipt in plan.receipts.iter().filter(|it| it.beneficiary.is_some()) {
             let pool = fixture.snapshot.nodes[&receipt.node].pool.clone();
@@ -212,14 +215,14 @@ impl Taken {
     }
 }
 
-fn quanta(fixture: &Fixture, pool: Option<&str>) -> u64 {
+fn fleet_quanta(fixture: &Fixture, pool: Option<&str>) -> u64 {
     let nodes = fixture.snapshot.nodes.values();
     let nodes = nodes.filter(|node| pool.is_none_or(|pool| node.pool == pool));
     let quantum = &fixture.snapshot.quantum;
     nodes.map(|node| quantum.node_order(&node.capacity)).sum()
 }
 
-fn lives(fixture: &mut Fixture, after: &[Ask], mut each: impl FnMut(&Fixture, &Plan)) {
+fn run_fleet(fixture: &mut Fixture, after: &[Ask], mut each: impl FnMut(&Fixture, &Plan)) {
     for round in 0..30_usize {
         if let Some(ask) = after.get(round / 2).filter(|_| round % 2 == 0) {
             properties::add(fixture, &format!("x{round:02}"), ask);
@@ -254,16 +257,16 @@ proptest! {
         if reference {
             fixture.snapshot.tunables.settings = Settings::reference();
         }
-        budgets(&mut fixture, Some(pool), Some(user));
-        let mut taken = Taken::default();
-        lives(&mut fixture, &after, |fixture, plan| taken.add(fixture, plan));
-        for (name, taken) in &taken.pools {
-            let most = allowed(quanta(&fixture, Some(name)), pool);
-            prop_assert!(*taken <= most, "pool {name} gave up {taken} of {most}");
+        set_budgets(&mut fixture, Some(pool), Some(user));
+        let mut preempted = PreemptedSums::default();
+        run_fleet(&mut fixture, &after, |fixture, plan| preempted.add(fixture, plan));
+        for (name, preempted) in &preempted.pools {
+            let max = allowed(fleet_quanta(&fixture, Some(name)), pool);
+            prop_assert!(*preempted <= max, "pool {name} gave up {preempted} of {max}");
         }
-        for (name, taken) in &taken.users {
-            let most = allowed(quanta(&fixture, None), user);
-            prop_assert!(*taken <= most, "user {name} gave up {taken} of {most}");
+        for (name, preempted) in &preempted.users {
+            let max = allowed(fleet_quanta(&fixture, None), user);
+            prop_assert!(*preempted <= max, "user {name} gave up {preempted} of {max}");
         }
     }
 
@@ -275,15 +278,15 @@ proptest! {
         after in properties::asks(),
     ) {
         let mut fixture = properties::fleet(&nodes, &before, 1);
-        budgets(&mut fixture, Some(1_000_000), Some(1_000_000));
-        let mut free = properties::fleet(&nodes, &before, 1);
-        budgets(&mut free, None, None);
+        set_budgets(&mut fixture, Some(1_000_000), Some(1_000_000));
+        let mut unlimited = properties::fleet(&nodes, &before, 1);
+        set_budgets(&mut unlimited, None, None);
         let mut plans = Vec::new();
-        lives(&mut fixture, &after, |_, plan| plans.push(plan.clone()));
+        run_fleet(&mut fixture, &after, |_, plan| plans.push(plan.clone()));
         let mut plans = plans.into_iter();
-        let mut same = true;
-        lives(&mut free, &after, |_, plan| same &= plans.next().as_ref() == Some(plan));
-        prop_assert!(same);
+        let mut all_equal = true;
+        run_fleet(&mut unlimited, &after, |_, plan| all_equal &= plans.next().as_ref() == Some(plan));
+        prop_assert!(all_equal);
     }
 
     /// (B5)
@@ -294,10 +297,10 @@ proptest! {
         after in properties::asks(),
     ) {
         let mut fixture = properties::fleet(&nodes, &before, 1);
-        budgets(&mut fixture, Some(0), Some(0));
-        let mut taken = Taken::default();
-        lives(&mut fixture, &after, |fixture, plan| taken.add(fixture, plan));
-        prop_assert!(taken.pools.is_empty());
+        set_budgets(&mut fixture, Some(0), Some(0));
+        let mut preempted = PreemptedSums::default();
+        run_fleet(&mut fixture, &after, |fixture, plan| preempted.add(fixture, plan));
+        prop_assert!(preempted.pools.is_empty());
         for _ in 0..10 {
             fixture.step();
         }

@@ -14,7 +14,7 @@ pub(crate) struct ServeQueue {
 
 impl ServeQueue {
     /// Applies removals and insertions. Keys between two changes are moved in one copy.
-    pub fn settle(&mut self, state: &RoundState) {
+    pub fn apply_changes(&mut self, state: &RoundState) {
         if !self.removed.is_empty() {
             self.remove_all();
         }
@@ -29,40 +29,44 @@ impl ServeQueue {
         self.removed.clear();
         positions.sort_unstable();
         let len = self.keys.len();
-        for (before, place) in positions.iter().enumerate() {
-            let next = positions.get(before + 1).copied().unwrap_or(len);
-            self.keys.copy_within(place + 1..next, place - before);
+        for (removed_before, position) in positions.iter().enumerate() {
+            let next = positions.get(removed_before + 1).copied().unwrap_or(len);
+            self.keys
+                .copy_within(position + 1..next, position - removed_before);
         }
         self.keys.truncate(len - positions.len());
     }
 
-    /// Returns the position of a key. It is searched by its age alone, because its row may belong
-    /// to other work by now.
+    /// Returns the position of a key. Only its age is compared, because its row may belong to other
+    /// work by now.
     fn position(&self, key: &ServeKey) -> Option<usize> {
         let age = key.age();
         let from = self.keys.partition_point(|other| other.age() < age);
         let equal = self.keys[from..].iter();
         let mut equal = equal.take_while(|other| other.age() == age);
-        equal.position(|other| other == key).map(|at| from + at)
+        equal
+            .position(|other| other == key)
+            .map(|offset| from + offset)
     }
 
     fn insert_all(&mut self, state: &RoundState) {
-        let mut fresh = std::mem::take(&mut self.added);
-        sort(state, &mut fresh);
+        let mut new_keys = std::mem::take(&mut self.added);
+        sort(state, &mut new_keys);
         let mut end = self.keys.len();
-        self.keys.extend_from_slice(&fresh);
-        for (before, key) in fresh.iter().enumerate().rev() {
+        self.keys.extend_from_slice(&new_keys);
+        for (inserted_before, key) in new_keys.iter().enumerate().rev() {
             let is_before = |other: &ServeKey| compare(state, other, key).is_lt();
-            let place = match self.keys[..end].last() {
+            let position = match self.keys[..end].last() {
                 // New work is usually the youngest.
                 Some(last) if !is_before(last) => self.keys[..end].partition_point(is_before),
                 _ => end,
             };
-            self.keys.copy_within(place..end, place + before + 1);
-            self.keys[place + before] = *key;
-            end = place;
+            self.keys
+                .copy_within(position..end, position + inserted_before + 1);
+            self.keys[position + inserted_before] = *key;
+            end = position;
         }
-        fresh.clear();
-        self.added = fresh;
+        new_keys.clear();
+        self.added = new_keys;
     }
 }

@@ -27,17 +27,17 @@ use crate::{
 
 impl<'a> RoundState<'a> {
     pub fn open(cache: &mut RoundCache, index: &'a FleetIndex, snapshot: &'a Snapshot) -> Self {
-        let classes = index.classes.iter().map(|served| ClassState {
-            name: &served.name,
-            class: &served.class,
-            pool: served.pool,
-            users: &served.users,
-            given: Amounts::default(),
-            pure: 0,
-            user_due: Vec::new(),
+        let classes = index.classes.iter().map(|class_record| ClassState {
+            name: &class_record.name,
+            class: &class_record.class,
+            pool: class_record.pool,
+            users: &class_record.users,
+            entitlement: Amounts::default(),
+            weighted_share: 0,
+            user_entitlements: Vec::new(),
         });
         let settings = &snapshot.tunables.settings;
-        let (nodes, work) = rows(cache, index, settings);
+        let (nodes, work) = update_rows(cache, index, settings);
         let mut leaving = std::mem::take(&mut cache.leaving);
         leaving.clear();
         leaving.extend(index.leaving.iter().copied());
@@ -55,8 +55,8 @@ impl<'a> RoundState<'a> {
             vacates: Vec::new(),
             vacate_position: FxHashMap::default(),
             receipts: Vec::new(),
-            fixed_used: FxHashMap::default(),
-            fixed_used_in: FxHashMap::default(),
+            fixed_bytes_by_user: FxHashMap::default(),
+            fixed_bytes_by_user_and_class: FxHashMap::default(),
             deficits: snapshot.carried.deficits.clone(),
             class_group_counts: Vec::new(),
             previously_needy: BitSet::default(),
@@ -74,7 +74,7 @@ impl<'a> RoundState<'a> {
             .outcomes
             .resize_with(state.forest.len(), TreeOutcome::default);
         state.apply_carried(std::mem::take(&mut cache.needy));
-        state.hold_whole_nodes();
+        state.set_whole_node_quanta();
         state.sum_fixed();
         state
     }
@@ -86,9 +86,9 @@ impl<'a> RoundState<'a> {
             let record = &index.allocations[*allocation];
             let home = index.find_class(&record.class);
             let home = home.and_then(|class| index.classes[class].pool);
-            let each = index.quantum(home).0.memory_bytes;
-            let bytes = record.quanta.saturating_mul(each);
-            self.add_fixed(&record.user_name, &record.class, bytes);
+            let quantum_bytes = index.quantum(home).0.memory_bytes;
+            let bytes = record.quanta.saturating_mul(quantum_bytes);
+            self.add_fixed_bytes(&record.user_name, &record.class, bytes);
         }
     }
 
@@ -99,8 +99,8 @@ impl<'a> RoundState<'a> {
         cache.leaving = std::mem::take(&mut self.leaving);
         if !self.index.rebuilt {
             // The next round needs about as much capacity for grants as this one.
-            let grant = std::mem::take(&mut self.granted).into_iter();
-            cache.granted = grant.map_while(|_| None).collect();
+            let grants = std::mem::take(&mut self.granted).into_iter();
+            cache.granted = grants.map_while(|_| None).collect();
         }
         cache.outcomes = std::mem::take(&mut self.outcomes);
         cache.needy = needy;
@@ -116,25 +116,25 @@ impl<'a> RoundState<'a> {
                     // The carried row may be absent in the next round. The work row is written each
                     // time, because that marks it dirty.
                     let work_state = &mut self.work[work];
-                    (work_state.process_quanta, work_state.upgraded) = (*quanta, true);
+                    (work_state.process_quanta, work_state.has_promised_node) = (*quanta, true);
                 } else {
-                    self.upgrade(work, *quanta);
+                    self.set_promised_quanta(work, *quanta);
                 }
             }
         }
         for work in carried.ended.iter().filter_map(|id| index.find_work(id)) {
             self.work[work].ended = index.work[work].kind != WorkKind::Job;
         }
-        self.previously_needy = needy.carried_numbers(index, &carried.needy);
+        self.previously_needy = needy.carried_indices(index, &carried.needy);
     }
 
     /// Sets the quanta of a promised node. An unchanged row is not written, because writing marks
     /// it dirty.
-    fn upgrade(&mut self, work: WorkIx, quanta: u64) {
+    fn set_promised_quanta(&mut self, work: WorkIx, quanta: u64) {
         let work_state = &self.work[work];
-        if (work_state.process_quanta, work_state.upgraded) != (quanta, true) {
+        if (work_state.process_quanta, work_state.has_promised_node) != (quanta, true) {
             let work_state = &mut self.work[work];
-            (work_state.process_quanta, work_state.upgraded) = (quanta, true);
+            (work_state.process_quanta, work_state.has_promised_node) = (quanta, true);
         }
     }
 
@@ -143,45 +143,45 @@ impl<'a> RoundState<'a> {
     }
 
     /// Sets the process size of work that holds whole nodes to that of the nodes.
-    fn hold_whole_nodes(&mut self) {
+    fn set_whole_node_quanta(&mut self) {
         let index = self.index;
         for class in self.classes.indices() {
             if self.classes[class].class.policy != Policy::Reserve {
                 continue;
             }
-            for work in self.classes[class].requests() {
+            for work in self.classes[class].work() {
                 if let Some(last) = index.work[work].allocations.last() {
-                    self.upgrade(work, self.allocations[last].quanta);
+                    self.set_promised_quanta(work, self.allocations[last].quanta);
                 }
             }
         }
     }
 
-    /// Removes faulty allocations from resting counts, caps and space.
-    pub fn settle_faults(&mut self) {
+    /// Removes faulty allocations from the counts, caps and space of this round.
+    pub fn apply_faults(&mut self) {
         let index = self.index;
         for allocation in index.faulty.iter().copied() {
             let record = &index.allocations[allocation];
-            let open = record.node.is_none_or(|node| self.nodes[node].schedulable);
-            // Without this setting no process is counted as resting.
+            let is_open = record.node.is_none_or(|node| self.nodes[node].schedulable);
+            // The count is 0 without this setting.
             if let Some(work) = record.work.filter(|_| self.settings.rest_on_closed)
                 && !record.leaving
-                && !open
+                && !is_open
             {
                 self.work[work].resting -= 1;
             }
             if let Some(work) = record.work {
                 let work_state = &self.work[work];
-                let has = HeldCounts {
+                let held = HeldCounts {
                     current: work_state.current,
                     leaving: work_state.leaving,
                     ..index.work[work].usage.held_counts()
                 };
-                let cap = growth_cap::compute_cap(index, work, has);
-                let parts = cap.parts(index, work, has);
-                let had = work_state.current;
+                let cap = growth_cap::compute_cap(index, work, held);
+                let parts = cap.parts(index, work, held);
+                let current = work_state.current;
                 let work_state = &mut self.work[work];
-                (work_state.cap, work_state.had) = (cap, had);
+                (work_state.cap, work_state.process_count_before) = (cap, current);
                 self.changed_caps.insert(work, (cap, parts));
             }
             if let Some(node) = record.node.filter(|_| record.fixed) {
@@ -192,20 +192,20 @@ impl<'a> RoundState<'a> {
     }
 
     fn compute_space_without_fixed(&self, node: NodeIx) -> NodeSpace {
-        let early = self.settings.count_what_fits;
+        let ignores_leaving = self.settings.count_what_fits;
         let node_record = self.node_record(node);
         let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
         for allocation in node_record.allocations.iter() {
             let record = &self.allocations[allocation];
-            if record.fixed && !(self.leaving[allocation] && early) {
+            if record.fixed && !(self.leaving[allocation] && ignores_leaving) {
                 space.take(record.quanta, &record.size, &record.gpus);
             }
         }
         space
     }
 
-    /// Renews the reservations of the last round for work that still waits, if the space suffices.
-    pub fn renew_claims(&mut self, tree: PoolIx) {
+    /// Renews the reservations of the last round for work that still waits, if there is space.
+    pub fn renew_reservations(&mut self, tree: PoolIx) {
         if !self.settings.count_leaving_room {
             return;
         }
@@ -240,7 +240,7 @@ impl<'a> RoundState<'a> {
 }
 
 /// Updates the rows of nodes and work, and the structures derived from them.
-fn rows(
+fn update_rows(
     cache: &mut RoundCache,
     index: &FleetIndex,
     settings: &Settings,
@@ -254,31 +254,34 @@ fn rows(
                 .indices()
                 .map(|node| NodeState::new(index, node)),
         );
-        let work_record = index.work.iter();
-        work.fill(work_record.map(|work_record| WorkState::new(work_record, settings)));
+        let work_records = index.work.iter();
+        work.fill(work_records.map(|work_record| WorkState::new(work_record, settings)));
         // A rebuild renumbers work and pools.
         cache.derived = DerivedSets::default();
         cache.outcomes.clear();
         return (nodes, work);
     }
     let changed = index.changed_nodes.iter().copied();
-    let fresh = |node| NodeState::new(index, node);
-    nodes.start_round(changed, fresh, |node, row, was_written| {
-        row.renew(index, node, was_written);
+    let new_row = |node| NodeState::new(index, node);
+    nodes.start_round(changed, new_row, |node, row, was_touched| {
+        row.reset(index, node, was_touched);
     });
     #[cfg(test)]
     for (node, row) in nodes.enumerate() {
-        row.assert_is(&NodeState::new(index, node));
+        row.assert_equals(&NodeState::new(index, node));
     }
     let changed = index.touched.iter().chain(&index.rederived);
-    let fresh = |item: WorkIx| WorkState::new(&index.work[item], settings);
-    work.start_round(changed.copied(), fresh, |item, row, _| {
-        let fresh = fresh(item);
-        let class = fresh.class.map(|class| &index.classes[class].class);
-        let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
+    let new_row = |item: WorkIx| WorkState::new(&index.work[item], settings);
+    work.start_round(changed.copied(), new_row, |item, row, _| {
+        let reset = new_row(item);
+        let class = reset.class.map(|class| &index.classes[class].class);
+        let is_fair_share = class.is_some_and(|class| class.policy == Policy::FairShare);
         // The entitlements of fair-share work are kept between rounds.
-        let counted = if fair { row.counted } else { 0 };
-        *row = WorkState { counted, ..fresh };
+        let entitlement = if is_fair_share { row.entitlement } else { 0 };
+        *row = WorkState {
+            entitlement,
+            ..reset
+        };
     });
     (nodes, work)
 }

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use super::RoundState;
 use crate::ids::AllocIx;
 
-/// Returns the sort key of preemption: the allocation that costs least to lose comes first. With
+/// Returns the sort key of an allocation. The allocation that costs least to lose comes first. With
 /// `squatters_go_home`, squatters come before all others.
-pub(crate) fn cheapest<'b>(state: &'b RoundState, allocation: AllocIx) -> impl Ord + use<'b> {
+pub(crate) fn preemption_key<'b>(state: &'b RoundState, allocation: AllocIx) -> impl Ord + use<'b> {
     let record = &state.allocations[allocation];
     let node_state = record.node.map(|node| &state.nodes[node]);
     let pool = node_state.and_then(|node_state| node_state.pool);
