@@ -159,7 +159,7 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
             })
         };
         found.sort_by(|a, b| {
-            let by_age = || state.age(a.work).cmp(&state.age(b.work));
+            let by_age = || state.age_key(a.work).cmp(&state.age_key(b.work));
             rank(a).cmp(&rank(b)).then_with(by_age)
         });
     }

@@ -100,7 +100,7 @@ pub(crate) fn groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec<Class
 pub(crate) fn by_class_and_age(state: &RoundState, classes: &[ClassIx]) -> Vec<WorkIx> {
     let requests = |class: &ClassIx| state.classes[*class].work();
     let by_age = |work: &mut Vec<WorkIx>| {
-        work.sort_by(|a, b| state.age(*a).cmp(&state.age(*b)));
+        work.sort_by(|a, b| state.age_key(*a).cmp(&state.age_key(*b)));
     };
     if state.settings.count_what_fits {
         let mut work = classes.iter().flat_map(requests).collect();
@@ -154,7 +154,7 @@ pub(crate) fn count(state: &mut RoundState, user_counts: &mut UserCounts, tree: 
         let taken = available - tables.quanta(state, tree);
         let turn = Turn { available, taken };
         state
-            .class_group_counts
+            .class_group_quanta
             .extend(classes.first().map(|class| (*class, turn)));
     }
 }

@@ -120,12 +120,15 @@ pub(crate) struct FleetIndex {
     pub rederived: Vec<WorkIx>,
     /// Nodes with derived fields that were computed again.
     pub changed_nodes: Vec<NodeIx>,
+    /// Work that left its class with the last delta.
     pub departed: Vec<DepartedWork>,
     /// Pools that changed nodes were in before the last delta.
     pub left_pools: Vec<PoolIx>,
+    /// True if a node was added, changed or removed.
     pub nodes_changed: bool,
     /// Insertions into and removals from the work lists of users, in order.
     pub work_list_edits: Vec<WorkListEdit>,
+    /// Work that the last delta withdrew.
     pub withdrawn: Vec<WorkId>,
     /// Rows of withdrawn work. New work may already use them.
     pub freed_work: Vec<WorkIx>,
@@ -159,7 +162,7 @@ impl FleetIndex {
         self.work_by_name.find(NameHash::new(id.as_str()), has_id)
     }
 
-    /// Returns true if this number belongs to work that is not withdrawn.
+    /// Returns true if this row belongs to work that is not withdrawn.
     pub fn is_live(&self, work: WorkIx) -> bool {
         let work_record = &self.work[work];
         work_record.class.is_some() || work_record.deferral.is_some()

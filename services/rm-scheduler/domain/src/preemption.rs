@@ -151,7 +151,7 @@ fn takeable(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Vec<Al
 
 fn relieve_shrunken_nodes(state: &mut RoundState, tree: PoolIx) {
     for node in state.index.overfull.iter().copied() {
-        let open = state.in_tree(node, tree) && state.nodes[node].is_schedulable();
+        let open = state.is_in_tree(node, tree) && state.nodes[node].is_schedulable();
         if !open || !is_over(state, node) {
             continue;
         }

@@ -101,7 +101,7 @@ pub(crate) struct RoundState<'a> {
     pub fixed_bytes_by_user_and_class: FxHashMap<(&'a UserName, &'a str), u64>,
     pub deficits: crate::input::snapshot::Deficits,
     /// Quanta that each group of classes had available and used, by the first class of the group.
-    pub class_group_counts: Vec<(ClassIx, crate::output::plan::Turn)>,
+    pub class_group_quanta: Vec<(ClassIx, crate::output::plan::Turn)>,
     pub previously_needy: BitSet<WorkIx>,
     /// Nodes on which space was reserved in this round.
     pub nodes_with_reservations: BTreeSet<NodeIx>,
@@ -113,7 +113,8 @@ pub(crate) struct RoundState<'a> {
     pub whole_nodes: BTreeMap<WorkIx, Vec<NodeIx>>,
     /// Outcomes by tree.
     pub outcomes: TypedVec<PoolIx, TreeOutcome>,
-    /// True if a step of this tree depends on time. Then the tree is not idle in the next round.
+    /// True if a step of the current tree depends on time. Then the tree is not idle in the next
+    /// round.
     pub(crate) depends_on_time: AtomicBool,
     /// Work that waits because the preemption budget is spent.
     pub budget_stops: FxHashMap<WorkIx, BudgetStop>,
@@ -130,7 +131,7 @@ pub(crate) struct ClassState<'a> {
     pub users: &'a Users,
     /// Processes that the class is entitled to, by size.
     pub entitlement: Amounts,
-    /// Quanta that weights alone give.
+    /// Quanta that weights alone give to the class.
     pub weighted_share: u64,
     /// Quanta that each user is entitled to, in the order of `users`.
     pub user_entitlements: Vec<u64>,
@@ -174,7 +175,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Returns the sort key: submit time, then larger processes, then id.
-    pub fn age(&self, work: WorkIx) -> (i64, Reverse<u64>, &'a WorkId) {
+    pub fn age_key(&self, work: WorkIx) -> (i64, Reverse<u64>, &'a WorkId) {
         let work_record = self.work_record(work);
         let quanta = self.work[work].process_quanta;
         (
@@ -257,13 +258,13 @@ impl<'a> RoundState<'a> {
 
     /// Vacates an allocation for the sake of other work, and records a receipt.
     pub fn preempt(&mut self, allocation: AllocIx, beneficiary: Option<WorkIx>, detail: String) {
-        let receipt = self.receipt(allocation, beneficiary);
+        let receipt = self.new_receipt(allocation, beneficiary);
         self.charge_preemption(allocation);
         self.vacate(allocation, VacateReason::Preempted, detail);
         self.receipts.push(receipt);
     }
 
-    fn receipt(&self, allocation: AllocIx, beneficiary: Option<WorkIx>) -> Receipt {
+    fn new_receipt(&self, allocation: AllocIx, beneficiary: Option<WorkIx>) -> Receipt {
         let record = &self.allocations[allocation];
         Receipt {
             allocation: record.id.clone(),
@@ -306,14 +307,14 @@ impl<'a> RoundState<'a> {
 
     /// Returns the parts of the cap of this work.
     pub fn cap_parts(&self, work: WorkIx) -> CapParts {
-        let known = self.changed_caps.get(&work).map(|(_, parts)| *parts);
-        let mut parts = known.unwrap_or_else(|| {
+        let changed = self.changed_caps.get(&work).map(|(_, parts)| *parts);
+        let mut parts = changed.unwrap_or_else(|| {
             let usage = &self.work_record(work).usage;
             let held = usage.held_counts();
             usage.cap.parts(self.index, work, held)
         });
         if self.settings.count_what_fits && self.policy(work) == Some(Policy::FairShare) {
-            // The limit by space is known only below the cap.
+            // `reach` is at most the cap, so a limit by space shows only below the cap.
             parts.room = Some(self.max_placeable(work)).filter(|max| *max < parts.base);
         }
         parts
@@ -325,13 +326,13 @@ impl<'a> RoundState<'a> {
         work.reach.saturating_add(work.resting)
     }
 
-    pub fn in_tree(&self, node: NodeIx, tree: PoolIx) -> bool {
+    pub fn is_in_tree(&self, node: NodeIx, tree: PoolIx) -> bool {
         self.nodes[node]
             .pool
             .is_some_and(|pool| self.forest.root(pool) == tree)
     }
 
-    /// Returns the quanta that weights alone give.
+    /// Returns the quanta that weights alone give to this work.
     pub fn weighted_share(&self, work: WorkIx) -> u64 {
         let class = self.work[work].class;
         let Some(class) = class.map(|class| &self.classes[class]) else {

@@ -72,7 +72,7 @@ fn waiting(state: &RoundState, tree: PoolIx) -> Vec<WorkIx> {
     let queue = to_serve_in_order(state, tree).into_iter();
     let mut waiting: Vec<WorkIx> = queue.map(|queued| queued.work).filter(waits).collect();
     if !is_by_age(state, tree) || !is_of_one_priority(state, &waiting) {
-        waiting.sort_by(|one, other| state.age(*one).cmp(&state.age(*other)));
+        waiting.sort_by(|one, other| state.age_key(*one).cmp(&state.age_key(*other)));
     }
     waiting
 }

@@ -12,7 +12,7 @@ use crate::{
     output::{plan::Reason, reason::Deferral},
     state::{
         RoundState,
-        permanent_reasons::{ReasonDetail, large_enough_nodes, permanent_reason},
+        permanent_reasons::{ReasonDetail, find_permanent_reason, large_enough_nodes},
     },
 };
 
@@ -171,7 +171,7 @@ pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
     let (reason, detail): (_, ReasonDetail) = if !state.settings.count_what_fits {
         let (reason, detail) = by_order_alone(state, work);
         (reason, detail.into())
-    } else if let Some(never) = permanent_reason(state, work) {
+    } else if let Some(never) = find_permanent_reason(state, work) {
         never
     } else {
         let blocked = |node: &NodeIx| {

@@ -227,7 +227,7 @@ fn priorities(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
         groups.entry(key).or_default().push(name);
     }
     let turn_by_class: BTreeMap<&str, Turn> = state
-        .class_group_counts
+        .class_group_quanta
         .iter()
         .map(|(class, turn)| (state.classes[*class].name, *turn))
         .collect();

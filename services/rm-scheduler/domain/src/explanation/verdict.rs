@@ -22,7 +22,7 @@ use crate::{
         reason::Deferral,
         shares::Counts,
     },
-    state::{RoundState, WorkState, budget::BudgetStop, permanent_reasons::permanent_reason},
+    state::{RoundState, WorkState, budget::BudgetStop, permanent_reasons::find_permanent_reason},
 };
 
 /// Answers for work that no node can take, by home pool, policy, and quanta and size of one
@@ -206,7 +206,7 @@ fn first_blocker<'a>(
 
 fn why_never<'a>(state: &RoundState<'a>, work: WorkIx, known: &mut Never<'a>) -> Answer {
     let work_state = &state.work[work];
-    let answer = || match permanent_reason(state, work) {
+    let answer = || match find_permanent_reason(state, work) {
         Some((reason, why)) => Answer::new(reason, Detail::Never(why.into())),
         None => no_node(state, work).into(),
     };

@@ -11,7 +11,7 @@ pub(crate) struct TrackedVec<I, T> {
     /// True after a rebuild: all rows count as touched.
     all_touched: bool,
     /// Dirty and touched bits of the rows, 64 rows in each item.
-    flag_words: Vec<RowFlags>,
+    flag_words: Vec<FlagWord>,
     /// Rows that were reset at the start of this round or touched since, each once.
     dirty: Vec<I>,
     /// Rows touched in this round, each once.
@@ -21,7 +21,7 @@ pub(crate) struct TrackedVec<I, T> {
 }
 
 #[derive(Default, Clone, Copy)]
-struct RowFlags {
+struct FlagWord {
     dirty: u64,
     touched: u64,
 }
@@ -69,7 +69,7 @@ impl<I: Ix, T> TrackedVec<I, T> {
         self.journal.clear();
         if !std::mem::take(&mut self.all_touched) {
             for row in self.dirty.drain(..) {
-                self.flag_words[row.index() / BITS] = RowFlags::default();
+                self.flag_words[row.index() / BITS] = FlagWord::default();
             }
             std::mem::swap(&mut self.dirty, &mut self.touched);
         }
@@ -98,7 +98,7 @@ impl<I: Ix, T> TrackedVec<I, T> {
     fn resize_flag_words(&mut self, rows: usize) {
         let words = rows.div_ceil(BITS);
         if self.flag_words.len() < words {
-            self.flag_words.resize(words, RowFlags::default());
+            self.flag_words.resize(words, FlagWord::default());
         }
     }
 

@@ -21,7 +21,7 @@ impl FleetIndex {
         let node = self.find_node(&value.node);
         let user_index = self.find_or_add_user(&value.user);
         let user = (self.user_names[user_index].clone(), user_index);
-        let mut record = allocation_record((id, user), value, (work, node));
+        let mut record = new_allocation_record((id, user), value, (work, node));
         self.exclude_remnant(&mut record);
         let allocation = if let Some(allocation) = entry.row {
             self.unlink(allocation, dirty);
@@ -79,7 +79,7 @@ impl FleetIndex {
         }
     }
 
-    /// Takes an allocation out of all lists.
+    /// Removes an allocation from all lists.
     fn unlink(&mut self, allocation: AllocIx, dirty: &mut DirtyRows) {
         let AllocationRecord { work, node, .. } = self.allocations[allocation];
         self.remove_from_work(allocation, work, dirty);
@@ -121,7 +121,7 @@ impl FleetIndex {
     }
 }
 
-fn allocation_record(
+fn new_allocation_record(
     (id, (user_name, user)): (&AllocationId, (UserName, UserIx)),
     allocation: &Allocation,
     (work, node): (Option<WorkIx>, Option<NodeIx>),

@@ -75,7 +75,7 @@ impl FleetIndex {
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
         let (work, allocations) = find_rows(self, snapshot, delta, &reread);
-        // Ended allocations are removed before their work, so they never lack a demand in between.
+        // Ended allocations are removed before their work, so that they are never without demand.
         self.remove_allocations(&allocations, &mut dirty);
         self.apply_work(snapshot, work, &mut dirty);
         for allocation in &allocations {
@@ -119,16 +119,15 @@ impl FleetIndex {
         self.derive(snapshot, &mut dirty);
     }
 
-    /// Reads all work, but does not fill the table from ids to numbers.
+    /// Reads all work, but does not fill the table from ids to rows.
     fn read_work(&mut self, snapshot: &Snapshot) {
         self.work.reserve_exact(snapshot.demand.len());
-        // Work by class and user.
         let no_users: TypedVec<UserIx, Vec<WorkIx>> = TypedVec::default();
-        let mut groups = TypedVec::filled(no_users, self.classes.len());
+        let mut work_by_class = TypedVec::filled(no_users, self.classes.len());
         for (id, demand) in &snapshot.demand {
             let work_record = self.new_work_record(snapshot, id, demand, false);
             if let Some(class) = work_record.class {
-                let users = &mut groups[class];
+                let users = &mut work_by_class[class];
                 users.resize_with(users.len().max(work_record.user.index() + 1), Vec::new);
                 users[work_record.user].push(WorkIx::new(self.work.len()));
             }
@@ -136,28 +135,28 @@ impl FleetIndex {
             self.join_group(work);
             self.update_work_avoiding_nodes(work);
         }
-        for (class_record, users) in self.classes.iter_mut().zip(&groups) {
-            for mut group in users.iter().cloned() {
-                if let Some(first) = group.first() {
+        for (class_record, users) in self.classes.iter_mut().zip(&work_by_class) {
+            for mut user_work in users.iter().cloned() {
+                if let Some(first) = user_work.first() {
                     let first = &self.work[*first];
                     let (name, user) = (first.user_name.clone(), first.user);
-                    group.sort_by_key(|work| self.work[*work].submitted_at);
+                    user_work.sort_by_key(|work| self.work[*work].submitted_at);
                     class_record
                         .users
-                        .insert(name, user, group.into_iter().collect());
+                        .insert(name, user, user_work.into_iter().collect());
                 }
             }
         }
     }
 
     fn read_policy(&mut self, snapshot: &Snapshot) {
-        let pool_quanta = snapshot.pools.values().map(|pool| pool.quantum.as_ref());
-        let pool_quanta: TypedVec<PoolIx, _> = pool_quanta.collect();
+        let own_quantum = snapshot.pools.values().map(|pool| pool.quantum.as_ref());
+        let own_quantum: TypedVec<PoolIx, _> = own_quantum.collect();
         self.open_quanta = TypedVec::filled(0, self.forest.len());
         self.all_quanta = TypedVec::filled(0, self.forest.len());
         let pools = self.forest.pools();
         self.quantum_by_pool = pools
-            .map(|pool| pool_quanta[self.forest.root(pool)].unwrap_or(&snapshot.quantum))
+            .map(|pool| own_quantum[self.forest.root(pool)].unwrap_or(&snapshot.quantum))
             .cloned()
             .collect();
         for (name, class) in &snapshot.classes {
@@ -172,8 +171,8 @@ impl FleetIndex {
         }
     }
 
-    fn apply_work(&mut self, snapshot: &Snapshot, delta: Vec<WorkEntry>, dirty: &mut DirtyRows) {
-        for entry in delta {
+    fn apply_work(&mut self, snapshot: &Snapshot, entries: Vec<WorkEntry>, dirty: &mut DirtyRows) {
+        for entry in entries {
             let id = entry.name;
             match (entry.row, entry.value) {
                 (Some(work), Some(demand)) => {
@@ -186,7 +185,7 @@ impl FleetIndex {
                     }
                 }
                 (None, Some(demand)) => {
-                    let work = self.new_work(snapshot, id, demand);
+                    let work = self.add_work(snapshot, id, demand);
                     self.work_by_name.insert(entry.hash, work);
                     self.touched.push(work);
                     dirty.work.insert(work);
@@ -242,7 +241,7 @@ impl FleetIndex {
             .then_some(before)
     }
 
-    fn new_work(&mut self, snapshot: &Snapshot, id: &WorkId, demand: &Demand) -> WorkIx {
+    fn add_work(&mut self, snapshot: &Snapshot, id: &WorkId, demand: &Demand) -> WorkIx {
         let allocations = self.remove_allocations_without_demand(id);
         let mut work_record = self.new_work_record(snapshot, id, demand, !allocations.is_empty());
         let next = WorkIx::new(self.work.len());

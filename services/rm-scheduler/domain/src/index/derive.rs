@@ -30,9 +30,9 @@ impl FleetIndex {
         snapshot: &Snapshot,
         id: &WorkId,
         demand: &Demand,
-        holds: bool,
+        holds_allocations: bool,
     ) -> WorkRecord {
-        let (class, deferral) = self.class_or_deferral(snapshot, demand, holds);
+        let (class, deferral) = self.class_or_deferral(snapshot, demand, holds_allocations);
         let policy = class.map(|class| self.classes[class].class.policy);
         let needs_whole_node = policy == Some(Policy::Reserve);
         let (quanta, shape) = self.quanta_and_shape(class, demand);
@@ -125,7 +125,7 @@ impl FleetIndex {
         &mut self,
         snapshot: &Snapshot,
         demand: &Demand,
-        holds: bool,
+        holds_allocations: bool,
     ) -> (
         Option<ClassIx>,
         Option<Box<crate::output::reason::Deferral>>,
@@ -140,7 +140,7 @@ impl FleetIndex {
         {
             return (Some(*class), None);
         }
-        match eligibility::find_eligible_class(snapshot, demand, holds) {
+        match eligibility::find_eligible_class(snapshot, demand, holds_allocations) {
             Ok(name) => {
                 let class = self.find_class(name);
                 let open_class = class.filter(|class| self.classes[*class].class.users.is_empty());

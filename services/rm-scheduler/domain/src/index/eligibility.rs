@@ -7,12 +7,12 @@ use crate::{
     output::{plan::Reason, reason::Deferral},
 };
 
-/// Returns the class that serves the work. `holds` is true if the work has allocations. Then the
+/// Returns the class that serves the work. `holds_allocations` is true if the work has allocations. Then the
 /// allow list does not apply, so that a changed list ends no work.
 pub(crate) fn find_eligible_class<'a>(
     snapshot: &'a Snapshot,
     demand: &Demand,
-    holds: bool,
+    holds_allocations: bool,
 ) -> Result<&'a str, Deferral> {
     let (name, class) = match &demand.class {
         None => {
@@ -36,7 +36,7 @@ pub(crate) fn find_eligible_class<'a>(
         return Err(refused_deferral(Reason::UnknownClass, detail));
     }
     let allowed = class.users.is_empty() || class.users.contains(demand.user.as_str());
-    if !allowed && !holds {
+    if !allowed && !holds_allocations {
         let detail = format!("user {} may not use class {name:?}", demand.user);
         return Err(refused_deferral(Reason::NotAuthorised, detail));
     }

@@ -17,6 +17,7 @@ pub(super) struct ComputedSpace {
     future: NodeSpace,
 }
 
+/// Space of a node and properties that follow from its allocations.
 struct NodeContents {
     /// True if the node takes work.
     schedulable: bool,
@@ -63,8 +64,8 @@ impl NodeContents {
                 continue;
             };
             services.extend(index.work[work].constraints().service.clone());
-            // A fixed allocation whose work has no class, or may not be here any more, closes the
-            // node until it ends.
+            // A fixed allocation closes the node until it ends, if its work has no class or may no
+            // longer use the node.
             let misplaced = record.fixed
                 && !index.work[work].is_instance()
                 && node_record
@@ -91,7 +92,7 @@ impl NodeContents {
             && self.space_without_fixed == node_record.space_without_fixed
     }
 
-    fn write(self, node_record: &mut NodeRecord) {
+    fn write_to(self, node_record: &mut NodeRecord) {
         (node_record.space_without_fixed, node_record.services) =
             (self.space_without_fixed, self.services);
         node_record.is_overfull = self.is_overfull;
@@ -119,8 +120,8 @@ fn is_simple_sum(node_record: &NodeRecord, usage: &NodeUsage) -> bool {
         && node_record.is_overfull != usage.staying().fits(&node_record.space_without_fixed)
 }
 
-/// Returns true if the node has no GPUs, named resources or fixed allocations. Its allocations must
-/// also not close it: it is closed only for a reason of its own.
+/// Returns true if the node has no GPUs, named resources or fixed allocations, and no allocation
+/// closes it.
 fn has_simple_space(node_record: &NodeRecord) -> bool {
     let capacity = &node_record.node.capacity;
     capacity.gpu_milli == 0
@@ -174,11 +175,11 @@ impl FleetIndex {
     pub fn future_quanta(&self, node: NodeIx) -> u64 {
         let node_record = &self.nodes[node];
         let staying = || self.node_usage[node].staying().quanta();
-        let computed_space = node_record
+        let computed_quanta = node_record
             .computed_space
             .as_ref()
             .map(|computed_space| computed_space.future.quanta);
-        computed_space.unwrap_or_else(|| node_record.quanta.saturating_sub(staying()))
+        computed_quanta.unwrap_or_else(|| node_record.quanta.saturating_sub(staying()))
     }
 
     /// Updates the space of these nodes. Returns the nodes that opened or closed.
@@ -197,7 +198,7 @@ impl FleetIndex {
             }
             let contents = NodeContents::new(self, node_record, &self.node_usage[node]);
             if contents.changes_no_index(node_record) {
-                contents.write(node_record);
+                contents.write_to(node_record);
                 continue;
             }
             changed.push((node, contents));
@@ -222,7 +223,7 @@ impl FleetIndex {
             self.set_schedulable(node, contents.schedulable);
         }
         let (node_record, schedulable) = (&mut self.nodes[node], contents.schedulable);
-        contents.write(node_record);
+        contents.write_to(node_record);
         if let Some(pool) = node_record.pool.filter(|_| schedulable && changes_kind) {
             *self
                 .node_kinds

@@ -89,7 +89,7 @@ fn estimate_position(
         .min(user_work.len() - 1)
 }
 
-/// Returns the position of a number, searched from the guess to both sides.
+/// Returns the position of the work, searched from the guess to both sides.
 fn find_position(user_work: &IdList<WorkIx>, work: WorkIx, guess: usize) -> Option<usize> {
     let is_match = |position: &usize| user_work.get(*position) == Some(work);
     let match_at = |distance: usize| {

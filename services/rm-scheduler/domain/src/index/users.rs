@@ -116,7 +116,7 @@ mod tests {
     use crate::ids::Ix;
 
     #[test]
-    fn users_are_sorted_by_name_and_found_by_number() {
+    fn users_are_sorted_by_name_and_found_by_index() {
         let mut users = Users::default();
         let names = ["m", "z", "a", "q"].map(|name| name.parse::<UserName>().unwrap());
         for (number, name) in names.iter().enumerate() {

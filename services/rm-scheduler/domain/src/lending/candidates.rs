@@ -81,7 +81,7 @@ impl<'a> LendingCandidates<'a> {
         };
         let turn = *queue?.get(at)?;
         let key = (
-            turn.age(),
+            turn.rank_and_time(),
             quanta_rank(state, turn.work()),
             state.id(turn.work()),
         );

@@ -34,8 +34,8 @@ pub struct HourlyPreemptions {
 
 impl HourlyPreemptions {
     /// Returns the number of minutes from the epoch to the minute that contains this instant.
-    pub fn minute(at: Timestamp) -> i64 {
-        at.unix_ms().div_euclid(MINUTE_MS)
+    pub fn minute(time: Timestamp) -> i64 {
+        time.unix_ms().div_euclid(MINUTE_MS)
     }
 
     /// Adds preempted quanta. Returns the sum of that minute, pool and user.
@@ -95,19 +95,19 @@ impl HourlyPreemptions {
 }
 
 /// Adds the preemptions of a plan on these nodes.
-pub fn add_receipts(to: &mut TakenBack, nodes: &BTreeMap<NodeName, Node>, receipts: &[Receipt]) {
+pub fn add_receipts(sums: &mut TakenBack, nodes: &BTreeMap<NodeName, Node>, receipts: &[Receipt]) {
     for receipt in receipts {
         if let Some(node) = nodes.get(&receipt.node) {
-            add(to, &node.pool, &receipt.user, receipt.order);
+            add(sums, &node.pool, &receipt.user, receipt.order);
         }
     }
 }
 
-fn add(to: &mut TakenBack, pool: &str, user: &UserName, quanta: u64) -> u64 {
-    if !to.contains_key(pool) {
-        to.insert(pool.to_owned(), BTreeMap::new());
+fn add(sums: &mut TakenBack, pool: &str, user: &UserName, quanta: u64) -> u64 {
+    if !sums.contains_key(pool) {
+        sums.insert(pool.to_owned(), BTreeMap::new());
     }
-    let Some(users) = to.get_mut(pool) else {
+    let Some(users) = sums.get_mut(pool) else {
         return quanta;
     };
     let sum = users.entry(user.clone()).or_default();

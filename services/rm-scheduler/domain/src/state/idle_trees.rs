@@ -3,7 +3,7 @@
 //!
 //! A tree is never idle while work of its FIXED_SHARE or RESERVE classes waits, because allotments
 //! span all trees. A step that depends on time, a budget or recent moves calls
-//! [`RoundState::note_time_dependence`].
+//! [`RoundState::record_time_dependence`].
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -52,11 +52,11 @@ impl RoundState<'_> {
         let Some(tree) = self.tree_of(work) else {
             return;
         };
-        let waits = &mut self.derived.wait_reasons.0;
-        if waits.len() <= work.index() {
-            waits.resize(self.work.len(), None);
+        let reasons = &mut self.derived.wait_reasons.0;
+        if reasons.len() <= work.index() {
+            reasons.resize(self.work.len(), None);
         }
-        if waits[work].replace(reason).is_none() {
+        if reasons[work].replace(reason).is_none() {
             self.outcomes[tree].waiting.push(work);
         }
     }
@@ -78,8 +78,8 @@ impl RoundState<'_> {
     /// Clears the reasons of work rows that were replaced or changed. Called once in a round.
     fn clear_touched_wait_reasons(&mut self) {
         for work in &self.index.touched {
-            if let Some(wait) = self.derived.wait_reasons.0.get_mut(*work) {
-                *wait = None;
+            if let Some(reason) = self.derived.wait_reasons.0.get_mut(*work) {
+                *reason = None;
             }
         }
     }
@@ -136,7 +136,7 @@ impl RoundState<'_> {
         let departed = index.departed.iter();
         index.rebuilt
             || departed
-                .map(|it| self.classes[it.class].pool)
+                .map(|departed| self.classes[departed.class].pool)
                 .any(is_in_tree)
             || index.left_pools.iter().any(|pool| is_in_tree(Some(*pool)))
             || self.work.dirty().any(|work| is_in_tree(self.home(work)))
@@ -164,10 +164,10 @@ mod tests {
             .pools
             .insert("other".into(), Pool::default());
         fixture.node_in("other", "m0", 4);
-        fixture.class("apart", terms(Policy::FairShare, 10, 100), "other");
-        for (at, user) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
-            fixture.job(&format!("here{at}"), user, 3);
-            fixture.job_in("apart", &format!("there{at}"), user, 3);
+        fixture.class("other", terms(Policy::FairShare, 10, 100), "other");
+        for (number, user) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+            fixture.job(&format!("default-{number}"), user, 3);
+            fixture.job_in("other", &format!("other-{number}"), user, 3);
         }
         fixture
     }
@@ -203,8 +203,8 @@ mod tests {
         assert!(plan.verdicts.values().any(|verdict| verdict.waits));
         fixture.carry_out(&plan);
 
-        fixture.of("there4").max_processes = 1;
-        let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("there4")]);
+        fixture.of("other-4").max_processes = 1;
+        let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("other-4")]);
         decide_round(&mut rounds, &fixture, &delta);
         assert_eq!(reused_trees(&rounds), [true, false]);
     }
@@ -215,8 +215,8 @@ mod tests {
         let node = fixture.node("m0");
         (node.capacity.cpu_milli, node.capacity.memory_bytes) =
             (2_000, 8 * crate::tests::fixture::GIB);
-        for at in 0..5 {
-            let size = &mut fixture.of(&format!("there{at}")).size;
+        for number in 0..5 {
+            let size = &mut fixture.of(&format!("other-{number}")).size;
             (size.cpu_milli, size.memory_bytes) = (1_000, crate::tests::fixture::GIB);
         }
         let mut rounds = Rounds::default();
@@ -226,7 +226,7 @@ mod tests {
         }
         let needy = |id: &str| fixture.snapshot.carried.needy.contains(id);
         assert!(
-            (0..5).any(|at| needy(&format!("there{at}"))),
+            (0..5).any(|number| needy(&format!("other-{number}"))),
             "some work of the other tree is needy"
         );
         // Both trees become one, and most of the work is withdrawn.
@@ -235,7 +235,7 @@ mod tests {
         fixture
             .snapshot
             .demand
-            .retain(|id, _| id.as_str() == "here0");
+            .retain(|id, _| id.as_str() == "default-0");
         fixture.snapshot.allocations.clear();
         decide_round(&mut rounds, &fixture, &SnapshotDelta::everything());
         decide_round(&mut rounds, &fixture, &SnapshotDelta::default());

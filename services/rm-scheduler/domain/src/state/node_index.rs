@@ -80,11 +80,11 @@ impl FutureKey {
 
 impl NodeIndex {
     pub fn refresh(&mut self, state: &RoundState) {
-        let is_empty_index = self.free_keys.is_empty();
+        let is_new = self.free_keys.is_empty();
         self.free_keys.resize(state.nodes.len(), FreeKey::default());
         self.future_keys
             .resize(state.nodes.len(), FutureKey::default());
-        if is_empty_index {
+        if is_new {
             let pools = state.forest.len();
             self.free.0.resize_with(pools, Buckets::default);
             self.future_holes.0.resize_with(pools, Default::default);

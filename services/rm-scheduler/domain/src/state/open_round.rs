@@ -1,4 +1,4 @@
-//! Opens the round from the index, and closes it into the cache.
+//! Creates the state of a round from the index. At the end of the round, moves its rows to the cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -58,7 +58,7 @@ impl<'a> RoundState<'a> {
             fixed_bytes_by_user: FxHashMap::default(),
             fixed_bytes_by_user_and_class: FxHashMap::default(),
             deficits: snapshot.carried.deficits.clone(),
-            class_group_counts: Vec::new(),
+            class_group_quanta: Vec::new(),
             previously_needy: BitSet::default(),
             nodes_with_reservations: BTreeSet::new(),
             changed_space: BTreeMap::new(),
@@ -163,7 +163,7 @@ impl<'a> RoundState<'a> {
         for allocation in index.faulty.iter().copied() {
             let record = &index.allocations[allocation];
             let is_open = record.node.is_none_or(|node| self.nodes[node].schedulable);
-            // The count is 0 without this setting.
+            // Without this setting, `resting` is 0.
             if let Some(work) = record.work.filter(|_| self.settings.rest_on_closed)
                 && !record.leaving
                 && !is_open
@@ -223,7 +223,7 @@ impl<'a> RoundState<'a> {
                 };
                 let work_state = &self.work[work];
                 let waits = !work_state.is_excluded() && work_state.missing() > work_state.reserved;
-                let node_is_open = self.in_tree(node, tree)
+                let node_is_open = self.is_in_tree(node, tree)
                     && self.nodes[node].is_schedulable()
                     && self.nodes[node].whole_node_for.is_none()
                     && self.is_permitted(work, node);

@@ -24,7 +24,7 @@ pub(crate) struct PermanentReasons {
 impl PermanentReasons {
     /// Returns the permanent reason of a piece of work, if it has one.
     pub fn find(&mut self, state: &RoundState, work: WorkIx) -> Option<Reason> {
-        let find_reason = || permanent_reason(state, work).map(|(reason, _)| reason);
+        let find_reason = || find_permanent_reason(state, work).map(|(reason, _)| reason);
         if state.work[work].has_node_list {
             return find_reason();
         }
@@ -34,7 +34,10 @@ impl PermanentReasons {
 }
 
 /// Finds a reason that does not change with time: no listed node exists, or none is large enough.
-pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reason, ReasonDetail)> {
+pub(crate) fn find_permanent_reason(
+    state: &RoundState,
+    work: WorkIx,
+) -> Option<(Reason, ReasonDetail)> {
     let listed = state.work[work].has_node_list;
     if listed && permitted_nodes(state, work).next().is_none() {
         let constraints = state.work_record(work).constraints();

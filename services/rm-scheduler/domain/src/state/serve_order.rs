@@ -89,7 +89,7 @@ impl ServeKey {
     }
 
     /// Returns the rank of the class and the time of submission as one number.
-    pub fn age(&self) -> i128 {
+    pub fn rank_and_time(&self) -> i128 {
         (i128::from(self.class_rank) << 64) + i128::from(self.submitted_ms)
     }
 }
@@ -166,8 +166,8 @@ impl ClassRanks {
 /// Sorts by rank and age, then breaks ties. A stable sort is fast, because the keys come in sorted
 /// runs.
 pub(crate) fn sort(state: &RoundState, queue: &mut [ServeKey]) {
-    queue.sort_by_key(ServeKey::age);
-    for same in queue.chunk_by_mut(|one, other| one.age() == other.age()) {
+    queue.sort_by_key(ServeKey::rank_and_time);
+    for same in queue.chunk_by_mut(|one, other| one.rank_and_time() == other.rank_and_time()) {
         if same.len() > 1 {
             same.sort_unstable_by(|a, b| compare(state, a, b));
         }
@@ -176,8 +176,8 @@ pub(crate) fn sort(state: &RoundState, queue: &mut [ServeKey]) {
 
 fn compare(state: &RoundState, a: &ServeKey, b: &ServeKey) -> std::cmp::Ordering {
     let tie_breaker = |key: &ServeKey| (quanta_rank(state, key.work()), state.id(key.work()));
-    a.age()
-        .cmp(&b.age())
+    a.rank_and_time()
+        .cmp(&b.rank_and_time())
         .then_with(|| tie_breaker(a).cmp(&tie_breaker(b)))
 }
 

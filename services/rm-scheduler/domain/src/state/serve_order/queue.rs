@@ -40,10 +40,12 @@ impl ServeQueue {
     /// Returns the position of a key. Only its age is compared, because its row may belong to other
     /// work by now.
     fn position(&self, key: &ServeKey) -> Option<usize> {
-        let age = key.age();
-        let from = self.keys.partition_point(|other| other.age() < age);
+        let rank_and_time = key.rank_and_time();
+        let from = self
+            .keys
+            .partition_point(|other| other.rank_and_time() < rank_and_time);
         let equal = self.keys[from..].iter();
-        let mut equal = equal.take_while(|other| other.age() == age);
+        let mut equal = equal.take_while(|other| other.rank_and_time() == rank_and_time);
         equal
             .position(|other| other == key)
             .map(|offset| from + offset)
