@@ -99,7 +99,7 @@ impl UnblockFinder {
     ) -> Option<Unblock> {
         let work_state = &state.work[work];
         let order = work_state.process_quanta;
-        if let Some(budget_stop) = state.budget_stop_of(work)
+        if let Some(budget_stop) = state.find_budget_stop(work)
             && primary == Reason::WaitingForPreemption
         {
             let (user, percent) = (budget_stop.is_user_budget, budget_stop.percent);

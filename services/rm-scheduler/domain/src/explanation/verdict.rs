@@ -105,7 +105,7 @@ pub(crate) fn is_unsettled(state: &RoundState, work: WorkIx, wait: Option<Reason
     let nowhere = work_state.process_count() == 0 && work_state.reach == 0;
     work_state.deferral.is_some()
         || wait.is_some()
-        || state.budget_stop_of(work).is_some()
+        || state.find_budget_stop(work).is_some()
         || nowhere
         || !state.whole_nodes_for(work).is_empty()
 }
@@ -128,7 +128,7 @@ impl<'a> VerdictBuilder<'a> {
         };
         let counts_as_waiting = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
         let waits = work_state.deferral.is_some()
-            || state.budget_stop_of(work).is_some()
+            || state.find_budget_stop(work).is_some()
             || wait.is_some_and(counts_as_waiting);
         let unblock_finder = &mut self.explainer;
         let suggestion =
@@ -150,11 +150,13 @@ fn suggest(
     unblock_finder: &mut UnblockFinder,
 ) -> Suggestion {
     Suggestion {
-        budget: state.budget_stop_of(work).map(|budget_stop| BudgetNumbers {
-            allowed_quanta: budget_stop.allowed,
-            spent_quanta: budget_stop.spent,
-            needed_quanta: budget_stop.needed,
-        }),
+        budget: state
+            .find_budget_stop(work)
+            .map(|budget_stop| BudgetNumbers {
+                allowed_quanta: budget_stop.allowed,
+                spent_quanta: budget_stop.spent,
+                needed_quanta: budget_stop.needed,
+            }),
         also: unblock_finder.also(state, work, why),
         unblock: unblock_finder.unblock(state, work, why),
     }
@@ -230,7 +232,7 @@ fn waiting(
 ) -> Answer {
     let work_state = &state.work[work];
     let (due, has) = (work_state.entitlement, work_state.process_count());
-    if let Some(budget_stop) = state.budget_stop_of(work) {
+    if let Some(budget_stop) = state.find_budget_stop(work) {
         let sentence = Detail::words(budget_sentence(state, budget_stop, due, has));
         return Answer::new(Reason::WaitingForPreemption, sentence);
     }

@@ -35,7 +35,7 @@ impl Cap {
     }
 
     /// Returns a cap with this number in all fields.
-    fn equal_parts(processes: u64) -> Self {
+    fn uniform(processes: u64) -> Self {
         Self {
             base: processes,
             steady: processes,
@@ -71,13 +71,13 @@ impl Cap {
             parts.initialization = (rules.initial > 0).then_some(rules.initial);
             return parts;
         }
-        let reached = held.reached(rules);
-        if rules.doubling && reached == 0 {
+        let reached_count = held.reached_count(rules);
+        if rules.doubling && reached_count == 0 {
             // Work that no longer holds anything starts again, regardless of predictions.
             parts.initialization = Some(rules.initial.max(1));
             return parts;
         }
-        parts.doubling = rules.doubling.then(|| reached.saturating_mul(2));
+        parts.doubling = rules.doubling.then(|| reached_count.saturating_mul(2));
         parts.prediction = (self.steady != self.base).then_some(self.steady);
         parts
     }
@@ -132,7 +132,7 @@ pub(crate) struct HeldCounts {
 
 impl HeldCounts {
     /// Returns the most processes that the work has shown it can use.
-    fn reached(&self, rules: &GrowthRules) -> u64 {
+    fn reached_count(&self, rules: &GrowthRules) -> u64 {
         self.current + if rules.keep_reached { self.leaving } else { 0 }
     }
 }
@@ -146,10 +146,10 @@ pub(crate) fn compute_cap(index: &FleetIndex, work: WorkIx, held: HeldCounts) ->
     if has_growth_limits(work_record) {
         compute_job_cap(work_record, held, &index.classes[class].growth)
     } else if work_record.completing {
-        Cap::equal_parts(held.current)
+        Cap::uniform(held.current)
     } else {
         // Instances and reservations have one process, which growth rules never remove.
-        Cap::equal_parts(work_record.max_processes.min(1))
+        Cap::uniform(work_record.max_processes.min(1))
     }
 }
 
@@ -183,13 +183,13 @@ fn compute_job_cap(demand: &WorkRecord, held: HeldCounts, rules: &GrowthRules) -
         }
     }
     // These limits apply while the work grows.
-    let reached = held.reached(rules);
+    let reached_count = held.reached_count(rules);
     let now = match (starting, rules.doubling) {
         (true, _) if rules.initial > 0 => potential.min(rules.initial),
         (true, _) | (false, false) => potential,
         // Work that no longer holds anything starts again, regardless of predictions.
-        (false, true) if reached == 0 => base.min(rules.initial.max(1)),
-        (false, true) => potential.min(reached.saturating_mul(2)),
+        (false, true) if reached_count == 0 => base.min(rules.initial.max(1)),
+        (false, true) => potential.min(reached_count.saturating_mul(2)),
     };
     let cap = Cap {
         base,

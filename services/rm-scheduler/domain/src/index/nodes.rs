@@ -320,8 +320,8 @@ mod tests {
             rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
             for number in names {
                 // Every second new name lies between two existing names.
-                let half = if number % 2 == 0 { "" } else { "x" };
-                let name = format!("n{:02}{half}", number / 2);
+                let suffix = if number % 2 == 0 { "" } else { "x" };
+                let name = format!("n{:02}{suffix}", number / 2);
                 if fixture.snapshot.nodes.remove(name.as_str()).is_none() {
                     fixture.snapshot.nodes.insert(node_name(&name), node.clone());
                 }

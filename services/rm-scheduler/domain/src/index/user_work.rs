@@ -118,14 +118,14 @@ mod tests {
     #[test]
     fn an_estimated_position_lies_between_the_neighbours_in_time() {
         let times = [10, 20, 20, 40, 110];
-        let guessed = |at| {
+        let estimated = |row| {
             estimate_position(
                 &(0..5).map(WorkIx::new).collect(),
                 |other| Timestamp::from_unix_ms(times[other.index()]),
-                WorkIx::new(at),
+                WorkIx::new(row),
             )
         };
-        assert_eq!([0, 1, 3, 4].map(guessed), [0, 0, 1, 4]);
+        assert_eq!([0, 1, 3, 4].map(estimated), [0, 0, 1, 4]);
         let only = WorkIx::new(3);
         assert_eq!(
             estimate_position(

@@ -97,7 +97,7 @@ impl Work {
         let mut near = || explainer.nearest_to_shape(state, self.work, basis.shape);
         basis.wait == wait
             && !state.index.nodes_changed
-            && state.budget_stop_of(self.work).is_none()
+            && state.find_budget_stop(self.work).is_none()
             && NearestNode::differ_nowhere(basis.near.as_ref(), near().as_ref())
     }
 }
@@ -111,7 +111,7 @@ fn basis(
     let work_state = &state.work[work];
     let is_plain = state.policy(work) == Some(Policy::FairShare)
         && !state.work_record(work).is_constrained()
-        && state.budget_stop_of(work).is_none();
+        && state.find_budget_stop(work).is_none();
     // The verdict on work that can never start also names amounts, so it depends on more than a
     // basis.
     let has_host = work_state.reach > 0 && wait != Some(Reason::NoHostLargeEnough);

@@ -356,7 +356,7 @@ impl RoundState<'_> {
     }
 
     /// Returns the budget that makes this work wait, if there is one.
-    pub fn budget_stop_of(&self, work: WorkIx) -> Option<&BudgetStop> {
+    pub fn find_budget_stop(&self, work: WorkIx) -> Option<&BudgetStop> {
         let budget_stop = self.budget_stops.get(&work)?;
         let work_state = &self.work[work];
         (work_state.missing() > work_state.reserved).then_some(budget_stop)

@@ -155,7 +155,7 @@ impl ClassRanks {
         })
     }
 
-    pub fn queued(&self, key: ServeKey) -> QueuedWork {
+    pub fn to_queued_work(&self, key: ServeKey) -> QueuedWork {
         QueuedWork {
             policy: self.keys[key.class_rank as usize].policy,
             work: key.work(),
@@ -411,14 +411,17 @@ pub(crate) fn to_serve_in_order(state: &RoundState, tree: PoolIx) -> Vec<QueuedW
         .chain(reserve_work(state))
         .filter_map(|work| ranks.key(state, work))
         .collect();
-    let queued = &queues.to_serve.keys;
+    let queued_keys = &queues.to_serve.keys;
     if added.is_empty() {
-        return queued.iter().map(|key| ranks.queued(*key)).collect();
+        return queued_keys
+            .iter()
+            .map(|key| ranks.to_queued_work(*key))
+            .collect();
     }
     sort(state, &mut added);
-    let mut all = Vec::with_capacity(queued.len() + added.len());
-    merge(state, queued.iter().copied(), &added, |key| {
-        all.push(ranks.queued(key));
+    let mut all = Vec::with_capacity(queued_keys.len() + added.len());
+    merge(state, queued_keys.iter().copied(), &added, |key| {
+        all.push(ranks.to_queued_work(key));
     });
     all
 }
@@ -429,7 +432,10 @@ pub(crate) fn all_in_order(state: &RoundState, tree: PoolIx) -> Vec<QueuedWork> 
     let all = state.work.indices();
     let mut queue: Vec<ServeKey> = all.filter_map(|work| ranks.key(state, work)).collect();
     sort(state, &mut queue);
-    queue.into_iter().map(|key| ranks.queued(key)).collect()
+    queue
+        .into_iter()
+        .map(|key| ranks.to_queued_work(key))
+        .collect()
 }
 
 impl RoundState<'_> {

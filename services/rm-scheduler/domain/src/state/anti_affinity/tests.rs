@@ -127,7 +127,7 @@ fn a_leaving_allocation_counts_until_it_has_left() {
     add_group(&mut fixture, "a", 1, None);
     fixture.step();
     let before = hosts(&fixture, "a");
-    // The standby leaves. Its active may take the node only after the standby has gone.
+    // The standby leaves. Its active may take the node only after the standby has left.
     fixture.of("a-0").max_processes = 0;
     fixture.of("a").machines = before["a-0"].iter().cloned().collect();
     let mut allocations = fixture.snapshot.allocations.iter();
@@ -299,10 +299,13 @@ fn a_delta_of_a_member_gives_the_plan_of_a_full_snapshot() {
             FairShare.schedule(&fixture.snapshot)
         );
     }
-    let gone = fixture.snapshot.demand.remove("a").unwrap();
+    let removed = fixture.snapshot.demand.remove("a").unwrap();
     for put_back in [false, true] {
         if put_back {
-            fixture.snapshot.demand.insert(work_id("a"), gone.clone());
+            fixture
+                .snapshot
+                .demand
+                .insert(work_id("a"), removed.clone());
         }
         let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("a")]);
         let decided = rounds.decide(&fixture.snapshot, &delta);

@@ -41,14 +41,14 @@ impl ServeQueue {
     /// work by now.
     fn position(&self, key: &ServeKey) -> Option<usize> {
         let rank_and_time = key.rank_and_time();
-        let from = self
+        let first = self
             .keys
             .partition_point(|other| other.rank_and_time() < rank_and_time);
-        let equal = self.keys[from..].iter();
+        let equal = self.keys[first..].iter();
         let mut equal = equal.take_while(|other| other.rank_and_time() == rank_and_time);
         equal
             .position(|other| other == key)
-            .map(|offset| from + offset)
+            .map(|offset| first + offset)
     }
 
     fn insert_all(&mut self, state: &RoundState) {
