@@ -394,7 +394,7 @@ impl Sharing for Production {
         // At that time there is preemption budget again for waiting jobs.
         let ends = self
             .hour
-            .ends()
+            .next_expiry()
             .map(|end| end.ms_since(Timestamp::default()));
         let waits = self.planner.waits_for_time();
         let queues = self.queueing.wakes(waits);

@@ -300,8 +300,8 @@ fn a_delta_of_a_member_gives_the_plan_of_a_full_snapshot() {
         );
     }
     let removed = fixture.snapshot.demand.remove("a").unwrap();
-    for put_back in [false, true] {
-        if put_back {
+    for is_restored in [false, true] {
+        if is_restored {
             fixture
                 .snapshot
                 .demand
