@@ -94,8 +94,8 @@ pub(crate) struct RoundState<'a> {
     /// Index into `vacates`, by allocation.
     pub vacate_position: FxHashMap<AllocIx, usize>,
     pub receipts: Vec<Receipt>,
-    /// Bytes of non-preemptable space by user. Held space and space of entitlements set in this round
-    /// are included (C-5).
+    /// Bytes of non-preemptable space by user. Held space and space of entitlements set in this
+    /// round are included (C-5).
     pub fixed_bytes_by_user: FxHashMap<&'a UserName, u64>,
     /// The same by user and class.
     pub fixed_bytes_by_user_and_class: FxHashMap<(&'a UserName, &'a str), u64>,

@@ -57,9 +57,9 @@ impl<I: Ix, T> TrackedVec<I, T> {
         self.journal.clear();
     }
 
-    /// Starts a round: resets the rows touched in the last round, and the `changed` rows. `reset_row`
-    /// resets a row in place, and its flag tells whether the row was touched. `new_row` makes rows
-    /// for indices beyond the last row.
+    /// Starts a round: resets the rows touched in the last round, and the `changed` rows.
+    /// `reset_row` resets a row in place, and its flag tells whether the row was touched. `new_row`
+    /// makes rows for indices beyond the last row.
     pub fn start_round(
         &mut self,
         changed: impl Iterator<Item = I>,

@@ -17,8 +17,8 @@ pub(crate) struct AllocationUsage {
     pub user: UserIx,
     /// User who owns its work. `None` if its work is withdrawn.
     pub owner: Option<UserIx>,
-    /// Shape of the work, if the allocation has exactly that size. `None` if it is fixed, has GPUs or
-    /// named resources, or belongs to a service.
+    /// Shape of the work, if the allocation has exactly that size. `None` if it is fixed, has GPUs
+    /// or named resources, or belongs to a service.
     shape: Option<ShapeIx>,
     pub leaving: bool,
     pub fixed: bool,
@@ -29,8 +29,8 @@ pub(crate) struct AllocationUsage {
 enum Invested {
     /// Milliseconds, as the allocation reported them.
     Reported(u64),
-    /// Start of the lost time, and the duration of a task in milliseconds. If the duration is not 0,
-    /// only the time since the end of the last task counts.
+    /// Start of the lost time, and the duration of a task in milliseconds. If the duration is not
+    /// 0, only the time since the end of the last task counts.
     Since(Timestamp, u64),
 }
 

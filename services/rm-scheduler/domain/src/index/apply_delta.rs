@@ -202,8 +202,8 @@ impl FleetIndex {
         }
     }
 
-    /// Replaces a row. Returns the old row, or `None` if no relevant field changed. Usually none did:
-    /// tasks progressed and the cap is the same.
+    /// Replaces a row. Returns the old row, or `None` if no relevant field changed. Usually none
+    /// did: tasks progressed and the cap is the same.
     fn change_work(
         &mut self,
         snapshot: &Snapshot,

@@ -202,8 +202,8 @@ impl FleetIndex {
         }
     }
 
-    /// Derives the class again for work whose class has an allow list. The list does not apply while
-    /// the work holds allocations.
+    /// Derives the class again for work whose class has an allow list. The list does not apply
+    /// while the work holds allocations.
     fn rederive_classes(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
         for work in dirty.work.members() {
             let work_record = &self.work[work];

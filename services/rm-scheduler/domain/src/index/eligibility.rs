@@ -7,8 +7,8 @@ use crate::{
     output::{plan::Reason, reason::Deferral},
 };
 
-/// Returns the class that serves the work. `holds_allocations` is true if the work has allocations. Then the
-/// allow list does not apply, so that a changed list ends no work.
+/// Returns the class that serves the work. `holds_allocations` is true if the work has allocations.
+/// Then the allow list does not apply, so that a changed list ends no work.
 pub(crate) fn find_eligible_class<'a>(
     snapshot: &'a Snapshot,
     demand: &Demand,
@@ -70,8 +70,8 @@ fn default_class(snapshot: &Snapshot, policy: Policy) -> Option<(&String, &Class
         .find(|(_, class)| class.default && class.policy == policy)
 }
 
-/// Returns the class that serves work of this kind. A service that names a FAIR_SHARE class gets the
-/// debug class of that class, or else the default FIXED_SHARE class.
+/// Returns the class that serves work of this kind. A service that names a FAIR_SHARE class gets
+/// the debug class of that class, or else the default FIXED_SHARE class.
 fn substitute_class<'a>(
     snapshot: &'a Snapshot,
     kind: WorkKind,

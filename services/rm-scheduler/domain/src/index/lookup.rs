@@ -44,8 +44,8 @@ impl<'s, K: Eq + AsRef<str>, V, I: Ix> Entry<'s, K, V, I> {
     }
 }
 
-/// Looks up each name of a part of a delta. `name` returns the name of a row. Removed names leave the
-/// table.
+/// Looks up each name of a part of a delta. `name` returns the name of a row. Removed names leave
+/// the table.
 fn find_entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
     changes: &'s BTreeMap<K, Option<V>>,
     rows: &mut NameTable<I>,

@@ -64,8 +64,8 @@ impl RoundState<'_> {
         }
     }
 
-    /// Returns true if exactly the leaving quanta become free. The node must not be overfull and must
-    /// have no GPUs.
+    /// Returns true if exactly the leaving quanta become free. The node must not be overfull and
+    /// must have no GPUs.
     fn frees_exactly(&self, node: NodeIx) -> bool {
         let node_record = self.node_record(node);
         !node_record.is_overfull && node_record.space_without_fixed.gpus.is_empty()

@@ -17,8 +17,8 @@ pub(crate) struct Needy {
 }
 
 impl Needy {
-    /// Returns the indices of the carried work that still exists. If the carried ids are those of the
-    /// last round, only withdrawn work is removed.
+    /// Returns the indices of the carried work that still exists. If the carried ids are those of
+    /// the last round, only withdrawn work is removed.
     pub fn carried_indices(
         self,
         index: &FleetIndex,

@@ -1,4 +1,5 @@
-//! Creates the state of a round from the index. At the end of the round, moves its rows to the cache.
+//! Creates the state of a round from the index. At the end of the round, moves its rows to the
+//! cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;

@@ -317,7 +317,8 @@ impl TreeQueues {
 }
 
 impl ServeOrder {
-    /// Queues the dirty work of this tree. Other dirty work stays in `unqueued` for the other trees.
+    /// Queues the dirty work of this tree. Other dirty work stays in `unqueued` for the other
+    /// trees.
     fn queue_dirty_work(&mut self, state: &RoundState, ranks: &ClassRanks) {
         let unqueued = std::mem::take(&mut self.unqueued);
         let dirty = state.work.dirty().skip(self.read_count);
@@ -449,8 +450,8 @@ impl RoundState<'_> {
     }
 }
 
-/// Returns true if each pair of priority and policy occurs in one pool only. Within each pair, serve
-/// order is then by age.
+/// Returns true if each pair of priority and policy occurs in one pool only. Within each pair,
+/// serve order is then by age.
 pub(crate) fn is_by_age(state: &RoundState, tree: PoolIx) -> bool {
     let keys = ClassRanks::new(state, tree).keys;
     let mut adjacent_keys = keys.iter().zip(keys.iter().skip(1));

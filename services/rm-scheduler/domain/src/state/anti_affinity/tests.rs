@@ -253,7 +253,9 @@ proptest! {
     /// Members never share a domain, whatever changes. Deltas give the same plans as full
     /// snapshots. With five open nodes of ample space, every member is placed in the end.
     #[test]
-    fn members_of_a_group_never_share_a_domain(changes in proptest::collection::vec(any_change(), 1..14)) {
+    fn members_of_a_group_never_share_a_domain(
+        changes in proptest::collection::vec(any_change(), 1..14),
+    ) {
         let mut fixture = Fixture::eager().nodes(&[12, 12, 12, 12, 12]);
         for name in ["a", "b", "c"] {
             add_group(&mut fixture, name, 2, None);

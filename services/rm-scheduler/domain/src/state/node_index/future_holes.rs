@@ -11,8 +11,8 @@ use crate::{
 pub(crate) struct FutureHoles(pub(crate) TypedVec<PoolIx, [Buckets<NodeIx>; 2]>);
 
 impl FutureHoles {
-    /// Returns groups of equal nodes: the pool, the future quanta, whether the nodes will be entirely
-    /// free, and the number of nodes.
+    /// Returns groups of equal nodes: the pool, the future quanta, whether the nodes will be
+    /// entirely free, and the number of nodes.
     pub fn groups(&self) -> impl Iterator<Item = ((PoolIx, u64, bool), u64)> {
         self.0.enumerate().flat_map(|(pool, pool_buckets)| {
             let pool_buckets = pool_buckets.iter().zip([false, true]);
