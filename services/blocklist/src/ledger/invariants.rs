@@ -9,7 +9,9 @@ use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
 use hayward_vocabulary::Timestamp;
-use hayward_vocabulary::invariant::{Bound, Evidence, Finding, Inquiry, Rule, TimedState, check_deadlines};
+use hayward_vocabulary::invariant::{
+    Bound, Evidence, Finding, Inquiry, Rule, TimedState, check_deadlines,
+};
 
 use super::Ledger;
 use crate::model::{Key, KeyRecord};
