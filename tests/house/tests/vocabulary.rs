@@ -74,16 +74,11 @@ const FORBIDDEN_TYPES: [(&str, &str); 9] = [
 ];
 
 /// Names that are exceptions, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 4] = [
+const EXCEPTIONS: [(&str, &str, &str); 3] = [
     (
         "hayward-rm-scheduler-domain",
         "standing",
         "a field and values of the type Standing",
-    ),
-    (
-        "hayward-rm-scheduler-domain",
-        "make_room",
-        "the step of preemption: to clear space on a node",
     ),
     (
         "hayward-rm-scheduler-domain",

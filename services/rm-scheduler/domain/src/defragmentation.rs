@@ -27,7 +27,7 @@ use donor_candidates::DonorCandidates;
 pub(crate) use swap::swap;
 
 /// Most pieces of work helped in one round when `churn_rounds` is set.
-const HELPED_IN_A_ROUND: usize = 16;
+const MAX_HELPED_PER_ROUND: usize = 16;
 
 /// Piece of work and the number of processes that it lacks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,38 +42,43 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[Qu
     if !state.snapshot.tunables.defragmentation {
         return;
     }
-    let potential = potentially_needy(state, tree, queue);
+    let potentially_needy_work = potentially_needy(state, tree, queue);
     debug_assert!({
         let rebuilt = potentially_needy(state, tree, &to_serve_in_order(state, tree));
-        rebuilt == potential
+        rebuilt == potentially_needy_work
     });
-    let needy = potential.iter().map(|item| item.work);
+    let needy = potentially_needy_work.iter().map(|item| item.work);
     state.outcomes[tree].needy.extend(needy);
-    if potential.is_empty() {
+    if potentially_needy_work.is_empty() {
         return;
     }
     state.update_future_holes();
-    let actual = actually_needy(state, potential);
-    if !actual.is_empty() {
+    let actually_needy_work = actually_needy(state, potentially_needy_work);
+    if !actually_needy_work.is_empty() {
         // The choice of donors depends on work lost, which grows with time.
         state.record_time_dependence();
     }
-    for item in &actual {
+    for item in &actually_needy_work {
         state.work[item.work].is_needy = true;
     }
     // The rest is helped in later rounds, so that rounds stay short and churn is spread.
     let helped = match state.settings.churn_rounds {
-        Some(_) => HELPED_IN_A_ROUND,
+        Some(_) => MAX_HELPED_PER_ROUND,
         None => usize::MAX,
     };
-    let spacious = SpaciousNodes::new(state, tree, &actual);
+    let spacious = SpaciousNodes::new(state, tree, &actually_needy_work);
     let mut candidates = DonorCandidates::default();
-    for item in actual.into_iter().take(helped) {
-        let given =
-            donors::from_donors(state, &spacious, &mut candidates, item.work, item.processes);
+    for item in actually_needy_work.into_iter().take(helped) {
+        let freed = donors::free_space_from_donors(
+            state,
+            &spacious,
+            &mut candidates,
+            item.work,
+            item.processes,
+        );
         // Without donors, anti-affinity is the reason if it blocks the free nodes.
-        let is_short = state.work[item.work].process_count() == 0 || given < item.processes;
-        if is_short && (given > 0 || !state.anti_affinity_blocks(item.work)) {
+        let is_short = state.work[item.work].process_count() == 0 || freed < item.processes;
+        if is_short && (freed > 0 || !state.anti_affinity_blocks(item.work)) {
             state.set_wait_reason(item.work, Reason::WaitingForDefragmentation);
         }
     }
@@ -83,7 +88,8 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: PoolIx, queue: &[Qu
 /// the beginning of the step.
 struct SpaciousNodes {
     nodes: Vec<NodeIx>,
-    then: usize,
+    /// Position in the log of written node rows up to which `nodes` is current.
+    written_position: usize,
 }
 
 impl SpaciousNodes {
@@ -103,14 +109,17 @@ impl SpaciousNodes {
                 );
             }
         }
-        let then = state.nodes.journal_position();
-        Self { nodes, then }
+        let written_position = state.nodes.journal_position();
+        Self {
+            nodes,
+            written_position,
+        }
     }
 
     /// Returns these nodes and the nodes written since, each once.
     fn nodes(&self, state: &RoundState) -> Vec<NodeIx> {
-        let written = state.nodes.written_since(self.then);
-        let mut nodes: Vec<NodeIx> = self.nodes.iter().copied().chain(written).collect();
+        let touched = state.nodes.written_since(self.written_position);
+        let mut nodes: Vec<NodeIx> = self.nodes.iter().copied().chain(touched).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes
@@ -120,8 +129,8 @@ impl SpaciousNodes {
 /// Returns the work that may be helped, by priority, then age.
 fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> Vec<NeedyWork> {
     let threshold = state.snapshot.tunables.fragmentation_threshold;
-    let mut pure = PureShares::default();
-    let mut found = Vec::with_capacity(queue.len());
+    let mut weighted_shares = WeightedShares::default();
+    let mut needy = Vec::with_capacity(queue.len());
     for QueuedWork { policy, work } in queue.iter().copied() {
         let work_state = &state.work[work];
         let missing = work_state.missing().saturating_sub(work_state.reserved);
@@ -133,10 +142,16 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
         let Some(class) = work_state.class else {
             continue;
         };
-        // The pure share is in quanta (C-13).
+        // The weighted share is in quanta (C-13).
         let mut is_rich = |has: u64| {
-            !pure.is_below_least(state, class, has.saturating_mul(work_state.process_quanta))
-                && has >= pure.of(state, work).div_ceil(work_state.process_quanta)
+            !weighted_shares.is_below_least(
+                state,
+                class,
+                has.saturating_mul(work_state.process_quanta),
+            ) && has
+                >= weighted_shares
+                    .share_of(state, work)
+                    .div_ceil(work_state.process_quanta)
         };
         let processes = match policy {
             Policy::FairShare
@@ -148,7 +163,7 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
             Policy::FairShare => missing.min(threshold),
             Policy::FixedShare | Policy::Reserve => missing,
         };
-        found.push(NeedyWork { work, processes });
+        needy.push(NeedyWork { work, processes });
     }
     if !is_by_age(state, tree) {
         let rank = |item: &NeedyWork| {
@@ -158,102 +173,106 @@ fn potentially_needy(state: &RoundState, tree: PoolIx, queue: &[QueuedWork]) -> 
                 (class.priority, class.policy)
             })
         };
-        found.sort_by(|a, b| {
+        needy.sort_by(|a, b| {
             let by_age = || state.age_key(a.work).cmp(&state.age_key(b.work));
             rank(a).cmp(&rank(b)).then_with(by_age)
         });
     }
-    found
+    needy
 }
 
-/// Cache of pure shares: equal for all work of a user in a class.
+/// Cache of the shares that weights alone give: equal for all work of a user in a class.
 #[derive(Default)]
-struct PureShares {
+struct WeightedShares {
     /// Class that was read last and the share in it, by user.
-    of: TypedVec<UserIx, (Option<ClassIx>, u64)>,
+    by_user: TypedVec<UserIx, (Option<ClassIx>, u64)>,
     /// Least share of any user, by class.
-    least: TypedVec<ClassIx, Option<u64>>,
+    least_shares: TypedVec<ClassIx, Option<u64>>,
 }
 
-impl PureShares {
-    fn of(&mut self, state: &RoundState, work: WorkIx) -> u64 {
+impl WeightedShares {
+    fn share_of(&mut self, state: &RoundState, work: WorkIx) -> u64 {
         let (class, user) = (state.work[work].class, state.work_record(work).user);
-        if self.of.is_empty() {
-            self.of.resize(state.index.user_count(), (None, 0));
+        if self.by_user.is_empty() {
+            self.by_user.resize(state.index.user_count(), (None, 0));
         }
-        let known = &mut self.of[user];
-        if known.0 != class {
-            *known = (class, state.weighted_share(work));
+        let cached = &mut self.by_user[user];
+        if cached.0 != class {
+            *cached = (class, state.weighted_share(work));
         }
-        known.1
+        cached.1
     }
 
     /// Returns whether `quanta` is below the least share of any user in the class.
     fn is_below_least(&mut self, state: &RoundState, class: ClassIx, quanta: u64) -> bool {
-        if self.least.is_empty() {
-            self.least.resize(state.classes.len(), None);
+        if self.least_shares.is_empty() {
+            self.least_shares.resize(state.classes.len(), None);
         }
         let least = || {
             let class_state = &state.classes[class];
-            let most = class_state
+            let largest_count = class_state
                 .users
                 .values()
                 .map(|work| work.len() as u64)
                 .max();
             class_state.weighted_share
                 / (class_state.users.len() as u64).max(1)
-                / most.unwrap_or(0).max(1)
+                / largest_count.unwrap_or(0).max(1)
         };
-        quanta < *self.least[class].get_or_insert_with(least)
+        quanta < *self.least_shares[class].get_or_insert_with(least)
     }
 }
 
 /// Future space by pool.
-struct EventualSpace {
+struct FutureSpace {
     /// Space on the nodes of a pool and of all pools below it, by pool.
     within: TypedVec<PoolIx, HoleTable>,
     /// Space on the own nodes of a pool, by pool.
     own: TypedVec<PoolIx, HoleTable>,
     /// Space on the own nodes of a pool that will be empty, by pool.
-    whole: TypedVec<PoolIx, HoleTable>,
+    empty_nodes: TypedVec<PoolIx, HoleTable>,
 }
 
-impl EventualSpace {
+impl FutureSpace {
     /// Counts the future space of all pools.
     fn new(state: &RoundState) -> Self {
         let mut within = TypedVec::filled(HoleTable::default(), state.forest.len());
-        let (mut own, mut whole) = (within.clone(), within.clone());
+        let (mut own, mut empty_nodes) = (within.clone(), within.clone());
         for ((pool, hole, is_whole), nodes) in state.derived.node_index.future_holes.groups() {
             own[pool].add(hole, nodes);
             if is_whole {
-                whole[pool].add(hole, nodes);
+                empty_nodes[pool].add(hole, nodes);
             }
-            for above in state.forest.path_to_root(pool) {
-                within[above].add(hole, nodes);
+            for ancestor in state.forest.path_to_root(pool) {
+                within[ancestor].add(hole, nodes);
             }
         }
-        Self { within, own, whole }
+        Self {
+            within,
+            own,
+            empty_nodes,
+        }
     }
 
     /// Subtracts the space that serves needy work of one kind. Also subtracts the served processes
     /// from the work.
-    fn cover(
+    fn subtract_served(
         &mut self,
         state: &RoundState,
-        kind: &Kind,
-        alike: &[(usize, usize)],
+        kind: &NeedyKind,
+        group: &[(usize, usize)],
         needy: &mut [NeedyWork],
     ) {
-        let needs_of = alike.iter().map(|(_, at)| *at);
+        let members = group.iter().map(|(_, index)| *index);
         let Some(home) = kind.home else {
-            needs_of.for_each(|at| needy[at].processes = 0);
+            members.for_each(|index| needy[index].processes = 0);
             return;
         };
         let quanta = kind.process_quanta;
         let available = match kind.policy {
             Some(Policy::FairShare) => self.within[home].count_processes(quanta),
             // A reservation needs an empty node of exactly its quanta.
-            Some(Policy::Reserve) => self.whole[home]
+            Some(Policy::Reserve) => self.empty_nodes[home]
                 .count(quanta)
                 .min(self.own[home].count(quanta)),
             // Only fair-share work can use the pools below (C-15).
@@ -263,31 +282,31 @@ impl EventualSpace {
             kind.constrained
                 .map_or(u64::MAX, |work| processes_on_permitted_nodes(state, work)),
         );
-        let mut left = available;
-        for at in needs_of {
-            let item = &mut needy[at];
-            let covered = left.min(item.processes);
-            left -= covered;
+        let mut remaining = available;
+        for index in members {
+            let item = &mut needy[index];
+            let covered = remaining.min(item.processes);
+            remaining -= covered;
             item.processes -= covered;
         }
-        let covered = available - left;
+        let covered = available - remaining;
         if covered == 0 {
             return;
         }
         // A hole of exactly this size is taken first.
         if kind.policy == Some(Policy::Reserve) {
-            self.whole[home].fill_exact_first(covered, quanta);
+            self.empty_nodes[home].fill_exact_first(covered, quanta);
         }
         self.own[home].fill_exact_first(covered, quanta);
-        for above in state.forest.path_to_root(home) {
-            self.within[above].fill_exact_first(covered, quanta);
+        for ancestor in state.forest.path_to_root(home) {
+            self.within[ancestor].fill_exact_first(covered, quanta);
         }
     }
 }
 
 /// Properties of work that decide which future space can serve it. Constrained work is a kind of
 /// its own.
-struct Kind {
+struct NeedyKind {
     class: Option<ClassIx>,
     home: Option<PoolIx>,
     policy: Option<Policy>,
@@ -295,7 +314,7 @@ struct Kind {
     constrained: Option<WorkIx>,
 }
 
-impl Kind {
+impl NeedyKind {
     fn new(state: &RoundState, work: WorkIx) -> Self {
         let work_state = &state.work[work];
         Self {
@@ -309,10 +328,10 @@ impl Kind {
 
     fn includes(&self, state: &RoundState, work: WorkIx) -> bool {
         let work_state = &state.work[work];
-        let is_alike = || self.home == state.home(work) && self.policy == state.policy(work);
+        let is_same_kind = || self.home == state.home(work) && self.policy == state.policy(work);
         self.process_quanta == work_state.process_quanta
             && self.constrained == work_state.is_constrained().then_some(work)
-            && (self.class == work_state.class || is_alike())
+            && (self.class == work_state.class || is_same_kind())
     }
 }
 
@@ -348,20 +367,20 @@ fn processes_on_permitted_nodes(state: &RoundState, work: WorkIx) -> u64 {
 
 /// Removes the work that future space serves, from the deepest pools upwards.
 fn actually_needy(state: &RoundState, mut needy: Vec<NeedyWork>) -> Vec<NeedyWork> {
-    let mut eventual = EventualSpace::new(state);
-    let entry = |(at, item): (usize, &NeedyWork)| {
+    let mut future_space = FutureSpace::new(state);
+    let entry = |(index, item): (usize, &NeedyWork)| {
         let home = state.home(item.work);
-        (home.map_or(0, |home| state.forest.rank(home)), at)
+        (home.map_or(0, |home| state.forest.rank(home)), index)
     };
     let mut by_pool: Vec<(usize, usize)> = needy.iter().enumerate().map(entry).collect();
     by_pool.sort_unstable();
-    let mut rest = by_pool.as_slice();
-    while let Some((_, first)) = rest.first() {
-        let kind = Kind::new(state, needy[*first].work);
-        let is_alike = |(_, at): &&(usize, usize)| kind.includes(state, needy[*at].work);
-        let (alike, others) = rest.split_at(rest.iter().take_while(is_alike).count());
-        eventual.cover(state, &kind, alike, &mut needy);
-        rest = others;
+    let mut remaining = by_pool.as_slice();
+    while let Some((_, first)) = remaining.first() {
+        let kind = NeedyKind::new(state, needy[*first].work);
+        let is_same_kind = |(_, index): &&(usize, usize)| kind.includes(state, needy[*index].work);
+        let (group, others) = remaining.split_at(remaining.iter().take_while(is_same_kind).count());
+        future_space.subtract_served(state, &kind, group, &mut needy);
+        remaining = others;
     }
     needy.retain(|item| item.processes > 0);
     needy

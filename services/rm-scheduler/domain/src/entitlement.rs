@@ -1,10 +1,10 @@
 //! Steps 3 and 4: the entitlement of each piece of work, called How-Much in the specification
 //!
 //!
-//! In: free and preemptable space by pool, and the growth cap of each piece of work. Out: `counted`
-//! of each [`WorkState`](crate::state::WorkState), and the quanta given to classes. Classes with
-//! one priority and policy form a group. Groups are counted in order of priority. Each group
-//! removes its holes from the tables before the next group counts.
+//! In: free and preemptable space by pool, and the growth cap of each piece of work. Out: the
+//! entitlement (`counted`) of each [`WorkState`](crate::state::WorkState), and the quanta granted
+//! to classes. Classes with one priority and policy form a group. Groups are computed in order of
+//! priority. Each group removes its holes from the tables before the next group is computed.
 //!
 //! This step never chooses nodes, nor the allocations that would have to leave.
 
@@ -24,11 +24,11 @@ use crate::{
     output::plan::Turn,
     state::{RoundState, hole_table::HoleTable},
 };
-pub(crate) use fair_share::UserCounts;
+pub(crate) use fair_share::UserEntitlements;
 use reachable::ReachIndex;
 
-/// Holes by pool, without fixed allocations. Each group removes its holes before the next group
-/// counts.
+/// Holes by pool, without fixed allocations. Each group removes its holes before the entitlements
+/// of the next group are computed.
 pub(crate) struct HoleTables {
     pools: TypedVec<PoolIx, HoleTable>,
 }
@@ -65,20 +65,20 @@ impl HoleTables {
 }
 
 /// Returns the classes of one tree that have work, grouped by priority and policy.
-pub(crate) fn groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec<ClassIx>)> {
-    let mut groups: BTreeMap<(i64, Policy), Vec<ClassIx>> = BTreeMap::new();
+pub(crate) fn class_groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec<ClassIx>)> {
+    let mut class_groups: BTreeMap<(i64, Policy), Vec<ClassIx>> = BTreeMap::new();
     for (index, class) in state.classes.enumerate() {
         let in_tree = class
             .pool
             .is_some_and(|pool| state.forest.root(pool) == tree);
         if in_tree && !class.users.is_empty() {
-            groups
+            class_groups
                 .entry((class.class.priority, class.class.policy))
                 .or_default()
                 .push(index);
         }
     }
-    let in_order = |classes: &mut Vec<ClassIx>| {
+    let sort_by_place = |classes: &mut Vec<ClassIx>| {
         classes.sort_by_key(|class| {
             (
                 state.classes[*class].class.place,
@@ -86,10 +86,10 @@ pub(crate) fn groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec<Class
             )
         });
     };
-    groups
+    class_groups
         .into_iter()
         .map(|((_, policy), mut classes)| {
-            in_order(&mut classes);
+            sort_by_place(&mut classes);
             (policy, classes)
         })
         .collect()
@@ -97,58 +97,64 @@ pub(crate) fn groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec<Class
 
 /// Returns the work of a group by class, then age. With `count_what_fits`, the classes are merged
 /// by age.
-pub(crate) fn by_class_and_age(state: &RoundState, classes: &[ClassIx]) -> Vec<WorkIx> {
-    let requests = |class: &ClassIx| state.classes[*class].work();
+pub(crate) fn work_by_class_and_age(state: &RoundState, classes: &[ClassIx]) -> Vec<WorkIx> {
+    let work_of_class = |class: &ClassIx| state.classes[*class].work();
     let by_age = |work: &mut Vec<WorkIx>| {
         work.sort_by(|a, b| state.age_key(*a).cmp(&state.age_key(*b)));
     };
     if state.settings.count_what_fits {
-        let mut work = classes.iter().flat_map(requests).collect();
+        let mut work = classes.iter().flat_map(work_of_class).collect();
         by_age(&mut work);
         return work;
     }
-    let one_class = classes.iter().map(|class| {
-        let mut work = requests(class).collect();
+    let by_class = classes.iter().map(|class| {
+        let mut work = work_of_class(class).collect();
         by_age(&mut work);
         work
     });
-    one_class.flatten().collect()
+    by_class.flatten().collect()
 }
 
-/// Results of counting that survive rounds.
+/// Results of this step that survive rounds.
 #[derive(Default)]
 pub(crate) struct EntitlementCache {
     pub reach_index: ReachIndex,
-    pub user_counts: UserCounts,
+    pub users: UserEntitlements,
 }
 
 impl EntitlementCache {
-    /// Updates the cache to the index. Called before a round counts.
-    pub fn renew(&mut self, index: &FleetIndex) {
+    /// Updates the cache to the index. Call it before entitlements are computed.
+    pub fn update(&mut self, index: &FleetIndex) {
         if index.rebuilt {
             // A rebuild renumbers work and pools.
             *self = Self::default();
         } else {
-            self.user_counts.apply_edits(&index.work_list_edits);
+            self.users.apply_edits(&index.work_list_edits);
         }
     }
 
-    /// Frees the counts of users after a rebuild, because memory is scarcest then. The next round
-    /// counts all users again.
-    pub fn drop_counts_after_rebuild(&mut self, index: &FleetIndex) {
+    /// Frees the entitlements of users after a rebuild, because memory is scarcest then. The next
+    /// round computes them again.
+    pub fn clear_users_after_rebuild(&mut self, index: &FleetIndex) {
         if index.rebuilt {
-            self.user_counts = UserCounts::default();
+            self.users = UserEntitlements::default();
         }
     }
 }
 
-pub(crate) fn count(state: &mut RoundState, user_counts: &mut UserCounts, tree: PoolIx) {
+pub(crate) fn compute(
+    state: &mut RoundState,
+    user_entitlements: &mut UserEntitlements,
+    tree: PoolIx,
+) {
     let mut tables = HoleTables::build(state);
-    for (policy, classes) in groups(state, tree) {
+    for (policy, classes) in class_groups(state, tree) {
         let available = tables.quanta(state, tree);
         match policy {
-            Policy::FairShare => fair_share::count(state, user_counts, &mut tables, &classes),
-            Policy::FixedShare => fixed_share::count(state, &mut tables, &classes),
+            Policy::FairShare => {
+                fair_share::compute(state, user_entitlements, &mut tables, &classes);
+            }
+            Policy::FixedShare => fixed_share::compute(state, &mut tables, &classes),
             Policy::Reserve => whole_nodes::reserve(state, &mut tables, &classes),
         }
         let taken = available - tables.quanta(state, tree);

@@ -14,14 +14,14 @@ use crate::{
     placement::{attempt::place, pass::PlacementPass},
     state::RoundState,
 };
-use candidates::candidates;
+use candidates::collect_candidates;
 
 pub(crate) fn lend_idle(state: &mut RoundState, tree: PoolIx) {
     if !state.settings.lend_idle {
         return;
     }
     let mut pass: Option<PlacementPass> = None;
-    let mut candidates = candidates(state, tree);
+    let mut candidates = collect_candidates(state, tree);
     loop {
         let is_exhausted = |work| {
             let pass = pass.as_ref();
@@ -31,13 +31,13 @@ pub(crate) fn lend_idle(state: &mut RoundState, tree: PoolIx) {
             break;
         };
         let work_state = &state.work[work];
-        let more = work_state
+        let wanted = work_state
             .cap
             .now
             .saturating_sub(work_state.process_count());
-        if more > 0 && !state.work_record(work).completing {
+        if wanted > 0 && !state.work_record(work).completing {
             let pass = pass.get_or_insert_with(|| PlacementPass::open(state, work, true));
-            place(state, pass, work, more);
+            place(state, pass, work, wanted);
         }
     }
     candidates.close(state);

@@ -1,4 +1,5 @@
-//! Step 5: chooses nodes for the processes that work is entitled to. DUCC calls it What-Of.
+//! Step 5: chooses nodes for the processes that work is entitled to. The specification calls it
+//! What-Of.
 //!
 //! Input: the entitlement of each piece of work, and the free space of each node.
 //! Output: grants, wait reasons, and the work that is still short of its entitlement.
@@ -12,8 +13,8 @@
 //! Placement never preempts and never moves a running process.
 
 pub(crate) mod attempt;
-mod by_free_space;
 pub(crate) mod gpu_packing;
+mod hole_search;
 pub(crate) mod pass;
 mod repack;
 mod whole_nodes;
@@ -38,19 +39,19 @@ pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<QueuedWork> {
     let placed_before = state.granted.len();
     let vacates_before = state.vacates.len();
     let lacking = to_serve_in_order(state, tree);
-    let queue = &*in_need(state, tree, &lacking);
-    let was_needy = state.previously_needy.clone();
-    let was_needy = |queued: &&QueuedWork| was_needy.contains(queued.work);
+    let queue = &*work_to_serve(state, tree, &lacking);
+    let is_previously_needy = state.previously_needy.clone();
+    let is_previously_needy = |queued: &&QueuedWork| is_previously_needy.contains(queued.work);
     reserve_memory(state, queue);
     let mut pass = None;
-    serve(state, &mut pass, queue.iter().filter(was_needy));
+    serve(state, &mut pass, queue.iter().filter(is_previously_needy));
     // Shapes that found no node stay exhausted within this pass.
     serve(state, &mut pass, queue.iter());
     if let Some(pass) = pass {
         pass.close(state);
     }
     if state.settings.pack {
-        repack::improve(state, queue, placed_before);
+        repack::repack(state, queue, placed_before);
     }
     let mut permanent_reasons = PermanentReasons::default();
     for queued in queue {
@@ -68,25 +69,25 @@ pub(crate) fn place(state: &mut RoundState, tree: PoolIx) -> Vec<QueuedWork> {
 
 /// Returns the work that a pass can change: it misses processes, or has none and needs a wait
 /// reason. A waiting whole-node reservation can vacate any work, so all work is returned then.
-fn in_need<'l>(
+fn work_to_serve<'l>(
     state: &RoundState,
     tree: PoolIx,
     lacking: &'l [QueuedWork],
 ) -> Cow<'l, [QueuedWork]> {
     let is_missing = |work: WorkIx| state.work[work].missing() > 0;
-    let is_whole =
+    let waits_for_whole_node =
         |queued: &QueuedWork| queued.policy == Policy::Reserve && is_missing(queued.work);
-    if lacking.iter().any(is_whole) {
+    if lacking.iter().any(waits_for_whole_node) {
         return Cow::Owned(all_in_order(state, tree));
     }
-    let needs = |queued: &QueuedWork| {
+    let needs_service = |queued: &QueuedWork| {
         is_missing(queued.work) || state.work[queued.work].process_count() == 0
     };
     // Usually all work is in need, so no copy is necessary.
-    if lacking.iter().all(needs) {
+    if lacking.iter().all(needs_service) {
         return Cow::Borrowed(lacking);
     }
-    Cow::Owned(lacking.iter().copied().filter(needs).collect())
+    Cow::Owned(lacking.iter().copied().filter(needs_service).collect())
 }
 
 /// Returns the reason why a piece of work has no process after it was served.
@@ -103,8 +104,8 @@ fn no_process_reason(
         return None;
     }
     if let Some(reason) = permanent_reasons.find(state, work) {
-        let fair = state.policy(work) == Some(Policy::FairShare);
-        if fair || reason == Reason::NoListedMachine {
+        let is_fair_share = state.policy(work) == Some(Policy::FairShare);
+        if is_fair_share || reason == Reason::NoListedMachine {
             return Some(reason);
         }
     }

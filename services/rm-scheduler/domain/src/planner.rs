@@ -10,7 +10,7 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     Planner, defragmentation, departures,
-    entitlement::{self, EntitlementCache, UserCounts, deficit, reachable},
+    entitlement::{self, EntitlementCache, UserEntitlements, deficit, reachable},
     ids::PoolIx,
     index::FleetIndex,
     input::{
@@ -107,7 +107,7 @@ impl Rounds {
         ended(Phase::Absorb);
         let (index, entitlement_cache) = (&self.index, &mut self.entitlement_cache);
         let mut state = RoundState::open(&mut self.cache, index, snapshot);
-        entitlement_cache.renew(index);
+        entitlement_cache.update(index);
         deficit::settle(&mut state);
         // 2. Faulty allocations are vacated, whatever their work is entitled to.
         departures::vacate_faulty(&mut state);
@@ -117,10 +117,10 @@ impl Rounds {
         ended(Phase::Open);
         // Steps 4 to 8, tree by tree.
         for tree in state.forest.roots().iter().copied() {
-            plan_tree(&mut state, &mut entitlement_cache.user_counts, tree, ended);
+            plan_tree(&mut state, &mut entitlement_cache.users, tree, ended);
         }
-        deficit::record(&mut state, &entitlement_cache.user_counts);
-        entitlement_cache.drop_counts_after_rebuild(index);
+        deficit::record(&mut state, &entitlement_cache.users);
+        entitlement_cache.clear_users_after_rebuild(index);
         state.update_future_holes();
         // 9. Verdicts and shares are reported, and state is carried over to the next round.
         let last_report = (!self.silent).then_some(&mut self.last_report);
@@ -185,12 +185,12 @@ impl Rounds {
 /// Plans one tree of pools. Trees are independent of each other, except for allotments.
 fn plan_tree(
     state: &mut RoundState,
-    user_counts: &mut UserCounts,
+    user_entitlements: &mut UserEntitlements,
     tree: PoolIx,
     ended: &mut dyn FnMut(Phase),
 ) {
     // 4. Each piece of work gets its entitlement.
-    entitlement::count(state, user_counts, tree);
+    entitlement::compute(state, user_entitlements, tree);
     state.renew_reservations(tree);
     ended(Phase::Count);
     serve_order::refresh_queues(state, tree);
@@ -202,14 +202,14 @@ fn plan_tree(
     let queue = placement::place(state, tree);
     ended(Phase::Place);
     // 6. Allocations are preempted for work that still waits.
-    preemption::evict(state, tree, &queue);
+    preemption::preempt(state, tree, &queue);
     ended(Phase::Evict);
     // 7. Processes are taken from donors, because the free space is fragmented over nodes.
     let receipts_before = state.receipts.len();
     defragmentation::take_from_donors(state, tree, &queue);
     if state.settings.evict_for_somebody && state.receipts.len() > receipts_before {
         // In the same round, donors may preempt work that exceeds its entitlement.
-        preemption::evict(state, tree, &to_serve_in_order(state, tree));
+        preemption::preempt(state, tree, &to_serve_in_order(state, tree));
     }
     defragmentation::swap(state, tree);
     ended(Phase::Mend);

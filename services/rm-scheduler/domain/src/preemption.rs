@@ -16,7 +16,7 @@
 //! hourly budgets of [`budget`](crate::state::budget). It never vacates a process within the
 //! entitlement of its owner.
 
-mod make_room;
+mod clear_node;
 
 use hayward_vocabulary::{Size, WorkKind};
 
@@ -29,20 +29,20 @@ use crate::{
     },
 };
 
-pub(crate) fn evict(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
+pub(crate) fn preempt(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
     if !state.settings.evict_for_somebody {
         if state.settings.relieve_shrunken {
             relieve_shrunken_nodes(state, tree);
         }
         let mut budget_stop = None;
         for queued in queue {
-            budget_stop = shrink_to_count(state, queued.work).or(budget_stop);
+            budget_stop = shrink_to_entitlement(state, queued.work).or(budget_stop);
         }
         for queued in queue.iter().filter(|_| budget_stop.is_some()) {
             state.record_budget_stop(queued.work, budget_stop.clone());
         }
         if state.settings.squatters_go_home {
-            make_room::send_all_home(state, queue);
+            clear_node::send_all_squatters_home(state, queue);
         }
         return;
     }
@@ -52,30 +52,30 @@ pub(crate) fn evict(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) 
     if state.settings.relieve_shrunken {
         relieve_shrunken_nodes(state, tree);
     }
-    make_room::for_waiting(state, tree, queue);
+    clear_node::clear_for_waiting_work(state, tree, queue);
 }
 
 /// Shrinks work to its entitlement. Returns the budget that stopped it, if one did.
-fn shrink_to_count(state: &mut RoundState, work: WorkIx) -> Option<BudgetStop> {
-    let over = state.work[work].excess();
+fn shrink_to_entitlement(state: &mut RoundState, work: WorkIx) -> Option<BudgetStop> {
+    let excess = state.work[work].excess();
     let detail = || {
         let work_state = &state.work[work];
-        let (counted, has) = (work_state.entitlement, work_state.process_count());
+        let (entitlement, has) = (work_state.entitlement, work_state.process_count());
         format!(
-            "{} is due {counted} processes and has {has}",
+            "{} is due {entitlement} processes and has {has}",
             state.id(work)
         )
     };
-    if over == 0 {
+    if excess == 0 {
         return None;
     }
     let detail = detail();
     if state.work[work].cap.before_space < state.work[work].current {
-        lose(state, work, over, true, &detail);
+        vacate_cheapest(state, work, excess, true, &detail);
         return None;
     }
     let mut budget_stop = None;
-    for allocation in cheapest_of(state, work, over) {
+    for allocation in cheapest_allocations(state, work, excess) {
         if state.allocations[allocation].fixed {
             state.vacate(allocation, VacateReason::OwnLimit, detail.clone());
         } else if state.may_preempt(allocation) {
@@ -88,7 +88,7 @@ fn shrink_to_count(state: &mut RoundState, work: WorkIx) -> Option<BudgetStop> {
 }
 
 /// Returns up to `count` allocations of the work, cheapest to lose first.
-fn cheapest_of(state: &RoundState, work: WorkIx, count: u64) -> Vec<AllocIx> {
+fn cheapest_allocations(state: &RoundState, work: WorkIx, count: u64) -> Vec<AllocIx> {
     let allocations = state.work_record(work).allocations.iter();
     let mut allocations: Vec<AllocIx> = allocations
         .filter(|allocation| !state.leaving[*allocation])
@@ -99,8 +99,14 @@ fn cheapest_of(state: &RoundState, work: WorkIx, count: u64) -> Vec<AllocIx> {
 }
 
 /// Vacates the cheapest allocations. A vacate because of the work's own limit has no beneficiary.
-fn lose(state: &mut RoundState, work: WorkIx, count: u64, own_limit: bool, detail: &str) {
-    for allocation in cheapest_of(state, work, count) {
+fn vacate_cheapest(
+    state: &mut RoundState,
+    work: WorkIx,
+    count: u64,
+    own_limit: bool,
+    detail: &str,
+) {
+    for allocation in cheapest_allocations(state, work, count) {
         if own_limit || state.allocations[allocation].fixed {
             state.vacate(allocation, VacateReason::OwnLimit, detail.to_owned());
         } else {
@@ -116,53 +122,53 @@ fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, work: WorkIx) {
     } else {
         work_state.entitlement
     };
-    let over = work_state.current.saturating_sub(limit);
+    let excess = work_state.current.saturating_sub(limit);
     let work_record = state.work_record(work);
-    if over == 0 || work_record.kind == WorkKind::Reservation {
+    if excess == 0 || work_record.kind == WorkKind::Reservation {
         return;
     }
     if work_state.current > work_record.max_processes {
-        let most = work_record.max_processes;
-        let detail = format!("{} wants at most {most} processes", state.id(work));
-        lose(state, work, over, true, &detail);
+        let limit = work_record.max_processes;
+        let detail = format!("{} wants at most {limit} processes", state.id(work));
+        vacate_cheapest(state, work, excess, true, &detail);
     } else {
         let detail = format!(
             "{} may have {limit} processes while it starts",
             state.id(work)
         );
-        lose(state, work, over, false, &detail);
+        vacate_cheapest(state, work, excess, false, &detail);
     }
 }
 
 /// Returns those of the given allocations whose owners exceed their entitlement, cheapest first.
-fn takeable(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Vec<AllocIx> {
-    let mut shares: Vec<AllocIx> = shares
+fn preemptable(state: &RoundState, allocations: impl Iterator<Item = AllocIx>) -> Vec<AllocIx> {
+    let mut allocations: Vec<AllocIx> = allocations
         .filter(|allocation| {
             let record = &state.allocations[*allocation];
             let exceeds = |work: WorkIx| state.work[work].excess() > 0;
             !state.leaving[*allocation] && !record.fixed && record.work.is_some_and(exceeds)
         })
         .collect();
-    if shares.len() > 1 {
-        shares.sort_by(|a, b| preemption_key(state, *a).cmp(&preemption_key(state, *b)));
+    if allocations.len() > 1 {
+        allocations.sort_by(|a, b| preemption_key(state, *a).cmp(&preemption_key(state, *b)));
     }
-    shares
+    allocations
 }
 
 fn relieve_shrunken_nodes(state: &mut RoundState, tree: PoolIx) {
     for node in state.index.overfull.iter().copied() {
-        let open = state.is_in_tree(node, tree) && state.nodes[node].is_schedulable();
-        if !open || !is_over(state, node) {
+        let is_open = state.is_in_tree(node, tree) && state.nodes[node].is_schedulable();
+        if !is_open || !is_overfull(state, node) {
             continue;
         }
         state.record_time_dependence();
         let name = &state.node_record(node).name;
         let detail = format!("node {name} shrank below what it holds");
-        for allocation in takeable(state, state.node_record(node).allocations.iter()) {
+        for allocation in preemptable(state, state.node_record(node).allocations.iter()) {
             let exceeds = state.allocations[allocation]
                 .work
-                .is_some_and(|r| state.work[r].excess() > 0);
-            if exceeds && is_over(state, node) {
+                .is_some_and(|owner| state.work[owner].excess() > 0);
+            if exceeds && is_overfull(state, node) {
                 state.preempt(allocation, None, detail.clone());
             }
         }
@@ -170,17 +176,17 @@ fn relieve_shrunken_nodes(state: &mut RoundState, tree: PoolIx) {
 }
 
 /// Returns whether the allocations that stay exceed the capacity of the node.
-fn is_over(state: &RoundState, node: NodeIx) -> bool {
+fn is_overfull(state: &RoundState, node: NodeIx) -> bool {
     let node_record = state.node_record(node);
     let (mut quanta, mut size) = (0_u64, Size::default());
-    for share in node_record
+    for record in node_record
         .allocations
         .iter()
         .filter(|allocation| !state.leaving[*allocation])
         .map(|allocation| &state.allocations[allocation])
     {
-        quanta = quanta.saturating_add(share.quanta);
-        size.add(&share.size);
+        quanta = quanta.saturating_add(record.quanta);
+        size.add(&record.size);
     }
     quanta > node_record.quanta || !size.fits(&node_record.node.capacity)
 }

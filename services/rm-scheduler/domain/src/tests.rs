@@ -2,7 +2,6 @@
 
 mod avoided_nodes;
 mod closed_nodes;
-mod differences;
 mod digests;
 mod dimensions;
 mod examples;
@@ -11,3 +10,4 @@ mod invariants;
 pub(crate) mod properties;
 pub(crate) mod random_fleets;
 mod rules;
+mod setting_effects;

@@ -107,7 +107,7 @@ impl CarriedRow {
     pub fn is_still_valid(&self, current: &Self) -> bool {
         match (self.account(), current.account()) {
             (Some((written_at, account)), Some((at, grown))) => {
-                account.after(at.ms_since(written_at)) == grown
+                account.after_ms(at.ms_since(written_at)) == grown
             }
             _ => self == current,
         }

@@ -16,7 +16,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_rm_scheduler_api::evidence::BlockerReason;
 use hayward_rm_scheduler_domain::disruption::{Candidate, may_leave};
-use hayward_rm_scheduler_domain::evacuation::{Way, way};
+use hayward_rm_scheduler_domain::evacuation::{DepartureMode, departure_mode};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId, WorkKind};
 
 use crate::model::{AllocationRecord, EvacuatedProcess, Evacuation, LeaveOrder};
@@ -68,7 +68,7 @@ struct Departure {
     order: LeaveOrder,
     candidate: Candidate,
     paused: bool,
-    way: Way,
+    way: DepartureMode,
 }
 
 impl Ledger {
@@ -191,8 +191,9 @@ impl Ledger {
         let departures = self.all_departures(orders_by_key, now);
         let (paused, active): (Vec<Departure>, Vec<Departure>) =
             departures.into_iter().partition(|it| it.paused);
-        let (staying, mut leaving): (Vec<Departure>, Vec<Departure>) =
-            active.into_iter().partition(|it| it.way == Way::Stay);
+        let (staying, mut leaving): (Vec<Departure>, Vec<Departure>) = active
+            .into_iter()
+            .partition(|it| it.way == DepartureMode::Stay);
         // A process whose search for a successor failed comes after the others.
         leaving.sort_by_key(|it| self.successors.last_attempt(&it.order.allocation));
         let moving = self.evacuations.moving();
@@ -201,11 +202,11 @@ impl Ledger {
         let mut orders = Vec::new();
         for (departure, is_allowed) in leaving.into_iter().zip(allowed) {
             match (is_allowed, departure.way) {
-                (true, Way::PlaceFirst) => self.successors.add(departure.order),
+                (true, DepartureMode::AfterSuccessor) => self.successors.add(departure.order),
                 (true, _) => orders.push(departure.order),
                 (false, way) => {
                     self.hold_back(&departure);
-                    if way == Way::PlaceFirst {
+                    if way == DepartureMode::AfterSuccessor {
                         let id = departure.order.allocation;
                         self.successors.add_limited(id, departure.candidate.group);
                     }
@@ -297,7 +298,7 @@ impl Ledger {
                     purge: false,
                 },
                 paused,
-                way: way(&self.leaver(record, at_once)),
+                way: departure_mode(&self.leaver(record, at_once)),
             })
             .collect()
     }

@@ -11,7 +11,7 @@ use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::evidence::BlockerReason;
 use hayward_rm_scheduler_api::{AllocationState, VacateReason};
-use hayward_rm_scheduler_domain::evacuation::{Leaver, found};
+use hayward_rm_scheduler_domain::evacuation::{LeavingProcess, match_grants};
 use hayward_rm_scheduler_domain::{Plan, Reason, Verdict};
 use hayward_vocabulary::{AllocationId, NodeName, Role, WorkId, WorkKind};
 
@@ -22,7 +22,7 @@ use crate::working_set::Ledger;
 
 impl Ledger {
     /// Returns the facts that decide how a process leaves.
-    pub(super) fn leaver(&self, record: &AllocationRecord, time_is_over: bool) -> Leaver {
+    pub(super) fn leaver(&self, record: &AllocationRecord, time_is_over: bool) -> LeavingProcess {
         let entry = &record.entry;
         let demand = self.followed.demand().get(entry.work.as_str());
         let processor = demand.filter(|demand| demand.processor.is_some());
@@ -30,12 +30,13 @@ impl Ledger {
             let mut requests = self.followed.requests().iter();
             requests.any(|(_, request)| request.predecessor.as_ref() == Some(id))
         };
-        Leaver {
-            process_of_a_service: processor.is_some() && entry.kind == WorkKind::Service,
-            time_is_over,
-            taken_over: processor.is_some_and(|demand| self.has_running_standby(record, demand)),
-            moved_by_order: processor.is_some() && is_requested(&entry.id),
-            awaits_its_start: entry
+        LeavingProcess {
+            is_service_process: processor.is_some() && entry.kind == WorkKind::Service,
+            deadline_passed: time_is_over,
+            standby_takes_over: processor
+                .is_some_and(|demand| self.has_running_standby(record, demand)),
+            move_ordered: processor.is_some() && is_requested(&entry.id),
+            awaits_predecessor: entry
                 .predecessor
                 .as_ref()
                 .is_some_and(|id| self.allocations.holds(id)),
@@ -121,7 +122,7 @@ impl Ledger {
             .iter()
             .map(|(_, work)| work.clone())
             .collect();
-        let found = found(&works, &plan.grants);
+        let found = match_grants(&works, &plan.grants);
         let mut ordered = Vec::new();
         for ((mut order, work), found) in waiting_orders.into_iter().zip(found) {
             if found {

@@ -113,7 +113,7 @@ pub fn restore(rows: &CarriedRows) -> Carried {
                 at: written_at,
                 account,
             } => {
-                let account = account.after(at.ms_since(written_at));
+                let account = account.after_ms(at.ms_since(written_at));
                 carried.deficits.classes.insert(class, account);
             }
             CarriedRow::User {
@@ -122,7 +122,7 @@ pub fn restore(rows: &CarriedRows) -> Carried {
                 at: written_at,
                 account,
             } => {
-                let account = account.after(at.ms_since(written_at));
+                let account = account.after_ms(at.ms_since(written_at));
                 let users = carried.deficits.users.entry(class).or_default();
                 users.insert(user, account);
             }

@@ -12,62 +12,63 @@ use nix::sys::time::{TimeVal, TimeValLike};
 /// Cost of one round.
 #[derive(Default, Clone)]
 pub struct Cost {
-    pub spent: Duration,
-    pub passed: Duration,
+    /// CPU time of all threads.
+    pub cpu_time: Duration,
+    pub elapsed: Duration,
     pub phases: BTreeMap<Phase, Duration>,
     /// CPU time that the check of the plan took.
-    pub checking: Duration,
+    pub check_time: Duration,
 }
 
-/// State that a service keeps between rounds.
+/// State that a service retains between rounds.
 #[derive(Default)]
 pub struct ServiceState {
     pub rounds: Rounds,
     holdings: Holdings,
 }
 
-/// Rounds of the same kind, sorted by elapsed time.
+/// Measured rounds of the same kind, sorted by elapsed time.
 #[derive(Default)]
-pub struct Several(Vec<Round>);
+pub struct RoundSamples(Vec<Round>);
 
-/// Figures of one round. Plans are not stored: a service drops a plan before the next round, and
-/// stored plans would make each round use new memory.
+/// Cost and counts of one round. Plans are not stored: a service drops a plan before the next
+/// round, and stored plans would make each round use new memory.
 struct Round {
     cost: Cost,
     grants: usize,
     vacates: usize,
 }
 
-impl Several {
-    pub fn note(&mut self, plan: &Plan, cost: Cost) {
-        let place = self.0.partition_point(|it| it.cost.passed <= cost.passed);
+impl RoundSamples {
+    pub fn add(&mut self, plan: &Plan, cost: Cost) {
+        let position = self.0.partition_point(|it| it.cost.elapsed <= cost.elapsed);
         let round = Round {
             cost,
             grants: plan.grants.len(),
             vacates: plan.vacates.len(),
         };
-        self.0.insert(place, round);
+        self.0.insert(position, round);
     }
 
-    pub fn show(&self, what: &str, naive: &Cost) {
+    pub fn print(&self, name: &str, baseline: &Cost) {
         // The median by elapsed time.
-        let middle = &self.0[self.0.len() / 2];
-        let (cost, grants, vacates) = (&middle.cost, middle.grants, middle.vacates);
+        let median = &self.0[self.0.len() / 2];
+        let (cost, grants, vacates) = (&median.cost, median.grants, median.vacates);
         let (least, most) = (&self.0[0].cost, &self.0[self.0.len() - 1].cost);
         println!(
-            "  {what:<8} {:>9.2} ms ({:.2} passed, {:.2} to {:.2}), {:.2} of best fit, {grants} \
+            "  {name:<8} {:>9.2} ms ({:.2} passed, {:.2} to {:.2}), {:.2} of best fit, {grants} \
              grants, {vacates} leave",
-            ms(cost.spent),
-            ms(cost.passed),
-            ms(least.passed),
-            ms(most.passed),
-            ms(cost.spent) / ms(naive.spent),
+            ms(cost.cpu_time),
+            ms(cost.elapsed),
+            ms(least.elapsed),
+            ms(most.elapsed),
+            ms(cost.cpu_time) / ms(baseline.cpu_time),
         );
         let phases = cost.phases.iter();
         let phases: Vec<String> = phases
             .map(|(phase, time)| format!("{phase:?} {:.2}", ms(*time)).to_lowercase())
             .collect();
-        let checked = ms(cost.checking);
+        let checked = ms(cost.check_time);
         println!("           {}; checked in {checked:.2}", phases.join(", "));
     }
 }
@@ -77,45 +78,45 @@ pub fn ms(time: Duration) -> f64 {
 }
 
 /// Returns the CPU time of this process, summed over all its threads.
-fn processor_time() -> Duration {
+fn process_cpu_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a program may ask about itself");
     let micros = |time: TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
     Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
 }
 
-pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Cost) {
-    let (clock, before) = (Instant::now(), processor_time());
-    let done = run();
+pub fn measure_cost<T>(operation: impl FnOnce() -> T) -> (T, Cost) {
+    let (start, cpu_before) = (Instant::now(), process_cpu_time());
+    let result = operation();
     let cost = Cost {
-        spent: processor_time().saturating_sub(before),
-        passed: clock.elapsed(),
+        cpu_time: process_cpu_time().saturating_sub(cpu_before),
+        elapsed: start.elapsed(),
         ..Cost::default()
     };
-    (done, cost)
+    (result, cost)
 }
 
 impl ServiceState {
     /// Plans a round and checks the plan. Returns the decision and its cost.
-    pub fn round(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> (Decided, Cost) {
-        let (decided, cost) = self.watched(snapshot, news);
-        let (checked, checking) = timed(|| {
-            self.holdings.follow(snapshot, news);
+    pub fn round(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> (Decided, Cost) {
+        let (decided, cost) = self.decide_by_phase(snapshot, delta);
+        let (checked, check_cost) = measure_cost(|| {
+            self.holdings.follow(snapshot, delta);
             self.holdings.check(snapshot, &decided.plan)
         });
         assert!(
             checked.is_ok(),
             "a plan that the check refuses: {checked:?}"
         );
-        let checking = checking.spent;
-        (decided, Cost { checking, ..cost })
+        let check_time = check_cost.cpu_time;
+        (decided, Cost { check_time, ..cost })
     }
 
-    fn watched(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> (Decided, Cost) {
+    fn decide_by_phase(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> (Decided, Cost) {
         let mut phases: BTreeMap<Phase, Duration> = BTreeMap::new();
-        let mut last = processor_time();
-        let (decided, cost) = timed(|| {
-            self.rounds.decide_watched(snapshot, news, &mut |phase| {
-                let now = processor_time();
+        let mut last = process_cpu_time();
+        let (decided, cost) = measure_cost(|| {
+            self.rounds.decide_watched(snapshot, delta, &mut |phase| {
+                let now = process_cpu_time();
                 *phases.entry(phase).or_default() += now.saturating_sub(last);
                 last = now;
             })

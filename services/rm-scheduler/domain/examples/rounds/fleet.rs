@@ -12,7 +12,7 @@ const GIB: u64 = 1 << 30;
 const USERS: u64 = 97;
 /// Interval of the nodes with GPUs, and of the work that wants GPUs. Both use a node pool of their
 /// own.
-const GPUS_ONE_IN: u64 = 50;
+const GPU_INTERVAL: u64 = 50;
 
 fn name<T: std::str::FromStr>(text: &str) -> T
 where
@@ -21,7 +21,7 @@ where
     text.parse().expect("a name of letters and digits")
 }
 
-pub fn fleet(nodes: u64, requests: u64) -> Snapshot {
+pub fn fleet(nodes: u64, work_count: u64) -> Snapshot {
     let mut snapshot = Snapshot::empty();
     snapshot.tunables.initialization_cap = 0;
     for pool in ["default", "gpus"] {
@@ -47,14 +47,14 @@ pub fn fleet(nodes: u64, requests: u64) -> Snapshot {
         };
         snapshot.classes.insert(class.to_owned(), entry);
     }
-    for at in 0..nodes {
-        let with_gpus = at % GPUS_ONE_IN == 0;
+    for number in 0..nodes {
+        let with_gpus = number % GPU_INTERVAL == 0;
         let node = Node {
             pool: if with_gpus { "gpus" } else { "default" }.into(),
             capacity: Size {
                 cpu_milli: 64_000,
                 gpu_milli: if with_gpus { 8_000 } else { 0 },
-                ..Size::memory([64, 96, 128, 48][usize::try_from(at % 4).unwrap_or(0)] * GIB)
+                ..Size::memory([64, 96, 128, 48][usize::try_from(number % 4).unwrap_or(0)] * GIB)
             },
             takes_work: true,
             lost: false,
@@ -62,35 +62,35 @@ pub fn fleet(nodes: u64, requests: u64) -> Snapshot {
             block: None,
             labels: BTreeMap::new(),
         };
-        let key: NodeName = name(&format!("n{at:06}"));
+        let key: NodeName = name(&format!("n{number:06}"));
         snapshot.nodes.insert(key, node);
     }
-    for at in 0..requests {
-        add_request(&mut snapshot, at);
+    for number in 0..work_count {
+        add_work(&mut snapshot, number);
     }
     snapshot
 }
 
-fn add_request(snapshot: &mut Snapshot, at: u64) -> WorkId {
-    let pick = usize::try_from(at).unwrap_or(0);
-    let learns = at % GPUS_ONE_IN == 7;
-    let (class, gpu_milli) = if learns {
-        let turn = pick / 50 % 4;
-        ("learning", [500, 1_000, 2_000, 1_000][turn])
+fn add_work(snapshot: &mut Snapshot, number: u64) -> WorkId {
+    let pick = usize::try_from(number).unwrap_or(0);
+    let wants_gpus = number % GPU_INTERVAL == 7;
+    let (class, gpu_milli) = if wants_gpus {
+        let variant = pick / 50 % 4;
+        ("learning", [500, 1_000, 2_000, 1_000][variant])
     } else {
         (["high", "normal", "normal", "low"][pick % 4], 0)
     };
     let demand = Demand {
         kind: WorkKind::Job,
-        user: name::<UserName>(&format!("u{}", at % USERS)),
+        user: name::<UserName>(&format!("u{}", number % USERS)),
         class: Some(class.to_owned()),
-        submitted_at: Timestamp::from_unix_ms(i64::try_from(at).unwrap_or(0)),
+        submitted_at: Timestamp::from_unix_ms(i64::try_from(number).unwrap_or(0)),
         size: Size {
             cpu_milli: 500,
             gpu_milli,
             ..Size::memory([1, 2, 4, 8, 3][pick % 5] * GIB)
         },
-        max_processes: 1 + at % 4,
+        max_processes: 1 + number % 4,
         remaining_tasks: 1_000,
         threads: 1,
         task_ms: Some(1_000),
@@ -104,36 +104,37 @@ fn add_request(snapshot: &mut Snapshot, at: u64) -> WorkId {
         keeps_what_it_holds: false,
         queued: None,
     };
-    let id = name::<WorkId>(&format!("job_{at:07}"));
+    let id = name::<WorkId>(&format!("job_{number:07}"));
     snapshot.demand.insert(id.clone(), demand);
     id
 }
 
-pub fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
-    let mut news = SnapshotDelta::default();
+pub fn apply_plan(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
+    let mut delta = SnapshotDelta::default();
     for vacate in &plan.vacates {
         snapshot.allocations.remove(&vacate.allocation);
-        news.allocations.insert(vacate.allocation.clone(), None);
+        delta.allocations.insert(vacate.allocation.clone(), None);
     }
-    let born = snapshot.round * 10_000_000;
-    for (at, grant) in (born..).zip(&plan.grants) {
+    let first_number = snapshot.round * 10_000_000;
+    for (number, grant) in (first_number..).zip(&plan.grants) {
         let allocation = Allocation {
             running: true,
             running_since: Some(snapshot.now),
             ..grant.taken_up(snapshot.now)
         };
-        let id: AllocationId = name(&format!("alc_{at:012}"));
-        news.allocations
+        let id: AllocationId = name(&format!("alc_{number:012}"));
+        delta
+            .allocations
             .insert(id.clone(), Some(allocation.clone()));
         snapshot.allocations.insert(id, allocation);
     }
     snapshot.carried = plan.carried.clone();
     snapshot.round += 1;
     snapshot.now = snapshot.now.plus_ms(1_000);
-    news
+    delta
 }
 
-/// Kind of change to a part of the work. Each offset of [`change_some`] changes different work.
+/// Kind of change to a part of the work. Each offset of [`change_work`] changes different work.
 #[derive(Debug, Clone, Copy)]
 pub enum WorkChange {
     /// Work ends with its allocations, and the same number of new work is submitted.
@@ -157,74 +158,74 @@ pub struct WorkChanges {
 
 /// Changes a part of the work, starting at `offset`. Returns the delta. New work is numbered from
 /// `next_number` on.
-pub fn change_some(
-    full: &mut Snapshot,
+pub fn change_work(
+    snapshot: &mut Snapshot,
     changes: WorkChanges,
     offset: u64,
     next_number: &mut u64,
 ) -> SnapshotDelta {
-    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let some = full
+    let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let changed = snapshot
         .demand
         .keys()
-        .skip(number(offset))
-        .step_by(number(changes.every));
-    let some: Vec<WorkId> = some.cloned().collect();
-    let mut news = SnapshotDelta::default();
+        .skip(to_usize(offset))
+        .step_by(to_usize(changes.every));
+    let changed: Vec<WorkId> = changed.cloned().collect();
+    let mut delta = SnapshotDelta::default();
     if matches!(changes.change, WorkChange::Replaced | WorkChange::Submitted) {
-        for _ in &some {
-            let id = add_request(full, *next_number);
-            let demand = full.demand.get(&id).cloned();
-            news.work.insert(id, demand);
+        for _ in &changed {
+            let id = add_work(snapshot, *next_number);
+            let demand = snapshot.demand.get(&id).cloned();
+            delta.work.insert(id, demand);
             *next_number += 1;
         }
     }
     match changes.change {
-        WorkChange::Submitted => return news,
+        WorkChange::Submitted => return delta,
         WorkChange::Progressed => {
-            for work in &some {
-                let demand = full.demand.get_mut(work).expect("it is there");
+            for work in &changed {
+                let demand = snapshot.demand.get_mut(work).expect("it is there");
                 demand.remaining_tasks -= 1;
-                news.work.insert(work.clone(), Some(demand.clone()));
+                delta.work.insert(work.clone(), Some(demand.clone()));
             }
         }
         WorkChange::Ended | WorkChange::Replaced => {
-            for work in &some {
-                full.demand.remove(work);
-                news.work.insert(work.clone(), None);
+            for work in &changed {
+                snapshot.demand.remove(work);
+                delta.work.insert(work.clone(), None);
             }
-            full.allocations.retain(|id, it| {
-                let stays = full.demand.contains_key(&it.work);
+            snapshot.allocations.retain(|id, it| {
+                let stays = snapshot.demand.contains_key(&it.work);
                 if !stays {
-                    news.allocations.insert(id.clone(), None);
+                    delta.allocations.insert(id.clone(), None);
                 }
                 stays
             });
         }
     }
-    news
+    delta
 }
 
 /// Places work, oldest first, into the smallest free space that fits its memory. Ignores shares and
 /// all other dimensions. Returns the number of placed processes.
-pub fn naive_best_fit(snapshot: &Snapshot) -> u64 {
+pub fn place_by_best_fit(snapshot: &Snapshot) -> u64 {
     let mut holes: BTreeSet<(u64, usize)> = snapshot
         .nodes
         .values()
         .enumerate()
-        .map(|(at, node)| (node.capacity.memory_bytes / GIB, at))
+        .map(|(number, node)| (node.capacity.memory_bytes / GIB, number))
         .collect();
-    let mut requests: Vec<&Demand> = snapshot.demand.values().collect();
-    requests.sort_by_key(|demand| demand.submitted_at);
+    let mut work: Vec<&Demand> = snapshot.demand.values().collect();
+    work.sort_by_key(|demand| demand.submitted_at);
     let mut placed = 0;
-    for demand in requests {
-        let order = demand.size.memory_bytes.div_ceil(GIB);
+    for demand in work {
+        let quanta = demand.size.memory_bytes.div_ceil(GIB);
         for _ in 0..demand.max_processes {
-            let Some(&(free, at)) = holes.range((order, 0)..).next() else {
+            let Some(&(free, number)) = holes.range((quanta, 0)..).next() else {
                 break;
             };
-            holes.remove(&(free, at));
-            holes.insert((free - order, at));
+            holes.remove(&(free, number));
+            holes.insert((free - quanta, number));
             placed += 1;
         }
     }

@@ -8,8 +8,8 @@
 //! - rounds without changes after the fleet has settled,
 //! - rounds in which one percent of the work only continues, arrives or ends.
 //!
-//! In "1% changed", one percent of the work changes: half of it ended, and half is new. In "replaced",
-//! one percent ended and the same number is new. Each plan is checked as in the service
+//! In "1% changed", one percent of the work changes: half of it ended, and half is new. In
+//! "replaced", one percent ended and the same number is new. Each plan is checked as in the service
 //! ("checked").
 //!
 //! The baseline is a naive best fit over the same requests in the same run. Times are CPU times of
@@ -28,87 +28,96 @@ use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
 use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, SnapshotDelta};
 use hayward_vocabulary::NodeName;
 
-use cost::{Cost, ServiceState, Several, ms, timed};
-use fleet::{WorkChange, WorkChanges, carry_out, change_some, fleet, naive_best_fit};
-use memory::{make_ready, peak_bytes, touched};
+use cost::{Cost, RoundSamples, ServiceState, measure_cost, ms};
+use fleet::{WorkChange, WorkChanges, apply_plan, change_work, fleet, place_by_best_fit};
+use memory::{peak_bytes, touch_memory_if_requested, touch_memory_in_child};
 
 /// The allocator of the services.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Most rounds that a fleet gets to settle before it is measured.
-const UNTIL_REST: usize = 40;
+const MAX_SETTLE_ROUNDS: usize = 40;
 /// Number of measured first rounds. The largest fleet is planned only once, because of its memory.
-const REPEATS: usize = 3;
+const FIRST_ROUNDS: usize = 3;
 /// Number of measured rounds with changed work, unless the variable `CHANGE_ROUNDS` is set.
 const CHANGE_ROUNDS: u64 = 9;
 /// Number of measured rounds without changes after the fleet has settled.
-const RESTS: usize = 5;
+const UNCHANGED_ROUNDS: usize = 5;
 
 fn main() {
-    if touched() {
+    if touch_memory_if_requested() {
         return;
     }
     let requested: Vec<(u64, u64)> = std::env::args()
         .skip(1)
-        .filter_map(|it| size(&it))
+        .filter_map(|text| parse_size(&text))
         .collect();
     let sizes = if requested.is_empty() {
         vec![(1_000, 10_000), (10_000, 100_000), (100_000, 1_000_000)]
     } else {
         requested
     };
-    for (nodes, requests) in sizes {
-        measure(nodes, requests);
+    for (nodes, work_count) in sizes {
+        measure(nodes, work_count);
     }
 }
 
-fn size(text: &str) -> Option<(u64, u64)> {
-    let (nodes, requests) = text.split_once('x')?;
-    Some((nodes.parse().ok()?, requests.parse().ok()?))
+fn parse_size(text: &str) -> Option<(u64, u64)> {
+    let (nodes, work_count) = text.split_once('x')?;
+    Some((nodes.parse().ok()?, work_count.parse().ok()?))
 }
 
-fn measure(nodes: u64, requests: u64) {
-    println!("\n{nodes} nodes, {requests} requests");
-    let mut full = fleet(nodes, requests);
-    make_ready(requests);
-    let (first, plan) = first_rounds(&full);
+fn measure(nodes: u64, work_count: u64) {
+    println!("\n{nodes} nodes, {work_count} requests");
+    let mut snapshot = fleet(nodes, work_count);
+    touch_memory_in_child(work_count);
+    let (first, plan) = first_rounds(&snapshot);
     let peak = peak_bytes() >> 20;
-    let (placed, naive) = timed(|| naive_best_fit(&full));
+    let (placed, baseline) = measure_cost(|| place_by_best_fit(&snapshot));
     assert!(placed > 0, "the baseline placed nothing");
-    first.show("first", &naive);
+    first.print("first", &baseline);
     println!(
         "  best fit {:>9.2} ms for {placed}, peak {peak} MiB",
-        ms(naive.spent)
+        ms(baseline.cpu_time)
     );
     let mut service = ServiceState::default();
-    service.round(&full, &SnapshotDelta::everything());
+    service.round(&snapshot, &SnapshotDelta::everything());
     let rounds = &service.rounds;
-    let ((verdicts, shares), words) = timed(|| (rounds.verdicts(), rounds.shares()));
+    let ((verdicts, shares), reporting) = measure_cost(|| (rounds.verdicts(), rounds.shares()));
     println!(
         "  in words {:>9.2} ms, peak {} MiB",
-        ms(words.spent),
+        ms(reporting.cpu_time),
         peak_bytes() >> 20
     );
-    assert_eq!(verdicts.len(), full.demand.len(), "work without a verdict");
+    assert_eq!(
+        verdicts.len(),
+        snapshot.demand.len(),
+        "work without a verdict"
+    );
     drop((verdicts, shares));
-    come_to_rest(&mut service, &mut full, plan);
-    later_rounds(&mut service, &mut full, requests, &naive);
+    settle(&mut service, &mut snapshot, plan);
+    later_rounds(&mut service, &mut snapshot, work_count, &baseline);
     println!("  peak {} MiB", peak_bytes() >> 20);
 }
 
 /// Measures rounds after changes, and rounds without changes, in a settled fleet.
-fn later_rounds(service: &mut ServiceState, full: &mut Snapshot, requests: u64, naive: &Cost) {
-    let mut next_number = requests;
+fn later_rounds(
+    service: &mut ServiceState,
+    snapshot: &mut Snapshot,
+    work_count: u64,
+    baseline: &Cost,
+) {
+    let mut next_number = work_count;
     let replaced = [
         ("1% changed", 200),
         ("replaced", 100),
-        ("a 1,000", requests / 1_000),
+        ("a 1,000", work_count / 1_000),
     ];
     // One percent of 100,000 is already a thousand, so smaller fleets skip the last case.
     for (name, every) in replaced
         .into_iter()
-        .take(if requests > 100_000 { 3 } else { 2 })
+        .take(if work_count > 100_000 { 3 } else { 2 })
     {
         let change = WorkChange::Replaced;
         let changes = WorkChanges {
@@ -116,15 +125,15 @@ fn later_rounds(service: &mut ServiceState, full: &mut Snapshot, requests: u64, 
             change,
             every,
         };
-        changed_work_rounds(service, full, changes, &mut next_number, naive);
+        changed_work_rounds(service, snapshot, changes, &mut next_number, baseline);
     }
-    node_rounds(service, full, naive);
-    let mut rest = Several::default();
-    for _ in 0..RESTS {
-        let (after, cost) = service.round(full, &SnapshotDelta::default());
-        rest.note(&after.plan, cost);
+    node_rounds(service, snapshot, baseline);
+    let mut unchanged = RoundSamples::default();
+    for _ in 0..UNCHANGED_ROUNDS {
+        let (decided, cost) = service.round(snapshot, &SnapshotDelta::default());
+        unchanged.add(&decided.plan, cost);
     }
-    rest.show("at rest", naive);
+    unchanged.print("at rest", baseline);
     // More work arrives than ends, so from here on some work always waits.
     for (name, change) in [
         ("progressed", WorkChange::Progressed),
@@ -137,16 +146,16 @@ fn later_rounds(service: &mut ServiceState, full: &mut Snapshot, requests: u64, 
             change,
             every,
         };
-        changed_work_rounds(service, full, changes, &mut next_number, naive);
+        changed_work_rounds(service, snapshot, changes, &mut next_number, baseline);
     }
 }
 
 /// Carries out a plan and those of the following rounds. Stops at an empty plan, or after
-/// [`UNTIL_REST`] rounds.
-fn come_to_rest(service: &mut ServiceState, full: &mut Snapshot, mut plan: Plan) {
-    for _ in 0..UNTIL_REST {
-        let news = carry_out(full, &plan);
-        plan = service.round(full, &news).0.plan;
+/// [`MAX_SETTLE_ROUNDS`] rounds.
+fn settle(service: &mut ServiceState, snapshot: &mut Snapshot, mut plan: Plan) {
+    for _ in 0..MAX_SETTLE_ROUNDS {
+        let delta = apply_plan(snapshot, &plan);
+        plan = service.round(snapshot, &delta).0.plan;
         if plan.is_empty() {
             break;
         }
@@ -157,38 +166,40 @@ fn come_to_rest(service: &mut ServiceState, full: &mut Snapshot, mut plan: Plan)
 /// each.
 fn changed_work_rounds(
     service: &mut ServiceState,
-    full: &mut Snapshot,
+    snapshot: &mut Snapshot,
     changes: WorkChanges,
     next_number: &mut u64,
-    naive: &Cost,
+    baseline: &Cost,
 ) {
-    let (mut fresh, mut again) = (Several::default(), Several::default());
+    let (mut changed_rounds, mut unchanged_rounds) =
+        (RoundSamples::default(), RoundSamples::default());
     let repetitions = std::env::var("CHANGE_ROUNDS").ok();
     let repetitions = repetitions
         .and_then(|repetitions| repetitions.parse().ok())
         .unwrap_or(CHANGE_ROUNDS);
     for number in 0..repetitions {
-        let news = change_some(full, changes, number, next_number);
-        let (after, cost) = service.round(full, &news);
-        if full.demand.len() <= 100_000 && number == 0 {
-            let same = service.rounds.full_plan(after.clone()) == FairShare.schedule(full);
-            assert!(same, "memory changed a decision");
+        let delta = change_work(snapshot, changes, number, next_number);
+        let (decided, cost) = service.round(snapshot, &delta);
+        if snapshot.demand.len() <= 100_000 && number == 0 {
+            let matches_new_planner =
+                service.rounds.full_plan(decided.clone()) == FairShare.schedule(snapshot);
+            assert!(matches_new_planner, "memory changed a decision");
         }
-        fresh.note(&after.plan, cost);
-        drop(after);
-        let (same, cost) = service.round(full, &SnapshotDelta::default());
-        again.note(&same.plan, cost);
-        come_to_rest(service, full, same.plan);
+        changed_rounds.add(&decided.plan, cost);
+        drop(decided);
+        let (unchanged, cost) = service.round(snapshot, &SnapshotDelta::default());
+        unchanged_rounds.add(&unchanged.plan, cost);
+        settle(service, snapshot, unchanged.plan);
     }
-    fresh.show(changes.name, naive);
-    again.show("again", naive);
+    changed_rounds.print(changes.name, baseline);
+    unchanged_rounds.print("again", baseline);
 }
 
 /// Measures rounds with one changed node in a settled fleet. The node stops and resumes taking
 /// work, then leaves and comes back.
-fn node_rounds(service: &mut ServiceState, full: &mut Snapshot, naive: &Cost) {
-    let mut costs: BTreeMap<&str, Several> = BTreeMap::new();
-    let names: Vec<NodeName> = full
+fn node_rounds(service: &mut ServiceState, snapshot: &mut Snapshot, baseline: &Cost) {
+    let mut costs: BTreeMap<&str, RoundSamples> = BTreeMap::new();
+    let names: Vec<NodeName> = snapshot
         .nodes
         .keys()
         .skip(11)
@@ -197,7 +208,7 @@ fn node_rounds(service: &mut ServiceState, full: &mut Snapshot, naive: &Cost) {
         .cloned()
         .collect();
     for name in names {
-        let node = full.nodes[&name].clone();
+        let node = snapshot.nodes[&name].clone();
         let changes = [
             (
                 "no work",
@@ -210,37 +221,37 @@ fn node_rounds(service: &mut ServiceState, full: &mut Snapshot, naive: &Cost) {
             ("gone", None),
             ("back", Some(node)),
         ];
-        for (what, node) in changes {
+        for (label, node) in changes {
             match node {
-                Some(node) => drop(full.nodes.insert(name.clone(), node)),
-                None => drop(full.nodes.remove(&name)),
+                Some(node) => drop(snapshot.nodes.insert(name.clone(), node)),
+                None => drop(snapshot.nodes.remove(&name)),
             }
-            let news = SnapshotDelta {
+            let delta = SnapshotDelta {
                 nodes: BTreeSet::from([name.clone()]),
                 ..SnapshotDelta::default()
             };
-            let (after, cost) = service.round(full, &news);
-            costs.entry(what).or_default().note(&after.plan, cost);
-            come_to_rest(service, full, after.plan);
+            let (decided, cost) = service.round(snapshot, &delta);
+            costs.entry(label).or_default().add(&decided.plan, cost);
+            settle(service, snapshot, decided.plan);
         }
     }
-    for (what, cost) in costs {
-        cost.show(what, naive);
+    for (label, rounds) in costs {
+        rounds.print(label, baseline);
     }
 }
 
 /// Measures first rounds. Returns them with their plan, which is the same each time.
-fn first_rounds(snapshot: &Snapshot) -> (Several, Plan) {
-    let (mut rounds, mut plan) = (Several::default(), Plan::default());
+fn first_rounds(snapshot: &Snapshot) -> (RoundSamples, Plan) {
+    let (mut rounds, mut plan) = (RoundSamples::default(), Plan::default());
     let repeats = if snapshot.demand.len() < 1_000_000 {
-        REPEATS
+        FIRST_ROUNDS
     } else {
         1
     };
     for _ in 0..repeats {
-        let (after, cost) = ServiceState::default().round(snapshot, &SnapshotDelta::everything());
-        rounds.note(&after.plan, cost);
-        plan = after.plan;
+        let (decided, cost) = ServiceState::default().round(snapshot, &SnapshotDelta::everything());
+        rounds.add(&decided.plan, cost);
+        plan = decided.plan;
     }
     (rounds, plan)
 }

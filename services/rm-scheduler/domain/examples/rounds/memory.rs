@@ -4,30 +4,32 @@ use std::hint::black_box;
 use std::process::Command;
 
 /// Argument that makes this program write to memory and do nothing else.
-const TOUCH: &str = "touch-mib";
+const TOUCH_ARGUMENT: &str = "touch-mib";
 /// Upper bound of the memory of a first round and its snapshot, per request.
-const BYTES_A_REQUEST: u64 = 3 << 10;
+const BYTES_PER_WORK: u64 = 3 << 10;
 
 /// Starts another process that writes once to as much memory as a round will use.
 ///
 /// A hypervisor reclaims unused memory after some seconds and returns it page by page at the first
 /// touch. Without this process, that would take four fifths of a first round of 100,000 nodes.
-pub fn make_ready(requests: u64) {
-    let mebibytes = (requests * BYTES_A_REQUEST) >> 20;
-    let touched = std::env::current_exe().and_then(|this| {
+pub fn touch_memory_in_child(work_count: u64) {
+    let mebibytes = (work_count * BYTES_PER_WORK) >> 20;
+    let status = std::env::current_exe().and_then(|this| {
         let mut child = Command::new(this);
-        child.args([TOUCH, &mebibytes.to_string()]).status()
+        child
+            .args([TOUCH_ARGUMENT, &mebibytes.to_string()])
+            .status()
     });
-    let ready = touched.is_ok_and(|status| status.success());
-    if !ready {
+    let is_touched = status.is_ok_and(|status| status.success());
+    if !is_touched {
         eprintln!("memory could not be made ready: first rounds may show the host's time");
     }
 }
 
 /// Returns whether this process was started only to write to memory. If so, it has done that.
-pub fn touched() -> bool {
+pub fn touch_memory_if_requested() -> bool {
     let mut arguments = std::env::args().skip(1);
-    if arguments.next().as_deref() != Some(TOUCH) {
+    if arguments.next().as_deref() != Some(TOUCH_ARGUMENT) {
         return false;
     }
     let mebibytes = arguments.next().and_then(|it| it.parse::<usize>().ok());

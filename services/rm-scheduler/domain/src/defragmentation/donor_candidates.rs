@@ -1,5 +1,5 @@
-//! Work that could give up processes. It is found once per kind of needy work in a round, and then
-//! updated from the rows written since.
+//! Work that could give up processes. It is found once per priority and pool of needy work in a
+//! round, and then updated from the rows written since.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,28 @@ use crate::{
     state::{ClassState, RoundState},
 };
 
-/// Candidates by kind of the needy work: priority and pool of its class.
+/// Candidates by priority and pool of the class of the needy work.
 #[derive(Default)]
 pub(super) struct DonorCandidates {
-    known: BTreeMap<Kind, Found>,
+    by_key: BTreeMap<PriorityAndPool, CandidateLists>,
 }
 
 /// Priority and pool of the class of needy work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+struct PriorityAndPool {
     priority: i64,
     home: PoolIx,
 }
 
 #[derive(Default)]
-struct Found {
+struct CandidateLists {
     rich: Vec<WorkIx>,
     poor: Vec<WorkIx>,
     /// Position in the log of written work rows up to which the lists are current.
-    then: usize,
+    position: usize,
 }
 
-impl Kind {
+impl PriorityAndPool {
     fn new(class_state: &ClassState) -> Option<Self> {
         Some(Self {
             priority: class_state.class.priority,
@@ -44,66 +44,72 @@ impl Kind {
 
 impl DonorCandidates {
     /// Returns rich work, and poor work of lower priority, both unordered.
-    pub fn of(&mut self, state: &RoundState, work: WorkIx) -> (&[WorkIx], &[WorkIx]) {
+    pub fn donors_for(&mut self, state: &RoundState, work: WorkIx) -> (&[WorkIx], &[WorkIx]) {
         let class = state.work[work].class;
         let class = class.map(|class| &state.classes[class]);
-        let Some(kind) = class.and_then(Kind::new) else {
+        let Some(key) = class.and_then(PriorityAndPool::new) else {
             return (&[], &[]);
         };
-        let found = self.known.entry(kind);
-        let found = found.or_insert_with(|| Found::new(state, kind));
-        found.update(state, kind);
-        (&found.rich, &found.poor)
+        let lists = self.by_key.entry(key);
+        let lists = lists.or_insert_with(|| CandidateLists::new(state, key));
+        lists.update(state, key);
+        (&lists.rich, &lists.poor)
     }
 }
 
-impl Found {
-    fn new(state: &RoundState, kind: Kind) -> Self {
-        let mut found = Self {
-            then: state.work.journal_position(),
+impl CandidateLists {
+    fn new(state: &RoundState, key: PriorityAndPool) -> Self {
+        let mut lists = Self {
+            position: state.work.journal_position(),
             ..Self::default()
         };
-        let is_below = |class_state: &ClassState| kind.priority < class_state.class.priority;
+        let has_lower_priority =
+            |class_state: &ClassState| key.priority < class_state.class.priority;
         // Work of equal or higher priority gives only what exceeds the threshold.
         for donor in state.derived.large_holders.donors(state) {
-            if class_of(state, donor).is_some_and(|class_state| !is_below(class_state)) {
-                found.enter(state, kind, donor);
+            if class_of(state, donor).is_some_and(|class_state| !has_lower_priority(class_state)) {
+                lists.add(state, key, donor);
             }
         }
-        let below = state
+        let lower_classes = state
             .classes
             .iter()
-            .filter(|class_state| is_below(class_state));
-        for donor in below.flat_map(ClassState::work) {
-            found.enter(state, kind, donor);
+            .filter(|class_state| has_lower_priority(class_state));
+        for donor in lower_classes.flat_map(ClassState::work) {
+            lists.add(state, key, donor);
         }
-        found
+        lists
     }
 
-    fn update(&mut self, state: &RoundState, kind: Kind) {
-        if self.then == state.work.journal_position() {
+    fn update(&mut self, state: &RoundState, key: PriorityAndPool) {
+        if self.position == state.work.journal_position() {
             return;
         }
-        let changed: FxHashSet<WorkIx> = state.work.written_since(self.then).collect();
-        self.then = state.work.journal_position();
+        let changed: FxHashSet<WorkIx> = state.work.written_since(self.position).collect();
+        self.position = state.work.journal_position();
         for donors in [&mut self.rich, &mut self.poor] {
             donors.retain(|donor| !changed.contains(donor));
         }
         for donor in changed {
-            self.enter(state, kind, donor);
+            self.add(state, key, donor);
         }
     }
 
-    fn enter(&mut self, state: &RoundState, Kind { priority, home }: Kind, donor: WorkIx) {
+    fn add(
+        &mut self,
+        state: &RoundState,
+        PriorityAndPool { priority, home }: PriorityAndPool,
+        donor: WorkIx,
+    ) {
         let (forest, class_state) = (state.forest, class_of(state, donor));
         let is_related =
             |pool: PoolIx| forest.is_within(pool, home) || forest.is_within(home, pool);
-        let gives = |class_state: &&ClassState| {
+        let may_donate = |class_state: &&ClassState| {
             let fair = class_state.class.policy == Policy::FairShare;
             fair && class_state.class.priority >= priority
                 && class_state.pool.is_some_and(is_related)
         };
-        let Some(class_state) = class_state.filter(gives) else {
+        let Some(class_state) = class_state.filter(may_donate) else {
             return;
         };
         if is_rich(state, donor) {

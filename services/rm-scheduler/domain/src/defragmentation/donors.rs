@@ -19,9 +19,9 @@ use crate::{
     },
 };
 
-/// Object that a donor could give up: an allocation, or a grant of this round.
+/// What a donor could give up: an allocation, or a grant of this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Takeable {
+enum DonorItem {
     Allocation(AllocIx),
     Grant(usize),
 }
@@ -33,35 +33,36 @@ struct Donors {
     wealth: TypedVec<UserIx, Option<u64>>,
     /// True if donors keep `fragmentation_threshold` processes. Otherwise work of lower priority
     /// may lose all its processes (W-21).
-    spare: bool,
+    keeps_threshold: bool,
     /// Free quanta that earlier processes of the needy work will use, by node (C-6).
-    spent: BTreeMap<NodeIx, u64>,
+    used_quanta: BTreeMap<NodeIx, u64>,
 }
 
-/// Frees space for up to `need` processes of a piece of work. Returns the number of processes that
-/// it freed space for.
-pub(super) fn from_donors(
+/// Frees space for up to `processes` processes of a piece of work. Returns the number of processes
+/// for which it freed space.
+pub(super) fn free_space_from_donors(
     state: &mut RoundState,
     spacious: &SpaciousNodes,
     candidates: &mut DonorCandidates,
     work: WorkIx,
-    need: u64,
+    processes: u64,
 ) -> u64 {
-    let (rich, poor) = candidates.of(state, work);
-    let mut donors = donors(state, rich, state.settings.spare_donors);
-    let mut given = take(state, spacious, work, need, &mut donors);
+    let (rich, poor) = candidates.donors_for(state, work);
+    let mut donors = collect_donors(state, rich, state.settings.spare_donors);
+    let mut freed = free_on_nodes(state, spacious, work, processes, &mut donors);
     // The first attempt also spared donors of lower priority, so a second one may free more.
-    let spared = state.settings.spare_donors && rich.iter().any(|it| !is_peer(state, work, *it));
-    if given < need && (spared || !poor.is_empty()) {
+    let is_spared =
+        state.settings.spare_donors && rich.iter().any(|donor| !is_peer(state, work, *donor));
+    if freed < processes && (is_spared || !poor.is_empty()) {
         let all = [rich, poor].concat();
-        let spent = donors.spent;
+        let used_quanta = donors.used_quanta;
         donors = Donors {
-            spent,
-            ..self::donors(state, &all, false)
+            used_quanta,
+            ..collect_donors(state, &all, false)
         };
-        given += take(state, spacious, work, need - given, &mut donors);
+        freed += free_on_nodes(state, spacious, work, processes - freed, &mut donors);
     }
-    given
+    freed
 }
 
 pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
@@ -69,11 +70,11 @@ pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
     let threshold = state.snapshot.tunables.fragmentation_threshold;
     let runs = |allocation: AllocIx| state.allocations[allocation].running;
     // A grant of this round has not started, so giving it up costs nothing.
-    let fresh = state.settings.spare_donors && work.placed > 0;
+    let has_new_grant = state.settings.spare_donors && work.placed > 0;
     work.process_count() > 0
         && work.process_count() >= threshold
         && !work.is_needy
-        && (fresh || state.work_record(donor).allocations.iter().any(runs))
+        && (has_new_grant || state.work_record(donor).allocations.iter().any(runs))
         && !gave_recently(state, donor)
 }
 
@@ -93,36 +94,36 @@ pub(super) fn gave_recently(state: &RoundState, donor: WorkIx) -> bool {
         return false;
     };
     let last = state.snapshot.carried.last_hit.get(state.id(donor));
-    let was = last.is_some_and(|last| state.snapshot.round.saturating_sub(*last) <= rounds);
-    if was {
+    let is_recent = last.is_some_and(|last| state.snapshot.round.saturating_sub(*last) <= rounds);
+    if is_recent {
         state.record_time_dependence();
     }
-    was
+    is_recent
 }
 
-fn donors(state: &RoundState, requests: &[WorkIx], spare: bool) -> Donors {
+fn collect_donors(state: &RoundState, donor_work: &[WorkIx], keeps_threshold: bool) -> Donors {
     let mut wealth = TypedVec::filled(None, state.index.user_count());
-    for work in requests.iter().copied() {
+    for work in donor_work.iter().copied() {
         let work_state = &state.work[work];
         let user = wealth[state.work_record(work).user].get_or_insert(0);
         *user += work_state.process_count() * work_state.process_quanta;
     }
     Donors {
-        work: requests.iter().copied().collect(),
+        work: donor_work.iter().copied().collect(),
         wealth,
-        spare,
-        spent: BTreeMap::new(),
+        keeps_threshold,
+        used_quanta: BTreeMap::new(),
     }
 }
 
 /// Frees space node by node, by descending wealth of the donors there. Wealth only falls, so a
 /// popped node with an outdated rank is pushed back. A node that does not work once is dropped,
 /// because later preemptions cannot make it work.
-fn take(
+fn free_on_nodes(
     state: &mut RoundState,
     spacious: &SpaciousNodes,
     work: WorkIx,
-    need: u64,
+    processes: u64,
     donors: &mut Donors,
 ) -> u64 {
     let rank = |state: &RoundState, node: NodeIx, donors: &Donors| {
@@ -130,48 +131,50 @@ fn take(
         let wealth = wealth_on(state, node, donors);
         (wealth, memory, Reverse(node))
     };
-    let nodes = eligible(state, spacious, work, donors);
+    let nodes = eligible_nodes(state, spacious, work, donors);
     let nodes = nodes.into_iter().map(|node| rank(state, node, donors));
     let mut nodes: BinaryHeap<_> = nodes.collect();
-    let (mut given, mut budget_stop) = (0, None);
-    while given < need
-        && let Some(top) = nodes.pop()
+    let (mut freed, mut budget_stop) = (0, None);
+    while freed < processes
+        && let Some(best_rank) = nodes.pop()
     {
-        let Reverse(node) = top.2;
-        let now = rank(state, node, donors);
-        if now != top {
-            nodes.push(now);
-        } else if let Some(shares) = allowed(state, work, node, donors, &mut budget_stop) {
-            given += clear(state, work, node, &shares, donors);
+        let Reverse(node) = best_rank.2;
+        let current_rank = rank(state, node, donors);
+        if current_rank != best_rank {
+            nodes.push(current_rank);
+        } else if let Some(items) = items_within_budget(state, work, node, donors, &mut budget_stop)
+        {
+            freed += clear_node(state, work, node, &items, donors);
             nodes.push(rank(state, node, donors));
         }
     }
-    if given < need {
+    if freed < processes {
         state.record_budget_stop(work, budget_stop);
     }
-    given
+    freed
 }
 
 /// Returns the nodes that could be cleared for the work.
-fn eligible(
+fn eligible_nodes(
     state: &RoundState,
     spacious: &SpaciousNodes,
     work: WorkIx,
     donors: &Donors,
 ) -> Vec<NodeIx> {
     let quanta = state.work[work].process_quanta;
-    let whole = state.policy(work) == Some(Policy::Reserve);
+    let needs_whole_node = state.policy(work) == Some(Policy::Reserve);
     let no_donors = donors.work.is_empty();
-    let loads = &state.index.usage;
-    let is_donors = |allocation: AllocIx| {
-        let owner = loads[allocation].owner;
+    let usage = &state.index.usage;
+    let is_donor_allocation = |allocation: AllocIx| {
+        let owner = usage[allocation].owner;
         owner.is_some_and(|user| donors.wealth[user].is_some())
     };
-    let was_given = |grant: &usize| donors.work.contains(&state.granted[*grant].work);
-    let gives = |node: NodeIx| {
-        let allocation = &state.node_record(node).allocations;
-        let grant = &state.nodes[node].granted;
-        !no_donors && (allocation.iter().any(is_donors) || grant.iter().any(was_given))
+    let is_donor_grant = |grant: &usize| donors.work.contains(&state.granted[*grant].work);
+    let has_donors = |node: NodeIx| {
+        let allocations = &state.node_record(node).allocations;
+        let grants = &state.nodes[node].granted;
+        !no_donors
+            && (allocations.iter().any(is_donor_allocation) || grants.iter().any(is_donor_grant))
     };
     // Without donors only future space helps.
     let mut nodes: Vec<NodeIx> = if no_donors {
@@ -179,13 +182,13 @@ fn eligible(
     } else {
         state.nodes.indices().collect()
     };
-    nodes.retain(|node| gives(*node) || state.future_quanta(*node) >= quanta);
+    nodes.retain(|node| has_donors(*node) || state.future_quanta(*node) >= quanta);
     nodes
         .into_iter()
         .filter(|node| {
             let node_state = &state.nodes[*node];
-            let fits = if whole {
-                node_state.quanta == quanta && all_are_candidates(state, *node, donors)
+            let fits = if needs_whole_node {
+                node_state.quanta == quanta && is_held_by_donors_alone(state, *node, donors)
             } else {
                 node_state.quanta >= quanta
             };
@@ -202,111 +205,111 @@ fn eligible(
         .collect()
 }
 
-fn all_are_candidates(state: &RoundState, node: NodeIx, donors: &Donors) -> bool {
+fn is_held_by_donors_alone(state: &RoundState, node: NodeIx, donors: &Donors) -> bool {
     let node_state = &state.nodes[node];
-    let allocation = state
+    let allocation_owners = state
         .node_record(node)
         .allocations
         .iter()
         .map(|allocation| state.allocations[allocation].work);
-    let grant = node_state
+    let grant_owners = node_state
         .granted
         .iter()
-        .map(|at| Some(state.granted[*at].work));
-    allocation
-        .chain(grant)
+        .map(|grant| Some(state.granted[*grant].work));
+    allocation_owners
+        .chain(grant_owners)
         .all(|owner| owner.is_some_and(|owner| donors.work.contains(&owner)))
 }
 
 /// Returns the greatest wealth of any user with an allocation or grant on the node.
 fn wealth_on(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
-    let allocation = state.node_record(node).allocations.iter();
-    let allocation = allocation.map(|allocation| state.index.usage[allocation].user);
-    let grant = state.nodes[node].granted.iter().map(|at| {
-        let owner = state.granted[*at].work;
+    let allocations = state.node_record(node).allocations.iter();
+    let allocation_users = allocations.map(|allocation| state.index.usage[allocation].user);
+    let grant_users = state.nodes[node].granted.iter().map(|grant| {
+        let owner = state.granted[*grant].work;
         state.work_record(owner).user
     });
-    allocation
-        .chain(grant)
+    allocation_users
+        .chain(grant_users)
         .filter_map(|user| donors.wealth[user])
         .max()
         .unwrap_or(0)
 }
 
-fn owner(state: &RoundState, share: Takeable) -> Option<WorkIx> {
-    match share {
-        Takeable::Allocation(allocation) => state.allocations[allocation].work,
-        Takeable::Grant(grant) => Some(state.granted[grant].work),
+fn owner(state: &RoundState, item: DonorItem) -> Option<WorkIx> {
+    match item {
+        DonorItem::Allocation(allocation) => state.allocations[allocation].work,
+        DonorItem::Grant(grant) => Some(state.granted[grant].work),
     }
 }
 
-fn quanta_of(state: &RoundState, share: Takeable) -> u64 {
-    match share {
-        Takeable::Allocation(allocation) => state.allocations[allocation].quanta,
-        Takeable::Grant(grant) => state.granted[grant].quanta,
+fn quanta_of(state: &RoundState, item: DonorItem) -> u64 {
+    match item {
+        DonorItem::Allocation(allocation) => state.allocations[allocation].quanta,
+        DonorItem::Grant(grant) => state.granted[grant].quanta,
     }
 }
 
 /// Lists what donors could give up on a node: the richest first, then grants, then the cheapest
 /// allocation.
-fn takeable(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<Takeable> {
+fn donor_items(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<DonorItem> {
     let node_state = &state.nodes[node];
-    let allocation = state
+    let allocations = state
         .node_record(node)
         .allocations
         .iter()
         .filter(|allocation| !state.leaving[*allocation] && !state.allocations[*allocation].fixed);
-    let mut shares: Vec<Takeable> = allocation
-        .map(Takeable::Allocation)
+    let mut items: Vec<DonorItem> = allocations
+        .map(DonorItem::Allocation)
         .chain(
             node_state
                 .granted
                 .iter()
-                .map(|grant| Takeable::Grant(*grant)),
+                .map(|grant| DonorItem::Grant(*grant)),
         )
-        .filter(|share| owner(state, *share).is_some_and(|owner| donors.work.contains(&owner)))
+        .filter(|item| owner(state, *item).is_some_and(|owner| donors.work.contains(&owner)))
         .collect();
-    let wealth = |share: Takeable| {
-        let user = owner(state, share).map(|owner| state.work_record(owner).user);
+    let wealth = |item: DonorItem| {
+        let user = owner(state, item).map(|owner| state.work_record(owner).user);
         user.and_then(|user| donors.wealth[user])
     };
-    shares.sort_by(|a, b| {
+    items.sort_by(|a, b| {
         let by_wealth = wealth(*b).cmp(&wealth(*a));
         by_wealth.then_with(|| match (a, b) {
-            (Takeable::Allocation(a), Takeable::Allocation(b)) => {
+            (DonorItem::Allocation(a), DonorItem::Allocation(b)) => {
                 preemption_key(state, *a).cmp(&preemption_key(state, *b))
             }
-            (Takeable::Grant(_), Takeable::Allocation(_)) => std::cmp::Ordering::Less,
-            (Takeable::Allocation(_), Takeable::Grant(_)) => std::cmp::Ordering::Greater,
-            (Takeable::Grant(a), Takeable::Grant(b)) => b.cmp(a),
+            (DonorItem::Grant(_), DonorItem::Allocation(_)) => std::cmp::Ordering::Less,
+            (DonorItem::Allocation(_), DonorItem::Grant(_)) => std::cmp::Ordering::Greater,
+            (DonorItem::Grant(a), DonorItem::Grant(b)) => b.cmp(a),
         })
     });
-    shares
+    items
 }
 
 /// Lists what must leave so that one process fits, within the budget.
-fn allowed(
+fn items_within_budget(
     state: &RoundState,
     work: WorkIx,
     node: NodeIx,
     donors: &Donors,
     budget_stop: &mut Option<BudgetStop>,
-) -> Option<Vec<Takeable>> {
+) -> Option<Vec<DonorItem>> {
     let mut budget = state.preemption_budget(node);
-    let found = chosen(state, work, node, donors, &mut budget);
+    let found = choose_items(state, work, node, donors, &mut budget);
     if found.is_none() && budget.declined && budget_stop.is_none() {
-        let all = chosen(
+        let all = choose_items(
             state,
             work,
             node,
             donors,
             &mut PreemptionBudget::unlimited(),
         )?;
-        let allocation = all.iter().filter_map(|share| match share {
-            Takeable::Allocation(allocation) => Some(*allocation),
-            Takeable::Grant(_) => None,
+        let allocations = all.iter().filter_map(|item| match item {
+            DonorItem::Allocation(allocation) => Some(*allocation),
+            DonorItem::Grant(_) => None,
         });
-        *budget_stop = state.budget_stop(node, &allocation.collect::<Vec<_>>());
+        *budget_stop = state.budget_stop(node, &allocations.collect::<Vec<_>>());
     }
     found
 }
@@ -322,18 +325,18 @@ fn fits(state: &RoundState, work: WorkIx, space: &NodeSpace) -> bool {
 }
 
 /// Returns as many of the items, in this order, as it takes until one process fits.
-fn first_enough(
+fn shortest_sufficient(
     state: &RoundState,
     work: WorkIx,
     mut space: NodeSpace,
-    items: Vec<Takeable>,
-) -> Vec<Takeable> {
+    items: Vec<DonorItem>,
+) -> Vec<DonorItem> {
     let mut enough = Vec::new();
     for item in items {
         if fits(state, work, &space) {
             break;
         }
-        give_back(state, &mut space, item);
+        add_to_space(state, &mut space, item);
         enough.push(item);
     }
     enough
@@ -341,148 +344,151 @@ fn first_enough(
 
 /// Lists what must leave so that one process fits. Returns `None` if the process would not fit even
 /// then.
-fn chosen(
+fn choose_items(
     state: &RoundState,
     work: WorkIx,
     node: NodeIx,
     donors: &Donors,
     budget: &mut PreemptionBudget,
-) -> Option<Vec<Takeable>> {
+) -> Option<Vec<DonorItem>> {
     let counts_leaving = state.settings.count_leaving_room;
     let mut space = if counts_leaving {
         state.future_free(node)
     } else {
         let mut free = state.nodes[node].free.clone();
-        free.quanta = unspent(state, node, donors);
+        free.quanta = unused_quanta(state, node, donors);
         free
     };
-    let start = space.clone();
-    let mut collected = Vec::new();
-    let mut left: BTreeMap<WorkIx, u64> = BTreeMap::new();
-    for share in takeable(state, node, donors) {
+    let initial_space = space.clone();
+    let mut chosen = Vec::new();
+    let mut remaining: BTreeMap<WorkIx, u64> = BTreeMap::new();
+    for item in donor_items(state, node, donors) {
         if fits(state, work, &space) {
             break;
         }
-        let giver = owner(state, share)?;
-        let has = left
-            .entry(giver)
-            .or_insert_with(|| state.work[giver].process_count());
+        let donor = owner(state, item)?;
+        let has = remaining
+            .entry(donor)
+            .or_insert_with(|| state.work[donor].process_count());
         // A peer that lost all its processes would take the space back, and the cycle would never
         // end.
-        let spared = donors.spare || is_peer(state, work, giver) && state.settings.spare_donors;
-        if spared && *has <= state.snapshot.tunables.fragmentation_threshold {
+        let is_spared =
+            donors.keeps_threshold || is_peer(state, work, donor) && state.settings.spare_donors;
+        if is_spared && *has <= state.snapshot.tunables.fragmentation_threshold {
             continue;
         }
-        if let Takeable::Allocation(allocation) = share
+        if let DonorItem::Allocation(allocation) = item
             && !budget.allows(&state.allocations[allocation])
         {
             continue;
         }
         *has -= 1;
-        give_back(state, &mut space, share);
-        collected.push(share);
+        add_to_space(state, &mut space, item);
+        chosen.push(item);
     }
-    // A node where nothing has to leave counts only with `count_leaving_room`, even if the process
-    // fits.
-    if !fits(state, work, &space) || collected.is_empty() && !counts_leaving {
+    // A node where nothing has to leave is accepted only with `count_leaving_room`, even if the
+    // process fits.
+    if !fits(state, work, &space) || chosen.is_empty() && !counts_leaving {
         return None;
     }
     // Allocations of exactly the right size come first, because one of them may be enough.
     let quanta = state.work[work].process_quanta;
-    collected.sort_by_key(|share| quanta_of(state, *share) != quanta);
-    Some(first_enough(state, work, start, collected))
+    chosen.sort_by_key(|item| quanta_of(state, *item) != quanta);
+    Some(shortest_sufficient(state, work, initial_space, chosen))
 }
 
-fn unspent(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
+fn unused_quanta(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
     let free = state.nodes[node].free.quanta;
-    let spent = donors.spent.get(&node).copied();
-    free.saturating_sub(spent.unwrap_or(0))
+    let used_quanta = donors.used_quanta.get(&node).copied();
+    free.saturating_sub(used_quanta.unwrap_or(0))
 }
 
-fn give_back(state: &RoundState, space: &mut crate::index::node_space::NodeSpace, share: Takeable) {
-    match share {
-        Takeable::Allocation(allocation) => {
-            let it = &state.allocations[allocation];
-            space.give(it.quanta, &it.size, &it.gpus);
+fn add_to_space(state: &RoundState, space: &mut NodeSpace, item: DonorItem) {
+    match item {
+        DonorItem::Allocation(allocation) => {
+            let record = &state.allocations[allocation];
+            space.give(record.quanta, &record.size, &record.gpus);
         }
-        Takeable::Grant(grant) => {
-            let it = &state.granted[grant];
-            space.give(it.quanta, it.size, &it.gpus);
+        DonorItem::Grant(grant) => {
+            let record = &state.granted[grant];
+            space.give(record.quanta, record.size, &record.gpus);
         }
     }
 }
 
 /// Returns whether the grant is a whole node that the work may have.
-fn is_whole(state: &RoundState, grant: usize, work: WorkIx) -> bool {
-    let share = &state.granted[grant];
-    let node_state = &state.nodes[share.node];
+fn is_usable_whole_node(state: &RoundState, grant: usize, work: WorkIx) -> bool {
+    let record = &state.granted[grant];
+    let node_state = &state.nodes[record.node];
     state.policy(work) == Some(Policy::Reserve)
-        && node_state.quanta == share.quanta
+        && node_state.quanta == record.quanta
         && state
             .requested_size(work)
-            .fits(&state.node_record(share.node).node.capacity)
-        && state.is_permitted(work, share.node)
+            .fits(&state.node_record(record.node).node.capacity)
+        && state.is_permitted(work, record.node)
 }
 
 /// Returns true if the grant has the same size and its node is permitted for the work.
-fn is_alike(state: &RoundState, grant: usize, work: WorkIx) -> bool {
-    let share = &state.granted[grant];
+fn is_transferable(state: &RoundState, grant: usize, work: WorkIx) -> bool {
+    let record = &state.granted[grant];
     state.policy(work) != Some(Policy::Reserve)
-        && share.size == state.size(work)
-        && state.is_permitted(work, share.node)
+        && record.size == state.size(work)
+        && state.is_permitted(work, record.node)
 }
 
 /// Clears space on a node. Returns the number of processes that fit in it.
-fn clear(
+fn clear_node(
     state: &mut RoundState,
     work: WorkIx,
     node: NodeIx,
-    shares: &[Takeable],
+    items: &[DonorItem],
     donors: &mut Donors,
 ) -> u64 {
     let quanta = state.work[work].process_quanta;
-    let mut space = unspent(state, node, donors);
-    let mut handed = false;
+    let mut space = unused_quanta(state, node, donors);
+    let mut transferred = false;
     let detail = format!("split room is mended for {}", state.id(work));
-    for share in shares {
-        let lost = quanta_of(state, *share);
+    for item in items {
+        let lost = quanta_of(state, *item);
         space += lost;
-        if let Some(giver) = owner(state, *share) {
-            let user = state.work_record(giver).user;
+        if let Some(donor) = owner(state, *item) {
+            let user = state.work_record(donor).user;
             if let Some(wealth) = &mut donors.wealth[user] {
                 *wealth = wealth.saturating_sub(lost);
             }
         }
-        match *share {
-            Takeable::Allocation(allocation) => {
+        match *item {
+            DonorItem::Allocation(allocation) => {
                 state.preempt(allocation, Some(work), detail.clone());
             }
-            Takeable::Grant(grant) if lost == quanta && is_whole(state, grant, work) => {
+            DonorItem::Grant(grant)
+                if lost == quanta && is_usable_whole_node(state, grant, work) =>
+            {
                 // A whole node becomes free with all its capacity. The cancelled grant may have
                 // used only a part.
                 state.cancel(grant);
-                let whole = &state.node_record(node).node.capacity;
-                state.grant(work, node, quanta, whole);
-                handed = true;
+                let capacity = &state.node_record(node).node.capacity;
+                state.grant(work, node, quanta, capacity);
+                transferred = true;
             }
-            Takeable::Grant(grant) if lost == quanta && is_alike(state, grant, work) => {
+            DonorItem::Grant(grant) if lost == quanta && is_transferable(state, grant, work) => {
                 state.transfer(grant, work);
-                handed = true;
+                transferred = true;
             }
-            Takeable::Grant(grant) => state.cancel(grant),
+            DonorItem::Grant(grant) => state.cancel(grant),
         }
     }
     if state.settings.count_leaving_room {
-        if !handed {
+        if !transferred {
             state.reserve(work, node);
         }
         return 1;
     }
     let processes = (space / quanta).max(1);
-    if !handed {
+    if !transferred {
         // Space of cancelled grants is free at once. Space of leaving allocations is not.
-        let free = unspent(state, node, donors);
-        *donors.spent.entry(node).or_default() += free.min(processes * quanta);
+        let free = unused_quanta(state, node, donors);
+        *donors.used_quanta.entry(node).or_default() += free.min(processes * quanta);
     }
     processes
 }

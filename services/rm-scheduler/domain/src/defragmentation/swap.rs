@@ -34,21 +34,22 @@ pub(crate) fn swap(state: &mut RoundState, tree: PoolIx) {
         return;
     };
     state.update_future_holes();
-    let mut places = places(state, tree, least);
+    let mut swap_nodes = swap_nodes(state, tree, least);
     let mut exhausted_shapes = BTreeSet::new();
-    let mut left = MAX_SWAPS;
+    let mut remaining_swaps = MAX_SWAPS;
     for work in waiting {
         let shape = state.work[work].shape;
-        while left > 0 && unserved(state, work) > 0 && !exhausted_shapes.contains(&shape) {
-            let Some(moves) = best(state, &places, work) else {
+        while remaining_swaps > 0 && unserved(state, work) > 0 && !exhausted_shapes.contains(&shape)
+        {
+            let Some(swap) = best_swap(state, &swap_nodes, work) else {
                 exhausted_shapes.insert(shape);
                 break;
             };
-            let (from, to) = (moves.from, moves.to);
-            carry_out(state, work, moves);
-            left -= 1;
-            for place in [from, to] {
-                places[place] = SwapNode::new(state, places[place].node);
+            let (from, to) = (swap.from, swap.to);
+            apply_swap(state, work, swap);
+            remaining_swaps -= 1;
+            for position in [from, to] {
+                swap_nodes[position] = SwapNode::new(state, swap_nodes[position].node);
             }
         }
     }
@@ -71,19 +72,19 @@ fn waiting(state: &RoundState, tree: PoolIx) -> Vec<WorkIx> {
     };
     let queue = to_serve_in_order(state, tree).into_iter();
     let mut waiting: Vec<WorkIx> = queue.map(|queued| queued.work).filter(waits).collect();
-    if !is_by_age(state, tree) || !is_of_one_priority(state, &waiting) {
+    if !is_by_age(state, tree) || !have_same_priority(state, &waiting) {
         waiting.sort_by(|one, other| state.age_key(*one).cmp(&state.age_key(*other)));
     }
     waiting
 }
 
-fn is_of_one_priority(state: &RoundState, all: &[WorkIx]) -> bool {
+fn have_same_priority(state: &RoundState, all: &[WorkIx]) -> bool {
     let priority = |work: &WorkIx| {
         let class = state.work[*work].class;
         class.map(|class| state.classes[class].class.priority)
     };
     all.windows(2)
-        .all(|two| priority(&two[0]) == priority(&two[1]))
+        .all(|pair| priority(&pair[0]) == priority(&pair[1]))
 }
 
 /// A node with free space, and the processes that could move away.
@@ -134,32 +135,33 @@ impl SwapNode {
 /// elsewhere.
 fn may_move(state: &RoundState, allocation: AllocIx, owner: WorkIx) -> bool {
     let (record, work) = (&state.allocations[allocation], &state.work[owner]);
-    let same = record.quanta == work.process_quanta && record.size == *state.size(owner);
-    let stays = !state.leaving[allocation] && !record.fixed && record.running;
-    same && stays
+    let has_same_size = record.quanta == work.process_quanta && record.size == *state.size(owner);
+    let is_preemptable = !state.leaving[allocation] && !record.fixed && record.running;
+    has_same_size
+        && is_preemptable
         && state.policy(owner) == Some(Policy::FairShare)
         && work.process_count() <= work.entitlement
         && !gave_recently(state, owner)
 }
 
 /// Returns the nodes whose free space, joined with that of another node, could hold `quanta`.
-fn places(state: &RoundState, tree: PoolIx, quanta: u64) -> Vec<SwapNode> {
+fn swap_nodes(state: &RoundState, tree: PoolIx, quanta: u64) -> Vec<SwapNode> {
     let (pools, future_holes) = (
         state.forest.subtree(tree),
         &state.derived.node_index.future_holes,
     );
-    let is_own = |node: &NodeIx| state.nodes[*node].whole_node_for.is_none();
-    let most = pools
+    let is_unreserved = |node: &NodeIx| state.nodes[*node].whole_node_for.is_none();
+    let largest_hole = pools
         .iter()
         .map(|pool| future_holes.max_future_quanta(*pool))
         .max();
-    let least = quanta.saturating_sub(most.unwrap_or(0));
-    let enough = pools
+    let least = quanta.saturating_sub(largest_hole.unwrap_or(0));
+    let candidates = pools
         .iter()
         .flat_map(|pool| future_holes.nodes_with(*pool, least));
-    let mut enough: Vec<NodeIx> = enough.filter(is_own).collect();
-    enough.sort_unstable();
-    enough
+    let mut candidates: Vec<NodeIx> = candidates.filter(is_unreserved).collect();
+    candidates.sort_unstable();
+    candidates
         .into_iter()
         .map(|node| SwapNode::new(state, node))
         .collect()
@@ -177,10 +179,10 @@ struct Swap {
 
 /// Returns the swap that moves the fewest processes. Among several, returns the one that loses the
 /// least work.
-fn best(state: &RoundState, places: &[SwapNode], work: WorkIx) -> Option<Swap> {
+fn best_swap(state: &RoundState, swap_nodes: &[SwapNode], work: WorkIx) -> Option<Swap> {
     let quanta = state.work[work].process_quanta;
     let mut best: Option<((usize, u64), Swap)> = None;
-    for (from, old) in places.iter().enumerate() {
+    for (from, old) in swap_nodes.iter().enumerate() {
         if !state.is_permitted(work, old.node) {
             continue;
         }
@@ -188,32 +190,32 @@ fn best(state: &RoundState, places: &[SwapNode], work: WorkIx) -> Option<Swap> {
             let Some(mover) = movers.first() else {
                 continue;
             };
-            for (to, new) in places.iter().enumerate() {
+            for (to, new) in swap_nodes.iter().enumerate() {
                 // Quanta that may move back while the waiting process still fits.
-                let Some(back) = (old.free + size).checked_sub(quanta) else {
+                let Some(returning) = (old.free + size).checked_sub(quanta) else {
                     continue;
                 };
-                let lack = size.saturating_sub(new.free);
+                let missing = size.saturating_sub(new.free);
                 // Both nodes are of one pool, so that no process becomes a squatter.
-                let pool = |place: &SwapNode| state.nodes[place.node].pool;
-                if from == to || lack > back || pool(old) != pool(new) {
+                let pool = |swap_node: &SwapNode| state.nodes[swap_node.node].pool;
+                if from == to || missing > returning || pool(old) != pool(new) {
                     continue;
                 }
-                for displaced in displaced(new, lack, back) {
+                for displaced in displacement_choices(new, missing, returning) {
                     let lost = displaced.iter().map(|it| it.lost_ms).sum::<u64>();
                     let cost = (displaced.len(), lost.saturating_add(mover.lost_ms));
                     if best.as_ref().is_some_and(|(least, _)| *least <= cost) {
                         continue;
                     }
-                    let moves = Swap {
+                    let swap = Swap {
                         from,
                         to,
                         nodes: (old.node, new.node),
                         mover: *mover,
                         displaced,
                     };
-                    if fits(state, work, &moves) {
-                        best = Some((cost, moves));
+                    if fits(state, work, &swap) {
+                        best = Some((cost, swap));
                     } else {
                         // Work lost grows with time, so other processes may be the cheapest to move
                         // later.
@@ -223,40 +225,44 @@ fn best(state: &RoundState, places: &[SwapNode], work: WorkIx) -> Option<Swap> {
             }
         }
     }
-    best.map(|(_, moves)| moves)
+    best.map(|(_, swap)| swap)
 }
 
 /// Returns choices of processes to displace. For each size, a choice has the cheapest processes
-/// that free `lack` quanta and need at most `back`.
-fn displaced(place: &SwapNode, lack: u64, back: u64) -> Vec<Vec<Mover>> {
-    if lack == 0 {
+/// that free `missing` quanta and need at most `returning`.
+fn displacement_choices(swap_node: &SwapNode, missing: u64, returning: u64) -> Vec<Vec<Mover>> {
+    if missing == 0 {
         return vec![Vec::new()];
     }
-    let of_size = |(quanta, same_size): (&u64, &Vec<Mover>)| {
-        let count = lack.div_ceil(*quanta);
+    let cheapest_of_size = |(quanta, same_size): (&u64, &Vec<Mover>)| {
+        let count = missing.div_ceil(*quanta);
         let chosen = same_size.get(..usize::try_from(count).ok()?)?;
-        (count * quanta <= back).then(|| chosen.to_vec())
+        (count * quanta <= returning).then(|| chosen.to_vec())
     };
-    place.movers.iter().filter_map(of_size).collect()
+    swap_node
+        .movers
+        .iter()
+        .filter_map(cheapest_of_size)
+        .collect()
 }
 
 /// Checks a swap against the full size vector, single GPUs, budgets and constraints.
-fn fits(state: &RoundState, work: WorkIx, moves: &Swap) -> bool {
-    let (from, to) = moves.nodes;
+fn fits(state: &RoundState, work: WorkIx, swap: &Swap) -> bool {
+    let (from, to) = swap.nodes;
     let (mut old, mut new) = (state.future_free(from), state.future_free(to));
     // Both nodes are of one pool, so they share a budget.
     let mut budget = state.preemption_budget(from);
-    let mut movers = moves.displaced.iter().chain([&moves.mover]);
+    let mut movers = swap.displaced.iter().chain([&swap.mover]);
     if !movers.all(|it| budget.allows(&state.allocations[it.allocation])) {
         return false;
     }
-    let allocation = &state.allocations[moves.mover.allocation];
+    let allocation = &state.allocations[swap.mover.allocation];
     old.give(allocation.quanta, &allocation.size, &allocation.gpus);
-    for back in &moves.displaced {
-        let allocation = &state.allocations[back.allocation];
+    for returning in &swap.displaced {
+        let allocation = &state.allocations[returning.allocation];
         new.give(allocation.quanta, &allocation.size, &allocation.gpus);
         if old.count_fitting(allocation.quanta, &allocation.size) == 0
-            || !state.is_permitted(back.owner, from)
+            || !state.is_permitted(returning.owner, from)
         {
             return false;
         }
@@ -264,20 +270,20 @@ fn fits(state: &RoundState, work: WorkIx, moves: &Swap) -> bool {
         old.take(allocation.quanta, &allocation.size, &gpus);
     }
     let waiting = &state.work[work];
-    state.is_permitted(moves.mover.owner, to)
+    state.is_permitted(swap.mover.owner, to)
         && new.count_fitting(allocation.quanta, &allocation.size) > 0
         && old.count_fitting(waiting.process_quanta, state.size(work)) > 0
 }
 
-fn carry_out(state: &mut RoundState, work: WorkIx, moves: Swap) {
-    let (from, to) = moves.nodes;
+fn apply_swap(state: &mut RoundState, work: WorkIx, swap: Swap) {
+    let (from, to) = swap.nodes;
     let detail = format!("changes places to let {} in", state.id(work));
-    for it in moves.displaced.iter().chain([&moves.mover]) {
-        state.preempt(it.allocation, Some(work), detail.clone());
+    for mover in swap.displaced.iter().chain([&swap.mover]) {
+        state.preempt(mover.allocation, Some(work), detail.clone());
     }
-    state.reserve(moves.mover.owner, to);
-    for back in moves.displaced {
-        state.reserve(back.owner, from);
+    state.reserve(swap.mover.owner, to);
+    for returning in swap.displaced {
+        state.reserve(returning.owner, from);
     }
     state.reserve(work, from);
 }
@@ -286,12 +292,12 @@ fn carry_out(state: &mut RoundState, work: WorkIx, moves: Swap) {
 mod tests {
     use crate::tests::{
         fixture::{Fixture, node_name, share},
-        random_fleets::{Draw, fleet},
+        random_fleets::{Random, fleet},
     };
 
     /// Builds a fleet with fragmented space: a process of three quanta leaves an odd quantum on
     /// each of two nodes.
-    fn odd_ends(exchange: bool) -> Fixture {
+    fn fragmented_fleet(exchange: bool) -> Fixture {
         let mut fixture = Fixture::eager().nodes(&[8, 8]);
         fixture.snapshot.tunables.settings.exchange = exchange;
         for (id, node) in [("one", "n00"), ("two", "n01")] {
@@ -300,7 +306,7 @@ mod tests {
         }
         fixture.step();
         for id in ["one", "two"] {
-            fixture.of(id).machines.clear();
+            fixture.demand_mut(id).machines.clear();
         }
         fixture.job("small", "b", 2).max_processes = 5;
         fixture
@@ -308,8 +314,8 @@ mod tests {
 
     #[test]
     fn a_swap_joins_free_pieces_of_two_nodes() {
-        let over_rounds = |exchange| {
-            let mut fixture = odd_ends(exchange);
+        let run = |exchange| {
+            let mut fixture = fragmented_fleet(exchange);
             let mut receipts = 0;
             for _ in 0..12 {
                 receipts += fixture.step().receipts.len();
@@ -319,15 +325,15 @@ mod tests {
             let current = ["one", "two", "small"].map(|id| share(&plan, id).current);
             (current, receipts)
         };
-        assert_eq!(over_rounds(false), ([1, 1, 4], 0));
+        assert_eq!(run(false), ([1, 1, 4], 0));
         // The large process moves to the other node, and one small process moves back.
-        assert_eq!(over_rounds(true), ([1, 1, 5], 2));
+        assert_eq!(run(true), ([1, 1, 5], 2));
     }
 
     #[test]
     fn swaps_end_on_a_steady_fleet() {
-        let rests = |seed: u64, exchange: bool| {
-            let mut fixture = fleet(&mut Draw::new(seed + 40_000));
+        let is_stable = |seed: u64, exchange: bool| {
+            let mut fixture = fleet(&mut Random::new(seed + 40_000));
             fixture.snapshot.tunables.settings.exchange = exchange;
             for _ in 0..40 {
                 fixture.step();
@@ -336,7 +342,10 @@ mod tests {
         };
         // Some of these fleets are not stable even without swaps.
         for seed in 0..300 {
-            assert!(rests(seed, true) || !rests(seed, false), "seed {seed}");
+            assert!(
+                is_stable(seed, true) || !is_stable(seed, false),
+                "seed {seed}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Decides how a process that must leave does so: at once, or after its successor has a place.
+//! Decides how a process that must leave does so: at once, or after its successor is granted.
 //!
-//! To reserve the place first, a round is planned as if the process were leaving. The place for its
-//! successor is then found and checked like any other. The process is ordered to leave together
+//! To grant the successor first, a round is planned as if the process were leaving. The node for
+//! the successor is then chosen and checked like any other. The process is ordered to leave together
 //! with the grant. Without a grant, the process stays.
 
 use hayward_vocabulary::WorkId;
@@ -10,55 +10,54 @@ use crate::output::plan::Grant;
 
 /// Facts about a process that could be ordered to leave now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "facts that any of the others may go with"
-)]
-pub struct Leaver {
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
+pub struct LeavingProcess {
     /// True if it is the only process of its work. Processes of jobs have no successor.
-    pub process_of_a_service: bool,
+    pub is_service_process: bool,
     /// True if the grace period or deadline is over, or there was none.
-    pub time_is_over: bool,
+    pub deadline_passed: bool,
     /// True if its standby runs elsewhere and takes over.
-    pub taken_over: bool,
+    pub standby_takes_over: bool,
     /// True if its owner has already ordered a successor.
-    pub moved_by_order: bool,
+    pub move_ordered: bool,
     /// True if it is itself a successor whose predecessor has not ended.
-    pub awaits_its_start: bool,
+    pub awaits_predecessor: bool,
 }
 
+/// How a process that must leave does so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum DepartureMode {
     /// The process stays, because it is already being moved in another way.
     Stay,
-    /// The process is ordered to leave once its successor has a place.
-    PlaceFirst,
+    /// The process is ordered to leave once its successor is granted.
+    AfterSuccessor,
+    /// The process is ordered to leave now.
     Now,
 }
 
 #[must_use]
-pub fn way(leaver: &Leaver) -> Way {
-    if leaver.time_is_over {
-        Way::Now
-    } else if leaver.moved_by_order || leaver.awaits_its_start {
-        Way::Stay
-    } else if leaver.process_of_a_service && !leaver.taken_over {
-        Way::PlaceFirst
+pub fn departure_mode(process: &LeavingProcess) -> DepartureMode {
+    if process.deadline_passed {
+        DepartureMode::Now
+    } else if process.move_ordered || process.awaits_predecessor {
+        DepartureMode::Stay
+    } else if process.is_service_process && !process.standby_takes_over {
+        DepartureMode::AfterSuccessor
     } else {
-        Way::Now
+        DepartureMode::Now
     }
 }
 
-/// Returns for each process that needs a place, in order, whether one was found. Each grant serves
-/// one process.
+/// Returns for each process that needs a successor, in order, whether one was granted. `work` is
+/// the work of each process. Each grant serves one process.
 #[must_use]
-pub fn found(sought: &[WorkId], grants: &[Grant]) -> Vec<bool> {
-    let mut left: Vec<&WorkId> = grants.iter().map(|grant| &grant.work).collect();
-    let take = |work: &WorkId| {
-        let at = left.iter().position(|granted| *granted == work);
-        at.map(|at| left.swap_remove(at)).is_some()
+pub fn match_grants(work: &[WorkId], grants: &[Grant]) -> Vec<bool> {
+    let mut unmatched: Vec<&WorkId> = grants.iter().map(|grant| &grant.work).collect();
+    let take_grant = |work: &WorkId| {
+        let index = unmatched.iter().position(|granted| *granted == work);
+        index.map(|index| unmatched.swap_remove(index)).is_some()
     };
-    sought.iter().map(take).collect()
+    work.iter().map(take_grant).collect()
 }
 
 #[cfg(test)]

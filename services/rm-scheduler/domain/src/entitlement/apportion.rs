@@ -12,14 +12,15 @@ use crate::{
     state::{Amounts, hole_table::HoleTable},
 };
 
-/// Entities with their weights and demand, and the processes given to each.
+/// Entities with their weights and demand, and the processes granted to each.
 #[derive(Default)]
 pub(crate) struct Claims {
     weights: Vec<u64>,
     standings: Vec<Standing>,
     /// Demand by process size, ascending. Some sizes may have no demand.
     sizes: Vec<SizeClass>,
-    pass: DivisionPass,
+    /// State of a division, retained for its capacity.
+    scratch: DivisionState,
 }
 
 #[derive(Default)]
@@ -32,8 +33,9 @@ struct SizeClass {
 struct Claim {
     entity: usize,
     /// Number of processes that are still wanted.
-    want: u64,
-    given: u64,
+    wanted: u64,
+    /// Number of processes that were granted.
+    granted: u64,
 }
 
 impl Claims {
@@ -58,13 +60,13 @@ impl Claims {
         let position = self
             .sizes
             .partition_point(|size_class| size_class.quanta < quanta);
-        self.want_at(position, quanta, count);
+        self.insert_demand(position, quanta, count);
     }
 
     /// Adds all this demand to the last entity.
-    pub fn add_all_demand(&mut self, wants: &Amounts) {
+    pub fn add_all_demand(&mut self, demand: &Amounts) {
         let mut position = 0;
-        for (quanta, count) in wants.iter() {
+        for (quanta, count) in demand.iter() {
             while self
                 .sizes
                 .get(position)
@@ -72,13 +74,13 @@ impl Claims {
             {
                 position += 1;
             }
-            self.want_at(position, quanta, count);
+            self.insert_demand(position, quanta, count);
         }
     }
 
     /// Adds demand to the last entity. `position` is the index of the size, or of the place where
     /// it is inserted.
-    fn want_at(&mut self, position: usize, quanta: u64, count: u64) {
+    fn insert_demand(&mut self, position: usize, quanta: u64, count: u64) {
         let entity = self.weights.len() - 1;
         if self
             .sizes
@@ -93,64 +95,64 @@ impl Claims {
         }
         let claims = &mut self.sizes[position].claims;
         match claims.last_mut().filter(|claim| claim.entity == entity) {
-            Some(claim) => claim.want = claim.want.saturating_add(count),
+            Some(claim) => claim.wanted = claim.wanted.saturating_add(count),
             None => claims.push(Claim {
                 entity,
-                want: count,
-                given: 0,
+                wanted: count,
+                granted: 0,
             }),
         }
     }
 
-    /// Returns the processes given to each entity by size, in the order of entry.
-    pub fn given(&self) -> Vec<Amounts> {
-        let each = self
+    /// Returns the processes granted to each entity by size, in the order of entry.
+    pub fn grants(&self) -> Vec<Amounts> {
+        let empty = self
             .weights
             .iter()
             .map(|_| Amounts::with_capacity(self.sizes.len()));
-        let mut given: Vec<Amounts> = each.collect();
-        self.each(|entity, quanta, count| given[entity].push(quanta, count));
-        given
+        let mut grants: Vec<Amounts> = empty.collect();
+        self.for_each_grant(|entity, quanta, count| grants[entity].push(quanta, count));
+        grants
     }
 
-    /// Returns the number of processes given to each entity, of any size.
-    pub fn processes(&self) -> Vec<u64> {
-        let mut given = vec![0; self.weights.len()];
-        self.each(|entity, _, count| given[entity] += count);
-        given
+    /// Returns the number of processes granted to each entity, of any size.
+    pub fn granted_processes(&self) -> Vec<u64> {
+        let mut granted = vec![0; self.weights.len()];
+        self.for_each_grant(|entity, _, count| granted[entity] += count);
+        granted
     }
 
-    /// Reports all given processes, by size, then in the order of entry.
-    fn each(&self, mut report: impl FnMut(usize, u64, u64)) {
+    /// Reports all granted processes, by size, then in the order of entry.
+    fn for_each_grant(&self, mut report: impl FnMut(usize, u64, u64)) {
         for size_class in &self.sizes {
-            for claim in size_class.claims.iter().filter(|claim| claim.given > 0) {
-                report(claim.entity, size_class.quanta, claim.given);
+            for claim in size_class.claims.iter().filter(|claim| claim.granted > 0) {
+                report(claim.entity, size_class.quanta, claim.granted);
             }
         }
     }
 
-    pub fn apportion(&mut self, mut holes: HoleTable, manner: DivisionSettings) {
+    pub fn apportion(&mut self, mut holes: HoleTable, settings: DivisionSettings) {
         if self.all_fit(&holes) {
             for claim in self
                 .sizes
                 .iter_mut()
                 .flat_map(|size_class| &mut size_class.claims)
             {
-                (claim.given, claim.want) = (claim.want, 0);
+                (claim.granted, claim.wanted) = (claim.wanted, 0);
             }
             return;
         }
         // All entities are in the first pass, even without demand.
-        let mut state = std::mem::take(&mut self.pass);
-        state.open_for(self.weights.len(), manner);
-        while state.active.iter().any(|takes_part| *takes_part) && holes.total_quanta() > 0 {
-            if !self.pass(&mut holes, &mut state) {
+        let mut division = std::mem::take(&mut self.scratch);
+        division.reset(self.weights.len(), settings);
+        while division.active.iter().any(|active| *active) && holes.total_quanta() > 0 {
+            if !self.run_pass(&mut holes, &mut division) {
                 break;
             }
-            self.retain_able(&mut state, &holes);
+            self.retain_active(&mut division, &holes);
         }
-        self.pass = state;
-        self.sweep(&mut holes);
+        self.scratch = division;
+        self.fill_exact_holes(&mut holes);
     }
 
     /// Returns true if each wanted process has a hole of its own size. Then all demand is met.
@@ -160,95 +162,95 @@ impl Claims {
             .iter()
             .filter(|size_class| !size_class.claims.is_empty());
         let wanted = size_classes.map(|size_class| {
-            let sum = size_class.claims.iter().map(|claim| claim.want);
+            let sum = size_class.claims.iter().map(|claim| claim.wanted);
             (size_class.quanta, sum.fold(0, u64::saturating_add))
         });
         holes.equals_holes(wanted)
     }
 
     /// Drops entities whose demand is met or no longer fits.
-    fn retain_able(&self, state: &mut DivisionPass, holes: &HoleTable) {
+    fn retain_active(&self, division: &mut DivisionState, holes: &HoleTable) {
         let largest = holes.largest();
-        state.able.fill(false);
+        division.still_fits.fill(false);
         for size_class in self
             .sizes
             .iter()
             .take_while(|size_class| size_class.quanta <= largest)
         {
-            for claim in size_class.claims.iter().filter(|claim| claim.want > 0) {
-                state.able[claim.entity] = true;
+            for claim in size_class.claims.iter().filter(|claim| claim.wanted > 0) {
+                division.still_fits[claim.entity] = true;
             }
         }
-        for (active, able) in state.active.iter_mut().zip(&state.able) {
-            *active &= able;
+        for (active, still_fits) in division.active.iter_mut().zip(&division.still_fits) {
+            *active &= still_fits;
         }
     }
 
-    /// Gives each entity up to its deserved quanta, largest processes first. Returns true if it
-    /// gave any process.
-    fn pass(&mut self, holes: &mut HoleTable, state: &mut DivisionPass) -> bool {
-        state.begin(holes.total_quanta(), &self.weights, &self.standings);
-        let mut first = true;
-        let mut anything = false;
+    /// Grants each entity up to its deserved quanta, largest processes first. Returns true if it
+    /// granted any process.
+    fn run_pass(&mut self, holes: &mut HoleTable, division: &mut DivisionState) -> bool {
+        division.begin(holes.total_quanta(), &self.weights, &self.standings);
+        let mut before_first_size = true;
+        let mut granted_any = false;
         let size_classes = self.sizes.iter_mut().rev();
         for size_class in size_classes.filter(|size_class| !size_class.claims.is_empty()) {
             let quanta = size_class.quanta;
             // A hole size without demand has one effect: entities that deserve nothing leave the
             // divisor before the first size with demand.
-            if first && holes.largest() > quanta {
-                state.close_all(&self.weights);
-                first = false;
+            if before_first_size && holes.largest() > quanta {
+                division.close_all(&self.weights);
+                before_first_size = false;
             }
             let fitting = holes.count_processes(quanta);
             if fitting == 0 {
                 continue;
             }
-            if state.weight == 0 {
+            if division.open_weight == 0 {
                 break;
             }
-            let weight = state.divisor(&size_class.claims, &self.weights);
-            let mut taken = 0;
+            let divisor = division.divisor(&size_class.claims, &self.weights);
+            let mut granted_count = 0;
             // Neighbours mostly have equal weights, so the last quota is cached.
-            let mut known = (0, 0);
+            let mut cached = (0, 0);
             for claim in &mut size_class.claims {
-                let at = claim.entity;
-                if claim.want == 0 || !state.active[at] {
+                let entity = claim.entity;
+                if claim.wanted == 0 || !division.active[entity] {
                     continue;
                 }
-                if known.0 != self.weights[at] {
-                    let quota = scaled(fitting * quanta, self.weights[at], weight, true);
-                    known = (self.weights[at], quota);
+                if cached.0 != self.weights[entity] {
+                    let quota = scaled(fitting * quanta, self.weights[entity], divisor, true);
+                    cached = (self.weights[entity], quota);
                 }
-                let due = known
+                let quota = cached
                     .1
-                    .min(state.deserved[at].saturating_sub(state.got[at]));
+                    .min(division.deserved[entity].saturating_sub(division.received[entity]));
                 // Each entity is rounded up to one process, so that large work does not starve. An
                 // entity that is ahead is not rounded up.
-                let least = u64::from(due > 0 && self.standings[at] != Standing::Ahead);
-                let count = (due / quanta).max(least);
-                let count = count.min(claim.want).min(fitting - taken);
+                let minimum = u64::from(quota > 0 && self.standings[entity] != Standing::Ahead);
+                let count = (quota / quanta).max(minimum);
+                let count = count.min(claim.wanted).min(fitting - granted_count);
                 if count > 0 {
-                    (claim.given, claim.want) = (claim.given + count, claim.want - count);
-                    state.got[at] += count * quanta;
-                    taken += count;
+                    (claim.granted, claim.wanted) = (claim.granted + count, claim.wanted - count);
+                    division.received[entity] += count * quanta;
+                    granted_count += count;
                     // After the first size with demand all entities are checked.
-                    if !first {
-                        state.close(at, &self.weights);
+                    if !before_first_size {
+                        division.close(entity, &self.weights);
                     }
                 }
             }
-            anything |= taken > 0;
-            holes.fill_exact_first(taken, quanta);
-            if first {
-                state.close_all(&self.weights);
+            granted_any |= granted_count > 0;
+            holes.fill_exact_first(granted_count, quanta);
+            if before_first_size {
+                division.close_all(&self.weights);
             }
-            first = false;
+            before_first_size = false;
         }
-        anything
+        granted_any
     }
 
     /// Gives the remaining holes one process at a time to processes of exactly their size.
-    fn sweep(&mut self, holes: &mut HoleTable) {
+    fn fill_exact_holes(&mut self, holes: &mut HoleTable) {
         if !self
             .sizes
             .iter()
@@ -257,149 +259,158 @@ impl Claims {
             return;
         }
         let mut claims: Vec<(usize, usize, usize)> = Vec::new();
-        for (at, size_class) in self.sizes.iter().enumerate() {
-            let wanting = size_class.claims.iter().enumerate();
-            let wanting = wanting.filter(|(_, claim)| claim.want > 0);
+        for (index, size_class) in self.sizes.iter().enumerate() {
+            let with_demand = size_class.claims.iter().enumerate();
+            let with_demand = with_demand.filter(|(_, claim)| claim.wanted > 0);
             claims.extend(
-                wanting.map(|(position, claim)| (claim.entity, self.sizes.len() - at, position)),
+                with_demand
+                    .map(|(position, claim)| (claim.entity, self.sizes.len() - index, position)),
             );
         }
         // Claims are sorted by entity, largest processes first.
         claims.sort_unstable();
-        let mut gave = true;
-        while gave && holes.total_quanta() > 0 {
-            gave = false;
+        let mut granted_any = true;
+        while granted_any && holes.total_quanta() > 0 {
+            granted_any = false;
             for (_, from_end, position) in &claims {
-                let at = self.sizes.len() - from_end;
-                let size_class = &mut self.sizes[at];
+                let index = self.sizes.len() - from_end;
+                let size_class = &mut self.sizes[index];
                 let claim = &mut size_class.claims[*position];
-                if claim.want > 0 && holes.remove(size_class.quanta) {
-                    (claim.given, claim.want) = (claim.given + 1, claim.want - 1);
-                    gave = true;
+                if claim.wanted > 0 && holes.remove(size_class.quanta) {
+                    (claim.granted, claim.wanted) = (claim.granted + 1, claim.wanted - 1);
+                    granted_any = true;
                 }
             }
         }
     }
 }
 
-/// State of one pass over the sizes, largest first.
+/// State of a division. One pass goes over all sizes, largest first.
 #[derive(Default)]
-struct DivisionPass {
+struct DivisionState {
     /// True for entities that take part in the pass.
     active: Vec<bool>,
-    able: Vec<bool>,
+    /// True for entities with demand that still fits a hole.
+    still_fits: Vec<bool>,
     /// Quanta that each entity deserves. 0 for entities that take no part.
     deserved: Vec<u64>,
-    got: Vec<u64>,
+    /// Quanta that each entity received in this pass.
+    received: Vec<u64>,
     /// True for entities that take part and have less than they deserve.
     open: Vec<bool>,
     /// Sum of the weights of all open entities.
-    weight: u64,
-    /// Remainder quanta given to each entity, over all passes.
-    extras: Vec<u64>,
+    open_weight: u64,
+    /// Remainder quanta granted to each entity, over all passes.
+    remainder_quanta: Vec<u64>,
     /// True for entities with demand for the current size or a larger one.
-    as_large: Vec<bool>,
-    /// Order in which remainders are given.
-    order: Vec<(u64, Standing, usize)>,
-    manner: DivisionSettings,
+    wants_size_or_larger: Vec<bool>,
+    /// Order in which entities receive remainders: remainder quanta so far, standing, entity.
+    remainder_order: Vec<(u64, Standing, usize)>,
+    settings: DivisionSettings,
 }
 
-impl DivisionPass {
-    fn open_for(&mut self, entities: usize, manner: DivisionSettings) {
-        self.manner = manner;
-        for flags in [&mut self.active, &mut self.able, &mut self.open] {
+impl DivisionState {
+    fn reset(&mut self, entities: usize, settings: DivisionSettings) {
+        self.settings = settings;
+        for flags in [&mut self.active, &mut self.still_fits, &mut self.open] {
             flags.clear();
             flags.resize(entities, true);
         }
-        for sums in [&mut self.deserved, &mut self.got, &mut self.extras] {
+        for sums in [
+            &mut self.deserved,
+            &mut self.received,
+            &mut self.remainder_quanta,
+        ] {
             sums.clear();
             sums.resize(entities, 0);
         }
-        self.as_large.clear();
-        self.as_large.resize(entities, false);
+        self.wants_size_or_larger.clear();
+        self.wants_size_or_larger.resize(entities, false);
     }
 
     fn begin(&mut self, total: u64, weights: &[u64], standings: &[Standing]) {
-        self.got.fill(0);
-        self.as_large.fill(false);
+        self.received.fill(0);
+        self.wants_size_or_larger.fill(false);
         self.deserved.fill(0);
         self.open.clone_from(&self.active);
-        let active = || (0..weights.len()).filter(|at| self.active[*at]);
-        self.weight = active().map(|at| weights[at]).sum();
-        let mut rest = total;
-        let mut known = (0, 0);
-        for (at, weight) in weights.iter().copied().enumerate() {
-            if self.active[at] {
-                if known.0 != weight {
-                    known = (weight, scaled(total, weight, self.weight, false));
+        let active = || (0..weights.len()).filter(|entity| self.active[*entity]);
+        self.open_weight = active().map(|entity| weights[entity]).sum();
+        let mut remainder = total;
+        let mut cached = (0, 0);
+        for (entity, weight) in weights.iter().copied().enumerate() {
+            if self.active[entity] {
+                if cached.0 != weight {
+                    cached = (weight, scaled(total, weight, self.open_weight, false));
                 }
-                self.deserved[at] = known.1;
-                rest -= self.deserved[at];
+                self.deserved[entity] = cached.1;
+                remainder -= self.deserved[entity];
             }
         }
-        self.give_remainder(rest, standings);
+        self.distribute_remainder(remainder, standings);
     }
 
     /// Gives the remainder, one quantum to each entity.
-    fn give_remainder(&mut self, rest: u64, standings: &[Standing]) {
-        if rest == 0 {
+    fn distribute_remainder(&mut self, remainder: u64, standings: &[Standing]) {
+        if remainder == 0 {
             return;
         }
-        let had = |at: usize| {
-            if self.manner.spread_remainders {
-                self.extras[at]
+        let previous = |entity: usize| {
+            if self.settings.spread_remainders {
+                self.remainder_quanta[entity]
             } else {
                 0
             }
         };
-        let active = (0..standings.len()).filter(|at| self.active[*at]);
-        let mut order = std::mem::take(&mut self.order);
-        order.clear();
-        order.extend(active.map(|at| (had(at), standings[at], at)));
-        let rest = usize::try_from(rest).unwrap_or(usize::MAX);
-        // Only the set of the first `rest` entities matters, not their order.
-        if rest < order.len() {
-            order.select_nth_unstable(rest);
+        let active = (0..standings.len()).filter(|entity| self.active[*entity]);
+        let mut remainder_order = std::mem::take(&mut self.remainder_order);
+        remainder_order.clear();
+        remainder_order.extend(active.map(|entity| (previous(entity), standings[entity], entity)));
+        let remainder = usize::try_from(remainder).unwrap_or(usize::MAX);
+        // Only the set of the first `remainder` entities matters, not their order.
+        if remainder < remainder_order.len() {
+            remainder_order.select_nth_unstable(remainder);
         }
-        for (_, _, at) in order.iter().take(rest).copied() {
-            self.deserved[at] += 1;
-            self.extras[at] += 1;
+        for (_, _, entity) in remainder_order.iter().take(remainder).copied() {
+            self.deserved[entity] += 1;
+            self.remainder_quanta[entity] += 1;
         }
-        self.order = order;
+        self.remainder_order = remainder_order;
     }
 
     /// Returns the sum of the weights among which the holes of a size are divided. Sizes come in
     /// descending order.
     fn divisor(&mut self, claims: &[Claim], weights: &[u64]) -> u64 {
-        if !self.manner.holes_among_rivals {
-            return self.weight;
+        if !self.settings.holes_among_rivals {
+            return self.open_weight;
         }
-        for claim in claims.iter().filter(|claim| claim.want > 0) {
-            self.as_large[claim.entity] = true;
+        for claim in claims.iter().filter(|claim| claim.wanted > 0) {
+            self.wants_size_or_larger[claim.entity] = true;
         }
-        let rivals = (0..weights.len()).filter(|at| self.open[*at] && self.as_large[*at]);
-        rivals.map(|at| weights[at]).sum::<u64>().max(1)
+        let rivals = (0..weights.len())
+            .filter(|entity| self.open[*entity] && self.wants_size_or_larger[*entity]);
+        rivals.map(|entity| weights[entity]).sum::<u64>().max(1)
     }
 
-    /// Takes an entity that got what it deserves out of the divisor, once per pass (C-1).
-    fn close(&mut self, at: usize, weights: &[u64]) {
-        if self.open[at] && self.got[at] >= self.deserved[at] {
-            self.open[at] = false;
-            self.weight -= weights[at];
+    /// Removes an entity that received what it deserves from the divisor, once per pass (C-1).
+    fn close(&mut self, entity: usize, weights: &[u64]) {
+        if self.open[entity] && self.received[entity] >= self.deserved[entity] {
+            self.open[entity] = false;
+            self.open_weight -= weights[entity];
         }
     }
 
     fn close_all(&mut self, weights: &[u64]) {
-        for at in 0..weights.len() {
-            self.close(at, weights);
+        for entity in 0..weights.len() {
+            self.close(entity, weights);
         }
     }
 }
 
-fn scaled(amount: u64, weight: u64, sum: u64, up: bool) -> u64 {
+/// Returns `amount * weight / sum`.
+fn scaled(amount: u64, weight: u64, sum: u64, round_up: bool) -> u64 {
     // 128-bit division is ten times slower and hardly ever needed.
     if let Some(product) = amount.checked_mul(weight) {
-        return if up {
+        return if round_up {
             product.div_ceil(sum)
         } else {
             product / sum
@@ -407,7 +418,7 @@ fn scaled(amount: u64, weight: u64, sum: u64, up: bool) -> u64 {
     }
     let product = u128::from(amount) * u128::from(weight);
     let sum = u128::from(sum);
-    let quotient = if up {
+    let quotient = if round_up {
         product.div_ceil(sum)
     } else {
         product / sum
@@ -416,80 +427,4 @@ fn scaled(amount: u64, weight: u64, sum: u64, up: bool) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RULES: DivisionSettings = DivisionSettings {
-        spread_remainders: false,
-        holes_among_rivals: false,
-    };
-
-    fn run(sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
-        run_with(RULES, sizes, entities)
-    }
-
-    fn run_with(manner: DivisionSettings, sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
-        let mut holes = HoleTable::default();
-        for size in sizes {
-            holes.add(*size, 1);
-        }
-        let mut claims = Claims::default();
-        for (weight, quanta, want) in entities {
-            claims.add_entity(*weight, Standing::Even);
-            claims.add_demand(*quanta, *want);
-        }
-        claims.apportion(holes, manner);
-        claims.processes()
-    }
-
-    #[test]
-    fn two_passes_divide_the_remainders() {
-        assert_eq!(
-            run(&[2, 2, 2, 2, 2, 2, 1, 1, 1], &[(1, 2, 99), (1, 1, 99)]),
-            [4, 7]
-        );
-    }
-
-    #[test]
-    fn classes_divide_by_weight_with_remainders_in_sort_order() {
-        assert_eq!(run(&[5; 4], &[(100, 2, 99), (100, 1, 99)]), [6, 8]);
-        assert_eq!(
-            run(&[1; 7], &[(100, 1, 99), (100, 1, 99), (100, 1, 99)]),
-            [3, 2, 2]
-        );
-        assert_eq!(run(&[2; 5], &[(900, 1, 99), (100, 2, 99)]), [8, 1]);
-    }
-
-    #[test]
-    fn a_satisfied_entity_leaves_the_divisor_once() {
-        let given = run(&[4, 4, 4, 4], &[(1, 4, 99), (1, 1, 99)]);
-        assert_eq!(given, [2, 8]);
-    }
-
-    #[test]
-    fn each_entity_gets_one_remainder_before_any_gets_a_second() {
-        // The first two entities want little. The quanta they leave are divided in further passes.
-        let claims = [(1, 1, 1), (1, 1, 4), (1, 1, 99), (1, 1, 99), (1, 1, 99)];
-        assert_eq!(run(&[29], &claims), [1, 4, 9, 8, 7]);
-        let level = DivisionSettings {
-            spread_remainders: true,
-            ..RULES
-        };
-        assert_eq!(run_with(level, &[29], &claims), [1, 4, 8, 8, 8]);
-    }
-
-    #[test]
-    fn large_processes_get_their_share_of_holes_that_others_cannot_use() {
-        let holes: Vec<u64> = [vec![8; 32], vec![1; 944]].concat();
-        let claims = [vec![(1, 8, 32)], vec![(1, 1, 999); 6]].concat();
-        assert!(run(&holes, &claims)[0] < 15);
-        let rivals = DivisionSettings {
-            holes_among_rivals: true,
-            ..RULES
-        };
-        // A seventh of 1200 quanta is 21 processes. Quanta left by rounding may go to the large
-        // work as well.
-        let large = run_with(rivals, &holes, &claims)[0];
-        assert!((21..=24).contains(&large), "{large}");
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! Deficits: the quanta that rounding keeps from a class or user are paid back over time (W-4).
 //!
 //! Entitlements are whole processes and shares are not. The difference is stored as an account in
-//! quantum-milliseconds. An account of one quantum for [`PATIENCE_MS`] is paid. Entities behind
+//! quantum-milliseconds. An account of one quantum for [`PAYBACK_MS`] is paid. Entities behind
 //! then get remainders first, and entities ahead are not rounded up, until the account is even. A
 //! steady fleet is therefore stable from round to round and fair over hours.
 
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::UserName;
 
 use super::{
-    fair_share::{HoldingsChange, Quanta, UserCounts},
-    groups,
+    class_groups,
+    fair_share::{DemandAndHoldings, HoldingsChange, UserEntitlements},
 };
 use crate::{
     ids::ClassIx,
@@ -20,10 +20,13 @@ use crate::{
     state::RoundState,
 };
 
-/// Milliseconds after which an owed quantum is paid. A shorter time is fairer and preempts more.
-const PATIENCE_MS: i64 = 600_000;
+/// Milliseconds after which one owed quantum is paid back. A shorter time is fairer and preempts
+/// more.
+const PAYBACK_MS: i64 = 600_000;
+/// Thousandths of a quantum in one quantum.
 const MILLI: i64 = 1_000;
-const LIMIT: i64 = 100 * PATIENCE_MS * MILLI;
+/// Largest amount that an account can reach, in either direction.
+const MAX_OWED: i64 = 100 * PAYBACK_MS * MILLI;
 
 pub(crate) fn for_class(state: &RoundState, class: ClassIx) -> Standing {
     let account = state.deficits.classes.get(state.classes[class].name);
@@ -60,7 +63,7 @@ pub(crate) fn settle(state: &mut RoundState) {
         // A class without demand is owed nothing. The others get a new rate below.
         *account = Account {
             rate: 0,
-            ..account.after(elapsed)
+            ..account.after_ms(elapsed)
         };
     }
 }
@@ -69,13 +72,13 @@ impl Account {
     /// Returns the account after this many milliseconds. Two steps give the same as one step over
     /// their sum.
     #[must_use]
-    pub fn after(self, elapsed_ms: u64) -> Self {
+    pub fn after_ms(self, elapsed_ms: u64) -> Self {
         let elapsed = i64::try_from(elapsed_ms).unwrap_or(i64::MAX);
         let grown = self.rate.saturating_mul(elapsed);
-        let owed = self.owed.saturating_add(grown).clamp(-LIMIT, LIMIT);
+        let owed = self.owed.saturating_add(grown).clamp(-MAX_OWED, MAX_OWED);
         let standing = match self.standing {
-            _ if owed >= PATIENCE_MS * MILLI => Standing::Behind,
-            _ if owed <= -PATIENCE_MS * MILLI => Standing::Ahead,
+            _ if owed >= PAYBACK_MS * MILLI => Standing::Behind,
+            _ if owed <= -PAYBACK_MS * MILLI => Standing::Ahead,
             Standing::Behind if owed > 0 => Standing::Behind,
             Standing::Ahead if owed < 0 => Standing::Ahead,
             _ => Standing::Even,
@@ -88,55 +91,57 @@ impl Account {
     }
 }
 
-/// Participant with its weight, demand and holdings. Demand and holdings are in quanta.
+/// A class or user with its weight, demand and holdings. Demand and holdings are in quanta.
 struct Claim {
     weight: u64,
-    wants: u64,
-    has: u64,
+    demand: u64,
+    holdings: u64,
 }
 
 /// Sets how fast each account grows from now on, from the holdings after the round.
-pub(crate) fn record(state: &mut RoundState, user_counts: &UserCounts) {
+pub(crate) fn record(state: &mut RoundState, user_entitlements: &UserEntitlements) {
     if !state.settings.carry_remainders {
         return;
     }
-    let moved = HoldingsChange::new(state);
+    let change = HoldingsChange::new(state);
     for tree in state.forest.roots() {
-        for (policy, classes) in groups(state, *tree) {
+        for (policy, classes) in class_groups(state, *tree) {
             if policy == Policy::FairShare {
-                note_group(state, &classes, |class| user_counts.quanta(class, &moved));
+                record_group(state, &classes, |class| {
+                    user_entitlements.totals_by_name(class, &change)
+                });
             }
         }
     }
 }
 
-fn note_group(
+fn record_group(
     state: &mut RoundState,
     classes: &[ClassIx],
-    quanta_of: impl Fn(ClassIx) -> Vec<Quanta>,
+    totals_of: impl Fn(ClassIx) -> Vec<DemandAndHoldings>,
 ) {
     let users: Vec<Vec<Claim>> = classes
         .iter()
-        .map(|class| claims_of(quanta_of(*class)))
+        .map(|class| claims_of_users(totals_of(*class)))
         .collect();
     let claims: Vec<Claim> = classes
         .iter()
         .zip(&users)
         .map(|(class, users)| class_claim(state.classes[*class].class.weight.max(1), users))
         .collect();
-    let rates_of_classes = rates(&claims);
-    for ((class, claims), rate) in classes.iter().zip(users).zip(rates_of_classes) {
+    let class_rates = growth_rates(&claims);
+    for ((class, claims), rate) in classes.iter().zip(users).zip(class_rates) {
         let name = state.classes[*class].name;
         let users = state.classes[*class].users;
         let deficits = &mut state.deficits;
         deficits.classes.entry(name.to_owned()).or_default().rate = rate;
         let known = deficits.users.entry(name.to_owned()).or_default();
-        record_users(known, users, rates(&claims));
+        record_users(known, users, growth_rates(&claims));
     }
 }
 
 /// Drops accounts of users without work.
-fn record_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: Vec<i64>) {
+fn record_users(known: &mut BTreeMap<UserName, Account>, users: &Users, growth_rates: Vec<i64>) {
     // Mostly the set of users with work is unchanged.
     if !known.keys().eq(users.keys()) {
         let account = |user| known.get(user).copied().unwrap_or_default();
@@ -145,17 +150,17 @@ fn record_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: V
             .map(|user| (user.clone(), account(user)))
             .collect();
     }
-    for (account, rate) in known.values_mut().zip(rates) {
+    for (account, rate) in known.values_mut().zip(growth_rates) {
         account.rate = rate;
     }
 }
 
-fn claims_of(users: Vec<Quanta>) -> Vec<Claim> {
-    let least = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
-    let claim = |quanta: Quanta| Claim {
+fn claims_of_users(users: Vec<DemandAndHoldings>) -> Vec<Claim> {
+    let saturated = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+    let claim = |totals: DemandAndHoldings| Claim {
         weight: 1,
-        wants: least(quanta.wants),
-        has: least(quanta.has),
+        demand: saturated(totals.demand),
+        holdings: saturated(totals.holdings),
     };
     users.into_iter().map(claim).collect()
 }
@@ -164,41 +169,42 @@ fn class_claim(weight: u64, users: &[Claim]) -> Claim {
     let sum = |field: fn(&Claim) -> u64| users.iter().map(field).fold(0, u64::saturating_add);
     Claim {
         weight,
-        wants: sum(|claim| claim.wants),
-        has: sum(|claim| claim.has),
+        demand: sum(|claim| claim.demand),
+        holdings: sum(|claim| claim.holdings),
     }
 }
 
 /// Returns the thousandths of a quantum that each claim lacks to its exact share of all holdings.
 /// Shares follow the weights and are limited by demand. The rates add up to 0, apart from rounding.
-fn rates(claims: &[Claim]) -> Vec<i64> {
-    let total: u128 = claims.iter().map(|claim| u128::from(claim.has)).sum();
-    let mut left = total * 1_000;
-    let mut due = vec![0_u128; claims.len()];
-    let mut open: Vec<usize> = (0..claims.len()).collect();
+fn growth_rates(claims: &[Claim]) -> Vec<i64> {
+    let total: u128 = claims.iter().map(|claim| u128::from(claim.holdings)).sum();
+    let mut remaining = total * 1_000;
+    let mut exact_shares = vec![0_u128; claims.len()];
+    let mut by_demand: Vec<usize> = (0..claims.len()).collect();
     // Users with the least demand per weight are filled first, so that one pass suffices.
-    open.sort_by(|a, b| {
+    by_demand.sort_by(|a, b| {
         let (a, b) = (&claims[*a], &claims[*b]);
-        let (x, y) = (
-            u128::from(a.wants) * u128::from(b.weight),
-            u128::from(b.wants) * u128::from(a.weight),
+        let (left, right) = (
+            u128::from(a.demand) * u128::from(b.weight),
+            u128::from(b.demand) * u128::from(a.weight),
         );
-        x.cmp(&y)
+        left.cmp(&right)
     });
     let mut weights: u128 = claims.iter().map(|claim| u128::from(claim.weight)).sum();
-    for at in open {
-        let claim = &claims[at];
-        let part = left * u128::from(claim.weight) / weights.max(1);
-        due[at] = part.min(u128::from(claim.wants) * 1_000);
-        left -= due[at];
+    for index in by_demand {
+        let claim = &claims[index];
+        let share = remaining * u128::from(claim.weight) / weights.max(1);
+        exact_shares[index] = share.min(u128::from(claim.demand) * 1_000);
+        remaining -= exact_shares[index];
         weights -= u128::from(claim.weight);
     }
-    due.iter()
+    exact_shares
+        .iter()
         .zip(claims)
-        .map(|(due, claim)| {
-            let due = i64::try_from(*due).unwrap_or(i64::MAX);
-            let has = i64::try_from(u128::from(claim.has) * 1_000).unwrap_or(i64::MAX);
-            due.saturating_sub(has)
+        .map(|(share, claim)| {
+            let share = i64::try_from(*share).unwrap_or(i64::MAX);
+            let holdings = i64::try_from(u128::from(claim.holdings) * 1_000).unwrap_or(i64::MAX);
+            share.saturating_sub(holdings)
         })
         .collect()
 }
@@ -213,12 +219,12 @@ mod tests {
     proptest! {
         #[test]
         fn an_account_grows_the_same_in_one_step_and_in_two(
-            owed in -2 * PATIENCE_MS * MILLI..2 * PATIENCE_MS * MILLI,
+            owed in -2 * PAYBACK_MS * MILLI..2 * PAYBACK_MS * MILLI,
             rate in -5_000..5_000_i64,
             (one, two) in (0..5_000_000_u64, 0..5_000_000_u64),
         ) {
-            let account = Account { owed, rate, standing: Standing::Even }.after(0);
-            prop_assert_eq!(account.after(one).after(two), account.after(one + two));
+            let account = Account { owed, rate, standing: Standing::Even }.after_ms(0);
+            prop_assert_eq!(account.after_ms(one).after_ms(two), account.after_ms(one + two));
         }
     }
 
@@ -238,10 +244,14 @@ mod tests {
 
     #[test]
     fn exact_shares_follow_weights_and_never_exceed_demand() {
-        let claim = |weight, wants, has| Claim { weight, wants, has };
+        let claim = |weight, demand, holdings| Claim {
+            weight,
+            demand,
+            holdings,
+        };
         let light_and_heavy = [claim(1, 100, 0), claim(400, 100, 12)];
-        assert_eq!(rates(&light_and_heavy), [30, -30]);
+        assert_eq!(growth_rates(&light_and_heavy), [30, -30]);
         let capped = [claim(1, 2, 2), claim(1, 100, 5), claim(1, 100, 4)];
-        assert_eq!(rates(&capped), [0, -500, 500]);
+        assert_eq!(growth_rates(&capped), [0, -500, 500]);
     }
 }

@@ -1,9 +1,10 @@
-//! FAIR_SHARE groups: holes are divided among classes, then users, then work.
+//! Entitlements of FAIR_SHARE groups: holes are divided among classes, then users, then work
+//!
 
-mod count_pass;
-mod count_runs;
-mod user_count;
-mod user_counts;
+mod entitlement_runs;
+mod settings;
+mod user_entitlement;
+mod user_entitlements;
 mod work_groups;
 
 use std::{cell::LazyCell, cmp::Reverse, collections::BTreeMap};
@@ -15,37 +16,37 @@ use crate::{
     state::{Amounts, RoundState, hole_table::HoleTable},
 };
 
-use count_pass::{CountPass, RECOUNTS};
-use user_counts::{ClassUsers, Slot, Slots, UserCount};
-pub(crate) use user_counts::{HoldingsChange, Quanta, UserCounts};
+use settings::{FairShareSettings, MAX_RECOUNTS};
+use user_entitlements::{ClassUsers, Slot, Slots, UserEntitlement};
+pub(crate) use user_entitlements::{DemandAndHoldings, HoldingsChange, UserEntitlements};
 
-pub(super) fn count(
+pub(super) fn compute(
     state: &mut RoundState,
-    user_counts: &mut UserCounts,
+    user_entitlements: &mut UserEntitlements,
     tables: &mut HoleTables,
     classes: &[ClassIx],
 ) {
-    let pass = CountPass {
+    let settings = FairShareSettings {
         steady: state.settings.steady_counts,
         division: state.settings.division(),
     };
-    let mut rivals = begin_count(state, user_counts, &pass, classes);
-    for class_count in &mut rivals {
-        class_count.sort_users(state);
+    let mut rivals = begin_all_classes(state, user_entitlements, &settings, classes);
+    for class_entitlements in &mut rivals {
+        class_entitlements.sort_users(state);
     }
     let mut recounts = 0;
-    while count_under(state, tables, &pass, &mut rivals) && recounts < RECOUNTS {
+    while compute_once(state, tables, &settings, &mut rivals) && recounts < MAX_RECOUNTS {
         recounts += 1;
     }
-    for mut class_count in rivals {
-        for (_, user_count) in class_count.users.each_mut() {
-            user_count.end(&pass, state);
+    for mut class_entitlements in rivals {
+        for (_, user_entitlement) in class_entitlements.users.users_mut() {
+            user_entitlement.end(&settings, state);
         }
-        user_counts.put_back(class_count.class, class_count.users);
+        user_entitlements.put_back(class_entitlements.class, class_entitlements.users);
     }
-    pure_shares(state, classes);
-    for home in homes(state, classes) {
-        subtract(state, tables, classes, home);
+    set_weighted_shares(state, classes);
+    for home in home_pools(state, classes) {
+        subtract_grants(state, tables, classes, home);
     }
 }
 
@@ -56,61 +57,65 @@ struct ClassUser {
     user: UserIx,
 }
 
-/// One class of a group.
-struct ClassCount {
+/// One class of a group, during the computation.
+struct ClassEntitlements {
     class: ClassIx,
     users: ClassUsers,
-    /// Users in the order in which they are served: position by name, and account.
+    /// Users in the order in which they are served: position by name, and standing.
     sorted_users: Vec<(usize, Standing)>,
 }
 
-impl ClassCount {
+impl ClassEntitlements {
     /// Sorts users by their total demand, then by name (C-9).
     fn sort_users(&mut self, state: &RoundState) {
         let standings = deficit::for_users(state, self.class);
-        let totals = self.users.by_name().map(|user_count| user_count.total);
+        let totals = self
+            .users
+            .by_name()
+            .map(|user_entitlement| user_entitlement.total);
         let mut sorted: Vec<(u64, usize)> = totals.zip(0..).collect();
         sorted.sort_unstable();
-        let line = sorted.into_iter().map(|(_, user)| (user, standings[user]));
-        self.sorted_users = line.collect();
+        let sorted = sorted.into_iter().map(|(_, user)| (user, standings[user]));
+        self.sorted_users = sorted.collect();
     }
 }
 
-/// Reads the demand of all users and begins a count.
-fn begin_count(
+/// Reads the demand of all users and begins the computation.
+fn begin_all_classes(
     state: &RoundState,
-    user_counts: &mut UserCounts,
-    pass: &CountPass,
+    user_entitlements: &mut UserEntitlements,
+    settings: &FairShareSettings,
     classes: &[ClassIx],
-) -> Vec<ClassCount> {
+) -> Vec<ClassEntitlements> {
     let dirty = dirty_work(state, classes);
-    let class_count = |class: &ClassIx| ClassCount {
+    let class_entitlements = |class: &ClassIx| ClassEntitlements {
         class: *class,
-        users: user_counts.take(state, *class),
+        users: user_entitlements.take(state, *class),
         sorted_users: Vec::new(),
     };
-    let mut rivals: Vec<ClassCount> = classes.iter().map(class_count).collect();
-    let mut begin: Vec<(&mut UserCount, &[(ClassUser, WorkIx)])> = Vec::new();
-    for class_count in &mut rivals {
-        let by_name = state.classes[class_count.class].users.values();
+    let mut rivals: Vec<ClassEntitlements> = classes.iter().map(class_entitlements).collect();
+    let mut users_and_dirty: Vec<(&mut UserEntitlement, &[(ClassUser, WorkIx)])> = Vec::new();
+    for class_entitlements in &mut rivals {
+        let by_name = state.classes[class_entitlements.class].users.values();
         let work = LazyCell::new(|| by_name.collect::<Vec<_>>());
-        for ((user, position), user_count) in class_count.users.each_mut() {
-            user_count.read_all(state, || work[position], &mut user_counts.slots);
-            let class = class_count.class;
+        for ((user, position), user_entitlement) in class_entitlements.users.users_mut() {
+            user_entitlement.read_all(state, || work[position], &mut user_entitlements.slots);
+            let class = class_entitlements.class;
             let owner = ClassUser { class, user };
             let from = dirty.partition_point(|(other, _)| *other < owner);
             let own = dirty[from..].partition_point(|(other, _)| *other == owner);
-            begin.push((user_count, &dirty[from..from + own]));
+            users_and_dirty.push((user_entitlement, &dirty[from..from + own]));
         }
     }
-    for (work, slot) in begin_all(state, &user_counts.slots, pass, begin) {
-        user_counts.slots[work] = slot;
+    for (work, slot) in begin_all_users(state, &user_entitlements.slots, settings, users_and_dirty)
+    {
+        user_entitlements.slots[work] = slot;
     }
     #[cfg(test)]
-    for class_count in &rivals {
-        let work = state.classes[class_count.class].users.values();
-        for (user_count, work) in class_count.users.by_name().zip(work) {
-            user_count.assert_known(state, work, &user_counts.slots);
+    for class_entitlements in &rivals {
+        let work = state.classes[class_entitlements.class].users.values();
+        for (user_entitlement, work) in class_entitlements.users.by_name().zip(work) {
+            user_entitlement.assert_groups_are_current(state, work, &user_entitlements.slots);
         }
     }
     rivals
@@ -119,7 +124,7 @@ fn begin_count(
 /// Returns the dirty work of these classes, sorted by class and user.
 fn dirty_work(state: &RoundState, classes: &[ClassIx]) -> Vec<(ClassUser, WorkIx)> {
     // After a rebuild all users are read again.
-    let some = state.work.dirty().filter(|_| !state.index.rebuilt);
+    let dirty = state.work.dirty().filter(|_| !state.index.rebuilt);
     let owner = |work: WorkIx| {
         let class = state.work[work]
             .class
@@ -127,84 +132,95 @@ fn dirty_work(state: &RoundState, classes: &[ClassIx]) -> Vec<(ClassUser, WorkIx
         let user = state.work_record(work).user;
         Some((ClassUser { class, user }, work))
     };
-    let mut dirty: Vec<(ClassUser, WorkIx)> = some.filter_map(owner).collect();
+    let mut dirty: Vec<(ClassUser, WorkIx)> = dirty.filter_map(owner).collect();
     dirty.sort_unstable_by_key(|(owner, _)| *owner);
     dirty
 }
 
-/// Begins the count of each user. Returns the slots of dirty work.
-fn begin_all(
+/// Begins the computation for each user. Returns the slots of dirty work.
+fn begin_all_users(
     state: &RoundState,
     slots: &Slots,
-    pass: &CountPass,
-    user_counts: Vec<(&mut UserCount, &[(ClassUser, WorkIx)])>,
+    settings: &FairShareSettings,
+    user_entitlements: Vec<(&mut UserEntitlement, &[(ClassUser, WorkIx)])>,
 ) -> Vec<(WorkIx, Slot)> {
-    let mut moved = Vec::new();
-    for (user_count, dirty) in user_counts {
-        moved.extend(user_count.update(state, numbers(dirty), slots));
-        user_count.begin(pass);
+    let mut updated = Vec::new();
+    for (user_entitlement, dirty) in user_entitlements {
+        updated.extend(user_entitlement.update(state, work_ids(dirty), slots));
+        user_entitlement.begin(settings);
     }
-    moved
+    updated
 }
 
-fn numbers(dirty: &[(ClassUser, WorkIx)]) -> impl Iterator<Item = WorkIx> {
+fn work_ids(dirty: &[(ClassUser, WorkIx)]) -> impl Iterator<Item = WorkIx> {
     dirty.iter().map(|(_, work)| *work)
 }
 
-/// Counts once. Returns true if a limit changed, so that another count is needed.
-fn count_under(
+/// Computes all entitlements once. Returns true if a limit changed, so that a recount is needed.
+fn compute_once(
     state: &mut RoundState,
     tables: &HoleTables,
-    pass: &CountPass,
-    rivals: &mut [ClassCount],
+    settings: &FairShareSettings,
+    rivals: &mut [ClassEntitlements],
 ) -> bool {
-    let wants: Vec<Amounts> = rivals.iter().map(all).collect();
-    let given = class_level(state, tables, rivals, &wants);
-    let whole = undivided(state, tables, rivals);
-    let mut steps: Vec<(&mut UserCount, Option<Amounts>)> = Vec::new();
+    let demands: Vec<Amounts> = rivals.iter().map(class_demand).collect();
+    let class_grants = divide_among_classes(state, tables, rivals, &demands);
+    let single_class_holes = holes_of_single_class(state, tables, rivals);
+    let mut steps: Vec<(&mut UserEntitlement, Option<Amounts>)> = Vec::new();
     let mut claims = Claims::default();
-    for ((class_count, given), wants) in rivals.iter_mut().zip(given).zip(wants) {
-        let holes = whole.clone().unwrap_or_else(|| given.as_holes());
-        let users = &class_count.users;
-        let mut of_users = if holes.equals_holes(wants.iter()) {
+    for ((class_entitlements, class_grant), demand) in
+        rivals.iter_mut().zip(class_grants).zip(demands)
+    {
+        let holes = single_class_holes
+            .clone()
+            .unwrap_or_else(|| class_grant.as_holes());
+        let users = &class_entitlements.users;
+        let mut user_grants = if holes.equals_holes(demand.iter()) {
             // Each process of all users has a hole of its size.
             #[cfg(test)]
             {
-                let given = user_level(&mut claims, pass, holes, class_count);
+                let grants = divide_among_users(&mut claims, settings, holes, class_entitlements);
                 assert!(
                     users
                         .by_name()
-                        .map(UserCount::wants)
-                        .eq(given.iter().flatten())
+                        .map(UserEntitlement::demand)
+                        .eq(grants.iter().flatten())
                 );
             }
-            vec![None; class_count.sorted_users.len()]
+            vec![None; class_entitlements.sorted_users.len()]
         } else {
-            user_level(&mut claims, pass, holes, class_count)
+            divide_among_users(&mut claims, settings, holes, class_entitlements)
         };
-        let each = || {
-            let each = users.by_name().zip(&of_users);
-            each.map(|(user_count, given)| given.as_ref().unwrap_or_else(|| user_count.wants()))
+        let granted_amounts = || {
+            let users_and_grants = users.by_name().zip(&user_grants);
+            users_and_grants.map(|(user_entitlement, grant)| {
+                grant.as_ref().unwrap_or_else(|| user_entitlement.demand())
+            })
         };
-        let class = &mut state.classes[class_count.class];
-        class.user_entitlements = each().map(Amounts::total_quanta).collect();
-        class.entitlement = match &whole {
-            Some(_) => sum(each()),
-            None => given,
+        let class = &mut state.classes[class_entitlements.class];
+        class.user_entitlements = granted_amounts().map(Amounts::total_quanta).collect();
+        class.entitlement = match &single_class_holes {
+            Some(_) => sum_amounts(granted_amounts()),
+            None => class_grant,
         };
-        let each = class_count.users.each_mut();
-        steps.extend(
-            each.map(|((_, position), user_count)| (user_count, of_users[position].take())),
-        );
+        let users = class_entitlements.users.users_mut();
+        steps.extend(users.map(|((_, position), user_entitlement)| {
+            (user_entitlement, user_grants[position].take())
+        }));
     }
-    take_steps(pass, steps)
+    divide_user_grants(settings, steps)
 }
 
 /// Divides the grants of users among their work. Returns true if a limit changed.
-fn take_steps(pass: &CountPass, steps: Vec<(&mut UserCount, Option<Amounts>)>) -> bool {
-    steps.into_iter().fold(false, |moved, (user_count, given)| {
-        user_count.step(pass, given) | moved
-    })
+fn divide_user_grants(
+    settings: &FairShareSettings,
+    steps: Vec<(&mut UserEntitlement, Option<Amounts>)>,
+) -> bool {
+    steps
+        .into_iter()
+        .fold(false, |changed, (user_entitlement, grant)| {
+            user_entitlement.step(settings, grant) | changed
+        })
 }
 
 /// Returns the classes whose home is this pool or one below, by descending weight, then name.
@@ -222,27 +238,30 @@ fn rival_classes(state: &RoundState, classes: &[ClassIx], home: PoolIx) -> Vec<C
 }
 
 /// Returns the home pools of this group, each after all pools below it.
-fn homes(state: &RoundState, classes: &[ClassIx]) -> Vec<PoolIx> {
-    let mut homes: Vec<PoolIx> = classes
+fn home_pools(state: &RoundState, classes: &[ClassIx]) -> Vec<PoolIx> {
+    let mut home_pools: Vec<PoolIx> = classes
         .iter()
         .filter_map(|class| state.classes[*class].pool)
         .collect();
-    homes.sort_by_key(|pool| state.forest.rank(*pool));
-    homes.dedup();
-    homes
+    home_pools.sort_by_key(|pool| state.forest.rank(*pool));
+    home_pools.dedup();
+    home_pools
 }
 
 /// Divides holes among classes. At each home pool, its holes and those below go to the classes
 /// whose home is there or below. A class keeps the grant of its own home pool.
-fn class_level(
+fn divide_among_classes(
     state: &RoundState,
     tables: &HoleTables,
-    pass: &[ClassCount],
-    wants: &[Amounts],
+    group: &[ClassEntitlements],
+    demands: &[Amounts],
 ) -> Vec<Amounts> {
-    let classes: Vec<ClassIx> = pass.iter().map(|class_count| class_count.class).collect();
-    let mut given: BTreeMap<ClassIx, Amounts> = BTreeMap::new();
-    for home in homes(state, &classes) {
+    let classes: Vec<ClassIx> = group
+        .iter()
+        .map(|class_entitlements| class_entitlements.class)
+        .collect();
+    let mut grants: BTreeMap<ClassIx, Amounts> = BTreeMap::new();
+    for home in home_pools(state, &classes) {
         let holes = holes_within(state, tables, home);
         let rivals = rival_classes(state, &classes, home);
         let mut claims = Claims::default();
@@ -251,41 +270,52 @@ fn class_level(
                 state.classes[*class].class.weight,
                 deficit::for_class(state, *class),
             );
-            let own = classes.iter().position(|it| it == class);
-            if let Some(own) = own {
-                claims.add_all_demand(&wants[own]);
+            let position = classes.iter().position(|other| other == class);
+            if let Some(position) = position {
+                claims.add_all_demand(&demands[position]);
             }
         }
         claims.apportion(holes, state.settings.division());
-        for (class, amounts) in rivals.into_iter().zip(claims.given()) {
+        for (class, amounts) in rivals.into_iter().zip(claims.grants()) {
             if state.classes[class].pool == Some(home) {
-                given.insert(class, amounts);
+                grants.insert(class, amounts);
             }
         }
     }
     classes
         .iter()
-        .map(|class| given.remove(class).unwrap_or_default())
+        .map(|class| grants.remove(class).unwrap_or_default())
         .collect()
 }
 
 /// Returns the demand of all users of a class.
-fn all(class_count: &ClassCount) -> Amounts {
-    sum(class_count.users.by_name().map(UserCount::wants))
+fn class_demand(class_entitlements: &ClassEntitlements) -> Amounts {
+    sum_amounts(
+        class_entitlements
+            .users
+            .by_name()
+            .map(UserEntitlement::demand),
+    )
 }
 
-fn sum<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
-    let mut all = Amounts::default();
-    amounts.for_each(|amounts| all.merge(amounts));
-    all
+fn sum_amounts<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
+    let mut sum = Amounts::default();
+    amounts.for_each(|amounts| sum.merge(amounts));
+    sum
 }
 
 /// Returns all holes of the home pool, or `None` if the class has rivals. Dividing among classes
 /// would give it holes of its largest processes first, which users with smaller processes cannot
 /// use.
-fn undivided(state: &RoundState, tables: &HoleTables, pass: &[ClassCount]) -> Option<HoleTable> {
-    let [class_count] = pass else { return None };
-    let home = state.classes[class_count.class].pool;
+fn holes_of_single_class(
+    state: &RoundState,
+    tables: &HoleTables,
+    group: &[ClassEntitlements],
+) -> Option<HoleTable> {
+    let [class_entitlements] = group else {
+        return None;
+    };
+    let home = state.classes[class_entitlements.class].pool;
     let home = home.filter(|_| state.settings.holes_among_rivals)?;
     Some(holes_within(state, tables, home))
 }
@@ -299,8 +329,8 @@ fn holes_within(state: &RoundState, tables: &HoleTables, home: PoolIx) -> HoleTa
 }
 
 /// Computes the quanta of each class by weights alone. Pools above overwrite pools below.
-fn pure_shares(state: &mut RoundState, classes: &[ClassIx]) {
-    for home in homes(state, classes) {
+fn set_weighted_shares(state: &mut RoundState, classes: &[ClassIx]) {
+    for home in home_pools(state, classes) {
         // Closed nodes have no quanta to share (C-12).
         let pools = state.forest.subtree(home).iter();
         let total: u64 = pools.map(|pool| state.index.open_quanta[*pool]).sum();
@@ -311,45 +341,45 @@ fn pure_shares(state: &mut RoundState, classes: &[ClassIx]) {
             .sum();
         for class in rivals {
             let product = u128::from(total) * u128::from(state.classes[class].class.weight);
-            let pure = product / u128::from(weights.max(1));
-            state.classes[class].weighted_share = u64::try_from(pure).unwrap_or(u64::MAX);
+            let share = product / u128::from(weights.max(1));
+            state.classes[class].weighted_share = u64::try_from(share).unwrap_or(u64::MAX);
         }
     }
 }
 
 /// Divides the holes of a class among its users. Results are ordered by the names of the users
 ///
-fn user_level(
+fn divide_among_users(
     claims: &mut Claims,
-    pass: &CountPass,
+    settings: &FairShareSettings,
     holes: HoleTable,
-    class_count: &ClassCount,
+    class_entitlements: &ClassEntitlements,
 ) -> Vec<Option<Amounts>> {
     claims.clear();
-    for (user, standing) in &class_count.sorted_users {
+    for (user, standing) in &class_entitlements.sorted_users {
         claims.add_entity(1, *standing);
-        claims.add_all_demand(class_count.users.at(*user).wants());
+        claims.add_all_demand(class_entitlements.users.at_name_position(*user).demand());
     }
-    claims.apportion(holes, pass.division);
-    let mut of_users = vec![None; class_count.sorted_users.len()];
-    for ((user, _), given) in class_count.sorted_users.iter().zip(claims.given()) {
-        of_users[*user] = Some(given);
+    claims.apportion(holes, settings.division);
+    let mut user_grants = vec![None; class_entitlements.sorted_users.len()];
+    for ((user, _), grant) in class_entitlements.sorted_users.iter().zip(claims.grants()) {
+        user_grants[*user] = Some(grant);
     }
-    of_users
+    user_grants
 }
 
 /// Takes the grants out of the tables for later groups, at every depth of the tree. Classes with
-/// one home pool count as one. A small process then does not break the hole counted for a large
-/// one. Pools below go first.
-fn subtract(state: &RoundState, tables: &mut HoleTables, classes: &[ClassIx], home: PoolIx) {
+/// one home pool are treated as one class. A small process then does not break the hole that a
+/// large one is entitled to. Pools below go first.
+fn subtract_grants(state: &RoundState, tables: &mut HoleTables, classes: &[ClassIx], home: PoolIx) {
     let mut granted = Amounts::default();
     let at_home = |class: &&ClassIx| state.classes[**class].pool == Some(home);
     for class in classes.iter().filter(at_home) {
         granted.merge(&state.classes[*class].entitlement);
     }
-    for (quanta, mut left) in granted.iter().rev() {
+    for (quanta, mut remaining) in granted.iter().rev() {
         for pool in state.forest.subtree(home) {
-            left = tables.get_mut(*pool).fill_smallest_first(left, quanta);
+            remaining = tables.get_mut(*pool).fill_smallest_first(remaining, quanta);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! FIXED_SHARE groups: first come, first served, and held processes stay.
+//! Entitlements of FIXED_SHARE groups: first come, first served, and held processes stay.
 
 use hayward_vocabulary::{WorkKind, plural::quanta};
 
@@ -10,18 +10,18 @@ use crate::{
     state::{RoundState, WorkState},
 };
 
-pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[ClassIx]) {
-    for work in super::by_class_and_age(state, classes) {
-        let counted = match state.work_record(work).kind {
-            WorkKind::Job => count_job(state, tables, work),
-            WorkKind::Service | WorkKind::Reservation => count_single(state, tables, work),
+pub(super) fn compute(state: &mut RoundState, tables: &mut HoleTables, classes: &[ClassIx]) {
+    for work in super::work_by_class_and_age(state, classes) {
+        let entitlement = match state.work_record(work).kind {
+            WorkKind::Job => entitle_job(state, tables, work),
+            WorkKind::Service | WorkKind::Reservation => entitle_single(state, tables, work),
         };
-        state.set_entitlement(work, counted);
+        state.set_entitlement(work, entitlement);
     }
 }
 
-/// Counts one job.
-fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u64 {
+/// Returns the entitlement of one job.
+fn entitle_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u64 {
     let Some(home) = state.home(work) else {
         return 0;
     };
@@ -32,7 +32,7 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u
         work_state
             .cap
             .now
-            .max(keeps(work_state, state.work_record(work)))
+            .max(retained_processes(work_state, state.work_record(work)))
     } else {
         work_state.cap.now
     };
@@ -49,19 +49,19 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u
             over_allotment(state, work, quanta)
         });
     }
-    let mut counted = wanted.min(current.saturating_add(more));
+    let mut entitlement = wanted.min(current.saturating_add(more));
     if state.settings.count_what_fits {
-        // Processes beyond the free space could not be placed, so they are not counted.
-        counted = counted.min(current.saturating_add(free));
+        // Processes beyond the free space could not be placed, so the work is not entitled to them.
+        entitlement = entitlement.min(current.saturating_add(free));
     }
-    let fresh = counted.saturating_sub(current);
-    state.use_allotment(work, quanta, fresh);
+    let added = entitlement.saturating_sub(current);
+    state.use_allotment(work, quanta, added);
     // Fixed-share work does not use pools below its home (C-17).
-    tables.get_mut(home).fill_smallest_first(fresh, quanta);
-    counted
+    tables.get_mut(home).fill_smallest_first(added, quanta);
+    entitlement
 }
 
-fn keeps(work: &WorkState, work_record: &WorkRecord) -> u64 {
+fn retained_processes(work: &WorkState, work_record: &WorkRecord) -> u64 {
     let limit = if work_record.keeps_what_it_holds || work_record.completing {
         work.current
     } else {
@@ -70,8 +70,8 @@ fn keeps(work: &WorkState, work_record: &WorkRecord) -> u64 {
     work.current.min(limit)
 }
 
-/// Counts work with one process.
-fn count_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u64 {
+/// Returns the entitlement of work with one process.
+fn entitle_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u64 {
     let Some(home) = state.home(work) else {
         return 0;
     };
@@ -107,19 +107,19 @@ fn count_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -
 pub(crate) fn defer(
     state: &mut RoundState,
     work: WorkIx,
-    why: impl FnOnce(&RoundState, WorkIx) -> Deferral,
+    deferral: impl FnOnce(&RoundState, WorkIx) -> Deferral,
 ) -> u64 {
-    state.work[work].deferral = Some(Box::new(why(state, work)));
+    state.work[work].deferral = Some(Box::new(deferral(state, work)));
     0
 }
 
-pub(crate) fn over_allotment(state: &RoundState, work: WorkIx, order: u64) -> Deferral {
+pub(crate) fn over_allotment(state: &RoundState, work: WorkIx, needed: u64) -> Deferral {
     let user = &state.work_record(work).user_name;
     let (limit, used) = state.allotment(work).unwrap_or((u64::MAX, 0));
     let quantum = state.quantum_bytes(work).max(1);
     let (limit, used) = (limit / quantum, used / quantum);
     let detail = format!(
-        "user {user} holds {used} of {} of room that is never taken back; this needs {order} more",
+        "user {user} holds {used} of {} of room that is never taken back; this needs {needed} more",
         quanta(limit)
     );
     Deferral {

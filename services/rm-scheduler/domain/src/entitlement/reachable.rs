@@ -1,6 +1,6 @@
 //! Step 3: how many processes each piece of work could hold if everything preemptable left. The
-//! full size vector is compared with every node that the work may use. Quanta alone would count
-//! processes that no node can take, and keep their share from other work (W-1).
+//! full size vector is compared with every node that the work may use. Quanta alone would
+//! include processes that no node can take, and withhold their share from other work (W-1).
 
 use hayward_vocabulary::plural::{nodes, quanta};
 
@@ -22,9 +22,9 @@ pub(crate) struct ReachIndex {
     by_shape: TypedVec<ShapeIx, Option<u64>>,
     /// Largest cap of the work of each shape since the last rebuild. A larger reach makes no
     /// difference.
-    of_use: TypedVec<ShapeIx, u64>,
+    largest_caps: TypedVec<ShapeIx, u64>,
     /// Work with constraints, which is measured individually.
-    alone: SparseSet<WorkIx>,
+    constrained: SparseSet<WorkIx>,
     /// True if the index was measured with the space that departures of this round leave.
     after_faults: bool,
 }
@@ -32,17 +32,17 @@ pub(crate) struct ReachIndex {
 impl ReachIndex {
     /// Measures the shapes again. Returns for each shape whether its reach changed in a way that
     /// matters to its work.
-    fn renew(&mut self, state: &RoundState, kinds: &NodeKinds) -> TypedVec<ShapeIx, bool> {
-        let differs = self.by_shape.indices().map(|index| {
+    fn remeasure(&mut self, state: &RoundState, kinds: &NodeKinds) -> TypedVec<ShapeIx, bool> {
+        let reach_changed = self.by_shape.indices().map(|index| {
             let Some(before) = self.by_shape[index] else {
                 return false;
             };
-            let (shape, of_use) = (&state.index.shapes[index], self.of_use[index]);
-            let now = among(state, kinds, shape, shape.quanta);
+            let (shape, largest_cap) = (&state.index.shapes[index], self.largest_caps[index]);
+            let now = processes_on_kinds(state, kinds, shape, shape.quanta);
             self.by_shape[index] = Some(now);
-            now.min(of_use) != before.min(of_use)
+            now.min(largest_cap) != before.min(largest_cap)
         });
-        differs.collect()
+        reach_changed.collect()
     }
 }
 
@@ -52,40 +52,41 @@ pub(crate) fn measure(state: &mut RoundState, reaches: &mut ReachIndex) {
         return;
     }
     let index = state.index;
-    let changed = kinds_after_faults(state);
-    let kinds = changed.as_ref().unwrap_or(&index.node_kinds);
-    let is_otherwise = index.node_kinds_changed || changed.is_some() || reaches.after_faults;
-    reaches.after_faults = changed.is_some();
-    let mut again: Vec<WorkIx> = state.work.dirty().collect();
-    if is_otherwise && !index.rebuilt {
-        let differs = reaches.renew(state, kinds);
-        if differs.iter().any(|differs| *differs) {
+    let changed_kinds = kinds_after_faults(state);
+    let kinds = changed_kinds.as_ref().unwrap_or(&index.node_kinds);
+    let nodes_changed = index.node_kinds_changed || changed_kinds.is_some() || reaches.after_faults;
+    reaches.after_faults = changed_kinds.is_some();
+    let mut to_measure: Vec<WorkIx> = state.work.dirty().collect();
+    if nodes_changed && !index.rebuilt {
+        let reach_changed = reaches.remeasure(state, kinds);
+        if reach_changed.iter().any(|changed| *changed) {
             let all = state.work.enumerate();
-            let of_shape = all.filter(|(_, work)| differs.get(work.shape) == Some(&true));
-            again.extend(of_shape.map(|(work, _)| work));
+            let work_of_shapes =
+                all.filter(|(_, work)| reach_changed.get(work.shape) == Some(&true));
+            to_measure.extend(work_of_shapes.map(|(work, _)| work));
         }
-        again.extend(reaches.alone.iter());
+        to_measure.extend(reaches.constrained.iter());
     }
     reaches.by_shape.resize(index.shapes.len(), None);
-    reaches.of_use.resize(index.shapes.len(), 1);
-    for work in again {
-        measure_one(state, reaches, kinds, work);
+    reaches.largest_caps.resize(index.shapes.len(), 1);
+    for work in to_measure {
+        measure_work(state, reaches, kinds, work);
     }
 }
 
-fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKinds, work: WorkIx) {
+fn measure_work(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKinds, work: WorkIx) {
     let work_state = &state.work[work];
     let shape = work_state.shape;
-    reaches.alone.set(
+    reaches.constrained.set(
         work,
         work_state.has_node_list || work_state.has_promised_node,
     );
     let reach = if work_state.class.is_none() {
         0
     } else if work_state.has_node_list {
-        among_listed(state, work)
+        processes_on_listed_nodes(state, work)
     } else if work_state.has_promised_node {
-        among(
+        processes_on_kinds(
             state,
             kinds,
             &state.index.shapes[shape],
@@ -95,26 +96,27 @@ fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKin
         reach
     } else {
         let quanta = state.index.shapes[shape].quanta;
-        let reach = among(state, kinds, &state.index.shapes[shape], quanta);
+        let reach = processes_on_kinds(state, kinds, &state.index.shapes[shape], quanta);
         reaches.by_shape[shape] = Some(reach);
         reach
     };
     let changed = state.changed_caps.get(&work);
     let mut cap = changed.map_or(state.work_record(work).usage.cap, |(cap, _)| *cap);
-    let of_use = cap.highest().max(work_state.current).max(1);
-    reaches.of_use[shape] = reaches.of_use[shape].max(of_use);
+    let largest_cap = cap.highest().max(work_state.current).max(1);
+    reaches.largest_caps[shape] = reaches.largest_caps[shape].max(largest_cap);
     if state.policy(work) == Some(Policy::FairShare) {
-        let most = reach.saturating_add(work_state.resting);
-        (cap.steady, cap.now) = (cap.steady.min(most), cap.now.min(most));
+        let limit = reach.saturating_add(work_state.resting);
+        (cap.steady, cap.now) = (cap.steady.min(limit), cap.now.min(limit));
     }
-    let reach = reach.min(of_use);
+    let reach = reach.min(largest_cap);
     if (work_state.reach, work_state.cap) != (reach, cap) {
         let row = state.work.get_mut_untouched(work);
         (row.reach, row.cap) = (reach, cap);
     }
 }
 
-/// Returns the node kinds with the space that departing fixed allocations leave, if counts use it.
+/// Returns the node kinds with the space that departing fixed allocations leave. `None` if none
+/// departs.
 fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
     if state.changed_space.is_empty() {
         return None;
@@ -133,7 +135,7 @@ fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
 }
 
 /// Returns how many processes of a shape the nodes could hold. Equal nodes are measured once.
-fn among(state: &RoundState, kinds: &NodeKinds, shape: &Shape, quanta: u64) -> u64 {
+fn processes_on_kinds(state: &RoundState, kinds: &NodeKinds, shape: &Shape, quanta: u64) -> u64 {
     let may_use = |pool: PoolIx| match shape.home {
         Some(home) if shape.includes_subpools => state.forest.is_within(pool, home),
         home => home == Some(pool),
@@ -149,7 +151,7 @@ fn among(state: &RoundState, kinds: &NodeKinds, shape: &Shape, quanta: u64) -> u
         .fold(0, u64::saturating_add)
 }
 
-fn among_listed(state: &RoundState, work: WorkIx) -> u64 {
+fn processes_on_listed_nodes(state: &RoundState, work: WorkIx) -> u64 {
     let work_state = &state.work[work];
     let listed = &state.work_record(work).constraints().nodes;
     listed
@@ -167,12 +169,12 @@ fn among_listed(state: &RoundState, work: WorkIx) -> u64 {
 /// Explains why no node can take even one process. Closed nodes are included, because only size is
 /// permanent (C-8).
 pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
-    let order = state.work[work].process_quanta;
+    let process_quanta = state.work[work].process_quanta;
     let (reason, detail): (_, ReasonDetail) = if !state.settings.count_what_fits {
-        let (reason, detail) = by_order_alone(state, work);
+        let (reason, detail) = reason_by_size_alone(state, work);
         (reason, detail.into())
-    } else if let Some(never) = find_permanent_reason(state, work) {
-        never
+    } else if let Some(permanent) = find_permanent_reason(state, work) {
+        permanent
     } else {
         let blocked = |node: &NodeIx| {
             let avoided = state.avoids(work, *node);
@@ -189,7 +191,7 @@ pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
     Deferral {
         reason,
         refused: false,
-        detail: format!("one process needs {}: {detail}", quanta(order)),
+        detail: format!("one process needs {}: {detail}", quanta(process_quanta)),
     }
 }
 
@@ -209,7 +211,7 @@ fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
 }
 
 /// Chooses the reason from size alone, because node lists do not matter to counting.
-fn by_order_alone(state: &RoundState, work: WorkIx) -> (Reason, &'static str) {
+fn reason_by_size_alone(state: &RoundState, work: WorkIx) -> (Reason, &'static str) {
     if large_enough_nodes(state, work).next().is_some() {
         let detail = "no node has that much room that is free or could be freed";
         (Reason::InsufficientResources, detail)

@@ -1,6 +1,6 @@
-//! RESERVE groups: whole nodes.
+//! Entitlements of RESERVE groups: whole nodes.
 //!
-//! A request is counted only for a node that is reserved for it. The node is free, or has only
+//! Work is entitled to a node only if the node is reserved for it. The node is free, or has only
 //! preemptable allocations. A reserved node is removed from the hole tables of all other work
 //!
 
@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::WorkKind;
 
 use super::{
-    HoleTables, by_class_and_age,
+    HoleTables,
     fixed_share::{defer, over_allotment},
+    work_by_class_and_age,
 };
 use crate::{
     ids::{AllocIx, ClassIx, NodeIx, PoolIx, WorkIx},
@@ -27,32 +28,32 @@ type NodesByHome = BTreeMap<PoolIx, Vec<NodeIx>>;
 /// Finds nodes and reserves them, by class and age over all pools, because allotments span pools.
 pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: &[ClassIx]) {
     let mut candidates = NodesByHome::new();
-    for work in by_class_and_age(state, classes) {
-        promise_one(state, tables, work, &mut candidates);
+    for work in work_by_class_and_age(state, classes) {
+        reserve_for(state, tables, work, &mut candidates);
     }
 }
 
 /// Returns the nodes without fixed allocations of others: free nodes first, then nodes to be
 /// cleared. Both are sorted by size, then least lost work, then name.
-fn clearable(state: &RoundState, home: PoolIx) -> Vec<NodeIx> {
-    let mut found: Vec<_> = state
+fn clearable_nodes(state: &RoundState, home: PoolIx) -> Vec<NodeIx> {
+    let mut clearable: Vec<_> = state
         .nodes
         .indices()
         .filter(|node| {
-            let (node_state, allocation) =
+            let (node_state, allocations) =
                 (&state.nodes[*node], &state.node_record(*node).allocations);
             node_state.pool == Some(home)
                 && node_state.is_schedulable()
                 && node_state.whole_node_for.is_none()
                 && node_state.quanta > 0
-                && allocation
+                && allocations
                     .iter()
                     .all(|allocation| is_clearable(state, allocation))
         })
         .map(|node| (rank(state, node), node))
         .collect();
-    found.sort_unstable();
-    found.into_iter().map(|(_, node)| node).collect()
+    clearable.sort_unstable();
+    clearable.into_iter().map(|(_, node)| node).collect()
 }
 
 fn is_clearable(state: &RoundState, allocation: AllocIx) -> bool {
@@ -65,14 +66,14 @@ fn is_clearable(state: &RoundState, allocation: AllocIx) -> bool {
 fn rank(state: &RoundState, node: NodeIx) -> (u8, u64, u64) {
     let node_state = &state.nodes[node];
     let clears = state.settings.clear_promised;
-    let counts = |allocation: &AllocIx| !clears || !state.leaving[*allocation];
-    let allocation = &state.node_record(node).allocations;
-    let staying = allocation.iter().filter(counts);
+    let stays = |allocation: &AllocIx| !clears || !state.leaving[*allocation];
+    let allocations = &state.node_record(node).allocations;
+    let staying = allocations.iter().filter(stays);
     let invested = staying
         .clone()
         .map(|allocation| investment_ms(state, allocation))
         .fold(0, u64::saturating_add);
-    let stage = match (allocation.is_empty(), staying.count()) {
+    let stage = match (allocations.is_empty(), staying.count()) {
         (true, _) => 0,
         (false, 0) => 1,
         (false, _) => 2,
@@ -89,11 +90,11 @@ fn investment_ms(state: &RoundState, allocation: AllocIx) -> u64 {
     }
 }
 
-fn promise_one(
+fn reserve_for(
     state: &mut RoundState,
     tables: &mut HoleTables,
     work: WorkIx,
-    known: &mut NodesByHome,
+    cache: &mut NodesByHome,
 ) {
     let Some(home) = state.home(work) else { return };
     let work_state = &state.work[work];
@@ -102,11 +103,11 @@ fn promise_one(
     if work_state.ended {
         return;
     }
-    let counted = match state.work_record(work).kind {
+    let entitlement = match state.work_record(work).kind {
         WorkKind::Reservation => current,
         _ => current.min(wanted),
     };
-    state.set_entitlement(work, counted);
+    state.set_entitlement(work, entitlement);
     if current == 0 && wanted > 0 && state.allotment_left(work, quanta) == 0 {
         defer(state, work, |state, work| {
             over_allotment(state, work, quanta)
@@ -117,11 +118,11 @@ fn promise_one(
         return;
     }
     // The list is cached, because a reservation only removes nodes from it.
-    let candidates = known.entry(home);
-    let candidates = candidates.or_insert_with(|| clearable(state, home));
+    let candidates = cache.entry(home);
+    let candidates = candidates.or_insert_with(|| clearable_nodes(state, home));
     while state.work[work].entitlement < wanted {
         let chosen = candidates.iter().position(|node| {
-            // A group of higher priority may already use this space in its count.
+            // A group of higher priority may already use this space.
             let has_hole = || tables.get(home).count_processes(state.nodes[*node].quanta) > 0;
             accepts_node(state, work, *node) && (!state.settings.count_what_fits || has_hole())
         });
@@ -162,29 +163,31 @@ fn reserve_node(state: &mut RoundState, work: WorkIx, node: NodeIx) {
 fn defer_if_empty(
     state: &mut RoundState,
     work: WorkIx,
-    why: impl FnOnce(&RoundState, WorkIx) -> Deferral,
+    deferral: impl FnOnce(&RoundState, WorkIx) -> Deferral,
 ) {
     if state.work[work].entitlement == 0 {
-        defer(state, work, why);
+        defer(state, work, deferral);
     }
 }
 
 fn no_node(state: &RoundState, work: WorkIx, home: PoolIx) -> Deferral {
     let range = acceptable_quanta(state, work);
-    let mut of_size = state
+    let mut nodes_of_size = state
         .nodes
         .enumerate()
-        .filter(|(_, it)| it.pool == Some(home) && range.contains(&it.quanta))
+        .filter(|(_, node_state)| {
+            node_state.pool == Some(home) && range.contains(&node_state.quanta)
+        })
         .map(|(node, _)| node)
         .filter(|node| !state.settings.count_what_fits || accepts_node(state, work, *node))
         .peekable();
     let quanta = state.work[work].process_quanta;
-    let (reason, detail) = if of_size.peek().is_none() {
+    let (reason, detail) = if nodes_of_size.peek().is_none() {
         (
             Reason::NoHostOfSize,
             format!("no node of its pool has an acceptable size ({quanta})"),
         )
-    } else if of_size.all(|node| state.node_record(node).node.block.is_some()) {
+    } else if nodes_of_size.all(|node| state.node_record(node).node.block.is_some()) {
         (
             Reason::AllBlocked,
             "every node that could be reserved is blocked".into(),

@@ -354,7 +354,10 @@ mod tests {
                 Unblock::AddNode { quanta } => fixture.node_in("default", "n01", quanta),
                 _ => fixture.snapshot.classes.get_mut("fair").unwrap().weight = 100,
             }
-            assert!(fixture.current("lacks", 3).contains(&1), "{helps:?}");
+            assert!(
+                fixture.current_processes("lacks", 3).contains(&1),
+                "{helps:?}"
+            );
         }
     }
 

@@ -5,7 +5,7 @@ use crate::{
     input::snapshot::{Demand, Policy, User},
     tests::{
         fixture::{Fixture, GIB, node_name, terms, work_id},
-        properties::{add, asks, fleet, nodes},
+        properties::{add_work, fleet, nodes, work_specs},
     },
 };
 
@@ -278,8 +278,8 @@ proptest! {
     #[test]
     fn the_forecast_of_any_fleet_with_any_changes_comes_true(
         nodes in nodes(),
-        before in asks(),
-        after in asks(),
+        before in work_specs(),
+        after in work_specs(),
         age in 0..6_usize,
         (drained, lost, withdrawn) in (0..12_usize, 0..12_usize, 0..20_usize),
     ) {
@@ -292,7 +292,7 @@ proptest! {
         let mut changes = Changes::default();
         for (at, ask) in after.iter().enumerate() {
             let id = format!("x{at:02}");
-            add(&mut fixture, &id, ask);
+            add_work(&mut fixture, &id, ask);
             let demand = fixture.snapshot.demand.remove(&work_id(&id)).unwrap();
             changes.submissions.insert(work_id(&id), demand);
         }

@@ -381,12 +381,12 @@ mod tests {
     fn progress_of_tasks_alone_marks_no_row_dirty() {
         let mut fixture = Fixture::eager().nodes(&[4]);
         fixture.job("job", "a", 1).max_processes = 2;
-        let job = fixture.of("job");
+        let job = fixture.demand_mut("job");
         (job.remaining_tasks, job.task_ms) = (100, Some(1_000));
         let mut index = FleetIndex::default();
         index.apply(&fixture.snapshot, &SnapshotDelta::everything());
         let mut apply_change = |change: &dyn Fn(&mut Demand)| {
-            change(fixture.of("job"));
+            change(fixture.demand_mut("job"));
             let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("job")]);
             index.apply(&fixture.snapshot, &delta);
             (index.touched.len(), index.rederived.len())

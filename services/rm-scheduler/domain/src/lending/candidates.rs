@@ -19,7 +19,7 @@ use crate::state::{
 
 /// Lending queues of one tree, for one pass. During the pass, `state.derived.serve_order` is empty.
 pub(crate) struct LendingCandidates<'a> {
-    queue: ServeOrder,
+    serve_order: ServeOrder,
     tree: PoolIx,
     /// Work that became able to use more space within this round, by queue, in serve order.
     late: BTreeMap<QueueKey, Vec<ServeKey>>,
@@ -34,12 +34,15 @@ type Head<'a> = (
     WorkIx,
 );
 
-pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: PoolIx) -> LendingCandidates<'a> {
-    let queue = std::mem::take(&mut state.derived.serve_order);
+pub(crate) fn collect_candidates<'a>(
+    state: &mut RoundState<'a>,
+    tree: PoolIx,
+) -> LendingCandidates<'a> {
+    let serve_order = std::mem::take(&mut state.derived.serve_order);
     let ranks = ClassRanks::new(state, tree);
-    let is_here = |work: WorkIx| queue.entries[work].lending_queue.is_some();
+    let is_queued = |work: WorkIx| serve_order.entries[work].lending_queue.is_some();
     let mut late: BTreeMap<QueueKey, Vec<ServeKey>> = BTreeMap::new();
-    for work in state.work.touched().filter(|work| !is_here(*work)) {
+    for work in state.work.touched().filter(|work| !is_queued(*work)) {
         let key = |rank: usize| lending_queue_key(state, work, ranks.keys[rank].policy);
         if let Some(key) = ranks.rank(state, work).and_then(key) {
             late.entry(key).or_default().extend(ranks.key(state, work));
@@ -49,7 +52,7 @@ pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: PoolIx) -> Lendin
         sort(state, queue);
     }
     let mut candidates = LendingCandidates {
-        queue,
+        serve_order,
         tree,
         late,
         heads: BinaryHeap::new(),
@@ -57,39 +60,39 @@ pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: PoolIx) -> Lendin
     let keys: Vec<QueueKey> = candidates.queues().keys().copied().collect();
     let late: Vec<QueueKey> = candidates.late.keys().copied().collect();
     for key in keys {
-        candidates.enter(state, (key, false, 0));
+        candidates.push_head(state, (key, false, 0));
     }
     for key in late {
-        candidates.enter(state, (key, true, 0));
+        candidates.push_head(state, (key, true, 0));
     }
     candidates
 }
 
 impl<'a> LendingCandidates<'a> {
     fn queues(&self) -> &BTreeMap<QueueKey, ServeQueue> {
-        static NONE: BTreeMap<QueueKey, ServeQueue> = BTreeMap::new();
-        let queues = self.queue.by_tree.get(&self.tree);
-        queues.map_or(&NONE, |queues| &queues.by_shape)
+        static EMPTY: BTreeMap<QueueKey, ServeQueue> = BTreeMap::new();
+        let queues = self.serve_order.by_tree.get(&self.tree);
+        queues.map_or(&EMPTY, |queues| &queues.by_shape)
     }
 
-    fn head(&self, state: &RoundState<'a>, place: (QueueKey, bool, usize)) -> Option<Head<'a>> {
-        let (key, is_late, at) = place;
+    fn head(&self, state: &RoundState<'a>, position: (QueueKey, bool, usize)) -> Option<Head<'a>> {
+        let (key, is_late, index) = position;
         let queue = if is_late {
             self.late.get(&key)
         } else {
             self.queues().get(&key).map(|queue| &queue.keys)
         };
-        let turn = *queue?.get(at)?;
+        let serve_key = *queue?.get(index)?;
         let key = (
-            turn.rank_and_time(),
-            quanta_rank(state, turn.work()),
-            state.id(turn.work()),
+            serve_key.rank_and_time(),
+            quanta_rank(state, serve_key.work()),
+            state.id(serve_key.work()),
         );
-        Some((key, place, turn.work()))
+        Some((key, position, serve_key.work()))
     }
 
-    fn enter(&mut self, state: &RoundState<'a>, place: (QueueKey, bool, usize)) {
-        let head = self.head(state, place);
+    fn push_head(&mut self, state: &RoundState<'a>, position: (QueueKey, bool, usize)) {
+        let head = self.head(state, position);
         self.heads.extend(head.map(Reverse));
     }
 
@@ -101,13 +104,13 @@ impl<'a> LendingCandidates<'a> {
         is_exhausted: impl Fn(WorkIx) -> bool,
     ) -> Option<WorkIx> {
         loop {
-            let Reverse((_, (key, is_late, place), work)) = *self.heads.peek()?;
+            let Reverse((_, (key, is_late, position), work)) = *self.heads.peek()?;
             if key != QueueKey::NodeList && is_exhausted(work) {
                 self.heads.pop();
                 continue;
             }
             // The next work of this queue replaces its head.
-            match self.head(state, (key, is_late, place + 1)) {
+            match self.head(state, (key, is_late, position + 1)) {
                 Some(next) => *self.heads.peek_mut()? = Reverse(next),
                 None => {
                     self.heads.pop();
@@ -118,6 +121,6 @@ impl<'a> LendingCandidates<'a> {
     }
 
     pub fn close(self, state: &mut RoundState<'a>) {
-        state.derived.serve_order = self.queue;
+        state.derived.serve_order = self.serve_order;
     }
 }

@@ -109,12 +109,12 @@ fn a_gang_that_stays_torn_is_reported() {
         Some(Box::new(queued))
     };
     let mut memory = Memory::default();
-    fixture.of("job_1").queued = gang(1);
+    fixture.demand_mut("job_1").queued = gang(1);
     assert!(
         gangs_are_whole(&fixture.snapshot, |_| 1, &mut memory, 0).holds(),
         "whole"
     );
-    fixture.of("job_1").queued = gang(2);
+    fixture.demand_mut("job_1").queued = gang(2);
     let granted = std::cell::Cell::new(1);
     let mut check = |fixture: &Fixture, now| {
         gangs_are_whole(&fixture.snapshot, |_| granted.get(), &mut memory, now)

@@ -1,7 +1,7 @@
 //! One attempt to place work, in the given order.
 
 use super::{
-    by_free_space::Search,
+    hole_search::HoleSearch,
     pass::{PlacementPass, is_usable},
     whole_nodes,
 };
@@ -11,8 +11,8 @@ use crate::{
     state::{RoundState, serve_order::QueuedWork},
 };
 
-/// Most grants for which capacity is reserved at once.
-const RESERVED_AT_ONCE: u64 = 1 << 20;
+/// Most grants for which memory is reserved at once.
+const MAX_RESERVED_GRANTS: u64 = 1 << 20;
 
 pub(super) fn place_in_order(state: &mut RoundState, queue: &[QueuedWork]) {
     reserve_memory(state, queue);
@@ -26,7 +26,9 @@ pub(super) fn place_in_order(state: &mut RoundState, queue: &[QueuedWork]) {
 /// Reserves capacity for the grants of a queue, so that the vector is not copied as it grows.
 pub(super) fn reserve_memory(state: &mut RoundState, queue: &[QueuedWork]) {
     let missing = queue.iter().map(|queued| state.work[queued.work].missing());
-    let missing = missing.fold(0, u64::saturating_add).min(RESERVED_AT_ONCE);
+    let missing = missing
+        .fold(0, u64::saturating_add)
+        .min(MAX_RESERVED_GRANTS);
     state.granted.reserve(usize::try_from(missing).unwrap_or(0));
 }
 
@@ -41,8 +43,8 @@ pub(super) fn serve<'a, 't>(
         if work_state.missing() == 0 {
             continue;
         }
-        let fair = *policy == Policy::FairShare;
-        if fair
+        let is_fair_share = *policy == Policy::FairShare;
+        if is_fair_share
             && pass
                 .as_ref()
                 .is_some_and(|pass| pass.is_exhausted(work_state))
@@ -60,7 +62,7 @@ pub(super) fn serve<'a, 't>(
                 pass.node_index.update(state);
                 if let Some(packing) = &mut pass.gpu_packing {
                     for granted in &state.granted[before..] {
-                        packing.changed(granted.node);
+                        packing.record_change(granted.node);
                     }
                 }
                 // The preemptions of this work may free space for work that found only reserved
@@ -84,42 +86,42 @@ pub(crate) fn place<'a>(
     missing: u64,
 ) {
     let Some(home) = state.home(work) else { return };
-    let mut left = missing;
+    let mut remaining = missing;
     let forest = state.forest;
     for pool in forest.subtree(home) {
-        if left == 0 {
+        if remaining == 0 {
             return;
         }
         let goal = PoolGoal {
             work,
             pool: *pool,
-            missing: left,
-            next_to_siblings: true,
+            missing: remaining,
+            may_join_siblings: true,
         };
-        left = place_in(state, pass, goal);
+        remaining = place_in_pool(state, pass, goal);
     }
-    if left > 0 {
-        pass.note_exhausted(state, work, home);
+    if remaining > 0 {
+        pass.mark_exhausted(state, work, home);
     }
 }
 
 /// Uses the home pool only. Prefers nodes without a process of the same service.
 fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, work: WorkIx) {
     let Some(home) = state.home(work) else { return };
-    let goal = |missing, next_to_siblings| PoolGoal {
+    let goal = |missing, may_join_siblings| PoolGoal {
         work,
         pool: home,
         missing,
-        next_to_siblings,
+        may_join_siblings,
     };
-    let mut left = state.work[work].missing();
+    let mut remaining = state.work[work].missing();
     if state.work_record(work).constraints().service.is_some() {
-        left = place_in(state, pass, goal(left, false));
+        remaining = place_in_pool(state, pass, goal(remaining, false));
         if state.work[work].process_count() > 0 {
             return;
         }
     }
-    place_in(state, pass, goal(left, true));
+    place_in_pool(state, pass, goal(remaining, true));
 }
 
 /// Processes of one piece of work to place in one pool.
@@ -130,16 +132,20 @@ struct PoolGoal {
     /// Number of processes.
     missing: u64,
     /// True if a process may share a node with another of its service.
-    next_to_siblings: bool,
+    may_join_siblings: bool,
 }
 
-/// Places up to `missing` processes in one pool. Returns how many are left.
-fn place_in<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, goal: PoolGoal) -> u64 {
+/// Places up to `missing` processes in one pool. Returns how many remain.
+fn place_in_pool<'a>(
+    state: &mut RoundState<'a>,
+    pass: &mut PlacementPass<'a>,
+    goal: PoolGoal,
+) -> u64 {
     let PoolGoal {
         work,
         pool,
         missing,
-        next_to_siblings,
+        may_join_siblings,
     } = goal;
     let work_state = &state.work[work];
     let (quanta, size, shape) = (
@@ -147,29 +153,36 @@ fn place_in<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, goal: 
         state.size(work),
         work_state.shape,
     );
-    let anywhere = next_to_siblings && !work_state.is_constrained();
-    let is_apart = work_state.has_anti_affinity;
+    let is_unconstrained = may_join_siblings && !work_state.is_constrained();
+    let has_anti_affinity = work_state.has_anti_affinity;
     let has_reservations = work_state.reserved > 0;
     let is_exhausted = |pass: &PlacementPass| {
         pass.exhausted.contains(&(pool, shape))
             || !has_reservations && pass.reserved_for_others.contains(&(pool, shape))
     };
-    if missing == 0 || (anywhere && is_exhausted(pass)) {
+    if missing == 0 || (is_unconstrained && is_exhausted(pass)) {
         return missing;
     }
-    if pass.gpu_packing.as_ref().is_some_and(|it| it.covers(pool)) {
-        return place_packed(state, pass, goal);
+    if pass
+        .gpu_packing
+        .as_ref()
+        .is_some_and(|packing| packing.covers(pool))
+    {
+        return place_by_gpu_packing(state, pass, goal);
     }
-    let mut left = missing;
+    let mut remaining = missing;
     let mut reserved_for_others = false;
-    let mut search = Search::new(state, &pass.node_index, pool, work);
+    let mut search = HoleSearch::new(state, &pass.node_index, pool, work);
     while let Some(node) = search.next(&pass.node_index) {
         if !is_usable(state, pass.lends, node) {
             continue;
         }
-        let excluded = (!next_to_siblings && has_sibling(state, work, node))
-            || is_apart && state.violates_anti_affinity(work, node);
-        let fitting = state.nodes[node].free.count_fitting(quanta, size).min(left);
+        let excluded = (!may_join_siblings && has_sibling(state, work, node))
+            || has_anti_affinity && state.violates_anti_affinity(work, node);
+        let fitting = state.nodes[node]
+            .free
+            .count_fitting(quanta, size)
+            .min(remaining);
         let count = fitting.min(unreserved_processes(state, work, node, fitting));
         reserved_for_others |= count < fitting;
         if excluded || count == 0 {
@@ -178,20 +191,20 @@ fn place_in<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, goal: 
         for _ in 0..count {
             state.grant(work, node, quanta, size);
         }
-        pass.node_changed(state, node);
-        left -= count;
-        if left == 0 {
+        pass.update_node(state, node);
+        remaining -= count;
+        if remaining == 0 {
             return 0;
         }
     }
-    if anywhere && !reserved_for_others {
+    if is_unconstrained && !reserved_for_others {
         pass.exhausted.insert((pool, shape));
-    } else if anywhere && !has_reservations && size.gpu_milli == 0 {
+    } else if is_unconstrained && !has_reservations && size.gpu_milli == 0 {
         // Shapes with GPUs are excluded: a grant may take other GPUs of a node than the reserved
         // ones.
         pass.reserved_for_others.insert((pool, shape));
     }
-    left
+    remaining
 }
 
 /// Returns how many processes of the work fit into the future space of a node, without the space
@@ -209,9 +222,9 @@ fn unreserved_processes(state: &RoundState, work: WorkIx, node: NodeIx, most: u6
     space.count_fitting(quanta, state.size(work))
 }
 
-/// Does the same as [`place_in`] for pools with GPUs. Places one process after the other, each on
-/// the node where it fragments the GPUs least.
-fn place_packed<'a>(
+/// Does the same as [`place_in_pool`] for pools with GPUs. Places one process after the other, each
+/// on the node where it fragments the GPUs least.
+fn place_by_gpu_packing<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
     goal: PoolGoal,
@@ -220,17 +233,17 @@ fn place_packed<'a>(
         work,
         pool,
         missing,
-        next_to_siblings,
+        may_join_siblings,
     } = goal;
     let (quanta, size) = (state.work[work].process_quanta, state.size(work));
     let Some(packing) = pass.gpu_packing.as_mut() else {
         return missing;
     };
     for placed in 0..missing {
-        let suits = |node: NodeIx| {
+        let is_suitable = |node: NodeIx| {
             let node_state = &state.nodes[node];
-            let excluded = !next_to_siblings && has_sibling(state, work, node);
-            let reservation = node_state
+            let excluded = !may_join_siblings && has_sibling(state, work, node);
+            let has_other_reservation = node_state
                 .reservations
                 .iter()
                 .any(|reservation| reservation.work != work);
@@ -238,17 +251,18 @@ fn place_packed<'a>(
                 let space = state.future_free_for(node, Some(work));
                 space.count_fitting(quanta, size) == 0
             };
-            let may = state.admits(work, node) && !state.violates_anti_affinity(work, node);
-            !excluded && may && !(reservation && reserved_for_others())
+            let is_permitted =
+                state.admits(work, node) && !state.violates_anti_affinity(work, node);
+            !excluded && is_permitted && !(has_other_reservation && reserved_for_others())
         };
-        let Some(node) = packing.best(state, work, pool, suits) else {
+        let Some(node) = packing.best_node(state, work, pool, is_suitable) else {
             if packing.is_full(state, work, pool) {
                 pass.exhausted.insert((pool, state.work[work].shape));
             }
             return missing - placed;
         };
         state.grant(work, node, quanta, size);
-        packing.changed(node);
+        packing.record_change(node);
         pass.node_index.update_one(state, node);
     }
     0

@@ -20,25 +20,25 @@ use crate::{
 };
 
 /// Percentage of the demanded processes that the considered sizes cover. Rarer sizes are ignored.
-const POPULAR: u64 = 95;
+const COVERED_PERCENT: u64 = 95;
 /// Most sizes that are considered.
-const MOST: usize = 64;
+const MAX_SIZES: usize = 64;
 /// Resolution of scores, in thousandths of a GPU per likely process. Nodes within one step tie.
 /// Node size and name break the tie, so that the fleet fills from one side.
-const STEP: u64 = 40;
+const SCORE_STEP: u64 = 40;
 
 /// A process size that is likely in demand. Memory is the mean over the processes of this size.
 #[derive(Debug)]
-struct Likely {
+struct LikelySize {
     cpu_milli: u64,
     gpu_milli: u64,
     memory_bytes: u64,
     weight: u64,
 }
 
-impl Likely {
+impl LikelySize {
     /// Returns the free GPU space of a node that such a process could not use, in thousandths.
-    fn lost(&self, space: &NodeSpace, free: u64) -> u64 {
+    fn unusable_gpu_milli(&self, space: &NodeSpace, free: u64) -> u64 {
         let fits = space.size.cpu_milli >= self.cpu_milli
             && space.size.memory_bytes >= self.memory_bytes
             && space.count_fitting_gpus(self.gpu_milli) > 0;
@@ -52,13 +52,13 @@ impl Likely {
 
 /// Likely process sizes, most wanted first.
 #[derive(Debug)]
-struct Mix {
-    likely: Vec<Likely>,
+struct DemandMix {
+    likely: Vec<LikelySize>,
     /// Sum of the weights.
     weight: u64,
 }
 
-impl Mix {
+impl DemandMix {
     fn new(state: &RoundState) -> Self {
         let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
         for (size, wanted) in state.derived.gpu_demand.sizes(state) {
@@ -67,9 +67,9 @@ impl Mix {
             sum.0 = sum.0.saturating_add(count);
             sum.1 += wanted * u128::from(size.memory_bytes);
         }
-        let mut likely: Vec<Likely> = sums
+        let mut likely: Vec<LikelySize> = sums
             .into_iter()
-            .map(|((gpu_milli, cpu_milli), (weight, memory))| Likely {
+            .map(|((gpu_milli, cpu_milli), (weight, memory))| LikelySize {
                 cpu_milli,
                 gpu_milli,
                 memory_bytes: u64::try_from(memory / u128::from(weight)).unwrap_or(u64::MAX),
@@ -78,36 +78,38 @@ impl Mix {
             .collect();
         // The sort is stable, so the smaller of two equally wanted sizes comes first.
         likely.sort_by_key(|it| Reverse(it.weight));
-        let all: u64 = likely.iter().map(|it| it.weight).sum();
+        let total: u64 = likely.iter().map(|it| it.weight).sum();
         let mut weight = 0;
         likely.retain(|it| {
-            let counts = weight * 100 < all * POPULAR;
-            weight += if counts { it.weight } else { 0 };
-            counts
+            let is_covered = weight * 100 < total * COVERED_PERCENT;
+            weight += if is_covered { it.weight } else { 0 };
+            is_covered
         });
-        likely.truncate(MOST);
+        likely.truncate(MAX_SIZES);
         let weight = likely.iter().map(|it| it.weight).sum();
         Self { likely, weight }
     }
 
     fn fragmentation(&self, space: &NodeSpace) -> i128 {
         let free = space.gpus.iter().sum();
-        let lost = |it: &Likely| i128::from(it.lost(space, free)) * i128::from(it.weight);
-        self.likely.iter().map(lost).sum()
+        let weighted_loss = |it: &LikelySize| {
+            i128::from(it.unusable_gpu_milli(space, free)) * i128::from(it.weight)
+        };
+        self.likely.iter().map(weighted_loss).sum()
     }
 
     /// Returns the score of placing a process on a node. Higher is better, and `None` means that it
-    /// does not fit. `most` is the number of GPUs of the largest node. Small nodes win ties,
+    /// does not fit. `max_gpus` is the number of GPUs of the largest node. Small nodes win ties,
     /// because only large nodes can take large processes.
-    fn score(&self, space: &NodeSpace, quanta: u64, size: &Size, most: usize) -> Option<i128> {
+    fn score(&self, space: &NodeSpace, quanta: u64, size: &Size, max_gpus: usize) -> Option<i128> {
         if space.count_fitting(quanta, size) == 0 {
             return None;
         }
-        let mut then = space.clone();
-        then.take(quanta, size, &space.choose_gpus(size.gpu_milli));
-        let won = self.fragmentation(space) - self.fragmentation(&then);
-        let steps = won.div_euclid(i128::from(STEP * self.weight.max(1)));
-        Some(steps * (most as i128 + 1) - space.gpus.len() as i128)
+        let mut after = space.clone();
+        after.take(quanta, size, &space.choose_gpus(size.gpu_milli));
+        let gain = self.fragmentation(space) - self.fragmentation(&after);
+        let steps = gain.div_euclid(i128::from(SCORE_STEP * self.weight.max(1)));
+        Some(steps * (max_gpus as i128 + 1) - space.gpus.len() as i128)
     }
 }
 
@@ -127,17 +129,18 @@ struct Ranking {
     ranked: BTreeSet<RankKey>,
     by_node: BTreeMap<NodeIx, RankKey>,
     /// Scores by free space, so that equal nodes are scored once.
-    known: BTreeMap<NodeSpace, Option<i128>>,
+    scores: BTreeMap<NodeSpace, Option<i128>>,
     /// Number of entries of `changed` that are already applied.
-    seen: usize,
+    applied: usize,
 }
 
 /// GPU packing of one placement pass.
 pub(crate) struct GpuPacking<'a> {
-    mix: Mix,
+    mix: DemandMix,
     /// Usable nodes by pool. The list is empty for pools without GPUs.
     pools: TypedVec<PoolIx, Vec<NodeIx>>,
-    most: usize,
+    /// Number of GPUs of the largest node.
+    max_gpus: usize,
     rankings: BTreeMap<(PoolIx, u64, &'a Size), Ranking>,
     /// Nodes whose free space changed in this pass, in order.
     changed: Vec<NodeIx>,
@@ -149,7 +152,7 @@ impl<'a> GpuPacking<'a> {
     pub fn open(
         state: &RoundState<'a>,
         tree: Option<PoolIx>,
-        usable: impl Fn(NodeIx) -> bool,
+        is_usable: impl Fn(NodeIx) -> bool,
     ) -> Option<Self> {
         let mut pools = tree.into_iter().flat_map(|tree| state.forest.subtree(tree));
         if !pools.any(|pool| state.index.has_gpus(*pool)) {
@@ -161,27 +164,27 @@ impl<'a> GpuPacking<'a> {
         }
         let mut pools: TypedVec<PoolIx, Vec<NodeIx>> =
             TypedVec::filled(Vec::new(), state.forest.len());
-        let mut most_of: TypedVec<PoolIx, usize> = TypedVec::filled(0, pools.len());
+        let mut max_gpus_of: TypedVec<PoolIx, usize> = TypedVec::filled(0, pools.len());
         for node in state.index.gpu_pool_nodes.iter().copied() {
             let node_state = &state.nodes[node];
             if let Some(pool) = node_state
                 .pool
-                .filter(|_| node_state.is_schedulable() && usable(node))
+                .filter(|_| node_state.is_schedulable() && is_usable(node))
             {
                 pools[pool].push(node);
-                most_of[pool] = most_of[pool].max(node_state.free.gpus.len());
+                max_gpus_of[pool] = max_gpus_of[pool].max(node_state.free.gpus.len());
             }
         }
-        for (pool, most) in pools.iter_mut().zip(&most_of) {
-            if *most == 0 {
+        for (pool, max_gpus) in pools.iter_mut().zip(&max_gpus_of) {
+            if *max_gpus == 0 {
                 pool.clear();
             }
         }
-        let most = most_of.iter().copied().max().unwrap_or(0);
-        (most > 0).then(|| Self {
-            mix: Mix::new(state),
+        let max_gpus = max_gpus_of.iter().copied().max().unwrap_or(0);
+        (max_gpus > 0).then(|| Self {
+            mix: DemandMix::new(state),
             pools,
-            most,
+            max_gpus,
             rankings: BTreeMap::new(),
             changed: Vec::new(),
         })
@@ -192,53 +195,53 @@ impl<'a> GpuPacking<'a> {
     }
 
     /// Records that the free space of a node changed.
-    pub fn changed(&mut self, node: NodeIx) {
+    pub fn record_change(&mut self, node: NodeIx) {
         self.changed.push(node);
     }
 
     /// Returns whether no node of the pool fits one process of the work. Call it after
-    /// [`Self::best`].
+    /// [`Self::best_node`].
     pub fn is_full(&self, state: &RoundState<'a>, work: WorkIx, pool: PoolIx) -> bool {
         let key = (pool, state.work[work].process_quanta, state.size(work));
-        let known = self.rankings.get(&key);
-        known.is_some_and(|ranking| ranking.ranked.is_empty())
+        let ranking = self.rankings.get(&key);
+        ranking.is_some_and(|ranking| ranking.ranked.is_empty())
     }
 
-    /// Returns the best node of the pool for one process, among those that `suits` admits.
-    pub fn best(
+    /// Returns the best node of the pool for one process, among those that `is_suitable` admits.
+    pub fn best_node(
         &mut self,
         state: &RoundState<'a>,
         work: WorkIx,
         pool: PoolIx,
-        suits: impl Fn(NodeIx) -> bool,
+        is_suitable: impl Fn(NodeIx) -> bool,
     ) -> Option<NodeIx> {
         let (quanta, size) = (state.work[work].process_quanta, state.size(work));
         let key = (pool, quanta, size);
-        let fresh = !self.rankings.contains_key(&key);
+        let is_new = !self.rankings.contains_key(&key);
         let ranking = self.rankings.entry(key).or_default();
-        let delta = if fresh {
+        let delta = if is_new {
             &self.pools[pool]
         } else {
-            &self.changed[ranking.seen..]
+            &self.changed[ranking.applied..]
         };
         for node in delta {
             let node_state = &state.nodes[*node];
             if node_state.pool == Some(pool) {
-                let (mix, most) = (&self.mix, self.most);
+                let (mix, max_gpus) = (&self.mix, self.max_gpus);
                 let process = ProcessSize { quanta, size };
-                ranking.renew(*node, &node_state.free, process, |space| {
-                    mix.score(space, quanta, size, most)
+                ranking.update(*node, &node_state.free, process, |space| {
+                    mix.score(space, quanta, size, max_gpus)
                 });
             }
         }
-        ranking.seen = self.changed.len();
-        let places = ranking.ranked.iter().map(|(_, _, node)| *node);
-        places.into_iter().find(|node| suits(*node))
+        ranking.applied = self.changed.len();
+        let nodes = ranking.ranked.iter().map(|(_, _, node)| *node);
+        nodes.into_iter().find(|node| is_suitable(*node))
     }
 }
 
 impl Ranking {
-    fn renew(
+    fn update(
         &mut self,
         node: NodeIx,
         space: &NodeSpace,
@@ -252,14 +255,14 @@ impl Ranking {
         if space.count_fitting(process.quanta, process.size) == 0 {
             return;
         }
-        let score = match self.known.get(space) {
-            Some(known) => *known,
-            None => *self.known.entry(space.clone()).or_insert(score(space)),
+        let score = match self.scores.get(space) {
+            Some(score) => *score,
+            None => *self.scores.entry(space.clone()).or_insert(score(space)),
         };
         if let Some(score) = score {
-            let place = (Reverse(score), space.quanta, node);
-            self.ranked.insert(place);
-            self.by_node.insert(node, place);
+            let key = (Reverse(score), space.quanta, node);
+            self.ranked.insert(key);
+            self.by_node.insert(node, key);
         }
     }
 }
@@ -269,10 +272,10 @@ mod tests {
     use super::*;
     use crate::{SnapshotDelta, index::FleetIndex, state::RoundCache, tests::fixture::Fixture};
 
-    fn mix(likely: &[(u64, u64, u64)]) -> Mix {
-        let likely: Vec<Likely> = likely
+    fn mix(likely: &[(u64, u64, u64)]) -> DemandMix {
+        let likely: Vec<LikelySize> = likely
             .iter()
-            .map(|(cpu_milli, gpu_milli, weight)| Likely {
+            .map(|(cpu_milli, gpu_milli, weight)| LikelySize {
                 cpu_milli: *cpu_milli,
                 gpu_milli: *gpu_milli,
                 memory_bytes: 0,
@@ -280,7 +283,7 @@ mod tests {
             })
             .collect();
         let weight = likely.iter().map(|it| it.weight).sum();
-        Mix { likely, weight }
+        DemandMix { likely, weight }
     }
 
     fn space(cpu_milli: u64, gpus: &[u64]) -> NodeSpace {
@@ -312,7 +315,7 @@ mod tests {
         index.apply(&fixture.snapshot, &delta);
         let mut state = RoundState::open(&mut cache, &index, &fixture.snapshot);
         state.refresh_derived();
-        let likely = Mix::new(&state).likely;
+        let likely = DemandMix::new(&state).likely;
         let gpus: Vec<u64> = likely.iter().map(|it| it.gpu_milli).collect();
         assert_eq!(gpus, [500]);
     }

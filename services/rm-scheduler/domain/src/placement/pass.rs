@@ -57,19 +57,19 @@ impl<'a> PlacementPass<'a> {
 
     /// Marks the shape of this work as exhausted if its home pool and all pools below it are
     /// exhausted. A shape is specific to one home pool.
-    pub fn note_exhausted(&mut self, state: &RoundState, work: WorkIx, home: PoolIx) {
+    pub fn mark_exhausted(&mut self, state: &RoundState, work: WorkIx, home: PoolIx) {
         let shape = state.work[work].shape;
-        let is_full = |pool: &PoolIx| self.exhausted.contains(&(*pool, shape));
-        if state.forest.subtree(home).iter().all(is_full) {
+        let pool_is_exhausted = |pool: &PoolIx| self.exhausted.contains(&(*pool, shape));
+        if state.forest.subtree(home).iter().all(pool_is_exhausted) {
             self.exhausted_shapes.insert(shape);
         }
     }
 
     /// Updates the indexes after a grant on this node.
-    pub fn node_changed(&mut self, state: &RoundState, node: NodeIx) {
+    pub fn update_node(&mut self, state: &RoundState, node: NodeIx) {
         self.node_index.update_one(state, node);
         if let Some(packing) = &mut self.gpu_packing {
-            packing.changed(node);
+            packing.record_change(node);
         }
     }
 }

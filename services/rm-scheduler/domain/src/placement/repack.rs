@@ -13,25 +13,25 @@ use crate::{
     state::{RoundState, WorkState, serve_order::QueuedWork},
 };
 
-/// Repacks the grants from index `since` on.
-pub(crate) fn improve(state: &mut RoundState, queue: &[QueuedWork], since: usize) {
-    if state.granted.len() == since {
+/// Places the grants from index `first_grant` on again, and retains the better result.
+pub(crate) fn repack(state: &mut RoundState, queue: &[QueuedWork], first_grant: usize) {
+    if state.granted.len() == first_grant {
         return;
     }
-    let before = waiting_quanta(state, queue);
-    if before == 0 {
+    let waiting_before = waiting_quanta(state, queue);
+    if waiting_before == 0 {
         return;
     }
-    let first = lift(state, since);
+    let cancelled = cancel_grants(state, first_grant);
     let mut by_size: Vec<QueuedWork> = queue.to_vec();
     by_size.retain(|queued| queued.policy == Policy::FairShare);
-    by_size.sort_by_key(|queued| size(state, queued.work));
-    let second = state.granted.len();
+    by_size.sort_by_key(|queued| sort_key(state, queued.work));
+    let first_new_grant = state.granted.len();
     place_in_order(state, &by_size);
-    let after = waiting_quanta(state, queue);
-    if after >= before {
-        lift(state, second);
-        for (work, node) in first {
+    let waiting_after = waiting_quanta(state, queue);
+    if waiting_after >= waiting_before {
+        cancel_grants(state, first_new_grant);
+        for (work, node) in cancelled {
             let (quanta, size) = (state.work[work].process_quanta, state.size(work));
             state.grant(work, node, quanta, size);
         }
@@ -39,16 +39,17 @@ pub(crate) fn improve(state: &mut RoundState, queue: &[QueuedWork], since: usize
 }
 
 /// Returns the fair-share work. Only its grants of this round may be cancelled.
-fn fair(queue: &[QueuedWork]) -> impl Iterator<Item = WorkIx> {
-    let fair = queue.iter();
-    let fair = fair.filter(|queued| queued.policy == Policy::FairShare);
-    fair.map(|queued| queued.work)
+fn fair_share_work(queue: &[QueuedWork]) -> impl Iterator<Item = WorkIx> {
+    let queue = queue.iter();
+    let queue = queue.filter(|queued| queued.policy == Policy::FairShare);
+    queue.map(|queued| queued.work)
 }
 
 /// Returns the quanta of all entitled processes without a node.
 fn waiting_quanta(state: &RoundState, queue: &[QueuedWork]) -> u64 {
-    let work = fair(queue).map(|at| &state.work[at]);
-    work.map(|it| waiting(it) * it.process_quanta).sum()
+    let work = fair_share_work(queue).map(|work| &state.work[work]);
+    work.map(|work_state| waiting(work_state) * work_state.process_quanta)
+        .sum()
 }
 
 /// Returns the number of entitled processes without a node, limited to what the fleet could hold.
@@ -57,7 +58,7 @@ fn waiting(work: &WorkState) -> u64 {
 }
 
 /// Returns a sort key: by priority, then the largest process first.
-fn size(state: &RoundState, work: WorkIx) -> (i64, Reverse<u64>) {
+fn sort_key(state: &RoundState, work: WorkIx) -> (i64, Reverse<u64>) {
     let work_state = &state.work[work];
     let class = work_state.class.map(|class| state.classes[class].class);
     let priority = class.map_or(i64::MAX, |class| class.priority);
@@ -66,15 +67,15 @@ fn size(state: &RoundState, work: WorkIx) -> (i64, Reverse<u64>) {
 
 /// Cancels the fair-share grants of this round and returns them in order. Space that was vacated
 /// for a piece of work is reserved for it again.
-fn lift(state: &mut RoundState, since: usize) -> Vec<(WorkIx, NodeIx)> {
-    let mut lifted = Vec::new();
-    for at in since..state.granted.len() {
-        let grant = &state.granted[at];
+fn cancel_grants(state: &mut RoundState, first_grant: usize) -> Vec<(WorkIx, NodeIx)> {
+    let mut cancelled = Vec::new();
+    for index in first_grant..state.granted.len() {
+        let grant = &state.granted[index];
         let (work, node, live, in_reserved_space) =
             (grant.work, grant.node, grant.live, grant.in_reserved_space);
         if live && state.policy(work) == Some(Policy::FairShare) {
-            lifted.push((work, node));
-            state.cancel(at);
+            cancelled.push((work, node));
+            state.cancel(index);
             if in_reserved_space {
                 // Without a reservation, other work would take the space, and it would be vacated
                 // again in each round.
@@ -82,5 +83,5 @@ fn lift(state: &mut RoundState, since: usize) -> Vec<(WorkIx, NodeIx)> {
             }
         }
     }
-    lifted
+    cancelled
 }

@@ -1,5 +1,5 @@
-//! Placement of RESERVE work. It takes the whole nodes that are reserved for it, and clears those
-//! that are not empty.
+//! Placement of RESERVE work. It gets the whole nodes that are reserved for it. Placement clears
+//! those that are not empty.
 
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
@@ -12,20 +12,20 @@ pub(crate) fn place(state: &mut RoundState, work: WorkIx) {
         return;
     }
     if state.settings.clear_promised {
-        take_or_clear(state, work);
+        grant_or_clear(state, work);
         return;
     }
-    take_free(state, work);
+    grant_free_nodes(state, work);
     for node in state.whole_nodes_for(work).to_vec() {
         if state.work[work].missing() > 0 {
-            shed_overage(state, work, node);
+            vacate_overage(state, work, node);
         }
     }
 }
 
-/// Takes free nodes of exactly its quanta. Nodes that are reserved for this work come first
+/// Grants free nodes of exactly its quanta. Nodes that are reserved for this work come first
 ///
-fn take_free(state: &mut RoundState, work: WorkIx) {
+fn grant_free_nodes(state: &mut RoundState, work: WorkIx) {
     let Some(home) = state.home(work) else { return };
     if state.work[work].missing() == 0 {
         return;
@@ -52,22 +52,22 @@ fn take_free(state: &mut RoundState, work: WorkIx) {
     free.sort_unstable();
     let missing = usize::try_from(state.work[work].missing()).unwrap_or(usize::MAX);
     for (_, node) in free.into_iter().take(missing) {
-        take(state, work, node);
+        grant_node(state, work, node);
     }
 }
 
-fn take(state: &mut RoundState, work: WorkIx, node: NodeIx) {
+fn grant_node(state: &mut RoundState, work: WorkIx, node: NodeIx) {
     let quanta = state.nodes[node].quanta;
     let capacity = &state.node_record(node).node.capacity;
     state.grant(work, node, quanta, capacity);
 }
 
 /// Vacates allocations on the node while their owners exceed their entitlement.
-fn shed_overage(state: &mut RoundState, work: WorkIx, node: NodeIx) {
-    let may_go =
+fn vacate_overage(state: &mut RoundState, work: WorkIx, node: NodeIx) {
+    let may_leave =
         |allocation: &AllocIx| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
     let allocations = state.node_record(node).allocations.iter();
-    let mut allocations: Vec<AllocIx> = allocations.filter(may_go).collect();
+    let mut allocations: Vec<AllocIx> = allocations.filter(may_leave).collect();
     allocations.sort_by(|a, b| preemption_key(state, *a).cmp(&preemption_key(state, *b)));
     for allocation in allocations {
         let owner = state.allocations[allocation].work;
@@ -77,13 +77,13 @@ fn shed_overage(state: &mut RoundState, work: WorkIx, node: NodeIx) {
                 state.record_budget_stop(work, budget_stop);
                 continue;
             }
-            let detail = clearing(state, work, node);
+            let detail = clearing_detail(state, work, node);
             state.preempt(allocation, Some(work), detail);
         }
     }
 }
 
-fn clearing(state: &RoundState, work: WorkIx, node: NodeIx) -> String {
+fn clearing_detail(state: &RoundState, work: WorkIx, node: NodeIx) -> String {
     format!(
         "node {} is cleared for {}",
         state.node_record(node).name,
@@ -91,18 +91,18 @@ fn clearing(state: &RoundState, work: WorkIx, node: NodeIx) -> String {
     )
 }
 
-/// Takes reserved nodes that are empty, and clears the others at once. Vacating only overage would
+/// Grants reserved nodes that are empty, and clears the others at once. Vacating only overage would
 /// take several rounds (W-33).
-fn take_or_clear(state: &mut RoundState, work: WorkIx) {
+fn grant_or_clear(state: &mut RoundState, work: WorkIx) {
     for node in state.whole_nodes_for(work).to_vec() {
         if state.work[work].missing() == 0 {
             return;
         }
         if state.node_record(node).allocations.is_empty() {
-            take(state, work, node);
+            grant_node(state, work, node);
             continue;
         }
-        let detail = clearing(state, work, node);
+        let detail = clearing_detail(state, work, node);
         let staying = state.node_record(node).allocations.iter();
         let staying: Vec<AllocIx> = staying
             .filter(|allocation| !state.leaving[*allocation])

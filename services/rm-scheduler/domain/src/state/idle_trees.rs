@@ -203,7 +203,7 @@ mod tests {
         assert!(plan.verdicts.values().any(|verdict| verdict.waits));
         fixture.carry_out(&plan);
 
-        fixture.of("other-4").max_processes = 1;
+        fixture.demand_mut("other-4").max_processes = 1;
         let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("other-4")]);
         decide_round(&mut rounds, &fixture, &delta);
         assert_eq!(reused_trees(&rounds), [true, false]);
@@ -216,7 +216,7 @@ mod tests {
         (node.capacity.cpu_milli, node.capacity.memory_bytes) =
             (2_000, 8 * crate::tests::fixture::GIB);
         for number in 0..5 {
-            let size = &mut fixture.of(&format!("other-{number}")).size;
+            let size = &mut fixture.demand_mut(&format!("other-{number}")).size;
             (size.cpu_milli, size.memory_bytes) = (1_000, crate::tests::fixture::GIB);
         }
         let mut rounds = Rounds::default();

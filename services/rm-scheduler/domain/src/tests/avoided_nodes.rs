@@ -12,7 +12,7 @@ fn nodes(names: &[&str]) -> BTreeSet<hayward_vocabulary::NodeName> {
     names.iter().map(|name| node_name(name)).collect()
 }
 
-fn places(plan: &Plan, id: &str) -> BTreeSet<String> {
+fn granted_nodes(plan: &Plan, id: &str) -> BTreeSet<String> {
     let grants = plan.grants.iter().filter(|grant| grant.work.as_str() == id);
     grants.map(|grant| grant.node.to_string()).collect()
 }
@@ -23,7 +23,7 @@ fn a_block_for_one_piece_of_work_affects_no_other_work() {
     fixture.job("shy", "a", 1).avoids = nodes(&["n00", "gone"]);
     fixture.job("bold", "b", 1);
     let plan = fixture.step();
-    assert_eq!(places(&plan, "shy"), ["n01".to_owned()].into());
+    assert_eq!(granted_nodes(&plan, "shy"), ["n01".to_owned()].into());
     assert_eq!(share(&plan, "shy").counted, 4);
     assert_eq!(share(&plan, "bold").counted, 4);
     for _ in 0..6 {
@@ -42,7 +42,10 @@ fn a_machine_list_loses_the_avoided_nodes() {
     let demand = fixture.job("listed", "a", 1);
     demand.machines = nodes(&["n00", "n01"]);
     demand.avoids = nodes(&["n01", "n02"]);
-    assert_eq!(places(&fixture.plan(), "listed"), ["n00".to_owned()].into());
+    assert_eq!(
+        granted_nodes(&fixture.plan(), "listed"),
+        ["n00".to_owned()].into()
+    );
 }
 
 #[test]
@@ -62,13 +65,16 @@ fn work_that_avoids_all_nodes_is_all_blocked_with_a_node_to_open() {
         assert!(!verdict.refused);
         let node = node_name("n00");
         assert_eq!(verdict.unblock, Some(Unblock::OpenNode { node }));
-        assert!(!places(&plan, "bold").is_empty());
+        assert!(!granted_nodes(&plan, "bold").is_empty());
         // Blocks of nodes and blocks for one piece of work add up.
-        fixture.of("shy").avoids = nodes(&["n00"]);
+        fixture.demand_mut("shy").avoids = nodes(&["n00"]);
         fixture.block("n01", crate::input::snapshot::BlockEffect::Mark);
         assert_eq!(fixture.plan().verdicts["shy"].reason, Reason::AllBlocked);
-        fixture.of("shy").avoids.clear();
-        assert_eq!(places(&fixture.plan(), "shy"), ["n00".to_owned()].into());
+        fixture.demand_mut("shy").avoids.clear();
+        assert_eq!(
+            granted_nodes(&fixture.plan(), "shy"),
+            ["n00".to_owned()].into()
+        );
     }
 }
 
@@ -77,7 +83,7 @@ fn the_check_refuses_a_grant_on_a_node_that_is_avoided_by_now() {
     let mut fixture = Fixture::eager().nodes(&[4]);
     fixture.job("shy", "a", 1);
     let plan = fixture.plan();
-    fixture.of("shy").avoids = nodes(&["n00"]);
+    fixture.demand_mut("shy").avoids = nodes(&["n00"]);
     let refused = check(&fixture.snapshot, &plan).unwrap_err();
     assert_eq!(refused.len(), plan.grants.len());
     let (part, fault) = (Part::Grant(0), Fault::Avoided(node_name("n00")));
@@ -91,7 +97,7 @@ fn a_delta_of_avoided_nodes_plans_like_a_full_read() {
     let mut rounds = Rounds::default();
     rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
     for avoids in [nodes(&["n00"]), nodes(&["n00", "n01"]), nodes(&[])] {
-        fixture.of("shy").avoids = avoids;
+        fixture.demand_mut("shy").avoids = avoids;
         let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("shy")]);
         let decided = rounds.decide(&fixture.snapshot, &delta);
         assert_eq!(

@@ -13,7 +13,7 @@ use crate::{
 fn a_lost_node_is_purged_and_used_again_when_it_returns() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
     fixture.job("j1", "a", 1);
-    fixture.current("j1", 5);
+    fixture.current_processes("j1", 5);
     fixture.node("n00").lost = true;
     let plan = fixture.step();
     assert_eq!(plan.vacates.len(), 5);
@@ -25,7 +25,7 @@ fn a_lost_node_is_purged_and_used_again_when_it_returns() {
     assert_eq!(share(&plan, "j1").current, 5);
     assert!(fixture.step().is_empty());
     fixture.node("n00").lost = false;
-    assert_eq!(fixture.current("j1", 1), [10]);
+    assert_eq!(fixture.current_processes("j1", 1), [10]);
 }
 
 ///

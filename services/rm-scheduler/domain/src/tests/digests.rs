@@ -7,7 +7,7 @@ use std::{fmt::Write, fs, path::Path};
 
 use super::{
     fixture::{Fixture, node_name},
-    random_fleets::{Draw, fleet, happen},
+    random_fleets::{Random, apply_random_events, fleet},
 };
 use crate::{
     FairShare, Plan, Planner, Rounds, Snapshot, SnapshotDelta, Verdicts,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 const FLEETS: u64 = 1_000;
-const IN_A_LINE: u64 = 10;
+const FLEETS_PER_LINE: u64 = 10;
 const ROUNDS: u64 = 8;
 
 /// Adds a plan to a digest (FNV-1a, 64 bits).
@@ -30,45 +30,53 @@ fn digest(mut sum: u64, plan: &Plan) -> u64 {
 /// Digests of the decisions and of the whole plan. If only the second changes, the planner makes
 /// the same decisions and explains them differently.
 #[derive(Clone, Copy)]
-struct Sums {
-    done: u64,
-    sentences: u64,
+struct Digests {
+    decisions: u64,
+    whole_plan: u64,
 }
 
-fn life(seed: u64, mut sums: Sums) -> Sums {
-    let mut draw = Draw::new(seed);
-    let mut fixture = fleet(&mut draw);
+fn simulate_fleet(seed: u64, mut digests: Digests) -> Digests {
+    let mut random = Random::new(seed);
+    let mut fixture = fleet(&mut random);
     for round in 1..=ROUNDS {
         let mut plan = FairShare.schedule(&fixture.snapshot);
-        sums.sentences = digest(sums.sentences, &plan);
+        digests.whole_plan = digest(digests.whole_plan, &plan);
         fixture.carry_out(&plan);
         plan.verdicts.clear();
         plan.shares = Shares::default();
-        sums.done = digest(sums.done, &plan);
-        happen(&mut fixture, &mut draw, round);
+        digests.decisions = digest(digests.decisions, &plan);
+        apply_random_events(&mut fixture, &mut random, round);
     }
-    sums
+    digests
 }
 
 #[test]
 fn plans_of_random_fleets_have_the_checked_in_digests() {
     let mut lines = String::new();
-    for from in (0..FLEETS).step_by(usize::try_from(IN_A_LINE).unwrap()) {
+    for from in (0..FLEETS).step_by(usize::try_from(FLEETS_PER_LINE).unwrap()) {
         let basis = 0xcbf2_9ce4_8422_2325;
-        let (done, sentences) = (basis, basis);
-        let fleets = from..from + IN_A_LINE;
-        let Sums { done, sentences } =
-            fleets.fold(Sums { done, sentences }, |sums, seed| life(seed, sums));
-        writeln!(lines, "{from:03} {done:016x} {sentences:016x}").unwrap();
+        let (decisions, whole_plan) = (basis, basis);
+        let fleets = from..from + FLEETS_PER_LINE;
+        let Digests {
+            decisions,
+            whole_plan,
+        } = fleets.fold(
+            Digests {
+                decisions,
+                whole_plan,
+            },
+            |digests, seed| simulate_fleet(seed, digests),
+        );
+        writeln!(lines, "{from:03} {decisions:016x} {whole_plan:016x}").unwrap();
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/digests.txt");
     if std::env::var_os("BLESS").is_some() {
         fs::write(&path, &lines).unwrap();
     }
-    let known = fs::read_to_string(&path).unwrap_or_default();
+    let checked_in = fs::read_to_string(&path).unwrap_or_default();
     let changed: Vec<&str> = lines
         .lines()
-        .zip(known.lines().chain(std::iter::repeat("")))
+        .zip(checked_in.lines().chain(std::iter::repeat("")))
         .filter(|(now, before)| now != before)
         .map(|(now, _)| now)
         .collect();
@@ -79,20 +87,20 @@ fn plans_of_random_fleets_have_the_checked_in_digests() {
 }
 
 /// Two planners that get only deltas, with and without explanations, and a reader of their reports.
-struct PlanDigest {
+struct DeltaPlanner {
     rounds: Rounds,
-    silent: Rounds,
+    rounds_without_explanations: Rounds,
     holdings: Holdings,
     before: Option<Snapshot>,
     verdicts: Verdicts,
     shares: Shares,
 }
 
-impl PlanDigest {
+impl DeltaPlanner {
     fn new() -> Self {
         Self {
             rounds: Rounds::default(),
-            silent: Rounds::without_explanations(),
+            rounds_without_explanations: Rounds::without_explanations(),
             holdings: Holdings::default(),
             before: None,
             verdicts: Verdicts::new(),
@@ -110,10 +118,10 @@ impl PlanDigest {
         self.before = Some(now.clone());
         self.holdings.follow(now, &delta);
         self.holdings.assert_same(&Holdings::new(now));
-        let unexplained = self.silent.decide(now, &delta).plan;
+        let unexplained_plan = self.rounds_without_explanations.decide(now, &delta).plan;
         let decided = self.rounds.decide(now, &delta);
         assert!(
-            unexplained == decided.plan,
+            unexplained_plan == decided.plan,
             "{case}: the plan differs without explanations"
         );
         if let Some(delta) = decided.shares.clone() {
@@ -127,13 +135,16 @@ impl PlanDigest {
         let plan = self.rounds.full_plan(decided);
         let checked = self.holdings.check(now, &plan);
         assert!(checked.is_ok(), "{case}: {checked:?}");
-        let afresh = FairShare.schedule(now);
-        if plan != afresh {
-            let difference = first_difference(&plan, &afresh);
+        let expected = FairShare.schedule(now);
+        if plan != expected {
+            let difference = first_difference(&plan, &expected);
             panic!("{case}: {difference}");
         }
-        assert!(self.verdicts == afresh.verdicts, "{case}: reader verdicts");
-        assert!(self.shares == afresh.shares, "{case}: reader shares");
+        assert!(
+            self.verdicts == expected.verdicts,
+            "{case}: reader verdicts"
+        );
+        assert!(self.shares == expected.shares, "{case}: reader shares");
         plan
     }
 }
@@ -141,14 +152,14 @@ impl PlanDigest {
 #[test]
 fn rounds_from_deltas_equal_rounds_without_memory() {
     for seed in 0..FLEETS / 2 {
-        let mut draw = Draw::new(seed + 7_000);
-        let mut fixture = fleet(&mut draw);
-        let mut digest = PlanDigest::new();
+        let mut random = Random::new(seed + 7_000);
+        let mut fixture = fleet(&mut random);
+        let mut planner = DeltaPlanner::new();
         for round in 1..=ROUNDS {
-            let plan = digest.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
+            let plan = planner.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
             fixture.carry_out(&plan);
-            happen(&mut fixture, &mut draw, round);
-            some_node_goes(&mut fixture, &mut draw);
+            apply_random_events(&mut fixture, &mut random, round);
+            remove_random_node(&mut fixture, &mut random);
         }
     }
 }
@@ -157,31 +168,31 @@ fn rounds_from_deltas_equal_rounds_without_memory() {
 #[test]
 fn rounds_with_idle_trees_equal_rounds_without_memory() {
     for seed in 0..FLEETS / 10 {
-        let mut draw = Draw::new(seed + 11_000);
-        let mut fixture = fleet(&mut draw);
-        let mut digest = PlanDigest::new();
+        let mut random = Random::new(seed + 11_000);
+        let mut fixture = fleet(&mut random);
+        let mut planner = DeltaPlanner::new();
         for round in 1..=2 * ROUNDS {
-            let plan = digest.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
+            let plan = planner.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
             fixture.carry_out(&plan);
-            let passes_ms = draw.pick(&[0, 1_000, 60_000, 600_000, 4_000_000]);
-            fixture.snapshot.now = fixture.snapshot.now.plus_ms(passes_ms);
-            goes_on(&mut fixture, &mut draw);
+            let elapsed_ms = random.pick(&[0, 1_000, 60_000, 600_000, 4_000_000]);
+            fixture.snapshot.now = fixture.snapshot.now.plus_ms(elapsed_ms);
+            change_demand(&mut fixture, &mut random);
         }
     }
 }
 
 /// Changes demand: some work has fewer tasks left or changes in other ways.
-fn goes_on(fixture: &mut Fixture, draw: &mut Draw) {
+fn change_demand(fixture: &mut Fixture, random: &mut Random) {
     for demand in fixture.snapshot.demand.values_mut() {
-        if draw.one_in(3) {
-            demand.remaining_tasks = demand.remaining_tasks.saturating_sub(draw.below(3));
+        if random.one_in(3) {
+            demand.remaining_tasks = demand.remaining_tasks.saturating_sub(random.below(3));
         }
-        match draw.below(60) {
-            0 => demand.task_ms = Some(draw.below(9_000)),
-            1 => demand.threads = 1 + u32::try_from(draw.below(3)).unwrap(),
+        match random.below(60) {
+            0 => demand.task_ms = Some(random.below(9_000)),
+            1 => demand.threads = 1 + u32::try_from(random.below(3)).unwrap(),
             2 => demand.runnable = !demand.runnable,
             3 => demand.submitted_at = demand.submitted_at.plus_ms(1),
-            4 => demand.user = draw.pick(&["u1", "u2"]).parse().unwrap(),
+            4 => demand.user = random.pick(&["u1", "u2"]).parse().unwrap(),
             _ => {}
         }
     }
@@ -189,19 +200,19 @@ fn goes_on(fixture: &mut Fixture, draw: &mut Draw) {
 
 /// Removes a node, possibly one with allocations or one that some work avoids. It may come back
 /// later.
-fn some_node_goes(fixture: &mut Fixture, draw: &mut Draw) {
-    let name = format!("n{:02}", draw.below(40));
-    if draw.one_in(3) {
+fn remove_random_node(fixture: &mut Fixture, random: &mut Random) {
+    let name = format!("n{:02}", random.below(40));
+    if random.one_in(3) {
         fixture.snapshot.nodes.remove(name.as_str());
     }
     let work = fixture.snapshot.demand.values_mut();
-    if let Some(work) = work.filter(|_| draw.one_in(8)).last() {
+    if let Some(work) = work.filter(|_| random.one_in(8)).last() {
         work.avoids.insert(node_name(&name));
     }
 }
 
-fn first_difference(plan: &Plan, afresh: &Plan) -> String {
-    let texts = [plan, afresh].map(|plan| serde_json::to_string(plan).unwrap());
+fn first_difference(plan: &Plan, expected: &Plan) -> String {
+    let texts = [plan, expected].map(|plan| serde_json::to_string(plan).unwrap());
     let same = texts[0]
         .bytes()
         .zip(texts[1].bytes())

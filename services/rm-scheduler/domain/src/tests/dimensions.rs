@@ -55,8 +55,9 @@ fn dominant_shares_are_even() {
         fixture.job("cpu", "a", 1).size.cpu_milli = 2_000;
         fixture.job("memory", "b", 2).size.cpu_milli = 100;
         let plan = fixture.step();
-        let seen = ["cpu", "memory"].map(|id| (share(&plan, id).order, share(&plan, id).current));
-        assert_eq!(seen, [(2, 4), (2, 4)]);
+        let quanta_and_processes =
+            ["cpu", "memory"].map(|id| (share(&plan, id).order, share(&plan, id).current));
+        assert_eq!(quanta_and_processes, [(2, 4), (2, 4)]);
     }
 }
 
@@ -83,8 +84,8 @@ fn dominant_shares_are_even_with_gpus() {
             share.order * share.current
         });
         // Each work gets a third of 32 quanta, with a deviation of at most one process.
-        let due = |quanta: &u64| (8..=12).contains(quanta);
-        assert!(quanta.iter().all(due), "{quanta:?}");
+        let is_near_a_third = |quanta: &u64| (8..=12).contains(quanta);
+        assert!(quanta.iter().all(is_near_a_third), "{quanta:?}");
         assert_eq!(quanta.iter().sum::<u64>(), 32);
     }
 }
@@ -96,12 +97,12 @@ fn no_gpu_is_granted_twice_while_the_fleet_changes() {
         fixture.node(node).capacity.gpu_milli = 4_000;
     }
     let sizes = [300, 500, 700, 1_000, 2_000, 0, 250];
-    for at in 0..40_usize {
-        let milli = sizes[at % sizes.len()];
-        let demand = fixture.job(&format!("j{at:02}"), &format!("u{}", at % 4), 1);
-        (demand.size.gpu_milli, demand.max_processes) = (milli, 1 + at as u64 % 3);
+    for index in 0..40_usize {
+        let milli = sizes[index % sizes.len()];
+        let demand = fixture.job(&format!("j{index:02}"), &format!("u{}", index % 4), 1);
+        (demand.size.gpu_milli, demand.max_processes) = (milli, 1 + index as u64 % 3);
         fixture.step();
-        if at % 3 == 2 {
+        if index % 3 == 2 {
             fixture.snapshot.demand.pop_first();
         }
         let mut used: BTreeMap<(String, u64), u64> = BTreeMap::new();
@@ -125,12 +126,12 @@ fn no_gpu_is_granted_twice_while_the_fleet_changes() {
 #[test]
 fn a_resource_that_no_node_offers_is_named_in_the_verdict_and_the_unblock() {
     let mut fixture = Fixture::eager().nodes(&[16, 16]);
-    let needs = |fixture: &mut Fixture, id: &str, name: &str| {
+    let add_job_with_extra = |fixture: &mut Fixture, id: &str, name: &str| {
         let size = &mut fixture.job(id, "a", 1).size;
         size.extras.insert(name.to_owned(), 1);
     };
-    needs(&mut fixture, "engine", "docker");
-    needs(&mut fixture, "licensed", "licence");
+    add_job_with_extra(&mut fixture, "engine", "docker");
+    add_job_with_extra(&mut fixture, "licensed", "licence");
     fixture.job("learns", "a", 1).size.gpu_milli = 500;
     let capacity = &mut fixture.node("n01").capacity;
     capacity.extras.insert("docker".to_owned(), 5);

@@ -11,18 +11,18 @@ use crate::{
 /// Submits jobs as (class, user, quanta, cap) and asserts entitlement and processes after one
 /// round.
 #[track_caller]
-fn counts(mut fixture: Fixture, requests: &[(&str, &str, u64, u64)], expected: &[u64]) {
-    for (at, (class, user, order, cap)) in requests.iter().enumerate() {
-        let demand = fixture.job_in(class, &format!("j{at}"), user, *order);
+fn assert_entitlements(mut fixture: Fixture, jobs: &[(&str, &str, u64, u64)], expected: &[u64]) {
+    for (index, (class, user, quanta, cap)) in jobs.iter().enumerate() {
+        let demand = fixture.job_in(class, &format!("j{index}"), user, *quanta);
         if *cap > 0 {
             demand.max_processes = *cap;
         }
     }
     let plan = fixture.step();
-    let ids = (0..requests.len()).map(|at| format!("j{at}"));
-    let counted: Vec<u64> = ids.clone().map(|id| share(&plan, &id).counted).collect();
+    let ids = (0..jobs.len()).map(|index| format!("j{index}"));
+    let entitlements: Vec<u64> = ids.clone().map(|id| share(&plan, &id).counted).collect();
     let current: Vec<u64> = ids.map(|id| share(&plan, &id).current).collect();
-    assert_eq!(counted, expected, "counted");
+    assert_eq!(entitlements, expected, "counted");
     assert_eq!(current, expected, "placed");
     assert!(
         fixture.plan().is_empty(),
@@ -30,7 +30,7 @@ fn counts(mut fixture: Fixture, requests: &[(&str, &str, u64, u64)], expected: &
     );
 }
 
-fn eager(nodes: &[u64], classes: &[(&str, i64, u64)]) -> Fixture {
+fn fair_share_fleet(nodes: &[u64], classes: &[(&str, i64, u64)]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(nodes);
     for (name, priority, weight) in classes {
         fixture.class(
@@ -45,8 +45,8 @@ fn eager(nodes: &[u64], classes: &[(&str, i64, u64)]) -> Fixture {
 /// Covers two users, caps, two jobs of one user, and larger processes (X1).
 #[test]
 fn one_class_is_divided_among_users_and_then_among_jobs() {
-    counts(
-        eager(&[5; 2], &[]),
+    assert_entitlements(
+        fair_share_fleet(&[5; 2], &[]),
         &[("fair", "a", 1, 0), ("fair", "b", 1, 0)],
         &[5, 5],
     );
@@ -55,16 +55,16 @@ fn one_class_is_divided_among_users_and_then_among_jobs() {
         ("fair", "b", 1, 4),
         ("fair", "c", 1, 0),
     ];
-    counts(eager(&[6; 3], &[]), &x3, &[2, 4, 12]);
+    assert_entitlements(fair_share_fleet(&[6; 3], &[]), &x3, &[2, 4, 12]);
     let x4 = [
         ("fair", "a", 1, 0),
         ("fair", "a", 1, 0),
         ("fair", "b", 1, 0),
     ];
-    counts(eager(&[4; 3], &[]), &x4, &[3, 3, 6]);
-    counts(eager(&[5; 3], &[]), &[("fair", "a", 2, 0)], &[6]);
-    counts(
-        eager(&[5; 3], &[]),
+    assert_entitlements(fair_share_fleet(&[4; 3], &[]), &x4, &[3, 3, 6]);
+    assert_entitlements(fair_share_fleet(&[5; 3], &[]), &[("fair", "a", 2, 0)], &[6]);
+    assert_entitlements(
+        fair_share_fleet(&[5; 3], &[]),
         &[("fair", "a", 2, 0), ("fair", "b", 1, 0)],
         &[4, 7],
     );
@@ -73,22 +73,22 @@ fn one_class_is_divided_among_users_and_then_among_jobs() {
 /// Each case is named after its example in the specification.
 #[test]
 fn classes_are_divided_by_priority_and_weight() {
-    let x2 = eager(&[5; 4], &[("p", 10, 100), ("q", 10, 300)]);
-    counts(x2, &[("p", "a", 1, 0), ("q", "b", 1, 0)], &[5, 15]);
-    let x7 = eager(&[5; 4], &[("p", 10, 100), ("q", 10, 100)]);
-    counts(x7, &[("p", "a", 2, 0), ("q", "b", 1, 0)], &[6, 8]);
-    let x8 = eager(&[1; 7], &[("p", 10, 100), ("q", 10, 100), ("r", 10, 100)]);
-    counts(
+    let x2 = fair_share_fleet(&[5; 4], &[("p", 10, 100), ("q", 10, 300)]);
+    assert_entitlements(x2, &[("p", "a", 1, 0), ("q", "b", 1, 0)], &[5, 15]);
+    let x7 = fair_share_fleet(&[5; 4], &[("p", 10, 100), ("q", 10, 100)]);
+    assert_entitlements(x7, &[("p", "a", 2, 0), ("q", "b", 1, 0)], &[6, 8]);
+    let x8 = fair_share_fleet(&[1; 7], &[("p", 10, 100), ("q", 10, 100), ("r", 10, 100)]);
+    assert_entitlements(
         x8,
         &[("p", "a", 1, 0), ("q", "b", 1, 0), ("r", "c", 1, 0)],
         &[3, 2, 2],
     );
-    let x9 = eager(&[2; 5], &[("p", 10, 100), ("q", 10, 900)]);
-    counts(x9, &[("p", "a", 2, 0), ("q", "b", 1, 0)], &[1, 8]);
-    let x10 = eager(&[5; 3], &[("p", 6, 10), ("q", 10, 500)]);
-    counts(x10, &[("p", "a", 2, 4), ("q", "b", 1, 0)], &[4, 7]);
-    let x11 = eager(&[4; 6], &[("p", 10, 200), ("q", 10, 100)]);
-    counts(
+    let x9 = fair_share_fleet(&[2; 5], &[("p", 10, 100), ("q", 10, 900)]);
+    assert_entitlements(x9, &[("p", "a", 2, 0), ("q", "b", 1, 0)], &[1, 8]);
+    let x10 = fair_share_fleet(&[5; 3], &[("p", 6, 10), ("q", 10, 500)]);
+    assert_entitlements(x10, &[("p", "a", 2, 4), ("q", "b", 1, 0)], &[4, 7]);
+    let x11 = fair_share_fleet(&[4; 6], &[("p", 10, 200), ("q", 10, 100)]);
+    assert_entitlements(
         x11,
         &[("p", "a", 1, 0), ("p", "b", 1, 0), ("q", "c", 1, 0)],
         &[8, 8, 8],
@@ -98,13 +98,13 @@ fn classes_are_divided_by_priority_and_weight() {
 /// Covers nodes of two sizes, and a process that needs a whole node (X12).
 #[test]
 fn processes_of_mixed_sizes_fill_the_nodes() {
-    counts(
-        eager(&[4, 4, 2, 2, 2], &[]),
+    assert_entitlements(
+        fair_share_fleet(&[4, 4, 2, 2, 2], &[]),
         &[("fair", "a", 3, 0), ("fair", "b", 2, 0)],
         &[2, 3],
     );
-    counts(
-        eager(&[4; 3], &[]),
+    assert_entitlements(
+        fair_share_fleet(&[4; 3], &[]),
         &[("fair", "a", 4, 0), ("fair", "b", 1, 0)],
         &[2, 4],
     );
@@ -132,20 +132,20 @@ fn a_job_grows_by_doubling_up_to_its_cap() {
     let mut x16 = Fixture::new().nodes(&[5; 5]);
     x16.snapshot.tunables.initialization_cap = 3;
     x16.job("j", "a", 1);
-    assert_eq!(x16.current("j", 5), [3, 6, 12, 24, 25]);
+    assert_eq!(x16.current_processes("j", 5), [3, 6, 12, 24, 25]);
 
     let mut x19 = Fixture::new().nodes(&[4; 3]);
     let job = x19.job("j", "a", 1);
     (job.remaining_tasks, job.threads) = (26, 4);
-    assert_eq!(x19.current("j", 4), [2, 4, 7, 7]);
-    x19.of("j").remaining_tasks = 5;
-    assert_eq!(x19.current("j", 2), [7, 7]);
+    assert_eq!(x19.current_processes("j", 4), [2, 4, 7, 7]);
+    x19.demand_mut("j").remaining_tasks = 5;
+    assert_eq!(x19.current_processes("j", 2), [7, 7]);
 
     let mut x20 = Fixture::new().nodes(&[4; 3]);
     x20.job("j", "a", 1).max_processes = 9;
-    assert_eq!(x20.current("j", 5), [2, 4, 8, 9, 9]);
-    x20.of("j").max_processes = 4;
-    assert_eq!(x20.watch(&["j"], 2), [[(4, 9, 4), (4, 4, 4)]]);
+    assert_eq!(x20.current_processes("j", 5), [2, 4, 8, 9, 9]);
+    x20.demand_mut("j").max_processes = 4;
+    assert_eq!(x20.record_rounds(&["j"], 2), [[(4, 9, 4), (4, 4, 4)]]);
 }
 
 /// Covers many tasks and few tasks (X17).
@@ -161,9 +161,9 @@ fn prediction_stops_growth_that_would_come_too_late() {
         tunables.initialization_cap = 4;
         let job = fixture.job("j", "a", 1);
         (job.remaining_tasks, job.threads, job.max_processes) = (items, 2, 100);
-        let first = fixture.current("j", 1);
-        fixture.of("j").task_ms = Some(25_000);
-        let rest = fixture.current("j", expected.len() - 1);
+        let first = fixture.current_processes("j", 1);
+        fixture.demand_mut("j").task_ms = Some(25_000);
+        let rest = fixture.current_processes("j", expected.len() - 1);
         assert_eq!([first, rest].concat(), expected);
     }
 }
@@ -173,7 +173,7 @@ fn prediction_stops_growth_that_would_come_too_late() {
 fn new_work_gets_its_entitlement_one_departure_later() {
     let mut fixture = Fixture::new().nodes(&[4; 3]);
     fixture.job("j1", "a", 1);
-    assert_eq!(fixture.current("j1", 5), [2, 4, 8, 12, 12]);
+    assert_eq!(fixture.current_processes("j1", 5), [2, 4, 8, 12, 12]);
     fixture.job("j2", "b", 2);
     let plan = fixture.step();
     assert_eq!(plan.verdicts["j2"].reason, Reason::WaitingForPreemption);
@@ -185,9 +185,9 @@ fn new_work_gets_its_entitlement_one_departure_later() {
         (share(&plan, "j2").current, share(&plan, "j2").counted),
         (0, 2)
     );
-    let seen = fixture.watch(&["j1", "j2"], 3);
-    assert_eq!(seen[0], [(8, 8, 8), (6, 8, 6), (6, 6, 6)]);
-    assert_eq!(seen[1], [(2, 2, 2), (2, 2, 3), (3, 3, 3)]);
+    let records = fixture.record_rounds(&["j1", "j2"], 3);
+    assert_eq!(records[0], [(8, 8, 8), (6, 8, 6), (6, 6, 6)]);
+    assert_eq!(records[1], [(2, 2, 2), (2, 2, 3), (3, 3, 3)]);
     assert!(fixture.step().is_empty());
 }
 
@@ -195,12 +195,12 @@ fn new_work_gets_its_entitlement_one_departure_later() {
 #[test]
 fn departures_may_take_two_rounds() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
-    fixture.departure = 2;
+    fixture.departure_rounds = 2;
     fixture.job("j1", "a", 1);
-    fixture.current("j1", 5);
+    fixture.current_processes("j1", 5);
     fixture.job("j2", "b", 1);
-    let seen = fixture.watch(&["j1", "j2"], 8);
-    let j1: Vec<_> = seen[0]
+    let records = fixture.record_rounds(&["j1", "j2"], 8);
+    let j1: Vec<_> = records[0]
         .iter()
         .map(|(current, held, _)| (*current, *held))
         .collect();
@@ -217,9 +217,9 @@ fn departures_may_take_two_rounds() {
             (5, 6)
         ]
     );
-    let j2: Vec<_> = seen[1]
+    let j2: Vec<_> = records[1]
         .iter()
-        .map(|(current, _, counted)| (*current, *counted))
+        .map(|(current, _, entitlement)| (*current, *entitlement))
         .collect();
     assert_eq!(
         j2,
@@ -244,13 +244,13 @@ fn classes_grow_together_and_one_takes_over_when_the_other_ends() {
     fixture.class("q", terms(Policy::FairShare, 10, 200), "default");
     fixture.job_in("p", "p1", "a", 1);
     fixture.job_in("q", "q1", "b", 1);
-    let seen = fixture.watch(&["p1", "q1"], 4);
+    let records = fixture.record_rounds(&["p1", "q1"], 4);
     assert_eq!(
-        seen[0].iter().map(|s| s.0).collect::<Vec<_>>(),
+        records[0].iter().map(|s| s.0).collect::<Vec<_>>(),
         [2, 4, 4, 4]
     );
     assert_eq!(
-        seen[1].iter().map(|s| s.0).collect::<Vec<_>>(),
+        records[1].iter().map(|s| s.0).collect::<Vec<_>>(),
         [2, 4, 8, 8]
     );
     fixture.snapshot.demand.remove("q1");
@@ -258,7 +258,7 @@ fn classes_grow_together_and_one_takes_over_when_the_other_ends() {
         .snapshot
         .allocations
         .retain(|_, allocation| allocation.work.as_str() != "q1");
-    assert_eq!(fixture.current("p1", 2), [8, 12]);
+    assert_eq!(fixture.current_processes("p1", 2), [8, 12]);
 }
 
 /// (X24)
@@ -277,16 +277,16 @@ fn a_squatter_leaves_for_residents_of_the_pool() {
     fixture.node_in("top", "t0", 4);
     fixture.node_in("fast", "f0", 4);
     fixture.job_in("on-top", "j1", "a", 1);
-    assert_eq!(fixture.current("j1", 3), [2, 4, 8]);
+    assert_eq!(fixture.current_processes("j1", 3), [2, 4, 8]);
     fixture.job_in("on-fast", "j2", "b", 1);
-    let seen = fixture.watch(&["j1", "j2"], 5);
-    let j1: Vec<_> = seen[0]
+    let records = fixture.record_rounds(&["j1", "j2"], 5);
+    let j1: Vec<_> = records[0]
         .iter()
         .map(|(current, held, _)| (*current, *held))
         .collect();
     assert_eq!(j1, [(6, 8), (6, 6), (4, 6), (4, 4), (4, 4)]);
     assert_eq!(
-        seen[1].iter().map(|s| s.0).collect::<Vec<_>>(),
+        records[1].iter().map(|s| s.0).collect::<Vec<_>>(),
         [0, 2, 2, 4, 4]
     );
 }
@@ -296,11 +296,11 @@ fn a_squatter_leaves_for_residents_of_the_pool() {
 fn a_service_gets_space_from_a_job() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
     fixture.job("j1", "a", 1);
-    fixture.current("j1", 5);
+    fixture.current_processes("j1", 5);
     fixture.service("s", "b", 2);
-    let seen = fixture.watch(&["j1", "s"], 2);
-    assert_eq!(seen[0], [(8, 10, 8), (8, 8, 8)]);
-    assert_eq!(seen[1], [(0, 0, 1), (1, 1, 1)]);
+    let records = fixture.record_rounds(&["j1", "s"], 2);
+    assert_eq!(records[0], [(8, 10, 8), (8, 8, 8)]);
+    assert_eq!(records[1], [(0, 0, 1), (1, 1, 1)]);
 }
 
 /// (X27)
@@ -325,7 +325,7 @@ fn the_allotment_counts_grants_of_the_same_round() {
 fn a_node_is_cleared_for_a_reservation() {
     let mut fixture = Fixture::new().nodes(&[3; 3]);
     fixture.job("j1", "a", 1);
-    fixture.current("j1", 5);
+    fixture.current_processes("j1", 5);
     fixture.reservation("r", "b", 3);
     let plan = fixture.step();
     assert_eq!(
@@ -386,7 +386,7 @@ fn instances_of_one_service_spread_over_nodes() {
 #[test]
 fn withdrawn_work_holds_its_space_until_it_is_gone() {
     let mut fixture = Fixture::eager().nodes(&[4]);
-    fixture.departure = 2;
+    fixture.departure_rounds = 2;
     fixture.job("j1", "a", 4);
     fixture.step();
     fixture.snapshot.demand.remove("j1");

@@ -34,11 +34,14 @@ pub(crate) fn terms(policy: Policy, priority: i64, weight: u64) -> ClassTerms {
 pub struct Fixture {
     pub snapshot: Snapshot,
     /// Number of rounds from the vacate of an allocation until it is gone.
-    pub departure: u64,
+    pub departure_rounds: u64,
+    /// Milliseconds from the grant of a process until it runs.
     pub start_ms: u64,
-    vacated_at: BTreeMap<AllocationId, u64>,
+    /// Round at the end of which a vacated allocation is gone.
+    end_rounds: BTreeMap<AllocationId, u64>,
     hour: HourlyPreemptions,
-    born: u64,
+    /// Number of grants so far. Numbers the allocations.
+    granted_count: u64,
 }
 
 pub fn node_name(text: &str) -> NodeName {
@@ -68,11 +71,11 @@ impl Fixture {
         };
         let mut fixture = Self {
             snapshot,
-            departure: 1,
+            departure_rounds: 1,
             start_ms: 500,
-            vacated_at: BTreeMap::new(),
+            end_rounds: BTreeMap::new(),
             hour: HourlyPreemptions::default(),
-            born: 0,
+            granted_count: 0,
         };
         fixture.class("fair", terms(Policy::FairShare, 10, 100), "default");
         fixture.class("fixed", terms(Policy::FixedShare, 5, 100), "default");
@@ -105,12 +108,12 @@ impl Fixture {
         self.snapshot.classes.insert(name.into(), class);
     }
 
-    pub fn node_in(&mut self, pool: &str, name: &str, order: u64) {
+    pub fn node_in(&mut self, pool: &str, name: &str, quanta: u64) {
         let node = Node {
             pool: pool.into(),
             capacity: Size {
                 cpu_milli: 1_000_000,
-                ..Size::memory(order * GIB)
+                ..Size::memory(quanta * GIB)
             },
             takes_work: true,
             lost: false,
@@ -121,9 +124,9 @@ impl Fixture {
         self.snapshot.nodes.insert(node_name(name), node);
     }
 
-    pub fn nodes(mut self, orders: &[u64]) -> Self {
-        for (at, order) in orders.iter().enumerate() {
-            self.node_in("default", &format!("n{at:02}"), *order);
+    pub fn nodes(mut self, quanta: &[u64]) -> Self {
+        for (index, quanta) in quanta.iter().enumerate() {
+            self.node_in("default", &format!("n{index:02}"), *quanta);
         }
         self
     }
@@ -139,17 +142,17 @@ impl Fixture {
         });
     }
 
-    fn demand(&mut self, kind: WorkKind, id: &str, user: &str, order: u64) -> &mut Demand {
-        let single = kind != WorkKind::Job;
-        let submitted = i64::try_from(self.snapshot.demand.len()).unwrap();
+    fn add_demand(&mut self, kind: WorkKind, id: &str, user: &str, quanta: u64) -> &mut Demand {
+        let has_one_process = kind != WorkKind::Job;
+        let submitted_ms = i64::try_from(self.snapshot.demand.len()).unwrap();
         let demand = Demand {
             kind,
             user: user.parse().unwrap(),
             class: None,
-            submitted_at: Timestamp::from_unix_ms(submitted),
-            size: Size::memory(order * GIB),
-            max_processes: if single { 1 } else { 100_000 },
-            remaining_tasks: if single { 1 } else { 100_000 },
+            submitted_at: Timestamp::from_unix_ms(submitted_ms),
+            size: Size::memory(quanta * GIB),
+            max_processes: if has_one_process { 1 } else { 100_000 },
+            remaining_tasks: if has_one_process { 1 } else { 100_000 },
             threads: 1,
             task_ms: None,
             machines: std::collections::BTreeSet::new(),
@@ -165,25 +168,25 @@ impl Fixture {
         self.snapshot.demand.entry(work_id(id)).or_insert(demand)
     }
 
-    pub fn job(&mut self, id: &str, user: &str, order: u64) -> &mut Demand {
-        self.demand(WorkKind::Job, id, user, order)
+    pub fn job(&mut self, id: &str, user: &str, quanta: u64) -> &mut Demand {
+        self.add_demand(WorkKind::Job, id, user, quanta)
     }
 
-    pub fn job_in(&mut self, class: &str, id: &str, user: &str, order: u64) -> &mut Demand {
-        let demand = self.job(id, user, order);
+    pub fn job_in(&mut self, class: &str, id: &str, user: &str, quanta: u64) -> &mut Demand {
+        let demand = self.job(id, user, quanta);
         demand.class = Some(class.into());
         demand
     }
 
-    pub fn service(&mut self, id: &str, user: &str, order: u64) -> &mut Demand {
-        self.demand(WorkKind::Service, id, user, order)
+    pub fn service(&mut self, id: &str, user: &str, quanta: u64) -> &mut Demand {
+        self.add_demand(WorkKind::Service, id, user, quanta)
     }
 
-    pub fn reservation(&mut self, id: &str, user: &str, order: u64) -> &mut Demand {
-        self.demand(WorkKind::Reservation, id, user, order)
+    pub fn reservation(&mut self, id: &str, user: &str, quanta: u64) -> &mut Demand {
+        self.add_demand(WorkKind::Reservation, id, user, quanta)
     }
 
-    pub fn of(&mut self, id: &str) -> &mut Demand {
+    pub fn demand_mut(&mut self, id: &str) -> &mut Demand {
         self.snapshot.demand.get_mut(id).unwrap()
     }
 
@@ -204,13 +207,13 @@ impl Fixture {
     /// Carries out a plan as the services do, and lets a cycle pass.
     pub fn carry_out(&mut self, plan: &Plan) {
         for grant in &plan.grants {
-            self.born += 1;
+            self.granted_count += 1;
             let allocation = Allocation {
                 running: true,
                 running_since: Some(self.snapshot.now.plus_ms(self.start_ms)),
                 ..grant.taken_up(self.snapshot.now)
             };
-            let id = AllocationId::new(format!("alc_{:06}", self.born)).unwrap();
+            let id = AllocationId::new(format!("alc_{:06}", self.granted_count)).unwrap();
             self.snapshot.allocations.insert(id, allocation);
             let demand = self.snapshot.demand.get_mut(&grant.work).unwrap();
             if demand.kind == WorkKind::Job {
@@ -224,21 +227,21 @@ impl Fixture {
                 .get_mut(&vacate.allocation)
                 .unwrap()
                 .leaving = true;
-            let gone_at = if vacate.purge {
+            let end_round = if vacate.purge {
                 round
             } else {
-                round + self.departure - 1
+                round + self.departure_rounds - 1
             };
-            self.vacated_at.insert(vacate.allocation.clone(), gone_at);
+            self.end_rounds.insert(vacate.allocation.clone(), end_round);
         }
-        let gone: Vec<_> = self
-            .vacated_at
+        let ended: Vec<_> = self
+            .end_rounds
             .iter()
-            .filter(|(_, at)| **at <= round)
+            .filter(|(_, end_round)| **end_round <= round)
             .map(|(id, _)| id.clone())
             .collect();
-        for id in gone {
-            self.vacated_at.remove(&id);
+        for id in ended {
+            self.end_rounds.remove(&id);
             self.snapshot.allocations.remove(&id);
         }
         self.snapshot.carried = plan.carried.clone();
@@ -250,23 +253,23 @@ impl Fixture {
     }
 
     /// Returns the number of processes of a piece of work after each of the next rounds.
-    pub fn current(&mut self, id: &str, rounds: usize) -> Vec<u64> {
+    pub fn current_processes(&mut self, id: &str, rounds: usize) -> Vec<u64> {
         (0..rounds)
             .map(|_| share(&self.step(), id).current)
             .collect()
     }
 
     /// Returns `(current, held, counted)` of several pieces of work over the next rounds.
-    pub fn watch(&mut self, ids: &[&str], rounds: usize) -> Vec<Vec<(u64, u64, u64)>> {
-        let mut seen = vec![Vec::new(); ids.len()];
+    pub fn record_rounds(&mut self, ids: &[&str], rounds: usize) -> Vec<Vec<(u64, u64, u64)>> {
+        let mut records = vec![Vec::new(); ids.len()];
         for _ in 0..rounds {
             let plan = self.step();
-            for (at, id) in ids.iter().enumerate() {
+            for (index, id) in ids.iter().enumerate() {
                 let share = share(&plan, id);
-                seen[at].push((share.current, share.current + share.leaving, share.counted));
+                records[index].push((share.current, share.current + share.leaving, share.counted));
             }
         }
-        seen
+        records
     }
 }
 

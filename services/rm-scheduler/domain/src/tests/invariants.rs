@@ -8,7 +8,7 @@ mod evenness;
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkKind;
-use hayward_vocabulary::invariant::{Finding, Outcome as Found};
+use hayward_vocabulary::invariant::{Finding, Outcome as CheckOutcome};
 use proptest::prelude::*;
 
 use super::fixture::{Fixture, GIB, share, terms};
@@ -23,36 +23,36 @@ use crate::{
 };
 
 #[derive(Debug, Clone)]
-struct Ask {
+struct WorkSpec {
     kind: u8,
     user: u8,
     class: u8,
-    order: u64,
+    quanta: u64,
     cap: u64,
     tasks: u64,
     listed: bool,
 }
 
 #[derive(Debug, Clone)]
-enum News {
-    Arrives(Ask),
-    Leaves(u8),
-    Dies(u8),
-    Returns(u8),
-    Off(u8),
-    Shrinks(u8, u64),
-    Nothing,
+enum FleetEvent {
+    WorkSubmitted(WorkSpec),
+    WorkWithdrawn(u8),
+    NodeLost(u8),
+    NodeReturned(u8),
+    NodeOffline(u8),
+    NodeResized(u8, u64),
+    Unchanged,
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn work_spec() -> impl Strategy<Value = WorkSpec> {
     let cap = prop_oneof![Just(1_000_u64), 0..12_u64];
     let listed = prop::bool::weighted(0.1);
     (0..10_u8, 0..6_u8, 0..5_u8, 1..6_u64, cap, 1..60_u64, listed).prop_map(
-        |(kind, user, class, order, cap, tasks, listed)| Ask {
+        |(kind, user, class, quanta, cap, tasks, listed)| WorkSpec {
             kind,
             user,
             class,
-            order,
+            quanta,
             cap,
             tasks,
             listed,
@@ -60,23 +60,23 @@ fn ask() -> impl Strategy<Value = Ask> {
     )
 }
 
-fn news() -> impl Strategy<Value = Vec<News>> {
-    let one = prop_oneof![
-        4 => ask().prop_map(News::Arrives),
-        1 => (0..12_u8).prop_map(News::Leaves),
-        1 => (0..8_u8).prop_map(News::Dies),
-        1 => (0..8_u8).prop_map(News::Returns),
-        1 => (0..8_u8).prop_map(News::Off),
-        1 => (0..8_u8, 0..9_u64).prop_map(|(node, order)| News::Shrinks(node, order)),
-        3 => Just(News::Nothing),
+fn event_lists() -> impl Strategy<Value = Vec<FleetEvent>> {
+    let event = prop_oneof![
+        4 => work_spec().prop_map(FleetEvent::WorkSubmitted),
+        1 => (0..12_u8).prop_map(FleetEvent::WorkWithdrawn),
+        1 => (0..8_u8).prop_map(FleetEvent::NodeLost),
+        1 => (0..8_u8).prop_map(FleetEvent::NodeReturned),
+        1 => (0..8_u8).prop_map(FleetEvent::NodeOffline),
+        1 => (0..8_u8, 0..9_u64).prop_map(|(node, quanta)| FleetEvent::NodeResized(node, quanta)),
+        3 => Just(FleetEvent::Unchanged),
     ];
-    prop::collection::vec(one, 4..24)
+    prop::collection::vec(event, 4..24)
 }
 
 /// Returns a fleet with pools of three levels, classes with random weights, and a second tree.
-fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> Fixture {
+fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure_rounds: u64) -> Fixture {
     let mut fixture = Fixture::new();
-    fixture.departure = departure;
+    fixture.departure_rounds = departure_rounds;
     fixture.snapshot.tunables.settings = Settings::reference();
     fixture.snapshot.tunables.fragmentation_threshold = 2;
     fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
@@ -104,43 +104,43 @@ fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> Fixture {
         let weight = weights[usize::try_from(priority).unwrap() % weights.len()];
         fixture.class(name, terms(Policy::FairShare, priority, weight), pool);
     }
-    for (at, (order, pool)) in nodes.iter().enumerate() {
+    for (index, (quanta, pool)) in nodes.iter().enumerate() {
         let pool = ["default", "below", "deep", "beside", "other"][usize::from(*pool % 5)];
-        fixture.node_in(pool, &format!("n{at:02}"), *order);
+        fixture.node_in(pool, &format!("n{index:02}"), *quanta);
     }
     fixture
 }
 
-fn add(fixture: &mut Fixture, id: &str, ask: &Ask) {
-    let user = format!("u{}", ask.user);
-    let demand = match ask.kind {
-        0 => fixture.reservation(id, &user, ask.order),
+fn add_work(fixture: &mut Fixture, id: &str, work_spec: &WorkSpec) {
+    let user = format!("u{}", work_spec.user);
+    let demand = match work_spec.kind {
+        0 => fixture.reservation(id, &user, work_spec.quanta),
         1 | 2 => {
-            let demand = fixture.service(id, &user, ask.order);
+            let demand = fixture.service(id, &user, work_spec.quanta);
             demand.class = Some("fixed".into());
             demand
         }
         3 => {
-            let demand = fixture.job(id, &user, ask.order);
+            let demand = fixture.job(id, &user, work_spec.quanta);
             demand.class = Some("fixed".into());
             demand
         }
         _ => {
-            let demand = fixture.job(id, &user, ask.order);
-            let class = ["fair", "a", "b", "c", "d"][usize::from(ask.class % 5)];
+            let demand = fixture.job(id, &user, work_spec.quanta);
+            let class = ["fair", "a", "b", "c", "d"][usize::from(work_spec.class % 5)];
             demand.class = Some(class.into());
             demand
         }
     };
     if demand.kind == WorkKind::Job {
-        (demand.max_processes, demand.remaining_tasks) = (ask.cap, ask.tasks);
+        (demand.max_processes, demand.remaining_tasks) = (work_spec.cap, work_spec.tasks);
     }
-    if ask.listed {
+    if work_spec.listed {
         demand.machines = ["n00", "n01"].map(crate::tests::fixture::node_name).into();
     }
 }
 
-fn happen(fixture: &mut Fixture, at: usize, delta: &News) {
+fn apply_event(fixture: &mut Fixture, index: usize, event: &FleetEvent) {
     let mut node = |number: &u8| {
         let name = format!("n{:02}", usize::from(*number));
         fixture
@@ -150,60 +150,65 @@ fn happen(fixture: &mut Fixture, at: usize, delta: &News) {
             .cloned()
             .map(|node| (name, node))
     };
-    match delta {
-        News::Arrives(ask) => add(fixture, &format!("w{at:02}"), ask),
-        News::Leaves(number) => {
+    match event {
+        FleetEvent::WorkSubmitted(work_spec) => {
+            add_work(fixture, &format!("w{index:02}"), work_spec);
+        }
+        FleetEvent::WorkWithdrawn(number) => {
             fixture
                 .snapshot
                 .demand
                 .remove(format!("w{number:02}").as_str());
         }
-        News::Dies(number) => {
+        FleetEvent::NodeLost(number) => {
             if let Some((name, _)) = node(number) {
                 fixture.node(&name).lost = true;
             }
         }
-        News::Returns(number) => {
+        FleetEvent::NodeReturned(number) => {
             if let Some((name, _)) = node(number) {
                 (fixture.node(&name).lost, fixture.node(&name).offline) = (false, false);
             }
         }
-        News::Off(number) => {
+        FleetEvent::NodeOffline(number) => {
             if let Some((name, _)) = node(number) {
                 fixture.node(&name).offline = true;
             }
         }
-        News::Shrinks(number, order) => {
+        FleetEvent::NodeResized(number, quanta) => {
             if let Some((name, _)) = node(number) {
-                fixture.node(&name).capacity.memory_bytes = order * GIB;
+                fixture.node(&name).capacity.memory_bytes = quanta * GIB;
             }
         }
-        News::Nothing => {}
+        FleetEvent::Unchanged => {}
     }
 }
 
 fn shares(plan: &Plan, snapshot: &Snapshot) -> BTreeMap<String, WorkShare> {
-    let known = snapshot.demand.keys().filter(|id| {
+    let accepted = snapshot.demand.keys().filter(|id| {
         let verdict = &plan.verdicts[*id];
         !verdict.refused
     });
-    known
+    accepted
         .map(|id| (id.to_string(), share(plan, id.as_str())))
         .collect()
 }
 
 /// Asserts that work has no more than its entitlement or what it had before, and that fixed work is
 /// not preempted (I-3).
-fn nothing_out_of_bounds(fixture: &Fixture, plan: &Plan, before: &BTreeMap<String, WorkShare>) {
+fn assert_within_bounds(fixture: &Fixture, plan: &Plan, before: &BTreeMap<String, WorkShare>) {
     let now = shares(plan, &fixture.snapshot);
     for (id, share) in &now {
         let demand = &fixture.snapshot.demand[id.as_str()];
-        let known = before.get(id).map_or(0, |before| before.current);
+        let current_before = before.get(id).map_or(0, |before| before.current);
         let held = share.current + share.leaving;
         if demand.kind == WorkKind::Job {
             assert!(share.counted <= share.wanted, "{id}: {share:?}");
         }
-        assert!(share.current <= share.counted.max(known), "{id}: {share:?}");
+        assert!(
+            share.current <= share.counted.max(current_before),
+            "{id}: {share:?}"
+        );
         assert!(held >= share.current);
     }
     for vacate in &plan.vacates {
@@ -216,7 +221,7 @@ fn nothing_out_of_bounds(fixture: &Fixture, plan: &Plan, before: &BTreeMap<Strin
 }
 
 /// Asserts that waiting work within its entitlement fits on no node (I-9).
-fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
+fn assert_no_fitting_hole(fixture: &Fixture, plan: &Plan) {
     let snapshot = &fixture.snapshot;
     let mut free: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
@@ -226,9 +231,9 @@ fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
             .map(|it| it.order)
             .chain(granted.map(|it| it.order))
             .sum();
-        let order = snapshot.quantum.node_order(&node.capacity);
+        let quanta = snapshot.quantum.node_order(&node.capacity);
         if node.is_schedulable() {
-            free.insert(name.as_str(), order.saturating_sub(used));
+            free.insert(name.as_str(), quanta.saturating_sub(used));
         }
     }
     for (id, demand) in &snapshot.demand {
@@ -254,72 +259,79 @@ fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
         }
         let home_only = class.pool == "other";
         let fits = free.iter().any(|(name, free)| {
-            let other = snapshot.nodes[*name].pool == "other";
-            other == home_only && *free >= share.order
+            let in_other_pool = snapshot.nodes[*name].pool == "other";
+            in_other_pool == home_only && *free >= share.order
         });
         assert!(!fits, "{id} could start: {share:?} {free:?}");
     }
 }
 
 /// The live checks of a fleet with their state, as in the scheduler.
-struct Watch {
-    known: Snapshot,
+struct LiveChecks {
+    previous: Snapshot,
     sequence: Sequence,
     memory: Memory,
-    news: crate::SnapshotDelta,
+    unplanned: crate::SnapshotDelta,
 }
 
-impl Watch {
+impl LiveChecks {
     fn new(snapshot: &Snapshot) -> Self {
         let mut sequence = Sequence::default();
         sequence.anew(snapshot);
         Self {
-            known: snapshot.clone(),
+            previous: snapshot.clone(),
             sequence,
             memory: Memory::default(),
-            news: crate::SnapshotDelta::default(),
+            unplanned: crate::SnapshotDelta::default(),
         }
     }
 
-    fn hear(&mut self, now: &Snapshot) {
+    fn observe_snapshot(&mut self, now: &Snapshot) {
         for (name, node) in &now.nodes {
-            let before = self.known.nodes.get(name);
+            let before = self.previous.nodes.get(name);
             if before != Some(node) {
-                self.news.nodes.insert(name.clone());
+                self.unplanned.nodes.insert(name.clone());
             }
             self.sequence.node(name, before, node);
         }
-        for work in self.known.demand.keys().chain(now.demand.keys()) {
-            if self.known.demand.get(work) != now.demand.get(work) {
+        for work in self.previous.demand.keys().chain(now.demand.keys()) {
+            if self.previous.demand.get(work) != now.demand.get(work) {
                 let demand = now.demand.get(work).cloned();
-                self.news.work.insert(work.clone(), demand);
+                self.unplanned.work.insert(work.clone(), demand);
             }
         }
-        let ids = self.known.allocations.keys().chain(now.allocations.keys());
+        let ids = self
+            .previous
+            .allocations
+            .keys()
+            .chain(now.allocations.keys());
         for id in ids.collect::<std::collections::BTreeSet<_>>() {
-            if self.known.allocations.get(id) != now.allocations.get(id) {
+            if self.previous.allocations.get(id) != now.allocations.get(id) {
                 self.sequence
                     .allocation(id, now.allocations.contains_key(id));
-                let held = now.allocations.get(id).or(self.known.allocations.get(id));
+                let held = now
+                    .allocations
+                    .get(id)
+                    .or(self.previous.allocations.get(id));
                 self.sequence.stirs(&held.unwrap().node);
                 let allocation = now.allocations.get(id).cloned();
-                self.news.allocations.insert(id.clone(), allocation);
+                self.unplanned.allocations.insert(id.clone(), allocation);
             }
         }
-        self.known = now.clone();
+        self.previous = now.clone();
     }
 
     /// Records that a round reads the present state.
-    fn planned(&mut self) {
+    fn record_round(&mut self) {
         self.sequence.planned();
-        self.news = crate::SnapshotDelta::default();
+        self.unplanned = crate::SnapshotDelta::default();
     }
 
-    fn observe(&mut self, fixture: &Fixture, plan: &Plan, settled: bool) -> Vec<Finding> {
+    fn run(&mut self, fixture: &Fixture, plan: &Plan, settled: bool) -> Vec<Finding> {
         let report = Asked {
             snapshot: &fixture.snapshot,
             verdicts: &plan.verdicts,
-            unplanned: &self.news,
+            unplanned: &self.unplanned,
             settled,
             sequence: &self.sequence,
             round: plan.round,
@@ -344,17 +356,17 @@ proptest! {
     fn the_invariants_of_a_round_hold_in_any_fleet(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         weights in prop::collection::vec(1..400_u64, 4),
-        delta in news(),
-        departure in 1..4_u64,
+        events in event_lists(),
+        departure_rounds in 1..4_u64,
     ) {
-        let mut fixture = fleet(&nodes, &weights, departure);
+        let mut fixture = fleet(&nodes, &weights, departure_rounds);
         let mut before = BTreeMap::new();
-        for (at, one) in delta.iter().enumerate() {
-            happen(&mut fixture, at, one);
+        for (index, event) in events.iter().enumerate() {
+            apply_event(&mut fixture, index, event);
             before.retain(|id: &String, _| fixture.snapshot.demand.contains_key(id.as_str()));
             let plan = fixture.plan();
-            nothing_out_of_bounds(&fixture, &plan, &before);
-            no_hole_is_left(&fixture, &plan);
+            assert_within_bounds(&fixture, &plan, &before);
+            assert_no_fitting_hole(&fixture, &plan);
             before = shares(&plan, &fixture.snapshot);
             fixture.step();
         }
@@ -364,21 +376,21 @@ proptest! {
     fn the_live_checks_hold_after_every_round(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         weights in prop::collection::vec(1..400_u64, 4),
-        delta in news(),
-        departure in 1..4_u64,
+        events in event_lists(),
+        departure_rounds in 1..4_u64,
     ) {
-        let mut fixture = fleet(&nodes, &weights, departure);
+        let mut fixture = fleet(&nodes, &weights, departure_rounds);
         fixture.snapshot.tunables.settings = Settings::default();
-        let mut watch = Watch::new(&fixture.snapshot);
-        for (at, one) in delta.iter().enumerate() {
-            happen(&mut fixture, at, one);
-            watch.hear(&fixture.snapshot);
-            watch.planned();
+        let mut live_checks = LiveChecks::new(&fixture.snapshot);
+        for (index, event) in events.iter().enumerate() {
+            apply_event(&mut fixture, index, event);
+            live_checks.observe_snapshot(&fixture.snapshot);
+            live_checks.record_round();
             let plan = fixture.step();
-            watch.hear(&fixture.snapshot);
-            for finding in watch.observe(&fixture, &plan, true) {
-                let found = !matches!(finding.outcome, Found::Violated { .. });
-                prop_assert!(found, "cycle {at}: {finding:#?}");
+            live_checks.observe_snapshot(&fixture.snapshot);
+            for finding in live_checks.run(&fixture, &plan, true) {
+                let holds = !matches!(finding.outcome, CheckOutcome::Violated { .. });
+                prop_assert!(holds, "cycle {index}: {finding:#?}");
             }
         }
     }
@@ -388,28 +400,28 @@ proptest! {
     fn the_live_checks_hold_between_rounds(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         weights in prop::collection::vec(1..400_u64, 4),
-        delta in news(),
+        events in event_lists(),
         freed in prop::collection::vec(0..40_usize, 24),
     ) {
         let mut fixture = fleet(&nodes, &weights, 1);
         fixture.snapshot.tunables.settings = Settings::default();
-        let mut watch = Watch::new(&fixture.snapshot);
+        let mut live_checks = LiveChecks::new(&fixture.snapshot);
         let mut plan = Plan::default();
-        for (at, one) in delta.iter().enumerate() {
-            happen(&mut fixture, at, one);
+        for (index, event) in events.iter().enumerate() {
+            apply_event(&mut fixture, index, event);
             // A process that ends frees its space.
-            let ended = fixture.snapshot.allocations.keys().nth(freed[at]).cloned();
+            let ended = fixture.snapshot.allocations.keys().nth(freed[index]).cloned();
             if let Some(id) = ended {
                 fixture.snapshot.allocations.remove(&id);
             }
-            watch.hear(&fixture.snapshot);
-            for finding in watch.observe(&fixture, &plan, false) {
-                let found = !matches!(finding.outcome, Found::Violated { .. });
-                prop_assert!(found, "before cycle {at}: {finding:#?}");
+            live_checks.observe_snapshot(&fixture.snapshot);
+            for finding in live_checks.run(&fixture, &plan, false) {
+                let holds = !matches!(finding.outcome, CheckOutcome::Violated { .. });
+                prop_assert!(holds, "before cycle {index}: {finding:#?}");
             }
-            watch.planned();
+            live_checks.record_round();
             plan = fixture.step();
-            watch.hear(&fixture.snapshot);
+            live_checks.observe_snapshot(&fixture.snapshot);
         }
     }
 
@@ -418,15 +430,15 @@ proptest! {
     #[test]
     fn a_restart_changes_no_plan(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
-        delta in news(),
+        events in event_lists(),
     ) {
         let mut fixture = fleet(&nodes, &[100, 50, 7, 300], 1);
-        for (at, one) in delta.iter().enumerate() {
-            happen(&mut fixture, at, one);
+        for (index, event) in events.iter().enumerate() {
+            apply_event(&mut fixture, index, event);
             fixture.step();
         }
         let text = serde_json::to_string(&fixture.snapshot).unwrap();
-        let read: Snapshot = serde_json::from_str(&text).unwrap();
-        prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&fixture.snapshot));
+        let restored: Snapshot = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(FairShare.schedule(&restored), FairShare.schedule(&fixture.snapshot));
     }
 }

@@ -13,11 +13,11 @@ use crate::{
 };
 
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct WorkSpec {
     kind: u8,
     user: u8,
     class: u8,
-    order: u64,
+    quanta: u64,
     cap: u64,
     tasks: u64,
     listed: bool,
@@ -25,12 +25,12 @@ pub(crate) struct Ask {
 }
 
 fn gpu_milli() -> impl Strategy<Value = u64> {
-    let some = [300, 600, 1_000, 2_000];
-    prop_oneof![3 => Just(0), 1 => prop::sample::select(some.to_vec())]
+    let gpu_sizes = [300, 600, 1_000, 2_000];
+    prop_oneof![3 => Just(0), 1 => prop::sample::select(gpu_sizes.to_vec())]
 }
 
-pub(crate) fn asks() -> impl Strategy<Value = Vec<Ask>> {
-    let one = (
+pub(crate) fn work_specs() -> impl Strategy<Value = Vec<WorkSpec>> {
+    let work_spec = (
         0..10_u8,
         0..5_u8,
         0..4_u8,
@@ -41,23 +41,27 @@ pub(crate) fn asks() -> impl Strategy<Value = Vec<Ask>> {
         gpu_milli(),
     )
         .prop_map(
-            |(kind, user, class, order, cap, tasks, listed, gpu_milli)| Ask {
+            |(kind, user, class, quanta, cap, tasks, listed, gpu_milli)| WorkSpec {
                 kind,
                 user,
                 class,
-                order,
+                quanta,
                 cap,
                 tasks,
                 listed,
                 gpu_milli,
             },
         );
-    prop::collection::vec(one, 1..14)
+    prop::collection::vec(work_spec, 1..14)
 }
 
-pub(crate) fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> Fixture {
+pub(crate) fn fleet(
+    nodes: &[(u64, u8)],
+    work_specs: &[WorkSpec],
+    departure_rounds: u64,
+) -> Fixture {
     let mut fixture = Fixture::new();
-    fixture.departure = departure;
+    fixture.departure_rounds = departure_rounds;
     let below = Pool {
         parent: Some("default".into()),
         search_order: 1,
@@ -68,52 +72,48 @@ pub(crate) fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> Fixtur
     fixture.class("low", terms(Policy::FairShare, 10, 100), "below");
     fixture.class("late", terms(Policy::FairShare, 20, 100), "default");
     fixture.snapshot.tunables.global_allotment_bytes = Some(9 * GIB);
-    for (at, (order, trait_)) in nodes.iter().enumerate() {
-        let name = format!("n{at:02}");
-        fixture.node_in(
-            if *trait_ == 1 { "below" } else { "default" },
-            &name,
-            *order,
-        );
-        fixture.node(&name).capacity.gpu_milli = if *trait_ >= 2 { 2_000 } else { 0 };
+    for (index, (quanta, kind)) in nodes.iter().enumerate() {
+        let name = format!("n{index:02}");
+        fixture.node_in(if *kind == 1 { "below" } else { "default" }, &name, *quanta);
+        fixture.node(&name).capacity.gpu_milli = if *kind >= 2 { 2_000 } else { 0 };
     }
-    for (at, ask) in asks.iter().enumerate() {
-        add(&mut fixture, &format!("w{at:02}"), ask);
+    for (index, spec) in work_specs.iter().enumerate() {
+        add_work(&mut fixture, &format!("w{index:02}"), spec);
     }
     fixture
 }
 
-pub(crate) fn add(fixture: &mut Fixture, id: &str, ask: &Ask) {
-    let user = format!("u{}", ask.user);
-    let demand = match ask.kind {
-        0 => fixture.reservation(id, &user, ask.order),
-        1 | 2 => fixture.service(id, &user, ask.order),
+pub(crate) fn add_work(fixture: &mut Fixture, id: &str, spec: &WorkSpec) {
+    let user = format!("u{}", spec.user);
+    let demand = match spec.kind {
+        0 => fixture.reservation(id, &user, spec.quanta),
+        1 | 2 => fixture.service(id, &user, spec.quanta),
         _ => {
-            let demand = fixture.job(id, &user, ask.order);
-            demand.class = Some(["fair", "heavy", "low", "late"][usize::from(ask.class)].into());
-            demand.max_processes = ask.cap;
-            demand.remaining_tasks = ask.tasks;
+            let demand = fixture.job(id, &user, spec.quanta);
+            demand.class = Some(["fair", "heavy", "low", "late"][usize::from(spec.class)].into());
+            demand.max_processes = spec.cap;
+            demand.remaining_tasks = spec.tasks;
             demand
         }
     };
     if demand.kind != WorkKind::Reservation {
-        demand.size.gpu_milli = ask.gpu_milli;
+        demand.size.gpu_milli = spec.gpu_milli;
     }
-    if ask.listed {
+    if spec.listed {
         demand.machines = ["n00", "n01"].map(crate::tests::fixture::node_name).into();
     }
 }
 
 /// Runs rounds until three in a row change nothing. Panics if this takes more than 40 rounds.
 fn settle(fixture: &mut Fixture) {
-    let mut quiet = 0;
+    let mut unchanged_rounds = 0;
     for _ in 0..40 {
-        quiet = if fixture.step().is_empty() {
-            quiet + 1
+        unchanged_rounds = if fixture.step().is_empty() {
+            unchanged_rounds + 1
         } else {
             0
         };
-        if quiet == 3 {
+        if unchanged_rounds == 3 {
             return;
         }
     }
@@ -135,24 +135,24 @@ proptest! {
     #[test]
     fn any_fleet_settles_and_every_plan_passes_the_check(
         nodes in nodes(),
-        before in asks(),
-        after in asks(),
-        departure in 1..4_u64,
-        trouble in 0..8_usize,
-        what in 0..5_u8,
+        before in work_specs(),
+        after in work_specs(),
+        departure_rounds in 1..4_u64,
+        failed_node in 0..8_usize,
+        failure in 0..5_u8,
     ) {
-        let mut fixture = fleet(&nodes, &before, departure);
+        let mut fixture = fleet(&nodes, &before, departure_rounds);
         settle(&mut fixture);
-        let name = format!("n{:02}", trouble % nodes.len());
-        match what {
+        let name = format!("n{:02}", failed_node % nodes.len());
+        match failure {
             0 => fixture.node(&name).lost = true,
             1 => fixture.node(&name).offline = true,
             2 => fixture.block(&name, BlockEffect::Evacuate),
             3 => fixture.block(&name, BlockEffect::Mark),
             _ => fixture.node(&name).capacity = Size { cpu_milli: 1_000_000, ..Size::default() },
         }
-        for (at, ask) in after.iter().enumerate() {
-            add(&mut fixture, &format!("x{at:02}"), ask);
+        for (index, spec) in after.iter().enumerate() {
+            add_work(&mut fixture, &format!("x{index:02}"), spec);
         }
         fixture.step();
         fixture.snapshot.demand.pop_first();
@@ -168,13 +168,13 @@ proptest! {
     #[test]
     fn without_ramp_up_plans_are_empty_within_three_rounds(
         nodes in nodes(),
-        mut before in asks(),
-        mut after in asks(),
+        mut before in work_specs(),
+        mut after in work_specs(),
     ) {
-        for ask in before.iter_mut().chain(&mut after) {
-            (ask.order, ask.gpu_milli, ask.listed) = (1, 0, false);
+        for spec in before.iter_mut().chain(&mut after) {
+            (spec.quanta, spec.gpu_milli, spec.listed) = (1, 0, false);
             // A reservation is a whole node, and therefore has another size.
-            ask.kind = ask.kind.max(1);
+            spec.kind = spec.kind.max(1);
         }
         let mut fixture = fleet(&nodes, &before, 1);
         fixture.snapshot.tunables.initialization_cap = 0;
@@ -190,8 +190,8 @@ proptest! {
             fixture.step();
         }
         prop_assert!(fixture.plan().is_empty(), "{:#?}", fixture.plan());
-        for (at, ask) in after.iter().enumerate() {
-            add(&mut fixture, &format!("x{at:02}"), ask);
+        for (index, spec) in after.iter().enumerate() {
+            add_work(&mut fixture, &format!("x{index:02}"), spec);
         }
         for _ in 0..rounds {
             fixture.step();
@@ -202,8 +202,11 @@ proptest! {
     /// No free space fits a process below the cap of its work. This is more than the invariant
     /// requires (I-9).
     #[test]
-    fn a_settled_fleet_has_no_idle_space_that_work_could_use(nodes in nodes(), asks in asks()) {
-        let mut fixture = fleet(&nodes, &asks, 1);
+    fn a_settled_fleet_has_no_idle_space_that_work_could_use(
+        nodes in nodes(),
+        work_specs in work_specs(),
+    ) {
+        let mut fixture = fleet(&nodes, &work_specs, 1);
         settle(&mut fixture);
         let plan = fixture.plan();
         for (id, demand) in &fixture.snapshot.demand {
@@ -211,11 +214,11 @@ proptest! {
             if demand.kind != WorkKind::Job || share.current >= share.wanted {
                 continue;
             }
-            let low = demand.class.as_deref() == Some("low");
+            let is_low_class = demand.class.as_deref() == Some("low");
             for (name, node) in &fixture.snapshot.nodes {
                 let permitted = (demand.machines.is_empty() || demand.machines.contains(name))
-                    && (!low || node.pool == "below");
-                let space = free(&fixture.snapshot, name.as_str());
+                    && (!is_low_class || node.pool == "below");
+                let space = free_space(&fixture.snapshot, name.as_str());
                 let granted = fixture.snapshot.quantum.granted(&demand.size);
                 prop_assert!(
                     !permitted || space.count_fitting(share.order, &granted) == 0,
@@ -246,10 +249,10 @@ proptest! {
     #[test]
     fn tampered_grants_are_refused_and_the_others_stay(
         nodes in nodes(),
-        asks in asks(),
+        work_specs in work_specs(),
         change in 0..6_u8,
     ) {
-        let mut fixture = fleet(&nodes, &asks, 1);
+        let mut fixture = fleet(&nodes, &work_specs, 1);
         fixture.snapshot.tunables.initialization_cap = 0;
         let plan = fixture.plan();
         prop_assume!(!plan.grants.is_empty());
@@ -264,16 +267,16 @@ proptest! {
     }
 
     #[test]
-    fn the_same_snapshot_gives_the_same_plan(nodes in nodes(), asks in asks()) {
-        let mut fixture = fleet(&nodes, &asks, 2);
+    fn the_same_snapshot_gives_the_same_plan(nodes in nodes(), work_specs in work_specs()) {
+        let mut fixture = fleet(&nodes, &work_specs, 2);
         fixture.step();
         let text = serde_json::to_string(&fixture.snapshot).unwrap();
-        let read: Snapshot = serde_json::from_str(&text).unwrap();
-        prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&fixture.snapshot));
+        let restored: Snapshot = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(FairShare.schedule(&restored), FairShare.schedule(&fixture.snapshot));
     }
 }
 
-fn free(snapshot: &Snapshot, name: &str) -> NodeSpace {
+fn free_space(snapshot: &Snapshot, name: &str) -> NodeSpace {
     let node = &snapshot.nodes[name];
     let mut space = NodeSpace::new(snapshot.quantum.node_order(&node.capacity), &node.capacity);
     for it in snapshot.allocations.values() {
@@ -333,17 +336,17 @@ fn the_check_refuses_more_grants_than_space_or_limit_allow() {
     let plan = fixture.plan();
     for id in ["j", "k"] {
         let mut more = plan.clone();
-        let one = plan
+        let grant = plan
             .grants
             .iter()
             .find(|grant| grant.work.as_str() == id)
             .unwrap();
-        more.grants.extend(std::iter::repeat_n(one.clone(), 3));
+        more.grants.extend(std::iter::repeat_n(grant.clone(), 3));
         let violations = check(&fixture.snapshot, &more).unwrap_err();
         assert!(
             violations
                 .iter()
-                .all(|v| matches!(v.part, Part::Grant(at) if at >= 4))
+                .all(|v| matches!(v.part, Part::Grant(index) if index >= 4))
         );
     }
 }
@@ -376,22 +379,22 @@ fn the_check_refuses_nodes_too_large_for_a_reservation() {
 /// that had lost it.
 #[test]
 fn freed_space_does_not_go_back_to_its_donor_forever() {
-    let ask = |kind, class, order, tasks| Ask {
+    let spec = |kind, class, quanta, tasks| WorkSpec {
         kind,
         user: 0,
         class,
-        order,
+        quanta,
         cap: 1000,
         tasks,
         listed: false,
         gpu_milli: 0,
     };
     let nodes = [(1, 0), (6, 2), (5, 2), (5, 2), (6, 0), (1, 2), (8, 1)];
-    let before = [ask(0, 0, 1, 1), ask(3, 1, 2, 11), ask(3, 2, 5, 1)];
+    let before = [spec(0, 0, 1, 1), spec(3, 1, 2, 11), spec(3, 2, 5, 1)];
     let mut fixture = fleet(&nodes, &before, 1);
     settle(&mut fixture);
     fixture.node("n02").lost = true;
-    add(&mut fixture, "x00", &ask(3, 2, 1, 2));
+    add_work(&mut fixture, "x00", &spec(3, 2, 1, 2));
     fixture.step();
     fixture.snapshot.demand.pop_first();
     settle(&mut fixture);
@@ -401,11 +404,11 @@ fn freed_space_does_not_go_back_to_its_donor_forever() {
 /// (W-21).
 #[test]
 fn donors_do_not_preempt_each_other_in_turn() {
-    let ask = |(kind, class), order, tasks, listed| Ask {
+    let spec = |(kind, class), quanta, tasks, listed| WorkSpec {
         kind,
         user: 0,
         class,
-        order,
+        quanta,
         cap: 1000,
         tasks,
         listed,
@@ -413,15 +416,15 @@ fn donors_do_not_preempt_each_other_in_turn() {
     };
     let nodes = [(6, 1), (6, 1), (1, 0), (5, 0), (2, 2), (1, 0)];
     let before = [
-        ask((0, 0), 3, 1, false),
-        ask((3, 2), 1, 9, false),
-        ask((3, 3), 1, 6, false),
+        spec((0, 0), 3, 1, false),
+        spec((3, 2), 1, 9, false),
+        spec((3, 3), 1, 6, false),
     ];
     let mut fixture = fleet(&nodes, &before, 1);
     settle(&mut fixture);
     fixture.node("n02").lost = true;
-    add(&mut fixture, "x00", &ask((3, 0), 1, 8, true));
-    add(&mut fixture, "x01", &ask((0, 0), 2, 1, false));
+    add_work(&mut fixture, "x00", &spec((3, 0), 1, 8, true));
+    add_work(&mut fixture, "x01", &spec((0, 0), 2, 1, false));
     fixture.step();
     fixture.snapshot.demand.pop_first();
     settle(&mut fixture);

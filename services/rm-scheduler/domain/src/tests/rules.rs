@@ -8,7 +8,7 @@ use crate::{
     output::plan::VacateReason,
 };
 
-fn reference() -> Fixture {
+fn reference_fixture() -> Fixture {
     let mut fixture = Fixture::eager();
     let tunables = &mut fixture.snapshot.tunables;
     tunables.settings = Settings::reference();
@@ -19,7 +19,7 @@ fn reference() -> Fixture {
 /// (R-4.3)
 #[test]
 fn a_process_is_granted_its_size_in_whole_quanta() {
-    let mut fixture = reference();
+    let mut fixture = reference_fixture();
     fixture.snapshot.quantum.0 = Size::memory(4 * GIB);
     fixture.node_in("default", "n00", 12);
     fixture.job("j", "a", 5).max_processes = 1;
@@ -34,9 +34,9 @@ fn a_process_is_granted_its_size_in_whole_quanta() {
 /// `r`, with the whole node (R-12.12).
 #[test]
 fn a_new_grant_is_handed_to_a_reservation_as_a_whole_node() {
-    let mut fixture = reference().nodes(&[]);
-    for (name, order) in [("n01", 4), ("n02", 5), ("n03", 1)] {
-        fixture.node_in("default", name, order);
+    let mut fixture = reference_fixture().nodes(&[]);
+    for (name, quanta) in [("n01", 4), ("n02", 5), ("n03", 1)] {
+        fixture.node_in("default", name, quanta);
     }
     let pinned = fixture.job("j", "b", 1);
     (pinned.max_processes, pinned.machines) = (2, [node_name("n02")].into());
@@ -59,20 +59,21 @@ fn a_new_grant_is_handed_to_a_reservation_as_a_whole_node() {
 /// Recovery purges allocations on an unknown node at once (R-7.5).
 #[test]
 fn allocations_on_an_unknown_node_are_purged() {
-    let mut fixture = reference().nodes(&[2]);
+    let mut fixture = reference_fixture().nodes(&[2]);
     fixture.job("j", "a", 1);
     fixture.step();
     fixture.snapshot.nodes.remove("n00");
     let plan = fixture.plan();
     assert_eq!(plan.vacates.len(), 2);
-    let gone = |it: &crate::output::plan::Vacate| it.purge && it.reason == VacateReason::NodeLost;
-    assert!(plan.vacates.iter().all(gone), "{plan:#?}");
+    let is_lost =
+        |it: &crate::output::plan::Vacate| it.purge && it.reason == VacateReason::NodeLost;
+    assert!(plan.vacates.iter().all(is_lost), "{plan:#?}");
     assert_eq!(share(&plan, "j").current, 0);
 }
 
 /// The state of a node in the next round.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
+enum NodeFate {
     Lost,
     Forgotten,
     Back,
@@ -82,9 +83,9 @@ enum Fate {
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "the walk takes every combination of them"
+    reason = "the test covers every combination"
 )]
-struct Before {
+struct AllocationCase {
     work: &'static str,
     leaving: bool,
     withdrawn: bool,
@@ -93,13 +94,13 @@ struct Before {
     offline: bool,
 }
 
-fn allocations() -> Vec<Before> {
+fn allocations() -> Vec<AllocationCase> {
     let mut all = Vec::new();
     for work in ["j", "s", "r"] {
         for number in 0..16 {
             let [leaving, withdrawn, fixed, offline] = [1, 2, 4, 8].map(|bit| number & bit != 0);
             for block in [None, Some(BlockEffect::Mark), Some(BlockEffect::Evacuate)] {
-                let before = Before {
+                let case = AllocationCase {
                     work,
                     leaving,
                     withdrawn,
@@ -107,7 +108,7 @@ fn allocations() -> Vec<Before> {
                     block,
                     offline,
                 };
-                all.push(before);
+                all.push(case);
             }
         }
     }
@@ -115,31 +116,31 @@ fn allocations() -> Vec<Before> {
 }
 
 /// Returns whether the allocation is purged in the round after the fate of the node.
-fn given_up(before: Before, fate: Fate) -> bool {
+fn is_purged(case: AllocationCase, fate: NodeFate) -> bool {
     let mut fixture = Fixture::eager().nodes(&[4]);
-    let demand = match before.work {
+    let demand = match case.work {
         "j" => fixture.job("j", "a", 1),
         "s" => fixture.service("s", "a", 1),
         _ => fixture.reservation("r", "a", 4),
     };
     demand.max_processes = 1;
-    if before.fixed && before.work == "j" {
+    if case.fixed && case.work == "j" {
         demand.class = Some("fixed".into());
     }
     fixture.step();
     let snapshot = &mut fixture.snapshot;
-    let held = snapshot.allocations.values_mut().next();
-    let held = held.unwrap_or_else(|| panic!("nothing is granted: {before:?}"));
-    held.leaving = before.leaving;
-    if before.withdrawn {
+    let allocation = snapshot.allocations.values_mut().next();
+    let allocation = allocation.unwrap_or_else(|| panic!("nothing is granted: {case:?}"));
+    allocation.leaving = case.leaving;
+    if case.withdrawn {
         snapshot.demand.clear();
     }
     let node = fixture.node("n00");
-    (node.offline, node.lost) = (before.offline, fate == Fate::Lost);
-    if let Some(effect) = before.block {
+    (node.offline, node.lost) = (case.offline, fate == NodeFate::Lost);
+    if let Some(effect) = case.block {
         fixture.block("n00", effect);
     }
-    if fate == Fate::Forgotten {
+    if fate == NodeFate::Forgotten {
         fixture.snapshot.nodes.remove("n00");
     }
     fixture.plan().vacates.iter().any(|it| it.purge)
@@ -148,14 +149,14 @@ fn given_up(before: Before, fate: Fate) -> bool {
 /// The owner of a reservation ends it by withdrawing it (I12).
 #[test]
 fn every_allocation_on_a_lost_node_is_purged_except_a_wanted_reservation() {
-    for before in allocations() {
-        let stays = before.work == "r" && !before.withdrawn;
-        for fate in [Fate::Lost, Fate::Forgotten] {
-            assert_eq!(given_up(before, fate), !stays, "{before:?} {fate:?}");
+    for case in allocations() {
+        let stays = case.work == "r" && !case.withdrawn;
+        for fate in [NodeFate::Lost, NodeFate::Forgotten] {
+            assert_eq!(is_purged(case, fate), !stays, "{case:?} {fate:?}");
         }
         assert!(
-            !given_up(before, Fate::Back),
-            "{before:?}: its node answers"
+            !is_purged(case, NodeFate::Back),
+            "{case:?}: its node responds"
         );
     }
 }
@@ -164,7 +165,7 @@ fn every_allocation_on_a_lost_node_is_purged_except_a_wanted_reservation() {
 /// it counts 4 and gets no second node. The service and the job count their own quanta (R-14.2).
 #[test]
 fn a_restart_reads_the_size_of_a_reservation_from_its_allocation() {
-    let mut fixture = reference().nodes(&[4, 3]);
+    let mut fixture = reference_fixture().nodes(&[4, 3]);
     fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
     fixture.node("n01").takes_work = false;
     fixture.reservation("r", "a", 3);
@@ -176,8 +177,11 @@ fn a_restart_reads_the_size_of_a_reservation_from_its_allocation() {
     let before = fixture.plan();
     fixture.snapshot.carried = crate::input::snapshot::Carried::default();
     let plan = fixture.plan();
-    let r = share(&plan, "r");
-    assert_eq!((r.order, r.counted, r.current), (4, 1, 1));
+    let reservation = share(&plan, "r");
+    assert_eq!(
+        (reservation.order, reservation.counted, reservation.current),
+        (4, 1, 1)
+    );
     assert_eq!((plan.grants.len(), plan.vacates.len()), (0, 0));
     assert_eq!(plan.shares, before.shares);
     assert_eq!((share(&plan, "s").order, share(&plan, "j").current), (1, 2));

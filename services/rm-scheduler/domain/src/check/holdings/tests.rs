@@ -8,7 +8,7 @@ use crate::{
     },
     tests::{
         fixture::{Fixture, GIB, node_name, terms, work_id},
-        random_fleets::Draw,
+        random_fleets::Random,
     },
 };
 
@@ -28,7 +28,7 @@ fn small_fleet() -> Fixture {
     fixture
 }
 
-fn held(draw: &mut Draw) -> Allocation {
+fn held(draw: &mut Random) -> Allocation {
     let amounts = [GIB, GIB, 2 * GIB, u64::MAX - 5];
     let runs_over = draw.one_in(20);
     let mut size = Size::memory(draw.pick(&amounts[..3 + usize::from(runs_over)]));
@@ -58,7 +58,7 @@ fn held(draw: &mut Draw) -> Allocation {
     }
 }
 
-fn asks(draw: &mut Draw, demand: &Demand) -> Demand {
+fn asks(draw: &mut Random, demand: &Demand) -> Demand {
     let group = draw.pick(&WORK);
     Demand {
         apart: draw.one_in(2).then(|| Apart {
@@ -69,7 +69,7 @@ fn asks(draw: &mut Draw, demand: &Demand) -> Demand {
     }
 }
 
-fn happens(fixture: &mut Fixture, draw: &mut Draw, demand: &Demand) {
+fn happens(fixture: &mut Fixture, draw: &mut Random, demand: &Demand) {
     let snapshot = &mut fixture.snapshot;
     for _ in 0..=draw.below(3) {
         let id: AllocationId = format!("alc_{}", draw.below(9)).parse().unwrap();
@@ -108,7 +108,7 @@ fn happens(fixture: &mut Fixture, draw: &mut Draw, demand: &Demand) {
 #[test]
 fn holdings_that_follow_deltas_equal_rebuilt_holdings() {
     for seed in 0..400 {
-        let mut draw = Draw::new(seed + 31_000);
+        let mut draw = Random::new(seed + 31_000);
         let mut fixture = small_fleet();
         let demand = fixture.job("w0", "a", 1).clone();
         if draw.one_in(2) {

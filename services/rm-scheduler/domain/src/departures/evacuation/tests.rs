@@ -11,78 +11,82 @@ use crate::{
     tests::fixture::{Fixture, node_name, work_id},
 };
 
-const PROCESS: Leaver = Leaver {
-    process_of_a_service: true,
-    time_is_over: false,
-    taken_over: false,
-    moved_by_order: false,
-    awaits_its_start: false,
+const PROCESS: LeavingProcess = LeavingProcess {
+    is_service_process: true,
+    deadline_passed: false,
+    standby_takes_over: false,
+    move_ordered: false,
+    awaits_predecessor: false,
 };
 
 #[test]
-fn the_way_a_process_leaves_follows_from_its_facts() {
-    let part_of_a_job = Leaver {
-        process_of_a_service: false,
+fn the_departure_mode_follows_from_the_facts_about_a_process() {
+    let process_of_job = LeavingProcess {
+        is_service_process: false,
         ..PROCESS
     };
-    let taken_over = Leaver {
-        taken_over: true,
+    let standby_takes_over = LeavingProcess {
+        standby_takes_over: true,
         ..PROCESS
     };
-    let moved_by_order = Leaver {
-        moved_by_order: true,
+    let move_ordered = LeavingProcess {
+        move_ordered: true,
         ..PROCESS
     };
-    let awaits_its_start = Leaver {
-        awaits_its_start: true,
+    let awaits_predecessor = LeavingProcess {
+        awaits_predecessor: true,
         ..PROCESS
     };
-    for (leaver, before, after) in [
-        (PROCESS, Way::PlaceFirst, Way::Now),
-        (part_of_a_job, Way::Now, Way::Now),
+    for (process, expected, expected_late) in [
+        (PROCESS, DepartureMode::AfterSuccessor, DepartureMode::Now),
+        (process_of_job, DepartureMode::Now, DepartureMode::Now),
         // Scenario 29: its standby takes over.
-        (taken_over, Way::Now, Way::Now),
-        (moved_by_order, Way::Stay, Way::Now),
-        (awaits_its_start, Way::Stay, Way::Now),
+        (standby_takes_over, DepartureMode::Now, DepartureMode::Now),
+        (move_ordered, DepartureMode::Stay, DepartureMode::Now),
+        (awaits_predecessor, DepartureMode::Stay, DepartureMode::Now),
     ] {
-        assert_eq!(way(&leaver), before, "{leaver:?}");
-        let late = Leaver {
-            time_is_over: true,
-            ..leaver
+        assert_eq!(departure_mode(&process), expected, "{process:?}");
+        let past_deadline = LeavingProcess {
+            deadline_passed: true,
+            ..process
         };
-        assert_eq!(way(&late), after, "{late:?}");
+        assert_eq!(
+            departure_mode(&past_deadline),
+            expected_late,
+            "{past_deadline:?}"
+        );
     }
 }
 
 /// Simulation of rm-scheduler and container-manager while the nodes of services are drained one
 /// after the other.
-struct Story {
+struct DrainSimulation {
     fixture: Fixture,
     drained: BTreeSet<NodeName>,
     limit: Option<u64>,
     /// Predecessor of each successor.
-    follows: BTreeMap<AllocationId, AllocationId>,
+    predecessors: BTreeMap<AllocationId, AllocationId>,
 }
 
-impl Story {
+impl DrainSimulation {
     fn new(
         node_quanta: &[u64],
         services: &[(u64, u64)],
         limit: Option<u64>,
-        departure: u64,
+        departure_rounds: u64,
     ) -> Self {
         let mut fixture = Fixture::new().nodes(node_quanta);
-        fixture.departure = departure;
-        for (at, (processes, order)) in services.iter().enumerate() {
+        fixture.departure_rounds = departure_rounds;
+        for (index, (processes, quanta)) in services.iter().enumerate() {
             for process in 0..*processes {
-                fixture.service(&format!("svc_{at}.{process}"), "ann", *order);
+                fixture.service(&format!("svc_{index}.{process}"), "ann", *quanta);
             }
         }
         Self {
             fixture,
             drained: BTreeSet::new(),
             limit,
-            follows: BTreeMap::new(),
+            predecessors: BTreeMap::new(),
         }
     }
 
@@ -94,28 +98,28 @@ impl Story {
     /// Returns true if the allocation exists but may not start yet, because its predecessor has not
     /// ended.
     fn is_held(&self, id: &AllocationId) -> bool {
-        let before = self.follows.get(id);
-        before.is_some_and(|it| self.fixture.snapshot.allocations.contains_key(it))
+        let predecessor = self.predecessors.get(id);
+        predecessor.is_some_and(|it| self.fixture.snapshot.allocations.contains_key(it))
     }
 
-    fn of_work(&self, work: &WorkId) -> Vec<AllocationId> {
+    fn allocations_of(&self, work: &WorkId) -> Vec<AllocationId> {
         let all = self.fixture.snapshot.allocations.iter();
-        let ours = all.filter(|(_, it)| it.work == *work);
-        ours.map(|(id, _)| id.clone()).collect()
+        let of_work = all.filter(|(_, it)| it.work == *work);
+        of_work.map(|(id, _)| id.clone()).collect()
     }
 
-    fn sought(&self) -> Vec<(AllocationId, WorkId)> {
+    fn processes_to_move(&self) -> Vec<(AllocationId, WorkId)> {
         let all = || self.fixture.snapshot.allocations.iter();
-        let goes = |(id, it): &(&AllocationId, &crate::input::snapshot::Allocation)| {
-            let leaver = Leaver {
-                awaits_its_start: self.is_held(id),
+        let must_move = |(id, it): &(&AllocationId, &crate::input::snapshot::Allocation)| {
+            let process = LeavingProcess {
+                awaits_predecessor: self.is_held(id),
                 ..PROCESS
             };
-            let here = self.drained.contains(&it.node) && !it.leaving;
-            here && way(&leaver) == Way::PlaceFirst
+            let is_on_drained_node = self.drained.contains(&it.node) && !it.leaving;
+            is_on_drained_node && departure_mode(&process) == DepartureMode::AfterSuccessor
         };
-        let candidates: Vec<_> = all().filter(goes).collect();
-        let work_record: Vec<Candidate> = candidates
+        let candidates: Vec<_> = all().filter(must_move).collect();
+        let disruption_candidates: Vec<Candidate> = candidates
             .iter()
             .map(|(_, it)| Candidate {
                 group: it.work.whole(),
@@ -124,31 +128,34 @@ impl Story {
             })
             .collect();
         let mut moving: BTreeMap<WorkId, u64> = BTreeMap::new();
-        for id in self.follows.values() {
+        for id in self.predecessors.values() {
             if let Some(it) = self.fixture.snapshot.allocations.get(id) {
                 *moving.entry(it.work.whole()).or_default() += 1;
             }
         }
-        let may = may_leave(&work_record, &moving);
-        let chosen = candidates.into_iter().zip(may).filter(|(_, may)| *may);
+        let may_leave_now = may_leave(&disruption_candidates, &moving);
+        let chosen = candidates
+            .into_iter()
+            .zip(may_leave_now)
+            .filter(|(_, may)| *may);
         chosen
             .map(|((id, it), _)| (id.clone(), it.work.clone()))
             .collect()
     }
 
     fn step(&mut self) {
-        let sought = self.sought();
-        self.leaving(&sought, true);
+        let to_move = self.processes_to_move();
+        self.set_leaving(&to_move, true);
         let mut plan = self.fixture.plan();
-        let works: Vec<WorkId> = sought.iter().map(|(_, work)| work.clone()).collect();
-        let found = found(&works, &plan.grants);
-        let (mut stay, mut go) = (Vec::new(), Vec::new());
-        for (one, found) in sought.into_iter().zip(found) {
-            let side = if found { &mut go } else { &mut stay };
-            side.push(one);
+        let work: Vec<WorkId> = to_move.iter().map(|(_, work)| work.clone()).collect();
+        let found = match_grants(&work, &plan.grants);
+        let (mut stay, mut leave) = (Vec::new(), Vec::new());
+        for (process_to_move, found) in to_move.into_iter().zip(found) {
+            let list = if found { &mut leave } else { &mut stay };
+            list.push(process_to_move);
         }
-        self.leaving(&stay, false);
-        plan.vacates.extend(go.iter().map(|(id, _)| Vacate {
+        self.set_leaving(&stay, false);
+        plan.vacates.extend(leave.iter().map(|(id, _)| Vacate {
             allocation: id.clone(),
             reason: VacateReason::Blocked,
             detail: "a test says so".into(),
@@ -157,31 +164,31 @@ impl Story {
         let before: BTreeSet<AllocationId> =
             self.fixture.snapshot.allocations.keys().cloned().collect();
         self.fixture.carry_out(&plan);
-        for (id, work) in go {
-            let fresh = self.of_work(&work);
-            let fresh = fresh.into_iter().find(|it| !before.contains(it));
-            self.follows.insert(fresh.expect("its grant"), id);
+        for (id, work) in leave {
+            let successor = self.allocations_of(&work);
+            let successor = successor.into_iter().find(|it| !before.contains(it));
+            self.predecessors.insert(successor.expect("its grant"), id);
         }
     }
 
-    fn leaving(&mut self, leaving_allocations: &[(AllocationId, WorkId)], leaving: bool) {
-        for (id, _) in leaving_allocations {
+    fn set_leaving(&mut self, allocations: &[(AllocationId, WorkId)], leaving: bool) {
+        for (id, _) in allocations {
             let known = self.fixture.snapshot.allocations.get_mut(id);
             known.expect("it is there").leaving = leaving;
         }
     }
 
-    fn holds_what_it_should(&self) -> Result<(), TestCaseError> {
+    fn check_invariants(&self) -> Result<(), TestCaseError> {
         let snapshot = &self.fixture.snapshot;
         for work in snapshot.demand.keys() {
-            let all = self.of_work(work);
+            let all = self.allocations_of(work);
             let started = all.iter().filter(|id| !self.is_held(id)).count();
-            prop_assert_eq!(started, 1, "of {}: one runs, always", work);
-            prop_assert!(all.len() <= 2, "of {}: {:?}", work, all);
+            prop_assert_eq!(started, 1, "{}: not exactly one process runs", work);
+            prop_assert!(all.len() <= 2, "{}: {:?}", work, all);
         }
         for (name, node) in &snapshot.nodes {
-            let here = snapshot.allocations.values().filter(|it| it.node == *name);
-            let used: u64 = here.map(|it| it.size.memory_bytes).sum();
+            let of_node = snapshot.allocations.values().filter(|it| it.node == *name);
+            let used: u64 = of_node.map(|it| it.size.memory_bytes).sum();
             prop_assert!(
                 used <= node.capacity.memory_bytes,
                 "{} holds too much",
@@ -191,7 +198,7 @@ impl Story {
         Ok(())
     }
 
-    fn on_drained(&self) -> usize {
+    fn count_on_drained_nodes(&self) -> usize {
         let all = self.fixture.snapshot.allocations.values();
         all.filter(|it| self.drained.contains(&it.node)).count()
     }
@@ -210,38 +217,40 @@ proptest! {
     #[test]
     fn one_process_of_each_service_runs_during_an_evacuation(
         services in services(),
-        spare in 0..6_u64,
+        spare_quanta in 0..6_u64,
         limit in prop::option::of(1..3_u64),
-        departure in 1..4_u64,
-        second in 0..8_usize,
+        departure_rounds in 1..4_u64,
+        second_drain_round in 0..8_usize,
     ) {
-        let needed: u64 = services.iter().map(|(count, order)| count * order).sum();
-        let mut story = Story::new(&[needed, 0, 0], &services, limit, departure);
-        while story.fixture.snapshot.allocations.len() < story.fixture.snapshot.demand.len() {
-            story.step();
+        let needed: u64 = services.iter().map(|(count, quanta)| count * quanta).sum();
+        let nodes = [needed, 0, 0];
+        let mut simulation = DrainSimulation::new(&nodes, &services, limit, departure_rounds);
+        let services = simulation.fixture.snapshot.demand.len();
+        while simulation.fixture.snapshot.allocations.len() < services {
+            simulation.step();
         }
-        story.holds_what_it_should()?;
-        for (name, quanta) in [("n01", spare), ("n02", needed)] {
-            story.fixture.node_in("default", name, quanta);
+        simulation.check_invariants()?;
+        for (name, quanta) in [("n01", spare_quanta), ("n02", needed)] {
+            simulation.fixture.node_in("default", name, quanta);
         }
-        story.fixture.block("n02", BlockEffect::Mark);
-        story.drain("n00");
+        simulation.fixture.block("n02", BlockEffect::Mark);
+        simulation.drain("n00");
         for round in 0..12 {
-            if round == second {
-                story.drain("n01");
+            if round == second_drain_round {
+                simulation.drain("n01");
             }
-            story.step();
-            story.holds_what_it_should()?;
+            simulation.step();
+            simulation.check_invariants()?;
         }
-        prop_assert!(spare >= needed || story.on_drained() > 0);
+        prop_assert!(spare_quanta >= needed || simulation.count_on_drained_nodes() > 0);
         // With enough space for all, every drained node is empty in the end.
-        story.fixture.node("n02").block = None;
-        story.drain("n01");
+        simulation.fixture.node("n02").block = None;
+        simulation.drain("n01");
         for _ in 0..80 {
-            story.step();
-            story.holds_what_it_should()?;
+            simulation.step();
+            simulation.check_invariants()?;
         }
-        prop_assert_eq!(story.on_drained(), 0);
+        prop_assert_eq!(simulation.count_on_drained_nodes(), 0);
     }
 
 }
@@ -250,17 +259,17 @@ proptest! {
     /// Each grant serves as a place for one process only.
     #[test]
     fn a_grant_serves_one_process(
-        sought in prop::collection::vec(0..4_usize, 0..8),
+        to_move in prop::collection::vec(0..4_usize, 0..8),
         granted in prop::collection::vec(0..4_usize, 0..8),
     ) {
-        let name = |at: &usize| work_id(&format!("svc_{at}.0"));
-        let grants: Vec<Grant> = granted.iter().map(|at| grant(name(at))).collect();
-        let works: Vec<WorkId> = sought.iter().map(name).collect();
-        let found = found(&works, &grants);
-        for at in 0..4 {
-            let of = |all: &[usize]| all.iter().filter(|it| **it == at).count();
-            let placed = sought.iter().zip(&found).filter(|(it, found)| **it == at && **found);
-            prop_assert_eq!(placed.count(), of(&sought).min(of(&granted)));
+        let name = |index: &usize| work_id(&format!("svc_{index}.0"));
+        let grants: Vec<Grant> = granted.iter().map(|index| grant(name(index))).collect();
+        let work: Vec<WorkId> = to_move.iter().map(name).collect();
+        let found = match_grants(&work, &grants);
+        for index in 0..4 {
+            let count_of = |all: &[usize]| all.iter().filter(|it| **it == index).count();
+            let placed = to_move.iter().zip(&found).filter(|(it, found)| **it == index && **found);
+            prop_assert_eq!(placed.count(), count_of(&to_move).min(count_of(&granted)));
         }
     }
 }

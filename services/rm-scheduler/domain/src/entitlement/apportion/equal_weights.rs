@@ -4,36 +4,36 @@
 //! with space. The result equals that of [`Claims`](super::Claims).
 
 mod band;
+mod cutoff_search;
 mod remainder;
-mod search;
 
 use std::{cmp::Reverse, ops::Range};
 
 use crate::state::hole_table::HoleTable;
-use band::before;
+use band::count_before;
 pub(crate) use band::{Band, Member};
+use cutoff_search::{SearchPart, find_cutoff};
 use remainder::Remainder;
-use search::{Part, turn_at};
 
-/// Divides holes among the bands. `level` is `spread_remainders` of
+/// Divides holes among the bands. `spread_remainders` is the setting of that name in
 /// [`DivisionSettings`](crate::input::settings::DivisionSettings). Returns the bands with the
 /// largest size first. Bands of one owner are adjacent and in the order of their sequence numbers.
 pub(crate) fn divide<'t>(
-    entering: impl ExactSizeIterator<Item = Band<'t>>,
+    bands: impl ExactSizeIterator<Item = Band<'t>>,
     mut holes: HoleTable,
-    level: bool,
+    spread_remainders: bool,
 ) -> Vec<Band<'t>> {
-    let mut bands = Bands::enter(entering, level);
+    let mut bands = Bands::new(bands, spread_remainders);
     let mut open = bands.ranges.iter().map(|range| range.open).sum();
     while open > 0 {
         let total = holes.total_quanta();
-        if total == 0 || !bands.pass(total, open, &mut holes) {
+        if total == 0 || !bands.run_pass(total, open, &mut holes) {
             break;
         }
-        open = bands.retain_able(holes.largest());
+        open = bands.retain_active(holes.largest());
     }
-    for at in 0..bands.ranges.len() {
-        bands.sweep(at, &mut holes);
+    for range_index in 0..bands.ranges.len() {
+        bands.fill_exact_holes(range_index, &mut holes);
     }
     bands.all
 }
@@ -42,9 +42,9 @@ struct Bands<'t> {
     /// Bands, largest size first.
     all: Vec<Band<'t>>,
     ranges: Vec<BandRange>,
-    extras: Remainder,
+    remainder: Remainder,
     /// Scratch space for searches, reused for its capacity.
-    parts: Vec<Part<'t>>,
+    parts: Vec<SearchPart<'t>>,
 }
 
 /// Adjacent bands of one size.
@@ -65,55 +65,55 @@ impl BandRange {
 }
 
 impl<'t> Bands<'t> {
-    fn enter(entering: impl ExactSizeIterator<Item = Band<'t>>, level: bool) -> Self {
+    fn new(bands: impl ExactSizeIterator<Item = Band<'t>>, spread_remainders: bool) -> Self {
         // Twice the number of bands is enough, because few bands are split.
-        let mut all: Vec<Band> = Vec::with_capacity(2 * entering.len());
-        all.extend(entering);
-        all.sort_unstable_by_key(|band| (Reverse(band.quanta), band.owner, band.from));
+        let mut all: Vec<Band> = Vec::with_capacity(2 * bands.len());
+        all.extend(bands);
+        all.sort_unstable_by_key(|band| (Reverse(band.quanta), band.owner, band.first_position));
         let mut ranges: Vec<BandRange> = Vec::with_capacity(all.len());
-        for (at, band) in all.iter().enumerate() {
+        for (index, band) in all.iter().enumerate() {
             if ranges
                 .last()
                 .is_none_or(|range| range.quanta != band.quanta)
             {
                 ranges.push(BandRange {
                     quanta: band.quanta,
-                    start: at,
-                    end: at,
+                    start: index,
+                    end: index,
                     is_wanted: false,
                     open: 0,
                 });
             }
             if let Some(range) = ranges.last_mut() {
-                range.end = at + 1;
-                range.is_wanted |= band.want > 0;
+                range.end = index + 1;
+                range.is_wanted |= band.wanted > 0;
                 range.open += band.count();
             }
         }
         Self {
             parts: Vec::new(),
-            extras: Remainder::new(level),
+            remainder: Remainder::new(spread_remainders),
             all,
             ranges,
         }
     }
 
-    fn lane(&self, at: usize) -> &[Band<'t>] {
-        &self.all[self.ranges[at].bands()]
+    fn range_bands(&self, range_index: usize) -> &[Band<'t>] {
+        &self.all[self.ranges[range_index].bands()]
     }
 
-    fn lane_mut(&mut self, at: usize) -> &mut [Band<'t>] {
-        &mut self.all[self.ranges[at].bands()]
+    fn range_bands_mut(&mut self, range_index: usize) -> &mut [Band<'t>] {
+        &mut self.all[self.ranges[range_index].bands()]
     }
 
     /// Drops entities whose demand is met or no longer fits. Returns how many remain.
-    fn retain_able(&mut self, largest: u64) -> u64 {
-        let (mut open, passes) = (0, self.extras.passes());
+    fn retain_active(&mut self, largest: u64) -> u64 {
+        let (mut open, passes) = (0, self.remainder.passes());
         for range in self.ranges.iter_mut().filter(|range| range.open > 0) {
             range.open = 0;
             for band in &mut self.all[range.bands()] {
-                if band.want == 0 || band.quanta > largest {
-                    band.until = band.until.min(passes);
+                if band.wanted == 0 || band.quanta > largest {
+                    band.dropped_in_pass = band.dropped_in_pass.min(passes);
                 } else {
                     range.open += band.count();
                 }
@@ -123,55 +123,69 @@ impl<'t> Bands<'t> {
         open
     }
 
-    /// Finds the entity of one size, in order, at which the sum of `takes` exceeds `most`. All
+    /// Finds the entity of one size, in order, at which the sum of `amount_of` exceeds `limit`. All
     /// entities together must exceed it. Returns the sequence number of that entity and the sum
     /// before it.
-    fn turn(&mut self, at: usize, takes: impl Fn(&Band) -> u64, most: u64) -> (u32, u64) {
+    fn find_cutoff(
+        &mut self,
+        range_index: usize,
+        amount_of: impl Fn(&Band) -> u64,
+        limit: u64,
+    ) -> (u32, u64) {
         self.parts.clear();
-        let bands = self.all[self.ranges[at].bands()].iter();
+        let bands = self.all[self.ranges[range_index].bands()].iter();
         self.parts.reserve(bands.len());
-        let parts = bands.map(|band| Part::new(band.members, takes(band)));
-        self.parts.extend(parts.filter(Part::takes_some));
-        turn_at(&mut self.parts, most)
+        let parts = bands.map(|band| SearchPart::new(band.members, amount_of(band)));
+        self.parts.extend(parts.filter(SearchPart::has_amount));
+        find_cutoff(&mut self.parts, limit)
     }
 
-    /// Splits the bands of one size that are `concerned` before each of these sequence numbers.
-    /// `numbers` is in descending order.
-    fn part(&mut self, range: usize, concerned: impl Fn(&Band) -> bool, numbers: &[u32]) {
-        let before_all = self.all.len();
+    /// Splits the bands of one size for which `should_split` holds. They are split before each of
+    /// these sequence numbers, which are in descending order.
+    fn split_bands(
+        &mut self,
+        range_index: usize,
+        should_split: impl Fn(&Band) -> bool,
+        seqs: &[u32],
+    ) {
+        let old_len = self.all.len();
         // The loop runs backwards, so that an inserted band does not move those still to be
         // processed.
-        for at in self.ranges[range].bands().rev() {
-            for number in numbers {
-                let band = &mut self.all[at];
-                if !concerned(band) {
+        for band_index in self.ranges[range_index].bands().rev() {
+            for seq in seqs {
+                let band = &mut self.all[band_index];
+                if !should_split(band) {
                     break;
                 }
-                if let Some(rest) = band.divide(before(band.members, *number)) {
-                    self.all.insert(at + 1, rest);
+                if let Some(remaining) = band.split_off(count_before(band.members, *seq)) {
+                    self.all.insert(band_index + 1, remaining);
                 }
             }
         }
-        let more = self.all.len() - before_all;
-        self.ranges[range].end += more;
-        for later in &mut self.ranges[range + 1..] {
-            (later.start, later.end) = (later.start + more, later.end + more);
+        let added = self.all.len() - old_len;
+        self.ranges[range_index].end += added;
+        for later in &mut self.ranges[range_index + 1..] {
+            (later.start, later.end) = (later.start + added, later.end + added);
         }
     }
 
-    /// Gives each entity up to its deserved quanta, largest processes first. Returns true if it
-    /// gave any process.
-    fn pass(&mut self, total: u64, all: u64, holes: &mut HoleTable) -> bool {
-        let (each, rest) = (total / all, total % all);
-        self.extras.begin(rest);
+    /// Grants each entity up to its deserved quanta, largest processes first. Returns true if it
+    /// granted any process.
+    fn run_pass(&mut self, total: u64, entities: u64, holes: &mut HoleTable) -> bool {
+        let (deserved, remainder) = (total / entities, total % entities);
+        self.remainder.begin(remainder);
         // Number of entities that take part and deserve nothing.
-        let mut idle = if each > 0 { 0 } else { all - rest };
-        let (mut open, mut anything) = (all, false);
+        let mut idle = if deserved > 0 {
+            0
+        } else {
+            entities - remainder
+        };
+        let (mut open, mut granted_any) = (entities, false);
         // Sizes after the last entity that takes part do not matter.
         let last = self.ranges.iter().rposition(|range| range.open > 0);
         let end = last.map_or(0, |last| last + 1);
-        for at in 0..end {
-            let range = &self.ranges[at];
+        for range_index in 0..end {
+            let range = &self.ranges[range_index];
             let (quanta, largest) = (range.quanta, holes.largest());
             if !range.is_wanted || quanta > largest {
                 continue;
@@ -186,134 +200,145 @@ impl<'t> Bands<'t> {
             if range.open > 0 {
                 let fitting = holes.count_processes(quanta);
                 let quota = (fitting * quanta).div_ceil(open);
-                let taken = self.serve(at, quota, each, fitting);
-                anything |= taken > 0;
-                holes.fill_exact_first(taken, quanta);
-                if at + 1 < end {
-                    open -= self.closed(at, each);
+                let granted_count = self.serve(range_index, quota, deserved, fitting);
+                granted_any |= granted_count > 0;
+                holes.fill_exact_first(granted_count, quanta);
+                if range_index + 1 < end {
+                    open -= self.count_satisfied(range_index, deserved);
                 }
             }
             open -= std::mem::take(&mut idle);
         }
-        anything
+        granted_any
     }
 
-    /// Gives the entities of one size their quota in order, as far as it fits. Returns the number
-    /// of processes given.
-    fn serve(&mut self, at: usize, quota: u64, each: u64, fitting: u64) -> u64 {
-        let quanta = self.ranges[at].quanta;
+    /// Grants the entities of one size their quota in order, as far as it fits. Returns the number
+    /// of processes granted.
+    fn serve(&mut self, range_index: usize, quota: u64, deserved: u64, fitting: u64) -> u64 {
+        let quanta = self.ranges[range_index].quanta;
         let processes = |deserved: u64| {
-            let due = quota.min(deserved);
+            let limited_quota = quota.min(deserved);
             // Each entity is rounded up to one process, so that large work does not starve.
-            (due / quanta).max(u64::from(due > 0))
+            (limited_quota / quanta).max(u64::from(limited_quota > 0))
         };
-        let least = processes(each);
+        let base = processes(deserved);
         // A remainder is at most one quantum for each entity, which is seldom enough for one more
         // process.
-        let offered = if quota > each && self.extras.are_some() {
-            self.give_quota(at, least, processes(each + 1))
+        let offer_sum = if quota > deserved && self.remainder.is_positive() {
+            self.set_offers_with_remainder(range_index, base, processes(deserved + 1))
         } else {
-            self.offer(at, |_| least)
+            self.set_offers(range_index, |_| base)
         };
-        if offered > fitting {
-            self.cut(at, fitting);
+        if offer_sum > fitting {
+            self.cut_offers(range_index, fitting);
         }
-        for band in self.lane_mut(at) {
-            band.give(band.next);
+        for band in self.range_bands_mut(range_index) {
+            band.grant(band.offer);
         }
-        offered.min(fitting)
+        offer_sum.min(fitting)
     }
 
-    /// Returns the number of entities of this size that got what they deserve.
-    fn closed(&mut self, at: usize, each: u64) -> u64 {
-        let quanta = self.ranges[at].quanta;
-        let (mut closed, mut even) = (0, false);
-        for band in self.lane(at) {
-            let got = band.next * quanta;
-            if got > 0 && got >= each {
-                closed += band.count();
-                even |= got == each;
+    /// Returns the number of entities of this size that received what they deserve.
+    fn count_satisfied(&mut self, range_index: usize, deserved: u64) -> u64 {
+        let quanta = self.ranges[range_index].quanta;
+        let (mut satisfied_count, mut any_exact) = (0, false);
+        for band in self.range_bands(range_index) {
+            let received = band.offer * quanta;
+            if received > 0 && received >= deserved {
+                satisfied_count += band.count();
+                any_exact |= received == deserved;
             }
         }
         // Entities with a remainder quantum deserve more.
-        if even && self.extras.are_some() {
-            let handed = self.extras.handed(&self.all, &mut self.parts);
-            let bands = self.lane(at).iter();
-            let even = bands.filter(|band| band.next * quanta == each);
-            closed -= even.map(|band| handed.count(band.members)).sum::<u64>();
+        if any_exact && self.remainder.is_positive() {
+            let recipients = self.remainder.recipients(&self.all, &mut self.parts);
+            let bands = self.range_bands(range_index).iter();
+            let exact_bands = bands.filter(|band| band.offer * quanta == deserved);
+            satisfied_count -= exact_bands
+                .map(|band| recipients.count(band.members))
+                .sum::<u64>();
         }
-        closed
+        satisfied_count
     }
 
     /// Offers each entity `count` processes, limited by its demand. Returns the sum.
-    fn offer(&mut self, at: usize, count: impl Fn(&Band) -> u64) -> u64 {
+    fn set_offers(&mut self, range_index: usize, count: impl Fn(&Band) -> u64) -> u64 {
         let mut sum = 0;
-        for band in self.lane_mut(at) {
-            band.next = if band.takes_part() {
-                band.want.min(count(band))
+        for band in self.range_bands_mut(range_index) {
+            band.offer = if band.takes_part() {
+                band.wanted.min(count(band))
             } else {
                 0
             };
-            sum += band.count() * band.next;
+            sum += band.count() * band.offer;
         }
         sum
     }
 
-    /// Makes offers like `offer`: entities with a remainder quantum get `most`, the others `least`.
-    fn give_quota(&mut self, at: usize, least: u64, most: u64) -> u64 {
-        let gains = |band: &Band| band.takes_part() && band.want > least;
-        if most == least || !self.lane(at).iter().any(gains) {
-            return self.offer(at, |_| least);
+    /// Makes offers like `set_offers`: entities with a remainder quantum get `increased`,
+    /// the others get `base`.
+    fn set_offers_with_remainder(&mut self, range_index: usize, base: u64, increased: u64) -> u64 {
+        let gains = |band: &Band| band.takes_part() && band.wanted > base;
+        if increased == base || !self.range_bands(range_index).iter().any(gains) {
+            return self.set_offers(range_index, |_| base);
         }
-        let handed = self.extras.handed(&self.all, &mut self.parts);
-        self.part(at, gains, &handed.ends());
-        self.offer(at, |band| {
-            if handed.has(band.first()) {
-                most
+        let recipients = self.remainder.recipients(&self.all, &mut self.parts);
+        self.split_bands(range_index, gains, &recipients.ends());
+        self.set_offers(range_index, |band| {
+            if recipients.contains(band.first_seq()) {
+                increased
             } else {
-                least
+                base
             }
         })
     }
 
     /// Cuts the offers to what fits. The first entities in order get all of their offer, and one
     /// may get a part.
-    fn cut(&mut self, at: usize, fitting: u64) {
-        let (turn, before) = self.turn(at, |band| band.next, fitting);
-        let part = fitting - before;
-        let ends = [turn.saturating_add(1), turn];
-        let ends = if part > 0 { &ends[..] } else { &ends[1..] };
-        self.part(at, |band| band.next > 0, ends);
+    fn cut_offers(&mut self, range_index: usize, fitting: u64) {
+        let (cutoff, sum_before) = self.find_cutoff(range_index, |band| band.offer, fitting);
+        let partial = fitting - sum_before;
+        let ends = [cutoff.saturating_add(1), cutoff];
+        let ends = if partial > 0 { &ends[..] } else { &ends[1..] };
+        self.split_bands(range_index, |band| band.offer > 0, ends);
         for band in self
-            .lane_mut(at)
+            .range_bands_mut(range_index)
             .iter_mut()
-            .filter(|band| band.first() >= turn)
+            .filter(|band| band.first_seq() >= cutoff)
         {
-            band.next = if band.first() == turn { part } else { 0 };
+            band.offer = if band.first_seq() == cutoff {
+                partial
+            } else {
+                0
+            };
         }
     }
 
     /// Gives the remaining holes of exactly this size, one process at a time.
-    fn sweep(&mut self, at: usize, holes: &mut HoleTable) {
-        let quanta = self.ranges[at].quanta;
+    fn fill_exact_holes(&mut self, range_index: usize, holes: &mut HoleTable) {
+        let quanta = self.ranges[range_index].quanta;
         // Entities that take no part have no demand, or no hole of their size.
-        while self.ranges[at].open > 0 {
-            let there = holes.count(quanta);
-            let wants = |band: &Band| band.want > 0;
-            let wanting = self.lane(at).iter().filter(|band| wants(band));
-            let wanting: u64 = wanting.map(Band::count).sum();
-            if there == 0 || wanting == 0 {
+        while self.ranges[range_index].open > 0 {
+            let available = holes.count(quanta);
+            let has_demand = |band: &Band| band.wanted > 0;
+            let wanting_bands = self
+                .range_bands(range_index)
+                .iter()
+                .filter(|band| has_demand(band));
+            let wanting_count: u64 = wanting_bands.map(Band::count).sum();
+            if available == 0 || wanting_count == 0 {
                 return;
             }
-            let mut turn = u32::MAX;
-            if there < wanting {
-                (turn, _) = self.turn(at, |band| u64::from(wants(band)), there);
-                self.part(at, wants, &[turn]);
+            let mut cutoff = u32::MAX;
+            if available < wanting_count {
+                (cutoff, _) =
+                    self.find_cutoff(range_index, |band| u64::from(has_demand(band)), available);
+                self.split_bands(range_index, has_demand, &[cutoff]);
             }
-            let bands = self.lane_mut(at).iter_mut();
-            let first = bands.filter(|band| wants(band) && band.first() < turn);
-            first.for_each(|band| band.give(1));
-            holes.remove_up_to(quanta, there.min(wanting));
+            let bands = self.range_bands_mut(range_index).iter_mut();
+            let first_bands = bands.filter(|band| has_demand(band) && band.first_seq() < cutoff);
+            first_bands.for_each(|band| band.grant(1));
+            holes.remove_up_to(quanta, available.min(wanting_count));
         }
     }
 }
@@ -334,44 +359,46 @@ mod tests {
     proptest! {
         #[test]
         fn bands_divide_like_claims(
-            wants in prop::collection::vec((0..8_u64, 0..6_u64, 1..4_u32), 1..150),
+            demands in prop::collection::vec((0..8_u64, 0..6_u64, 1..4_u32), 1..150),
             // The smaller these numbers, the longer the bands.
-            (orders, counts) in (1..9_u64, 1..7_u64),
+            (max_quanta, max_wanted) in (1..9_u64, 1..7_u64),
             sizes in prop::collection::vec((1..20_u64, 1..30_u64), 0..8),
-            level in any::<bool>(),
+            spread_remainders in any::<bool>(),
         ) {
-            let of_few = |(quanta, want, gap)| (1 + quanta % orders, want % counts, gap);
-            let wants: Vec<(u64, u64, u32)> = wants.into_iter().map(of_few).collect();
+            let reduced = |(quanta, wanted, gap)| {
+                (1 + quanta % max_quanta, wanted % max_wanted, gap)
+            };
+            let demands: Vec<(u64, u64, u32)> = demands.into_iter().map(reduced).collect();
             let mut holes = HoleTable::default();
             for (size, count) in sizes {
                 holes.add(size, count);
             }
             let mut claims = Claims::default();
             // Members by their quanta and demand.
-            let mut alike = BTreeMap::<(u64, u64), Vec<Member>>::new();
-            let mut turn = 0;
-            for (work, (quanta, want, gap)) in (0..).map(WorkIx::new).zip(&wants) {
+            let mut members_by_demand = BTreeMap::<(u64, u64), Vec<Member>>::new();
+            let mut seq = 0;
+            for (work, (quanta, wanted, gap)) in (0..).map(WorkIx::new).zip(&demands) {
                 claims.add_entity(1, Standing::Even);
-                claims.add_demand(*quanta, *want);
-                alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work });
-                turn += gap;
+                claims.add_demand(*quanta, *wanted);
+                members_by_demand.entry((*quanta, *wanted)).or_default().push(Member { seq, work });
+                seq += gap;
             }
             let settings = DivisionSettings {
-                spread_remainders: level,
+                spread_remainders,
                 holes_among_rivals: false,
             };
             claims.apportion(holes.clone(), settings);
-            let numbered = (0..).zip(&alike).collect::<Vec<_>>().into_iter();
-            let bands = numbered.map(|(owner, ((quanta, want), members))| {
-                Band::new(owner, 0, members, *quanta, *want)
+            let numbered = (0..).zip(&members_by_demand).collect::<Vec<_>>().into_iter();
+            let bands = numbered.map(|(owner, ((quanta, wanted), members))| {
+                Band::new(owner, 0, members, *quanta, *wanted)
             });
-            let mut given: TypedVec<WorkIx, u64> = vec![u64::MAX; wants.len()].into();
-            for band in divide(bands, holes, level) {
+            let mut granted: TypedVec<WorkIx, u64> = vec![u64::MAX; demands.len()].into();
+            for band in divide(bands, holes, spread_remainders) {
                 for member in band.members {
-                    given[member.work] = band.given;
+                    granted[member.work] = band.granted;
                 }
             }
-            prop_assert!(given.iter().eq(&claims.processes()));
+            prop_assert!(granted.iter().eq(&claims.granted_processes()));
         }
     }
 }

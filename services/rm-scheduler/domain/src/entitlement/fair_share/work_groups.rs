@@ -2,8 +2,8 @@
 //! one moves no other.
 
 use super::{
-    count_pass::CountPass,
-    count_runs::{CountRuns, Run},
+    entitlement_runs::{EntitlementRuns, Run},
+    settings::FairShareSettings,
 };
 use crate::{
     entitlement::apportion::Member,
@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Slot {
     group: u32,
     seq: u32,
-    /// Number of processes when the count begins.
+    /// Number of processes when the computation begins.
     current: u64,
 }
 
@@ -26,9 +26,10 @@ const UNREAD: u32 = u32::MAX;
 /// Slots by work. They are valid for work of users that are known.
 pub(super) type Slots = TypedVec<WorkIx, Slot>;
 
-/// Inputs of the count of one work item.
+/// Inputs of the entitlement of one work item, in numbers of processes except `process_quanta`.
+/// The three caps are those of [`Cap`](crate::index::growth_cap::Cap).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CountInputs {
+pub(super) struct EntitlementInputs {
     pub process_quanta: u64,
     pub base: u64,
     pub steady: u64,
@@ -37,7 +38,7 @@ pub(super) struct CountInputs {
     pub resting: u64,
 }
 
-impl CountInputs {
+impl EntitlementInputs {
     fn new(state: &RoundState, work: WorkIx) -> Self {
         let work_state = &state.work[work];
         Self {
@@ -49,36 +50,36 @@ impl CountInputs {
         }
     }
 
-    pub fn first_limit(&self, pass: &CountPass) -> u64 {
-        if pass.steady {
+    pub fn first_limit(&self, settings: &FairShareSettings) -> u64 {
+        if settings.steady {
             self.allowance(self.steady)
         } else {
             self.allowance(self.now)
         }
     }
 
-    /// Returns the part of a cap that is left after the processes outside the tables.
+    /// Returns the part of a cap that is left after the processes on closed nodes.
     pub fn allowance(&self, cap: u64) -> u64 {
         cap.saturating_sub(self.resting)
     }
 
-    /// Returns the number of processes outside the tables that count.
-    fn outside(&self) -> u64 {
+    /// Returns the number of processes on closed nodes that count towards the cap.
+    fn processes_on_closed_nodes(&self) -> u64 {
         self.resting.min(self.now)
     }
 
     /// Returns the quanta of work that has this many processes.
-    fn quanta(&self, current: u64) -> Quanta {
-        Quanta {
-            wants: u128::from(self.now.saturating_mul(self.process_quanta)),
-            has: u128::from(current.saturating_mul(self.process_quanta)),
+    fn demand_and_holdings(&self, current: u64) -> DemandAndHoldings {
+        DemandAndHoldings {
+            demand: u128::from(self.now.saturating_mul(self.process_quanta)),
+            holdings: u128::from(current.saturating_mul(self.process_quanta)),
         }
     }
 }
 
 /// Work with equal demand.
 pub(super) struct Group {
-    pub inputs: CountInputs,
+    pub inputs: EntitlementInputs,
     /// Items of the group by sequence number, and so by age.
     pub members: Vec<Member>,
 }
@@ -86,7 +87,7 @@ pub(super) struct Group {
 impl Group {
     /// Returns the position of this sequence number, or where it would be inserted.
     fn position(&self, seq: u32) -> Result<usize, usize> {
-        self.members.binary_search_by_key(&seq, |one| one.seq)
+        self.members.binary_search_by_key(&seq, |member| member.seq)
     }
 }
 
@@ -95,7 +96,7 @@ pub(super) struct WorkGroups {
     /// Groups by number. Some may be empty.
     pub groups: Vec<Group>,
     /// Entitlements of all items.
-    counts: CountRuns,
+    entitlements: EntitlementRuns,
     /// Numbers of the groups that are not empty, sorted by their demand.
     by_inputs: Vec<u32>,
     free_groups: Vec<u32>,
@@ -104,19 +105,26 @@ pub(super) struct WorkGroups {
     /// Number of items.
     len: usize,
     /// Demand and holdings of all items.
-    pub quanta: Quanta,
+    pub totals: DemandAndHoldings,
 }
 
 impl WorkGroups {
     /// Builds the groups from all work, in the order of age.
-    pub fn new(state: &RoundState, all: impl Iterator<Item = WorkIx>, slots: &mut Slots) -> Self {
+    pub fn new(
+        state: &RoundState,
+        work_by_age: impl Iterator<Item = WorkIx>,
+        slots: &mut Slots,
+    ) -> Self {
         let mut groups = Self::default();
         if slots.len() < state.work.len() {
             slots.resize(state.work.len(), Slot::default());
         }
-        for (seq, work) in (0..).zip(all) {
-            let (inputs, current) = (CountInputs::new(state, work), state.work[work].current);
-            let group = groups.group(inputs);
+        for (seq, work) in (0..).zip(work_by_age) {
+            let (inputs, current) = (
+                EntitlementInputs::new(state, work),
+                state.work[work].current,
+            );
+            let group = groups.find_or_add_group(inputs);
             slots[work] = Slot {
                 group,
                 seq,
@@ -125,14 +133,15 @@ impl WorkGroups {
             groups.groups[group as usize]
                 .members
                 .push(Member { seq, work });
-            groups.quanta.add(inputs.quanta(current));
+            groups.totals.add(inputs.demand_and_holdings(current));
             (groups.next_seq, groups.len) = (seq + 1, groups.len + 1);
         }
-        let each = (0..).zip(&groups.groups).flat_map(|(number, group)| {
-            let counted = move |one: &Member| (number, state.work[one.work].entitlement);
-            group.members.iter().map(counted)
+        let entitlements = (0..).zip(&groups.groups).flat_map(|(group_number, group)| {
+            let entitlement =
+                move |member: &Member| (group_number, state.work[member.work].entitlement);
+            group.members.iter().map(entitlement)
         });
-        groups.counts = CountRuns::new(each);
+        groups.entitlements = EntitlementRuns::new(entitlements);
         groups
     }
 
@@ -164,115 +173,121 @@ impl WorkGroups {
         self.remove_slot(slots[work]);
     }
 
-    /// Removes the item of a slot and returns its count.
+    /// Removes the item of a slot and returns its entitlement.
     fn remove_slot(&mut self, slot: Slot) -> Option<u64> {
         let group = self.groups.get_mut(slot.group as usize)?;
         let position = group.position(slot.seq).ok()?;
         group.members.remove(position);
-        self.quanta.remove(group.inputs.quanta(slot.current));
+        self.totals
+            .remove(group.inputs.demand_and_holdings(slot.current));
         if group.members.is_empty() {
             self.by_inputs.retain(|other| *other != slot.group);
             self.free_groups.push(slot.group);
         }
-        self.counts.remove(slot.group, number(position))
+        self.entitlements.remove(slot.group, to_u32(position))
     }
 
     /// Reads the demand and holdings of an item. Returns its slot, and whether its group changed.
     pub fn update(&mut self, state: &RoundState, work: WorkIx, slot: Slot) -> (Slot, bool) {
-        let (inputs, current) = (CountInputs::new(state, work), state.work[work].current);
+        let (inputs, current) = (
+            EntitlementInputs::new(state, work),
+            state.work[work].current,
+        );
         let group = self.groups.get(slot.group as usize);
         if group.is_some_and(|group| group.inputs == inputs) {
-            self.quanta.remove(inputs.quanta(slot.current));
-            self.quanta.add(inputs.quanta(current));
+            self.totals.remove(inputs.demand_and_holdings(slot.current));
+            self.totals.add(inputs.demand_and_holdings(current));
             return (Slot { current, ..slot }, false);
         }
-        let counts = self.remove_slot(slot);
-        let counts = counts.unwrap_or_else(|| state.work[work].entitlement);
+        let entitlement = self.remove_slot(slot);
+        let entitlement = entitlement.unwrap_or_else(|| state.work[work].entitlement);
         let slot = Slot {
-            group: self.group(inputs),
+            group: self.find_or_add_group(inputs),
             current,
             ..slot
         };
-        self.insert(work, slot, counts);
-        self.quanta.add(inputs.quanta(current));
+        self.insert(work, slot, entitlement);
+        self.totals.add(inputs.demand_and_holdings(current));
         (slot, true)
     }
 
     /// Inserts an item into the group of its slot.
-    fn insert(&mut self, work: WorkIx, slot: Slot, counted: u64) {
+    fn insert(&mut self, work: WorkIx, slot: Slot, entitlement: u64) {
         let group = &mut self.groups[slot.group as usize];
         let (Ok(position) | Err(position)) = group.position(slot.seq);
         let seq = slot.seq;
         group.members.insert(position, Member { seq, work });
-        self.counts.insert(slot.group, number(position), counted);
+        self.entitlements
+            .insert(slot.group, to_u32(position), entitlement);
     }
 
-    /// Sets the counts inside the tables, by group and age. Calls `report` for each item whose
-    /// total count changed.
-    pub fn set_counts(
+    /// Sets the entitlements without processes on closed nodes, by group and age. Calls `report`
+    /// for each item whose total entitlement changed.
+    pub fn set_entitlements(
         &mut self,
-        inside: impl ExactSizeIterator<Item = Run>,
+        open_runs: impl ExactSizeIterator<Item = Run>,
         mut report: impl FnMut(WorkIx, u64),
     ) {
-        // There are two spare places, because an item appended later changes at most two runs.
-        let mut runs = Vec::with_capacity(inside.len() + 2);
-        runs.extend(inside.map(|run| {
+        // The capacity has two spare runs, because an item appended later changes at most two runs.
+        let mut runs = Vec::with_capacity(open_runs.len() + 2);
+        runs.extend(open_runs.map(|run| {
             let inputs = &self.groups[run.group as usize].inputs;
-            let counted = run.counted + inputs.outside();
-            Run { counted, ..run }
+            let entitlement = run.entitlement + inputs.processes_on_closed_nodes();
+            Run { entitlement, ..run }
         }));
         let groups = &self.groups;
-        self.counts.renew(runs, |(group, position), counted| {
-            let member = groups[group as usize].members[position as usize];
-            report(member.work, counted);
-        });
+        self.entitlements
+            .replace_all(runs, |(group, position), entitlement| {
+                let member = groups[group as usize].members[position as usize];
+                report(member.work, entitlement);
+            });
     }
 
-    /// Asserts that each item is in one group, with its demand, holdings and count. Sequence
+    /// Asserts that each item is in one group, with its demand, holdings and entitlement. Sequence
     /// numbers must ascend by age.
     #[cfg(test)]
-    pub fn assert_is(&self, state: &RoundState, all: &[WorkIx], slots: &Slots) {
-        let seqs: Vec<u32> = all.iter().map(|work| slots[*work].seq).collect();
-        assert!(seqs.is_sorted_by(|a, b| a < b), "turns by age");
-        let (mut members, mut quanta) = (0, Quanta::default());
-        for (number, group) in (0..).zip(&self.groups) {
+    pub fn assert_equals_rebuilt(&self, state: &RoundState, work_by_age: &[WorkIx], slots: &Slots) {
+        let seqs: Vec<u32> = work_by_age.iter().map(|work| slots[*work].seq).collect();
+        assert!(seqs.is_sorted_by(|a, b| a < b), "sequence numbers by age");
+        let (mut members, mut totals) = (0, DemandAndHoldings::default());
+        for (group_number, group) in (0..).zip(&self.groups) {
             members += group.members.len();
             assert!(group.members.is_sorted_by(|a, b| a.seq < b.seq));
-            assert_eq!(group.members.len(), self.counts.each(number).count());
+            assert_eq!(
+                group.members.len(),
+                self.entitlements.iter_group(group_number).count()
+            );
         }
-        let inputs = |number: &u32| self.groups[*number as usize].inputs;
-        assert!(
-            self.by_inputs.is_sorted_by_key(inputs),
-            "groups by what they ask for"
-        );
-        assert_eq!((members, self.len), (all.len(), all.len()));
-        for work in all {
-            let number = slots[*work].group;
-            let group = &self.groups[number as usize];
+        let inputs = |group_number: &u32| self.groups[*group_number as usize].inputs;
+        assert!(self.by_inputs.is_sorted_by_key(inputs), "groups by demand");
+        assert_eq!((members, self.len), (work_by_age.len(), work_by_age.len()));
+        for work in work_by_age {
+            let group_number = slots[*work].group;
+            let group = &self.groups[group_number as usize];
             let position = group.position(slots[*work].seq);
-            let position = position.expect("a seat that is taken");
+            let position = position.expect("a slot in use");
             let member = group.members[position].work;
             let work_state = &state.work[*work];
-            let known = (
+            let actual = (
                 member,
                 slots[*work].current,
-                self.counts.each(number).nth(position),
+                self.entitlements.iter_group(group_number).nth(position),
             );
             assert_eq!(
-                known,
+                actual,
                 (*work, work_state.current, Some(work_state.entitlement))
             );
             assert!(
-                group.inputs == CountInputs::new(state, *work),
-                "what it asks for"
+                group.inputs == EntitlementInputs::new(state, *work),
+                "demand of the item"
             );
-            quanta.add(group.inputs.quanta(work_state.current));
+            totals.add(group.inputs.demand_and_holdings(work_state.current));
         }
-        assert_eq!(self.quanta, quanta);
+        assert_eq!(self.totals, totals);
     }
 
-    fn group(&mut self, inputs: CountInputs) -> u32 {
-        let inputs_of = |number: &u32| self.groups[*number as usize].inputs;
+    fn find_or_add_group(&mut self, inputs: EntitlementInputs) -> u32 {
+        let inputs_of = |group_number: &u32| self.groups[*group_number as usize].inputs;
         let position = match self.by_inputs.binary_search_by_key(&inputs, inputs_of) {
             Ok(position) => return self.by_inputs[position],
             Err(position) => position,
@@ -280,7 +295,7 @@ impl WorkGroups {
         let group = self.free_groups.pop().unwrap_or_else(|| {
             let members = Vec::new();
             self.groups.push(Group { inputs, members });
-            number(self.groups.len() - 1)
+            to_u32(self.groups.len() - 1)
         });
         self.groups[group as usize].inputs = inputs;
         self.by_inputs.insert(position, group);
@@ -290,25 +305,25 @@ impl WorkGroups {
 
 /// Converts a number of groups or items, which are at most as many as work items with 32-bit
 /// numbers.
-pub(super) fn number(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
+pub(super) fn to_u32(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Demand and holdings, in quanta.
 #[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Quanta {
-    pub wants: u128,
-    pub has: u128,
+pub(crate) struct DemandAndHoldings {
+    pub demand: u128,
+    pub holdings: u128,
 }
 
-impl Quanta {
+impl DemandAndHoldings {
     pub fn add(&mut self, other: Self) {
-        self.wants += other.wants;
-        self.has += other.has;
+        self.demand += other.demand;
+        self.holdings += other.holdings;
     }
 
     pub fn remove(&mut self, other: Self) {
-        self.wants -= other.wants;
-        self.has -= other.has;
+        self.demand -= other.demand;
+        self.holdings -= other.holdings;
     }
 }

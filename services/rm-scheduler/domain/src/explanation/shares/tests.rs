@@ -115,7 +115,7 @@ proptest! {
         // Withdrawn work holds its space until its processes have left.
         let first = fixture.snapshot.demand.keys().next().cloned().unwrap();
         fixture.snapshot.demand.remove(&first);
-        fixture.departure = 3;
+        fixture.departure_rounds = 3;
         for _ in 0..4 {
             adds_up(&fixture.step().shares);
         }
@@ -179,7 +179,7 @@ fn a_cap_reports_its_parts() {
     };
     assert_eq!(cap(&fixture), doubling);
     fixture.snapshot.tunables.use_prediction = true;
-    fixture.of("job").remaining_tasks = 30;
+    fixture.demand_mut("job").remaining_tasks = 30;
     let base = CapParts { base: 30, ..base };
     let predicted = CapParts {
         doubling: Some(4),
@@ -221,7 +221,7 @@ fn idle_space_has_a_reason() {
     assert_eq!(idle(&capped), expected);
 
     let mut cleared = Fixture::eager().nodes(&[3]);
-    cleared.departure = 9;
+    cleared.departure_rounds = 9;
     cleared.job("old", "a", 1).max_processes = 2;
     cleared.step();
     cleared.reservation("whole", "b", 3);

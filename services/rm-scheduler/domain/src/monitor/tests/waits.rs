@@ -101,12 +101,12 @@ fn work_that_waits_for_free_space_is_reported_after_three_rounds() {
         blamed(&check(&fixture, &short, (10, 20_000))),
         Some("job_1")
     );
-    fixture.of("job_1").size = Size::memory(5 * GIB);
+    fixture.demand_mut("job_1").size = Size::memory(5 * GIB);
     assert!(
         check(&fixture, &short, (20, 30_000)).holds(),
         "nothing fits"
     );
-    fixture.of("job_1").size = Size::memory(GIB);
+    fixture.demand_mut("job_1").size = Size::memory(GIB);
     fixture.block("n00", BlockEffect::Mark);
     fixture.block("n01", BlockEffect::Mark);
     assert!(
@@ -213,7 +213,7 @@ fn free_space_that_no_round_has_read_is_no_violation() {
 #[test]
 fn a_check_tries_a_limited_number_and_later_checks_try_the_rest() {
     let mut fixture = fleet(&[]);
-    fixture.of("job_1").size = Size::memory(5 * GIB);
+    fixture.demand_mut("job_1").size = Size::memory(5 * GIB);
     for at in 0..500 {
         fixture.job(&format!("job_w{at:03}"), "ann", 5);
     }
@@ -238,7 +238,7 @@ fn the_search_is_bounded_on_a_large_fleet_where_nothing_fits() {
     for at in 0..60 {
         let id = format!("job_{at:02}");
         fixture.job(&id, "ann", 5);
-        fixture.of(&id).size = size(at);
+        fixture.demand_mut(&id).size = size(at);
     }
     let holdings = crate::check::Holdings::new(&fixture.snapshot);
     let mut openings = crate::check::CouldPlace::new(&fixture.snapshot, &holdings, |_| true);

@@ -123,13 +123,13 @@ fn the_suggested_change_is_space_on_another_node() {
 #[test]
 fn a_leaving_allocation_counts_until_it_has_left() {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
-    fixture.departure = 3;
+    fixture.departure_rounds = 3;
     add_group(&mut fixture, "a", 1, None);
     fixture.step();
     let before = hosts(&fixture, "a");
     // The standby leaves. Its active may take the node only after the standby has left.
-    fixture.of("a-0").max_processes = 0;
-    fixture.of("a").machines = before["a-0"].iter().cloned().collect();
+    fixture.demand_mut("a-0").max_processes = 0;
+    fixture.demand_mut("a").machines = before["a-0"].iter().cloned().collect();
     let mut allocations = fixture.snapshot.allocations.iter();
     let active = allocations.find(|(_, it)| it.work.as_str() == "a");
     let active = active.map(|(id, _)| id.clone()).unwrap();
@@ -180,7 +180,7 @@ fn a_plan_with_two_members_on_one_node_is_refused() {
     assert_eq!(refused, [Violation { part, fault }]);
     set_labels(&mut fixture, &[Some("r1"), Some("r1")]);
     for id in ["a", "a-0"] {
-        fixture.of(id).apart.as_mut().unwrap().by_label = Some("rack".into());
+        fixture.demand_mut(id).apart.as_mut().unwrap().by_label = Some("rack".into());
     }
     plan.grants[1].node = node_name("n01");
     plan.grants[0].node = node_name("n00");
@@ -195,7 +195,7 @@ fn anti_affinity_holds_with_and_without_gpus() {
     }
     add_group(&mut fixture, "a", 1, None);
     for id in ["a", "a-0"] {
-        fixture.of(id).size.gpu_milli = 1_000;
+        fixture.demand_mut(id).size.gpu_milli = 1_000;
     }
     assert_eq!(granted_work(&fixture.step()).len(), 2);
     assert_apart(&fixture, &["a"]);
@@ -237,7 +237,7 @@ fn apply_change(fixture: &mut Fixture, change: &Change, number: usize) {
             }
         }
         Change::SetHeld(member, is_held) => {
-            fixture.of(&members[*member]).max_processes = u64::from(!*is_held);
+            fixture.demand_mut(&members[*member]).max_processes = u64::from(!*is_held);
         }
         Change::AddJob(quanta) => {
             fixture
@@ -273,7 +273,7 @@ proptest! {
         }
         for name in ["a", "b", "c"] {
             for id in [name.to_owned(), format!("{name}-0"), format!("{name}-1")] {
-                fixture.of(&id).max_processes = 1;
+                fixture.demand_mut(&id).max_processes = 1;
             }
         }
         for _ in 0..12 {
@@ -293,7 +293,7 @@ fn a_delta_of_a_member_gives_the_plan_of_a_full_snapshot() {
     let mut rounds = Rounds::default();
     rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
     for (id, max) in [("a-0", 0), ("a-0", 1), ("a", 0)] {
-        fixture.of(id).max_processes = max;
+        fixture.demand_mut(id).max_processes = max;
         let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id(id)]);
         let decided = rounds.decide(&fixture.snapshot, &delta);
         assert_eq!(
@@ -323,7 +323,7 @@ fn a_delta_of_a_member_gives_the_plan_of_a_full_snapshot() {
 fn space_is_cleared_if_all_free_space_is_next_to_the_group() {
     let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
     add_group(&mut fixture, "a", 2, None);
-    fixture.of("a").max_processes = 0;
+    fixture.demand_mut("a").max_processes = 0;
     fixture.step();
     let set_open = |fixture: &mut Fixture, takes_work| {
         for node in ["n00", "n01"] {
@@ -334,7 +334,7 @@ fn space_is_cleared_if_all_free_space_is_next_to_the_group() {
     fixture.job("j", "bob", 1).max_processes = 4;
     fixture.step();
     set_open(&mut fixture, true);
-    fixture.of("a").max_processes = 1;
+    fixture.demand_mut("a").max_processes = 1;
     for _ in 0..4 {
         fixture.step();
         assert_apart(&fixture, &["a"]);

@@ -12,7 +12,7 @@ use crate::{
     output::plan::{Receipt, Unblock, VacateReason},
     tests::{
         fixture::{Fixture, share},
-        properties::{self, Ask},
+        properties::{self, WorkSpec},
     },
 };
 
@@ -222,10 +222,10 @@ fn fleet_quanta(fixture: &Fixture, pool: Option<&str>) -> u64 {
     nodes.map(|node| quantum.node_order(&node.capacity)).sum()
 }
 
-fn run_fleet(fixture: &mut Fixture, after: &[Ask], mut each: impl FnMut(&Fixture, &Plan)) {
+fn run_fleet(fixture: &mut Fixture, after: &[WorkSpec], mut each: impl FnMut(&Fixture, &Plan)) {
     for round in 0..30_usize {
         if let Some(ask) = after.get(round / 2).filter(|_| round % 2 == 0) {
-            properties::add(fixture, &format!("x{round:02}"), ask);
+            properties::add_work(fixture, &format!("x{round:02}"), ask);
         }
         if round % 7 == 6 {
             fixture.snapshot.demand.pop_first();
@@ -247,8 +247,8 @@ proptest! {
     #[test]
     fn preemption_never_exceeds_a_budget(
         nodes in properties::nodes(),
-        before in properties::asks(),
-        after in properties::asks(),
+        before in properties::work_specs(),
+        after in properties::work_specs(),
         departure in 1..4_u64,
         (pool, user) in (0..120_u64, 0..120_u64),
         reference in prop::bool::weighted(0.2),
@@ -274,8 +274,8 @@ proptest! {
     #[test]
     fn budgets_that_are_not_reached_change_no_plan(
         nodes in properties::nodes(),
-        before in properties::asks(),
-        after in properties::asks(),
+        before in properties::work_specs(),
+        after in properties::work_specs(),
     ) {
         let mut fixture = properties::fleet(&nodes, &before, 1);
         set_budgets(&mut fixture, Some(1_000_000), Some(1_000_000));
@@ -293,8 +293,8 @@ proptest! {
     #[test]
     fn a_budget_of_zero_stops_preemption_and_every_fleet_settles(
         nodes in properties::nodes(),
-        before in properties::asks(),
-        after in properties::asks(),
+        before in properties::work_specs(),
+        after in properties::work_specs(),
     ) {
         let mut fixture = properties::fleet(&nodes, &before, 1);
         set_budgets(&mut fixture, Some(0), Some(0));

@@ -10,11 +10,11 @@ use crate::{
 };
 
 /// Returns a fleet where each user has one unlimited job, with one user for each process size.
-fn users_of(settings: Settings, nodes: &[u64], orders: &[u64]) -> Fixture {
+fn fleet_with_users(settings: Settings, nodes: &[u64], quanta: &[u64]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(nodes);
     fixture.snapshot.tunables.settings = settings;
-    for (at, order) in orders.iter().enumerate() {
-        fixture.job(&format!("j{at}"), &format!("u{at}"), *order);
+    for (index, quanta) in quanta.iter().enumerate() {
+        fixture.job(&format!("j{index}"), &format!("u{index}"), *quanta);
     }
     fixture
 }
@@ -35,8 +35,8 @@ fn holes(fixture: &Fixture, plan: &Plan) -> Vec<u64> {
 /// Two nodes stay idle although that user wants more. By default, idle space is lent (I-8).
 #[test]
 fn a_class_counted_in_large_processes_leaves_nodes_idle_unless_they_are_lent() {
-    let held = |settings| {
-        let fixture = users_of(settings, &[8; 8], &[5, 4]);
+    let grants_and_idle_nodes = |settings| {
+        let fixture = fleet_with_users(settings, &[8; 8], &[5, 4]);
         let plan = fixture.plan();
         let grants = plan.grants.iter();
         let grants_of = |name| grants.clone().filter(move |it| it.work.as_str() == name);
@@ -48,9 +48,9 @@ fn a_class_counted_in_large_processes_leaves_nodes_idle_unless_they_are_lent() {
             idle.count(),
         )
     };
-    assert_eq!(held(Settings::reference()), (4, 4, 2));
+    assert_eq!(grants_and_idle_nodes(Settings::reference()), (4, 4, 2));
     // Idle space is lent in turn, beginning with the older work.
-    assert_eq!(held(Settings::default()), (6, 4, 0));
+    assert_eq!(grants_and_idle_nodes(Settings::default()), (6, 4, 0));
 }
 
 proptest! {
@@ -84,9 +84,12 @@ proptest! {
             let has: Vec<u64> = (0..users)
                 .map(|user| share(&plan, &format!("j{class}.{user}")).counted)
                 .collect();
-            let given: u64 = has.iter().sum();
-            let off = (given * sum).abs_diff(total * weight);
-            prop_assert!(off <= sum, "class {class} has {given} of {total} at {weight}/{sum}");
+            let total_given: u64 = has.iter().sum();
+            let deviation = (total_given * sum).abs_diff(total * weight);
+            prop_assert!(
+                deviation <= sum,
+                "class {class} has {total_given} of {total} at {weight}/{sum}"
+            );
             let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
             prop_assert!(most - least <= 1, "{has:?}");
         }
@@ -97,11 +100,11 @@ proptest! {
     #[test]
     fn no_hole_fits_a_process_that_a_user_wants(
         nodes in prop::collection::vec(1..9_u64, 1..8),
-        orders in prop::collection::vec(1..6_u64, 2..6),
+        quanta in prop::collection::vec(1..6_u64, 2..6),
     ) {
-        let fixture = users_of(Settings::default(), &nodes, &orders);
+        let fixture = fleet_with_users(Settings::default(), &nodes, &quanta);
         let hole = holes(&fixture, &fixture.plan()).into_iter().max().unwrap_or(0);
-        let least = orders.iter().min().unwrap();
+        let least = quanta.iter().min().unwrap();
         prop_assert!(hole < *least, "a process of {least} fits into {hole}");
     }
 
@@ -109,17 +112,17 @@ proptest! {
     #[test]
     fn better_priorities_are_counted_first(
         nodes in prop::collection::vec(1..9_u64, 1..8),
-        order in 1..5_u64,
+        quanta in 1..5_u64,
     ) {
         let mut fixture = Fixture::eager().nodes(&nodes);
         fixture.snapshot.tunables.settings = Settings::reference();
         fixture.class("late", terms(Policy::FairShare, 20, 400), "default");
-        fixture.job("first", "a", order);
+        fixture.job("first", "a", quanta);
         fixture.job_in("late", "second", "b", 1);
         let plan = fixture.plan();
-        let fits: u64 = nodes.iter().map(|node| node / order).sum();
-        let rest: u64 = nodes.iter().map(|node| node % order).sum();
+        let fits: u64 = nodes.iter().map(|node| node / quanta).sum();
+        let remaining: u64 = nodes.iter().map(|node| node % quanta).sum();
         prop_assert_eq!(share(&plan, "first").counted, fits);
-        prop_assert_eq!(share(&plan, "second").counted, rest);
+        prop_assert_eq!(share(&plan, "second").counted, remaining);
     }
 }

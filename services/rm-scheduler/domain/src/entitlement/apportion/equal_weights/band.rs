@@ -17,30 +17,38 @@ pub(crate) struct Band<'t> {
     /// Number of the owner, for the caller.
     pub owner: u32,
     /// Position of the first entity in the owner's list.
-    pub from: u32,
+    pub first_position: u32,
     pub members: &'t [Member],
+    /// Quanta of one process.
     pub quanta: u64,
     /// Number of processes that each entity still wants.
-    pub want: u64,
-    pub given: u64,
-    /// Pass in which the band stops taking part.
-    pub(super) until: u32,
-    /// Number of processes that each entity gets next.
-    pub(super) next: u64,
+    pub wanted: u64,
+    /// Number of processes that each entity was granted.
+    pub granted: u64,
+    /// Pass in which the band stops taking part. `u32::MAX` while it takes part.
+    pub(super) dropped_in_pass: u32,
+    /// Number of processes that each entity is offered for the current size.
+    pub(super) offer: u64,
 }
 
 impl<'t> Band<'t> {
-    pub fn new(owner: u32, from: u32, members: &'t [Member], quanta: u64, want: u64) -> Self {
+    pub fn new(
+        owner: u32,
+        first_position: u32,
+        members: &'t [Member],
+        quanta: u64,
+        wanted: u64,
+    ) -> Self {
         Self {
             owner,
-            from,
+            first_position,
             members,
             quanta,
-            want,
-            given: 0,
+            wanted,
+            granted: 0,
             // All entities are in the first pass, even without demand.
-            until: u32::MAX,
-            next: 0,
+            dropped_in_pass: u32::MAX,
+            offer: 0,
         }
     }
 
@@ -49,36 +57,36 @@ impl<'t> Band<'t> {
     }
 
     pub(super) fn takes_part(&self) -> bool {
-        self.until == u32::MAX
+        self.dropped_in_pass == u32::MAX
     }
 
     /// Returns the sequence number of the first entity.
-    pub(super) fn first(&self) -> u32 {
+    pub(super) fn first_seq(&self) -> u32 {
         self.members.first().map_or(u32::MAX, |first| first.seq)
     }
 
-    /// Splits the band at this position. Keeps the entities before it and returns the others.
+    /// Splits the band at this position. Retains the entities before it and returns the others.
     /// Returns `None` if one of the parts would be empty.
-    pub(super) fn divide(&mut self, position: usize) -> Option<Self> {
+    pub(super) fn split_off(&mut self, position: usize) -> Option<Self> {
         if position == 0 || position == self.members.len() {
             return None;
         }
-        let mut rest = self.clone();
-        (self.members, rest.members) = self.members.split_at(position);
-        rest.from += u32::try_from(position).unwrap_or(u32::MAX);
-        Some(rest)
+        let mut remaining = self.clone();
+        (self.members, remaining.members) = self.members.split_at(position);
+        remaining.first_position += u32::try_from(position).unwrap_or(u32::MAX);
+        Some(remaining)
     }
 
-    pub(super) fn give(&mut self, count: u64) {
-        (self.given, self.want) = (self.given + count, self.want - count);
+    pub(super) fn grant(&mut self, count: u64) {
+        (self.granted, self.wanted) = (self.granted + count, self.wanted - count);
     }
 }
 
 /// Returns the number of entities with a smaller sequence number.
-pub(super) fn before(members: &[Member], turn: u32) -> usize {
+pub(super) fn count_before(members: &[Member], seq: u32) -> usize {
     // This case is frequent, because first passes begin with the first entity.
-    if turn == 0 {
+    if seq == 0 {
         return 0;
     }
-    members.partition_point(|other| other.seq < turn)
+    members.partition_point(|other| other.seq < seq)
 }

@@ -3,114 +3,130 @@
 //! quantum seldom makes a process.
 
 use super::{
-    Band, Member, before,
-    search::{Part, turn_at},
+    Band, Member, count_before,
+    cutoff_search::{SearchPart, find_cutoff},
 };
 
 pub(super) struct Remainder {
-    level: bool,
+    /// True if each pass continues where the last one ended. Otherwise it begins at the first
+    /// entity.
+    spread: bool,
     /// Remainder quanta by pass.
-    left: Vec<u64>,
+    by_pass: Vec<u64>,
     /// Number of passes that were computed.
-    known: usize,
+    computed_passes: usize,
     /// Entities with a remainder quantum in the last computed pass.
-    handed: Handed,
+    recipients: Recipients,
 }
 
 /// Range of sequence numbers, which may wrap around.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Handed {
-    from: u32,
-    to: u32,
+pub(super) struct Recipients {
+    start: u32,
+    end: u32,
 }
 
-impl Handed {
-    pub fn has(self, turn: u32) -> bool {
-        let (is_from, is_before) = (turn >= self.from, turn < self.to);
-        if self.from > self.to {
-            is_from || is_before
+impl Recipients {
+    pub fn contains(self, seq: u32) -> bool {
+        let (starts_before_seq, ends_after_seq) = (seq >= self.start, seq < self.end);
+        if self.start > self.end {
+            starts_before_seq || ends_after_seq
         } else {
-            is_from && is_before
+            starts_before_seq && ends_after_seq
         }
     }
 
     /// Returns how many of these entities are in the range.
     pub fn count(self, members: &[Member]) -> u64 {
-        let (from, to) = (before(members, self.from), before(members, self.to));
-        let others = if self.from > self.to {
+        let (start, end) = (
+            count_before(members, self.start),
+            count_before(members, self.end),
+        );
+        let wrapped = if self.start > self.end {
             members.len()
         } else {
             0
         };
-        (others + to - from) as u64
+        (wrapped + end - start) as u64
     }
 
     /// Returns both ends, the later one first.
     pub fn ends(self) -> [u32; 2] {
-        [self.from.max(self.to), self.from.min(self.to)]
+        [self.start.max(self.end), self.start.min(self.end)]
     }
 }
 
 impl Remainder {
-    pub fn new(level: bool) -> Self {
+    pub fn new(spread: bool) -> Self {
         Self {
-            level,
-            left: Vec::with_capacity(8),
-            known: 0,
-            handed: Handed::default(),
+            spread,
+            by_pass: Vec::with_capacity(8),
+            computed_passes: 0,
+            recipients: Recipients::default(),
         }
     }
 
     /// Begins the next pass. Its remainder is less than a quantum for each entity.
-    pub fn begin(&mut self, left: u64) {
-        self.left.push(left);
+    pub fn begin(&mut self, remainder: u64) {
+        self.by_pass.push(remainder);
     }
 
     /// Returns the number of passes, including the current one.
     pub fn passes(&self) -> u32 {
-        u32::try_from(self.left.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.by_pass.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns true if this pass has a remainder.
-    pub fn are_some(&self) -> bool {
-        self.left.last().is_some_and(|left| *left > 0)
+    pub fn is_positive(&self) -> bool {
+        self.by_pass.last().is_some_and(|remainder| *remainder > 0)
     }
 
     /// Returns the entities with a remainder quantum in this pass.
-    pub fn handed<'t>(&mut self, bands: &[Band<'t>], memory: &mut Vec<Part<'t>>) -> Handed {
-        while let Some(left) = self.left.get(self.known).copied() {
-            let from = if self.level { self.handed.to } else { 0 };
+    pub fn recipients<'t>(
+        &mut self,
+        bands: &[Band<'t>],
+        scratch: &mut Vec<SearchPart<'t>>,
+    ) -> Recipients {
+        while let Some(remainder) = self.by_pass.get(self.computed_passes).copied() {
+            let start = if self.spread { self.recipients.end } else { 0 };
             let taking_part = bands.iter();
-            let taking_part = taking_part.filter(|band| band.until as usize > self.known);
-            let to = if left > 0 {
-                end(taking_part.map(|band| band.members), from, left, memory)
+            let taking_part =
+                taking_part.filter(|band| band.dropped_in_pass as usize > self.computed_passes);
+            let end = if remainder > 0 {
+                end_of_recipients(
+                    taking_part.map(|band| band.members),
+                    start,
+                    remainder,
+                    scratch,
+                )
             } else {
-                from
+                start
             };
-            self.handed = Handed { from, to };
-            self.known += 1;
+            self.recipients = Recipients { start, end };
+            self.computed_passes += 1;
         }
-        self.handed
+        self.recipients
     }
 }
 
-/// Returns the sequence number after the `left` entities that follow `from`, wrapping around at the
-/// end. There are more entities than that.
-fn end<'t>(
+/// Returns the sequence number after the `remainder` entities that follow `start`. The range wraps
+/// around at the end. There are more entities than that.
+fn end_of_recipients<'t>(
     bands: impl Iterator<Item = &'t [Member]> + Clone,
-    from: u32,
-    left: u64,
-    memory: &mut Vec<Part<'t>>,
+    start: u32,
+    remainder: u64,
+    scratch: &mut Vec<SearchPart<'t>>,
 ) -> u32 {
-    memory.clear();
-    let later = |members: &'t [Member]| Part::new(&members[before(members, from)..], 1);
-    memory.extend(bands.clone().map(later));
-    let there: u64 = memory.iter().map(Part::all).sum();
-    if left < there {
-        return turn_at(memory, left).0;
+    scratch.clear();
+    let members_from =
+        |members: &'t [Member]| SearchPart::new(&members[count_before(members, start)..], 1);
+    scratch.extend(bands.clone().map(members_from));
+    let available: u64 = scratch.iter().map(SearchPart::total).sum();
+    if remainder < available {
+        return find_cutoff(scratch, remainder).0;
     }
-    for (part, members) in memory.iter_mut().zip(bands) {
-        part.leave_out_of(members);
+    for (part, members) in scratch.iter_mut().zip(bands) {
+        part.replace_with_preceding(members);
     }
-    turn_at(memory, left - there).0
+    find_cutoff(scratch, remainder - available).0
 }

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use hayward_vocabulary::Size;
 
-use super::EvictionCost;
+use super::ClearingCost;
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
     index::node_space::NodeSpace,
@@ -13,7 +13,7 @@ use crate::{
 
 /// An allocation that could be preempted, with its node. Sorted by node, then allocation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Evictable {
+pub(super) struct Preemptable {
     pub node: NodeIx,
     pub allocation: AllocIx,
 }
@@ -23,28 +23,28 @@ pub(super) struct CandidateNode {
     pub node: NodeIx,
     /// Quanta that are free once everything that leaves has left.
     future_quanta: u64,
-    /// Range of this node in the list of evictable allocations of all nodes.
-    evictables: std::ops::Range<usize>,
-    /// Sum of the quanta of all evictable allocations.
-    most: u64,
-    /// Quanta of the largest evictable allocation.
-    largest: u64,
-    /// Least work lost with any evictable allocation, in milliseconds.
+    /// Range of this node in the list of preemptable allocations of all nodes.
+    preemptable: std::ops::Range<usize>,
+    /// Sum of the quanta of all preemptable allocations.
+    preemptable_quanta: u64,
+    /// Quanta of the largest preemptable allocation.
+    largest_quanta: u64,
+    /// Least work lost with any preemptable allocation, in milliseconds.
     least_lost_ms: u64,
     /// Details, computed on first use. Most candidates are ruled out by their sums alone.
     details: OnceCell<Box<Details>>,
 }
 
-/// The space of a candidate and its evictable allocations.
+/// The space of a candidate and its preemptable allocations.
 pub(super) struct Details {
     /// Future space of the node.
     space: NodeSpace,
     /// Allocations whose owners exceeded their entitlement when the step began, cheapest first. The
     /// list is complete, because preemption makes no other work exceed its entitlement.
-    takeable: Vec<Victim>,
+    victims: Vec<Victim>,
 }
 
-/// An evictable allocation. The round does not change these values.
+/// A preemptable allocation. The round does not change these values.
 struct Victim {
     allocation: AllocIx,
     owner: WorkIx,
@@ -54,7 +54,7 @@ struct Victim {
 }
 
 impl Details {
-    fn new(state: &RoundState, node: NodeIx, evictables: &[Evictable]) -> Self {
+    fn new(state: &RoundState, node: NodeIx, preemptable: &[Preemptable]) -> Self {
         let victim = |allocation: AllocIx| {
             let record = &state.allocations[allocation];
             Some(Victim {
@@ -64,25 +64,24 @@ impl Details {
                 lost_ms: lost_ms(state, allocation),
             })
         };
-        let allocation = evictables.iter().map(|evictable| evictable.allocation);
-        let stays = allocation.filter(|allocation| !state.leaving[*allocation]);
-        let mut takeable = Vec::with_capacity(evictables.len());
-        takeable.extend(stays.filter_map(victim));
-        if takeable.len() > 1 {
-            takeable.sort_by(|a: &Victim, b: &Victim| {
+        let allocations = preemptable.iter().map(|item| item.allocation);
+        let staying = allocations.filter(|allocation| !state.leaving[*allocation]);
+        let mut victims = Vec::with_capacity(preemptable.len());
+        victims.extend(staying.filter_map(victim));
+        if victims.len() > 1 {
+            victims.sort_by(|a: &Victim, b: &Victim| {
                 preemption_key(state, a.allocation).cmp(&preemption_key(state, b.allocation))
             });
         }
         Self {
             space: state.future_free(node),
-            takeable,
+            victims,
         }
     }
 }
 
 fn lost_ms(state: &RoundState, allocation: AllocIx) -> u64 {
-    let counts = state.settings.lose_least;
-    if counts {
+    if state.settings.lose_least {
         state.invested_ms(allocation)
     } else {
         0
@@ -90,83 +89,85 @@ fn lost_ms(state: &RoundState, allocation: AllocIx) -> u64 {
 }
 
 impl CandidateNode {
-    /// Creates the candidate. `evictables` is its range in `all`, the list of all nodes.
+    /// Creates the candidate. `preemptable` is its range in `all`, the list of all nodes.
     pub fn new(
         state: &RoundState,
         node: NodeIx,
         future_quanta: u64,
-        all: &[Evictable],
-        evictables: std::ops::Range<usize>,
+        all: &[Preemptable],
+        preemptable: std::ops::Range<usize>,
     ) -> Self {
-        let here = &all[evictables.clone()];
-        let allocation = || here.iter().map(|evictable| evictable.allocation);
-        let quanta = || allocation().map(|allocation| state.index.usage[allocation].quanta);
-        let lost_ms = allocation().map(|allocation| lost_ms(state, allocation));
+        let of_node = &all[preemptable.clone()];
+        let allocations = || of_node.iter().map(|item| item.allocation);
+        let quanta = || allocations().map(|allocation| state.index.usage[allocation].quanta);
+        let lost_ms = allocations().map(|allocation| lost_ms(state, allocation));
         Self {
             node,
             future_quanta,
-            evictables,
-            most: quanta().sum(),
-            largest: quanta().max().unwrap_or(0),
+            preemptable,
+            preemptable_quanta: quanta().sum(),
+            largest_quanta: quanta().max().unwrap_or(0),
             least_lost_ms: lost_ms.min().unwrap_or(0),
             details: OnceCell::new(),
         }
     }
 
-    /// Returns the details. `all` is the list of evictable allocations of all nodes.
-    pub fn details(&self, state: &RoundState, all: &[Evictable]) -> &Details {
-        let details = || Details::new(state, self.node, &all[self.evictables.clone()]);
+    /// Returns the details. `all` is the list of preemptable allocations of all nodes.
+    pub fn details(&self, state: &RoundState, all: &[Preemptable]) -> &Details {
+        let details = || Details::new(state, self.node, &all[self.preemptable.clone()]);
         self.details.get_or_init(|| Box::new(details()))
     }
 
     /// Updates the candidate after vacates and reservations on its node.
-    pub fn renew(&mut self, state: &RoundState, all: &[Evictable]) {
+    pub fn update(&mut self, state: &RoundState, all: &[Preemptable]) {
         self.details(state, all);
         let Some(details) = self.details.get_mut() else {
             return;
         };
         details.space = state.future_free(self.node);
-        details.takeable.retain(|it| !state.leaving[it.allocation]);
+        details
+            .victims
+            .retain(|victim| !state.leaving[victim.allocation]);
         self.future_quanta = details.space.quanta;
-        let quanta = details.takeable.iter().map(|it| it.quanta);
-        self.most = quanta.clone().sum();
-        self.largest = quanta.max().unwrap_or(0);
-        let lost_ms = details.takeable.iter().map(|it| it.lost_ms);
+        let quanta = details.victims.iter().map(|victim| victim.quanta);
+        self.preemptable_quanta = quanta.clone().sum();
+        self.largest_quanta = quanta.max().unwrap_or(0);
+        let lost_ms = details.victims.iter().map(|victim| victim.lost_ms);
         self.least_lost_ms = lost_ms.min().unwrap_or(0);
     }
 
     /// Returns a lower bound of the cost of clearing space for one process, from quanta alone.
-    /// Returns `None` if even all evictable allocations together are too small.
-    pub fn at_least(&self, quanta: u64, position: usize) -> Option<EvictionCost> {
-        let lacking = quanta.saturating_sub(self.future_quanta);
-        if self.most < lacking {
+    /// Returns `None` if even all preemptable allocations together are too small.
+    pub fn min_cost(&self, quanta: u64, position: usize) -> Option<ClearingCost> {
+        let missing_quanta = quanta.saturating_sub(self.future_quanta);
+        if self.preemptable_quanta < missing_quanta {
             return None;
         }
-        let count = lacking.div_ceil(self.largest.max(1));
+        let count = missing_quanta.div_ceil(self.largest_quanta.max(1));
         let lost_ms = count.saturating_mul(self.least_lost_ms);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        Some(EvictionCost {
+        Some(ClearingCost {
             processes: count,
             lost_ms,
             position,
         })
     }
 
-    /// Returns whether one process would fit if all evictable allocations left.
+    /// Returns whether one process would fit if all preemptable allocations left.
     pub fn could_hold(
         &self,
         state: &RoundState,
-        all: &[Evictable],
+        all: &[Preemptable],
         quanta: u64,
         size: &Size,
     ) -> bool {
-        if self.future_quanta.saturating_add(self.most) < quanta {
+        if self.future_quanta.saturating_add(self.preemptable_quanta) < quanta {
             return false;
         }
         let details = self.details(state, all);
         let mut space = details.space.clone();
-        for it in &details.takeable {
-            let allocation = &state.allocations[it.allocation];
+        for victim in &details.victims {
+            let allocation = &state.allocations[victim.allocation];
             space.give(allocation.quanta, &allocation.size, &allocation.gpus);
         }
         space.count_fitting(quanta, size) > 0
@@ -178,7 +179,7 @@ impl CandidateNode {
 pub(super) struct VictimsFor<'a> {
     pub candidate: &'a CandidateNode,
     /// Evictable allocations of all nodes.
-    pub all: &'a [Evictable],
+    pub all: &'a [Preemptable],
     pub process_quanta: u64,
     pub size: &'a Size,
 }
@@ -190,7 +191,7 @@ pub(super) struct Victims {
     /// Milliseconds of work lost with the chosen allocations.
     pub lost_ms: u64,
     /// Number of chosen allocations by owner.
-    preempted: Vec<(WorkIx, u64)>,
+    chosen_by_owner: Vec<(WorkIx, u64)>,
 }
 
 impl Victims {
@@ -207,9 +208,13 @@ impl Victims {
         budget: &mut PreemptionBudget,
     ) -> bool {
         self.chosen.clear();
-        self.preempted.clear();
+        self.chosen_by_owner.clear();
         self.lost_ms = 0;
-        if candidate.future_quanta.saturating_add(candidate.most) < process_quanta {
+        if candidate
+            .future_quanta
+            .saturating_add(candidate.preemptable_quanta)
+            < process_quanta
+        {
             return false;
         }
         let details = candidate.details(state, all);
@@ -218,24 +223,24 @@ impl Victims {
         }
         let mut quanta = candidate.future_quanta;
         let mut space = None;
-        for it in &details.takeable {
-            if !self.may_take(state, it, budget) {
+        for victim in &details.victims {
+            if !self.may_choose(state, victim, budget) {
                 continue;
             }
-            self.chosen.push(it.allocation);
-            self.lost_ms = self.lost_ms.saturating_add(it.lost_ms);
-            quanta += it.quanta;
+            self.chosen.push(victim.allocation);
+            self.lost_ms = self.lost_ms.saturating_add(victim.lost_ms);
+            quanta += victim.quanta;
             // The full vector is compared only when the quanta suffice.
             if quanta < process_quanta {
                 continue;
             }
-            let given = if space.is_none() {
+            let counted_in_space = if space.is_none() {
                 0
             } else {
                 self.chosen.len() - 1
             };
             let space = space.get_or_insert_with(|| details.space.clone());
-            for allocation in &self.chosen[given..] {
+            for allocation in &self.chosen[counted_in_space..] {
                 let record = &state.allocations[*allocation];
                 space.give(record.quanta, &record.size, &record.gpus);
             }
@@ -248,22 +253,27 @@ impl Victims {
 
     /// Returns whether the owner still exceeds its entitlement after the previous choices, and the
     /// budget allows this one.
-    fn may_take(&mut self, state: &RoundState, it: &Victim, budget: &mut PreemptionBudget) -> bool {
-        if state.leaving[it.allocation] {
+    fn may_choose(
+        &mut self,
+        state: &RoundState,
+        victim: &Victim,
+        budget: &mut PreemptionBudget,
+    ) -> bool {
+        if state.leaving[victim.allocation] {
             return false;
         }
-        let known = self
-            .preempted
+        let position = self
+            .chosen_by_owner
             .iter()
-            .position(|(owner, _)| *owner == it.owner);
-        let known = known.unwrap_or_else(|| {
-            self.preempted.push((it.owner, 0));
-            self.preempted.len() - 1
+            .position(|(owner, _)| *owner == victim.owner);
+        let position = position.unwrap_or_else(|| {
+            self.chosen_by_owner.push((victim.owner, 0));
+            self.chosen_by_owner.len() - 1
         });
-        let chosen = &mut self.preempted[known].1;
-        let exceeds = *chosen < state.work[it.owner].excess();
-        let may = exceeds && budget.allows(&state.allocations[it.allocation]);
-        *chosen += u64::from(may);
-        may
+        let chosen = &mut self.chosen_by_owner[position].1;
+        let exceeds = *chosen < state.work[victim.owner].excess();
+        let is_allowed = exceeds && budget.allows(&state.allocations[victim.allocation]);
+        *chosen += u64::from(is_allowed);
+        is_allowed
     }
 }

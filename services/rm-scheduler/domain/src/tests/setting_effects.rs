@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Returns a fixture with the reference settings and one change to them.
-fn rules(change: impl FnOnce(&mut Settings)) -> Fixture {
+fn fixture_with(change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = Fixture::eager();
     let tunables = &mut fixture.snapshot.tunables;
     tunables.fragmentation_threshold = 2;
@@ -20,26 +20,26 @@ fn rules(change: impl FnOnce(&mut Settings)) -> Fixture {
     fixture
 }
 
-fn has(plan: &Plan, id: &str) -> u64 {
+fn processes(plan: &Plan, id: &str) -> u64 {
     share(plan, id).current
 }
 
 /// Returns the sum of the processes of one piece of work over many rounds.
-fn over_time(mut fixture: Fixture, id: &str, rounds: usize) -> u64 {
+fn sum_over_rounds(mut fixture: Fixture, id: &str, rounds: usize) -> u64 {
     fixture.snapshot.tunables.cycle_ms = 60_000;
-    (0..rounds).map(|_| has(&fixture.step(), id)).sum()
+    (0..rounds).map(|_| processes(&fixture.step(), id)).sum()
 }
 
 /// (W-4)
 #[test]
 fn a_class_with_a_small_weight_gets_its_entitlement_over_time() {
     let run = |carry| {
-        let mut fixture = rules(|settings| settings.carry_remainders = carry).nodes(&[4; 3]);
+        let mut fixture = fixture_with(|settings| settings.carry_remainders = carry).nodes(&[4; 3]);
         fixture.class("light", terms(Policy::FairShare, 10, 1), "default");
         fixture.class("heavy", terms(Policy::FairShare, 10, 400), "default");
         fixture.job_in("light", "small", "a", 1);
         fixture.job_in("heavy", "large", "b", 1);
-        over_time(fixture, "small", 4_000)
+        sum_over_rounds(fixture, "small", 4_000)
     };
     assert_eq!(run(false), 0);
     // One part in 401 of twelve quanta over 4000 rounds is 120.
@@ -50,10 +50,10 @@ fn a_class_with_a_small_weight_gets_its_entitlement_over_time() {
 #[test]
 fn a_large_process_pays_back_the_gain_of_rounding() {
     let run = |carry, id| {
-        let mut fixture = rules(|settings| settings.carry_remainders = carry).nodes(&[4]);
+        let mut fixture = fixture_with(|settings| settings.carry_remainders = carry).nodes(&[4]);
         fixture.job("large", "a", 4);
         fixture.job("small", "b", 1);
-        over_time(fixture, id, 400)
+        sum_over_rounds(fixture, id, 400)
     };
     assert_eq!((run(false, "large"), run(false, "small")), (400, 0));
     // Each job gets half, minus the cost of changing between them.
@@ -65,13 +65,13 @@ fn a_large_process_pays_back_the_gain_of_rounding() {
 #[test]
 fn large_processes_are_placed_first_if_work_would_get_no_space() {
     let run = |pack| {
-        let mut fixture = rules(|settings| settings.pack = pack).nodes(&[4, 5]);
-        for (id, order) in [("j3", 3), ("j2", 2), ("j4", 4)] {
-            fixture.job(id, id, order).max_processes = 1;
+        let mut fixture = fixture_with(|settings| settings.pack = pack).nodes(&[4, 5]);
+        for (id, quanta) in [("j3", 3), ("j2", 2), ("j4", 4)] {
+            fixture.job(id, id, quanta).max_processes = 1;
         }
         let plan = fixture.plan();
         assert_eq!(share(&plan, "j4").counted, 1);
-        has(&plan, "j4")
+        processes(&plan, "j4")
     };
     assert_eq!((run(false), run(true)), (0, 1));
 }
@@ -80,12 +80,12 @@ fn large_processes_are_placed_first_if_work_would_get_no_space() {
 #[test]
 fn work_with_an_unreachable_machine_list_keeps_nothing_from_others() {
     let run = |fits| {
-        let mut fixture = rules(|settings| settings.count_what_fits = fits).nodes(&[4]);
+        let mut fixture = fixture_with(|settings| settings.count_what_fits = fits).nodes(&[4]);
         fixture.job("pinned", "a", 1).machines = [node_name("elsewhere")].into();
         fixture.job("plain", "b", 1);
         let plan = fixture.step();
         assert_eq!(plan.verdicts["pinned"].reason, Reason::NoListedMachine);
-        has(&plan, "plain")
+        processes(&plan, "plain")
     };
     assert_eq!((run(false), run(true)), (2, 4));
 }
@@ -94,7 +94,7 @@ fn work_with_an_unreachable_machine_list_keeps_nothing_from_others() {
 #[test]
 fn squatters_return_to_their_home_pool_when_it_has_space() {
     let run = |home| {
-        let mut fixture = rules(|settings| settings.squatters_go_home = home);
+        let mut fixture = fixture_with(|settings| settings.squatters_go_home = home);
         for (name, parent) in [("top", None), ("fast", Some("top".to_owned()))] {
             let pool = Pool {
                 parent,
@@ -118,21 +118,21 @@ fn squatters_return_to_their_home_pool_when_it_has_space() {
             fixture.step();
         }
         let plan = fixture.plan();
-        assert_eq!(has(&plan, "squats"), 4);
-        has(&plan, "lives")
+        assert_eq!(processes(&plan, "squats"), 4);
+        processes(&plan, "lives")
     };
     assert_eq!((run(false), run(true)), (4, 8));
 }
 
 /// Returns a fleet with fragmented free space, in which `j3` is new (X31).
 fn fragmented_fleet(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixture {
-    let mut fixture = rules(change).nodes(&[3; 4]);
+    let mut fixture = fixture_with(change).nodes(&[3; 4]);
     fixture.snapshot.tunables.initialization_cap = 2;
     fixture.snapshot.tunables.fragmentation_threshold = threshold;
     fixture.job("j1", "a", 2);
-    fixture.current("j1", 3);
+    fixture.current_processes("j1", 3);
     fixture.job("j2", "b", 1);
-    fixture.current("j2", 6);
+    fixture.current_processes("j2", 6);
     fixture.job("j3", "c", 3);
     fixture
 }
@@ -142,7 +142,7 @@ fn fragmented_fleet(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixtu
 fn defragmentation_counts_space_that_is_already_leaving() {
     let run = |leaving| {
         let mut fixture = fragmented_fleet(2, |settings| settings.count_leaving_room = leaving);
-        let rounds = fixture.current("j3", 6);
+        let rounds = fixture.current_processes("j3", 6);
         rounds.iter().position(|has| *has == 2).unwrap()
     };
     assert_eq!((run(false), run(true)), (2, 1));
@@ -153,7 +153,11 @@ fn defragmentation_counts_space_that_is_already_leaving() {
 fn a_donor_does_not_fall_below_the_threshold() {
     let run = |spare| {
         let mut fixture = fragmented_fleet(3, |settings| settings.spare_donors = spare);
-        fixture.current("j2", 4).into_iter().min().unwrap()
+        fixture
+            .current_processes("j2", 4)
+            .into_iter()
+            .min()
+            .unwrap()
     };
     assert_eq!((run(false), run(true)), (2, 3));
 }
@@ -162,14 +166,15 @@ fn a_donor_does_not_fall_below_the_threshold() {
 #[test]
 fn an_overfull_node_that_shrank_is_relieved_itself() {
     let run = |relieve| {
-        let mut fixture = rules(|settings| settings.relieve_shrunken = relieve).nodes(&[4, 4]);
+        let mut fixture =
+            fixture_with(|settings| settings.relieve_shrunken = relieve).nodes(&[4, 4]);
         fixture.job("j", "a", 1);
         fixture.step();
         fixture.node("n00").capacity.memory_bytes /= 2;
         let plan = fixture.step();
         let node = node_name("n00");
-        let left = |id| fixture.snapshot.allocations.get(id).map(|it| &it.node);
-        let gone = 4 - fixture
+        let node_of = |id| fixture.snapshot.allocations.get(id).map(|it| &it.node);
+        let departed = 4 - fixture
             .snapshot
             .allocations
             .values()
@@ -178,9 +183,9 @@ fn an_overfull_node_that_shrank_is_relieved_itself() {
         assert!(
             plan.vacates
                 .iter()
-                .all(|vacate| left(&vacate.allocation).is_none())
+                .all(|vacate| node_of(&vacate.allocation).is_none())
         );
-        (plan.vacates.len(), gone)
+        (plan.vacates.len(), departed)
     };
     assert_eq!((run(false), run(true)), ((2, 0), (2, 2)));
 }
@@ -202,8 +207,8 @@ fn a_recent_donor_is_not_preempted_again() {
 
 /// Returns a fleet with a job that is pinned to a missing node. Entitlement ignores node lists
 /// here, so the job is entitled to space that it can never use (W-12).
-fn excess_allocations(change: impl FnOnce(&mut Settings)) -> Fixture {
-    let mut fixture = rules(change).nodes(&[4]);
+fn fleet_with_unusable_entitlement(change: impl FnOnce(&mut Settings)) -> Fixture {
+    let mut fixture = fixture_with(change).nodes(&[4]);
     fixture.snapshot.tunables.defragmentation = false;
     fixture.job("plain", "a", 1);
     fixture.step();
@@ -215,10 +220,11 @@ fn excess_allocations(change: impl FnOnce(&mut Settings)) -> Fixture {
 #[test]
 fn overage_leaves_only_if_other_work_can_then_start() {
     let run = |for_others| {
-        let mut fixture = excess_allocations(|settings| settings.evict_for_somebody = for_others);
+        let mut fixture =
+            fleet_with_unusable_entitlement(|settings| settings.evict_for_somebody = for_others);
         let plan = fixture.step();
         assert_eq!(share(&plan, "plain").counted, 2);
-        has(&plan, "plain")
+        processes(&plan, "plain")
     };
     assert_eq!((run(false), run(true)), (2, 4));
 }
@@ -226,9 +232,9 @@ fn overage_leaves_only_if_other_work_can_then_start() {
 #[test]
 fn idle_space_beyond_all_entitlement_is_lent() {
     let run = |lend| {
-        let mut fixture = excess_allocations(|settings| settings.lend_idle = lend);
+        let mut fixture = fleet_with_unusable_entitlement(|settings| settings.lend_idle = lend);
         fixture.step();
-        has(&fixture.step(), "plain")
+        processes(&fixture.step(), "plain")
     };
     assert_eq!((run(false), run(true)), (2, 4));
 }
@@ -238,7 +244,7 @@ fn idle_space_beyond_all_entitlement_is_lent() {
 #[test]
 fn a_reserved_node_is_cleared_at_once() {
     let run = |clear| {
-        let mut fixture = rules(|settings| settings.clear_promised = clear).nodes(&[3, 3]);
+        let mut fixture = fixture_with(|settings| settings.clear_promised = clear).nodes(&[3, 3]);
         fixture.snapshot.tunables.defragmentation = false;
         fixture.job("j", "a", 1).max_processes = 2;
         let pinned = fixture.job("k", "b", 1);
@@ -250,7 +256,7 @@ fn a_reserved_node_is_cleared_at_once() {
             (share(&plan, "j").counted, share(&plan, "k").counted),
             (2, 1)
         );
-        (plan.vacates.len(), has(&fixture.step(), "r"))
+        (plan.vacates.len(), processes(&fixture.step(), "r"))
     };
     // Clearing n01 costs less than clearing n00.
     assert_eq!((run(false), run(true)), ((0, 0), (1, 1)));
@@ -261,11 +267,11 @@ fn a_reserved_node_is_cleared_at_once() {
 #[test]
 fn a_service_on_a_lost_node_gets_a_successor() {
     let run = |replace| {
-        let mut fixture = rules(|settings| settings.replace_lost = replace).nodes(&[2, 2]);
+        let mut fixture = fixture_with(|settings| settings.replace_lost = replace).nodes(&[2, 2]);
         fixture.service("s", "a", 1).class = Some("fixed".into());
         fixture.step();
         fixture.node("n00").lost = true;
-        has(&fixture.step(), "s")
+        processes(&fixture.step(), "s")
     };
     assert_eq!((run(false), run(true)), (0, 1));
 }
@@ -275,7 +281,7 @@ fn a_service_on_a_lost_node_gets_a_successor() {
 #[test]
 fn processes_on_a_closed_node_stay() {
     let run = |rest| {
-        let mut fixture = rules(|settings| settings.rest_on_closed = rest).nodes(&[4, 4]);
+        let mut fixture = fixture_with(|settings| settings.rest_on_closed = rest).nodes(&[4, 4]);
         fixture.job("j", "a", 1);
         fixture.step();
         fixture.node("n00").takes_work = false;
@@ -292,7 +298,7 @@ fn a_process_on_a_closed_node_is_no_reason_for_another() {
         let settings = |settings: &mut Settings| {
             (settings.rest_on_closed, settings.steady_counts) = (true, steady);
         };
-        let mut fixture = rules(settings).nodes(&[4, 4]);
+        let mut fixture = fixture_with(settings).nodes(&[4, 4]);
         fixture.job("j", "a", 1).max_processes = 1;
         fixture.step();
         fixture.node("n00").takes_work = false;
@@ -307,15 +313,20 @@ fn a_process_on_a_closed_node_is_no_reason_for_another() {
 #[test]
 fn whole_nodes_are_granted_to_reservations_only() {
     let run = |whole| {
-        let mut fixture = rules(|settings| settings.reserve_whole_nodes = whole).nodes(&[4, 4]);
+        let mut fixture =
+            fixture_with(|settings| settings.reserve_whole_nodes = whole).nodes(&[4, 4]);
         fixture.reservation("r", "a", 2).class = Some("fixed".into());
         fixture.service("s", "b", 4);
         let plan = fixture.step();
-        let order = |id: &str| {
+        let class_and_quanta = |id: &str| {
             let grant = plan.grants.iter().find(|it| it.work.as_str() == id);
             grant.map(|it| (it.class.clone(), it.order))
         };
-        (plan.verdicts["r"].reason, order("r"), order("s"))
+        (
+            plan.verdicts["r"].reason,
+            class_and_quanta("r"),
+            class_and_quanta("s"),
+        )
     };
     let (reason, reserved, service) = run(false);
     assert_eq!(reason, Reason::Satisfied);
@@ -331,7 +342,7 @@ fn whole_nodes_are_granted_to_reservations_only() {
 #[test]
 fn remainders_do_not_move_back_and_forth() {
     let run = |steady| {
-        let mut fixture = rules(|settings| settings.steady_counts = steady).nodes(&[3]);
+        let mut fixture = fixture_with(|settings| settings.steady_counts = steady).nodes(&[3]);
         fixture.job("j", "a", 1);
         fixture.job("k", "b", 1);
         for _ in 0..5 {
@@ -347,12 +358,12 @@ fn remainders_do_not_move_back_and_forth() {
 #[test]
 fn remainders_of_several_passes_are_spread() {
     let run = |level| {
-        let mut fixture = rules(|settings| settings.level_remainders = level).nodes(&[29]);
+        let mut fixture = fixture_with(|settings| settings.level_remainders = level).nodes(&[29]);
         for (id, cap) in [("a", 1), ("b", 4), ("c", 99), ("d", 99), ("e", 99)] {
             fixture.job(id, id, 1).max_processes = cap;
         }
         let plan = fixture.plan();
-        ["a", "b", "c", "d", "e"].map(|id| has(&plan, id))
+        ["a", "b", "c", "d", "e"].map(|id| processes(&plan, id))
     };
     assert_eq!(run(false), [1, 4, 9, 8, 7]);
     assert_eq!(run(true), [1, 4, 8, 8, 8]);
@@ -362,7 +373,8 @@ fn remainders_of_several_passes_are_spread() {
 #[test]
 fn large_processes_get_their_entitlement_among_rivals() {
     let run = |rivals| {
-        let mut fixture = rules(|settings| settings.holes_among_rivals = rivals).nodes(&[12; 20]);
+        let mut fixture =
+            fixture_with(|settings| settings.holes_among_rivals = rivals).nodes(&[12; 20]);
         fixture.job("large", "a", 8).max_processes = 10;
         fixture.job("b", "b", 1);
         fixture.job("c", "c", 1);
@@ -376,7 +388,7 @@ fn large_processes_get_their_entitlement_among_rivals() {
 #[test]
 fn the_process_with_the_least_investment_is_preempted() {
     let run = |least| {
-        let mut fixture = rules(|settings| {
+        let mut fixture = fixture_with(|settings| {
             settings.evict_for_somebody = true;
             settings.lose_least = least;
         })
@@ -398,7 +410,7 @@ fn the_process_with_the_least_investment_is_preempted() {
 /// (R-11.2)
 #[test]
 fn preemption_costs_only_the_task_in_progress_if_durations_are_known() {
-    let mut fixture = rules(|settings| {
+    let mut fixture = fixture_with(|settings| {
         settings.evict_for_somebody = true;
         settings.lose_least = true;
     })
@@ -424,7 +436,7 @@ fn preemption_costs_only_the_task_in_progress_if_durations_are_known() {
 #[test]
 fn a_part_of_a_gpu_goes_to_a_gpu_in_use() {
     let run = |pack| {
-        let mut fixture = rules(|settings| settings.pack_gpus = pack).nodes(&[4, 8]);
+        let mut fixture = fixture_with(|settings| settings.pack_gpus = pack).nodes(&[4, 8]);
         for node in ["n00", "n01"] {
             fixture.node(node).capacity.gpu_milli = 1_000;
         }
@@ -435,7 +447,7 @@ fn a_part_of_a_gpu_goes_to_a_gpu_in_use() {
         fixture.snapshot.demand.get_mut("old").unwrap().machines = [node_name("n01")].into();
         let plan = fixture.plan();
         let half = plan.grants.iter().find(|it| it.work.as_str() == "half");
-        (half.unwrap().node.to_string(), has(&plan, "whole"))
+        (half.unwrap().node.to_string(), processes(&plan, "whole"))
     };
     // The smallest hole is on the node with the unused GPU.
     assert_eq!(run(false), ("n00".to_owned(), 0));

@@ -23,23 +23,23 @@ use crate::{
         whole_nodes::is_whole_node_reserved,
     },
 };
-use candidate_node::{CandidateNode, Evictable, Victims, VictimsFor};
+use candidate_node::{CandidateNode, Preemptable, Victims, VictimsFor};
 
 /// Most nodes examined in one round. The next round continues.
 const MAX_EXAMINED: u64 = 400_000;
 
-pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
-    if !queue.iter().any(|entry| waits(state, *entry)) {
+pub(super) fn clear_for_waiting_work(state: &mut RoundState, tree: PoolIx, queue: &[QueuedWork]) {
+    if !queue.iter().any(|entry| is_waiting(state, *entry)) {
         return;
     }
     state.update_future_holes();
-    let squatted = squatted(state);
-    let mut candidates = EvictionCandidates::new(state, tree);
+    let squatted_nodes = nodes_with_squatters(state);
+    let mut candidates = ClearingCandidates::new(state, tree);
     // No process is leaving, and none could be preempted.
-    if candidates.nodes.is_empty() && squatted.is_empty() {
+    if candidates.nodes.is_empty() && squatted_nodes.is_empty() {
         return;
     }
-    if !squatted.is_empty() {
+    if !squatted_nodes.is_empty() {
         // The details must be read before squatters move.
         candidates.read_all_details(state);
     }
@@ -47,14 +47,14 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[QueuedW
     let mut exhausted_shapes = DenseSet::default();
     let mut budget_stops: FxHashMap<ShapeIx, BudgetStop> = FxHashMap::default();
     for entry in queue {
-        if !waits(state, *entry) {
+        if !is_waiting(state, *entry) {
             continue;
         }
         let work = entry.work;
         let work_state = &state.work[work];
         let shape = work_state.shape;
         for _ in work_state.reserved..work_state.missing() {
-            if candidates.steps.get() > MAX_EXAMINED {
+            if candidates.examined.get() > MAX_EXAMINED {
                 state.record_time_dependence();
                 break;
             }
@@ -62,7 +62,7 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[QueuedW
                 state.record_budget_stop(work, budget_stops.get(&shape).cloned());
                 break;
             }
-            if let Err(budget_stop) = clear_best(state, work, &mut candidates) {
+            if let Err(budget_stop) = clear_cheapest_node(state, work, &mut candidates) {
                 state.record_budget_stop(work, budget_stop.clone());
                 if !state.work_record(work).is_constrained() {
                     exhausted_shapes.insert(shape);
@@ -71,27 +71,27 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: PoolIx, queue: &[QueuedW
                 break;
             }
         }
-        if !squatted.is_empty() && send_squatters_home(state, work, &squatted) {
+        if !squatted_nodes.is_empty() && send_squatters_home(state, work, &squatted_nodes) {
             candidates.costs.clear();
         }
     }
 }
 
-fn waits(state: &RoundState, queued: QueuedWork) -> bool {
+fn is_waiting(state: &RoundState, queued: QueuedWork) -> bool {
     let work_state = &state.work[queued.work];
     queued.policy != Policy::Reserve && work_state.missing() > 0 && !work_state.is_excluded()
 }
 
 /// Work that needs space for a process, and the position of a candidate to clear for it.
 #[derive(Clone, Copy)]
-struct Clearing {
+struct ClearingTarget {
     work: WorkIx,
     position: usize,
 }
 
 /// Cost of clearing a candidate for one process. The order of the fields is the order of costs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct EvictionCost {
+struct ClearingCost {
     /// Number of processes that must leave.
     processes: usize,
     /// Milliseconds of work lost with them.
@@ -102,43 +102,44 @@ struct EvictionCost {
 
 /// Costs of clearing each candidate for one shape. They are lower bounds. A cost becomes exact when
 /// its candidate comes first.
-struct EvictionCosts {
+struct ClearingCosts {
     /// Quanta of one process of the shape.
     quanta: u64,
-    /// Heap of the costs. It may contain outdated costs, and `of` has the valid ones.
-    cheapest: BinaryHeap<Reverse<EvictionCost>>,
+    /// Heap of the costs. It may contain outdated costs, and `by_position` has the valid ones.
+    heap: BinaryHeap<Reverse<ClearingCost>>,
     /// Costs by position of the candidate. `None` if clearing the candidate cannot help.
-    by_position: Vec<Option<EvictionCost>>,
+    by_position: Vec<Option<ClearingCost>>,
     /// First candidate that a budget protects, with that budget.
     budget_stop: Option<(usize, BudgetStop)>,
 }
 
-impl EvictionCosts {
-    fn new(candidates: &EvictionCandidates, quanta: u64) -> Self {
+impl ClearingCosts {
+    fn new(candidates: &ClearingCandidates, quanta: u64) -> Self {
         let positions = candidates.nodes.iter().enumerate();
-        let cost = |(at, it): (usize, &CandidateNode)| it.at_least(quanta, at);
+        let cost =
+            |(position, candidate): (usize, &CandidateNode)| candidate.min_cost(quanta, position);
         let by_position: Vec<_> = positions.map(cost).collect();
-        let mut cheapest = Vec::with_capacity(2 * by_position.len());
-        cheapest.extend(by_position.iter().flatten().copied().map(Reverse));
+        let mut heap = Vec::with_capacity(2 * by_position.len());
+        heap.extend(by_position.iter().flatten().copied().map(Reverse));
         Self {
             quanta,
-            cheapest: cheapest.into(),
+            heap: heap.into(),
             by_position,
             budget_stop: None,
         }
     }
 
-    fn set(&mut self, position: usize, cost: Option<EvictionCost>) {
+    fn set(&mut self, position: usize, cost: Option<ClearingCost>) {
         self.by_position[position] = cost;
-        self.cheapest.extend(cost.map(Reverse));
+        self.heap.extend(cost.map(Reverse));
     }
 
-    fn first(&mut self) -> Option<EvictionCost> {
-        while let Some(Reverse(cost)) = self.cheapest.peek().copied() {
+    fn cheapest(&mut self) -> Option<ClearingCost> {
+        while let Some(Reverse(cost)) = self.heap.peek().copied() {
             if self.by_position[cost.position] == Some(cost) {
                 return Some(cost);
             }
-            self.cheapest.pop();
+            self.heap.pop();
         }
         None
     }
@@ -146,7 +147,7 @@ impl EvictionCosts {
 
 /// Returns the allocations of work beyond its entitlement, sorted by node. Some may be on nodes
 /// that this tree cannot use.
-fn takeable(state: &RoundState, tree: PoolIx) -> Vec<Evictable> {
+fn preemptable(state: &RoundState, tree: PoolIx) -> Vec<Preemptable> {
     let index = state.index;
     let is_other = |work: WorkIx| state.tree_of(work).is_some_and(|other| other != tree);
     let owners: Vec<WorkIx> = state
@@ -158,7 +159,7 @@ fn takeable(state: &RoundState, tree: PoolIx) -> Vec<Evictable> {
             .iter()
             .map(|work| &state.work_record(*work).allocations)
     };
-    let mut evictables = Vec::with_capacity(lists().map(IdList::len).sum());
+    let mut by_node = Vec::with_capacity(lists().map(IdList::len).sum());
     // Work of another tree can hold allocations in this tree from before it moved.
     let exceeds = |work: WorkIx| is_other(work) && state.work[work].excess() > 0;
     let orphans = index.orphans.iter().copied();
@@ -170,13 +171,13 @@ fn takeable(state: &RoundState, tree: PoolIx) -> Vec<Evictable> {
         .flat_map(IdList::iter)
         .chain(orphans)
         .for_each(|allocation| {
-            let load = &index.usage[allocation];
-            if !load.fixed && !state.leaving.contains(allocation) {
-                evictables.extend(load.node().map(|node| Evictable { node, allocation }));
+            let usage = &index.usage[allocation];
+            if !usage.fixed && !state.leaving.contains(allocation) {
+                by_node.extend(usage.node().map(|node| Preemptable { node, allocation }));
             }
         });
-    evictables.sort_unstable();
-    evictables
+    by_node.sort_unstable();
+    by_node
 }
 
 /// Asserts that work of other trees has no allocations in this tree except the known orphans.
@@ -185,171 +186,181 @@ fn assert_orphans_are_complete(state: &RoundState, tree: PoolIx) {
     let others = state.work_in_excess();
     let others = others.filter(|work| state.tree_of(*work).is_some_and(|other| other != tree));
     for allocation in others.flat_map(|work| state.work_record(work).allocations.iter()) {
-        let load = &state.index.usage[allocation];
-        let is_here = load.node().is_some_and(|node| state.is_in_tree(node, tree));
-        let is_protected = load.fixed || state.leaving[allocation];
+        let usage = &state.index.usage[allocation];
+        let is_here = usage
+            .node()
+            .is_some_and(|node| state.is_in_tree(node, tree));
+        let is_protected = usage.fixed || state.leaving[allocation];
         assert!(!is_here || is_protected || state.index.orphans.contains(&allocation));
     }
 }
 
-struct EvictionCandidates {
+struct ClearingCandidates {
     nodes: Vec<CandidateNode>,
     /// Allocations that could be preempted, sorted by node.
-    takeable: Vec<Evictable>,
+    preemptable: Vec<Preemptable>,
     /// Costs by shape. They only grow, because owners approach their entitlements and space gets
     /// reserved. A cost is computed again when its candidate comes first.
-    costs: FxHashMap<ShapeIx, EvictionCosts>,
+    costs: FxHashMap<ShapeIx, ClearingCosts>,
     /// Number of nodes examined.
-    steps: Cell<u64>,
+    examined: Cell<u64>,
 }
 
-impl EvictionCandidates {
+impl ClearingCandidates {
     fn new(state: &RoundState, tree: PoolIx) -> Self {
-        let loads = &state.index.usage;
-        let takeable = takeable(state, tree);
+        let usage = &state.index.usage;
+        let preemptable = preemptable(state, tree);
         let leaving = state.index.leaving.iter();
-        let leaving = leaving.filter_map(|allocation| loads[*allocation].node());
+        let leaving = leaving.filter_map(|allocation| usage[*allocation].node());
         let to_vacate = state.vacate_position.keys();
-        let to_vacate = to_vacate.filter_map(|allocation| loads[*allocation].node());
+        let to_vacate = to_vacate.filter_map(|allocation| usage[*allocation].node());
         let to_vacate = to_vacate.filter(|node| !state.nodes[*node].to_vacate.is_empty());
-        let mut nodes: Vec<NodeIx> = Vec::with_capacity(takeable.len());
+        let mut nodes: Vec<NodeIx> = Vec::with_capacity(preemptable.len());
         nodes.extend(leaving.chain(to_vacate));
-        let evictables = || takeable.chunk_by(|one, other| one.node == other.node);
-        nodes.extend(evictables().map(|here| here[0].node));
+        let by_node = || preemptable.chunk_by(|one, other| one.node == other.node);
+        nodes.extend(by_node().map(|of_node| of_node[0].node));
         nodes.sort_unstable();
         nodes.dedup();
-        let mut evictables = evictables().peekable();
-        let mut from = 0;
-        let mut places = Vec::with_capacity(nodes.len());
-        places.extend(nodes.into_iter().filter_map(|node| {
-            let here = evictables.next_if(|evictables| evictables[0].node == node);
-            let here = here.unwrap_or_default();
-            let first = from;
-            from += here.len();
+        let mut groups = by_node().peekable();
+        let mut start = 0;
+        let mut candidates = Vec::with_capacity(nodes.len());
+        candidates.extend(nodes.into_iter().filter_map(|node| {
+            let of_node = groups.next_if(|group| group[0].node == node);
+            let of_node = of_node.unwrap_or_default();
+            let first = start;
+            start += of_node.len();
             let (pool, future_quanta) = state.derived.node_index.future_key(node)?;
             let is_open = state.forest.root(pool) == tree && !is_whole_node_reserved(state, node);
-            is_open.then(|| CandidateNode::new(state, node, future_quanta, &takeable, first..from))
+            is_open
+                .then(|| CandidateNode::new(state, node, future_quanta, &preemptable, first..start))
         }));
         Self {
-            nodes: places,
-            takeable,
+            nodes: candidates,
+            preemptable,
             costs: FxHashMap::default(),
-            steps: Cell::new(0),
+            examined: Cell::new(0),
         }
     }
 
     fn read_all_details(&self, state: &RoundState) {
-        for place in &self.nodes {
-            place.details(state, &self.takeable);
+        for candidate in &self.nodes {
+            candidate.details(state, &self.preemptable);
         }
     }
 
-    fn offer(
+    /// Computes the cost of clearing the candidate for the work. Returns `None` if that is not
+    /// possible, and records the budget that stopped it.
+    fn cost_of(
         &self,
         state: &RoundState,
-        Clearing { work, position }: Clearing,
-        list: &mut Victims,
+        ClearingTarget { work, position }: ClearingTarget,
+        victims: &mut Victims,
         budget_stop: &mut Option<(usize, BudgetStop)>,
-    ) -> Option<EvictionCost> {
-        self.steps.update(|steps| steps + 1);
-        let node_state = &self.nodes[position];
+    ) -> Option<ClearingCost> {
+        self.examined.update(|examined| examined + 1);
+        let candidate = &self.nodes[position];
         let quanta = state.work[work].process_quanta;
-        if state.nodes[node_state.node].quanta < quanta
-            || !state.is_permitted(work, node_state.node)
+        if state.nodes[candidate.node].quanta < quanta || !state.is_permitted(work, candidate.node)
         {
             return None;
         }
-        let mut budget = state.preemption_budget(node_state.node);
-        let all = &self.takeable;
+        let mut budget = state.preemption_budget(candidate.node);
+        let all = &self.preemptable;
         let victims_for = VictimsFor {
-            candidate: node_state,
+            candidate,
             all,
             process_quanta: quanta,
             size: state.size(work),
         };
-        if list.choose(state, victims_for, &mut budget) {
-            return Some(EvictionCost {
-                processes: list.chosen.len(),
-                lost_ms: list.lost_ms,
+        if victims.choose(state, victims_for, &mut budget) {
+            return Some(ClearingCost {
+                processes: victims.chosen.len(),
+                lost_ms: victims.lost_ms,
                 position,
             });
         }
         // Later, there may be budget, or other allocations may be the cheapest to lose.
         if !state.has_time_dependence()
-            && (budget.declined || node_state.could_hold(state, all, quanta, state.size(work)))
+            && (budget.declined || candidate.could_hold(state, all, quanta, state.size(work)))
         {
             state.record_time_dependence();
         }
-        let anyhow = &mut PreemptionBudget::unlimited();
-        let is_first = budget_stop
+        let unlimited = &mut PreemptionBudget::unlimited();
+        let is_earlier = budget_stop
             .as_ref()
             .is_none_or(|(first, _)| position < *first);
-        if budget.declined && is_first && list.choose(state, victims_for, anyhow) {
-            let why = state.budget_stop(node_state.node, &list.chosen);
-            *budget_stop = why.map(|why| (position, why));
+        if budget.declined && is_earlier && victims.choose(state, victims_for, unlimited) {
+            let stop = state.budget_stop(candidate.node, &victims.chosen);
+            *budget_stop = stop.map(|stop| (position, stop));
         }
         None
     }
 
     /// Finds the node where the fewest processes must leave. The setting `lose_least` breaks ties
     /// by the least lost work. If there is no such node, returns the budget that stopped it.
-    fn best(
+    fn cheapest_candidate(
         &mut self,
         state: &RoundState,
         work: WorkIx,
     ) -> Result<(usize, Vec<AllocIx>), Option<BudgetStop>> {
-        let mut list = Victims::default();
-        let found = if state.work_record(work).is_constrained() {
+        let mut victims = Victims::default();
+        let cheapest = if state.work_record(work).is_constrained() {
             let mut budget_stop = None;
             let costs = (0..self.nodes.len()).filter_map(|position| {
-                self.offer(
+                self.cost_of(
                     state,
-                    Clearing { work, position },
-                    &mut list,
+                    ClearingTarget { work, position },
+                    &mut victims,
                     &mut budget_stop,
                 )
             });
-            let best = costs.min().ok_or(budget_stop);
-            // `list` contains the choice for another candidate by now.
-            if let Ok(cost) = best {
+            let cheapest = costs.min().ok_or(budget_stop);
+            // `victims` contains the choice for another candidate by now.
+            if let Ok(cost) = cheapest {
                 let position = cost.position;
-                self.offer(state, Clearing { work, position }, &mut list, &mut None);
+                self.cost_of(
+                    state,
+                    ClearingTarget { work, position },
+                    &mut victims,
+                    &mut None,
+                );
             }
-            best
+            cheapest
         } else {
             let shape = state.work[work].shape;
-            let known = self.costs.remove(&shape);
+            let cached = self.costs.remove(&shape);
             let mut costs =
-                known.unwrap_or_else(|| EvictionCosts::new(self, state.work[work].process_quanta));
-            let mut best = None;
-            while let Some(old) = costs.first() {
-                let position = old.position;
-                let now = self.offer(
+                cached.unwrap_or_else(|| ClearingCosts::new(self, state.work[work].process_quanta));
+            let mut cheapest = None;
+            while let Some(bound) = costs.cheapest() {
+                let position = bound.position;
+                let actual = self.cost_of(
                     state,
-                    Clearing { work, position },
-                    &mut list,
+                    ClearingTarget { work, position },
+                    &mut victims,
                     &mut costs.budget_stop,
                 );
-                if now == Some(old) {
-                    best = Some(old);
+                if actual == Some(bound) {
+                    cheapest = Some(bound);
                     break;
                 }
-                costs.set(old.position, now);
+                costs.set(bound.position, actual);
             }
-            let best = best.ok_or_else(|| costs.budget_stop.clone());
+            let cheapest = cheapest.ok_or_else(|| costs.budget_stop.clone());
             self.costs.insert(shape, costs);
-            best
+            cheapest
         };
-        let cost = found.map_err(|budget_stop| budget_stop.map(|(_, budget_stop)| budget_stop))?;
-        Ok((cost.position, list.chosen))
+        let cost =
+            cheapest.map_err(|budget_stop| budget_stop.map(|(_, budget_stop)| budget_stop))?;
+        Ok((cost.position, victims.chosen))
     }
 
     /// Updates a node after it was cleared. It may have become cheaper for all shapes.
-    fn renew(&mut self, state: &RoundState, position: usize) {
-        let node_state = &mut self.nodes[position];
-        node_state.renew(state, &self.takeable);
+    fn update(&mut self, state: &RoundState, position: usize) {
+        let candidate = &mut self.nodes[position];
+        candidate.update(state, &self.preemptable);
         for costs in self.costs.values_mut() {
-            let cost = node_state.at_least(costs.quanta, position);
+            let cost = candidate.min_cost(costs.quanta, position);
             costs.set(position, cost);
         }
     }
@@ -357,24 +368,24 @@ impl EvictionCandidates {
 
 /// Clears the cheapest node for one process and reserves the space. The error contains the budget
 /// that stopped it, if any.
-fn clear_best(
+fn clear_cheapest_node(
     state: &mut RoundState,
     work: WorkIx,
-    candidates: &mut EvictionCandidates,
+    candidates: &mut ClearingCandidates,
 ) -> Result<(), Option<BudgetStop>> {
-    let (position, victims) = candidates.best(state, work)?;
+    let (position, victims) = candidates.cheapest_candidate(state, work)?;
     // The owner of the preempted work reads this, so it names no other user (S12).
     let detail = "makes room for work that is due more";
     for allocation in victims {
         state.preempt(allocation, Some(work), detail.to_owned());
     }
     state.reserve(work, candidates.nodes[position].node);
-    candidates.renew(state, position);
+    candidates.update(state, position);
     Ok(())
 }
 
 /// Returns the nodes with squatters. The list is empty unless `squatters_go_home` is set.
-fn squatted(state: &RoundState) -> Vec<NodeIx> {
+fn nodes_with_squatters(state: &RoundState) -> Vec<NodeIx> {
     if !state.settings.squatters_go_home {
         return Vec::new();
     }
@@ -387,26 +398,26 @@ fn squatted(state: &RoundState) -> Vec<NodeIx> {
 }
 
 /// Sends squatters home from the nodes of all waiting work (W-13).
-pub(super) fn send_all_home(state: &mut RoundState, queue: &[QueuedWork]) {
-    let squatted = squatted(state);
+pub(super) fn send_all_squatters_home(state: &mut RoundState, queue: &[QueuedWork]) {
+    let squatted_nodes = nodes_with_squatters(state);
     for entry in queue {
-        if waits(state, *entry) {
-            send_squatters_home(state, entry.work, &squatted);
+        if is_waiting(state, *entry) {
+            send_squatters_home(state, entry.work, &squatted_nodes);
         }
     }
 }
 
 /// Moves squatters from the nodes of waiting work to free nodes of their own pool. They keep their
 /// number of processes. Returns whether any moved (W-13).
-fn send_squatters_home(state: &mut RoundState, work: WorkIx, squatted: &[NodeIx]) -> bool {
-    let Some(home) = state.home(work).filter(|_| !squatted.is_empty()) else {
+fn send_squatters_home(state: &mut RoundState, work: WorkIx, squatted_nodes: &[NodeIx]) -> bool {
+    let Some(home) = state.home(work).filter(|_| !squatted_nodes.is_empty()) else {
         return false;
     };
-    let mut sent = false;
+    let mut has_moved = false;
     let mut missing_processes = state.work[work]
         .missing()
         .saturating_sub(state.work[work].reserved);
-    for node in squatted.iter().copied() {
+    for node in squatted_nodes.iter().copied() {
         if missing_processes == 0 {
             break;
         }
@@ -419,10 +430,10 @@ fn send_squatters_home(state: &mut RoundState, work: WorkIx, squatted: &[NodeIx]
         }
         if clear_of_squatters(state, work, node) {
             missing_processes -= 1;
-            sent = true;
+            has_moved = true;
         }
     }
-    sent
+    has_moved
 }
 
 /// Moves the squatters of a node if one process of the work fits there afterwards.
@@ -435,11 +446,11 @@ fn clear_of_squatters(state: &mut RoundState, work: WorkIx, node: NodeIx) -> boo
         if space.count_fitting(quanta, size) > 0 {
             break;
         }
-        let it = &state.allocations[allocation];
+        let record = &state.allocations[allocation];
         if let Some(target) =
-            way_home(state, allocation, node, &moves).filter(|_| budget.allows(it))
+            find_home_node(state, allocation, node, &moves).filter(|_| budget.allows(record))
         {
-            space.give(it.quanta, &it.size, &it.gpus);
+            space.give(record.quanta, &record.size, &record.gpus);
             moves.push((allocation, target));
         }
     }
@@ -463,7 +474,7 @@ fn clear_of_squatters(state: &mut RoundState, work: WorkIx, node: NodeIx) -> boo
 }
 
 /// Returns a free node of the squatter's own pool that is not yet a target of `moves`.
-fn way_home(
+fn find_home_node(
     state: &RoundState,
     allocation: AllocIx,
     node: NodeIx,
@@ -471,16 +482,16 @@ fn way_home(
 ) -> Option<NodeIx> {
     let record = &state.allocations[allocation];
     let owner = record.work.filter(|_| !state.leaving[allocation])?;
-    let own = state.home(owner)?;
+    let own_pool = state.home(owner)?;
     let pool = state.nodes[node].pool?;
-    let squats = state.policy(owner) == Some(Policy::FairShare) && pool != own;
-    if !squats || !state.forest.is_within(pool, own) {
+    let squats = state.policy(owner) == Some(Policy::FairShare) && pool != own_pool;
+    if !squats || !state.forest.is_within(pool, own_pool) {
         return None;
     }
     let (quanta, size) = (state.work[owner].process_quanta, state.size(owner));
     state.nodes.indices().find(|node| {
         let node_state = &state.nodes[*node];
-        node_state.pool == Some(own)
+        node_state.pool == Some(own_pool)
             && node_state.is_schedulable()
             && node_state.whole_node_for.is_none()
             && node_state.reservations.is_empty()

@@ -1,4 +1,4 @@
-//! Search for the smallest hole. It visits the nodes of a pool in order of free quanta.
+//! Search for the smallest hole that fits. It visits the nodes of a pool in order of free quanta.
 
 use crate::{
     ids::{Ix, NodeIx, PoolIx, WorkIx},
@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// A cursor over free nodes. During the search, nodes may move to buckets that it has passed.
-pub(crate) enum Search {
+pub(crate) enum HoleSearch {
     All {
         pool: PoolIx,
         free: u64,
@@ -16,7 +16,7 @@ pub(crate) enum Search {
     Listed(std::vec::IntoIter<(u64, NodeIx)>),
 }
 
-impl Search {
+impl HoleSearch {
     /// Returns a search over the nodes of a pool that the work may use, by smallest hole, then by
     /// name.
     pub fn new(state: &RoundState, node_index: &NodeIndex, pool: PoolIx, work: WorkIx) -> Self {
@@ -28,8 +28,8 @@ impl Search {
                 from: NodeIx::new(0),
             };
         }
-        let named = state.work_record(work).constraints().nodes.iter();
-        let mut listed: Vec<(u64, NodeIx)> = named
+        let listed_names = state.work_record(work).constraints().nodes.iter();
+        let mut listed: Vec<(u64, NodeIx)> = listed_names
             .filter_map(|name| state.index.find_node(name))
             .filter_map(|node| Some((node_index.free_quanta_in(pool, node)?, node)))
             .collect();

@@ -1,0 +1,148 @@
+//! Searches bands for the first entity at which the summed amounts exceed a limit.
+
+use super::{Member, count_before};
+use crate::entitlement::apportion::scaled;
+
+/// Part of a band in which the search continues.
+pub(super) struct SearchPart<'t> {
+    members: &'t [Member],
+    /// Amount of each entity.
+    per_entity: u64,
+    /// Number of entities before the current sequence number.
+    passed: usize,
+}
+
+impl<'t> SearchPart<'t> {
+    pub fn new(members: &'t [Member], per_entity: u64) -> Self {
+        Self {
+            members,
+            per_entity,
+            passed: 0,
+        }
+    }
+
+    pub fn has_amount(&self) -> bool {
+        self.per_entity > 0
+    }
+
+    /// Returns the amount of all entities.
+    pub fn total(&self) -> u64 {
+        self.amount_of(self.members.len())
+    }
+
+    /// Replaces the entities by those of `all` that precede them.
+    pub fn replace_with_preceding(&mut self, all: &'t [Member]) {
+        self.members = &all[..all.len() - self.members.len()];
+    }
+
+    /// Returns the amount of this many entities.
+    fn amount_of(&self, count: usize) -> u64 {
+        self.per_entity * count as u64
+    }
+}
+
+/// Number of entities up to which the search is linear.
+const LINEAR_ENTITIES: u64 = 6;
+
+/// Returns the first sequence number at which the summed amounts exceed `limit`, and the sum before
+/// it. All amounts together must exceed `limit`.
+pub(super) fn find_cutoff(parts: &mut [SearchPart], limit: u64) -> (u32, u64) {
+    // Sums before the remaining entities and including them.
+    let (mut sum_before, mut sum_including) = (0, parts.iter().map(SearchPart::total).sum());
+    let linear_amount =
+        parts.iter().map(|part| part.per_entity).min().unwrap_or(1) * LINEAR_ENTITIES;
+    let mut guesses = 0;
+    loop {
+        if limit - sum_before < linear_amount {
+            return search_forward(parts, limit, sum_before);
+        }
+        if sum_including - limit <= linear_amount {
+            return search_backward(parts, limit, sum_including);
+        }
+        let Some(longest) = parts.iter().max_by_key(|part| part.members.len()) else {
+            return (u32::MAX, sum_before);
+        };
+        // The search interpolates. Each third guess halves the longest part, in case sequence
+        // numbers are uneven.
+        let (members, amount) = (longest.members, longest.per_entity);
+        let position = if guesses % 3 == 2 {
+            members.len() / 2
+        } else {
+            let guess = scaled(
+                members.len() as u64,
+                limit - sum_before,
+                sum_including - sum_before,
+                false,
+            );
+            usize::try_from(guess).unwrap_or(usize::MAX)
+        };
+        let Some(seq) = seq_of(members.get(position).or(members.last())) else {
+            return (u32::MAX, sum_before);
+        };
+        let mut sum_to_guess = sum_before;
+        for part in parts.iter_mut() {
+            part.passed = count_before(part.members, seq);
+            sum_to_guess += part.amount_of(part.passed);
+        }
+        let is_beyond = sum_to_guess > limit;
+        if !is_beyond && sum_to_guess + amount > limit {
+            return (seq, sum_to_guess);
+        }
+        for part in parts.iter_mut() {
+            let (preceding, following) = part.members.split_at(part.passed);
+            let skipped = usize::from(seq_of(following.first()) == Some(seq));
+            part.members = if is_beyond {
+                preceding
+            } else {
+                &following[skipped..]
+            };
+        }
+        if is_beyond {
+            sum_including = sum_to_guess;
+        } else {
+            sum_before = sum_to_guess + amount;
+        }
+        guesses += 1;
+    }
+}
+
+fn seq_of(member: Option<&Member>) -> Option<u32> {
+    member.map(|member| member.seq)
+}
+
+/// Searches linearly from the first entity.
+fn search_forward(parts: &mut [SearchPart], limit: u64, mut sum_before: u64) -> (u32, u64) {
+    loop {
+        let first = |part: &&mut SearchPart| seq_of(part.members.first()).unwrap_or(u32::MAX);
+        let next = parts.iter_mut().min_by_key(first);
+        let Some((seq, part)) = next.and_then(|part| Some((seq_of(part.members.first())?, part)))
+        else {
+            return (u32::MAX, sum_before);
+        };
+        let sum_with_entity = sum_before + part.per_entity;
+        if sum_with_entity > limit {
+            return (seq, sum_before);
+        }
+        part.members = &part.members[1..];
+        sum_before = sum_with_entity;
+    }
+}
+
+/// Searches linearly from the last entity.
+fn search_backward(parts: &mut [SearchPart], limit: u64, mut sum_including: u64) -> (u32, u64) {
+    loop {
+        let last = |part: &&mut SearchPart| seq_of(part.members.last());
+        let next = parts.iter_mut().max_by_key(last);
+        let Some((seq, remaining, part)) = next.and_then(|part| {
+            let (last, remaining) = part.members.split_last()?;
+            Some((last.seq, remaining, part))
+        }) else {
+            return (u32::MAX, sum_including);
+        };
+        sum_including -= part.per_entity;
+        if sum_including <= limit {
+            return (seq, sum_including);
+        }
+        part.members = remaining;
+    }
+}
