@@ -18,7 +18,7 @@ use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer};
 use hayward_rm_scheduler_api::queues::Queues;
 use hayward_rm_scheduler_domain::Snapshot;
-use hayward_rm_scheduler_domain::snapshot::outside::Answer;
+use hayward_rm_scheduler_domain::snapshot::external::PlannerResponse;
 use hayward_rm_scheduler_policy::{Fault, ParsedPolicy, Rules};
 use hayward_vocabulary::{AllocationId, NodeName, UserName, WorkId, WorkKind};
 
@@ -157,5 +157,5 @@ pub struct PlannerOutcome {
     pub pool: String,
     pub revision: u64,
     pub took_ms: u64,
-    pub outcome: Result<Answer, String>,
+    pub outcome: Result<PlannerResponse, String>,
 }

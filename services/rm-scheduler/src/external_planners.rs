@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_domain::Plan;
-use hayward_rm_scheduler_domain::plan::outside::Taken;
-use hayward_rm_scheduler_domain::snapshot::outside::Outside;
+use hayward_rm_scheduler_domain::plan::external::ResponseEffect;
+use hayward_rm_scheduler_domain::snapshot::external::ExternalPlannerState;
 use hayward_rm_scheduler_external_planner::{
     PlannerRequest, Trees, has_missing_work, relevant_notes,
 };
@@ -68,7 +68,7 @@ impl Ledger {
         }
         state.open_request = None;
         state.due_ms = None;
-        let mut outside = self.snapshot.outside.get(&pool).cloned();
+        let mut outside = self.snapshot.external_planners.get(&pool).cloned();
         let outside = outside.get_or_insert_default();
         match outcome {
             Ok(answer) => {
@@ -80,8 +80,8 @@ impl Ledger {
                     revision,
                     effect: None,
                 });
-                outside.answer = Some(answer);
-                outside.silence = None;
+                outside.response = Some(answer);
+                outside.no_response_reason = None;
                 self.timing.request_round();
             }
             Err(why) => {
@@ -94,8 +94,8 @@ impl Ledger {
                 }
                 let why = without_planner_text(&why).to_owned();
                 self.timing
-                    .request_round_if(outside.silence.as_ref() != Some(&why));
-                outside.silence = Some(why);
+                    .request_round_if(outside.no_response_reason.as_ref() != Some(&why));
+                outside.no_response_reason = Some(why);
             }
         }
         let outside = std::mem::take(outside);
@@ -113,10 +113,11 @@ impl Ledger {
         if self.external_planners.by_pool.is_empty() {
             return;
         }
-        self.external_planners.pools_with_response = plan.outside.keys().cloned().collect();
+        self.external_planners.pools_with_response =
+            plan.external_planners.keys().cloned().collect();
         let trees = Trees::new(&self.snapshot);
         let changed_pools = self.pools_changed_by(plan, &trees);
-        self.store_results(std::mem::take(&mut plan.outside));
+        self.store_results(std::mem::take(&mut plan.external_planners));
         self.drop_stale_notes(&trees);
         // Without all neighbours it is unknown what a pool lacks.
         if self.timing.stale_neighbour().is_some() {
@@ -181,35 +182,38 @@ impl Ledger {
     /// Drops the notes of responses about work that no longer lacks anything.
     fn drop_stale_notes(&mut self, trees: &Trees) {
         let snapshot = &*self.snapshot;
-        let updates = snapshot.outside.iter().filter_map(|(pool, state)| {
-            let last = state.heard.as_ref()?;
-            let has_notes = !last.notes.is_empty() || !last.refused.is_empty();
-            let relevant = has_notes.then(|| relevant_notes(snapshot, trees, pool, last))?;
-            let state = || Outside {
-                heard: Some(relevant.clone()),
-                ..state.clone()
-            };
-            (relevant != *last).then(|| (pool.clone(), state()))
-        });
+        let updates = snapshot
+            .external_planners
+            .iter()
+            .filter_map(|(pool, state)| {
+                let last = state.last_result.as_ref()?;
+                let has_notes = !last.notes.is_empty() || !last.refused.is_empty();
+                let relevant = has_notes.then(|| relevant_notes(snapshot, trees, pool, last))?;
+                let state = || ExternalPlannerState {
+                    last_result: Some(relevant.clone()),
+                    ..state.clone()
+                };
+                (relevant != *last).then(|| (pool.clone(), state()))
+            });
         for (pool, state) in updates.collect::<Vec<_>>() {
             self.snapshot.set_outside(&pool, state);
         }
     }
 
     /// Stores the effect of each response, and removes the response, because it is used once.
-    fn store_results(&mut self, mut effects: BTreeMap<String, Taken>) {
+    fn store_results(&mut self, mut effects: BTreeMap<String, ResponseEffect>) {
         let pools_with_response: Vec<String> = {
-            let pools = self.snapshot.outside.iter();
-            let with_response = pools.filter(|(_, it)| it.answer.is_some());
+            let pools = self.snapshot.external_planners.iter();
+            let with_response = pools.filter(|(_, it)| it.response.is_some());
             with_response.map(|(pool, _)| pool.clone()).collect()
         };
         for pool in pools_with_response {
-            let mut outside = self.snapshot.outside.get(&pool).cloned();
+            let mut outside = self.snapshot.external_planners.get(&pool).cloned();
             let outside = outside.get_or_insert_default();
-            outside.answer = None;
+            outside.response = None;
             let state = self.external_planners.by_pool.get_mut(&pool);
             if let (Some(state), Some(effect)) = (state, effects.remove(&pool)) {
-                outside.heard = Some(effect.heard.clone());
+                outside.last_result = Some(effect.result.clone());
                 if effect.refusals > 0 {
                     tracing::warn!(
                         pool,

@@ -3,7 +3,7 @@
 
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
-use hayward_rm_scheduler_domain::monitor::{self, Asked, Book};
+use hayward_rm_scheduler_domain::monitor::{self, Account, WaitCheckInput};
 use hayward_service::invariants::{TimedFinding, timed_finding};
 use hayward_vocabulary::invariant::{Bound, Finding};
 use hayward_vocabulary::{Receipt, WorkId};
@@ -21,14 +21,14 @@ impl Ledger {
             let is_wanted = |work: &WorkId| self.snapshot.demand.contains_key(work);
             let is_awaited = |it: &Receipt| self.unreachable.is_waiting(&it.node, &it.allocation);
             let receipts = view.receipts.values();
-            monitor::preemption_is_justified(receipts, is_wanted, is_awaited, moment.now)
+            monitor::check_preemptions(receipts, is_wanted, is_awaited, moment.now)
         }));
         let memory = &mut self.invariant_memory;
         let (snapshot, now_ms) = (&*self.snapshot, moment.monotonic_ms);
         let allocations = &self.allocations;
         let grant_count = |work: &WorkId| allocations.last_incarnation(work).unwrap_or(0);
         findings.push(timed_finding(|| {
-            monitor::gangs_are_whole(snapshot, grant_count, memory, now_ms)
+            monitor::check_gangs(snapshot, grant_count, memory, now_ms)
         }));
         findings.extend(self.check_reasons(&view, moment));
         Findings {
@@ -59,21 +59,21 @@ impl Ledger {
     }
 
     fn accounts_balance(&self) -> Finding {
-        let mut live = Book::new("the allocations");
+        let mut live = Account::new("the allocations");
         for record in self.allocations.values().filter(|it| it.entry.holds()) {
             let entry = &record.entry;
             live.add(&entry.user, &entry.class, &entry.node, entry.order);
         }
-        let mut planned = Book::new("the snapshot of the planner");
+        let mut planned = Account::new("the snapshot of the planner");
         for allocation in self.snapshot.allocations.values() {
             planned.add(
                 &allocation.user,
                 &allocation.class,
                 &allocation.node,
-                allocation.order,
+                allocation.quanta,
             );
         }
-        let mut indexed = Book::new("the index by node");
+        let mut indexed = Account::new("the index by node");
         for (node, record) in self.allocations.by_node() {
             let entry = &record.entry;
             indexed.add(&entry.user, &entry.class, node, entry.order);
@@ -95,7 +95,7 @@ impl Ledger {
         if let Some(silent) = self.timing.stale_neighbour() {
             return all_unchecked(&format!("{silent} is silent, and nothing is taken back"));
         }
-        let input = Asked {
+        let input = WaitCheckInput {
             snapshot: &self.snapshot,
             verdicts: &newest.verdicts,
             unplanned: self.snapshot.unplanned(),
@@ -106,8 +106,8 @@ impl Ledger {
         };
         let memory = &mut self.invariant_memory;
         vec![
-            timed_finding(|| monitor::explanations_are_true(&input)),
-            timed_finding(|| monitor::work_conserving(&input, memory)),
+            timed_finding(|| monitor::check_explanations(&input)),
+            timed_finding(|| monitor::check_work_conserving(&input, memory)),
         ]
     }
 }

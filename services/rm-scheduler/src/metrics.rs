@@ -310,7 +310,7 @@ fn add_waiting(inputs: &GaugeInputs<'_>, newest: &NewestRound, readings: &mut Ve
         let reason = wire_name(&verdict.reason);
         let (processes, quanta) = waiting_work.entry((reason, class_and_pool)).or_default();
         *processes += missing;
-        *quanta += missing.saturating_mul(numbers.order);
+        *quanta += missing.saturating_mul(numbers.quanta);
     }
     let attributes_of =
         |(class, pool): ClassAndPool| vec![catalogue::CLASS.is(class), catalogue::POOL.is(pool)];
@@ -344,7 +344,7 @@ fn add_fairness(newest: &NewestRound, readings: &mut Vec<Reading>) {
     let mut wanted: BTreeMap<&UserName, u64> = BTreeMap::new();
     let wanted_quanta = |user: &plan::UserShare| -> u64 {
         let work = user.work.values();
-        work.map(|work| work.wanted.saturating_mul(work.order))
+        work.map(|work| work.wanted.saturating_mul(work.quanta))
             .sum()
     };
     for class in newest.shares.classes.values() {

@@ -23,13 +23,13 @@ impl NodeSpace {
     }
 
     pub fn add(&mut self, allocation: &Allocation) {
-        self.held += allocation.order;
+        self.held += allocation.quanta;
         self.processes += 1;
         if allocation.fixed {
-            self.fixed += allocation.order;
+            self.fixed += allocation.quanta;
         }
         if allocation.leaving {
-            self.vacating += allocation.order;
+            self.vacating += allocation.quanta;
         }
     }
 

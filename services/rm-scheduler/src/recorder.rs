@@ -20,7 +20,7 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
-use hayward_rm_scheduler_domain::{Decided, Plan, Snapshot};
+use hayward_rm_scheduler_domain::{Decision, Plan, Snapshot};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -94,7 +94,7 @@ impl Recorder {
     }
 
     /// Adds the changes of a round, whether the round is recorded or not.
-    pub fn observe(&mut self, decided: &Decided) {
+    pub fn observe(&mut self, decided: &Decision) {
         match &decided.shares {
             Some(shares) if self.chain_continues() => self.changes.add(decided, shares),
             // The next recorded round is written as a whole.

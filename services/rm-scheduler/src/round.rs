@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hayward_publication::{Batch, Moment, Wake};
-use hayward_rm_scheduler_domain::gangs::{self, MAX_CONCURRENT, Members};
-use hayward_rm_scheduler_domain::{Decided, Plan, Reason};
+use hayward_rm_scheduler_domain::gangs::{self, GangGrants, MAX_GRANTS_PER_ROUND};
+use hayward_rm_scheduler_domain::{Decision, Plan, Reason};
 use hayward_service::runtime::block_in_place::block_in_place;
 use hayward_vocabulary::{Timestamp, WorkId};
 
@@ -125,11 +125,11 @@ impl Ledger {
             .max(pause_ms.min(settings.round_max_ms))
     }
 
-    fn plan(&mut self, mut timer: RoundTimer) -> (Decided, RoundOutcome) {
+    fn plan(&mut self, mut timer: RoundTimer) -> (Decision, RoundOutcome) {
         let started = Instant::now();
         let (mut decided, inputs) = self.planning.decide(&mut self.snapshot, &mut timer);
         let plan = &mut decided.plan;
-        let members = Members::new(&self.snapshot, &plan.grants);
+        let members = GangGrants::new(&self.snapshot, &plan.grants);
         if self.timing.stale_neighbour().is_some() {
             self.drop_vacates(plan);
         }
@@ -138,9 +138,12 @@ impl Ledger {
         // Dropped grants are planned again in the next round.
         let grants = &mut decided.plan.grants;
         self.timing
-            .request_round_if(members.drop_torn(&self.snapshot, grants));
-        self.timing
-            .request_round_if(gangs::cut(&self.snapshot, grants, MAX_CONCURRENT));
+            .request_round_if(members.drop_incomplete(&self.snapshot, grants));
+        self.timing.request_round_if(gangs::limit_grants(
+            &self.snapshot,
+            grants,
+            MAX_GRANTS_PER_ROUND,
+        ));
         let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         (
             decided,

@@ -56,11 +56,11 @@ impl RoundTimer {
 
     pub fn planning_phase_ended(&mut self, phase: Phase) {
         self.mark(match phase {
-            Phase::Absorb | Phase::Open => "snapshot",
+            Phase::Absorb | Phase::Prepare => "snapshot",
             Phase::Count => "how_much",
-            Phase::Place | Phase::Evict | Phase::Lend => "what_of",
-            Phase::Mend => "defragment",
-            Phase::Tell => "tell",
+            Phase::Place | Phase::Preempt | Phase::Lend => "what_of",
+            Phase::Defragment => "defragment",
+            Phase::Report => "tell",
         });
     }
 
@@ -208,7 +208,7 @@ mod tests {
         timer.mark("prepare");
         for _ in 0..2 {
             timer.planning_phase_ended(Phase::Absorb);
-            timer.planning_phase_ended(Phase::Open);
+            timer.planning_phase_ended(Phase::Prepare);
         }
         timer.planning_phase_ended(Phase::Place);
         let names: Vec<&str> = timer.parts.iter().map(|(name, ..)| *name).collect();
@@ -216,7 +216,7 @@ mod tests {
         assert!(timer.parts.windows(2).all(|pair| pair[0].2 == pair[1].1));
         for _ in 0..MAX_PART_SPANS {
             timer.planning_phase_ended(Phase::Count);
-            timer.planning_phase_ended(Phase::Mend);
+            timer.planning_phase_ended(Phase::Defragment);
         }
         assert_eq!(timer.parts.len(), MAX_PART_SPANS);
     }

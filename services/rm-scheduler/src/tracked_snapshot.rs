@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use hayward_rm_scheduler_domain::budget::TakenBack;
+use hayward_rm_scheduler_domain::budget::PreemptedQuanta;
 use hayward_rm_scheduler_domain::monitor::Sequence;
-use hayward_rm_scheduler_domain::snapshot::outside::Outside;
+use hayward_rm_scheduler_domain::snapshot::external::ExternalPlannerState;
 use hayward_rm_scheduler_domain::snapshot::queues::Queues;
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Carried, Demand, Node};
 use hayward_rm_scheduler_domain::{Snapshot, SnapshotDelta};
@@ -82,13 +82,13 @@ pub struct ChangedEntries {
     round: u64,
     carried: Carried,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    taken_back: TakenBack,
+    taken_back: PreemptedQuanta,
     /// Queues of all pools. `None` if no queue changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     queues: Option<BTreeMap<String, Queues>>,
     /// External planners of all pools. `None` if none changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    outside: Option<BTreeMap<String, Outside>>,
+    outside: Option<BTreeMap<String, ExternalPlannerState>>,
     nodes: BTreeMap<NodeName, Option<Node>>,
     demand: BTreeMap<WorkId, Option<Demand>>,
     allocations: BTreeMap<AllocationId, Option<Allocation>>,
@@ -123,7 +123,7 @@ impl TrackedSnapshot {
 
     /// Takes the changes since the last call.
     pub fn take_unplanned(&mut self) -> SnapshotDelta {
-        self.sequence.planned();
+        self.sequence.record_round();
         std::mem::take(&mut self.unplanned)
     }
 
@@ -139,8 +139,8 @@ impl TrackedSnapshot {
         self.snapshot.carried = carried;
     }
 
-    pub fn set_taken_back(&mut self, taken_back: TakenBack) {
-        self.snapshot.taken_back = taken_back;
+    pub fn set_taken_back(&mut self, taken_back: PreemptedQuanta) {
+        self.snapshot.preempted_quanta = taken_back;
     }
 
     /// Sets the queues of a pool that has queues. Other changes of queues need
@@ -153,8 +153,8 @@ impl TrackedSnapshot {
     }
 
     /// Sets the state of the external planner of a pool that has one.
-    pub fn set_outside(&mut self, pool: &str, outside: Outside) {
-        if let Some(known) = self.snapshot.outside.get_mut(pool) {
+    pub fn set_outside(&mut self, pool: &str, outside: ExternalPlannerState) {
+        if let Some(known) = self.snapshot.external_planners.get_mut(pool) {
             *known = outside;
             self.changed.outside = true;
         }
@@ -164,14 +164,14 @@ impl TrackedSnapshot {
         self.changed.record_node(&name);
         self.unplanned.nodes.insert(name.clone());
         let before = self.snapshot.nodes.get(&name);
-        self.sequence.node(&name, before, &node);
+        self.sequence.record_node(&name, before, &node);
         self.snapshot.nodes.insert(name, node);
     }
 
     pub fn remove_node(&mut self, name: &NodeName) {
         self.changed.record_node(name);
         self.unplanned.nodes.insert(name.clone());
-        self.sequence.node_gone(name);
+        self.sequence.forget_node(name);
         self.snapshot.nodes.remove(name);
     }
 
@@ -216,15 +216,15 @@ impl TrackedSnapshot {
     /// Makes the present state of an allocation visible to the invariant checks.
     pub fn expose_to_checks(&mut self, id: &AllocationId, node: &NodeName) {
         let holds = self.snapshot.allocations.contains_key(id);
-        self.sequence.allocation(id, holds);
-        self.sequence.stirs(node);
+        self.sequence.record_allocation(id, holds);
+        self.sequence.record_change_on_node(node);
     }
 
     /// Applies a rare change that may touch anything, such as another policy. The next round is
     /// recorded as a whole.
     pub fn replace_all(&mut self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.snapshot);
-        self.sequence.anew(&self.snapshot);
+        self.sequence.restart(&self.snapshot);
         self.unplanned = SnapshotDelta::everything();
         self.mark_all_changed();
     }
@@ -245,9 +245,11 @@ impl TrackedSnapshot {
             now: self.snapshot.now,
             round: self.snapshot.round,
             carried: self.snapshot.carried.clone(),
-            taken_back: self.snapshot.taken_back.clone(),
+            taken_back: self.snapshot.preempted_quanta.clone(),
             queues: changed.queues.then(|| self.snapshot.queues.clone()),
-            outside: changed.outside.then(|| self.snapshot.outside.clone()),
+            outside: changed
+                .outside
+                .then(|| self.snapshot.external_planners.clone()),
             nodes: changed_entries(changed.nodes, &self.snapshot.nodes),
             demand: changed_entries(changed.demand, &self.snapshot.demand),
             allocations: changed_entries(changed.allocations, &self.snapshot.allocations),
@@ -294,12 +296,12 @@ impl Delta {
                 snapshot.now = since.now;
                 snapshot.round = since.round;
                 snapshot.carried = since.carried;
-                snapshot.taken_back = since.taken_back;
+                snapshot.preempted_quanta = since.taken_back;
                 if let Some(queues) = since.queues {
                     snapshot.queues = queues;
                 }
                 if let Some(outside) = since.outside {
-                    snapshot.outside = outside;
+                    snapshot.external_planners = outside;
                 }
                 apply_changes(&mut snapshot.nodes, since.nodes);
                 apply_changes(&mut snapshot.demand, since.demand);

@@ -13,7 +13,7 @@
 mod fair_share_snapshot;
 
 use hayward_rm_scheduler_domain::{
-    Decided, FairShare, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, SnapshotDelta,
+    Decision, FairShare, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, SnapshotDelta,
     Verdict, Verdicts, plan::Shares,
 };
 use hayward_rm_scheduler_external_planner as external_planner;
@@ -63,7 +63,7 @@ impl Rounds {
     }
 
     /// Plans one round. `delta` contains all differences from the last snapshot.
-    pub fn decide(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> Decided {
+    pub fn decide(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> Decision {
         self.decide_watched(snapshot, delta, &mut |_| {})
     }
 
@@ -73,7 +73,7 @@ impl Rounds {
         snapshot: &Snapshot,
         delta: &SnapshotDelta,
         on_phase_end: &mut dyn FnMut(Phase),
-    ) -> Decided {
+    ) -> Decision {
         let is_new = self.fair_share_snapshot.is_none();
         if delta.everything || (is_new && FairShareSnapshot::adds_queued_work(delta)) {
             self.fair_share_snapshot =
@@ -85,14 +85,14 @@ impl Rounds {
             self.waits_for_time = false;
             return self
                 .fair_share_planner
-                .decide_watched(snapshot, delta, on_phase_end);
+                .decide_with_phases(snapshot, delta, on_phase_end);
         };
         let fair_delta = if is_new || delta.everything {
             SnapshotDelta::everything()
         } else {
             fair_share_snapshot.absorb(snapshot, delta)
         };
-        let mut decided = self.fair_share_planner.decide_watched(
+        let mut decided = self.fair_share_planner.decide_with_phases(
             fair_share_snapshot.snapshot(),
             &fair_delta,
             on_phase_end,
@@ -156,7 +156,7 @@ impl Rounds {
     }
 
     /// Returns the complete plan of the last round.
-    pub fn full_plan(&self, decided: Decided) -> Plan {
+    pub fn full_plan(&self, decided: Decision) -> Plan {
         Plan {
             verdicts: self.verdicts(),
             shares: self.shares(),

@@ -103,10 +103,10 @@ impl Fixture {
             remaining_tasks: 1_000_000,
             threads: 1,
             task_ms: None,
-            machines: std::collections::BTreeSet::new(),
+            node_list: std::collections::BTreeSet::new(),
             avoids: std::collections::BTreeSet::new(),
             service: None,
-            apart: None,
+            anti_affinity: None,
             managed: false,
             runnable: true,
             completing: false,
@@ -199,7 +199,7 @@ impl Fixture {
             let allocation = Allocation {
                 running: true,
                 running_since: Some(self.snapshot.now),
-                ..grant.taken_up(self.snapshot.now)
+                ..grant.to_allocation(self.snapshot.now)
             };
             self.snapshot.allocations.insert(id, allocation);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use hayward_rm_scheduler_domain::{
     Reason,
-    snapshot::queues::{By, Filter, Queued, Queues, Rule},
+    snapshot::queues::{Filter, QueueSource, Queued, Queues, Rule},
 };
 use hayward_vocabulary::Timestamp;
 use regex::Regex;
@@ -153,7 +153,7 @@ impl<'a> Rules<'a> {
     ) -> Result<usize, Refusal> {
         let mut last_refusal = Refusal::new(Reason::NoClass, "no queue is named".to_owned());
         let provided = Rule {
-            by: By::Provided,
+            source: QueueSource::Provided,
             create: false,
             parent: None,
             filter: None,
@@ -195,11 +195,11 @@ fn apply_rule(compiled: &CompiledRule, tree: &Tree, submitter: Submitter) -> Rul
     if !compiled.applies_to(submitter) {
         return RuleResult::NoMatch;
     }
-    let name = match &compiled.rule.by {
-        By::Provided => submitter.queued.and_then(|queued| queued.queue.as_deref()),
-        By::User => Some(submitter.user),
-        By::Fixed(value) => Some(value.as_str()),
-        By::Tag(tag) => submitter
+    let name = match &compiled.rule.source {
+        QueueSource::Provided => submitter.queued.and_then(|queued| queued.queue.as_deref()),
+        QueueSource::User => Some(submitter.user),
+        QueueSource::Fixed(value) => Some(value.as_str()),
+        QueueSource::Tag(tag) => submitter
             .queued
             .and_then(|it| it.tags.get(tag))
             .map(String::as_str),
@@ -209,9 +209,9 @@ fn apply_rule(compiled: &CompiledRule, tree: &Tree, submitter: Submitter) -> Rul
     };
     let name = name.to_lowercase();
     let is_full_path = name == "root" || name.starts_with("root.");
-    let is_fixed = matches!(compiled.rule.by, By::Fixed(_));
+    let is_fixed = matches!(compiled.rule.source, QueueSource::Fixed(_));
     // A user name is never a path.
-    if is_full_path && compiled.rule.by != By::User {
+    if is_full_path && compiled.rule.source != QueueSource::User {
         return check_path(name);
     }
     // A generated name is a single path segment.

@@ -246,14 +246,14 @@ fn vacate_victim(round: &mut RoundState, victim: usize, beneficiary: usize, deta
         work: allocation.work.clone(),
         user: allocation.user.clone(),
         node: allocation.node.clone(),
-        order: allocation.order,
+        quanta: allocation.quanta,
         lost_ms: allocation.investment_ms.unwrap_or(estimated_ms),
         beneficiary: Some(round.items[beneficiary].work.clone()),
         for_user: Some(round.items[beneficiary].demand.user.clone()),
     };
     round
         .carried
-        .hit
+        .last_loss
         .insert(allocation.work.clone(), round.snapshot.now);
     round.receipts.push(receipt);
     round.vacate(victim, VacateReason::Preempted, detail);

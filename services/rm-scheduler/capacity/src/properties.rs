@@ -7,7 +7,7 @@ mod random_pool;
 
 use hayward_rm_scheduler_domain::{
     Planner, SnapshotDelta,
-    monitor::{self, Asked, Memory, Sequence},
+    monitor::{self, Memory, Sequence, WaitCheckInput},
     snapshot::queues::Queue,
 };
 use hayward_vocabulary::invariant::Outcome as Found;
@@ -52,26 +52,26 @@ fn no_plan_overcommits_and_each_depends_on_the_snapshot_only() {
 fn the_live_checks_hold_in_every_round() {
     for_each_random_pool(|seed, fixture, random| {
         let (mut sequence, mut memory) = (Sequence::default(), Memory::default());
-        sequence.anew(&fixture.snapshot);
+        sequence.restart(&fixture.snapshot);
         for round in 0..8_u64 {
             let before = fixture.snapshot.clone();
-            sequence.planned();
+            sequence.record_round();
             let plan = fixture.plan();
             fixture.carry_out(&plan);
             let after = &fixture.snapshot;
             for (name, node) in &after.nodes {
-                sequence.node(name, before.nodes.get(name), node);
+                sequence.record_node(name, before.nodes.get(name), node);
             }
             let unplanned = SnapshotDelta {
                 allocations: SnapshotDelta::between(&before, after).allocations,
                 ..SnapshotDelta::default()
             };
             for (id, allocation) in &unplanned.allocations {
-                sequence.allocation(id, allocation.is_some());
+                sequence.record_allocation(id, allocation.is_some());
                 let allocation = allocation.as_ref().or(before.allocations.get(id));
-                sequence.stirs(&allocation.unwrap().node);
+                sequence.record_change_on_node(&allocation.unwrap().node);
             }
-            let inputs = Asked {
+            let inputs = WaitCheckInput {
                 snapshot: after,
                 verdicts: &plan.verdicts,
                 unplanned: &unplanned,
@@ -81,10 +81,10 @@ fn the_live_checks_hold_in_every_round() {
                 now_ms: round,
             };
             for finding in [
-                monitor::no_over_commit(after, &sequence),
-                monitor::explanations_are_true(&inputs),
-                monitor::work_conserving(&inputs, &mut memory),
-                monitor::gangs_are_whole(after, |_| 0, &mut memory, round),
+                monitor::check_over_commit(after, &sequence),
+                monitor::check_explanations(&inputs),
+                monitor::check_work_conserving(&inputs, &mut memory),
+                monitor::check_gangs(after, |_| 0, &mut memory, round),
             ] {
                 let is_violated = matches!(finding.outcome, Found::Violated { .. });
                 assert!(!is_violated, "seed {seed}, round {round}: {finding:#?}");

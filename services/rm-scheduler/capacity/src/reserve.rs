@@ -190,7 +190,7 @@ fn drop_expired(round: &mut RoundState, now: Timestamp) {
         .attempts
         .retain(|work, time| is_recent(time, PREEMPTION_RETRY_MS) && items.contains_key(work));
     carried
-        .hit
+        .last_loss
         .retain(|work, time| is_recent(time, cooldown) && items.contains_key(work));
     carried.passed_over.retain(|work| items.contains_key(work));
     carried.backing_off.retain(|_, until| *until > now);
@@ -201,7 +201,7 @@ fn drop_expired(round: &mut RoundState, now: Timestamp) {
 pub(crate) fn renew(round: &mut RoundState) {
     drop_surplus(round);
     gangs::repair(round);
-    let waits_since = round.carried.gang_waits.take();
+    let waits_since = round.carried.gang_waits_since.take();
     let Some(next) = gangs::next_gang(round) else {
         return reserve_nodes(round, None);
     };
@@ -214,7 +214,7 @@ pub(crate) fn renew(round: &mut RoundState) {
     if gangs::try_reserve(round, &next) {
         reserve_nodes(round, None);
     } else {
-        round.carried.gang_waits = waits_since.or(Some(round.snapshot.now));
+        round.carried.gang_waits_since = waits_since.or(Some(round.snapshot.now));
     }
 }
 

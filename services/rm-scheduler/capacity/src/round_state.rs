@@ -240,7 +240,7 @@ impl RoundState<'_> {
         if let Some(required) = &work_item.queued.required_node {
             return Some(self.nodes.find(required).into_iter().collect());
         }
-        let machines = &work_item.demand.machines;
+        let machines = &work_item.demand.node_list;
         let named_nodes = || machines.iter().filter_map(|name| self.nodes.find(name));
         (!machines.is_empty()).then(|| named_nodes().collect())
     }
@@ -250,8 +250,8 @@ impl RoundState<'_> {
         let work_item = &self.items[item];
         let node_state = &self.nodes.node_states[node];
         let required = work_item.queued.required_node.as_ref();
-        let is_listed = work_item.demand.machines.is_empty()
-            || work_item.demand.machines.contains(node_state.name);
+        let is_listed = work_item.demand.node_list.is_empty()
+            || work_item.demand.node_list.contains(node_state.name);
         required.is_none_or(|name| name == node_state.name)
             && is_listed
             && !work_item.demand.avoids.contains(node_state.name)
@@ -271,7 +271,7 @@ impl RoundState<'_> {
         additional: &[(usize, usize)],
     ) -> bool {
         let work_item = &self.items[item];
-        let Some(anti_affinity) = &work_item.demand.apart else {
+        let Some(anti_affinity) = &work_item.demand.anti_affinity else {
             return true;
         };
         let label = anti_affinity.by_label.as_ref();
@@ -280,7 +280,7 @@ impl RoundState<'_> {
         let own_value = label_value(name);
         let additional = additional.iter().filter_map(|(other, other_node)| {
             let other = &self.items[*other];
-            let other_anti_affinity = other.demand.apart.as_ref()?;
+            let other_anti_affinity = other.demand.anti_affinity.as_ref()?;
             (other_anti_affinity.group == anti_affinity.group)
                 .then_some((other.work, self.nodes.node_states[*other_node].name))
         });
@@ -300,7 +300,7 @@ impl RoundState<'_> {
     /// Records for anti-affinity that the item is placed on the node.
     pub fn record_anti_affinity(&mut self, item: usize, node: usize) {
         let work_item = &self.items[item];
-        if let Some(anti_affinity) = &work_item.demand.apart {
+        if let Some(anti_affinity) = &work_item.demand.anti_affinity {
             let name = self.nodes.node_states[node].name;
             self.anti_affinity_groups
                 .entry(&anti_affinity.group)
@@ -352,7 +352,7 @@ impl RoundState<'_> {
             self.nodes.remove_usage(node, &vector, &gpus);
             let work_item = &mut self.items[item];
             work_item.placed -= 1;
-            if let Some(anti_affinity) = &work_item.demand.apart {
+            if let Some(anti_affinity) = &work_item.demand.anti_affinity {
                 self.anti_affinity_groups
                     .entry(&anti_affinity.group)
                     .or_default()
@@ -431,7 +431,7 @@ impl RoundState<'_> {
                     .map_or("", |queue| &self.tree.entries[queue].path)
                     .into(),
                 node: self.nodes.node_states[placed.node].name.clone(),
-                order: shape.quanta,
+                quanta: shape.quanta,
                 size: shape.size.clone(),
                 fixed: false,
                 gpus: placed.gpus.clone(),

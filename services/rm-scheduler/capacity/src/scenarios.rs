@@ -177,7 +177,7 @@ fn nodes_are_scored_by_weighted_usage() {
                 .memory_bytes = 16_000;
             let id = format!("job_{node}");
             let demand = fixture.add_work(&id, "root.a", &[("vcore", vcore), ("memory", memory)]);
-            demand.machines = [crate::fixture::node_name(node)].into();
+            demand.node_list = [crate::fixture::node_name(node)].into();
         }
         fixture.settle();
         fixture.add_work("job_x", "root.a", &[("vcore", 100)]);

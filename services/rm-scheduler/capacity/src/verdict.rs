@@ -93,7 +93,7 @@ impl Explainer<'_, '_> {
             counted_processes: work_item.wanted,
             current_processes: current,
             leaving_processes: work_item.leaving,
-            order: round.shapes[work_item.shape].quanta,
+            quanta: round.shapes[work_item.shape].quanta,
             wanted_processes: work_item.wanted,
             ..Numbers::default()
         };

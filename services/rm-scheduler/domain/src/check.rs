@@ -10,9 +10,9 @@
 //! The check runs in tests and before each commit. It shares no code with a planner.
 
 mod anti_affinity;
-mod could_place;
 mod holdings;
 pub(crate) mod node_load;
+mod node_search;
 mod queues;
 pub(crate) mod totals;
 mod whole_nodes;
@@ -28,9 +28,9 @@ use crate::{
     output::plan::{Grant, Plan, Vacate, VacateReason},
 };
 
-pub use could_place::CouldPlace;
 pub use holdings::Holdings;
-use totals::{Totals, bytes_of, held_of};
+pub use node_search::NodeSearch;
+use totals::{Totals, bytes_of, held_size};
 
 /// The part of a plan that a violation concerns, by its index in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -98,7 +98,8 @@ pub enum Fault {
     #[error("allocation {0} has been told to leave already")]
     AlreadyLeaving(AllocationId),
     #[error("allocation {0} is never taken back for others")]
-    NotTakeable(AllocationId),
+    #[serde(rename = "not_takeable")]
+    NotPreemptable(AllocationId),
     #[error("the reason given for allocation {0} is not true")]
     FalseReason(AllocationId),
     #[error("allocation {0} is purged, and its node can answer")]
@@ -126,21 +127,22 @@ impl Holdings {
     pub fn check(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
         let mut violations = Vec::new();
         let mut vacated = BTreeSet::new();
-        for (at, vacate) in plan.vacates.iter().enumerate() {
+        for (index, vacate) in plan.vacates.iter().enumerate() {
             if let Err(fault) = check_vacate(snapshot, self, vacate, &mut vacated) {
                 violations.push(Violation {
-                    part: Part::Vacate(at),
+                    part: Part::Vacate(index),
                     fault,
                 });
             }
         }
-        let mut tally = Totals::new(self, &vacated);
-        for (at, grant) in plan.grants.iter().enumerate() {
+        let mut totals = Totals::new(self, &vacated);
+        for (index, grant) in plan.grants.iter().enumerate() {
             let allowed = check_grant(snapshot, self, grant);
-            let added = allowed.and_then(|(demand, node)| tally.add(snapshot, grant, demand, node));
+            let added =
+                allowed.and_then(|(demand, node)| totals.add(snapshot, grant, demand, node));
             if let Err(fault) = added {
                 violations.push(Violation {
-                    part: Part::Grant(at),
+                    part: Part::Grant(index),
                     fault,
                 });
             }
@@ -161,15 +163,15 @@ impl Holdings {
         // removes at least one part.
         while let Err(violations) = self.check(snapshot, &plan) {
             let parts: BTreeSet<Part> = violations.iter().map(|violation| violation.part).collect();
-            let mut at = 0;
+            let mut index = 0;
             plan.grants.retain(|_| {
-                at += 1;
-                !parts.contains(&Part::Grant(at - 1))
+                index += 1;
+                !parts.contains(&Part::Grant(index - 1))
             });
-            at = 0;
+            index = 0;
             plan.vacates.retain(|_| {
-                at += 1;
-                !parts.contains(&Part::Vacate(at - 1))
+                index += 1;
+                !parts.contains(&Part::Vacate(index - 1))
             });
             refused.extend(violations);
         }
@@ -192,17 +194,17 @@ fn check_vacate<'a>(
     if vacate.purge && !lost {
         return Err(Fault::NeedlessPurge(id.clone()));
     }
-    let already = allocation.purged || (allocation.leaving && !vacate.purge);
-    if already || vacated.contains(id) {
+    let already_leaves = allocation.purged || (allocation.leaving && !vacate.purge);
+    if already_leaves || vacated.contains(id) {
         return Err(Fault::AlreadyLeaving(id.clone()));
     }
     let demand = snapshot.demand.get(&allocation.work);
     let withdrawn = demand.is_none();
     if allocation.kind == WorkKind::Reservation && !withdrawn {
-        return Err(Fault::NotTakeable(id.clone()));
+        return Err(Fault::NotPreemptable(id.clone()));
     }
     if allocation.fixed && vacate.reason == VacateReason::Preempted {
-        return Err(Fault::NotTakeable(id.clone()));
+        return Err(Fault::NotPreemptable(id.clone()));
     }
     let block = node.and_then(|node| node.block.as_ref());
     let is_true = match vacate.reason {
@@ -214,10 +216,10 @@ fn check_vacate<'a>(
             let has = holdings.staying(&allocation.work);
             may_shrink(demand, has)
         }),
-        VacateReason::Blocked => block.is_some_and(|b| b.effect == BlockEffect::Evacuate),
+        VacateReason::Blocked => block.is_some_and(|block| block.effect == BlockEffect::Evacuate),
         VacateReason::NodeLost => lost,
         VacateReason::NodeOffline => node.is_some_and(|node| node.offline) && !allocation.fixed,
-        VacateReason::WorkGone => demand.is_none_or(|demand| has_no_class(snapshot, demand)),
+        VacateReason::WorkGone => demand.is_none_or(|demand| lacks_class(snapshot, demand)),
     };
     if !is_true {
         return Err(Fault::FalseReason(id.clone()));
@@ -241,30 +243,31 @@ fn is_misplaced(snapshot: &Snapshot, demand: &Demand, allocation: &Allocation) -
     if demand.queued.is_some() {
         return false;
     }
-    let here = |(name, class): (&String, &Class)| {
+    let is_eligible = |(name, class): (&String, &Class)| {
         class_suits(snapshot, demand, name, class) && reaches(snapshot, class, &node.pool)
     };
-    let moves = !allocation.fixed || (demand.kind == WorkKind::Service && !demand.managed);
-    moves && !snapshot.classes.iter().any(here)
+    let may_move = !allocation.fixed || (demand.kind == WorkKind::Service && !demand.managed);
+    may_move && !snapshot.classes.iter().any(is_eligible)
 }
 
 /// Returns the quantum of the tree of a pool.
 pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
-    let mut at = snapshot.pools.get(pool);
+    let mut current = snapshot.pools.get(pool);
     for _ in 0..snapshot.pools.len() {
-        let above = at.and_then(|pool| pool.parent.as_ref());
-        let Some(above) = above.and_then(|name| snapshot.pools.get(name)) else {
+        let parent = current.and_then(|pool| pool.parent.as_ref());
+        let Some(parent) = parent.and_then(|name| snapshot.pools.get(name)) else {
             break;
         };
-        at = Some(above);
+        current = Some(parent);
     }
-    at.and_then(|top| top.quantum.as_ref())
+    current
+        .and_then(|root| root.quantum.as_ref())
         .unwrap_or(&snapshot.quantum)
 }
 
 /// Returns whether no class could serve this work. For work in a queue, returns whether its pool
 /// has no queues.
-fn has_no_class(snapshot: &Snapshot, demand: &Demand) -> bool {
+fn lacks_class(snapshot: &Snapshot, demand: &Demand) -> bool {
     if let Some(queued) = &demand.queued {
         let pool = queued.pool.as_ref().or(snapshot.queues.keys().next());
         return pool.is_none_or(|pool| !snapshot.queues.contains_key(pool));
@@ -304,12 +307,13 @@ fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) 
     };
     let is_debug_class = demand.class.as_ref().is_some_and(|requested| {
         let requested = snapshot.classes.get(requested);
-        takes_back_named(requested) && requested.and_then(|a| a.debug.as_deref()) == Some(name)
+        is_fair_share_class(requested)
+            && requested.and_then(|class| class.debug_class.as_deref()) == Some(name)
     });
     suits && (named || (class.default && default_applies) || (is_debug_class && default_applies))
 }
 
-fn takes_back_named(class: Option<&Class>) -> bool {
+fn is_fair_share_class(class: Option<&Class>) -> bool {
     class.is_some_and(|class| class.policy == Policy::FairShare)
 }
 
@@ -332,7 +336,7 @@ fn check_grant<'a>(
     if !open {
         return Err(Fault::NodeClosed(grant.node.clone()));
     }
-    let listed = demand.machines.is_empty() || demand.machines.contains(&grant.node);
+    let listed = demand.node_list.is_empty() || demand.node_list.contains(&grant.node);
     if !listed {
         return Err(Fault::NotListed(grant.node.clone()));
     }
@@ -365,22 +369,22 @@ fn check_grant<'a>(
 fn may_use(holdings: &Holdings, grant: &Grant, class: &Class) -> bool {
     class.users.is_empty()
         || class.users.contains(grant.user.as_str())
-        || holdings.knows(&grant.work)
+        || holdings.has_allocation(&grant.work)
 }
 
 /// Returns whether work of the class may use the pool. Only fair-share work may use pools below its
 /// home.
 fn reaches(snapshot: &Snapshot, class: &Class, pool: &str) -> bool {
-    let mut at = Some(pool);
+    let mut current = Some(pool);
     for _ in 0..=snapshot.pools.len() {
-        let Some(name) = at else { return false };
+        let Some(name) = current else { return false };
         if name == class.pool {
             return snapshot.pools.contains_key(name);
         }
         if class.policy != Policy::FairShare {
             return false;
         }
-        at = snapshot
+        current = snapshot
             .pools
             .get(name)
             .and_then(|pool| pool.parent.as_deref());
@@ -396,44 +400,44 @@ fn check_size(
     node: &Node,
 ) -> Result<(), Fault> {
     let quantum = quantum_of(snapshot, &node.pool);
-    let right = if class.policy == Policy::Reserve {
+    let has_size = if class.policy == Policy::Reserve {
         demand.size.fits(&node.capacity)
-            && grant.order == quantum.node_order(&node.capacity)
+            && grant.quanta == quantum.node_order(&node.capacity)
             && grant.size == node.capacity
-            && whole_nodes::suits(snapshot, grant, demand, quantum)
+            && whole_nodes::is_small_enough(snapshot, grant, demand, quantum)
     } else {
         let in_reach = |node: &&Node| reaches(snapshot, class, &node.pool);
-        is_sized(
+        has_size_of(
             grant,
             &demand.size,
             quantum,
             snapshot.nodes.values().filter(in_reach),
         )
     };
-    if right {
+    if has_size {
         return Ok(());
     }
     Err(Fault::WrongSize {
-        granted: grant.order,
+        granted: grant.quanta,
         needed: quantum.work_order(&demand.size),
     })
 }
 
 /// Returns whether a grant has the size of the work in whole quanta. The quanta are limited to
 /// those of the largest node that fits the work.
-fn is_sized<'a>(
+fn has_size_of<'a>(
     grant: &Grant,
     requested: &Size,
     quantum: &Quantum,
     nodes: impl Iterator<Item = &'a Node>,
 ) -> bool {
     let needed = quantum.work_order(requested);
-    if grant.order == needed {
+    if grant.quanta == needed {
         return grant.size == quantum.granted(requested);
     }
     let fitting = nodes.filter(|node| requested.fits(&node.capacity));
-    let most = fitting.map(|node| quantum.node_order(&node.capacity)).max();
-    grant.order < needed
-        && most == Some(grant.order)
-        && grant.size == quantum.granted_at(grant.order, requested)
+    let max = fitting.map(|node| quantum.node_order(&node.capacity)).max();
+    grant.quanta < needed
+        && max == Some(grant.quanta)
+        && grant.size == quantum.granted_at(grant.quanta, requested)
 }

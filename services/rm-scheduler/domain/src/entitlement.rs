@@ -21,7 +21,7 @@ use crate::{
     ids::{ClassIx, PoolIx, TypedVec, WorkIx},
     index::FleetIndex,
     input::snapshot::Policy,
-    output::plan::Turn,
+    output::plan::GroupQuanta,
     state::{RoundState, hole_table::HoleTable},
 };
 pub(crate) use fair_share::UserEntitlements;
@@ -81,7 +81,7 @@ pub(crate) fn class_groups(state: &RoundState, tree: PoolIx) -> Vec<(Policy, Vec
     let sort_by_place = |classes: &mut Vec<ClassIx>| {
         classes.sort_by_key(|class| {
             (
-                state.classes[*class].class.place,
+                state.classes[*class].class.position,
                 state.classes[*class].name,
             )
         });
@@ -158,7 +158,10 @@ pub(crate) fn compute(
             Policy::Reserve => whole_nodes::reserve(state, &mut tables, &classes),
         }
         let taken = available - tables.quanta(state, tree);
-        let turn = Turn { available, taken };
+        let turn = GroupQuanta {
+            available,
+            assigned: taken,
+        };
         state
             .class_group_quanta
             .extend(classes.first().map(|class| (*class, turn)));

@@ -10,8 +10,8 @@
 //! The number of remaining tasks never falls. A forecast therefore states how nodes are shared, and
 //! not when work is done. It reads only its input.
 
-mod advance;
 mod changes;
+mod simulated_fleet;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,8 @@ use crate::{
     output::plan::{Receipt, Shares, VacateReason},
 };
 
-use advance::Advance;
 pub use changes::Changes;
+use simulated_fleet::SimulatedFleet;
 
 /// Start of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Start {
     pub user: UserName,
     pub class: String,
     pub node: NodeName,
-    pub order: u64,
+    pub quanta: u64,
 }
 
 /// Departure of one process.
@@ -45,7 +45,7 @@ pub struct Leave {
     pub work: WorkId,
     pub user: UserName,
     pub node: NodeName,
-    pub order: u64,
+    pub quanta: u64,
     pub reason: VacateReason,
     pub detail: String,
     /// True if the process started in this forecast. It does not exist in the fleet.
@@ -68,12 +68,12 @@ pub struct Timeline {
     /// Shares of the last round.
     pub shares: Shares,
     /// Work in queues in the last round. It is not part of the shares.
-    pub queued: BTreeMap<WorkId, InQueue>,
+    pub queued: BTreeMap<WorkId, QueuedWork>,
 }
 
 /// Work in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InQueue {
+pub struct QueuedWork {
     pub user: UserName,
     pub queue: String,
     /// Number of processes, without those that leave.
@@ -109,40 +109,46 @@ pub fn forecast(snapshot: &Snapshot, changes: &Changes, rounds: u64) -> Forecast
     let mut changed = snapshot.clone();
     changes.apply(&mut changed);
     let task_ms = &changes.task_ms;
-    compare(&FairShare, snapshot, changed, task_ms, &mut within(rounds))
+    compare(
+        &FairShare,
+        snapshot,
+        changed,
+        task_ms,
+        &mut stop_after(rounds),
+    )
 }
 
-/// Returns a `go_on` for [`compare`] that stops after this many rounds.
-pub fn within(rounds: u64) -> impl FnMut(u64) -> bool {
+/// Returns a `may_continue` for [`compare`] that stops after this many rounds.
+pub fn stop_after(rounds: u64) -> impl FnMut(u64) -> bool {
     move |planned| planned < rounds
 }
 
 /// Compares a snapshot with a changed one. Use it for changes that [`Changes`] does not have, such
 /// as another policy.
 ///
-/// `task_ms` is the duration of a task, for work that has not finished one. `go_on` gets the number
-/// of planned rounds before each round, and stops both timelines in the same round.
+/// `task_ms` is the duration of a task, for work that has not finished one. `may_continue` gets the
+/// number of planned rounds before each round, and stops both timelines in the same round.
 pub fn compare(
     planner: &dyn Planner,
     snapshot: &Snapshot,
     changed: Snapshot,
     task_ms: &BTreeMap<WorkId, u64>,
-    go_on: &mut dyn FnMut(u64) -> bool,
+    may_continue: &mut dyn FnMut(u64) -> bool,
 ) -> Forecast {
     let no_task_ms = BTreeMap::new();
-    let before = || Running::new(planner, snapshot.clone(), &no_task_ms);
-    let mut without = (*snapshot != changed).then(before);
-    let mut with = Running::new(planner, changed, task_ms);
+    let unchanged = || RunningTimeline::new(planner, snapshot.clone(), &no_task_ms);
+    let mut without = (*snapshot != changed).then(unchanged);
+    let mut with = RunningTimeline::new(planner, changed, task_ms);
     let mut planned = 0;
-    while go_on(planned) {
-        let other = without.as_mut().is_none_or(|running| !running.step());
-        if !with.step() && other {
+    while may_continue(planned) {
+        let without_ended = without.as_mut().is_none_or(|running| !running.step());
+        if !with.step() && without_ended {
             break;
         }
         planned += 1;
     }
-    let with = with.course;
-    let without = without.map_or_else(|| with.clone(), |running| running.course);
+    let with = with.timeline;
+    let without = without.map_or_else(|| with.clone(), |running| running.timeline);
     let mut now: BTreeMap<WorkId, u64> = BTreeMap::new();
     for held in snapshot.allocations.values().filter(|held| !held.leaving) {
         *now.entry(held.work.clone()).or_default() += 1;
@@ -154,8 +160,8 @@ impl Forecast {
     /// Returns the work with a different number of processes at the end.
     pub fn moves(&self) -> BTreeMap<WorkId, Move> {
         let mut moves: BTreeMap<WorkId, Move> = BTreeMap::new();
-        for (course, changed) in [(&self.without, false), (&self.with, true)] {
-            for (work, (user, class, current)) in course.processes() {
+        for (timeline, has_changes) in [(&self.without, false), (&self.with, true)] {
+            for (work, (user, class, current)) in timeline.processes() {
                 let entry = moves.entry(work.clone()).or_insert_with(|| Move {
                     user: user.clone(),
                     class: class.clone(),
@@ -163,7 +169,7 @@ impl Forecast {
                     without: 0,
                     with: 0,
                 });
-                let count = if changed {
+                let count = if has_changes {
                     entry.class.clone_from(class);
                     &mut entry.with
                 } else {
@@ -178,15 +184,15 @@ impl Forecast {
 }
 
 /// Timeline that is being planned.
-struct Running<'a> {
+struct RunningTimeline<'a> {
     planner: &'a dyn Planner,
-    course: Timeline,
-    passing: Advance<'a>,
+    timeline: Timeline,
+    fleet: SimulatedFleet<'a>,
     /// Number of successive rounds that changed nothing.
-    quiet: u64,
+    quiet_rounds: u64,
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningTimeline<'a> {
     fn new(
         planner: &'a dyn Planner,
         snapshot: Snapshot,
@@ -194,59 +200,59 @@ impl<'a> Running<'a> {
     ) -> Self {
         Self {
             planner,
-            course: Timeline::default(),
-            passing: Advance::new(snapshot, task_ms),
-            quiet: 0,
+            timeline: Timeline::default(),
+            fleet: SimulatedFleet::new(snapshot, task_ms),
+            quiet_rounds: 0,
         }
     }
 
     /// Plans a round and carries it out. Returns false when nothing changes any more.
     fn step(&mut self) -> bool {
-        if self.course.settled {
+        if self.timeline.settled {
             return false;
         }
-        let plan = self.planner.schedule(self.passing.snapshot());
-        let course = &mut self.course;
-        course.rounds += 1;
-        course.tell(self.passing.snapshot(), &plan);
-        let changed = self.passing.carry_out(&plan);
-        self.quiet = if changed { 0 } else { self.quiet + 1 };
-        course.settled = self.quiet > pause(self.passing.snapshot(), &plan);
-        course.queued = queued(self.passing.snapshot(), &plan);
-        course.verdicts = plan.verdicts;
-        course.shares = plan.shares;
+        let plan = self.planner.schedule(self.fleet.snapshot());
+        let timeline = &mut self.timeline;
+        timeline.rounds += 1;
+        timeline.record_round(self.fleet.snapshot(), &plan);
+        let changed = self.fleet.carry_out(&plan);
+        self.quiet_rounds = if changed { 0 } else { self.quiet_rounds + 1 };
+        timeline.settled = self.quiet_rounds > max_quiet_rounds(self.fleet.snapshot(), &plan);
+        timeline.queued = queued_work(self.fleet.snapshot(), &plan);
+        timeline.verdicts = plan.verdicts;
+        timeline.shares = plan.shares;
         true
     }
 }
 
 /// Returns the number of quiet rounds after which something may still happen. When a recent donor
 /// loses its protection, it can give processes again, and waiting work can start (W-32).
-fn pause(snapshot: &Snapshot, plan: &Plan) -> u64 {
-    let hopes = |verdict: &Verdict| {
+fn max_quiet_rounds(snapshot: &Snapshot, plan: &Plan) -> u64 {
+    let may_start = |verdict: &Verdict| {
         matches!(
             verdict.reason,
             Reason::WaitingForPreemption | Reason::WaitingForDefragmentation
         )
     };
     let churn = snapshot.tunables.settings.churn_rounds.unwrap_or(0);
-    if plan.verdicts.values().any(|verdict| hopes(verdict)) {
+    if plan.verdicts.values().any(|verdict| may_start(verdict)) {
         churn
     } else {
         0
     }
 }
 
-fn queued(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<WorkId, InQueue> {
+fn queued_work(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<WorkId, QueuedWork> {
     let demand = snapshot.demand.iter();
     let queued = demand.filter(|(_, demand)| demand.queued.is_some());
     let queued = queued.filter_map(|(work, demand)| {
         let verdict = plan.verdicts.get(work)?;
-        let place = InQueue {
+        let item = QueuedWork {
             user: demand.user.clone(),
             queue: verdict.class.as_deref().unwrap_or_default().to_owned(),
             current: verdict.numbers.current_processes,
         };
-        Some((work.clone(), place))
+        Some((work.clone(), item))
     });
     queued.collect()
 }
@@ -264,7 +270,7 @@ impl Timeline {
         shared.chain(queued.map(|(work, it)| (work, (&it.user, &it.queue, it.current))))
     }
 
-    fn tell(&mut self, snapshot: &Snapshot, plan: &Plan) {
+    fn record_round(&mut self, snapshot: &Snapshot, plan: &Plan) {
         let round = self.rounds;
         self.starts.extend(plan.grants.iter().map(|grant| Start {
             round,
@@ -272,7 +278,7 @@ impl Timeline {
             user: grant.user.clone(),
             class: grant.class.to_string(),
             node: grant.node.clone(),
-            order: grant.order,
+            quanta: grant.quanta,
         }));
         let receipts: BTreeMap<&AllocationId, &Receipt> = plan
             .receipts
@@ -289,10 +295,10 @@ impl Timeline {
                 work: held.work.clone(),
                 user: held.user.clone(),
                 node: held.node.clone(),
-                order: held.order,
+                quanta: held.quanta,
                 reason: vacate.reason,
                 detail: vacate.detail.clone(),
-                forecast: advance::is_forecast(&vacate.allocation),
+                forecast: simulated_fleet::is_forecast(&vacate.allocation),
                 receipt: receipts.get(&vacate.allocation).copied().cloned(),
             });
         }

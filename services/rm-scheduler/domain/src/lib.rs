@@ -43,7 +43,7 @@ pub use output::{
     gangs, plan,
     plan::{Plan, Reason, Verdict, Verdicts},
 };
-pub use planner::{Decided, FairShare, Phase, Rounds};
+pub use planner::{Decision, FairShare, Phase, Rounds};
 pub use state::budget;
 
 /// A planner returns the same plan for the same snapshot, on every computer and with any number of

@@ -21,22 +21,22 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::invariant::Ages;
 use hayward_vocabulary::{NodeName, WorkId};
 
-pub use accounts::{Book, accounts_balance};
-pub use gangs::gangs_are_whole;
-pub use node_space::{BLOCKED, OVER_COMMIT, blocked_means_blocked, no_over_commit};
-pub use receipts::preemption_is_justified;
+pub use accounts::{Account, check_accounts};
+pub use gangs::check_gangs;
+pub use node_space::{BLOCKED, OVER_COMMIT, check_blocked_nodes, check_over_commit};
+pub use receipts::check_preemptions;
 pub use sequence::Sequence;
-pub use waits::{Asked, CONSERVING, EXPLAINED, explanations_are_true, work_conserving};
+pub use waits::{CONSERVING, EXPLAINED, WaitCheckInput, check_explanations, check_work_conserving};
 
 /// State that is retained from one check to the next.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Gangs that hold only a part of their minimum, with the number of processes that they lack.
-    torn: Ages<(String, String), u64>,
+    torn_gangs: Ages<(String, String), u64>,
     /// Waiting work, each with a node that could take it.
-    overlooked: BTreeMap<(WorkId, NodeName), waits::Suspicion>,
+    suspicions: BTreeMap<(WorkId, NodeName), waits::Suspicion>,
     /// Last work that was tried. The next check continues after it.
-    tried: Option<WorkId>,
+    last_tried: Option<WorkId>,
 }
 
 #[cfg(test)]

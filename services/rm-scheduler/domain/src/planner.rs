@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-use carry_over::carried;
+use carry_over::carry_over;
 
 /// Planner that divides the fleet by weights among classes, users and work, with fixed shares and
 /// whole nodes.
@@ -52,12 +52,12 @@ pub struct Rounds {
     cache: RoundCache,
     entitlement_cache: EntitlementCache,
     last_report: LastReport,
-    silent: bool,
+    skips_reports: bool,
 }
 
 /// Result of a round, with verdicts and shares that differ from the round before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decided {
+pub struct Decision {
     /// The plan, without verdicts and shares.
     pub plan: Plan,
     pub verdicts: ChangedVerdicts,
@@ -72,39 +72,39 @@ pub struct Decided {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Absorb,
-    Open,
+    Prepare,
     Count,
     Place,
-    Evict,
-    Mend,
+    Preempt,
+    Defragment,
     Lend,
-    Tell,
+    Report,
 }
 
 impl Rounds {
     /// Returns a planner that decides the same and reports neither verdicts nor shares.
     pub fn without_explanations() -> Self {
         Self {
-            silent: true,
+            skips_reports: true,
             ..Self::default()
         }
     }
 
     /// Plans one round. `delta` lists everything that differs from the previous snapshot.
-    pub fn decide(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> Decided {
-        self.decide_watched(snapshot, delta, &mut |_| {})
+    pub fn decide(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> Decision {
+        self.decide_with_phases(snapshot, delta, &mut |_| {})
     }
 
-    /// Plans one round and calls `ended` at the end of each phase.
-    pub fn decide_watched(
+    /// Plans one round and calls `on_phase_end` at the end of each phase.
+    pub fn decide_with_phases(
         &mut self,
         snapshot: &Snapshot,
         delta: &SnapshotDelta,
-        ended: &mut dyn FnMut(Phase),
-    ) -> Decided {
+        on_phase_end: &mut dyn FnMut(Phase),
+    ) -> Decision {
         // 1. The index follows the snapshot.
         self.index.apply(snapshot, delta);
-        ended(Phase::Absorb);
+        on_phase_end(Phase::Absorb);
         let (index, entitlement_cache) = (&self.index, &mut self.entitlement_cache);
         let mut state = RoundState::open(&mut self.cache, index, snapshot);
         entitlement_cache.update(index);
@@ -114,16 +114,16 @@ impl Rounds {
         // 3. Each piece of work gets its reach: the number of processes it could hold at most.
         reachable::measure(&mut state, &mut entitlement_cache.reach_index);
         state.refresh_derived();
-        ended(Phase::Open);
+        on_phase_end(Phase::Prepare);
         // Steps 4 to 8, tree by tree.
         for tree in state.forest.roots().iter().copied() {
-            plan_tree(&mut state, &mut entitlement_cache.users, tree, ended);
+            plan_tree(&mut state, &mut entitlement_cache.users, tree, on_phase_end);
         }
         deficit::record(&mut state, &entitlement_cache.users);
         entitlement_cache.clear_users_after_rebuild(index);
         state.update_future_holes();
         // 9. Verdicts and shares are reported, and state is carried over to the next round.
-        let last_report = (!self.silent).then_some(&mut self.last_report);
+        let last_report = (!self.skips_reports).then_some(&mut self.last_report);
         let conclusion = conclude(last_report, &mut state);
         state.close(&mut self.cache, conclusion.needy);
         let mut vacates = std::mem::take(&mut state.vacates);
@@ -137,8 +137,8 @@ impl Rounds {
             vacates,
             ..Plan::default()
         };
-        ended(Phase::Tell);
-        Decided {
+        on_phase_end(Phase::Report);
+        Decision {
             plan,
             verdicts: conclusion.verdicts,
             shares: conclusion.shares,
@@ -166,14 +166,14 @@ impl Rounds {
     }
 
     #[cfg(test)]
-    pub(crate) fn outcomes(
+    pub(crate) fn tree_outcomes(
         &self,
     ) -> &crate::ids::TypedVec<PoolIx, crate::state::idle_trees::TreeOutcome> {
         self.cache.outcomes()
     }
 
     /// Returns the whole plan of the last round.
-    pub fn full_plan(&self, decided: Decided) -> Plan {
+    pub fn full_plan(&self, decided: Decision) -> Plan {
         Plan {
             verdicts: self.verdicts(),
             shares: self.shares(),
@@ -187,12 +187,12 @@ fn plan_tree(
     state: &mut RoundState,
     user_entitlements: &mut UserEntitlements,
     tree: PoolIx,
-    ended: &mut dyn FnMut(Phase),
+    on_phase_end: &mut dyn FnMut(Phase),
 ) {
     // 4. Each piece of work gets its entitlement.
     entitlement::compute(state, user_entitlements, tree);
     state.renew_reservations(tree);
-    ended(Phase::Count);
+    on_phase_end(Phase::Count);
     serve_order::refresh_queues(state, tree);
     if state.begin_tree(tree) {
         // An idle tree keeps the result of the last round.
@@ -200,10 +200,10 @@ fn plan_tree(
     }
     // 5. Missing processes get nodes.
     let queue = placement::place(state, tree);
-    ended(Phase::Place);
+    on_phase_end(Phase::Place);
     // 6. Allocations are preempted for work that still waits.
     preemption::preempt(state, tree, &queue);
-    ended(Phase::Evict);
+    on_phase_end(Phase::Preempt);
     // 7. Processes are taken from donors, because the free space is fragmented over nodes.
     let receipts_before = state.receipts.len();
     defragmentation::take_from_donors(state, tree, &queue);
@@ -212,11 +212,11 @@ fn plan_tree(
         preemption::preempt(state, tree, &to_serve_in_order(state, tree));
     }
     defragmentation::swap(state, tree);
-    ended(Phase::Mend);
+    on_phase_end(Phase::Defragment);
     // 8. Idle space beyond all entitlements is lent.
     lending::lend_idle(state, tree);
     state.end_tree(tree);
-    ended(Phase::Lend);
+    on_phase_end(Phase::Lend);
 }
 
 /// Results of step 9.
@@ -236,7 +236,7 @@ fn conclude(last_report: Option<&mut LastReport>, state: &mut RoundState) -> Con
         Some(last_report) => last_report.report(state),
         None => (Vec::new(), None),
     };
-    let (carried, needy) = carried(state, deficits);
+    let (carried, needy) = carry_over(state, deficits);
     let grants = state.grants();
     Conclusion {
         verdicts,

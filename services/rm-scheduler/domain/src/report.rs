@@ -31,7 +31,7 @@ use crate::{
 use row::Row;
 use unsettled::Unsettled;
 
-/// Last reported verdict and share of each piece of work, by its number.
+/// Last reported verdict and share of each piece of work.
 #[derive(Default)]
 pub(crate) struct LastReport {
     rows: TypedVec<WorkIx, Row>,
@@ -57,22 +57,22 @@ impl LastReport {
             self.report_all(state);
             return (Vec::new(), None);
         }
-        self.forget_removed(state);
+        self.drop_removed(state);
         let mut builder = VerdictBuilder::default();
-        let moved = self.changed_work(state, &mut builder);
-        let (changed, delta) = self.report_changed(state, moved, builder);
+        let changed_work = self.changed_work(state, &mut builder);
+        let (changed, delta) = self.report_changed(state, changed_work, builder);
         (changed, Some(delta))
     }
 
     /// Removes work that left its class from the sums, and drops the rows of removed work.
-    fn forget_removed(&mut self, state: &RoundState) {
+    fn drop_removed(&mut self, state: &RoundState) {
         let index = state.index;
         self.rows.resize_with(state.work.len(), Row::default);
         for departed in &index.departed {
-            self.rows[departed.work].leave(&mut self.user_totals);
+            self.rows[departed.work].remove_from_sums(&mut self.user_totals);
         }
         for work in &index.freed_work {
-            self.rows[*work].leave(&mut self.user_totals);
+            self.rows[*work].remove_from_sums(&mut self.user_totals);
             self.rows[*work] = Row::default();
         }
     }
@@ -84,56 +84,62 @@ impl LastReport {
         state: &RoundState,
         builder: &mut VerdictBuilder,
     ) -> Vec<ChangedWork> {
-        let mut all = self.unsettled.moved(state, builder);
+        let mut changed = self.unsettled.take_changed(state, builder);
         let dirty: Vec<WorkIx> = state.work.dirty().collect();
-        let unsettled = all.iter().map(|changed| &changed.work);
+        let unsettled = changed.iter().map(|item| &item.work);
         row::prefetch(state, &self.rows, unsettled.chain(&dirty).copied());
-        self.pools.listen(state, dirty.iter().copied());
-        all.reserve(dirty.len());
+        self.pools.count_wishes(state, dirty.iter().copied());
+        changed.reserve(dirty.len());
         let live = dirty.into_iter().filter(|work| state.index.is_live(*work));
-        all.extend(live.map(|work| ChangedWork {
+        changed.extend(live.map(|work| ChangedWork {
             work,
             wait: state.wait_reason(work),
         }));
-        all
+        changed
     }
 
     fn report_changed<'a>(
         &mut self,
         state: &RoundState<'a>,
-        mut moved: Vec<ChangedWork>,
+        mut reported: Vec<ChangedWork>,
         mut builder: VerdictBuilder<'a>,
     ) -> (ChangedVerdicts, ShareDelta) {
-        let users = UserWork::sort(state, &mut self.user_totals, &mut moved, |item| item.work);
-        let mut changed: Vec<WorkIx> = Vec::with_capacity(moved.len());
-        for item in moved.iter().copied() {
+        let users = UserWork::group(state, &mut self.user_totals, &mut reported, |item| {
+            item.work
+        });
+        let mut changed: Vec<WorkIx> = Vec::with_capacity(reported.len());
+        for item in reported.iter().copied() {
             let ChangedWork { work, wait } = item;
             let row = &mut self.rows[work];
-            if row.renew(state, item, &mut self.user_totals, &mut builder) {
+            if row.update(state, item, &mut self.user_totals, &mut builder) {
                 changed.push(work);
             }
-            self.unsettled.note(state, work, wait, &mut builder);
+            self.unsettled.add(state, work, wait, &mut builder);
         }
         self.user_totals.drop_emptied();
-        let classes = shares::renew_sums(
+        let classes = shares::update_sums(
             state,
             &mut self.pools,
             &mut self.user_totals,
             &mut self.sums,
         );
         let delta = ShareDelta {
-            gone: shares::departed_work(state),
+            departed: shares::departed_work(state),
             shares: shares::changed_sums(&self.sums, classes),
-            users: users.said(state),
-            work: self.counted(state, &moved),
+            users: users.into_groups(state),
+            work: self.counted_shares(state, &reported),
         };
         (self.verdicts_of(state, &changed), delta)
     }
 
     /// Returns the shares that are in the sums of a user.
-    fn counted(&self, state: &RoundState, moved: &[ChangedWork]) -> Vec<(WorkId, WorkShare)> {
-        let counted = moved.iter().filter_map(|item| {
-            let share = self.rows[item.work].counted()?;
+    fn counted_shares(
+        &self,
+        state: &RoundState,
+        reported: &[ChangedWork],
+    ) -> Vec<(WorkId, WorkShare)> {
+        let counted = reported.iter().filter_map(|item| {
+            let share = self.rows[item.work].counted_share()?;
             Some((state.id(item.work).clone(), *share))
         });
         counted.collect()
@@ -155,10 +161,10 @@ impl LastReport {
         *self = Self::default();
         let len = state.work.len();
         self.rows.resize_with(len, Row::default);
-        self.user_totals = row::fill(state, &mut self.rows);
+        self.user_totals = row::fill_rows(state, &mut self.rows);
         let (pools, user_totals) = (&mut self.pools, &mut self.user_totals);
-        pools.listen(state, state.work.indices());
-        self.sums = shares::sums(state, pools, user_totals);
+        pools.count_wishes(state, state.work.indices());
+        self.sums = shares::compute_sums(state, pools, user_totals);
     }
 
     pub fn verdict(&self, index: &FleetIndex, work: &WorkId) -> Option<Box<Verdict>> {
@@ -177,9 +183,9 @@ impl LastReport {
 
     /// Returns the sums, with all work under its user.
     pub fn shares(&self, index: &FleetIndex) -> Shares {
-        let mut whole = self.sums.clone();
+        let mut shares_with_work = self.sums.clone();
         for served in &index.classes {
-            let Some(class) = whole.classes.get_mut(&*served.name) else {
+            let Some(class) = shares_with_work.classes.get_mut(&*served.name) else {
                 continue;
             };
             for (name, work) in served.users.iter() {
@@ -194,6 +200,6 @@ impl LastReport {
                 }
             }
         }
-        whole
+        shares_with_work
     }
 }

@@ -101,7 +101,7 @@ pub(crate) struct RoundState<'a> {
     pub fixed_bytes_by_user_and_class: FxHashMap<(&'a UserName, &'a str), u64>,
     pub deficits: crate::input::snapshot::Deficits,
     /// Quanta that each group of classes had available and used, by the first class of the group.
-    pub class_group_quanta: Vec<(ClassIx, crate::output::plan::Turn)>,
+    pub class_group_quanta: Vec<(ClassIx, crate::output::plan::GroupQuanta)>,
     pub previously_needy: BitSet<WorkIx>,
     /// Nodes on which space was reserved in this round.
     pub nodes_with_reservations: BTreeSet<NodeIx>,
@@ -271,7 +271,7 @@ impl<'a> RoundState<'a> {
             work: record.work_id.clone(),
             user: record.user_name.clone(),
             node: record.node_name.clone(),
-            order: record.quanta,
+            quanta: record.quanta,
             lost_ms: self.invested_ms(allocation),
             beneficiary: beneficiary.map(|work| self.id(work).clone()),
             for_user: beneficiary.map(|work| self.work_record(work).user_name.clone()),
@@ -315,7 +315,7 @@ impl<'a> RoundState<'a> {
         });
         if self.settings.count_what_fits && self.policy(work) == Some(Policy::FairShare) {
             // `reach` is at most the cap, so a limit by space shows only below the cap.
-            parts.room = Some(self.max_placeable(work)).filter(|max| *max < parts.base);
+            parts.reach = Some(self.max_placeable(work)).filter(|max| *max < parts.base);
         }
         parts
     }

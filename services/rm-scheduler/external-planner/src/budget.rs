@@ -50,7 +50,7 @@ impl<'a> PreemptionBudget<'a> {
             users: BTreeMap::new(),
             user_percent,
         };
-        for (pool, users) in &view.snapshot.taken_back {
+        for (pool, users) in &view.snapshot.preempted_quanta {
             if view.trees.top_of_pool(pool) == Some(view.top) {
                 for (user, quanta) in users {
                     budget.charge(pool, user, *quanta);
@@ -72,7 +72,7 @@ impl<'a> PreemptionBudget<'a> {
     pub fn charge_all(&mut self, pool: &str, all: &[&'a Allocation]) -> Result<(), String> {
         let sum = |all: &mut dyn Iterator<Item = &&'a Allocation>| {
             all.fold(0_u64, |sum, allocation| {
-                sum.saturating_add(allocation.order)
+                sum.saturating_add(allocation.quanta)
             })
         };
         let quanta = sum(&mut all.iter());
@@ -97,7 +97,7 @@ impl<'a> PreemptionBudget<'a> {
             }
         }
         for allocation in all {
-            self.charge(pool, &allocation.user, allocation.order);
+            self.charge(pool, &allocation.user, allocation.quanta);
         }
         Ok(())
     }

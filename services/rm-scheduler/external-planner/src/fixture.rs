@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     Plan, Snapshot, check,
-    plan::outside::Refusal,
+    plan::external::Refusal,
     snapshot::{
         Allocation, Class, Demand, Growth, Node, Policy, Pool,
-        outside::{Answer, Outside, RequestedGrant, RequestedVacate},
+        external::{ExternalPlannerState, PlannerResponse, RequestedGrant, RequestedVacate},
     },
 };
 use hayward_vocabulary::resources::GIB;
@@ -58,7 +58,9 @@ impl Fixture {
         snapshot.pools.insert(POOL.into(), Pool::default());
         snapshot.pools.insert("below".into(), below);
         snapshot.pools.insert("other".into(), Pool::default());
-        snapshot.outside.insert(POOL.into(), Outside::default());
+        snapshot
+            .external_planners
+            .insert(POOL.into(), ExternalPlannerState::default());
         let mut fixture = Self {
             snapshot,
             created: 0,
@@ -86,8 +88,8 @@ impl Fixture {
             pool: pool.into(),
             default: false,
             users: BTreeSet::new(),
-            place: 0,
-            debug: None,
+            position: 0,
+            debug_class: None,
             growth: Growth::default(),
         };
         self.snapshot.classes.insert(name.into(), class);
@@ -127,10 +129,10 @@ impl Fixture {
             remaining_tasks: 1_000,
             threads: 1,
             task_ms: None,
-            machines: BTreeSet::new(),
+            node_list: BTreeSet::new(),
             avoids: BTreeSet::new(),
             service: None,
-            apart: None,
+            anti_affinity: None,
             managed: false,
             runnable: true,
             completing: false,
@@ -144,8 +146,8 @@ impl Fixture {
         self.snapshot.demand.get_mut(&work(id)).unwrap()
     }
 
-    pub fn planner_mut(&mut self) -> &mut Outside {
-        self.snapshot.outside.get_mut(POOL).unwrap()
+    pub fn planner_mut(&mut self) -> &mut ExternalPlannerState {
+        self.snapshot.external_planners.get_mut(POOL).unwrap()
     }
 
     pub fn plan(&self) -> Plan {
@@ -161,13 +163,13 @@ impl Fixture {
 
     /// Plans with the next response, and carries the plan out.
     pub fn respond(&mut self, grants: Vec<RequestedGrant>, vacates: Vec<RequestedVacate>) -> Plan {
-        let answer = Answer {
+        let answer = PlannerResponse {
             number: self.snapshot.round + 1,
             grants,
             vacates,
             notes: BTreeMap::new(),
         };
-        self.planner_mut().answer = Some(answer);
+        self.planner_mut().response = Some(answer);
         let plan = self.plan();
         self.carry_out(&plan);
         plan
@@ -191,14 +193,14 @@ impl Fixture {
             let allocation = Allocation {
                 running: true,
                 running_since: Some(self.snapshot.now),
-                ..grant.taken_up(self.snapshot.now)
+                ..grant.to_allocation(self.snapshot.now)
             };
             self.snapshot.allocations.insert(id, allocation);
         }
         self.snapshot.carried = plan.carried.clone();
-        for (pool, outcome) in &plan.outside {
-            let planner = self.snapshot.outside.get_mut(pool).unwrap();
-            planner.heard = Some(outcome.heard.clone());
+        for (pool, outcome) in &plan.external_planners {
+            let planner = self.snapshot.external_planners.get_mut(pool).unwrap();
+            planner.last_result = Some(outcome.result.clone());
         }
         self.snapshot.round += 1;
         self.snapshot.now = self.snapshot.now.plus_ms(1_000);
@@ -222,7 +224,7 @@ impl Fixture {
 }
 
 pub fn refusals(plan: &Plan) -> Vec<Refusal> {
-    let outcome = plan.outside.get(POOL);
+    let outcome = plan.external_planners.get(POOL);
     let refused = outcome.into_iter().flat_map(|outcome| &outcome.refused);
     refused.map(|it| it.reason).collect()
 }

@@ -20,7 +20,7 @@ mod steps;
 mod trees;
 mod verdicts;
 
-use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::outside::Taken};
+use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::external::ResponseEffect};
 
 pub use request::{
     PlannerRequest, RequestAllocation, RequestClass, RequestNode, RequestWork, has_missing_work,
@@ -34,39 +34,39 @@ use verdicts::PlannerState;
 
 /// Adds the plans of externally planned pools to the plan of the others.
 pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
-    if snapshot.outside.is_empty() {
+    if snapshot.external_planners.is_empty() {
         return;
     }
     let trees = Trees::new(snapshot);
-    for (top, known) in &snapshot.outside {
+    for (top, known) in &snapshot.external_planners {
         // 1. Read the pool: work and allocations.
         let mut view = PoolView::new(snapshot, &trees, top);
         // 2. Forced vacates.
         let forced = forced_vacates::forced_vacates(&view);
         view.count_vacates(&forced);
         // 3. Apply the accepted steps of a response that no round has used yet.
-        let last_used = snapshot.carried.outside.get(top).copied();
-        let response = known.answer.as_ref();
+        let last_used = snapshot.carried.used_responses.get(top).copied();
+        let response = known.response.as_ref();
         let response = response.filter(|it| last_used.is_none_or(|used| it.number > used));
-        let outcome: Option<Taken> = steps::apply(&mut view, forced, response, plan);
+        let outcome: Option<ResponseEffect> = steps::apply(&mut view, forced, response, plan);
         // 4. Verdicts.
-        let notes = outcome.as_ref().map(|it| &it.heard);
+        let notes = outcome.as_ref().map(|it| &it.result);
         let planner = PlannerState {
-            silence: known.silence.as_deref(),
-            notes: notes.or(known.heard.as_ref()),
+            silence: known.no_response_reason.as_deref(),
+            notes: notes.or(known.last_result.as_ref()),
         };
         plan.verdicts
             .extend(verdicts::pool_verdicts(&view, planner));
         // A response is used once, even if all its steps are refused.
         let used = outcome.as_ref().map(|it| it.number).or(last_used);
         if let Some(used) = used {
-            plan.carried.outside.insert(top.clone(), used);
+            plan.carried.used_responses.insert(top.clone(), used);
         }
         if !view.moved.is_empty() {
-            plan.carried.moved.insert(top.clone(), view.moved);
+            plan.carried.recent_moves.insert(top.clone(), view.moved);
         }
         if let Some(outcome) = outcome {
-            plan.outside.insert(top.clone(), outcome);
+            plan.external_planners.insert(top.clone(), outcome);
         }
     }
     plan.vacates.sort_by(|a, b| a.allocation.cmp(&b.allocation));

@@ -6,7 +6,7 @@ use hayward_rm_scheduler_domain::{
     Snapshot,
     largest_nodes::{LargestNodes, process_quanta},
     plan::Vacate,
-    snapshot::{Allocation, Class, Demand, Node, Policy, outside::Moved},
+    snapshot::{Allocation, Class, Demand, Node, Policy, external::RecentMoves},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId, WorkKind};
 
@@ -21,7 +21,7 @@ pub(crate) struct PoolView<'a> {
     pub quantum: &'a Quantum,
     pub work: BTreeMap<&'a WorkId, WorkItem<'a>>,
     /// Recent preemptions by responses.
-    pub moved: Moved,
+    pub moved: RecentMoves,
     /// Allocations that this planner may end, on any node.
     pub allocations: BTreeMap<&'a AllocationId, &'a Allocation>,
 }

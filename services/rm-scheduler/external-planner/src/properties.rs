@@ -3,7 +3,7 @@
 
 use hayward_rm_scheduler_domain::{
     Plan, check, prune,
-    snapshot::outside::{Answer, RequestedGrant, RequestedVacate},
+    snapshot::outside::{PlannerResponse, RequestedGrant, RequestedVacate},
 };
 use hayward_vocabulary::{Size, WorkKind, resources::GIB};
 use proptest::prelude::*;
@@ -93,10 +93,10 @@ proptest! {
         for ((grants, vacates), event) in responses.into_iter().zip(events) {
             // `Fixture` checks each plan.
             let result = fixture.respond(grants, vacates);
-            let outcome = &result.outside[POOL];
+            let outcome = &result.external_planners[POOL];
             prop_assert_eq!(outcome.granted, result.grants.len() as u64);
             let repeated = fixture.plan();
-            prop_assert!(repeated.grants.is_empty() && repeated.outside.is_empty());
+            prop_assert!(repeated.grants.is_empty() && repeated.external_planners.is_empty());
             apply_event(&mut fixture, event);
         }
     }
@@ -112,8 +112,8 @@ proptest! {
         let before = fixture.respond(vec![grant], vec![]);
         let mut fixture = fleet(&sizes);
         let others = Plan { grants: before.grants, ..Plan::default() };
-        let answer = Answer { number: 1, grants, vacates, ..Answer::default() };
-        fixture.planner_mut().answer = Some(answer);
+        let response = PlannerResponse { number: 1, grants, vacates, ..PlannerResponse::default() };
+        fixture.planner_mut().response = Some(response);
         let mut result = others.clone();
         plan(&fixture.snapshot, &mut result);
         prop_assert_eq!(check(&fixture.snapshot, &result), Ok(()));
@@ -147,7 +147,7 @@ proptest! {
             });
             let Some(step) = step else { return Ok(()) };
             let result = fixture.respond(vec![step], vec![]);
-            prop_assert_eq!(result.outside[POOL].refusals, 0, "{:?}", result.outside[POOL]);
+            prop_assert_eq!(result.external_planners[POOL].refusals, 0, "{:?}", result.external_planners[POOL]);
             prop_assert_eq!(result.grants.len(), 1);
         }
         prop_assert!(false, "work is still missing after 40 grants");

@@ -6,7 +6,7 @@
 use hayward_rm_scheduler_domain::{
     Snapshot,
     plan::{Grant, Receipt},
-    snapshot::{Allocation, outside::Moved},
+    snapshot::{Allocation, outside::RecentMoves},
 };
 use hayward_vocabulary::{Timestamp, WorkId};
 
@@ -15,48 +15,48 @@ use hayward_vocabulary::{Timestamp, WorkId};
 pub(crate) const PROTECTED_MS: u64 = 300_000;
 
 /// Returns the moves of the pool that are still recent.
-pub(crate) fn recent_moves(snapshot: &Snapshot, top: &str) -> Moved {
-    let Some(moved) = snapshot.carried.moved.get(top) else {
-        return Moved::default();
+pub(crate) fn recent_moves(snapshot: &Snapshot, top: &str) -> RecentMoves {
+    let Some(moved) = snapshot.carried.recent_moves.get(top) else {
+        return RecentMoves::default();
     };
     let mut moved = moved.clone();
     let is_recent = |at: &Timestamp| at.plus_ms(PROTECTED_MS) > snapshot.now;
-    moved.hit.retain(|_, at| is_recent(at));
-    for freed_at in moved.served.values_mut() {
+    moved.last_loss.retain(|_, at| is_recent(at));
+    for freed_at in moved.vacated_for.values_mut() {
         freed_at.retain(is_recent);
     }
-    moved.served.retain(|_, freed_at| !freed_at.is_empty());
+    moved.vacated_for.retain(|_, freed_at| !freed_at.is_empty());
     moved
 }
 
 /// Returns true for an allocation granted after its work was preempted.
-pub(crate) fn is_protected(moved: &Moved, allocation: &Allocation) -> bool {
-    let preempted_at = moved.hit.get(&allocation.work);
+pub(crate) fn is_protected(moved: &RecentMoves, allocation: &Allocation) -> bool {
+    let preempted_at = moved.last_loss.get(&allocation.work);
     preempted_at.is_some_and(|preempted_at| allocation.granted_at >= *preempted_at)
 }
 
 /// Returns the number of processes with freed space that are not granted yet.
-pub(crate) fn pending_grants(moved: &Moved, work: &WorkId) -> u64 {
+pub(crate) fn pending_grants(moved: &RecentMoves, work: &WorkId) -> u64 {
     moved
-        .served
+        .vacated_for
         .get(work)
         .map_or(0, |freed_at| freed_at.len() as u64)
 }
 
-pub(crate) fn record_grant(moved: &mut Moved, grant: &Grant) {
-    if let Some(freed_at) = moved.served.get_mut(&grant.work) {
+pub(crate) fn record_grant(moved: &mut RecentMoves, grant: &Grant) {
+    if let Some(freed_at) = moved.vacated_for.get_mut(&grant.work) {
         freed_at.pop();
         if freed_at.is_empty() {
-            moved.served.remove(&grant.work);
+            moved.vacated_for.remove(&grant.work);
         }
     }
 }
 
 /// Records a preemption of the work. Several victims for one process count once.
-pub(crate) fn record_vacate(moved: &mut Moved, receipt: &Receipt, now: Timestamp) {
-    moved.hit.insert(receipt.work.clone(), now);
+pub(crate) fn record_vacate(moved: &mut RecentMoves, receipt: &Receipt, now: Timestamp) {
+    moved.last_loss.insert(receipt.work.clone(), now);
 }
 
-pub(crate) fn record_freed_space(moved: &mut Moved, work: &WorkId, now: Timestamp) {
-    moved.served.entry(work.clone()).or_default().push(now);
+pub(crate) fn record_freed_space(moved: &mut RecentMoves, work: &WorkId, now: Timestamp) {
+    moved.vacated_for.entry(work.clone()).or_default().push(now);
 }

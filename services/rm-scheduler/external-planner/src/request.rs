@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     Snapshot,
-    snapshot::{Node, Policy, outside::Heard},
+    snapshot::{Node, Policy, external::ResponseResult},
 };
 use hayward_vocabulary::{
     AllocationId, Apart, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
@@ -110,7 +110,7 @@ pub struct RequestAllocation {
 /// Returns true if work of the pool lacks a process, so that a request is useful.
 #[must_use]
 pub fn has_missing_work(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
-    let pool = snapshot.outside.get_key_value(top);
+    let pool = snapshot.external_planners.get_key_value(top);
     pool.is_some_and(|(top, _)| {
         let view = PoolView::new(snapshot, trees, top);
         view.work.values().any(|item| item.missing() > 0)
@@ -119,9 +119,14 @@ pub fn has_missing_work(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
 
 /// Returns the notes about work that still lacks processes. Other notes are obsolete.
 #[must_use]
-pub fn relevant_notes(snapshot: &Snapshot, trees: &Trees, top: &str, notes: &Heard) -> Heard {
+pub fn relevant_notes(
+    snapshot: &Snapshot,
+    trees: &Trees,
+    top: &str,
+    notes: &ResponseResult,
+) -> ResponseResult {
     let mut relevant = notes.clone();
-    if let Some((top, _)) = snapshot.outside.get_key_value(top) {
+    if let Some((top, _)) = snapshot.external_planners.get_key_value(top) {
         let view = PoolView::new(snapshot, trees, top);
         let lacks = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
         relevant.notes.retain(|work, _| lacks(work));
@@ -134,7 +139,7 @@ impl PlannerRequest {
     /// Builds the request, or returns `None` if no work lacks a process.
     #[must_use]
     pub fn new(snapshot: &Snapshot, trees: &Trees, top: &str, revision: u64) -> Option<Self> {
-        let (top, _) = snapshot.outside.get_key_value(top)?;
+        let (top, _) = snapshot.external_planners.get_key_value(top)?;
         let view = PoolView::new(snapshot, trees, top);
         if !view.work.values().any(|item| item.missing() > 0) {
             return None;
@@ -187,7 +192,7 @@ fn nodes(view: &PoolView) -> Vec<RequestNode> {
     for allocation in view.snapshot.allocations.values() {
         let (size, quanta) = used.entry(&allocation.node).or_default();
         size.add(&allocation.size);
-        *quanta = quanta.saturating_add(allocation.order);
+        *quanta = quanta.saturating_add(allocation.quanta);
     }
     let to_request = |(name, node): (&NodeName, &Node)| {
         let (used, quanta) = used.remove(name).unwrap_or_default();
@@ -241,9 +246,9 @@ fn work(view: &PoolView) -> Vec<RequestWork> {
         leaving: item.leaving,
         missing: item.missing(),
         task_ms: item.demand.task_ms,
-        machines: item.demand.machines.clone(),
+        machines: item.demand.node_list.clone(),
         avoids: item.demand.avoids.clone(),
-        apart: item.demand.apart.clone(),
+        apart: item.demand.anti_affinity.clone(),
     };
     let mut work: Vec<RequestWork> = view.work.iter().map(to_request).collect();
     work.sort_by(|a, b| (a.submitted_at, &a.work).cmp(&(b.submitted_at, &b.work)));
@@ -266,7 +271,7 @@ fn allocations(view: &PoolView) -> Vec<RequestAllocation> {
             class: allocation.class.clone(),
             node: allocation.node.clone(),
             size: allocation.size.clone(),
-            quanta: allocation.order,
+            quanta: allocation.quanta,
             granted_at: allocation.granted_at,
             running: allocation.running,
             leaving: allocation.leaving || allocation.purged,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::snapshot::outside::{Answer, RequestedGrant, RequestedVacate};
+use hayward_rm_scheduler_domain::snapshot::external::{
+    PlannerResponse, RequestedGrant, RequestedVacate,
+};
 use serde::Deserialize;
 
 /// Format name of requests and responses.
@@ -63,7 +65,7 @@ struct NoteJson {
 pub type ResponseFault = String;
 
 /// Parses a response. Fails if it has another format, or another revision than requested.
-pub fn parse_response(body: &[u8], requested: u64) -> Result<Answer, ResponseFault> {
+pub fn parse_response(body: &[u8], requested: u64) -> Result<PlannerResponse, ResponseFault> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let response: Result<ResponseJson, _> = serde_path_to_error::deserialize(&mut reader);
     let response = response.map_err(|error| {
@@ -114,7 +116,7 @@ pub fn parse_response(body: &[u8], requested: u64) -> Result<Answer, ResponseFau
     });
     let notes = response.notes.into_iter().take(MAX_NOTES);
     let notes = notes.map(|it| (clip(&it.work, MAX_NAME), clip(&it.detail, MAX_TEXT)));
-    Ok(Answer {
+    Ok(PlannerResponse {
         number: requested,
         grants: grants.collect(),
         vacates: vacates.collect(),

@@ -4,7 +4,7 @@ mod without_response;
 
 use hayward_rm_scheduler_domain::Reason;
 use hayward_rm_scheduler_domain::plan::VacateReason;
-use hayward_rm_scheduler_domain::plan::outside::Refusal;
+use hayward_rm_scheduler_domain::plan::external::Refusal;
 use hayward_rm_scheduler_domain::snapshot::User;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Apart, Size, WorkKind};
@@ -26,12 +26,12 @@ fn a_fitting_grant_is_accepted_and_an_invalid_one_is_refused_alone() {
     );
     assert_eq!(fixture.process_count("job_a"), 7);
     assert_eq!(refusals(&plan), [Refusal::NoRoom]);
-    let outcome = &plan.outside[POOL];
+    let outcome = &plan.external_planners[POOL];
     assert_eq!(
         (outcome.granted, outcome.vacated, outcome.refusals),
         (7, 0, 1)
     );
-    assert_eq!(outcome.refused[0].at, "/grants/1");
+    assert_eq!(outcome.refused[0].pointer, "/grants/1");
     assert_eq!(
         outcome.refused[0].detail,
         "node n2 has room for 4 of 5 processes"
@@ -57,7 +57,7 @@ fn each_invalid_grant_has_its_reason() {
     fixture.add_job("job_huge", "fair", 1).size = Size::memory(64 * GIB);
     fixture.add_job("job_cpu", "fair", 1).size.cpu_milli = 1;
     fixture.add_job("job_gpu", "fair", 1).size.gpu_milli = 3_000;
-    fixture.add_job("job_listed", "fair", 1).machines = [node_name("n2")].into();
+    fixture.add_job("job_listed", "fair", 1).node_list = [node_name("n2")].into();
     fixture.add_job("job_avoids", "fair", 1).avoids = [node_name("n1")].into();
     fixture.add_job("svc_fixed", "fixed", 1).kind = WorkKind::Service;
     fixture.add_job("job_not_yours", "fair", 1).user = "ben".parse().unwrap();
@@ -108,7 +108,7 @@ fn anti_affinity_and_allotments_are_respected() {
     for index in 0..2 {
         let demand = fixture.add_job(&format!("svc_a.{index}"), "fixed", 1);
         demand.kind = WorkKind::Service;
-        demand.apart = Some(Apart {
+        demand.anti_affinity = Some(Apart {
             group: work("svc_a"),
             by_label: None,
         });
@@ -156,7 +156,7 @@ fn a_reservation_gets_a_whole_empty_node() {
     assert_eq!(refusals(&plan), [Refusal::NoRoom]);
     let grant = &plan.grants[0];
     assert_eq!(
-        (grant.node.as_str(), grant.order, grant.fixed),
+        (grant.node.as_str(), grant.quanta, grant.fixed),
         ("n2", 4, true)
     );
 }
@@ -232,7 +232,10 @@ fn each_invalid_vacate_has_its_reason() {
         Refusal::LeavingAlready,
     ];
     assert_eq!(refusals(&plan), expected);
-    assert_eq!(plan.outside[POOL].refused[2].at, "/vacates/2");
+    assert_eq!(
+        plan.external_planners[POOL].refused[2].pointer,
+        "/vacates/2"
+    );
     // No work waits: all allocations stay.
     fixture.snapshot.demand.remove(&work("job_b"));
     fixture.demand_mut("job_a").max_processes = 3;
@@ -260,17 +263,29 @@ fn preemption_stays_within_the_hourly_budget() {
     settings.preemption_pool_percent_per_hour = None;
     settings.preemption_user_percent_per_hour = Some(25);
     let spent = [("ann".parse().unwrap(), 2)].into();
-    fixture.snapshot.taken_back.insert("below".into(), spent);
+    fixture
+        .snapshot
+        .preempted_quanta
+        .insert("below".into(), spent);
     let plan = fixture.plan_of(vacates());
     // The limit is three of the tree's twelve quanta, and two of them are spent.
-    assert_eq!((plan.vacates.len(), plan.outside[POOL].refusals), (1, 3));
+    assert_eq!(
+        (plan.vacates.len(), plan.external_planners[POOL].refusals),
+        (1, 3)
+    );
     // Without a setting there still is a budget, which is twice the twelve quanta for one user.
     let settings = &mut fixture.snapshot.tunables.settings;
     settings.preemption_user_percent_per_hour = None;
     let spent = [("ann".parse().unwrap(), 22)].into();
-    fixture.snapshot.taken_back.insert("below".into(), spent);
+    fixture
+        .snapshot
+        .preempted_quanta
+        .insert("below".into(), spent);
     let plan = fixture.plan_of(vacates());
-    assert_eq!((plan.vacates.len(), plan.outside[POOL].refusals), (2, 2));
+    assert_eq!(
+        (plan.vacates.len(), plan.external_planners[POOL].refusals),
+        (2, 2)
+    );
 }
 
 /// The promise includes the receipts (I14).
@@ -290,7 +305,7 @@ fn nothing_is_preempted_for_work_that_could_not_run_there() {
     assert_eq!(receipt.for_user, Some("ann".parse().unwrap()));
     let change: [fn(&mut Fixture); 6] = [
         |it| it.demand_mut("job_b").size = Size::memory(1 << 50),
-        |it| it.demand_mut("job_b").machines = [node_name("n2")].into(),
+        |it| it.demand_mut("job_b").node_list = [node_name("n2")].into(),
         |it| it.demand_mut("job_b").avoids = [node_name("n1")].into(),
         |it| it.node_mut("n1").takes_work = false,
         |it| it.demand_mut("job_b").size.gpu_milli = 2_500,
@@ -320,8 +335,8 @@ fn anti_affinity_with_a_remaining_allocation_keeps_work_off_its_node() {
     for index in 0..2 {
         let demand = fixture.add_job(&format!("svc_a.{index}"), "fixed", 1);
         demand.kind = WorkKind::Service;
-        demand.machines = [node_name("n1")].into();
-        demand.apart = Some(Apart {
+        demand.node_list = [node_name("n1")].into();
+        demand.anti_affinity = Some(Apart {
             group: work("svc_a"),
             by_label: None,
         });
@@ -368,7 +383,12 @@ fn space_is_freed_once_per_missing_process() {
             .len(),
         1
     );
-    assert_eq!(fixture.snapshot.carried.moved[POOL].served.len(), 1);
+    assert_eq!(
+        fixture.snapshot.carried.recent_moves[POOL]
+            .vacated_for
+            .len(),
+        1
+    );
     // Old vacates no longer count.
     fixture.snapshot.now = fixture.snapshot.now.plus_ms(PROTECTED_MS);
     assert_eq!(
@@ -437,7 +457,7 @@ fn space_does_not_move_back_and_forth() {
     fixture.snapshot.now = fixture.snapshot.now.plus_ms(PROTECTED_MS);
     assert!(fixture.planner_request().unwrap().allocations[0].preemptable);
     assert!(
-        fixture.plan().carried.moved.is_empty(),
+        fixture.plan().carried.recent_moves.is_empty(),
         "old moves are deleted"
     );
 }
@@ -446,7 +466,7 @@ impl Fixture {
     /// Returns the plan of a response without carrying it out.
     fn plan_of(
         &self,
-        vacates: Vec<hayward_rm_scheduler_domain::snapshot::outside::RequestedVacate>,
+        vacates: Vec<hayward_rm_scheduler_domain::snapshot::external::RequestedVacate>,
     ) -> hayward_rm_scheduler_domain::Plan {
         let mut fixture = Self::new();
         fixture.snapshot = self.snapshot.clone();
@@ -463,10 +483,10 @@ fn a_response_is_used_once() {
     for _ in 0..3 {
         // The response is still there.
         let plan = fixture.plan();
-        assert!(plan.is_empty() && plan.outside.is_empty());
+        assert!(plan.is_empty() && plan.external_planners.is_empty());
         fixture.carry_out(&plan);
     }
-    fixture.planner_mut().answer.as_mut().unwrap().number = 1;
+    fixture.planner_mut().response.as_mut().unwrap().number = 1;
     assert!(fixture.plan().is_empty(), "an older response is not used");
     assert_eq!(fixture.process_count("job_a"), 2);
 }

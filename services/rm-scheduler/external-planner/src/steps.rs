@@ -16,9 +16,9 @@ use hayward_rm_scheduler_domain::{
     Plan,
     plan::{
         Grant, Receipt, Vacate,
-        outside::{Refusal, Refused, Taken},
+        external::{Refusal, Refused, ResponseEffect},
     },
-    snapshot::outside::{Answer, Heard},
+    snapshot::external::{PlannerResponse, ResponseResult},
 };
 use hayward_vocabulary::WorkId;
 
@@ -83,8 +83,8 @@ impl Steps {
         self.refusals += 1;
         if self.refused.len() < MAX_REFUSALS {
             self.refused.push(Refused {
-                at: step.pointer.clone(),
-                what: clip(step.subject, MAX_NAME),
+                pointer: step.pointer.clone(),
+                name: clip(step.subject, MAX_NAME),
                 node: step.node.map(|node| clip(node, MAX_NAME)),
                 reason: rejection.reason,
                 detail: rejection.detail,
@@ -105,9 +105,9 @@ impl Steps {
 pub(crate) fn apply(
     view: &mut PoolView,
     forced: Vec<Vacate>,
-    response: Option<&Answer>,
+    response: Option<&PlannerResponse>,
     plan: &mut Plan,
-) -> Option<Taken> {
+) -> Option<ResponseEffect> {
     let mut steps = Steps::default();
     if let Some(answer) = response {
         // Work that gets its processes by grants needs no vacates.
@@ -125,13 +125,13 @@ pub(crate) fn apply(
     let notes = notes.collect();
     let is_missing = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
     steps.first_refusals.retain(|work, _| is_missing(work));
-    Some(Taken {
+    Some(ResponseEffect {
         number: answer.number,
         granted: steps.grants.len() as u64,
         vacated: steps.vacates.len() as u64,
         refused: steps.refused,
         refusals: steps.refusals,
-        heard: Heard {
+        result: ResponseResult {
             notes,
             refused: steps.first_refusals,
         },

@@ -18,12 +18,12 @@ pub struct Trees {
 impl Trees {
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Self {
-        if snapshot.outside.is_empty() {
+        if snapshot.external_planners.is_empty() {
             return Self::default();
         }
         let pools = snapshot.pools.keys().filter_map(|name| {
             let top = top_of(snapshot, name);
-            let is_external = snapshot.outside.contains_key(top);
+            let is_external = snapshot.external_planners.contains_key(top);
             is_external.then(|| (name.clone(), top.to_owned()))
         });
         Self {
@@ -86,7 +86,7 @@ impl Trees {
             let pool = class.map_or("", |class| class.pool.as_str());
             let quantum_bytes = quantum_of(snapshot, pool).0.memory_bytes;
             let bytes = fixed.entry(&allocation.user).or_default();
-            *bytes = bytes.saturating_add(allocation.order.saturating_mul(quantum_bytes));
+            *bytes = bytes.saturating_add(allocation.quanta.saturating_mul(quantum_bytes));
         }
         for (user, bytes) in fixed {
             let user_limit = snapshot.users.get(user);

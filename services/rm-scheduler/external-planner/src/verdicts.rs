@@ -2,7 +2,7 @@
 //! the verdict contains its note.
 
 use hayward_rm_scheduler_domain::{
-    Reason, Verdict, Verdicts, plan::Numbers, snapshot::outside::Heard,
+    Reason, Verdict, Verdicts, plan::Numbers, snapshot::external::ResponseResult,
 };
 use hayward_vocabulary::{WorkId, plural::processes};
 
@@ -14,7 +14,7 @@ pub(crate) struct PlannerState<'a> {
     /// Reason why the planner did not respond. `None` after a response.
     pub silence: Option<&'a str>,
     /// Notes of the planner, and its refused steps. `None` before its first response.
-    pub notes: Option<&'a Heard>,
+    pub notes: Option<&'a ResponseResult>,
 }
 
 pub(crate) fn pool_verdicts(view: &PoolView, planner: PlannerState) -> Verdicts {
@@ -54,7 +54,7 @@ fn verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerStat
             counted_processes: has,
             current_processes: has,
             leaving_processes: item.leaving,
-            order: item.quanta,
+            quanta: item.quanta,
             wanted_processes: wanted,
             ..Numbers::default()
         },

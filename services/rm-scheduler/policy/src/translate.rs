@@ -77,10 +77,10 @@ impl Rules {
         snapshot.queues.clone_from(&self.queues);
         // The state of a planner remains when the policy changes.
         snapshot
-            .outside
+            .external_planners
             .retain(|pool, _| self.planners.contains_key(pool));
         for pool in self.planners.keys() {
-            snapshot.outside.entry(pool.clone()).or_default();
+            snapshot.external_planners.entry(pool.clone()).or_default();
         }
     }
 
@@ -228,7 +228,7 @@ fn pools(policy: &Policy) -> BTreeMap<String, snapshot::Pool> {
             let entry = snapshot::Pool {
                 parent: pool.parent.clone(),
                 search_order: pool.search_order,
-                place,
+                position: place,
                 quantum,
             };
             (name.to_owned(), entry)
@@ -261,8 +261,8 @@ fn classes(policy: &Policy) -> BTreeMap<String, snapshot::Class> {
                     .unwrap_or_default()
                     .into_iter()
                     .collect(),
-                place,
-                debug: lineage.find(|class| class.debug.clone()).filter(|_| fair),
+                position: place,
+                debug_class: lineage.find(|class| class.debug.clone()).filter(|_| fair),
                 growth: growth(&lineage, fair),
             };
             Some((name.to_owned(), entry))

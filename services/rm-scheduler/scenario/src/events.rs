@@ -272,7 +272,7 @@ impl Fleet {
             },
             // The default limit is 10.
             max_processes: limit.map_or(if job { 10 } else { 1 }, |limit| limit.processes),
-            apart: None,
+            anti_affinity: None,
             keeps_what_it_holds: limit.is_some_and(|limit| limit.keeps),
             queued: None,
             remaining_tasks: submit.work_items.unwrap_or(self.defaults.work_items).max(1),
@@ -281,7 +281,7 @@ impl Fleet {
                 .filter(|threads| *threads > 0)
                 .unwrap_or(self.defaults.threads),
             task_ms: None,
-            machines: machines.collect::<Result<_, _>>()?,
+            node_list: machines.collect::<Result<_, _>>()?,
             avoids: std::collections::BTreeSet::new(),
             service: self.service(submit.service_id.as_ref())?,
             managed,

@@ -83,7 +83,7 @@ impl Fleet {
         }
         self.refresh();
         self.hour.expire_minutes(self.snapshot.now);
-        self.snapshot.taken_back = self.hour.preempted_quanta().clone();
+        self.snapshot.preempted_quanta = self.hour.preempted_quanta().clone();
         let plan = FairShare.schedule(&self.snapshot);
         self.hour.record_receipts(&self.snapshot, &plan.receipts);
         self.carry_out(&plan);
@@ -185,7 +185,7 @@ impl Fleet {
                 continue;
             };
             self.placed.insert(id.clone(), self.cycle);
-            let held = grant.taken_up(self.snapshot.now);
+            let held = grant.to_allocation(self.snapshot.now);
             self.snapshot.allocations.insert(id, held);
         }
         let refused = plan.verdicts.iter().filter(|(_, verdict)| verdict.refused);
@@ -224,16 +224,16 @@ impl Fleet {
                 if let Some(node) = self.snapshot.nodes.get(&allocation.node) {
                     // The order of the node, in whichever pool the class is now.
                     let quantum = quantum_of(&self.snapshot, &node.pool);
-                    allocation.order = quantum.node_order(&node.capacity);
+                    allocation.quanta = quantum.node_order(&node.capacity);
                 }
             } else {
-                allocation.order = quantum.work_order(&demand.size);
+                allocation.quanta = quantum.work_order(&demand.size);
                 allocation.size = quantum.granted(&demand.size);
             }
         }
         self.snapshot.allocations = allocations;
         self.snapshot.carried.needy = Arc::default();
-        self.snapshot.carried.upgrades.clear();
+        self.snapshot.carried.promised_quanta.clear();
     }
 }
 

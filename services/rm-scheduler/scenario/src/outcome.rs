@@ -82,7 +82,7 @@ pub fn for_cycle(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
         .map(|(work, demand)| {
             let share = shares.get(work).copied();
             let job = JobOutcome {
-                order: share.map_or_else(|| order(fleet, &demand.size), |share| share.order),
+                order: share.map_or_else(|| order(fleet, &demand.size), |share| share.quanta),
                 cap: share.map_or(0, |share| share.wanted),
                 counted: share.map_or(0, |share| share.counted),
                 ..JobOutcome::default()
@@ -203,7 +203,7 @@ fn pools(fleet: &Fleet, plan: &Plan) -> BTreeMap<String, Vec<String>> {
     let mut used: BTreeMap<&str, u64> = BTreeMap::new();
     let mut closed: Vec<&str> = Vec::new();
     for allocation in snapshot.allocations.values() {
-        *used.entry(allocation.node.as_str()).or_default() += allocation.order;
+        *used.entry(allocation.node.as_str()).or_default() += allocation.quanta;
         if closes(fleet, plan, allocation) {
             closed.push(allocation.node.as_str());
         }

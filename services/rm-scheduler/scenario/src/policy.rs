@@ -128,7 +128,7 @@ pub fn pools(given: &[PoolDocument]) -> BTreeMap<String, Pool> {
             let entry = Pool {
                 parent: pool.parent.clone(),
                 search_order: pool.search_order.unwrap_or(100),
-                place,
+                position: place,
                 quantum: pool.share_quantum_gb.map(quantum),
             };
             (pool.name.clone(), entry)
@@ -150,8 +150,8 @@ pub fn classes(given: &[ClassDocument]) -> BTreeMap<String, Class> {
             pool: class.nodepool.clone(),
             default: class.default.unwrap_or(false),
             users: class.users.iter().flatten().cloned().collect(),
-            place,
-            debug: class.debug.clone(),
+            position: place,
+            debug_class: class.debug.clone(),
             growth: Growth {
                 initialization_cap: class.initialization_cap.map(count),
                 expand_by_doubling: class.expand_by_doubling,

@@ -75,7 +75,7 @@ impl RoundChanges {
     /// snapshot.
     pub fn apply(self, all: Option<plan::Shares>, newest: &mut NewestRound) {
         match self.shares {
-            Some(delta) => newest.shares.absorb(delta),
+            Some(delta) => newest.shares.apply_delta(delta),
             None => newest.verdicts.clear(),
         }
         if let Some(all) = all {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hayward_publication::Handle;
 use hayward_rm_scheduler_api::policy::PoolPlanner;
-use hayward_rm_scheduler_domain::snapshot::outside::Answer;
+use hayward_rm_scheduler_domain::snapshot::external::PlannerResponse;
 use hayward_rm_scheduler_external_planner::{MAX_BYTES, PlannerRequest, clip, parse_response};
 use hayward_service::Shutdown;
 use hayward_service::client::install_crypto;
@@ -106,7 +106,7 @@ async fn send_with_timeout(
     client: &reqwest::Client,
     planner: &PoolPlanner,
     request: &Arc<PlannerRequest>,
-) -> Result<Answer, String> {
+) -> Result<PlannerResponse, String> {
     let timeout = Duration::from_millis(planner.timeout_ms);
     let response = tokio::time::timeout(timeout, post(client, &planner.url, request)).await;
     response.unwrap_or_else(|_| Err(format!("no answer within {} ms", planner.timeout_ms)))
@@ -116,7 +116,7 @@ async fn post(
     client: &reqwest::Client,
     url: &str,
     request: &Arc<PlannerRequest>,
-) -> Result<Answer, String> {
+) -> Result<PlannerResponse, String> {
     let unreachable = |error: reqwest::Error| {
         let why = format!("unreachable: {}", innermost_cause(&error));
         clip(&why, MAX_ERROR_CHARS)

@@ -58,9 +58,10 @@ fn external_planner(state: &PlannerState, moment: &Moment) -> OutsidePlanner {
 
 fn planner_answer(last: &LastResponse) -> PlannerAnswer {
     let effect = last.effect.as_ref();
-    let count = |amount: fn(&hayward_rm_scheduler_domain::plan::outside::Taken) -> u64| {
-        effect.map_or(0, |(_, effect)| amount(effect))
-    };
+    let count =
+        |amount: fn(&hayward_rm_scheduler_domain::plan::external::ResponseEffect) -> u64| {
+            effect.map_or(0, |(_, effect)| amount(effect))
+        };
     PlannerAnswer {
         at: last.at,
         took_ms: last.took_ms,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::snapshot::Account;
-use hayward_rm_scheduler_domain::snapshot::outside::Moved;
+use hayward_rm_scheduler_domain::snapshot::external::RecentMoves;
 use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Queue};
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ pub enum CarriedRow {
     /// Recent preemptions by an external planner in its pool.
     Moved {
         pool: String,
-        moved: Box<Moved>,
+        moved: Box<RecentMoves>,
     },
     /// A queue that is no longer configured and is not empty yet. The queues below it are not
     /// included.

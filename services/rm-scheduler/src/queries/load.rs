@@ -46,8 +46,8 @@ fn class(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad
     for work in share.users.values().flat_map(|user| user.work.values()) {
         load.work += 1;
         load.waiting += u64::from(work.current == 0 && work.wanted > 0);
-        let processes = orders.entry(work.order).or_insert(ProcessesOfOrder {
-            order: work.order,
+        let processes = orders.entry(work.quanta).or_insert(ProcessesOfOrder {
+            order: work.quanta,
             ..ProcessesOfOrder::default()
         });
         processes.wanted += work.cap.base;
@@ -99,7 +99,7 @@ fn pools(snapshot: &Snapshot, newest: &NewestRound, classes: &[ClassLoad]) -> Ve
     for (work, pool) in work_without_shares(snapshot) {
         let verdict = newest.verdicts.get(work).map(|verdict| verdict.numbers);
         if let (Some(pool), Some(it)) = (pools.get_mut(pool), verdict) {
-            let quanta = |processes: u64| processes.saturating_mul(it.order);
+            let quanta = |processes: u64| processes.saturating_mul(it.quanta);
             pool.requested = pool.requested.saturating_add(quanta(it.wanted_processes));
             pool.awarded = pool.awarded.saturating_add(quanta(it.current_processes));
         }

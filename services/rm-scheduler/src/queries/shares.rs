@@ -40,7 +40,7 @@ pub fn to_response(newest: &NewestRound, other_pools: PoolsWithoutShares) -> Sha
         held: shares.held,
         free: shares.free,
         pools: listed.map(|(name, share)| pool(name, share)).collect(),
-        elsewhere: shares.elsewhere,
+        elsewhere: shares.outside_pools,
         priorities: shares.priorities.iter().map(priority).collect(),
         classes: shares
             .classes
@@ -95,26 +95,26 @@ fn pool(name: &str, pool: &plan::PoolShare) -> PoolShare {
         held_closed: pool.held_closed,
         free: pool.free,
         idle: Idle {
-            meant: pool.idle.meant,
-            kept: pool.idle.kept,
+            meant: pool.idle.reserved,
+            kept: pool.idle.forbidden,
             split: pool.idle.split,
             capped: pool.idle.capped,
-            unasked: pool.idle.unasked,
+            unasked: pool.idle.no_demand,
         },
     }
 }
 
 fn priority(group: &plan::PriorityShare) -> PriorityShare {
-    let turn = |turn: plan::Turn| Turn {
+    let turn = |turn: plan::GroupQuanta| Turn {
         available: turn.available,
-        taken: turn.taken,
+        taken: turn.assigned,
     };
     PriorityShare {
         tree: group.tree.clone(),
         priority: group.priority,
         policy: share_policy(group.policy),
         classes: group.classes.clone(),
-        turn: group.turn.map(turn),
+        turn: group.group_quanta.map(turn),
         tally: tally(&group.tally),
     }
 }
@@ -126,8 +126,8 @@ fn class(name: &str, class: &plan::ClassShare) -> ClassShare {
         policy: share_policy(class.policy),
         priority: class.priority,
         weight: class.weight,
-        given: class.given,
-        left: class.left,
+        given: class.assigned,
+        left: class.unused,
         tally: tally(&class.tally),
         users: class
             .users
@@ -141,8 +141,8 @@ fn class(name: &str, class: &plan::ClassShare) -> ClassShare {
 fn user(name: &UserName, user: &plan::UserShare) -> UserShare {
     UserShare {
         user: name.clone(),
-        given: user.given,
-        left: user.left,
+        given: user.assigned,
+        left: user.unused,
         tally: tally(&user.tally),
         work: user
             .work
@@ -156,14 +156,14 @@ fn work(id: &WorkId, work: &plan::WorkShare) -> WorkShare {
     WorkShare {
         work: id.clone(),
         kind: work.kind,
-        order: work.order,
+        order: work.quanta,
         wanted: work.wanted,
         cap: CapParts {
             base: work.cap.base,
             initialization: work.cap.initialization,
             doubling: work.cap.doubling,
             prediction: work.cap.prediction,
-            room: work.cap.room,
+            room: work.cap.reach,
         },
         counted: work.counted,
         current: work.current,

@@ -162,7 +162,7 @@ pub fn forecast_input(
     for pinned in copy.pinned.iter().filter(|it| is_removed(&it.host)) {
         // A process that has to leave is no longer bound to its node, as in a round.
         if let Some(demand) = changed.demand.get_mut(&pinned.work) {
-            demand.machines.clone_from(&pinned.machines);
+            demand.node_list.clone_from(&pinned.machines);
         }
     }
     Ok(ForecastInput {
@@ -341,10 +341,10 @@ fn demand(submission: &Submission, user: UserName) -> Demand {
         },
         threads,
         task_ms: None,
-        machines: submission.machines.iter().cloned().collect(),
+        node_list: submission.machines.iter().cloned().collect(),
         avoids: BTreeSet::new(),
         service: None,
-        apart: None,
+        anti_affinity: None,
         managed: false,
         runnable: true,
         completing: false,

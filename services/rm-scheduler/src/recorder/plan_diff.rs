@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use hayward_rm_scheduler_domain::plan::{self, ShareDelta, Shares, WorkShare};
-use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, Verdicts};
+use hayward_rm_scheduler_domain::{Decision, Plan, Verdict, Verdicts};
 use hayward_vocabulary::{UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
@@ -50,11 +50,11 @@ impl WorkChanges {
     }
 
     /// Adds the changes of one more round.
-    pub fn add(&mut self, decided: &Decided, shares: &ShareDelta) {
+    pub fn add(&mut self, decided: &Decision, shares: &ShareDelta) {
         let removed = decided.gone.iter().map(|work| (work.clone(), None));
         self.verdicts.extend(removed);
-        self.add_verdicts(plan::into_map(decided.verdicts.clone()));
-        for (class, user, work) in &shares.gone {
+        self.add_verdicts(plan::box_verdicts(decided.verdicts.clone()));
+        for (class, user, work) in &shares.departed {
             let users = self.shares.entry(Arc::clone(class)).or_default();
             let known = users.entry(user.clone()).or_default();
             known.insert(work.clone(), None);
@@ -96,7 +96,7 @@ impl PlanDiff {
             shares: sums.clone(),
             receipts: plan.receipts.clone(),
             carried: plan.carried.clone(),
-            outside: plan.outside.clone(),
+            external_planners: plan.external_planners.clone(),
         }
     }
 

@@ -7,7 +7,9 @@ use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
-use hayward_rm_scheduler_domain::{Decided, Plan, Reason, Verdict, gangs::MAX_CONCURRENT, plan};
+use hayward_rm_scheduler_domain::{
+    Decision, Plan, Reason, Verdict, gangs::MAX_GRANTS_PER_ROUND, plan,
+};
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
@@ -27,12 +29,12 @@ use crate::working_set::successor_requests;
 impl Ledger {
     pub(crate) fn carry_out(
         &mut self,
-        decided: Decided,
+        decided: Decision,
         moment: &Moment,
         batch: &mut Batch<Rows>,
         outcome: RoundOutcome,
     ) {
-        let Decided {
+        let Decision {
             plan, shares, gone, ..
         } = decided;
         let timer = outcome.timer;
@@ -174,7 +176,7 @@ impl Ledger {
             user: grant.user,
             class: grant.class.to_string(),
             node: grant.node,
-            order: grant.order,
+            order: grant.quanta,
             size: grant.size,
             granted_at: moment.now,
             running_since: (state == AllocationState::Running).then_some(moment.now),
@@ -279,7 +281,7 @@ impl Ledger {
                 postponed.push((work, verdict));
                 continue;
             }
-            if published == MAX_CONCURRENT {
+            if published == MAX_GRANTS_PER_ROUND {
                 self.timing.request_round();
                 self.verdicts.publish_later(work, verdict);
                 break;

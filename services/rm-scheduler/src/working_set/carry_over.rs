@@ -32,7 +32,7 @@ pub fn to_rows(carried: &Carried) -> CarriedRows {
         .iter()
         .map(|it| CarriedRow::Ended { work: it.clone() });
     let upgrades = carried
-        .upgrades
+        .promised_quanta
         .iter()
         .map(|(it, quanta)| CarriedRow::Upgrade {
             work: it.clone(),
@@ -42,7 +42,7 @@ pub fn to_rows(carried: &Carried) -> CarriedRows {
         work: it.clone(),
         nodes: nodes.clone(),
     });
-    let hits = carried.last_hit.iter().map(|(it, round)| CarriedRow::Hit {
+    let hits = carried.last_loss.iter().map(|(it, round)| CarriedRow::Hit {
         work: it.clone(),
         round: *round,
     });
@@ -52,10 +52,13 @@ pub fn to_rows(carried: &Carried) -> CarriedRows {
         pool: pool.clone(),
         state: Box::new(queue_state.clone()),
     });
-    let moved = carried.moved.iter().map(|(pool, moved)| CarriedRow::Moved {
-        pool: pool.clone(),
-        moved: Box::new(moved.clone()),
-    });
+    let moved = carried
+        .recent_moves
+        .iter()
+        .map(|(pool, moved)| CarriedRow::Moved {
+            pool: pool.clone(),
+            moved: Box::new(moved.clone()),
+        });
     needy
         .chain(ended)
         .chain(queues)
@@ -70,7 +73,7 @@ pub fn to_rows(carried: &Carried) -> CarriedRows {
 
 /// Returns the rows of the accounts of classes and users.
 fn account_rows(deficits: &Deficits) -> impl Iterator<Item = CarriedRow> {
-    let at = deficits.at;
+    let at = deficits.updated_at;
     let classes = deficits
         .classes
         .iter()
@@ -96,7 +99,7 @@ pub fn restore(rows: &CarriedRows) -> Carried {
     let at = accounts.map(|(at, _)| at).max().unwrap_or_default();
     let mut carried = Carried {
         deficits: Deficits {
-            at,
+            updated_at: at,
             ..Deficits::default()
         },
         ..Carried::default()
@@ -105,9 +108,11 @@ pub fn restore(rows: &CarriedRows) -> Carried {
         match row {
             CarriedRow::Needy { work } => drop(Arc::make_mut(&mut carried.needy).insert(work)),
             CarriedRow::Ended { work } => drop(carried.ended.insert(work)),
-            CarriedRow::Upgrade { work, quanta } => drop(carried.upgrades.insert(work, quanta)),
+            CarriedRow::Upgrade { work, quanta } => {
+                carried.promised_quanta.insert(work, quanta);
+            }
             CarriedRow::Claim { work, nodes } => drop(carried.claims.insert(work, nodes)),
-            CarriedRow::Hit { work, round } => drop(carried.last_hit.insert(work, round)),
+            CarriedRow::Hit { work, round } => drop(carried.last_loss.insert(work, round)),
             CarriedRow::Class {
                 class,
                 at: written_at,
@@ -127,7 +132,7 @@ pub fn restore(rows: &CarriedRows) -> Carried {
                 users.insert(user, account);
             }
             CarriedRow::Queues { pool, state } => drop(carried.queues.insert(pool, *state)),
-            CarriedRow::Moved { pool, moved } => drop(carried.moved.insert(pool, *moved)),
+            CarriedRow::Moved { pool, moved } => drop(carried.recent_moves.insert(pool, *moved)),
             // Rows of the last hour and of draining queues do not belong to the carry-over.
             CarriedRow::Spent { .. } | CarriedRow::Draining { .. } => {}
         }
@@ -221,7 +226,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use hayward_rm_scheduler_domain::snapshot::outside::Moved;
+    use hayward_rm_scheduler_domain::snapshot::external::RecentMoves;
     use hayward_rm_scheduler_domain::snapshot::{Account, Standing};
     use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 
@@ -236,22 +241,22 @@ mod tests {
         };
         let user = UserName::new("ann").unwrap();
         let at = Timestamp::from_unix_ms(9_000);
-        let moved = Moved {
-            hit: [(work("job_2"), at)].into(),
-            served: [(work("job_1"), vec![at; 2])].into(),
+        let moved = RecentMoves {
+            last_loss: [(work("job_2"), at)].into(),
+            vacated_for: [(work("job_1"), vec![at; 2])].into(),
         };
         Carried {
             needy: Arc::new([work("job_1")].into()),
-            upgrades: [(work("rsv_1"), 4)].into(),
+            promised_quanta: [(work("rsv_1"), 4)].into(),
             ended: [work("svc_1.0")].into(),
             deficits: Deficits {
-                at: Timestamp::from_unix_ms(10_000),
+                updated_at: Timestamp::from_unix_ms(10_000),
                 classes: [("normal".to_owned(), account(7, 3))].into(),
                 users: [("normal".to_owned(), [(user, account(-5, 0))].into())].into(),
             },
             claims: [(work("job_1"), vec![NodeName::new("n1").unwrap(); 2])].into(),
-            last_hit: [(work("job_2"), 17)].into(),
-            moved: [("batch".to_owned(), moved)].into(),
+            last_loss: [(work("job_2"), 17)].into(),
+            recent_moves: [("batch".to_owned(), moved)].into(),
             ..Carried::default()
         }
     }
@@ -274,7 +279,7 @@ mod tests {
         let mut carried = carried();
         let written = to_rows(&carried);
         let deficits = &mut carried.deficits;
-        deficits.at = deficits.at.plus_ms(400);
+        deficits.updated_at = deficits.updated_at.plus_ms(400);
         let class = deficits.classes.get_mut("normal").unwrap();
         class.owed += 400 * class.rate;
         let current = to_rows(&carried);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hayward_rm_scheduler_api::policy::PoolPlanner;
-use hayward_rm_scheduler_domain::plan::outside::Taken;
-use hayward_rm_scheduler_domain::snapshot::outside::Outside;
+use hayward_rm_scheduler_domain::plan::external::ResponseEffect;
+use hayward_rm_scheduler_domain::snapshot::external::ExternalPlannerState;
 use hayward_rm_scheduler_external_planner::PlannerRequest;
 use hayward_vocabulary::Timestamp;
 
@@ -60,7 +60,7 @@ pub(crate) struct LastResponse {
     pub(crate) took_ms: u64,
     pub(crate) revision: u64,
     /// Round that used the response, and its effect. `None` until a round has used it.
-    pub(crate) effect: Option<(u64, Taken)>,
+    pub(crate) effect: Option<(u64, ResponseEffect)>,
 }
 
 impl PlannerState {
@@ -165,7 +165,8 @@ impl Ledger {
             .external_planners
             .replace(&self.policy.rules().planners);
         for pool in new_pools {
-            self.snapshot.set_outside(&pool, Outside::default());
+            self.snapshot
+                .set_outside(&pool, ExternalPlannerState::default());
         }
     }
 }

@@ -191,7 +191,7 @@ impl Ledger {
             user: entry.user.clone(),
             class: record.entry.class.as_str().into(),
             node: node.clone(),
-            order: quanta,
+            quanta,
             fixed: record.fixed,
             group: record.group.clone(),
             gpus: gpus.into_iter().take(gpu_count(&size)).collect(),

@@ -182,7 +182,7 @@ pub(crate) fn wanted_processes(demand: &Demand) -> u64 {
 
 /// Returns true if the lists and the class of the work allow this node.
 fn could_start(snapshot: &Snapshot, demand: &Demand, name: &NodeName, node: &Node) -> bool {
-    let listed = demand.machines.is_empty() || demand.machines.contains(name);
+    let listed = demand.node_list.is_empty() || demand.node_list.contains(name);
     let class = demand.class.as_ref();
     let class_allows = class
         .and_then(|class| snapshot.classes.get(class))

@@ -3,7 +3,7 @@
 use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::check::{Holdings, Violation};
 use hayward_rm_scheduler_domain::plan::Shares;
-use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, plan};
+use hayward_rm_scheduler_domain::{Decision, Plan, Verdict, plan};
 use hayward_vocabulary::WorkId;
 
 use crate::recorder::{PlanDiff, Recorder, Unwritten, WorkChanges};
@@ -41,11 +41,11 @@ impl Planning {
         &mut self,
         snapshot: &mut TrackedSnapshot,
         timer: &mut RoundTimer,
-    ) -> (Decided, RecordedInputs) {
+    ) -> (Decision, RecordedInputs) {
         let delta = snapshot.take_unplanned();
         let mut end_phase = |phase| timer.planning_phase_ended(phase);
         let mut decided = self.rounds.decide_watched(snapshot, &delta, &mut end_phase);
-        self.holdings.follow(snapshot, &delta);
+        self.holdings.apply_delta(snapshot, &delta);
         self.recorder.observe(&decided);
         let changed = !decided.plan.is_empty() || !decided.verdicts.is_empty();
         let inputs = if changed || decided.shares.is_none() {
@@ -63,7 +63,7 @@ impl Planning {
             decided.plan.verdicts = self.rounds.verdicts();
         } else {
             let changed = std::mem::take(&mut decided.verdicts);
-            decided.plan.verdicts = plan::into_map(changed).collect();
+            decided.plan.verdicts = plan::box_verdicts(changed).collect();
         }
         (decided, inputs)
     }
@@ -76,7 +76,7 @@ impl Planning {
     /// Checks a plan that is made between two rounds. The next round applies the same delta again,
     /// which changes nothing.
     pub fn check_between_rounds(&mut self, snapshot: &TrackedSnapshot, plan: Plan) -> Plan {
-        self.holdings.follow(snapshot, snapshot.unplanned());
+        self.holdings.apply_delta(snapshot, snapshot.unplanned());
         self.holdings.prune(snapshot, plan).0
     }
 

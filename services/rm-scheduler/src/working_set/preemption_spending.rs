@@ -3,7 +3,7 @@
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::{Budgets, PoolBudget, UserBudget};
-use hayward_rm_scheduler_domain::budget::{HourlyPreemptions, TakenBack, allowed};
+use hayward_rm_scheduler_domain::budget::{HourlyPreemptions, PreemptedQuanta, allowed};
 use hayward_rm_scheduler_domain::plan;
 use hayward_rm_scheduler_domain::settings::Settings;
 use hayward_vocabulary::{Receipt, UserName};
@@ -35,7 +35,11 @@ impl Ledger {
     /// Returns the budgets by the quanta of the newest round.
     pub(crate) fn budgets(&self) -> Budgets {
         let settings = &self.snapshot.tunables.settings;
-        budgets(settings, self.planning.sums(), &self.snapshot.taken_back)
+        budgets(
+            settings,
+            self.planning.sums(),
+            &self.snapshot.preempted_quanta,
+        )
     }
 
     /// Charges the preemptions that a round carried out.
@@ -63,7 +67,7 @@ impl Ledger {
             batch.rows.carried.insert(row.key(), row);
         }
         let taken_back = self.preempted_last_hour.preempted_quanta();
-        if *taken_back != self.snapshot.taken_back {
+        if *taken_back != self.snapshot.preempted_quanta {
             self.snapshot.set_taken_back(taken_back.clone());
         }
     }
@@ -80,7 +84,7 @@ impl Ledger {
             }
             self.timing.request_round();
         }
-        if *self.preempted_last_hour.preempted_quanta() != self.snapshot.taken_back {
+        if *self.preempted_last_hour.preempted_quanta() != self.snapshot.preempted_quanta {
             self.snapshot
                 .set_taken_back(self.preempted_last_hour.preempted_quanta().clone());
         }
@@ -88,7 +92,7 @@ impl Ledger {
 }
 
 /// Returns budgets as the planner computes them, by the quanta of a round.
-fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &TakenBack) -> Budgets {
+fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &PreemptedQuanta) -> Budgets {
     let (pool_percent, user_percent) = (
         settings.preemption_pool_percent_per_hour,
         settings.preemption_user_percent_per_hour,

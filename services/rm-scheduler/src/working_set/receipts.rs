@@ -92,7 +92,7 @@ impl Ledger {
             work: receipt.work,
             user: receipt.user,
             node: receipt.node,
-            order: receipt.order,
+            order: receipt.quanta,
             lost_ms: receipt.lost_ms.min(task_ms.unwrap_or(u64::MAX)),
             beneficiary: receipt.beneficiary,
             for_user: receipt.for_user,

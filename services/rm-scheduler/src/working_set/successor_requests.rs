@@ -320,7 +320,7 @@ impl Ledger {
         demand.max_processes = 1;
         demand.remaining_tasks = 1;
         // The preferred node of the process does not matter here.
-        demand.machines = match &request.host {
+        demand.node_list = match &request.host {
             Some(host) => BTreeSet::from([host.clone()]),
             None => entry.machines.iter().cloned().collect(),
         };
@@ -334,7 +334,7 @@ impl Ledger {
                 || apart.is_some_and(|apart| apart.by_label.is_some())
         };
         if predecessor.is_some_and(is_near) {
-            demand.apart = None;
+            demand.anti_affinity = None;
         }
         demand
     }

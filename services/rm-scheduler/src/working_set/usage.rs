@@ -88,9 +88,9 @@ impl Ledger {
         let mut rates = BTreeMap::new();
         for (class, share) in &self.planning.sums().classes {
             for (user, share) in &share.users {
-                if share.given > 0 || share.tally.held > 0 {
+                if share.assigned > 0 || share.tally.held > 0 {
                     let rate = Rate {
-                        due: share.given,
+                        due: share.assigned,
                         held: share.tally.held,
                     };
                     rates.insert((user.clone(), class.clone()), rate);
@@ -105,7 +105,7 @@ impl Ledger {
     /// shares there, so a user is due what it holds.
     fn add_rates_outside_shares(&self, rates: &mut BTreeMap<UserAndClass, Rate>) {
         let snapshot = &self.snapshot;
-        if snapshot.queues.is_empty() && snapshot.outside.is_empty() {
+        if snapshot.queues.is_empty() && snapshot.external_planners.is_empty() {
             return;
         }
         let trees = Trees::new(snapshot);
@@ -115,8 +115,8 @@ impl Ledger {
             if is_queued || trees.top_of_allocation(snapshot, allocation).is_some() {
                 let key = (allocation.user.clone(), allocation.class.clone());
                 let rate = rates.entry(key).or_default();
-                rate.due += allocation.order;
-                rate.held += allocation.order;
+                rate.due += allocation.quanta;
+                rate.held += allocation.quanta;
             }
         }
     }

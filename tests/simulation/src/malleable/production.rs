@@ -192,7 +192,7 @@ impl Production {
         self.known = fleet.submitted();
         self.snapshot.now = moment(fleet.now());
         if self.hour.expire_minutes(self.snapshot.now) {
-            self.snapshot.taken_back = self.hour.preempted_quanta().clone();
+            self.snapshot.preempted_quanta = self.hour.preempted_quanta().clone();
         }
         if self.minds_progress {
             self.note_progress(fleet);
@@ -235,10 +235,10 @@ impl Production {
             remaining_tasks: it.tasks,
             threads: 1,
             task_ms: None,
-            machines: BTreeSet::new(),
+            node_list: BTreeSet::new(),
             avoids: BTreeSet::new(),
             service: None,
-            apart: None,
+            anti_affinity: None,
             managed: false,
             runnable: true,
             completing: false,
@@ -250,7 +250,7 @@ impl Production {
     fn apply(&mut self, fleet: &mut SimulatedFleet, plan: &Plan) {
         if self.is_budgeted() {
             self.hour.record_receipts(&self.snapshot, &plan.receipts);
-            self.snapshot.taken_back = self.hour.preempted_quanta().clone();
+            self.snapshot.preempted_quanta = self.hour.preempted_quanta().clone();
         }
         for vacate in &plan.vacates {
             let gone = self.snapshot.allocations.remove(&vacate.allocation);
@@ -322,7 +322,7 @@ impl Production {
             running: true,
             running_since: Some(now),
             item_ms: Some(fleet.item_ms(job)),
-            ..grant.taken_up(now)
+            ..grant.to_allocation(now)
         };
         let added = Some(allocation.clone());
         self.news.allocations.insert(id.clone(), added);

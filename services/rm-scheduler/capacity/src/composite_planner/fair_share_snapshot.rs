@@ -26,7 +26,7 @@ enum AssignedPlanner {
 impl FairShareSnapshot {
     pub fn is_needed(snapshot: &Snapshot) -> bool {
         let mut demand = snapshot.demand.values();
-        let has_other_pools = !snapshot.queues.is_empty() || !snapshot.outside.is_empty();
+        let has_other_pools = !snapshot.queues.is_empty() || !snapshot.external_planners.is_empty();
         has_other_pools || demand.any(|demand| demand.queued.is_some())
     }
 
@@ -39,7 +39,7 @@ impl FairShareSnapshot {
 
     pub fn new(snapshot: &Snapshot) -> Self {
         let mut fair_share_snapshot = Self(Snapshot::empty());
-        let delta = SnapshotDelta::of_work(snapshot, snapshot.demand.keys().cloned());
+        let delta = SnapshotDelta::for_work(snapshot, snapshot.demand.keys().cloned());
         fair_share_snapshot.absorb(snapshot, &delta);
         fair_share_snapshot
     }
@@ -79,10 +79,10 @@ impl FairShareSnapshot {
         } else {
             target.users = assignment.external_trees.allotments(snapshot);
         }
-        copy_if_changed(&mut target.taken_back, &snapshot.taken_back);
+        copy_if_changed(&mut target.preempted_quanta, &snapshot.preempted_quanta);
         let carried = Carried {
             queues: BTreeMap::new(),
-            outside: BTreeMap::new(),
+            used_responses: BTreeMap::new(),
             ..snapshot.carried.clone()
         };
         target.carried = carried;

@@ -2,10 +2,10 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::{
     FairShare, Plan, Planner, Reason, Snapshot, SnapshotDelta, check,
-    plan::into_map,
+    plan::box_verdicts,
     snapshot::{
         Class, Demand, Growth, Policy, Pool,
-        outside::{Answer, Outside, RequestedGrant, RequestedVacate},
+        external::{ExternalPlannerState, PlannerResponse, RequestedGrant, RequestedVacate},
     },
 };
 use serde_json::json;
@@ -31,8 +31,8 @@ fn fixture_with_two_pools(size: u64) -> Fixture {
         pool: SHARED.into(),
         default: true,
         users: BTreeSet::new(),
-        place: 0,
-        debug: None,
+        position: 0,
+        debug_class: None,
         growth: Growth::default(),
     };
     fixture.snapshot.classes.insert("normal".into(), class);
@@ -67,8 +67,8 @@ fn add_external_pool(fixture: &mut Fixture, size: u64) {
         .insert(EXTERNAL.into(), Pool::default());
     fixture
         .snapshot
-        .outside
-        .insert(EXTERNAL.into(), Outside::default());
+        .external_planners
+        .insert(EXTERNAL.into(), ExternalPlannerState::default());
     for number in 0..size {
         fixture
             .add_node(&format!("o{number}"), &[("vcore", 4_000)])
@@ -78,16 +78,20 @@ fn add_external_pool(fixture: &mut Fixture, size: u64) {
 
 fn set_response(fixture: &mut Fixture, grants: &[(&str, &str, u64)]) {
     let number = fixture.snapshot.round + 1;
-    let external = fixture.snapshot.outside.get_mut(EXTERNAL).unwrap();
+    let external = fixture
+        .snapshot
+        .external_planners
+        .get_mut(EXTERNAL)
+        .unwrap();
     let grants = grants.iter().map(|(work, node, processes)| RequestedGrant {
         work: (*work).to_owned(),
         node: (*node).to_owned(),
         processes: *processes,
     });
-    external.answer = Some(Answer {
+    external.response = Some(PlannerResponse {
         number,
         grants: grants.collect(),
-        ..Answer::default()
+        ..PlannerResponse::default()
     });
 }
 
@@ -118,13 +122,16 @@ fn an_external_planner_affects_only_its_own_pool() {
         ],
     );
     let plan = checked_plan(&fixture);
-    assert_eq!((plan.grants.len(), plan.outside[EXTERNAL].refusals), (3, 3));
+    assert_eq!(
+        (plan.grants.len(), plan.external_planners[EXTERNAL].refusals),
+        (3, 3)
+    );
     fixture.carry_out(&plan);
     run_rounds(&mut fixture);
     assert_eq!(counts(&fixture), [8, 8, 3]);
     assert_eq!(node_prefixes(&fixture, "job_3"), BTreeSet::from(['o']));
     // The pool returns to fair shares: running work continues, and the free space is filled.
-    fixture.snapshot.outside.clear();
+    fixture.snapshot.external_planners.clear();
     let before = fixture.snapshot.allocations.clone();
     run_rounds(&mut fixture);
     assert!(
@@ -266,7 +273,10 @@ fn work_for_a_queue_is_refused_without_pools_with_queues() {
 fn delta_between(before: &Snapshot, after: &Snapshot) -> SnapshotDelta {
     SnapshotDelta {
         everything: before.queues.keys().ne(after.queues.keys())
-            || before.outside.keys().ne(after.outside.keys()),
+            || before
+                .external_planners
+                .keys()
+                .ne(after.external_planners.keys()),
         ..SnapshotDelta::between(before, after)
     }
 }
@@ -288,7 +298,7 @@ fn apply_random_event(fixture: &mut Fixture, step: u64, random: u64) {
         } else {
             fixture.add_processes(&id, "root.a", 1 + random % 9, 1_000);
         }
-        if random % 5 < 2 && !fixture.snapshot.outside.is_empty() {
+        if random % 5 < 2 && !fixture.snapshot.external_planners.is_empty() {
             add_class_work(fixture, &id, 1 + random % 9);
             let demand = fixture.snapshot.demand.get_mut(id.as_str()).unwrap();
             (demand.class, demand.queued) = (Some("away".into()), None);
@@ -343,10 +353,14 @@ fn set_random_response(fixture: &mut Fixture, random: u64) {
         .collect();
     set_response(fixture, &grants);
     let ids: Vec<_> = fixture.snapshot.allocations.keys().cloned().collect();
-    let external = fixture.snapshot.outside.get_mut(EXTERNAL).unwrap();
+    let external = fixture
+        .snapshot
+        .external_planners
+        .get_mut(EXTERNAL)
+        .unwrap();
     if let (Some(id), Some(answer)) = (
         ids.get(usize::try_from(random % 9).unwrap()),
-        &mut external.answer,
+        &mut external.response,
     ) {
         answer.vacates.push(RequestedVacate {
             allocation: id.to_string(),
@@ -368,7 +382,7 @@ fn rounds_with_memory_decide_like_rounds_without() {
         let mut random = seed;
         for step in 0..40 {
             let queues = fixture.snapshot.queues.clone();
-            let outside = fixture.snapshot.outside.clone();
+            let outside = fixture.snapshot.external_planners.clone();
             for _ in 0..=random % 3 {
                 random = next_random(random);
                 apply_random_event(&mut fixture, step, random >> 33);
@@ -377,9 +391,9 @@ fn rounds_with_memory_decide_like_rounds_without() {
                 fixture.snapshot.queues.clear();
             }
             if step % 17 == 16 {
-                fixture.snapshot.outside.clear();
+                fixture.snapshot.external_planners.clear();
             }
-            if step % 3 != 0 && !fixture.snapshot.outside.is_empty() {
+            if step % 3 != 0 && !fixture.snapshot.external_planners.is_empty() {
                 set_random_response(&mut fixture, random >> 33);
             }
             let delta = delta_between(&last_snapshot, &fixture.snapshot);
@@ -391,7 +405,7 @@ fn rounds_with_memory_decide_like_rounds_without() {
                 .gone
                 .iter()
                 .for_each(|work| drop(verdicts.remove(work)));
-            verdicts.extend(into_map(decided.verdicts.clone()));
+            verdicts.extend(box_verdicts(decided.verdicts.clone()));
             let plan = rounds.full_plan(decided);
             assert_eq!(
                 plan,
@@ -409,8 +423,8 @@ fn rounds_with_memory_decide_like_rounds_without() {
             if fixture.snapshot.queues.is_empty() {
                 fixture.snapshot.queues = queues;
             }
-            if fixture.snapshot.outside.is_empty() {
-                fixture.snapshot.outside = outside;
+            if fixture.snapshot.external_planners.is_empty() {
+                fixture.snapshot.external_planners = outside;
             }
         }
     }

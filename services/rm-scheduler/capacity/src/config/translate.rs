@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::snapshot::queues::{self, Amounts, By, Queues};
+use hayward_rm_scheduler_domain::snapshot::queues::{self, Amounts, QueueSource, Queues};
 use serde_json::Value;
 
 use super::{
@@ -200,11 +200,11 @@ fn translate_rule(rule: &Rule) -> queues::Rule {
         groups: filter.groups.clone(),
     };
     queues::Rule {
-        by: match rule.kind {
-            RuleKind::Provided => By::Provided,
-            RuleKind::User => By::User,
-            RuleKind::Fixed => By::Fixed(value.to_lowercase()),
-            RuleKind::Tag => By::Tag(value),
+        source: match rule.kind {
+            RuleKind::Provided => QueueSource::Provided,
+            RuleKind::User => QueueSource::User,
+            RuleKind::Fixed => QueueSource::Fixed(value.to_lowercase()),
+            RuleKind::Tag => QueueSource::Tag(value),
         },
         create: rule.create,
         parent: rule

@@ -18,7 +18,7 @@ use crate::{
 /// Vacates the excess of all queues that exceeded their maximum for longer than their delay.
 pub(crate) fn enforce(round: &mut RoundState) {
     let now = round.snapshot.now;
-    let exceeding_since = std::mem::take(&mut round.carried.over);
+    let exceeding_since = std::mem::take(&mut round.carried.over_max_since);
     if !round.queues.quota_preemption {
         return;
     }
@@ -35,7 +35,10 @@ pub(crate) fn enforce(round: &mut RoundState) {
             .get(&queue_state.path)
             .copied()
             .unwrap_or(now);
-        round.carried.over.insert(queue_state.path.clone(), since);
+        round
+            .carried
+            .over_max_since
+            .insert(queue_state.path.clone(), since);
         // A queue is reduced as a whole, before its children.
         let is_ancestor_reduced = reduced_queues
             .iter()
@@ -198,7 +201,7 @@ fn vacate(round: &mut RoundState, leaf: usize, index: usize) {
         work: allocation_state.allocation.work.clone(),
         user: allocation_state.allocation.user.clone(),
         node: allocation_state.allocation.node.clone(),
-        order: allocation_state.allocation.order,
+        quanta: allocation_state.allocation.quanta,
         lost_ms: round
             .snapshot
             .now

@@ -110,7 +110,7 @@ fn find_victims(
             *is_reluctant,
             *priority,
             newest_first,
-            allocation_state.allocation.order,
+            allocation_state.allocation.quanta,
         )
     });
     let future = FutureNode::after_vacates(round, occupancy, node);

@@ -239,7 +239,7 @@ pub(super) fn is_originator(round: &RoundState, index: usize) -> bool {
 /// Returns true for a restarted process of recently preempted work, which is protected for a while.
 fn is_recently_preempted(round: &RoundState, index: usize) -> bool {
     let allocation = round.allocation_states[index].allocation;
-    let hit = round.carried.hit.get(&allocation.work);
+    let hit = round.carried.last_loss.get(&allocation.work);
     hit.is_some_and(|hit| allocation.granted_at > *hit)
 }
 

@@ -154,7 +154,7 @@ fn pack_in_order(
             placement.extend(
                 round.items[*part]
                     .demand
-                    .apart
+                    .anti_affinity
                     .is_some()
                     .then_some((*part, node)),
             );

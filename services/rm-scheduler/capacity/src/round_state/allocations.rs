@@ -17,12 +17,12 @@ impl RoundState<'_> {
             if node.is_none() && item.is_none() {
                 continue;
             }
-            let vector = self.dims.vector(allocation.order, &allocation.size);
+            let vector = self.dims.vector(allocation.quanta, &allocation.size);
             if let Some(node) = node {
                 self.nodes.add_usage(node, &vector, &allocation.gpus);
             }
             if let (Some(apart), Some(item)) = (
-                item.and_then(|index| self.items[index].demand.apart.as_ref()),
+                item.and_then(|index| self.items[index].demand.anti_affinity.as_ref()),
                 item,
             ) {
                 let placed = (self.items[item].work, &allocation.node);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::{Reason, gangs::MAX_CONCURRENT, snapshot::queues::Sort};
+use hayward_rm_scheduler_domain::{Reason, gangs::MAX_GRANTS_PER_ROUND, snapshot::queues::Sort};
 
 use super::{RoundState, gangs::GangNeeds};
 use crate::{amount::amount_text, placement_rules::Refusal};
@@ -53,7 +53,7 @@ impl RoundState<'_> {
                 *members = members.saturating_add(gang.min);
             }
         }
-        let limit = MAX_CONCURRENT as u64;
+        let limit = MAX_GRANTS_PER_ROUND as u64;
         let (name, members) = gangs.into_iter().find(|(_, members)| *members > limit)?;
         let detail = format!(
             "{members} processes of its gang {name} would have to start at once, and {limit} may: \

@@ -127,9 +127,9 @@ impl<'a> RoundState<'a> {
                 placed: 0,
                 waits_since: demand.submitted_at,
                 may_use_any_node: queued.required_node.is_none()
-                    && demand.machines.is_empty()
+                    && demand.node_list.is_empty()
                     && demand.avoids.is_empty()
-                    && demand.apart.is_none(),
+                    && demand.anti_affinity.is_none(),
                 wait_reason: None,
             });
         }

@@ -68,7 +68,7 @@ fn a_reservation_with_victims_goes_before_one_without() {
         ("job_fast", "n1", 2),
     ] {
         let demand = fixture.add_processes(id, "root.a", 1, vcore * VCORE);
-        demand.machines = [node_name(node)].into();
+        demand.node_list = [node_name(node)].into();
         queued(demand).preemptable = id != "job_a";
     }
     fixture.settle();
@@ -396,10 +396,10 @@ fn a_victim_on_another_node_is_informed_about_the_maximum_only() {
         "queues": {"one": {}, "two": guaranteed(1)}});
     let mut fixture = fixture(&json!({"parent": parent}), &[2, 2]);
     let demand = fixture.add_processes("job_one", "root.parent.one", 2, VCORE);
-    demand.machines = [node_name("n0")].into();
+    demand.node_list = [node_name("n0")].into();
     fixture.settle();
     let demand = fixture.add_processes("job_two", "root.parent.two", 1, VCORE);
-    demand.machines = [node_name("n1")].into();
+    demand.node_list = [node_name("n1")].into();
     fixture.advance(30_000);
     let plan = fixture.plan();
     let detail = &plan.vacates[0].detail;

@@ -311,7 +311,7 @@ fn parts_that_name_too_few_nodes_can_never_start() {
         for (id, count, vcore) in parts {
             fixture.add_gang_part(id, "root.a", gang_named("gang", count), vcore);
             let demand = fixture.snapshot.demand.get_mut(id).unwrap();
-            demand.machines = [node_name("n1")].into();
+            demand.node_list = [node_name("n1")].into();
         }
         fixture.advance(2_000);
         let plan = fixture.step();

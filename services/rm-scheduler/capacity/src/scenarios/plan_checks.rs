@@ -2,7 +2,7 @@
 
 use hayward_rm_scheduler_domain::{
     Fault, Plan, check,
-    gangs::{MAX_CONCURRENT, Members, cut},
+    gangs::{GangGrants, MAX_GRANTS_PER_ROUND, limit_grants},
 };
 use serde_json::json;
 
@@ -113,11 +113,11 @@ fn fixture_with_gangs() -> (Fixture, Plan) {
 #[test]
 fn a_gang_is_dropped_as_a_whole_when_one_grant_is_dropped() {
     let (fixture, plan) = fixture_with_gangs();
-    let planned = Members::new(&fixture.snapshot, &plan.grants);
+    let planned = GangGrants::new(&fixture.snapshot, &plan.grants);
     let drop_grant = |index: usize| {
         let mut plan = plan.clone();
         plan.grants.remove(index);
-        let is_torn = planned.drop_torn(&fixture.snapshot, &mut plan.grants);
+        let is_torn = planned.drop_incomplete(&fixture.snapshot, &mut plan.grants);
         (is_torn, placed(&plan).join(" "))
     };
     assert_eq!(
@@ -147,7 +147,7 @@ fn a_plan_too_large_for_one_commit_is_cut_between_gangs() {
         (2, 2, true),
     ] {
         let mut grants = plan.grants.clone();
-        assert_eq!(cut(&fixture.snapshot, &mut grants, limit), is_cut);
+        assert_eq!(limit_grants(&fixture.snapshot, &mut grants, limit), is_cut);
         assert_eq!(grants, plan.grants[..remaining]);
     }
 }
@@ -155,7 +155,7 @@ fn a_plan_too_large_for_one_commit_is_cut_between_gangs() {
 #[test]
 fn a_gang_larger_than_one_commit_is_refused() {
     let (mut fixture, _) = fixture_with_gangs();
-    let limit = MAX_CONCURRENT as u64;
+    let limit = MAX_GRANTS_PER_ROUND as u64;
     fixture.add_gang_part("job_most", "root.a", gang_named("most", limit), 1);
     fixture.add_gang_part("job_more", "root.a", gang_named("more", limit), 1);
     fixture.add_gang_part("job_more_2", "root.a", gang_named("more", 1), 1);

@@ -145,7 +145,7 @@ fn reluctant_processes_and_originators_are_preempted_last() {
     .enumerate()
     {
         let demand = fixture.add_processes(id, "root.a", 1, VCORE);
-        demand.machines = [node_name(&format!("n{index}"))].into();
+        demand.node_list = [node_name(&format!("n{index}"))].into();
         queued(demand).preemptable = preemptable;
         queued(demand).originator = originator;
     }
@@ -253,7 +253,9 @@ fn a_returned_process_is_protected_for_a_while() {
         .queues
         .entry(POOL.to_owned())
         .or_default();
-    carried.hit.insert("job_1".parse().unwrap(), preempted_at);
+    carried
+        .last_loss
+        .insert("job_1".parse().unwrap(), preempted_at);
     fixture.add_processes("job_2", "root.b", 1, VCORE);
     fixture.advance(DELAY_MS);
     assert!(Fixture::preempted(&fixture.step()).is_empty());

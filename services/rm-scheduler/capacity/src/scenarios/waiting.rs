@@ -196,7 +196,7 @@ fn the_verdict_names_the_nearest_node() {
 fn the_verdict_names_closed_and_missing_nodes() {
     let mut fixture = fixture(&[("n1", 4)]);
     let demand = fixture.add_processes("job_1", "root.a", 1, VCORE);
-    demand.machines = ["nowhere".parse().unwrap()].into();
+    demand.node_list = ["nowhere".parse().unwrap()].into();
     fixture.add_processes("job_2", "root.a", 1, VCORE);
     fixture.add_node("n1", &[]).block = Some(Block {
         effect: BlockEffect::Mark,

@@ -130,7 +130,7 @@ fn missing_reservation_text(round: &RoundState, item: usize) -> String {
     if gangs::has_lapsed(round, item) {
         return "; its last reservation lapsed, and it gets no new one for a while".to_owned();
     }
-    if round.carried.gang_waits.is_some() {
+    if round.carried.gang_waits_since.is_some() {
         return "; no other nodes are reserved until a gang has its space".to_owned();
     }
     let reservation = round.carried.gang.as_ref();

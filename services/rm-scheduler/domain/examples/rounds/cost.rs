@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hayward_rm_scheduler_domain::check::Holdings;
 use hayward_rm_scheduler_domain::snapshot::Snapshot;
-use hayward_rm_scheduler_domain::{Decided, Phase, Plan, Rounds, SnapshotDelta};
+use hayward_rm_scheduler_domain::{Decision, Phase, Plan, Rounds, SnapshotDelta};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
@@ -97,10 +97,10 @@ pub fn measure_cost<T>(operation: impl FnOnce() -> T) -> (T, Cost) {
 
 impl ServiceState {
     /// Plans a round and checks the plan. Returns the decision and its cost.
-    pub fn round(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> (Decided, Cost) {
+    pub fn round(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> (Decision, Cost) {
         let (decided, cost) = self.decide_by_phase(snapshot, delta);
         let (checked, check_cost) = measure_cost(|| {
-            self.holdings.follow(snapshot, delta);
+            self.holdings.apply_delta(snapshot, delta);
             self.holdings.check(snapshot, &decided.plan)
         });
         assert!(
@@ -111,15 +111,16 @@ impl ServiceState {
         (decided, Cost { check_time, ..cost })
     }
 
-    fn decide_by_phase(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> (Decided, Cost) {
+    fn decide_by_phase(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> (Decision, Cost) {
         let mut phases: BTreeMap<Phase, Duration> = BTreeMap::new();
         let mut last = process_cpu_time();
         let (decided, cost) = measure_cost(|| {
-            self.rounds.decide_watched(snapshot, delta, &mut |phase| {
-                let now = process_cpu_time();
-                *phases.entry(phase).or_default() += now.saturating_sub(last);
-                last = now;
-            })
+            self.rounds
+                .decide_with_phases(snapshot, delta, &mut |phase| {
+                    let now = process_cpu_time();
+                    *phases.entry(phase).or_default() += now.saturating_sub(last);
+                    last = now;
+                })
         });
         (decided, Cost { phases, ..cost })
     }

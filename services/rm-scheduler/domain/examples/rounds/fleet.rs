@@ -41,8 +41,8 @@ pub fn fleet(nodes: u64, work_count: u64) -> Snapshot {
             pool: pool.into(),
             default: false,
             users: BTreeSet::new(),
-            place: 0,
-            debug: None,
+            position: 0,
+            debug_class: None,
             growth: Growth::default(),
         };
         snapshot.classes.insert(class.to_owned(), entry);
@@ -94,10 +94,10 @@ fn add_work(snapshot: &mut Snapshot, number: u64) -> WorkId {
         remaining_tasks: 1_000,
         threads: 1,
         task_ms: Some(1_000),
-        machines: BTreeSet::new(),
+        node_list: BTreeSet::new(),
         avoids: BTreeSet::new(),
         service: None,
-        apart: None,
+        anti_affinity: None,
         managed: false,
         runnable: true,
         completing: false,
@@ -120,7 +120,7 @@ pub fn apply_plan(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
         let allocation = Allocation {
             running: true,
             running_since: Some(snapshot.now),
-            ..grant.taken_up(snapshot.now)
+            ..grant.to_allocation(snapshot.now)
         };
         let id: AllocationId = name(&format!("alc_{number:012}"));
         delta

@@ -14,25 +14,25 @@ use crate::{
 /// Members of the anti-affinity groups, with and without allocations.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    of_work: FxHashMap<WorkId, WorkId>,
+    group_by_work: FxHashMap<WorkId, WorkId>,
     members: BTreeMap<WorkId, BTreeSet<WorkId>>,
 }
 
 impl Groups {
     /// Returns whether the work belongs to a group.
-    pub fn has(&self, work: &WorkId) -> bool {
-        !self.of_work.is_empty() && self.of_work.contains_key(work)
+    pub fn contains(&self, work: &WorkId) -> bool {
+        !self.group_by_work.is_empty() && self.group_by_work.contains_key(work)
     }
 
     /// Updates the group of this work from its demand. Returns true if the work was in no group and
     /// now is in one.
-    pub fn renew(&mut self, work: &WorkId, demand: Option<&Demand>) -> bool {
-        let apart = demand.and_then(|demand| demand.apart.as_ref());
+    pub fn update(&mut self, work: &WorkId, demand: Option<&Demand>) -> bool {
+        let apart = demand.and_then(|demand| demand.anti_affinity.as_ref());
         let now = apart.map(|apart| &apart.group);
-        if self.of_work.get(work) == now {
+        if self.group_by_work.get(work) == now {
             return false;
         }
-        let before = self.of_work.remove(work);
+        let before = self.group_by_work.remove(work);
         if let Some(before) = &before
             && let Some(members) = self.members.get_mut(before)
         {
@@ -42,7 +42,7 @@ impl Groups {
             }
         }
         if let Some(group) = now {
-            self.of_work.insert(work.clone(), group.clone());
+            self.group_by_work.insert(work.clone(), group.clone());
             let members = self.members.entry(group.clone()).or_default();
             members.insert(work.clone());
         }
@@ -50,24 +50,27 @@ impl Groups {
     }
 
     /// Returns whether a grant avoids the nodes of its group. Nodes are compared by name, or by the
-    /// value of a label that the node must have. `places` returns the nodes where a piece of work
-    /// is or will be.
-    pub fn are_apart<'a, P: Iterator<Item = &'a NodeName>>(
+    /// value of a label that the node must have. `nodes_of` returns the nodes on which a piece of
+    /// work is or will be.
+    pub fn keeps_apart<'a, P: Iterator<Item = &'a NodeName>>(
         &'a self,
         snapshot: &Snapshot,
         grant: &Grant,
-        places: impl Fn(&'a WorkId) -> P,
+        nodes_of: impl Fn(&'a WorkId) -> P,
     ) -> bool {
         let demand = snapshot.demand.get(&grant.work);
-        let Some(apart) = demand.and_then(|demand| demand.apart.as_ref()) else {
+        let Some(apart) = demand.and_then(|demand| demand.anti_affinity.as_ref()) else {
             return true;
         };
         let label = apart.by_label.as_ref();
         let value = |node: &NodeName| snapshot.nodes.get(node)?.labels.get(label?);
-        let here = value(&grant.node);
+        let own_value = value(&grant.node);
         let members = self.members.get(&apart.group).into_iter().flatten();
-        let mut others = members.filter(|work| **work != grant.work).flat_map(places);
-        (label.is_none() || here.is_some())
-            && others.all(|node| *node != grant.node && (label.is_none() || value(node) != here))
+        let mut others = members
+            .filter(|work| **work != grant.work)
+            .flat_map(nodes_of);
+        (label.is_none() || own_value.is_some())
+            && others
+                .all(|node| *node != grant.node && (label.is_none() || value(node) != own_value))
     }
 }

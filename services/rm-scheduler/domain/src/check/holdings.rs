@@ -5,30 +5,30 @@
 
 mod charge;
 mod keyed_rows;
-mod sum_terms;
+mod policy_inputs;
 
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{AllocationId, NodeName, Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
-use super::{anti_affinity::Groups, held_of, node_load::NodeLoad, queues};
+use super::{anti_affinity::Groups, held_size, node_load::NodeLoad, queues};
 use crate::input::{
     delta::SnapshotDelta,
     snapshot::{Allocation, Snapshot},
 };
 use charge::Charge;
 use keyed_rows::KeyedRows;
-use sum_terms::SumTerms;
+use policy_inputs::PolicyInputs;
 
 /// Sums of the allocations of one snapshot. They follow later snapshots by their deltas.
 #[derive(Debug, Default)]
 pub struct Holdings {
-    terms: SumTerms,
+    policy_inputs: PolicyInputs,
     /// Entries by allocation. There may be millions, so an entry is a few numbers.
     entries: FxHashMap<AllocationId, Entry>,
-    nodes: KeyedRows<NodeName, OnNode>,
-    work: KeyedRows<WorkId, OfWork>,
+    nodes: KeyedRows<NodeName, NodeSums>,
+    work: KeyedRows<WorkId, WorkSums>,
     /// Number of allocations with this shape.
     shapes: KeyedRows<Shape, u64>,
     charges: FxHashMap<AllocationId, Charge>,
@@ -36,8 +36,8 @@ pub struct Holdings {
     pub(super) fixed: BTreeMap<(UserName, String), u64>,
     pub(super) groups: Groups,
     /// Nodes of the processes of work in a group, leaving ones included.
-    places: FxHashMap<WorkId, Vec<NodeName>>,
-    pub(super) queues: queues::Held,
+    nodes_of_groups: FxHashMap<WorkId, Vec<NodeName>>,
+    pub(super) queues: queues::QueueSums,
 }
 
 /// Allocation as it was added to the sums, so that the same amounts are subtracted.
@@ -50,26 +50,27 @@ struct Entry {
     stays: bool,
 }
 
+/// Amounts of one allocation. Allocations with equal amounts share a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Shape {
-    order: u64,
+    quanta: u64,
     size: Size,
     gpus: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
-struct OnNode {
+struct NodeSums {
     /// Load of the node. It includes leaving allocations, which occupy the node until they are gone
     ///
     load: NodeLoad,
     /// Number of allocations on the node.
-    things: u64,
+    allocation_count: u64,
     /// Tree whose queues are charged. `None` if it has no queues.
     tree: Option<String>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct OfWork {
+struct WorkSums {
     processes: u64,
     /// Number of processes that do not leave.
     staying: u64,
@@ -78,33 +79,33 @@ struct OfWork {
 impl Holdings {
     pub fn new(snapshot: &Snapshot) -> Self {
         let mut holdings = Self {
-            terms: SumTerms::new(snapshot),
+            policy_inputs: PolicyInputs::new(snapshot),
             ..Self::default()
         };
         // Space is reserved at once, because a growing map needs memory for the old and the new
         // table.
         holdings.entries.reserve(snapshot.allocations.len());
         for (work, demand) in &snapshot.demand {
-            holdings.groups.renew(work, Some(demand));
+            holdings.groups.update(work, Some(demand));
         }
         for (id, allocation) in &snapshot.allocations {
-            holdings.enter(snapshot, id, allocation);
+            holdings.add(snapshot, id, allocation);
         }
         holdings
     }
 
-    /// Updates the sums to this snapshot. `news` must name everything that differs from the last
-    /// snapshot. It may name more, since the values come from the snapshot.
-    pub fn follow(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) {
-        if !self.can_follow(snapshot, news) {
+    /// Updates the sums to this snapshot. `delta` must name all entries that differ from the last
+    /// snapshot. It may name others too, because the values come from the snapshot.
+    pub fn apply_delta(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) {
+        if !self.can_apply(snapshot, delta) {
             self.rebuild(snapshot);
             return;
         }
         let mut is_exact = true;
-        for id in news.allocations.keys() {
-            is_exact &= self.leave(id);
+        for id in delta.allocations.keys() {
+            is_exact &= self.subtract(id);
             if let Some(allocation) = snapshot.allocations.get(id) {
-                self.enter(snapshot, id, allocation);
+                self.add(snapshot, id, allocation);
             }
         }
         if !is_exact {
@@ -112,13 +113,13 @@ impl Holdings {
         }
     }
 
-    /// Returns whether the delta is enough to follow the snapshot. Also updates the groups, which
-    /// may be incomplete if the result is false.
-    fn can_follow(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
-        !news.everything
-            && self.terms.hold_in(snapshot)
-            && !self.a_node_moved(snapshot, news)
-            && self.regroup(snapshot, news)
+    /// Returns whether the delta is enough to update the sums. Also updates the groups. They may be
+    /// incomplete if the result is false.
+    fn can_apply(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> bool {
+        !delta.everything
+            && self.policy_inputs.are_unchanged_in(snapshot)
+            && !self.is_any_node_moved(snapshot, delta)
+            && self.regroup(snapshot, delta)
     }
 
     fn rebuild(&mut self, snapshot: &Snapshot) {
@@ -128,12 +129,12 @@ impl Holdings {
     }
 
     /// Returns the load of a node.
-    pub(super) fn on(&self, node: &NodeName) -> Option<&NodeLoad> {
+    pub(super) fn load_on(&self, node: &NodeName) -> Option<&NodeLoad> {
         Some(&self.nodes.get(node)?.load)
     }
 
     /// Returns whether the work has an allocation, leaving or not.
-    pub(super) fn knows(&self, work: &WorkId) -> bool {
+    pub(super) fn has_allocation(&self, work: &WorkId) -> bool {
         self.work.get(work).is_some()
     }
 
@@ -150,36 +151,36 @@ impl Holdings {
 
     /// Returns the nodes of the processes of this work, including leaving processes. Empty if the
     /// work is in no group.
-    pub(super) fn places_of(&self, work: &WorkId) -> &[NodeName] {
-        self.places.get(work).map_or(&[], Vec::as_slice)
+    pub(super) fn nodes_of(&self, work: &WorkId) -> &[NodeName] {
+        self.nodes_of_groups.get(work).map_or(&[], Vec::as_slice)
     }
 
     /// Returns whether a node moved to another tree, so that its allocations are charged to other
     /// queues.
-    fn a_node_moved(&self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
-        let moved = |node: &NodeName| {
-            let known = self.nodes.get(node);
-            known.is_some_and(|known| known.tree.as_deref() != tree_of(snapshot, node))
+    fn is_any_node_moved(&self, snapshot: &Snapshot, delta: &SnapshotDelta) -> bool {
+        let is_moved = |node: &NodeName| {
+            let node_sums = self.nodes.get(node);
+            node_sums.is_some_and(|sums| sums.tree.as_deref() != tree_of(snapshot, node))
         };
-        !snapshot.queues.is_empty() && news.nodes.iter().any(moved)
+        !snapshot.queues.is_empty() && delta.nodes.iter().any(is_moved)
     }
 
     /// Updates the groups. Returns false if work with allocations joined a group, since nodes are
     /// known only for work in groups. The update is then incomplete, and all sums must be rebuilt.
-    fn regroup(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
-        news.work.keys().all(|work| {
-            let is_new = self.groups.renew(work, snapshot.demand.get(work));
-            if !self.groups.has(work) {
-                self.places.remove(work);
+    fn regroup(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> bool {
+        delta.work.keys().all(|work| {
+            let has_joined = self.groups.update(work, snapshot.demand.get(work));
+            if !self.groups.contains(work) {
+                self.nodes_of_groups.remove(work);
             }
-            !is_new || !self.knows(work)
+            !has_joined || !self.has_allocation(work)
         })
     }
 
-    fn enter(&mut self, snapshot: &Snapshot, id: &AllocationId, allocation: &Allocation) {
+    fn add(&mut self, snapshot: &Snapshot, id: &AllocationId, allocation: &Allocation) {
         let shape = Shape {
-            order: allocation.order,
-            size: held_of(snapshot, allocation),
+            quanta: allocation.quanta,
+            size: held_size(snapshot, allocation),
             gpus: allocation.gpus.clone(),
         };
         let entry = Entry {
@@ -189,27 +190,30 @@ impl Holdings {
             stays: !allocation.leaving && !allocation.purged,
         };
         *self.shapes.at_mut(entry.shape) += 1;
-        let on_node = self.nodes.at_mut(entry.node);
-        if on_node.things == 0 {
-            on_node.tree = tree_of(snapshot, &allocation.node).map(str::to_owned);
+        let node_sums = self.nodes.at_mut(entry.node);
+        if node_sums.allocation_count == 0 {
+            node_sums.tree = tree_of(snapshot, &allocation.node).map(str::to_owned);
         }
-        on_node.load.add(shape.order, &shape.size, &shape.gpus);
-        on_node.things += 1;
-        let of_work = self.work.at_mut(entry.work);
-        of_work.processes += 1;
-        of_work.staying += u64::from(entry.stays);
-        if self.groups.has(&allocation.work) {
-            let places = self.places.entry(allocation.work.clone()).or_default();
-            places.push(allocation.node.clone());
+        node_sums.load.add(shape.quanta, &shape.size, &shape.gpus);
+        node_sums.allocation_count += 1;
+        let work_sums = self.work.at_mut(entry.work);
+        work_sums.processes += 1;
+        work_sums.staying += u64::from(entry.stays);
+        if self.groups.contains(&allocation.work) {
+            let nodes = self
+                .nodes_of_groups
+                .entry(allocation.work.clone())
+                .or_default();
+            nodes.push(allocation.node.clone());
         }
-        let tree = on_node.tree.as_deref();
+        let tree = node_sums.tree.as_deref();
         if let Some(charge) = Charge::new(snapshot, allocation, tree) {
             if let Some(bytes) = charge.fixed_bytes {
-                let sum = self.fixed.entry(charge.whose()).or_default();
+                let sum = self.fixed.entry(charge.owner()).or_default();
                 *sum = sum.saturating_add(bytes);
             }
             if let Some(tree) = tree {
-                self.queues.add(charge.queued(tree), &charge.size);
+                self.queues.add(charge.queue_accounts(tree), &charge.size);
             }
             self.charges.insert(id.clone(), charge);
         }
@@ -217,43 +221,44 @@ impl Holdings {
     }
 
     /// Subtracts an allocation. Returns false if a sum was saturated, so that the rest is unknown.
-    fn leave(&mut self, id: &AllocationId) -> bool {
+    fn subtract(&mut self, id: &AllocationId) -> bool {
         let Some(entry) = self.entries.remove(id) else {
             return true;
         };
-        let mut is_exact = self.discharge(id, entry);
-        let of_work = self.work.at_mut(entry.work);
-        of_work.processes -= 1;
-        of_work.staying -= u64::from(entry.stays);
-        let is_last = of_work.processes == 0;
+        let mut is_exact = self.subtract_charge(id, entry);
+        let work_sums = self.work.at_mut(entry.work);
+        work_sums.processes -= 1;
+        work_sums.staying -= u64::from(entry.stays);
+        let is_last = work_sums.processes == 0;
         if let (Some(work), Some(node)) = (self.work.key(entry.work), self.nodes.key(entry.node))
-            && let Some(places) = self.places.get_mut(work)
+            && let Some(nodes) = self.nodes_of_groups.get_mut(work)
         {
-            let place = places.iter().position(|place| place == node);
-            place.map(|place| places.swap_remove(place));
+            let index = nodes.iter().position(|it| it == node);
+            index.map(|index| nodes.swap_remove(index));
             if is_last {
-                self.places.remove(work);
+                self.nodes_of_groups.remove(work);
             }
         }
         if is_last {
             self.work.remove(entry.work);
         }
-        let on_node = self.nodes.at_mut(entry.node);
-        on_node.things -= 1;
-        if on_node.things == 0 {
+        let node_sums = self.nodes.at_mut(entry.node);
+        node_sums.allocation_count -= 1;
+        if node_sums.allocation_count == 0 {
             self.nodes.remove(entry.node);
-        } else if let Some(Shape { order, size, gpus }) = self.shapes.key(entry.shape) {
-            is_exact &= on_node.load.take(*order, size, gpus);
+        } else if let Some(Shape { quanta, size, gpus }) = self.shapes.key(entry.shape) {
+            is_exact &= node_sums.load.subtract(*quanta, size, gpus);
         }
-        let alike = self.shapes.at_mut(entry.shape);
-        *alike -= 1;
-        if *alike == 0 {
+        let same_shape = self.shapes.at_mut(entry.shape);
+        *same_shape -= 1;
+        if *same_shape == 0 {
             self.shapes.remove(entry.shape);
         }
         is_exact
     }
 
-    fn discharge(&mut self, id: &AllocationId, entry: Entry) -> bool {
+    /// Subtracts the charge of an allocation. Returns false if a sum was saturated.
+    fn subtract_charge(&mut self, id: &AllocationId, entry: Entry) -> bool {
         let charge = if self.charges.is_empty() {
             None
         } else {
@@ -264,15 +269,17 @@ impl Holdings {
         };
         let mut is_exact = true;
         if let Some(tree) = &self.nodes.at(entry.node).tree {
-            is_exact &= self.queues.take(charge.queued(tree), &charge.size);
+            is_exact &= self
+                .queues
+                .subtract(charge.queue_accounts(tree), &charge.size);
         }
         if let Some(bytes) = charge.fixed_bytes
-            && let Some(sum) = self.fixed.get_mut(&charge.whose())
+            && let Some(sum) = self.fixed.get_mut(&charge.owner())
         {
             is_exact &= *sum < u64::MAX;
             *sum = sum.saturating_sub(bytes);
             if *sum == 0 {
-                self.fixed.remove(&charge.whose());
+                self.fixed.remove(&charge.owner());
             }
         }
         is_exact
@@ -283,19 +290,19 @@ impl Holdings {
 impl Holdings {
     /// Asserts equal sums. The order in which they were built does not matter.
     pub(crate) fn assert_same(&self, other: &Self) {
-        assert_eq!(self.terms, other.terms);
+        assert_eq!(self.policy_inputs, other.policy_inputs);
         let entries = |holdings: &Self| {
             let named = |(id, entry): (&AllocationId, &Entry)| {
                 let (node, work) = (
                     holdings.nodes.key(entry.node),
                     holdings.work.key(entry.work),
                 );
-                let what = (
+                let amounts = (
                     node.cloned(),
                     work.cloned(),
                     holdings.shapes.key(entry.shape).cloned(),
                 );
-                (id.clone(), (what, entry.stays))
+                (id.clone(), (amounts, entry.stays))
             };
             holdings
                 .entries
@@ -305,7 +312,13 @@ impl Holdings {
         };
         assert_eq!(entries(self), entries(other));
         let nodes = |holdings: &Self| {
-            let sums = |it: &OnNode| (it.load.normal(), it.things, it.tree.clone());
+            let sums = |it: &NodeSums| {
+                (
+                    it.load.without_zeros(),
+                    it.allocation_count,
+                    it.tree.clone(),
+                )
+            };
             let nodes = holdings.nodes.iter();
             let nodes = nodes.map(|(name, it)| (name.clone(), sums(it)));
             nodes.collect::<BTreeMap<_, _>>()
@@ -318,7 +331,7 @@ impl Holdings {
         };
         assert_eq!(work(self), work(other));
         let places = |holdings: &Self| {
-            let mut places = holdings.places.clone();
+            let mut places = holdings.nodes_of_groups.clone();
             for nodes in places.values_mut() {
                 nodes.sort_unstable();
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::{Size, UserName, WorkKind};
 
-use super::{Fault, is_sized, node_load::is_exact, quantum_of};
+use super::{Fault, has_size_of, node_load::is_exact, quantum_of};
 use crate::{
     input::{
         queues::{Amounts, Limit, Queue, Queued, Queues},
@@ -24,14 +24,14 @@ pub fn check_grant(
     queued: &Queued,
     node: &Node,
 ) -> Result<(), Fault> {
-    let outside = || {
+    let outside_pool = || {
         let (class, node) = (grant.class.to_string(), grant.node.clone());
         Fault::OutsidePools { class, node }
     };
-    let (tree, queues) = tree_of(snapshot, &node.pool).ok_or_else(outside)?;
+    let (tree, queues) = tree_of(snapshot, &node.pool).ok_or_else(outside_pool)?;
     let wanted = queued.pool.as_ref().or(snapshot.queues.keys().next());
     if wanted.is_none_or(|wanted| wanted != tree) {
-        return Err(outside());
+        return Err(outside_pool());
     }
     if !is_leaf(queues, &grant.class) {
         return Err(Fault::WrongClass(grant.class.to_string()));
@@ -46,16 +46,16 @@ pub fn check_grant(
     let quantum = quantum_of(snapshot, &node.pool);
     let in_tree = |node: &&Node| tree_of(snapshot, &node.pool).is_some_and(|it| it.0 == tree);
     let nodes = snapshot.nodes.values().filter(in_tree);
-    if is_sized(grant, &demand.size, quantum, nodes) {
+    if has_size_of(grant, &demand.size, quantum, nodes) {
         return Ok(());
     }
-    let (granted, needed) = (grant.order, quantum.work_order(&demand.size));
+    let (granted, needed) = (grant.quanta, quantum.work_order(&demand.size));
     Err(Fault::WrongSize { granted, needed })
 }
 
 /// Accounts in queues that an allocation is charged to.
 #[derive(Clone, Copy)]
-pub struct Charged<'a> {
+pub struct ChargedAccounts<'a> {
     pub tree: &'a str,
     /// Path of the leaf queue.
     pub path: &'a str,
@@ -65,7 +65,7 @@ pub struct Charged<'a> {
 
 /// Sums of allocations in queues, leaving ones included.
 #[derive(Debug, Default)]
-pub struct Held(BTreeMap<Account, Sum>);
+pub struct QueueSums(BTreeMap<Account, Sum>);
 
 /// Account of a queue: the whole queue, or one user or group in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +86,7 @@ enum AccountOwner {
 struct Sum {
     size: Size,
     /// Number of allocations.
-    things: usize,
+    allocation_count: usize,
 }
 
 /// Returns the path of each queue from the root to this one: `root`, `root.a`, `root.a.b`.
@@ -95,7 +95,7 @@ fn paths(path: &str) -> impl Iterator<Item = &str> {
     dots.chain([path.len()]).map(|end| &path[..end])
 }
 
-impl Charged<'_> {
+impl ChargedAccounts<'_> {
     fn accounts(self) -> impl Iterator<Item = Account> {
         let user = AccountOwner::User(self.user.clone());
         let group = self
@@ -116,44 +116,44 @@ impl Charged<'_> {
     }
 }
 
-impl Held {
-    pub fn add(&mut self, owner: Charged<'_>, size: &Size) {
-        for account in owner.accounts() {
+impl QueueSums {
+    pub fn add(&mut self, charged: ChargedAccounts<'_>, size: &Size) {
+        for account in charged.accounts() {
             let sum = self.0.entry(account).or_default();
             sum.size.add(size);
-            sum.things += 1;
+            sum.allocation_count += 1;
         }
     }
 
     /// Subtracts what was added. Returns false if a sum was saturated.
-    pub fn take(&mut self, owner: Charged<'_>, size: &Size) -> bool {
-        let mut exact = true;
-        for account in owner.accounts() {
+    pub fn subtract(&mut self, charged: ChargedAccounts<'_>, size: &Size) -> bool {
+        let mut is_exact_sum = true;
+        for account in charged.accounts() {
             let Some(sum) = self.0.get_mut(&account) else {
                 continue;
             };
-            exact &= is_exact(&sum.size);
+            is_exact_sum &= is_exact(&sum.size);
             sum.size.subtract(size);
-            sum.things -= 1;
-            if sum.things == 0 {
+            sum.allocation_count -= 1;
+            if sum.allocation_count == 0 {
                 self.0.remove(&account);
             }
         }
-        exact
+        is_exact_sum
     }
 
-    /// Returns whether the queues allow one more grant, in addition to these sums and to `planned`.
-    pub fn allow(
+    /// Checks that the queues allow one more grant, in addition to these sums and to `planned`.
+    pub fn check(
         &self,
         planned: &Self,
         queues: &Queues,
         tree: &str,
         grant: &Grant,
     ) -> Result<(), Fault> {
-        let sum_of = |part: &str, owner: AccountOwner| {
+        let sum_of = |prefix: &str, owner: AccountOwner| {
             let account = Account {
                 tree: tree.to_owned(),
-                path: part.to_owned(),
+                path: prefix.to_owned(),
                 owner,
             };
             let mut held = Size::default();
@@ -163,25 +163,31 @@ impl Held {
             }
             held
         };
-        for part in paths(&grant.class) {
+        for prefix in paths(&grant.class) {
             // A dynamic queue is not in the configuration, so its limits are not checked.
-            let Some(queue) = find(&queues.root, part) else {
+            let Some(queue) = find_queue(&queues.root, prefix) else {
                 break;
             };
             // The limit of the root is the capacity of its nodes.
-            if part != "root" {
-                within(&queue.max, &sum_of(part, AccountOwner::All), grant, part)?;
+            if prefix != "root" {
+                check_limit(
+                    &queue.max,
+                    &sum_of(prefix, AccountOwner::All),
+                    grant,
+                    prefix,
+                )?;
             }
             if let Some(limit) = limit_of(queue, grant.user.as_str()) {
-                let held = sum_of(part, AccountOwner::User(grant.user.clone()));
-                within(&limit.max, &held, grant, part)?;
+                let held = sum_of(prefix, AccountOwner::User(grant.user.clone()));
+                check_limit(&limit.max, &held, grant, prefix)?;
             }
             // The limit applies to all members of the chosen group together.
             let group = grant.group.as_deref();
-            let named = |limit: &&Limit| limit.groups.iter().any(|it| Some(it.as_str()) == group);
-            if let (Some(group), Some(limit)) = (group, queue.limits.iter().find(named)) {
-                let held = sum_of(part, AccountOwner::Group(group.to_owned()));
-                within(&limit.max, &held, grant, part)?;
+            let has_group =
+                |limit: &&Limit| limit.groups.iter().any(|it| Some(it.as_str()) == group);
+            if let (Some(group), Some(limit)) = (group, queue.limits.iter().find(has_group)) {
+                let held = sum_of(prefix, AccountOwner::Group(group.to_owned()));
+                check_limit(&limit.max, &held, grant, prefix)?;
             }
         }
         Ok(())
@@ -190,26 +196,26 @@ impl Held {
     /// Asserts equal sums, without amounts of zero.
     #[cfg(test)]
     pub fn assert_same(&self, other: &Self) {
-        let normal = |(account, sum): (&Account, &Sum)| {
+        let without_zeros = |(account, sum): (&Account, &Sum)| {
             let mut size = sum.size.clone();
             size.extras.retain(|_, amount| *amount > 0);
-            (account.clone(), size, sum.things)
+            (account.clone(), size, sum.allocation_count)
         };
-        let [mine, its] = [self, other].map(|held| held.0.iter().map(normal));
-        assert!(mine.eq(its), "{self:?} is not {other:?}");
+        let [own, others] = [self, other].map(|held| held.0.iter().map(without_zeros));
+        assert!(own.eq(others), "{self:?} is not {other:?}");
     }
 }
 
 /// Returns the limit of this user. An entry with the name takes precedence over `*`.
 fn limit_of<'a>(queue: &'a Queue, user: &str) -> Option<&'a Limit> {
     let limits_of = |name: &str| {
-        let names = |limit: &&Limit| limit.users.iter().any(|known| known == name);
-        queue.limits.iter().find(names)
+        let has_name = |limit: &&Limit| limit.users.iter().any(|user| user == name);
+        queue.limits.iter().find(has_name)
     };
     limits_of(user).or_else(|| limits_of("*"))
 }
 
-fn within(max: &Amounts, held: &Size, grant: &Grant, queue: &str) -> Result<(), Fault> {
+fn check_limit(max: &Amounts, held: &Size, grant: &Grant, queue: &str) -> Result<(), Fault> {
     for (resource, limit) in max {
         let would_hold = amount(held, resource).saturating_add(amount(&grant.size, resource));
         if amount(&grant.size, resource) > 0 && would_hold > *limit {
@@ -236,19 +242,19 @@ fn amount(size: &Size, resource: &str) -> u64 {
 /// Returns whether the path is a configured leaf, or a dynamic leaf below a parent queue.
 fn is_leaf(queues: &Queues, path: &str) -> bool {
     let mut nearest = None;
-    for part in paths(path) {
-        let Some(queue) = find(&queues.root, part) else {
+    for prefix in paths(path) {
+        let Some(queue) = find_queue(&queues.root, prefix) else {
             break;
         };
-        nearest = Some((queue, part));
+        nearest = Some((queue, prefix));
     }
-    nearest.is_some_and(|(queue, part)| {
+    nearest.is_some_and(|(queue, prefix)| {
         let leaf = queue.children.is_empty() && !queue.parent;
-        leaf == (part == path) && path != "root"
+        leaf == (prefix == path) && path != "root"
     })
 }
 
-fn find<'a>(root: &'a Queue, path: &str) -> Option<&'a Queue> {
+fn find_queue<'a>(root: &'a Queue, path: &str) -> Option<&'a Queue> {
     let mut names = path.split('.');
     let root = (names.next() == Some("root")).then_some(root);
     names.fold(root, |queue, name| queue?.children.get(name))
@@ -258,11 +264,11 @@ fn find<'a>(root: &'a Queue, path: &str) -> Option<&'a Queue> {
 pub fn tree_of<'a>(snapshot: &'a Snapshot, pool: &str) -> Option<(&'a str, &'a Queues)> {
     let (mut name, _) = snapshot.pools.get_key_value(pool)?;
     for _ in 0..snapshot.pools.len() {
-        let above = snapshot.pools.get(name)?.parent.as_ref();
-        let Some(above) = above.and_then(|above| snapshot.pools.get_key_value(above)) else {
+        let parent = snapshot.pools.get(name)?.parent.as_ref();
+        let Some(parent) = parent.and_then(|parent| snapshot.pools.get_key_value(parent)) else {
             break;
         };
-        name = above.0;
+        name = parent.0;
     }
     Some((name, snapshot.queues.get(name)?))
 }

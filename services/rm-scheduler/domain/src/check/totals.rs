@@ -10,7 +10,7 @@ use super::{
     holdings::Holdings,
     node_load::NodeLoad,
     quantum_of,
-    queues::{self, Charged},
+    queues::{self, ChargedAccounts},
 };
 use crate::{
     input::snapshot::{Allocation, Demand, GPU_MILLI, Node, Policy, Snapshot},
@@ -28,26 +28,26 @@ pub(super) struct Totals<'a> {
     granted: FxHashMap<&'a WorkId, Vec<&'a NodeName>>,
     /// Granted bytes without preemption, by user and class.
     fixed: BTreeMap<(&'a UserName, &'a str), u64>,
-    queues: queues::Held,
+    queues: queues::QueueSums,
 }
 
 impl<'a> Totals<'a> {
     pub fn new(holdings: &'a Holdings, vacated: &BTreeSet<&AllocationId>) -> Self {
-        let mut tally = Self {
+        let mut totals = Self {
             holdings,
             nodes: FxHashMap::default(),
             vacated: FxHashMap::default(),
             granted: FxHashMap::default(),
             fixed: BTreeMap::new(),
-            queues: queues::Held::default(),
+            queues: queues::QueueSums::default(),
         };
         for work in vacated.iter().filter_map(|id| holdings.work_of_staying(id)) {
-            *tally.vacated.entry(work).or_default() += 1;
+            *totals.vacated.entry(work).or_default() += 1;
         }
-        tally
+        totals
     }
 
-    /// Adds a grant if it is within all limits. `named` holds the work and the node of the grant.
+    /// Adds a grant if it is within all limits. `demand` and `node` are those that the grant names.
     pub fn add(
         &mut self,
         snapshot: &'a Snapshot,
@@ -55,11 +55,11 @@ impl<'a> Totals<'a> {
         demand: &Demand,
         node: &Node,
     ) -> Result<(), Fault> {
-        self.would_take(snapshot, grant, demand, node)?;
+        self.check_limits(snapshot, grant, demand, node)?;
         let queued = demand.queued.is_some();
         let tree = queues::tree_of(snapshot, &node.pool).filter(|_| queued);
         if let Some((tree, _)) = tree {
-            let charged = Charged {
+            let charged = ChargedAccounts {
                 tree,
                 path: &grant.class,
                 user: &grant.user,
@@ -67,63 +67,68 @@ impl<'a> Totals<'a> {
             };
             self.queues.add(charged, &grant.size);
         }
-        let places = self.granted.entry(&grant.work).or_default();
-        places.push(&grant.node);
-        let present_load = || self.holdings.on(&grant.node).cloned().unwrap_or_default();
-        let on_node = self.nodes.entry(&grant.node).or_insert_with(present_load);
-        on_node.add(grant.order, &grant.size, &grant.gpus);
+        let nodes = self.granted.entry(&grant.work).or_default();
+        nodes.push(&grant.node);
+        let present_load = || {
+            self.holdings
+                .load_on(&grant.node)
+                .cloned()
+                .unwrap_or_default()
+        };
+        let load = self.nodes.entry(&grant.node).or_insert_with(present_load);
+        load.add(grant.quanta, &grant.size, &grant.gpus);
         if grant.fixed {
-            let bytes = bytes_of(snapshot, &grant.class, grant.order);
+            let bytes = bytes_of(snapshot, &grant.class, grant.quanta);
             let sum = self.fixed.entry((&grant.user, &grant.class)).or_default();
             *sum = sum.saturating_add(bytes);
         }
         Ok(())
     }
 
-    /// Returns whether a grant is within all limits. Does not add it.
-    pub fn would_take(
+    /// Checks that a grant is within all limits. Does not add it.
+    pub fn check_limits(
         &self,
         snapshot: &Snapshot,
         grant: &Grant,
         demand: &Demand,
         node: &Node,
     ) -> Result<(), Fault> {
-        let single = grant.kind != WorkKind::Job;
-        let most = if single {
+        let is_single = grant.kind != WorkKind::Job;
+        let max = if is_single {
             demand.max_processes.min(1)
         } else {
             demand.max_processes
         };
-        if !self.are_apart(snapshot, grant) {
+        if !self.keeps_apart(snapshot, grant) {
             return Err(Fault::NotApart(grant.node.clone()));
         }
-        if self.processes(&grant.work) >= most {
+        if self.processes(&grant.work) >= max {
             return Err(Fault::TooMany {
                 work: grant.work.clone(),
-                most,
+                most: max,
             });
         }
         let load = self.nodes.get(&grant.node);
-        let load = load.or_else(|| self.holdings.on(&grant.node));
+        let load = load.or_else(|| self.holdings.load_on(&grant.node));
         let mut sum = load.cloned().unwrap_or_default();
-        sum.add(grant.order, &grant.size, &grant.gpus);
-        let holds = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
-        if sum.order > holds || !sum.is_within(&node.capacity, &grant.size) {
+        sum.add(grant.quanta, &grant.size, &grant.gpus);
+        let capacity = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+        if sum.quanta > capacity || !sum.is_within(&node.capacity, &grant.size) {
             return Err(Fault::NoRoom(grant.node.clone()));
         }
         let distinct = grant.gpus.iter().collect::<BTreeSet<_>>().len() as u64;
         let needed = grant.size.gpu_milli.div_ceil(GPU_MILLI);
-        let enough = distinct == needed && grant.gpus.len() as u64 == needed;
-        let whole = grant.fixed && grant.size == node.capacity;
-        let suffice = sum.gpus_suffice(&node.capacity, &grant.gpus);
-        if !(enough || whole) || !suffice {
+        let has_gpus = distinct == needed && grant.gpus.len() as u64 == needed;
+        let is_whole_node = grant.fixed && grant.size == node.capacity;
+        let gpus_fit = sum.gpus_are_within(&node.capacity, &grant.gpus);
+        if !(has_gpus || is_whole_node) || !gpus_fit {
             let (node, gpus) = (grant.node.clone(), grant.gpus.clone());
             return Err(Fault::WrongGpus { node, gpus });
         }
         let tree = queues::tree_of(snapshot, &node.pool).filter(|_| demand.queued.is_some());
         if let Some((tree, queues)) = tree {
             let held = &self.holdings.queues;
-            held.allow(&self.queues, queues, tree, grant)?;
+            held.check(&self.queues, queues, tree, grant)?;
         }
         if grant.fixed {
             self.check_allotment(snapshot, grant)?;
@@ -138,32 +143,32 @@ impl<'a> Totals<'a> {
         self.holdings.staying(work).saturating_sub(vacated) + granted
     }
 
-    fn are_apart(&self, snapshot: &Snapshot, grant: &Grant) -> bool {
+    fn keeps_apart(&self, snapshot: &Snapshot, grant: &Grant) -> bool {
         let groups = &self.holdings.groups;
-        groups.are_apart(snapshot, grant, |work| {
+        groups.keeps_apart(snapshot, grant, |work| {
             let granted = self.granted.get(work).into_iter().flatten().copied();
-            self.holdings.places_of(work).iter().chain(granted)
+            self.holdings.nodes_of(work).iter().chain(granted)
         })
     }
 
     /// Checks the allotment of the user. A limit for the class counts only allocations of that
     /// class; other limits count all.
     fn check_allotment(&self, snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
-        let own = snapshot.users.get(&grant.user);
-        let of_class = own.and_then(|user| user.max_allotment_by_class.get(&*grant.class));
-        let of_user = own.and_then(|user| user.max_allotment_bytes);
+        let user = snapshot.users.get(&grant.user);
+        let class_limit = user.and_then(|user| user.max_allotment_by_class.get(&*grant.class));
+        let user_limit = user.and_then(|user| user.max_allotment_bytes);
         let held = self.holdings.fixed.iter();
         let held = held.map(|((user, class), bytes)| (user, class.as_str(), *bytes));
         let planned = self.fixed.iter();
         let planned = planned.map(|((user, class), bytes)| (*user, *class, *bytes));
-        let mine = held.chain(planned).filter(|(user, class, _)| {
-            **user == grant.user && (of_class.is_none() || *class == &*grant.class)
+        let counted = held.chain(planned).filter(|(user, class, _)| {
+            **user == grant.user && (class_limit.is_none() || *class == &*grant.class)
         });
-        let bytes = bytes_of(snapshot, &grant.class, grant.order);
-        let would_hold = mine.fold(bytes, |sum, (.., bytes)| sum.saturating_add(bytes));
-        let limit = of_class
+        let bytes = bytes_of(snapshot, &grant.class, grant.quanta);
+        let would_hold = counted.fold(bytes, |sum, (.., bytes)| sum.saturating_add(bytes));
+        let limit = class_limit
             .copied()
-            .or(of_user)
+            .or(user_limit)
             .or(snapshot.tunables.global_allotment_bytes);
         match limit {
             Some(limit) if would_hold > limit => Err(Fault::OverAllotment {
@@ -178,16 +183,17 @@ impl<'a> Totals<'a> {
 
 /// Returns the size that an allocation holds. For a whole node, this is its size in whole quanta
 ///
-pub(crate) fn held_of(snapshot: &Snapshot, allocation: &Allocation) -> Size {
+pub(crate) fn held_size(snapshot: &Snapshot, allocation: &Allocation) -> Size {
     let class = snapshot.classes.get(&allocation.class);
     match class.filter(|it| it.policy == Policy::Reserve && allocation.fixed) {
-        Some(class) => quantum_of(snapshot, &class.pool).whole(allocation.order, &allocation.size),
+        Some(class) => quantum_of(snapshot, &class.pool).whole(allocation.quanta, &allocation.size),
         None => allocation.size.clone(),
     }
 }
 
-pub(super) fn bytes_of(snapshot: &Snapshot, class: &str, order: u64) -> u64 {
+/// Returns the bytes of these quanta, in the tree of the class.
+pub(super) fn bytes_of(snapshot: &Snapshot, class: &str, quanta: u64) -> u64 {
     let pool = snapshot.classes.get(class).map(|class| class.pool.as_str());
     let quantum = quantum_of(snapshot, pool.unwrap_or_default());
-    order.saturating_mul(quantum.0.memory_bytes)
+    quanta.saturating_mul(quantum.0.memory_bytes)
 }

@@ -12,7 +12,7 @@ use crate::{
 /// Without a `reserve_overage_bytes` every size is accepted. With one, the node of a reservation
 /// may be larger than the request by that many bytes, and other nodes may not be larger. Work that
 /// already had a node takes only nodes with the same quanta.
-pub(super) fn suits(
+pub(super) fn is_small_enough(
     snapshot: &Snapshot,
     grant: &Grant,
     demand: &Demand,
@@ -21,15 +21,15 @@ pub(super) fn suits(
     let Some(overage) = snapshot.tunables.reserve_overage_bytes else {
         return true;
     };
-    if let Some(order) = snapshot.carried.upgrades.get(&grant.work) {
-        return grant.order == *order;
+    if let Some(quanta) = snapshot.carried.promised_quanta.get(&grant.work) {
+        return grant.quanta == *quanta;
     }
-    let mut most = demand.size.clone();
+    let mut max = demand.size.clone();
     if demand.kind == WorkKind::Reservation {
         if demand.size == Size::default() {
             return true;
         }
-        most.memory_bytes = most.memory_bytes.saturating_add(overage);
+        max.memory_bytes = max.memory_bytes.saturating_add(overage);
     }
-    grant.order <= quantum.work_order(&most)
+    grant.quanta <= quantum.work_order(&max)
 }

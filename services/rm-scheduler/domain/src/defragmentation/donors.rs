@@ -93,7 +93,7 @@ pub(super) fn gave_recently(state: &RoundState, donor: WorkIx) -> bool {
     let Some(rounds) = state.settings.churn_rounds else {
         return false;
     };
-    let last = state.snapshot.carried.last_hit.get(state.id(donor));
+    let last = state.snapshot.carried.last_loss.get(state.id(donor));
     let is_recent = last.is_some_and(|last| state.snapshot.round.saturating_sub(*last) <= rounds);
     if is_recent {
         state.record_time_dependence();

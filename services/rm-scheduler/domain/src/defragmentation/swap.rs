@@ -302,11 +302,11 @@ mod tests {
         fixture.snapshot.tunables.settings.exchange = exchange;
         for (id, node) in [("one", "n00"), ("two", "n01")] {
             let work_record = fixture.job(id, "a", 3);
-            (work_record.max_processes, work_record.machines) = (1, [node_name(node)].into());
+            (work_record.max_processes, work_record.node_list) = (1, [node_name(node)].into());
         }
         fixture.step();
         for id in ["one", "two"] {
-            fixture.demand_mut(id).machines.clear();
+            fixture.demand_mut(id).node_list.clear();
         }
         fixture.job("small", "b", 2).max_processes = 5;
         fixture

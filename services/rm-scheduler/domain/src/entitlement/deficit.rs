@@ -55,9 +55,9 @@ pub(crate) fn settle(state: &mut RoundState) {
         return;
     }
     let now = state.snapshot.now;
-    let elapsed = now.ms_since(state.deficits.at);
+    let elapsed = now.ms_since(state.deficits.updated_at);
     let deficits = &mut state.deficits;
-    deficits.at = now;
+    deficits.updated_at = now;
     let users = deficits.users.values_mut().flat_map(BTreeMap::values_mut);
     for account in deficits.classes.values_mut().chain(users) {
         // A class without demand is owed nothing. The others get a new rate below.

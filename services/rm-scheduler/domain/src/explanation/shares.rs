@@ -16,12 +16,12 @@ use hayward_vocabulary::{UserName, WorkId};
 use crate::{
     ids::{AllocIx, PoolIx, WorkIx},
     input::snapshot::Policy,
-    output::plan::{ClassShare, PriorityShare, Shares, Tally, Turn, UserShare, WorkShare},
+    output::plan::{ClassShare, GroupQuanta, PriorityShare, Shares, Tally, UserShare, WorkShare},
     state::{ClassState, RoundState},
 };
 
 pub(crate) use pools::Pools;
-use user_totals::OfClass;
+use user_totals::ClassTotals;
 pub(crate) use user_totals::UserTotals;
 pub(crate) use user_work::UserWork;
 
@@ -34,7 +34,7 @@ pub(crate) fn departed_work(state: &RoundState) -> Vec<(Arc<str>, UserName, Work
     departed.collect()
 }
 
-/// Returns the sums of the fleet with the classes that [`renew_sums`] returned.
+/// Returns the sums of the fleet with the classes that [`update_sums`] returned.
 pub(crate) fn changed_sums(sums: &Shares, classes: BTreeMap<String, ClassShare>) -> Shares {
     Shares {
         classes,
@@ -44,62 +44,66 @@ pub(crate) fn changed_sums(sums: &Shares, classes: BTreeMap<String, ClassShare>)
     }
 }
 
-/// Computes the sums of the fleet, its classes and its users from nothing.
-pub(crate) fn sums(state: &RoundState, pools: &mut Pools, user_totals: &mut UserTotals) -> Shares {
+/// Computes the sums of the fleet, its classes and its users, without previous sums.
+pub(crate) fn compute_sums(
+    state: &RoundState,
+    pools: &mut Pools,
+    user_totals: &mut UserTotals,
+) -> Shares {
     let mut sums = Shares::default();
-    renew_sums(state, pools, user_totals, &mut sums);
+    update_sums(state, pools, user_totals, &mut sums);
     sums
 }
 
 /// Updates all sums. Returns every class, but only the users that changed.
-pub(crate) fn renew_sums(
+pub(crate) fn update_sums(
     state: &RoundState,
     pools: &mut Pools,
     user_totals: &mut UserTotals,
     sums: &mut Shares,
 ) -> BTreeMap<String, ClassShare> {
-    pools.tell(state, sums);
+    pools.update_shares(state, sums);
     let mut rebuilt = BTreeMap::new();
     for (class_index, class_state) in state.classes.enumerate() {
         if !sums.classes.contains_key(class_state.name) {
-            let class = class_of(state, class_state);
+            let class = empty_class_share(state, class_state);
             sums.classes.insert(class_state.name.to_owned(), class);
         }
         let Some(class) = sums.classes.get_mut(class_state.name) else {
             continue;
         };
-        let users = renew_users(class_state, user_totals.class(class_index), class);
-        rebuilt.insert(class_state.name.to_owned(), class.with(users));
+        let users = update_users(class_state, user_totals.class_mut(class_index), class);
+        rebuilt.insert(class_state.name.to_owned(), class.with_users(users));
     }
-    sums.unclassed = unclassed(state);
-    sums.priorities = priorities(state, sums);
+    sums.unclassed = unclassed_tally(state);
+    sums.priorities = priority_shares(state, sums);
     let held = sums.classes.values().map(|class| class.tally.held);
     sums.held = held.sum::<u64>() + sums.unclassed.held;
     rebuilt
 }
 
-/// Returns the share of a class as the policy defines it, without users.
-fn class_of(state: &RoundState, class_state: &ClassState) -> ClassShare {
+/// Returns the share of a class without users. The amounts are zero.
+fn empty_class_share(state: &RoundState, class_state: &ClassState) -> ClassShare {
     ClassShare {
-        tree: tree(state, class_state.pool),
+        tree: tree_name(state, class_state.pool),
         policy: class_state.class.policy,
         priority: class_state.class.priority,
         weight: class_state.class.weight,
-        given: 0,
-        left: 0,
+        assigned: 0,
+        unused: 0,
         tally: Tally::default(),
         users: BTreeMap::new(),
     }
 }
 
 /// Updates the users of a class. Returns those with changed sums or with reported work.
-fn renew_users(
+fn update_users(
     class_state: &ClassState,
-    user_totals: &mut OfClass,
+    class_totals: &mut ClassTotals,
     class: &mut ClassShare,
 ) -> BTreeMap<UserName, UserShare> {
-    if std::mem::take(&mut user_totals.is_other) {
-        user_totals.by_name = class_state.users.indices().collect();
+    if std::mem::take(&mut class_totals.users_changed) {
+        class_totals.by_name = class_state.users.indices().collect();
         class
             .users
             .retain(|name, _| class_state.users.contains_key(name));
@@ -107,37 +111,41 @@ fn renew_users(
             class.users.entry(name.clone()).or_default();
         }
     }
-    let fair = class_state.class.policy == Policy::FairShare;
+    let is_fair_share = class_state.class.policy == Policy::FairShare;
     let mut rebuilt = Vec::with_capacity(class.users.len());
-    let mut handed_on = 0;
+    let mut assigned_to_users = 0;
     class.tally = Tally::default();
-    for (place, (name, user)) in class.users.iter_mut().enumerate() {
-        let sum = &mut user_totals.users[user_totals.by_name[place]];
+    for (position, (name, user)) in class.users.iter_mut().enumerate() {
+        let sum = &mut class_totals.users[class_totals.by_name[position]];
         let due = class_state
             .user_entitlements
-            .get(place)
+            .get(position)
             .copied()
             .unwrap_or(0);
-        let given = if fair { due } else { sum.tally.divided };
-        let left = given.saturating_sub(sum.tally.divided);
+        let assigned = if is_fair_share {
+            due
+        } else {
+            sum.tally.divided
+        };
+        let unused = assigned.saturating_sub(sum.tally.divided);
         class.tally.add(&sum.tally);
-        handed_on += given;
-        let now = (given, left, sum.tally);
+        assigned_to_users += assigned;
+        let now = (assigned, unused, sum.tally);
         if sum.reported_position.take().is_some() || user.sums() != now {
-            (user.given, user.left, user.tally) = now;
+            (user.assigned, user.unused, user.tally) = now;
             rebuilt.push((name.clone(), user.clone()));
         }
     }
-    class.given = if fair {
+    class.assigned = if is_fair_share {
         class_state.entitlement.total_quanta()
     } else {
-        handed_on
+        assigned_to_users
     };
-    class.left = class.given.saturating_sub(handed_on);
+    class.unused = class.assigned.saturating_sub(assigned_to_users);
     rebuilt.into_iter().collect()
 }
 
-fn tree(state: &RoundState, pool: Option<PoolIx>) -> Option<String> {
+fn tree_name(state: &RoundState, pool: Option<PoolIx>) -> Option<String> {
     let root = state.forest.root(pool?);
     Some(state.forest.name(root).to_owned())
 }
@@ -146,33 +154,37 @@ pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
     let work_state = &state.work[work];
     let policy = state.policy(work);
     // The quanta of a reservation are those of its node, so they are known only once it has a node.
-    let of_node = || {
+    let node_quanta = || {
         let promised = state.whole_nodes_for(work).first();
         let promised = promised.map(|node| state.nodes[*node].quanta);
         promised.or_else(|| {
             Some(state.allocations[state.work_record(work).allocations.first()?].quanta)
         })
     };
-    let whole = policy == Some(Policy::Reserve);
-    let quanta = whole
-        .then(of_node)
+    let is_whole_node = policy == Some(Policy::Reserve);
+    let quanta = is_whole_node
+        .then(node_quanta)
         .flatten()
         .unwrap_or(work_state.process_quanta);
     let counted = state.reported_entitlement(work);
-    let mut tally = held_by(state, work);
+    let mut tally = held_tally(state, work);
     tally.granted = work_state.granted_quanta;
     tally.held += work_state.granted_quanta;
     tally.due = counted * quanta;
     if policy == Some(Policy::FairShare) {
-        let rests = state.settings.rest_on_closed;
-        let resting = if rests { work_state.resting } else { 0 };
+        let counts_resting = state.settings.rest_on_closed;
+        let resting = if counts_resting {
+            work_state.resting
+        } else {
+            0
+        };
         tally.resting = resting.min(work_state.cap.now) * quanta;
         tally.lent = (counted - work_state.entitlement) * quanta;
     }
     tally.divided = tally.due - tally.resting - tally.lent;
     WorkShare {
         kind: state.work_record(work).kind,
-        order: quanta,
+        quanta,
         wanted: work_state.cap.now,
         cap: state.cap_parts(work),
         counted,
@@ -182,11 +194,11 @@ pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
     }
 }
 
-fn held_by(state: &RoundState, work: WorkIx) -> Tally {
+fn held_tally(state: &RoundState, work: WorkIx) -> Tally {
     let (work, work_record) = (&state.work[work], state.work_record(work));
     if work.leaving != work_record.usage.leaving {
         // This round vacated a process, so the index is out of date.
-        return held(state, work_record.allocations.iter());
+        return sum_allocations(state, work_record.allocations.iter());
     }
     Tally {
         held: work_record.usage.quanta,
@@ -197,39 +209,39 @@ fn held_by(state: &RoundState, work: WorkIx) -> Tally {
     }
 }
 
-fn held(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Tally {
+fn sum_allocations(state: &RoundState, allocations: impl Iterator<Item = AllocIx>) -> Tally {
     let mut tally = Tally::default();
-    for allocation in shares {
-        let share = &state.allocations[allocation];
-        tally.held += share.quanta;
+    for allocation in allocations {
+        let record = &state.allocations[allocation];
+        tally.held += record.quanta;
         if state.leaving[allocation] {
-            tally.vacating += share.quanta;
+            tally.vacating += record.quanta;
         } else {
-            tally.staying += share.quanta;
+            tally.staying += record.quanta;
         }
-        let node = share.node.map(|node| &state.nodes[node]);
+        let node = record.node.map(|node| &state.nodes[node]);
         if node.is_none_or(|node| !node.is_schedulable()) {
-            tally.closed += share.quanta;
+            tally.closed += record.quanta;
         }
     }
     tally
 }
 
-fn unclassed(state: &RoundState) -> Tally {
-    held(state, state.index.unclassed.iter().copied())
+fn unclassed_tally(state: &RoundState) -> Tally {
+    sum_allocations(state, state.index.unclassed.iter().copied())
 }
 
 /// Returns one group for each tree, priority and policy, in the order in which they are served.
-fn priorities(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
+fn priority_shares(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
     let mut groups: BTreeMap<_, Vec<&String>> = BTreeMap::new();
     for (name, class) in &shares.classes {
         let key = (&class.tree, class.priority, class.policy);
         groups.entry(key).or_default().push(name);
     }
-    let turn_by_class: BTreeMap<&str, Turn> = state
+    let quanta_by_class: BTreeMap<&str, GroupQuanta> = state
         .class_group_quanta
         .iter()
-        .map(|(class, turn)| (state.classes[*class].name, *turn))
+        .map(|(class, quanta)| (state.classes[*class].name, *quanta))
         .collect();
     let group = |((tree, priority, policy), classes): ((&Option<String>, _, _), Vec<&String>)| {
         let tallies = classes.iter().map(|name| &shares.classes[*name].tally);
@@ -237,9 +249,9 @@ fn priorities(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
             tree: tree.clone(),
             priority,
             policy,
-            turn: classes
+            group_quanta: classes
                 .iter()
-                .find_map(|name| turn_by_class.get(name.as_str()).copied()),
+                .find_map(|name| quanta_by_class.get(name.as_str()).copied()),
             tally: Tally::sum(tallies),
             classes: classes.into_iter().cloned().collect(),
         }

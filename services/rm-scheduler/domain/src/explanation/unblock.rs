@@ -31,9 +31,9 @@ pub(crate) struct NearestNode {
 }
 
 impl NearestNode {
-    /// Returns whether both give the same verdict. A verdict names the node only if it lacks
-    /// quanta.
-    pub fn differ_nowhere(one: Option<&Self>, other: Option<&Self>) -> bool {
+    /// Returns whether both nodes lead to the same verdict. A verdict names a node only if the node
+    /// lacks quanta.
+    pub fn give_same_verdict(one: Option<&Self>, other: Option<&Self>) -> bool {
         let reported = |it: &Self| {
             let named = (it.lacking > 0).then_some(it.node);
             (named, it.lacking, it.uncounted)
@@ -46,41 +46,47 @@ impl NearestNode {
 #[derive(Default)]
 pub(crate) struct UnblockFinder {
     nearest: FxHashMap<WorkShape, Option<NearestNode>>,
-    smaller: FxHashMap<WorkShape, Option<u64>>,
+    smaller_processes: FxHashMap<WorkShape, Option<u64>>,
     permanent_reasons: PermanentReasons,
-    /// True if the class has rivals, by class.
-    rivals: FxHashMap<ClassIx, bool>,
+    /// Whether the class competes with another class, by class.
+    competitors: FxHashMap<ClassIx, bool>,
 }
 
 impl UnblockFinder {
-    pub fn also(&mut self, state: &RoundState, work: WorkIx, primary: Reason) -> Vec<Reason> {
+    /// Returns the reasons that would remain if the primary one were resolved.
+    pub fn further_reasons(
+        &mut self,
+        state: &RoundState,
+        work: WorkIx,
+        primary: Reason,
+    ) -> Vec<Reason> {
         let work_state = &state.work[work];
         if work_state.class.is_none() {
             return Vec::new();
         }
-        let mut also = Vec::new();
-        let mut add = |reason: Reason| also.extend((reason != primary).then_some(reason));
-        let never = self.permanent_reasons.find(state, work);
-        never.into_iter().for_each(&mut add);
-        let is_of_other_size = structural::has_no_host_of_size(state, work);
-        if is_of_other_size {
+        let mut reasons = Vec::new();
+        let mut add = |reason: Reason| reasons.extend((reason != primary).then_some(reason));
+        let permanent = self.permanent_reasons.find(state, work);
+        permanent.into_iter().for_each(&mut add);
+        let has_no_host_of_size = structural::has_no_host_of_size(state, work);
+        if has_no_host_of_size {
             add(Reason::NoHostOfSize);
         }
-        let has_host = never.is_none() && !is_of_other_size;
-        let fair = state.policy(work) == Some(Policy::FairShare);
-        if !fair
+        let has_host = permanent.is_none() && !has_no_host_of_size;
+        let is_fair_share = state.policy(work) == Some(Policy::FairShare);
+        if !is_fair_share
             && work_state.process_count() == 0
             && state.allotment_left(work, work_state.process_quanta) == 0
         {
             add(Reason::AllotmentExceeded);
         }
-        if fair && work_state.entitlement == 0 && work_state.cap.now > 0 {
+        if is_fair_share && work_state.entitlement == 0 && work_state.cap.now > 0 {
             add(Reason::ZeroShare);
         }
-        let near = self.nearest(state, work);
+        let nearest = self.nearest(state, work);
         // Without a nearest node, all suitable nodes are closed.
-        if near.map_or(has_host, |near| {
-            near.lacking > 0 || near.uncounted.is_some()
+        if nearest.map_or(has_host, |nearest| {
+            nearest.lacking > 0 || nearest.uncounted.is_some()
         }) {
             add(match state.policy(work) {
                 Some(Policy::FairShare) => Reason::WaitingForPreemption,
@@ -88,9 +94,10 @@ impl UnblockFinder {
                 _ => Reason::InsufficientResources,
             });
         }
-        also
+        reasons
     }
 
+    /// Returns the smallest change that would start one more process.
     pub fn unblock(
         &mut self,
         state: &RoundState,
@@ -98,7 +105,7 @@ impl UnblockFinder {
         primary: Reason,
     ) -> Option<Unblock> {
         let work_state = &state.work[work];
-        let order = work_state.process_quanta;
+        let quanta = work_state.process_quanta;
         if let Some(budget_stop) = state.find_budget_stop(work)
             && primary == Reason::WaitingForPreemption
         {
@@ -107,7 +114,7 @@ impl UnblockFinder {
         }
         let exhausted = [Reason::InsufficientResources, Reason::ResourcesExhausted];
         if exhausted.contains(&primary)
-            && let Some(change) = structural::held_for_good(state, work)
+            && let Some(change) = structural::free_fixed_space(state, work)
         {
             return Some(change);
         }
@@ -116,71 +123,73 @@ impl UnblockFinder {
             | Reason::UnknownClass
             | Reason::NotAuthorised
             | Reason::PolicyMismatch => Unblock::NameClass,
-            Reason::AllotmentExceeded => structural::more_allotment(state, work)?,
+            Reason::AllotmentExceeded => structural::raise_allotment(state, work)?,
             Reason::NoHostLargeEnough | Reason::NoHostOfSize => {
                 match (
                     find_missing_resource(state, work),
-                    self.smaller(state, work),
+                    self.smaller_process(state, work),
                 ) {
                     (Some(name), _) => Unblock::OfferResource {
                         name: name.to_owned(),
                     },
                     (None, Some(quanta)) => Unblock::AskForLess { quanta },
-                    (None, None) => Unblock::AddNode { quanta: order },
+                    (None, None) => Unblock::AddNode { quanta },
                 }
             }
-            Reason::NoListedMachine => structural::listed_or_added(state, work),
+            Reason::NoListedMachine => structural::list_or_add_node(state, work),
             Reason::AllBlocked => Unblock::OpenNode {
-                node: blocked(state, work)?,
+                node: find_blocked_node(state, work)?,
             },
             Reason::KeptApart => match self.nearest(state, work) {
-                Some(near) if near.lacking > 0 => free_space(state, near),
-                _ => Unblock::AddNode { quanta: order },
+                Some(nearest) if nearest.lacking > 0 => free_space_on(state, nearest),
+                _ => Unblock::AddNode { quanta },
             },
-            Reason::ZeroShare if self.has_rivals(state, work) => {
-                Unblock::RaiseShare { quanta: order }
+            Reason::ZeroShare if self.has_competitors(state, work) => {
+                Unblock::RaiseShare { quanta }
             }
-            Reason::ZeroShare => Unblock::AddNode { quanta: order },
+            Reason::ZeroShare => Unblock::AddNode { quanta },
             Reason::WaitingForPreemption if work_state.reserved > 0 => Unblock::Wait {
                 leaving_processes: work_state.reserved,
             },
             Reason::WaitingForPreemption
             | Reason::WaitingForDefragmentation
             | Reason::InsufficientResources
-            | Reason::ResourcesExhausted => self.more_space(state, work),
+            | Reason::ResourcesExhausted => self.get_space(state, work),
             _ => return None,
         })
     }
 
     /// Returns the change that gives work space on its nearest node.
-    fn more_space(&mut self, state: &RoundState, work: WorkIx) -> Unblock {
+    fn get_space(&mut self, state: &RoundState, work: WorkIx) -> Unblock {
         let quanta = state.work[work].process_quanta;
         match self.nearest(state, work) {
-            None => structural::unblock(state, work),
-            Some(near) if near.lacking > 0 => free_space(state, near),
-            Some(near) if near.uncounted.is_some() => Unblock::AddNode { quanta },
+            None => structural::open_or_add_node(state, work),
+            Some(nearest) if nearest.lacking > 0 => free_space_on(state, nearest),
+            Some(nearest) if nearest.uncounted.is_some() => Unblock::AddNode { quanta },
             Some(_) => Unblock::Wait {
                 leaving_processes: 1,
             },
         }
     }
 
+    /// Returns the nearest node for this work. The result is cached by shape, unless the work is
+    /// constrained.
     pub fn nearest(&mut self, state: &RoundState, work: WorkIx) -> Option<NearestNode> {
-        let near = |(node, lacking)| NearestNode {
+        let nearest_node = |(node, lacking)| NearestNode {
             node,
             lacking,
             uncounted: uncounted_dimension(state, work, node).filter(|_| lacking == 0),
         };
         if state.work_record(work).is_constrained() {
-            return nearest(state, work).map(near);
+            return find_nearest_for_work(state, work).map(nearest_node);
         }
-        let known = self.nearest.entry(WorkShape::new(state, work));
-        *known.or_insert_with(|| nearest_alike(state, work).map(near))
+        let cached = self.nearest.entry(WorkShape::new(state, work));
+        *cached.or_insert_with(|| find_nearest_for_shape(state, work).map(nearest_node))
     }
 
     /// Returns the nearest node for unconstrained work of this shape that does not need whole
     /// nodes.
-    pub fn nearest_to_shape(
+    pub fn nearest_for_shape(
         &mut self,
         state: &RoundState,
         work: WorkIx,
@@ -191,13 +200,13 @@ impl UnblockFinder {
             needs_whole_nodes: false,
             quanta: state.index.shapes[shape].quanta,
         };
-        let known = self.nearest.get(&shape);
-        known.copied().unwrap_or_else(|| self.nearest(state, work))
+        let cached = self.nearest.get(&shape);
+        cached.copied().unwrap_or_else(|| self.nearest(state, work))
     }
 
     /// Returns whether the class shares its tree, policy and priority with another class. Without
     /// one, a higher weight changes nothing.
-    fn has_rivals(&mut self, state: &RoundState, work: WorkIx) -> bool {
+    fn has_competitors(&mut self, state: &RoundState, work: WorkIx) -> bool {
         let Some(class) = state.work[work].class else {
             return false;
         };
@@ -207,26 +216,28 @@ impl UnblockFinder {
             (tree, class_state.class.policy, class_state.class.priority)
         };
         let others = || state.classes.indices().filter(|other| *other != class);
-        let known = self.rivals.entry(class);
-        *known.or_insert_with(|| others().any(|other| group(other) == group(class)))
+        let cached = self.competitors.entry(class);
+        *cached.or_insert_with(|| others().any(|other| group(other) == group(class)))
     }
 
-    fn smaller(&mut self, state: &RoundState, work: WorkIx) -> Option<u64> {
-        let smaller = || structural::smaller(state, work, u64::MAX);
+    /// Returns the largest process, in quanta, that an open node could hold. It is smaller than the
+    /// present process.
+    fn smaller_process(&mut self, state: &RoundState, work: WorkIx) -> Option<u64> {
+        let find = || structural::largest_smaller_process(state, work, u64::MAX);
         if state.work_record(work).is_constrained() {
-            return smaller();
+            return find();
         }
         *self
-            .smaller
+            .smaller_processes
             .entry(WorkShape::new(state, work))
-            .or_insert_with(smaller)
+            .or_insert_with(find)
     }
 }
 
-fn free_space(state: &RoundState, near: NearestNode) -> Unblock {
+fn free_space_on(state: &RoundState, nearest: NearestNode) -> Unblock {
     Unblock::FreeRoom {
-        node: state.node_record(near.node).name.clone(),
-        quanta: near.lacking,
+        node: state.node_record(nearest.node).name.clone(),
+        quanta: nearest.lacking,
     }
 }
 
@@ -238,14 +249,15 @@ fn uncounted_dimension(
     node: NodeIx,
 ) -> Option<UncountedDimension> {
     let (space, size) = (state.future_free(node), state.size(work));
-    let lacks = |name: &_, amount: &u64| space.size.extras.get(name).is_none_or(|it| it < amount);
+    let is_short_of =
+        |name: &_, amount: &u64| space.size.extras.get(name).is_none_or(|it| it < amount);
     let mut extras = size.extras.iter().filter(|(_, amount)| **amount > 0);
     if size.cpu_milli > space.size.cpu_milli {
         Some(UncountedDimension::Cpu)
     } else if space.count_fitting_gpus(size.gpu_milli) == 0 || size.gpu_milli > space.size.gpu_milli
     {
         Some(UncountedDimension::Gpu)
-    } else if extras.any(|(name, amount)| lacks(name, amount)) {
+    } else if extras.any(|(name, amount)| is_short_of(name, amount)) {
         Some(UncountedDimension::Other)
     } else {
         (size.memory_bytes > space.size.memory_bytes).then_some(UncountedDimension::Memory)
@@ -253,12 +265,12 @@ fn uncounted_dimension(
 }
 
 /// Returns the nearest node for all work of this shape, by future space that is not reserved.
-fn nearest_alike(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
+fn find_nearest_for_shape(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
     let (home, quanta) = (state.home(work)?, state.work[work].process_quanta);
     let pools = match state.policy(work)? {
         Policy::FairShare => state.forest.subtree(home),
         Policy::FixedShare => std::slice::from_ref(&home),
-        Policy::Reserve => return nearest(state, work),
+        Policy::Reserve => return find_nearest_for_work(state, work),
     };
     state
         .derived
@@ -268,20 +280,20 @@ fn nearest_alike(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
 }
 
 /// Returns the nearest node for this piece of work, by future space.
-fn nearest(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
+fn find_nearest_for_work(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
     let work_state = &state.work[work];
-    let whole = state.policy(work) == Some(Policy::Reserve);
-    let could = state.nodes.indices().filter(|node| {
+    let needs_whole_node = state.policy(work) == Some(Policy::Reserve);
+    let candidates = state.nodes.indices().filter(|node| {
         let node_state = &state.nodes[*node];
-        let large = node_state.quanta >= work_state.process_quanta
-            && (!whole || node_state.quanta == work_state.process_quanta);
-        large && node_state.is_schedulable() && state.is_permitted(work, *node)
+        let is_large_enough = node_state.quanta >= work_state.process_quanta
+            && (!needs_whole_node || node_state.quanta == work_state.process_quanta);
+        is_large_enough && node_state.is_schedulable() && state.is_permitted(work, *node)
     });
     let mut nearest: Option<(NodeIx, u64)> = None;
-    for node in could {
-        let coming = state.future_quanta_for(node, Some(work));
-        let lacking = work_state.process_quanta.saturating_sub(coming);
-        if nearest.is_none_or(|(_, least)| lacking < least) {
+    for node in candidates {
+        let future_quanta = state.future_quanta_for(node, Some(work));
+        let lacking = work_state.process_quanta.saturating_sub(future_quanta);
+        if nearest.is_none_or(|(_, min)| lacking < min) {
             nearest = Some((node, lacking));
         }
         if lacking == 0 {
@@ -291,7 +303,7 @@ fn nearest(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
     nearest
 }
 
-fn blocked(state: &RoundState, work: WorkIx) -> Option<hayward_vocabulary::NodeName> {
+fn find_blocked_node(state: &RoundState, work: WorkIx) -> Option<hayward_vocabulary::NodeName> {
     let work_state = &state.work[work];
     let found = state.nodes.indices().find(|node| {
         let node_state = &state.nodes[*node];
@@ -336,7 +348,7 @@ mod tests {
     /// if there is none.
     #[test]
     fn the_unblock_of_zero_share_leads_to_a_share() {
-        for (priority, helps) in [
+        for (priority, expected) in [
             (10, Unblock::RaiseShare { quanta: 2 }),
             (5, Unblock::AddNode { quanta: 2 }),
         ] {
@@ -349,14 +361,14 @@ mod tests {
             fixture.step();
             let plan = fixture.step();
             assert_eq!(plan.verdicts["lacks"].reason, Reason::ZeroShare);
-            assert_eq!(plan.verdicts["lacks"].unblock.as_ref(), Some(&helps));
-            match helps {
+            assert_eq!(plan.verdicts["lacks"].unblock.as_ref(), Some(&expected));
+            match expected {
                 Unblock::AddNode { quanta } => fixture.node_in("default", "n01", quanta),
                 _ => fixture.snapshot.classes.get_mut("fair").unwrap().weight = 100,
             }
             assert!(
                 fixture.current_processes("lacks", 3).contains(&1),
-                "{helps:?}"
+                "{expected:?}"
             );
         }
     }

@@ -25,9 +25,10 @@ use crate::{
     state::{RoundState, WorkState, budget::BudgetStop, permanent_reasons::find_permanent_reason},
 };
 
-/// Answers for work that no node can take, by home pool, policy, and quanta and size of one
+/// Explanations for work that no node can take, by home pool, policy, and quanta and size of one
 /// process.
-type Never<'a> = BTreeMap<(Option<PoolIx>, Option<Policy>, u64, &'a Size), Answer>;
+type PermanentExplanations<'a> =
+    BTreeMap<(Option<PoolIx>, Option<Policy>, u64, &'a Size), Explanation>;
 
 /// Stored part of a verdict. Class and counts are stored elsewhere.
 #[derive(PartialEq, Eq)]
@@ -36,25 +37,26 @@ pub(crate) struct Finding {
     refused: bool,
     waits: bool,
     detail: Detail,
-    details: Option<Box<Suggestion>>,
+    suggestion: Option<Box<Suggestion>>,
 }
 
 /// Part of a verdict that only waiting work has.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Suggestion {
     budget: Option<BudgetNumbers>,
-    also: Vec<Reason>,
+    further_reasons: Vec<Reason>,
     unblock: Option<Unblock>,
 }
 
+/// Reason and detail of a verdict.
 #[derive(Clone, PartialEq, Eq)]
-struct Answer {
+struct Explanation {
     reason: Reason,
     refused: bool,
     detail: Detail,
 }
 
-impl Answer {
+impl Explanation {
     fn new(reason: Reason, detail: Detail) -> Self {
         Self {
             reason,
@@ -64,19 +66,19 @@ impl Answer {
     }
 }
 
-impl From<Deferral> for Answer {
+impl From<Deferral> for Explanation {
     fn from(deferral: Deferral) -> Self {
         Self {
             reason: deferral.reason,
             refused: deferral.refused,
-            detail: Detail::words(deferral.detail),
+            detail: Detail::text(deferral.detail),
         }
     }
 }
 
 impl Finding {
     pub fn verdict(&self, class: Option<&ClassRecord>, counts: &Counts) -> Verdict {
-        let suggestion = self.details.as_deref().cloned().unwrap_or_default();
+        let suggestion = self.suggestion.as_deref().cloned().unwrap_or_default();
         Verdict {
             reason: self.reason,
             waits: self.waits,
@@ -87,12 +89,12 @@ impl Finding {
                 counted_processes: counts.counted,
                 current_processes: counts.current,
                 leaving_processes: counts.leaving,
-                order: counts.order,
+                quanta: counts.quanta,
                 wanted_processes: counts.wanted,
                 budget: suggestion.budget,
                 quota: None,
             },
-            also: suggestion.also,
+            also: suggestion.further_reasons,
             unblock: suggestion.unblock,
         }
     }
@@ -102,19 +104,19 @@ impl Finding {
 /// a change of its own row.
 pub(crate) fn is_unsettled(state: &RoundState, work: WorkIx, wait: Option<Reason>) -> bool {
     let work_state = &state.work[work];
-    let nowhere = work_state.process_count() == 0 && work_state.reach == 0;
+    let has_no_reach = work_state.process_count() == 0 && work_state.reach == 0;
     work_state.deferral.is_some()
         || wait.is_some()
         || state.find_budget_stop(work).is_some()
-        || nowhere
+        || has_no_reach
         || !state.whole_nodes_for(work).is_empty()
 }
 
-/// Builder of verdicts. It holds the answers that several pieces of work share in one round.
+/// Builder of verdicts. It holds explanations that several pieces of work share in one round.
 #[derive(Default)]
 pub(crate) struct VerdictBuilder<'a> {
-    never: Never<'a>,
-    pub explainer: UnblockFinder,
+    permanent: PermanentExplanations<'a>,
+    pub unblock_finder: UnblockFinder,
 }
 
 impl<'a> VerdictBuilder<'a> {
@@ -122,23 +124,23 @@ impl<'a> VerdictBuilder<'a> {
     pub fn find(&mut self, state: &RoundState<'a>, work: WorkIx, wait: Option<Reason>) -> Finding {
         let work_state = &state.work[work];
         let has = work_state.process_count();
-        let answer = match &work_state.deferral {
+        let explanation = match &work_state.deferral {
             Some(deferral) => Deferral::clone(deferral).into(),
-            None => first_blocker(state, work, wait, self),
+            None => explain_without_deferral(state, work, wait, self),
         };
         let counts_as_waiting = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
         let waits = work_state.deferral.is_some()
             || state.find_budget_stop(work).is_some()
             || wait.is_some_and(counts_as_waiting);
-        let unblock_finder = &mut self.explainer;
+        let unblock_finder = &mut self.unblock_finder;
         let suggestion =
-            waits.then(|| Box::new(suggest(state, work, answer.reason, unblock_finder)));
+            waits.then(|| Box::new(suggest(state, work, explanation.reason, unblock_finder)));
         Finding {
-            reason: answer.reason,
-            refused: answer.refused,
+            reason: explanation.reason,
+            refused: explanation.refused,
             waits,
-            detail: answer.detail,
-            details: suggestion,
+            detail: explanation.detail,
+            suggestion,
         }
     }
 }
@@ -146,7 +148,7 @@ impl<'a> VerdictBuilder<'a> {
 fn suggest(
     state: &RoundState,
     work: WorkIx,
-    why: Reason,
+    reason: Reason,
     unblock_finder: &mut UnblockFinder,
 ) -> Suggestion {
     Suggestion {
@@ -157,63 +159,67 @@ fn suggest(
                 spent_quanta: budget_stop.spent,
                 needed_quanta: budget_stop.needed,
             }),
-        also: unblock_finder.also(state, work, why),
-        unblock: unblock_finder.unblock(state, work, why),
+        further_reasons: unblock_finder.further_reasons(state, work, reason),
+        unblock: unblock_finder.unblock(state, work, reason),
     }
 }
 
-/// Returns the answer for work without a deferral.
-fn first_blocker<'a>(
+/// Returns the explanation for work without a deferral.
+fn explain_without_deferral<'a>(
     state: &RoundState<'a>,
     work: WorkIx,
     wait: Option<Reason>,
     builder: &mut VerdictBuilder<'a>,
-) -> Answer {
+) -> Explanation {
     let work_state = &state.work[work];
     let has = work_state.process_count();
-    let fair = state.policy(work) == Some(Policy::FairShare);
+    let is_fair_share = state.policy(work) == Some(Policy::FairShare);
     if work_state.ended {
-        return Answer::new(Reason::Satisfied, Detail::ProcessGone);
+        return Explanation::new(Reason::Satisfied, Detail::ProcessLost);
     }
     if matches!(
         wait,
         Some(Reason::NoListedMachine | Reason::NoHostLargeEnough)
     ) {
-        return why_never(state, work, &mut builder.never);
+        return explain_permanent(state, work, &mut builder.permanent);
     }
     if work_state.missing() > 0 {
-        return waiting(state, work, wait, &mut builder.explainer);
+        return explain_waiting(state, work, wait, &mut builder.unblock_finder);
     }
     if state.work_record(work).max_processes == 0 {
-        return Answer::new(Reason::Satisfied, Detail::HoldsItselfBack);
+        return Explanation::new(Reason::Satisfied, Detail::WantsNoProcess);
     }
     let base = work_state.cap.base;
     if has >= base {
-        return Answer::new(Reason::Satisfied, Detail::AllItCanUse);
+        return Explanation::new(Reason::Satisfied, Detail::HasAllUsable);
     }
-    if has == 0 && fair && work_state.reach == 0 {
-        return why_never(state, work, &mut builder.never);
+    if has == 0 && is_fair_share && work_state.reach == 0 {
+        return explain_permanent(state, work, &mut builder.permanent);
     }
     if has >= work_state.cap.now && has > 0 {
-        return growth_answer(work_state, has);
+        return explain_growth_limit(work_state, has);
     }
     if has == 0 {
-        return Answer::new(Reason::ZeroShare, Detail::NoProcess);
+        return Explanation::new(Reason::ZeroShare, Detail::NoProcess);
     }
-    if fair {
-        return Answer::new(Reason::AtFairShare, Detail::ItsShare);
+    if is_fair_share {
+        return Explanation::new(Reason::AtFairShare, Detail::AtFairShare);
     }
-    Answer::new(Reason::InsufficientResources, Detail::NoMoreSpace { base })
+    Explanation::new(Reason::InsufficientResources, Detail::NoMoreSpace { base })
 }
 
-fn why_never<'a>(state: &RoundState<'a>, work: WorkIx, known: &mut Never<'a>) -> Answer {
+fn explain_permanent<'a>(
+    state: &RoundState<'a>,
+    work: WorkIx,
+    cache: &mut PermanentExplanations<'a>,
+) -> Explanation {
     let work_state = &state.work[work];
-    let answer = || match find_permanent_reason(state, work) {
-        Some((reason, why)) => Answer::new(reason, Detail::Never(why.into())),
+    let explain = || match find_permanent_reason(state, work) {
+        Some((reason, cause)) => Explanation::new(reason, Detail::CannotFit(cause.into())),
         None => no_node(state, work).into(),
     };
     if work_state.has_node_list {
-        return answer();
+        return explain();
     }
     let shape = (
         state.home(work),
@@ -221,54 +227,54 @@ fn why_never<'a>(state: &RoundState<'a>, work: WorkIx, known: &mut Never<'a>) ->
         work_state.process_quanta,
         state.size(work),
     );
-    known.entry(shape).or_insert_with(answer).clone()
+    cache.entry(shape).or_insert_with(explain).clone()
 }
 
-fn waiting(
+fn explain_waiting(
     state: &RoundState,
     work: WorkIx,
     wait: Option<Reason>,
     unblock_finder: &mut UnblockFinder,
-) -> Answer {
+) -> Explanation {
     let work_state = &state.work[work];
     let (due, has) = (work_state.entitlement, work_state.process_count());
     if let Some(budget_stop) = state.find_budget_stop(work) {
-        let sentence = Detail::words(budget_sentence(state, budget_stop, due, has));
-        return Answer::new(Reason::WaitingForPreemption, sentence);
+        let sentence = Detail::text(budget_sentence(state, budget_stop, due, has));
+        return Explanation::new(Reason::WaitingForPreemption, sentence);
     }
-    let literal = !state.settings.evict_for_somebody;
+    let preempts_all_excess = !state.settings.evict_for_somebody;
     if work_state.reserved == 0
         && wait == Some(Reason::KeptApart)
         && let Some(apart) = &state.work_record(work).constraints().anti_affinity
     {
-        return Answer::new(
+        return Explanation::new(
             Reason::KeptApart,
-            Detail::words(anti_affinity_sentence(apart)),
+            Detail::text(anti_affinity_sentence(apart)),
         );
     }
-    let counts_alone = wait == Some(Reason::WaitingForPreemption);
-    if work_state.reserved > 0 || (counts_alone && literal) {
-        return Answer::new(Reason::WaitingForPreemption, Detail::OthersLeaveFirst);
+    let waits_for_preemption = wait == Some(Reason::WaitingForPreemption);
+    if work_state.reserved > 0 || (waits_for_preemption && preempts_all_excess) {
+        return Explanation::new(Reason::WaitingForPreemption, Detail::OthersLeaveFirst);
     }
     // Other work is not reported again when nodes change, so nodes must not influence its verdict.
-    let near = wait
+    let nearest = wait
         .is_some()
         .then(|| unblock_finder.nearest(state, work))
         .flatten();
-    let detail = match near.and_then(|near| near.uncounted) {
-        Some(what) => Detail::LacksUncounted {
-            what,
-            counted: is_counted(state, work, what),
+    let detail = match nearest.and_then(|nearest| nearest.uncounted) {
+        Some(dimension) => Detail::LacksUncounted {
+            dimension,
+            counted: is_counted(state, work, dimension),
         },
         None => Detail::SpaceIsSplit,
     };
-    Answer::new(Reason::WaitingForDefragmentation, detail)
+    Explanation::new(Reason::WaitingForDefragmentation, detail)
 }
 
 /// Returns whether the quantum counts this dimension (D6).
-fn is_counted(state: &RoundState, work: WorkIx, what: UncountedDimension) -> bool {
+fn is_counted(state: &RoundState, work: WorkIx, dimension: UncountedDimension) -> bool {
     let quantum = &state.index.quantum(state.home(work)).0;
-    match what {
+    match dimension {
         UncountedDimension::Memory => quantum.memory_bytes > 0,
         UncountedDimension::Cpu => quantum.cpu_milli > 0,
         UncountedDimension::Gpu => quantum.gpu_milli > 0,
@@ -308,14 +314,14 @@ fn anti_affinity_sentence(apart: &Apart) -> String {
     }
 }
 
-/// Returns the answer for work that its growth cap limits: by start-up, by doubling or by
+/// Returns the explanation for work that its growth cap limits: by start-up, by doubling or by
 /// prediction.
-fn growth_answer(work: &WorkState, has: u64) -> Answer {
+fn explain_growth_limit(work: &WorkState, has: u64) -> Explanation {
     if work.cap.starting {
-        return Answer::new(Reason::InitializationCap, Detail::FirstTask);
+        return Explanation::new(Reason::InitializationCap, Detail::FirstTask);
     }
     if work.cap.steady <= has {
-        return Answer::new(Reason::Satisfied, Detail::DoneBefore);
+        return Explanation::new(Reason::Satisfied, Detail::EndsSooner);
     }
-    Answer::new(Reason::InitializationCap, Detail::Doubles)
+    Explanation::new(Reason::InitializationCap, Detail::Doubles)
 }

@@ -9,14 +9,14 @@ use crate::{
     },
 };
 
-fn asked(fixture: &mut Fixture, id: &str, user: &str, order: u64) -> (WorkId, Demand) {
-    fixture.job(id, user, order);
+fn new_job(fixture: &mut Fixture, id: &str, user: &str, quanta: u64) -> (WorkId, Demand) {
+    fixture.job(id, user, quanta);
     let demand = fixture.snapshot.demand.remove(&work_id(id)).unwrap();
     (work_id(id), demand)
 }
 
 fn submit(fixture: &mut Fixture, id: &str, user: &str, processes: u64) -> Changes {
-    let (work, mut demand) = asked(fixture, id, user, 1);
+    let (work, mut demand) = new_job(fixture, id, user, 1);
     demand.max_processes = processes;
     Changes {
         submissions: BTreeMap::from([(work, demand)]),
@@ -25,7 +25,7 @@ fn submit(fixture: &mut Fixture, id: &str, user: &str, processes: u64) -> Change
 }
 
 /// Builds two nodes of 4 quanta, all held by one job.
-fn full() -> Fixture {
+fn full_fleet() -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("old", "ann", 1);
     for _ in 0..6 {
@@ -37,29 +37,30 @@ fn full() -> Fixture {
 
 #[test]
 fn a_forecast_without_changes_moves_nothing() {
-    let fixture = full();
-    let seen = forecast(&fixture.snapshot, &Changes::default(), 10);
-    assert_eq!(seen.with, seen.without);
-    assert!(seen.with.settled && seen.with.starts.is_empty() && seen.with.leaves.is_empty());
-    assert_eq!(seen.moves(), BTreeMap::new());
-    assert_eq!(seen.now[&work_id("old")], 8);
+    let fixture = full_fleet();
+    let result = forecast(&fixture.snapshot, &Changes::default(), 10);
+    assert_eq!(result.with, result.without);
+    assert!(result.with.settled && result.with.starts.is_empty() && result.with.leaves.is_empty());
+    assert_eq!(result.moves(), BTreeMap::new());
+    assert_eq!(result.now[&work_id("old")], 8);
 }
 
 #[test]
 fn new_work_starts_after_preemption_for_it() {
-    let mut fixture = full();
+    let mut fixture = full_fleet();
     let changes = submit(&mut fixture, "new", "ben", 4);
-    let seen = forecast(&fixture.snapshot, &changes, 10);
-    assert!(seen.with.settled, "{seen:#?}");
-    assert_eq!(seen.with.starts.len(), 4);
+    let result = forecast(&fixture.snapshot, &changes, 10);
+    assert!(result.with.settled, "{result:#?}");
+    assert_eq!(result.with.starts.len(), 4);
     assert!(
-        seen.with
+        result
+            .with
             .starts
             .iter()
             .all(|it| it.work == work_id("new") && it.round > 1)
     );
-    assert_eq!(seen.with.leaves.len(), 4);
-    for leave in &seen.with.leaves {
+    assert_eq!(result.with.leaves.len(), 4);
+    for leave in &result.with.leaves {
         assert_eq!(
             (&leave.work, leave.reason),
             (&work_id("old"), VacateReason::Preempted)
@@ -68,15 +69,15 @@ fn new_work_starts_after_preemption_for_it() {
         assert_eq!(receipt.beneficiary, Some(work_id("new")));
         assert!(!leave.forecast);
     }
-    let moves = seen.moves();
-    let moved = |id: &str| {
+    let moves = result.moves();
+    let counts = |id: &str| {
         (
             moves[&work_id(id)].now,
             moves[&work_id(id)].without,
             moves[&work_id(id)].with,
         )
     };
-    assert_eq!((moved("old"), moved("new")), ((8, 8, 4), (0, 0, 4)));
+    assert_eq!((counts("old"), counts("new")), ((8, 8, 4), (0, 0, 4)));
 }
 
 #[test]
@@ -84,32 +85,32 @@ fn moves_without_the_change_are_not_attributed_to_it() {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("old", "ann", 1).max_processes = 3;
     let changes = submit(&mut fixture, "new", "ben", 2);
-    let seen = forecast(&fixture.snapshot, &changes, 10);
-    let moves = seen.moves();
+    let result = forecast(&fixture.snapshot, &changes, 10);
+    let moves = result.moves();
     assert_eq!(moves.keys().collect::<Vec<_>>(), [&work_id("new")]);
-    assert_eq!(seen.without.starts.len(), 3);
-    assert_eq!(seen.with.starts.len(), 5);
+    assert_eq!(result.without.starts.len(), 3);
+    assert_eq!(result.with.starts.len(), 5);
 }
 
 #[test]
 fn work_that_cannot_start_waits_with_a_reason() {
-    let mut fixture = full();
-    let (work, demand) = asked(&mut fixture, "huge", "ben", 9);
+    let mut fixture = full_fleet();
+    let (work, demand) = new_job(&mut fixture, "huge", "ben", 9);
     let changes = Changes {
         submissions: BTreeMap::from([(work.clone(), demand)]),
         ..Changes::default()
     };
-    let seen = forecast(&fixture.snapshot, &changes, 10);
-    let (waiting, verdict) = seen.with.waiting().next().unwrap();
+    let result = forecast(&fixture.snapshot, &changes, 10);
+    let (waiting, verdict) = result.with.waiting().next().unwrap();
     assert_eq!(
         (waiting, verdict.reason),
         (&work, Reason::NoHostLargeEnough)
     );
-    assert!(seen.with.losers().is_empty());
+    assert!(result.with.losers().is_empty());
 }
 
 #[test]
-fn drained_and_lost_nodes_send_their_work_elsewhere() {
+fn work_of_drained_and_lost_nodes_moves_to_other_nodes() {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("old", "ann", 1).max_processes = 4;
     fixture.job("more", "ann", 1).max_processes = 4;
@@ -134,32 +135,32 @@ fn drained_and_lost_nodes_send_their_work_elsewhere() {
             &mut changes.drain
         };
         set.insert(name.clone());
-        let seen = forecast(&fixture.snapshot, &changes, 10);
-        let gone = seen
+        let result = forecast(&fixture.snapshot, &changes, 10);
+        let departures = result
             .with
             .leaves
             .iter()
             .filter(|it| it.reason == reason)
             .count();
-        assert_eq!(gone, on_node, "{reason:?}");
-        assert!(seen.with.starts.iter().all(|start| start.node != name));
-        assert_eq!(seen.with.shares.capacity, 4);
+        assert_eq!(departures, on_node, "{reason:?}");
+        assert!(result.with.starts.iter().all(|start| start.node != name));
+        assert_eq!(result.with.shares.capacity, 4);
 
         let node = fixture.snapshot.nodes[&name].clone();
         changes.add.insert(node_name("fresh"), node);
-        let helped = forecast(&fixture.snapshot, &changes, 10);
-        assert_eq!(helped.with.shares.capacity, 8);
+        let with_new_node = forecast(&fixture.snapshot, &changes, 10);
+        assert_eq!(with_new_node.with.shares.capacity, 8);
         assert_eq!(
-            helped.moves(),
+            with_new_node.moves(),
             BTreeMap::new(),
-            "all work found space elsewhere"
+            "all work found space on other nodes"
         );
     }
 }
 
 #[test]
 fn withdrawn_work_frees_space_within_enough_rounds() {
-    let mut fixture = full();
+    let mut fixture = full_fleet();
     fixture.job("poor", "ben", 1).max_processes = 8;
     for _ in 0..6 {
         fixture.step();
@@ -170,18 +171,18 @@ fn withdrawn_work_frees_space_within_enough_rounds() {
     };
     let short = forecast(&fixture.snapshot, &changes, 1);
     assert!(!short.with.settled);
-    let seen = forecast(&fixture.snapshot, &changes, 20);
-    assert!(seen.with.settled && seen.with.rounds < 20);
-    assert_eq!(seen.moves()[&work_id("poor")].with, 8);
+    let result = forecast(&fixture.snapshot, &changes, 20);
+    assert!(result.with.settled && result.with.rounds < 20);
+    assert_eq!(result.moves()[&work_id("poor")].with, 8);
 }
 
 #[test]
 fn a_stopped_comparison_reports_the_rounds_it_planned() {
-    let mut fixture = full();
+    let mut fixture = full_fleet();
     let mut changed = fixture.snapshot.clone();
     submit(&mut fixture, "new", "ben", 4).apply(&mut changed);
     let mut rounds = Vec::new();
-    let seen = compare(
+    let result = compare(
         &FairShare,
         &fixture.snapshot,
         changed,
@@ -192,30 +193,30 @@ fn a_stopped_comparison_reports_the_rounds_it_planned() {
         },
     );
     assert_eq!(rounds, [0, 1]);
-    assert_eq!((seen.with.rounds, seen.with.settled), (1, false));
+    assert_eq!((result.with.rounds, result.with.settled), (1, false));
 }
 
 /// Compares each start and each departure with those of the fixture.
 #[test]
-fn a_forecast_comes_true() {
-    let mut fixture = full();
+fn a_forecast_equals_the_rounds_that_follow() {
+    let mut fixture = full_fleet();
     let changes = submit(&mut fixture, "new", "ben", 3);
-    let seen = forecast(&fixture.snapshot, &changes, 10);
+    let result = forecast(&fixture.snapshot, &changes, 10);
     changes.apply(&mut fixture.snapshot);
     let (mut starts, mut leaves) = (Vec::new(), Vec::new());
-    for round in 1..=seen.with.rounds {
+    for round in 1..=result.with.rounds {
         let plan = fixture.step();
         starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
         leaves.extend(plan.vacates.into_iter().map(|it| (round, it.allocation)));
     }
-    let forecast: Vec<_> = seen
+    let forecast: Vec<_> = result
         .with
         .starts
         .into_iter()
         .map(|it| (it.round, it.work, it.node))
         .collect();
     assert_eq!(starts, forecast);
-    let forecast: Vec<_> = seen
+    let forecast: Vec<_> = result
         .with
         .leaves
         .into_iter()
@@ -235,14 +236,14 @@ fn another_policy_is_compared_with_the_one_in_force() {
     }
     let mut changed = fixture.snapshot.clone();
     changed.classes.get_mut("other").unwrap().weight = 200;
-    let seen = compare(
+    let result = compare(
         &FairShare,
         &fixture.snapshot,
         changed,
         &BTreeMap::new(),
-        &mut within(20),
+        &mut stop_after(20),
     );
-    let moves = seen.moves();
+    let moves = result.moves();
     assert_eq!(moves[&work_id("new")].without, 6);
     assert_eq!(moves[&work_id("new")].with, 8);
     assert_eq!(moves[&work_id("old")].with, 4);
@@ -253,15 +254,15 @@ fn another_policy_is_compared_with_the_one_in_force() {
         ..User::default()
     };
     limited.users.insert("ben".parse().unwrap(), user);
-    let seen = compare(
+    let result = compare(
         &FairShare,
         &fixture.snapshot,
         limited,
         &BTreeMap::new(),
-        &mut within(20),
+        &mut stop_after(20),
     );
     assert_eq!(
-        seen.moves(),
+        result.moves(),
         BTreeMap::new(),
         "an allotment limits only work without preemption"
     );
@@ -276,7 +277,7 @@ proptest! {
 
     /// Compares the plans of each round.
     #[test]
-    fn the_forecast_of_any_fleet_with_any_changes_comes_true(
+    fn the_forecast_of_any_fleet_with_any_changes_equals_the_rounds_that_follow(
         nodes in nodes(),
         before in work_specs(),
         after in work_specs(),
@@ -290,9 +291,9 @@ proptest! {
             fixture.step();
         }
         let mut changes = Changes::default();
-        for (at, ask) in after.iter().enumerate() {
-            let id = format!("x{at:02}");
-            add_work(&mut fixture, &id, ask);
+        for (index, request) in after.iter().enumerate() {
+            let id = format!("x{index:02}");
+            add_work(&mut fixture, &id, request);
             let demand = fixture.snapshot.demand.remove(&work_id(&id)).unwrap();
             changes.submissions.insert(work_id(&id), demand);
         }
@@ -305,21 +306,21 @@ proptest! {
         let mut changed = fixture.snapshot.clone();
         changes.apply(&mut changed);
         // A forecast cannot know the duration of tasks, so it is a parameter.
-        let known: BTreeMap<WorkId, u64> =
+        let task_ms: BTreeMap<WorkId, u64> =
             changed.demand.keys().map(|work| (work.clone(), 1_000)).collect();
-        let seen = compare(&FairShare, &fixture.snapshot, changed, &known, &mut within(12));
+        let result = compare(&FairShare, &fixture.snapshot, changed, &task_ms, &mut stop_after(12));
         changes.apply(&mut fixture.snapshot);
         let (mut starts, mut leaves) = (Vec::new(), Vec::new());
-        for round in 1..=seen.with.rounds {
+        for round in 1..=result.with.rounds {
             let plan = fixture.step();
             starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
             leaves.extend(plan.vacates.into_iter().map(|it| (round, it.reason)));
         }
-        let forecast = seen.with.starts.into_iter().map(|it| (it.round, it.work, it.node));
+        let forecast = result.with.starts.into_iter().map(|it| (it.round, it.work, it.node));
         prop_assert_eq!(starts, forecast.collect::<Vec<_>>());
-        let forecast = seen.with.leaves.into_iter().map(|it| (it.round, it.reason));
+        let forecast = result.with.leaves.into_iter().map(|it| (it.round, it.reason));
         prop_assert_eq!(leaves, forecast.collect::<Vec<_>>());
-        if seen.with.settled {
+        if result.with.settled {
             prop_assert!(fixture.step().is_empty(), "the forecast had settled");
         }
     }

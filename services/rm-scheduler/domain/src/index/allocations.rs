@@ -140,7 +140,7 @@ fn new_allocation_record(
         },
         node_name: allocation.node.clone(),
         node,
-        quanta: allocation.order,
+        quanta: allocation.quanta,
         size: allocation.size.clone(),
         gpus: allocation.gpus.clone(),
         fixed: allocation.fixed,

@@ -47,7 +47,7 @@ impl FleetIndex {
     /// Updates the index to a snapshot that differs from the last one by `delta`.
     pub fn apply(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) {
         #[cfg(test)]
-        delta.assert_true(snapshot);
+        delta.assert_matches(snapshot);
         let policy = &self.policy;
         let same_policy = policy.quantum == snapshot.quantum
             && policy.tunables == snapshot.tunables
@@ -387,7 +387,7 @@ mod tests {
         index.apply(&fixture.snapshot, &SnapshotDelta::everything());
         let mut apply_change = |change: &dyn Fn(&mut Demand)| {
             change(fixture.demand_mut("job"));
-            let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("job")]);
+            let delta = SnapshotDelta::for_work(&fixture.snapshot, [work_id("job")]);
             index.apply(&fixture.snapshot, &delta);
             (index.touched.len(), index.rederived.len())
         };
@@ -424,7 +424,7 @@ mod tests {
         for id in ["svc_x.0", "svc_x.1"] {
             fixture.service(id, "a", 1).service = Some(work_id("svc_x"));
         }
-        let delta = SnapshotDelta::of_work(&fixture.snapshot, ["svc_x.0", "svc_x.1"].map(work_id));
+        let delta = SnapshotDelta::for_work(&fixture.snapshot, ["svc_x.0", "svc_x.1"].map(work_id));
         let plan = rounds.decide(&fixture.snapshot, &delta).plan;
         assert_eq!(plan.grants[0].node.as_str(), "n01");
         assert_eq!(plan.grants, FairShare.schedule(&fixture.snapshot).grants);

@@ -363,8 +363,12 @@ fn placement_constraints(
     demand: &Demand,
     needs_whole_node: bool,
 ) -> Option<Box<PlacementConstraints>> {
-    let accepts_any_node = demand.machines.is_empty() && demand.avoids.is_empty();
-    if accepts_any_node && demand.service.is_none() && demand.apart.is_none() && !needs_whole_node {
+    let accepts_any_node = demand.node_list.is_empty() && demand.avoids.is_empty();
+    if accepts_any_node
+        && demand.service.is_none()
+        && demand.anti_affinity.is_none()
+        && !needs_whole_node
+    {
         return None;
     }
     let (nodes, avoided) = listed_and_avoided_nodes(snapshot, demand);
@@ -372,7 +376,7 @@ fn placement_constraints(
         nodes,
         avoided,
         service: demand.service.clone(),
-        anti_affinity: demand.apart.clone(),
+        anti_affinity: demand.anti_affinity.clone(),
         node_size: needs_whole_node.then(|| demand.size.clone()),
     };
     (constraints != PlacementConstraints::default()).then(|| Box::new(constraints))
@@ -386,10 +390,10 @@ fn listed_and_avoided_nodes(
     demand: &Demand,
 ) -> (BTreeSet<NodeName>, Vec<NodeName>) {
     let is_listed =
-        |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
+        |name: &&NodeName| demand.node_list.is_empty() || demand.node_list.contains(*name);
     let avoided: Vec<NodeName> = demand.avoids.iter().filter(is_listed).cloned().collect();
     if avoided.is_empty() {
-        return (demand.machines.clone(), Vec::new());
+        return (demand.node_list.clone(), Vec::new());
     }
     let all = snapshot.nodes.keys().filter(is_listed);
     let remaining: BTreeSet<NodeName> = all

@@ -87,7 +87,7 @@ fn substitute_class<'a>(
     };
     match (kind, class.policy) {
         (WorkKind::Service, Policy::FairShare) => {
-            let debug = class.debug.as_ref();
+            let debug = class.debug_class.as_ref();
             let debug_class = debug.and_then(|name| snapshot.classes.get_key_value(name));
             debug_class
                 .filter(|(_, class)| class.policy != Policy::FairShare)

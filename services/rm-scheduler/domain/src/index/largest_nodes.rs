@@ -207,7 +207,7 @@ mod tests {
             let plan = fixture.plan();
             assert_eq!(plan.grants.len(), 1, "{id}");
             let grant = &plan.grants[0];
-            assert_eq!((grant.order, grant.node.as_str()), (8, "n00"), "{id}");
+            assert_eq!((grant.quanta, grant.node.as_str()), (8, "n00"), "{id}");
             assert_eq!(grant.size.memory_bytes, all, "{id}");
             assert_eq!(check(&fixture.snapshot, &plan), Ok(()), "{id}");
         }
@@ -234,7 +234,7 @@ mod tests {
             };
             let plan = rounds.decide(&fixture.snapshot, &delta).plan;
             assert_eq!(plan.grants, FairShare.schedule(&fixture.snapshot).grants);
-            grant_quanta.push(plan.grants.first().map(|grant| grant.order));
+            grant_quanta.push(plan.grants.first().map(|grant| grant.quanta));
         }
         assert_eq!(grant_quanta, [Some(8), Some(9), None, Some(8)]);
     }

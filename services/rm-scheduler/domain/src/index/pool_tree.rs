@@ -44,7 +44,8 @@ impl Forest {
         let mut children: TypedVec<PoolIx, Vec<PoolIx>> =
             names.iter().map(|_| Vec::new()).collect();
         let mut by_search_order: Vec<PoolIx> = names.indices().collect();
-        by_search_order.sort_by_key(|pool| (settings[*pool].search_order, settings[*pool].place));
+        by_search_order
+            .sort_by_key(|pool| (settings[*pool].search_order, settings[*pool].position));
         for pool in by_search_order {
             if let Some(above) = parent[pool] {
                 children[above].push(pool);
@@ -52,7 +53,7 @@ impl Forest {
         }
         let is_root = |pool: &PoolIx| parent[*pool].is_none();
         let mut roots: Vec<PoolIx> = names.indices().filter(is_root).collect();
-        roots.sort_by_key(|pool| settings[*pool].place);
+        roots.sort_by_key(|pool| settings[*pool].position);
         let mut serve_position: TypedVec<PoolIx, usize> = names.iter().map(|_| 0).collect();
         let mut next = 0;
         for root in &roots {

@@ -29,7 +29,7 @@ impl SnapshotDelta {
     }
 
     /// Returns a delta that lists these pieces of work, with their values in the snapshot.
-    pub fn of_work(snapshot: &Snapshot, ids: impl IntoIterator<Item = WorkId>) -> Self {
+    pub fn for_work(snapshot: &Snapshot, ids: impl IntoIterator<Item = WorkId>) -> Self {
         let value = |id: WorkId| (id.clone(), snapshot.demand.get(&id).cloned());
         Self {
             work: ids.into_iter().map(value).collect(),
@@ -38,19 +38,19 @@ impl SnapshotDelta {
     }
 
     /// Returns all differences between two snapshots.
-    pub fn between(before: &Snapshot, now: &Snapshot) -> Self {
-        let nodes = differing(&before.nodes, &now.nodes);
+    pub fn between(previous: &Snapshot, now: &Snapshot) -> Self {
+        let nodes = changed_entries(&previous.nodes, &now.nodes);
         Self {
             everything: false,
             nodes: nodes.into_keys().collect(),
-            work: differing(&before.demand, &now.demand),
-            allocations: differing(&before.allocations, &now.allocations),
+            work: changed_entries(&previous.demand, &now.demand),
+            allocations: changed_entries(&previous.allocations, &now.allocations),
         }
     }
 
     /// Asserts that all values of the delta equal those of the snapshot.
     #[cfg(test)]
-    pub(crate) fn assert_true(&self, snapshot: &Snapshot) {
+    pub(crate) fn assert_matches(&self, snapshot: &Snapshot) {
         for (id, value) in &self.work {
             assert_eq!(value.as_ref(), snapshot.demand.get(id), "{id}");
         }
@@ -60,13 +60,13 @@ impl SnapshotDelta {
     }
 }
 
-fn differing<K: Ord + Clone, V: Clone + PartialEq>(
-    before: &BTreeMap<K, V>,
+fn changed_entries<K: Ord + Clone, V: Clone + PartialEq>(
+    previous: &BTreeMap<K, V>,
     now: &BTreeMap<K, V>,
 ) -> BTreeMap<K, Option<V>> {
-    let keys = before.keys().chain(now.keys());
-    let differ = keys.filter(|key| before.get(*key) != now.get(*key));
-    differ
+    let keys = previous.keys().chain(now.keys());
+    let changed = keys.filter(|key| previous.get(*key) != now.get(*key));
+    changed
         .map(|key| (key.clone(), now.get(key).cloned()))
         .collect()
 }

@@ -11,20 +11,21 @@ use serde::{Deserialize, Serialize};
 /// State of the external planner of one top-level pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Outside {
+pub struct ExternalPlannerState {
     /// Response that no round has used yet.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Answer>,
+    #[serde(rename = "answer", skip_serializing_if = "Option::is_none")]
+    pub response: Option<PlannerResponse>,
     /// Result of the last response that a round used. `None` if no round used one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub heard: Option<Heard>,
+    #[serde(rename = "heard", skip_serializing_if = "Option::is_none")]
+    pub last_result: Option<ResponseResult>,
     /// Reason why the last request had no response. `None` if it had one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub silence: Option<String>,
+    #[serde(rename = "silence", skip_serializing_if = "Option::is_none")]
+    pub no_response_reason: Option<String>,
 }
 
+/// Response of an external planner: the steps that it requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct PlannerResponse {
     /// Number of the request that this response answers. It ascends, and each response is used
     /// once.
     pub number: u64,
@@ -38,19 +39,19 @@ pub struct Answer {
 /// Recent moves in one pool. They keep responses from undoing each other forever.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Moved {
+pub struct RecentMoves {
     /// Time at which each piece of work last lost an allocation.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub hit: BTreeMap<WorkId, Timestamp>,
+    #[serde(rename = "hit", skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_loss: BTreeMap<WorkId, Timestamp>,
     /// Times at which space was vacated for each piece of work. A grant removes one time.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub served: BTreeMap<WorkId, Vec<Timestamp>>,
+    #[serde(rename = "served", skip_serializing_if = "BTreeMap::is_empty")]
+    pub vacated_for: BTreeMap<WorkId, Vec<Timestamp>>,
 }
 
-impl Moved {
+impl RecentMoves {
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.hit.is_empty() && self.served.is_empty()
+        self.last_loss.is_empty() && self.vacated_for.is_empty()
     }
 }
 
@@ -67,9 +68,10 @@ pub struct RequestedVacate {
     pub detail: String,
 }
 
+/// Texts that a response leaves behind for waiting work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Heard {
+pub struct ResponseResult {
     /// Texts for work that was not placed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub notes: BTreeMap<WorkId, String>,

@@ -167,7 +167,8 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    pub by: By,
+    #[serde(rename = "by")]
+    pub source: QueueSource,
     /// Whether a missing queue is created.
     #[serde(default)]
     pub create: bool,
@@ -178,9 +179,10 @@ pub struct Rule {
     pub filter: Option<Filter>,
 }
 
+/// Source of the name of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum By {
+pub enum QueueSource {
     /// The queue that the application requests.
     Provided,
     User,
@@ -213,8 +215,8 @@ pub struct CarriedQueueState {
     pub gang: Option<GangReservation>,
     /// Time since which a gang waits for nodes that are reserved for other work. Until the gang has
     /// space, no new reservation is made. `None` if no gang waits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gang_waits: Option<Timestamp>,
+    #[serde(rename = "gang_waits", skip_serializing_if = "Option::is_none")]
+    pub gang_waits_since: Option<Timestamp>,
     /// Gangs that found no suitable nodes in the current cycle through the waiting gangs. They are
     /// tried again after all others.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -227,9 +229,11 @@ pub struct CarriedQueueState {
     /// Time of the last preemption attempt without effect, by work.
     pub attempts: BTreeMap<WorkId, Timestamp>,
     /// Time of the last preemption of a process, by work.
-    pub hit: BTreeMap<WorkId, Timestamp>,
+    #[serde(rename = "hit")]
+    pub last_loss: BTreeMap<WorkId, Timestamp>,
     /// Time since which a queue exceeds its maximum, by path.
-    pub over: BTreeMap<String, Timestamp>,
+    #[serde(rename = "over")]
+    pub over_max_since: BTreeMap<String, Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is one decision that can be taken back on its own"
+    reason = "each can be switched off independently"
 )]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

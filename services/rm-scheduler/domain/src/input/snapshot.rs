@@ -11,12 +11,12 @@ use hayward_vocabulary::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    external::{Moved, Outside},
+    external::{ExternalPlannerState, RecentMoves},
     queues::{CarriedQueueState, Queued, Queues},
     settings::Settings,
 };
 
-pub use super::{external as outside, queues};
+pub use super::{external, queues};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -38,14 +38,22 @@ pub struct Snapshot {
     #[serde(default)]
     pub carried: Carried,
     /// Quanta preempted within the hour before this round (B5).
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub taken_back: TakenBack,
+    #[serde(
+        rename = "taken_back",
+        default,
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub preempted_quanta: PreemptedQuanta,
     /// Queues by top-level pool. Only pools that the capacity planner serves are present.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, Queues>,
     /// State of external planners by top-level pool.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub outside: BTreeMap<String, Outside>,
+    #[serde(
+        rename = "outside",
+        default,
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub external_planners: BTreeMap<String, ExternalPlannerState>,
 }
 
 impl Snapshot {
@@ -63,9 +71,9 @@ impl Snapshot {
             demand: BTreeMap::new(),
             allocations: BTreeMap::new(),
             carried: Carried::default(),
-            taken_back: TakenBack::new(),
+            preempted_quanta: PreemptedQuanta::new(),
             queues: BTreeMap::new(),
-            outside: BTreeMap::new(),
+            external_planners: BTreeMap::new(),
         }
     }
 }
@@ -78,8 +86,8 @@ pub struct Carried {
     #[serde(default)]
     pub needy: Arc<BTreeSet<WorkId>>,
     /// Quanta of the node that is promised to work that asks for whole nodes.
-    #[serde(default)]
-    pub upgrades: BTreeMap<WorkId, u64>,
+    #[serde(rename = "upgrades", default)]
+    pub promised_quanta: BTreeMap<WorkId, u64>,
     /// Work other than jobs that lost its process. It never gets another one.
     #[serde(default)]
     pub ended: BTreeSet<WorkId>,
@@ -90,25 +98,29 @@ pub struct Carried {
     #[serde(default)]
     pub claims: BTreeMap<WorkId, Vec<NodeName>>,
     /// Round in which each piece of work last lost an allocation to other work (W-32).
-    #[serde(default)]
-    pub last_hit: BTreeMap<WorkId, u64>,
+    #[serde(rename = "last_hit", default)]
+    pub last_loss: BTreeMap<WorkId, u64>,
     /// State of the capacity planner, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, CarriedQueueState>,
     /// Number of the last used response of an external planner, by top-level pool.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub outside: BTreeMap<String, u64>,
+    #[serde(
+        rename = "outside",
+        default,
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub used_responses: BTreeMap<String, u64>,
     /// Recent moves in pools of external planners, by top-level pool.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub moved: BTreeMap<String, Moved>,
+    #[serde(rename = "moved", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recent_moves: BTreeMap<String, RecentMoves>,
 }
 
 /// Amounts that rounding withheld from classes and users.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deficits {
     /// Time of the last update.
-    #[serde(default)]
-    pub at: Timestamp,
+    #[serde(rename = "at", default)]
+    pub updated_at: Timestamp,
     #[serde(default)]
     pub classes: BTreeMap<String, Account>,
     /// Accounts by class, then user.
@@ -180,12 +192,12 @@ pub struct Pool {
     #[serde(default)]
     pub parent: Option<String>,
     /// Position among siblings. Children are searched in ascending order. Ties are broken by
-    /// `place`, then by name.
+    /// `position`, then by name.
     #[serde(default)]
     pub search_order: i64,
     /// Position of the definition. Top-level pools are planned in this order.
-    #[serde(default)]
-    pub place: u64,
+    #[serde(rename = "place", default)]
+    pub position: u64,
     /// Quantum of a top-level pool. `None` means the quantum of the snapshot.
     #[serde(default)]
     pub quantum: Option<Quantum>,
@@ -204,11 +216,11 @@ pub struct Class {
     #[serde(default)]
     pub users: BTreeSet<String>,
     /// Position of the definition.
-    #[serde(default)]
-    pub place: u64,
+    #[serde(rename = "place", default)]
+    pub position: u64,
     /// Class that serves the work of this class that cannot be preempted.
-    #[serde(default)]
-    pub debug: Option<String>,
+    #[serde(rename = "debug", default)]
+    pub debug_class: Option<String>,
     /// Growth settings of this class. Absent values are those of the fleet.
     #[serde(default)]
     pub growth: Growth,
@@ -294,14 +306,14 @@ pub enum BlockEffect {
     Evacuate,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
 /// A piece of work that asks for processes.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is said by another service on its own"
+    reason = "each is set by another service independently"
 )]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
@@ -320,8 +332,8 @@ pub struct Demand {
     #[serde(default)]
     pub task_ms: Option<u64>,
     /// Nodes that the work may use. If empty, it may use any node.
-    #[serde(default)]
-    pub machines: BTreeSet<NodeName>,
+    #[serde(rename = "machines", default)]
+    pub node_list: BTreeSet<NodeName>,
     /// Nodes blocked for this work alone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub avoids: BTreeSet<NodeName>,
@@ -330,13 +342,13 @@ pub struct Demand {
     #[serde(default)]
     pub service: Option<WorkId>,
     /// Anti-affinity. The work is never on a node, or in a fault domain, with others of its group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub apart: Option<Apart>,
+    #[serde(rename = "apart", default, skip_serializing_if = "Option::is_none")]
+    pub anti_affinity: Option<Apart>,
     /// True for a single process that is no service instance.
     #[serde(default)]
     pub managed: bool,
     /// True if a process of this work has run at least once.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub runnable: bool,
     /// True if the work keeps its processes and gets no more.
     #[serde(default)]
@@ -353,7 +365,7 @@ pub struct Demand {
 /// Quanta of one node, held by one process.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is said by another service on its own"
+    reason = "each is set by another service independently"
 )]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
@@ -362,7 +374,8 @@ pub struct Allocation {
     pub user: UserName,
     pub class: String,
     pub node: NodeName,
-    pub order: u64,
+    #[serde(rename = "order")]
+    pub quanta: u64,
     pub size: Size,
     /// True if the allocation is never preempted, as in FIXED_SHARE and RESERVE classes.
     pub fixed: bool,
@@ -397,4 +410,4 @@ pub struct Allocation {
 }
 
 /// Quanta preempted within an hour, by pool of the node, then by user.
-pub type TakenBack = BTreeMap<String, BTreeMap<UserName, u64>>;
+pub type PreemptedQuanta = BTreeMap<String, BTreeMap<UserName, u64>>;

@@ -13,14 +13,14 @@ pub const BALANCE: Rule = Rule {
 /// Quanta by user, class and node.
 pub type Sums<'a> = BTreeMap<(&'a UserName, &'a str, &'a NodeName), u64>;
 
-/// One account of the allocations, with its name.
+/// One count of the allocated quanta, with the name of its source.
 #[derive(Debug, Default)]
-pub struct Book<'a> {
+pub struct Account<'a> {
     pub name: &'static str,
     sums: Sums<'a>,
 }
 
-impl<'a> Book<'a> {
+impl<'a> Account<'a> {
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -28,24 +28,24 @@ impl<'a> Book<'a> {
         }
     }
 
-    pub fn add(&mut self, user: &'a UserName, class: &'a str, node: &'a NodeName, order: u64) {
-        *self.sums.entry((user, class, node)).or_default() += order;
+    pub fn add(&mut self, user: &'a UserName, class: &'a str, node: &'a NodeName, quanta: u64) {
+        *self.sums.entry((user, class, node)).or_default() += quanta;
     }
 }
 
 /// Checks that the accounts equal the sums of the live allocations.
-pub fn accounts_balance(live: &Book<'_>, others: &[Book<'_>]) -> Finding {
+pub fn check_accounts(live: &Account<'_>, others: &[Account<'_>]) -> Finding {
     let mut inquiry = Inquiry::new(BALANCE);
-    for book in others {
-        let keys: BTreeSet<_> = live.sums.keys().chain(book.sums.keys()).collect();
+    for account in others {
+        let keys: BTreeSet<_> = live.sums.keys().chain(account.sums.keys()).collect();
         for key in keys {
-            let amount = |book: &Book<'_>| book.sums.get(key).copied().unwrap_or(0);
-            let (expected, found) = (amount(live), amount(book));
+            let amount = |account: &Account<'_>| account.sums.get(key).copied().unwrap_or(0);
+            let (expected, found) = (amount(live), amount(account));
             let (user, class, node) = key;
             inquiry.examine((expected != found).then(|| {
                 let detail = format!(
                     "in class {class:?} on {node}, {} has {found} quanta where {expected} are live",
-                    book.name
+                    account.name
                 );
                 Evidence::new(user, detail)
                     .with_number("live_quanta", expected)

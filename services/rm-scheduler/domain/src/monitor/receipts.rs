@@ -14,31 +14,32 @@ pub const JUSTIFIED: Rule = Rule {
     title: "what is taken back serves somebody, and does not go back and forth",
 };
 /// Age in milliseconds from which receipts are ignored.
-const LATELY_MS: u64 = 3_600_000;
+const RECENT_MS: u64 = 3_600_000;
 /// Age in milliseconds at which a receipt without a result is a violation.
-const OPEN_MS: u64 = 1_800_000;
+const MAX_OPEN_MS: u64 = 1_800_000;
 /// Number of receipts with a result from which a majority without benefit is a violation.
-const MANY: u64 = 10;
+const MIN_RESULTS: u64 = 10;
 /// Most alternations between two pieces of work.
-const MAX_EXCHANGES: u64 = 3;
+const MAX_ALTERNATIONS: u64 = 3;
 
 /// Checks the stored receipts, oldest first.
 ///
-/// Withdrawing work is an external event, so it is no violation if the beneficiary is not `wanted`
-/// any more. Neither is space on an unreachable node whose process is `awaited` (W7).
-pub fn preemption_is_justified<'a>(
+/// Withdrawing work is an external event, so it is no violation if the beneficiary is not wanted
+/// any more. Neither is space on an unreachable node whose process is awaited (W7).
+pub fn check_preemptions<'a>(
     receipts: impl Iterator<Item = &'a Receipt>,
-    wanted: impl Fn(&WorkId) -> bool,
-    awaited: impl Fn(&Receipt) -> bool,
+    is_wanted: impl Fn(&WorkId) -> bool,
+    is_awaited: impl Fn(&Receipt) -> bool,
     now: Timestamp,
 ) -> Finding {
     let mut inquiry = Inquiry::new(JUSTIFIED);
-    let (mut ended, mut in_vain) = (0_u64, 0_u64);
+    let (mut ended, mut without_benefit) = (0_u64, 0_u64);
     let mut alternations: BTreeMap<(&WorkId, &WorkId), (&WorkId, u64)> = BTreeMap::new();
-    for receipt in receipts.filter(|it| now.ms_since(it.at) < LATELY_MS) {
+    for receipt in receipts.filter(|it| now.ms_since(it.at) < RECENT_MS) {
         let age = now.ms_since(receipt.at);
-        let open = receipt.outcome == Outcome::Open && age >= OPEN_MS && !awaited(receipt);
-        inquiry.examine(open.then(|| {
+        let is_overdue =
+            receipt.outcome == Outcome::Open && age >= MAX_OPEN_MS && !is_awaited(receipt);
+        inquiry.examine(is_overdue.then(|| {
             let detail = format!(
                 "{} gave it up on {} and nobody has used the room, nor was it given up",
                 receipt.work, receipt.node
@@ -51,8 +52,8 @@ pub fn preemption_is_justified<'a>(
             continue;
         };
         match &receipt.outcome {
-            Outcome::NotStarted { .. } if wanted(beneficiary) => {
-                (ended, in_vain) = (ended + 1, in_vain + 1);
+            Outcome::NotStarted { .. } if is_wanted(beneficiary) => {
+                (ended, without_benefit) = (ended + 1, without_benefit + 1);
             }
             Outcome::Started { .. } | Outcome::StartedElsewhere { .. } => ended += 1,
             _ => {}
@@ -67,19 +68,20 @@ pub fn preemption_is_justified<'a>(
         }
     }
     for ((one, other), (_, count)) in alternations {
-        if count > MAX_EXCHANGES && wanted(one) && wanted(other) {
+        if count > MAX_ALTERNATIONS && is_wanted(one) && is_wanted(other) {
             let detail = format!("takes room from {other}, and {other} from it, in turn");
             inquiry.add_violation(Evidence::new(one, detail).with_number("turns", count));
         }
     }
-    if ended >= MANY && in_vain * 2 > ended {
-        let detail =
-            format!("of {ended} that came to an end within the hour, {in_vain} served nobody");
+    if ended >= MIN_RESULTS && without_benefit * 2 > ended {
+        let detail = format!(
+            "of {ended} that came to an end within the hour, {without_benefit} served nobody"
+        );
         let evidence = Evidence::new("preemptions", detail);
         inquiry.add_violation(
             evidence
                 .with_number("ended", ended)
-                .with_number("in_vain", in_vain),
+                .with_number("in_vain", without_benefit),
         );
     }
     inquiry.finish()

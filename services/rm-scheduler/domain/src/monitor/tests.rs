@@ -13,32 +13,32 @@ use crate::{
     tests::fixture::{Fixture, GIB, node_name, work_id},
 };
 
-fn alc(text: &str) -> AllocationId {
+fn alloc_id(text: &str) -> AllocationId {
     AllocationId::new(text).unwrap()
 }
 
 /// Returns a fleet with a job on node `n00` that has these allocations, given by id and quanta.
-fn fleet(orders: &[(&str, u64)]) -> Fixture {
+fn fleet(allocations: &[(&str, u64)]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("job_1", "ann", 1);
-    for (id, order) in orders {
+    for (id, quanta) in allocations {
         fixture
             .snapshot
             .allocations
-            .insert(alc(id), held("job_1", "n00", *order));
+            .insert(alloc_id(id), allocation("job_1", "n00", *quanta));
     }
     fixture
 }
 
-fn held(work: &str, node: &str, order: u64) -> Allocation {
+fn allocation(work: &str, node: &str, quanta: u64) -> Allocation {
     Allocation {
         work: work_id(work),
         kind: hayward_vocabulary::WorkKind::Job,
         user: "ann".parse().unwrap(),
         class: "fair".into(),
         node: node_name(node),
-        order,
-        size: Size::memory(order * GIB),
+        quanta,
+        size: Size::memory(quanta * GIB),
         fixed: false,
         granted_at: Timestamp::default(),
         running: true,
@@ -54,19 +54,19 @@ fn held(work: &str, node: &str, order: u64) -> Allocation {
 }
 
 /// Returns a sequence in which all nodes come before all allocations.
-fn in_order(snapshot: &Snapshot) -> Sequence {
+fn sequence_of(snapshot: &Snapshot) -> Sequence {
     let mut sequence = Sequence::default();
     for (name, node) in &snapshot.nodes {
-        sequence.node(name, None, node);
+        sequence.record_node(name, None, node);
     }
     for id in snapshot.allocations.keys() {
-        sequence.allocation(id, true);
+        sequence.record_allocation(id, true);
     }
     sequence
 }
 
 /// Returns the subject of the first evidence, or `None` if the invariant holds.
-fn blamed(finding: &Finding) -> Option<&str> {
+fn subject(finding: &Finding) -> Option<&str> {
     match &finding.outcome {
         Found::Violated { evidence, .. } => Some(&evidence[0].subject),
         _ => None,
@@ -77,21 +77,24 @@ fn blamed(finding: &Finding) -> Option<&str> {
 #[test]
 fn accounts_that_differ_from_the_allocations_are_reported() {
     let (ann, n1): (_, NodeName) = ("ann".parse().unwrap(), node_name("n1"));
-    let book = |name, order| {
-        let mut book = Book::new(name);
-        book.add(&ann, "fair", &n1, order);
-        book
+    let account = |name, quanta| {
+        let mut account = Account::new(name);
+        account.add(&ann, "fair", &n1, quanta);
+        account
     };
-    let live = book("live", 3);
-    assert!(accounts_balance(&live, &[book("the index", 3)]).holds());
-    let found = accounts_balance(&live, &[book("the index", 3), book("the snapshot", 2)]);
-    assert_eq!(blamed(&found), Some("ann"));
+    let live = account("live", 3);
+    assert!(check_accounts(&live, &[account("the index", 3)]).holds());
+    let found = check_accounts(
+        &live,
+        &[account("the index", 3), account("the snapshot", 2)],
+    );
+    assert_eq!(subject(&found), Some("ann"));
     assert_eq!(
-        blamed(&accounts_balance(&live, &[Book::new("empty")])),
+        subject(&check_accounts(&live, &[Account::new("empty")])),
         Some("ann")
     );
     assert_eq!(
-        blamed(&accounts_balance(&Book::new("live"), &[live])),
+        subject(&check_accounts(&Account::new("live"), &[live])),
         Some("ann")
     );
 }
@@ -111,17 +114,17 @@ fn a_gang_that_stays_torn_is_reported() {
     let mut memory = Memory::default();
     fixture.demand_mut("job_1").queued = gang(1);
     assert!(
-        gangs_are_whole(&fixture.snapshot, |_| 1, &mut memory, 0).holds(),
+        check_gangs(&fixture.snapshot, |_| 1, &mut memory, 0).holds(),
         "whole"
     );
     fixture.demand_mut("job_1").queued = gang(2);
     let granted = std::cell::Cell::new(1);
     let mut check = |fixture: &Fixture, now| {
-        gangs_are_whole(&fixture.snapshot, |_| granted.get(), &mut memory, now)
+        check_gangs(&fixture.snapshot, |_| granted.get(), &mut memory, now)
     };
     assert!(check(&fixture, 1_000).holds(), "within the grace time");
     let found = check(&fixture, 121_000);
-    assert_eq!(blamed(&found), Some("job_1"));
+    assert_eq!(subject(&found), Some("job_1"));
     // The gang had two processes before, so it was complete and is not checked here.
     granted.set(2);
     assert!(check(&fixture, 121_500).holds());
@@ -130,7 +133,7 @@ fn a_gang_that_stays_torn_is_reported() {
     fixture
         .snapshot
         .allocations
-        .get_mut(&alc("alc_1"))
+        .get_mut(&alloc_id("alc_1"))
         .unwrap()
         .leaving = true;
     assert!(check(&fixture, 122_000).holds());
@@ -142,7 +145,7 @@ fn receipt(number: u64, from: &str, to: &str, outcome: Outcome) -> Receipt {
     Receipt {
         round: number,
         at: Timestamp::from_unix_ms(1_000_000 + i64::try_from(number).unwrap()),
-        allocation: alc(&format!("alc_{number}")),
+        allocation: alloc_id(&format!("alc_{number}")),
         work: work_id(from),
         user: "ann".parse().unwrap(),
         node: node_name("n1"),
@@ -156,16 +159,16 @@ fn receipt(number: u64, from: &str, to: &str, outcome: Outcome) -> Receipt {
 
 fn started() -> Outcome {
     Outcome::StartedElsewhere {
-        allocation: alc("alc_0"),
+        allocation: alloc_id("alc_0"),
         node: node_name("n2"),
     }
 }
 
 /// (I14)
 #[test]
-fn preemption_in_vain_or_in_alternation_is_reported() {
+fn preemption_without_benefit_or_in_alternation_is_reported() {
     let check = |all: &[Receipt], now| {
-        preemption_is_justified(
+        check_preemptions(
             all.iter(),
             |_| true,
             |_| false,
@@ -174,44 +177,48 @@ fn preemption_in_vain_or_in_alternation_is_reported() {
     };
     let open = [receipt(1, "job_a", "job_b", Outcome::Open)];
     assert!(check(&open, 1_100_000).holds());
-    assert_eq!(blamed(&check(&open, 3_000_000)), Some("alc_1"));
+    assert_eq!(subject(&check(&open, 3_000_000)), Some("alc_1"));
     assert!(
         check(&open, 9_000_000).holds(),
         "older receipts are ignored"
     );
     // The node is unreachable, and its job waits for it.
     let late = Timestamp::from_unix_ms(3_000_000);
-    assert!(preemption_is_justified(open.iter(), |_| true, |_| true, late).holds());
+    assert!(check_preemptions(open.iter(), |_| true, |_| true, late).holds());
 
     let alternating: Vec<Receipt> = (0..4)
-        .map(|at| {
-            let (from, to) = if at % 2 == 0 {
+        .map(|number| {
+            let (from, to) = if number % 2 == 0 {
                 ("job_a", "job_b")
             } else {
                 ("job_b", "job_a")
             };
-            receipt(at, from, to, started())
+            receipt(number, from, to, started())
         })
         .collect();
     assert!(check(&alternating[..3], 1_100_000).holds());
-    assert_eq!(blamed(&check(&alternating, 1_100_000)), Some("job_a"));
+    assert_eq!(subject(&check(&alternating, 1_100_000)), Some("job_a"));
 
-    let in_vain = || Outcome::NotStarted {
+    let not_started = || Outcome::NotStarted {
         at: Timestamp::default(),
         detail: "it is not due the room any more".into(),
     };
-    let many = |vain: u64| -> Vec<Receipt> {
+    let many = |without_benefit: u64| -> Vec<Receipt> {
         (0..12)
-            .map(|at| {
-                let outcome = if at < vain { in_vain() } else { started() };
-                receipt(at, "job_a", "job_b", outcome)
+            .map(|number| {
+                let outcome = if number < without_benefit {
+                    not_started()
+                } else {
+                    started()
+                };
+                receipt(number, "job_a", "job_b", outcome)
             })
             .collect()
     };
     assert!(check(&many(6), 1_100_000).holds());
-    assert_eq!(blamed(&check(&many(7), 1_100_000)), Some("preemptions"));
+    assert_eq!(subject(&check(&many(7), 1_100_000)), Some("preemptions"));
     // The beneficiary was withdrawn, which is no fault of the planner.
     let now = Timestamp::from_unix_ms(1_100_000);
-    assert!(preemption_is_justified(many(7).iter(), |_| false, |_| false, now).holds());
-    assert!(preemption_is_justified(alternating.iter(), |_| false, |_| false, now).holds());
+    assert!(check_preemptions(many(7).iter(), |_| false, |_| false, now).holds());
+    assert!(check_preemptions(alternating.iter(), |_| false, |_| false, now).holds());
 }

@@ -8,7 +8,7 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 
 use super::{Memory, Sequence};
 use crate::{
-    check::{CouldPlace, Holdings},
+    check::{Holdings, NodeSearch},
     input::{delta::SnapshotDelta, snapshot::Snapshot},
     output::plan::{Reason, Verdict, Verdicts},
 };
@@ -21,17 +21,17 @@ pub const CONSERVING: Rule = Rule {
     id: "I21",
     title: "nothing that fits waits more than 3 rounds without a named hold",
 };
-const ROUNDS: u64 = 3;
+const MAX_ROUNDS: u64 = 3;
 /// Longest wait in milliseconds if no round is due. Rounds run only after changes.
-const QUIET_MS: u64 = 10_000;
+const MAX_IDLE_MS: u64 = 10_000;
 /// Most pieces of work that one check tries.
-const TRIED: usize = 200;
+const MAX_TRIED: usize = 200;
 /// Most pieces of work that can be suspected at the same time.
-const SUSPECTS: usize = 50;
+const MAX_SUSPECTS: usize = 50;
 
 /// The report of the last round, and the changes since then.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct WaitCheckInput<'a> {
     pub snapshot: &'a Snapshot,
     pub verdicts: &'a Verdicts,
     /// Changes that no round has read, so no verdict can reflect them.
@@ -44,18 +44,18 @@ pub struct Asked<'a> {
     pub now_ms: u64,
 }
 
-impl Asked<'_> {
+impl WaitCheckInput<'_> {
     /// Returns whether the work is unchanged since the last round.
     fn is_fresh(&self, work: &WorkId, held: &BTreeMap<&WorkId, Vec<&AllocationId>>) -> bool {
         let delta = self.unplanned;
-        let mut ids = held.get(work).into_iter().flatten();
+        let mut allocations = held.get(work).into_iter().flatten();
         !delta.everything
             && !delta.work.contains_key(work)
-            && !ids.any(|id| delta.allocations.contains_key(*id))
+            && !allocations.any(|id| delta.allocations.contains_key(*id))
     }
 
     /// Returns all allocations by work, including leaving ones.
-    fn held(&self) -> BTreeMap<&WorkId, Vec<&AllocationId>> {
+    fn allocations_by_work(&self) -> BTreeMap<&WorkId, Vec<&AllocationId>> {
         let mut held: BTreeMap<&WorkId, Vec<&AllocationId>> = BTreeMap::new();
         for (id, allocation) in &self.snapshot.allocations {
             held.entry(&allocation.work).or_default().push(id);
@@ -65,21 +65,21 @@ impl Asked<'_> {
 }
 
 /// Returns whether waiting work without any process is reported as satisfied.
-fn is_no_reason(verdict: &Verdict) -> bool {
+fn is_wrongly_satisfied(verdict: &Verdict) -> bool {
     let numbers = &verdict.numbers;
-    let nothing = numbers.current_processes == 0 && numbers.wanted_processes > 0;
-    nothing && verdict.waits && verdict.reason == Reason::Satisfied
+    let lacks_all = numbers.current_processes == 0 && numbers.wanted_processes > 0;
+    lacks_all && verdict.waits && verdict.reason == Reason::Satisfied
 }
 
 /// Checks that each piece of work has a true reason from the last round (I20).
-pub fn explanations_are_true(input: &Asked<'_>) -> Finding {
+pub fn check_explanations(input: &WaitCheckInput<'_>) -> Finding {
     if input.unplanned.everything {
         return Finding::not_checked(EXPLAINED, "a round that reads everything anew is due");
     }
-    let held = input.held();
+    let held = input.allocations_by_work();
     // The round may have counted an allocation that has ended since.
-    let ended = |id: &&AllocationId| !input.snapshot.allocations.contains_key(*id);
-    let some_ended = input.unplanned.allocations.keys().any(|id| ended(&id));
+    let has_ended = |id: &&AllocationId| !input.snapshot.allocations.contains_key(*id);
+    let some_ended = input.unplanned.allocations.keys().any(|id| has_ended(&id));
     let mut inquiry = Inquiry::new(EXPLAINED);
     for work in input.snapshot.demand.keys() {
         if !input.is_fresh(work, &held) {
@@ -91,16 +91,16 @@ pub fn explanations_are_true(input: &Asked<'_>) -> Finding {
         });
         let fault = match input.verdicts.get(work) {
             None => Some(Evidence::new(work, "no reason was given for it")),
-            Some(verdict) if is_no_reason(verdict) => Some(Evidence::new(
+            Some(verdict) if is_wrongly_satisfied(verdict) => Some(Evidence::new(
                 work,
                 "wants processes and has none, and is said to have what it wants",
             )),
             Some(verdict) => {
                 let stated = verdict.numbers.current_processes;
                 // Refused work and work without a class have no counts.
-                let counted = !verdict.refused && verdict.class.is_some();
-                let wrong = stated != has && input.settled && !some_ended && counted;
-                wrong.then(|| {
+                let has_counts = !verdict.refused && verdict.class.is_some();
+                let is_wrong = stated != has && input.settled && !some_ended && has_counts;
+                is_wrong.then(|| {
                     let detail = format!("is said to have {stated} processes, and has {has}");
                     Evidence::new(work, detail)
                         .with_number("said_processes", stated)
@@ -117,7 +117,7 @@ pub fn explanations_are_true(input: &Asked<'_>) -> Finding {
 /// would do, but the policy forbids it.
 fn waits_for_space(verdict: &Verdict) -> bool {
     let numbers = &verdict.numbers;
-    let due = numbers.counted_processes.max(1) > numbers.current_processes;
+    let lacks_processes = numbers.counted_processes.max(1) > numbers.current_processes;
     let lacks_space = matches!(
         verdict.reason,
         Reason::InsufficientResources
@@ -127,7 +127,7 @@ fn waits_for_space(verdict: &Verdict) -> bool {
             | Reason::AllBlocked
             | Reason::WaitingForDefragmentation
     );
-    verdict.waits && !verdict.refused && lacks_space && due
+    verdict.waits && !verdict.refused && lacks_space && lacks_processes
 }
 
 /// Round and time since which an unchanged node could take waiting work.
@@ -136,7 +136,7 @@ pub(super) struct Suspicion {
     /// Number of the last change of the node.
     tick: u64,
     round: u64,
-    ms: u64,
+    since_ms: u64,
 }
 
 /// Checks that no work waits more than 3 rounds although it fits (I21). The check itself decides
@@ -145,53 +145,53 @@ pub(super) struct Suspicion {
 /// The check considers only nodes that are unchanged since the last round, because no round could
 /// have granted newer free space. A change of the node restarts the count. One check tries a
 /// limited number of pieces of work, and the next check continues after them.
-pub fn work_conserving(input: &Asked<'_>, memory: &mut Memory) -> Finding {
+pub fn check_work_conserving(input: &WaitCheckInput<'_>, memory: &mut Memory) -> Finding {
     if input.unplanned.everything {
         return Finding::not_checked(CONSERVING, "a round that reads everything anew is due");
     }
-    let held = input.held();
+    let held = input.allocations_by_work();
     let verdicts = input.verdicts.iter();
     let waiting: BTreeMap<&WorkId, &Verdict> = verdicts
         .map(|(work, verdict)| (work, &**verdict))
         .filter(|(work, verdict)| waits_for_space(verdict) && input.is_fresh(work, &held))
         .collect();
-    let as_planned = |node: &NodeName| input.sequence.as_planned(node);
+    let last_change = |node: &NodeName| input.sequence.change_before_round(node);
     let holdings = Holdings::new(input.snapshot);
-    let suits = |node: &NodeName| as_planned(node).is_some();
-    let mut openings = CouldPlace::new(input.snapshot, &holdings, suits);
+    let is_unchanged = |node: &NodeName| last_change(node).is_some();
+    let mut search = NodeSearch::new(input.snapshot, &holdings, is_unchanged);
     let mut inquiry = Inquiry::new(CONSERVING);
-    let mut suspects = std::mem::take(&mut memory.overlooked);
+    let mut suspects = std::mem::take(&mut memory.suspicions);
     suspects.retain(|(work, node), suspicion| {
         let class = waiting.get(work).map(|verdict| class_of(verdict));
-        let same = as_planned(node) == Some(suspicion.tick);
-        same && class.is_some_and(|class| openings.is_open(work, class, node))
+        let node_unchanged = last_change(node) == Some(suspicion.tick);
+        node_unchanged && class.is_some_and(|class| search.is_open(work, class, node))
     });
-    let known: BTreeSet<WorkId> = suspects.keys().map(|(work, _)| work.clone()).collect();
-    let after = memory.tried.take();
-    for (work, verdict) in in_turn(&waiting, after.as_ref()).take(TRIED) {
-        if openings.is_tired() || suspects.len() >= SUSPECTS {
+    let suspected: BTreeSet<WorkId> = suspects.keys().map(|(work, _)| work.clone()).collect();
+    let after = memory.last_tried.take();
+    for (work, verdict) in waiting_after(&waiting, after.as_ref()).take(MAX_TRIED) {
+        if search.is_exhausted() || suspects.len() >= MAX_SUSPECTS {
             break;
         }
-        memory.tried = Some(work.clone());
-        if known.contains(work) {
+        memory.last_tried = Some(work.clone());
+        if suspected.contains(work) {
             continue;
         }
-        let Some(node) = openings.find(work, class_of(verdict)) else {
+        let Some(node) = search.find(work, class_of(verdict)) else {
             inquiry.examine(None);
             continue;
         };
         let suspicion = Suspicion {
-            tick: as_planned(&node).unwrap_or_default(),
+            tick: last_change(&node).unwrap_or_default(),
             round: input.round,
-            ms: input.now_ms,
+            since_ms: input.now_ms,
         };
         suspects.insert((work.clone(), node), suspicion);
     }
-    for ((work, node), since) in &suspects {
-        let rounds = input.round.saturating_sub(since.round);
-        let age = input.now_ms.saturating_sub(since.ms);
-        let late = rounds >= ROUNDS || (input.settled && age >= QUIET_MS);
-        inquiry.examine(late.then(|| {
+    for ((work, node), suspicion) in &suspects {
+        let rounds = input.round.saturating_sub(suspicion.round);
+        let age = input.now_ms.saturating_sub(suspicion.since_ms);
+        let is_late = rounds >= MAX_ROUNDS || (input.settled && age >= MAX_IDLE_MS);
+        inquiry.examine(is_late.then(|| {
             let reason = waiting.get(work).map(|verdict| verdict.reason);
             let detail =
                 format!("waits ({reason:?}), and {node} would take one more process of it");
@@ -200,7 +200,7 @@ pub fn work_conserving(input: &Asked<'_>, memory: &mut Memory) -> Finding {
                 .with_number("seen_ms", age)
         }));
     }
-    memory.overlooked = suspects;
+    memory.suspicions = suspects;
     inquiry.finish()
 }
 
@@ -209,16 +209,17 @@ fn class_of(verdict: &Verdict) -> &str {
 }
 
 /// Returns all waiting work, starting after the work that was tried last.
-fn in_turn<'a>(
+fn waiting_after<'a>(
     all: &'a BTreeMap<&'a WorkId, &'a Verdict>,
     after: Option<&'a WorkId>,
 ) -> impl Iterator<Item = (&'a WorkId, &'a Verdict)> {
-    let behind = after
+    let start = after
         .as_ref()
         .map_or(Bound::Unbounded, |it| Bound::Excluded(*it));
     let before =
         after.map(|after| all.range::<&WorkId, _>((Bound::Unbounded, Bound::Included(after))));
-    let rest = all.range::<&WorkId, _>((behind, Bound::Unbounded));
-    rest.chain(before.into_iter().flatten())
+    let following = all.range::<&WorkId, _>((start, Bound::Unbounded));
+    following
+        .chain(before.into_iter().flatten())
         .map(|(work, verdict)| (*work, *verdict))
 }

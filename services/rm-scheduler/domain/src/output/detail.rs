@@ -17,51 +17,51 @@ pub(crate) enum UncountedDimension {
 
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Detail {
-    Words(Box<Cow<'static, str>>),
-    ProcessGone,
-    HoldsItselfBack,
-    AllItCanUse,
+    Text(Box<Cow<'static, str>>),
+    ProcessLost,
+    WantsNoProcess,
+    HasAllUsable,
     NoProcess,
-    ItsShare,
+    AtFairShare,
     NoMoreSpace {
         base: u64,
     },
-    Never(Box<Cow<'static, str>>),
+    CannotFit(Box<Cow<'static, str>>),
     OthersLeaveFirst,
     SpaceIsSplit,
     LacksUncounted {
-        what: UncountedDimension,
+        dimension: UncountedDimension,
         counted: bool,
     },
     FirstTask,
-    DoneBefore,
+    EndsSooner,
     Doubles,
 }
 
 impl Detail {
-    pub fn words(sentence: impl Into<Cow<'static, str>>) -> Self {
-        Self::Words(Box::new(sentence.into()))
+    pub fn text(sentence: impl Into<Cow<'static, str>>) -> Self {
+        Self::Text(Box::new(sentence.into()))
     }
 
     /// Returns one sentence for users, with the numbers of the work.
     pub fn sentence(&self, counts: &Counts) -> String {
         let (has, due) = (counts.current, counts.counted);
-        let order = quanta(counts.order);
+        let process_size = quanta(counts.quanta);
         match self {
-            Self::Words(words) => words.to_string(),
-            Self::ProcessGone => "its process is gone; its owner has to ask anew".to_owned(),
-            Self::HoldsItselfBack => "holds itself back: it wants no process now".to_owned(),
-            Self::AllItCanUse if has == 1 => "has the one process it can use".to_owned(),
-            Self::AllItCanUse => format!("has all {has} processes it can use"),
-            Self::NoProcess => format!("competition leaves it no process of {order}"),
-            Self::ItsShare => format!(
+            Self::Text(text) => text.to_string(),
+            Self::ProcessLost => "its process is gone; its owner has to ask anew".to_owned(),
+            Self::WantsNoProcess => "holds itself back: it wants no process now".to_owned(),
+            Self::HasAllUsable if has == 1 => "has the one process it can use".to_owned(),
+            Self::HasAllUsable => format!("has all {has} processes it can use"),
+            Self::NoProcess => format!("competition leaves it no process of {process_size}"),
+            Self::AtFairShare => format!(
                 "has its share of {}; the rest belongs to others",
                 processes(has)
             ),
             Self::NoMoreSpace { base } => {
                 format!("has {has} of {}; no more room", processes(*base))
             }
-            Self::Never(why) => format!("one process needs {order}: {why}"),
+            Self::CannotFit(cause) => format!("one process needs {process_size}: {cause}"),
             Self::OthersLeaveFirst => {
                 format!(
                     "due {}, has {has}: others have to leave first",
@@ -69,15 +69,15 @@ impl Detail {
                 )
             }
             Self::SpaceIsSplit => format!(
-                "due {} of {order}, has {has}: the free room is split over nodes",
+                "due {} of {process_size}, has {has}: the free room is split over nodes",
                 processes(due)
             ),
-            Self::LacksUncounted { what, counted } => {
-                let what = dimension_name(*what);
+            Self::LacksUncounted { dimension, counted } => {
+                let dimension = dimension_name(*dimension);
                 let uncounted = ", which the quantum of the policy does not count";
                 format!(
                     "due {}, has {has}: the nearest node has quanta for another, and too little \
-                     {what}{}",
+                     {dimension}{}",
                     processes(due),
                     if *counted { "" } else { uncounted }
                 )
@@ -86,7 +86,7 @@ impl Detail {
                 "has {} until its first task has shown how long one takes",
                 processes(has)
             ),
-            Self::DoneBefore => format!(
+            Self::EndsSooner => format!(
                 "will be done before more than {} could help",
                 processes(has)
             ),
@@ -98,8 +98,8 @@ impl Detail {
     }
 }
 
-fn dimension_name(what: UncountedDimension) -> &'static str {
-    match what {
+fn dimension_name(dimension: UncountedDimension) -> &'static str {
+    match dimension {
         UncountedDimension::Memory => "memory",
         UncountedDimension::Cpu => "cpu",
         UncountedDimension::Gpu => "gpu",
@@ -117,10 +117,10 @@ mod tests {
             counted: 3,
             current: 2,
             leaving: 0,
-            order: 7,
+            quanta: 7,
             wanted: 9,
         };
-        let words = "due 3 processes of 7 quanta, has 2: the free room is split over nodes";
-        assert_eq!(Detail::SpaceIsSplit.sentence(&counts), words);
+        let expected = "due 3 processes of 7 quanta, has 2: the free room is split over nodes";
+        assert_eq!(Detail::SpaceIsSplit.sentence(&counts), expected);
     }
 }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::input::external::Heard;
+use crate::input::external::ResponseResult;
 
 /// Effect of a response in one top-level pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Taken {
+pub struct ResponseEffect {
     /// Number of the response.
     pub number: u64,
     /// Number of granted processes.
@@ -17,16 +17,19 @@ pub struct Taken {
     /// Number of all steps that were refused.
     pub refusals: u64,
     /// Texts for waiting work in the next rounds.
-    pub heard: Heard,
+    #[serde(rename = "heard")]
+    pub result: ResponseResult,
 }
 
 /// A refused step, with the names that the response uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// JSON pointer to the step in the response.
-    pub at: String,
+    #[serde(rename = "at")]
+    pub pointer: String,
     /// Name of the work or allocation.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     pub reason: Refusal,
@@ -34,7 +37,7 @@ pub struct Refused {
     pub detail: String,
 }
 
-/// Closed list of the reasons for refusing a step.
+/// Reasons for refusing a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {

@@ -1,4 +1,4 @@
-//! A gang starts whole or not at all. If one of its grants is dropped after planning, all are
+//! A gang starts as a whole or not at all. If one of its grants is dropped after planning, all are
 //! dropped, and the gang is planned again (I13).
 
 use std::collections::BTreeMap;
@@ -10,48 +10,49 @@ use crate::input::snapshot::Snapshot;
 
 /// Most grants that are carried out in one round, because a commit must end within the lease. No
 /// gang can be larger.
-pub const MAX_CONCURRENT: usize = 10_000;
+pub const MAX_GRANTS_PER_ROUND: usize = 10_000;
 
 /// User, application and gang.
-type Gang = (UserName, String, String);
+type GangKey = (UserName, String, String);
 
 /// Processes granted to each gang in a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Members(BTreeMap<Gang, usize>);
+pub struct GangGrants(BTreeMap<GangKey, usize>);
 
-impl Members {
+impl GangGrants {
     pub fn new(snapshot: &Snapshot, grants: &[Grant]) -> Self {
-        let mut members: BTreeMap<Gang, usize> = BTreeMap::new();
-        let gangs = grants.iter().filter_map(|it| gang(snapshot, &it.work));
+        let mut counts: BTreeMap<GangKey, usize> = BTreeMap::new();
+        let gangs = grants.iter().filter_map(|it| gang_of(snapshot, &it.work));
         for gang in gangs {
-            *members.entry(gang).or_default() += 1;
+            *counts.entry(gang).or_default() += 1;
         }
-        Self(members)
+        Self(counts)
     }
 
     /// Drops the remaining grants of gangs that lost a grant. Returns true if there were any.
-    pub fn drop_torn(&self, snapshot: &Snapshot, grants: &mut Vec<Grant>) -> bool {
-        let left = Self::new(snapshot, grants);
+    pub fn drop_incomplete(&self, snapshot: &Snapshot, grants: &mut Vec<Grant>) -> bool {
+        let remaining = Self::new(snapshot, grants);
         let count = grants.len();
-        let is_whole = |gang: &Gang| self.0.get(gang) == left.0.get(gang);
-        grants.retain(|grant| gang(snapshot, &grant.work).is_none_or(|gang| is_whole(&gang)));
+        let is_complete = |gang: &GangKey| self.0.get(gang) == remaining.0.get(gang);
+        grants.retain(|grant| gang_of(snapshot, &grant.work).is_none_or(|gang| is_complete(&gang)));
         grants.len() < count
     }
 }
 
-/// Keeps the first grants, and either all or none of a gang. Returns true if any were dropped.
-/// Grants are in serve order, so the kept ones do not depend on the dropped ones.
-pub fn cut(snapshot: &Snapshot, grants: &mut Vec<Grant>, most: usize) -> bool {
-    if grants.len() <= most {
+/// Limits the grants to the first `max`, and drops gangs that are then incomplete. Returns true if
+/// any grant was dropped. Grants are in serve order, so the remaining ones do not depend on the
+/// dropped ones.
+pub fn limit_grants(snapshot: &Snapshot, grants: &mut Vec<Grant>, max: usize) -> bool {
+    if grants.len() <= max {
         return false;
     }
-    let planned = Members::new(snapshot, grants);
-    grants.truncate(most);
-    planned.drop_torn(snapshot, grants);
+    let planned = GangGrants::new(snapshot, grants);
+    grants.truncate(max);
+    planned.drop_incomplete(snapshot, grants);
     true
 }
 
-fn gang(snapshot: &Snapshot, work: &WorkId) -> Option<Gang> {
+fn gang_of(snapshot: &Snapshot, work: &WorkId) -> Option<GangKey> {
     let demand = snapshot.demand.get(work)?;
     let queued = demand.queued.as_deref()?;
     let gang = queued.gang.as_ref().filter(|gang| gang.min > 0)?;

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::snapshot::{Allocation, Carried};
 
-pub use super::external as outside;
+pub use super::external;
 pub use super::reason::{Reason, Unblock};
 pub use super::shares::{
-    CapParts, ClassShare, Idle, OfUser, PoolShare, PriorityShare, ShareDelta, Shares, Tally, Turn,
-    UserShare, WorkShare,
+    CapParts, ClassShare, GroupQuanta, Idle, PoolShare, PriorityShare, ShareDelta, Shares, Tally,
+    UserShare, UserWorkCount, WorkShare,
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,8 +31,12 @@ pub struct Plan {
     #[serde(default)]
     pub carried: Carried,
     /// Effect of the responses of external planners, by top-level pool.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub outside: BTreeMap<String, outside::Taken>,
+    #[serde(
+        rename = "outside",
+        default,
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub external_planners: BTreeMap<String, external::ResponseEffect>,
 }
 
 impl Plan {
@@ -50,7 +54,8 @@ pub struct Grant {
     /// Class that serves the work. The name is shared, because each process of the class has it.
     pub class: Arc<str>,
     pub node: NodeName,
-    pub order: u64,
+    #[serde(rename = "order")]
+    pub quanta: u64,
     /// Size of the process. For a reservation, the size of the whole node.
     pub size: Size,
     /// True if the process is never preempted.
@@ -65,19 +70,19 @@ pub struct Grant {
 
 impl Grant {
     /// Returns the allocation that results from the grant and starts at this time.
-    pub fn taken_up(&self, at: Timestamp) -> Allocation {
+    pub fn to_allocation(&self, granted_at: Timestamp) -> Allocation {
         Allocation {
             work: self.work.clone(),
             kind: self.kind,
             user: self.user.clone(),
             class: self.class.to_string(),
             node: self.node.clone(),
-            order: self.order,
+            quanta: self.quanta,
             size: self.size.clone(),
             fixed: self.fixed,
-            granted_at: at,
+            granted_at,
             running: false,
-            started_at: Some(at),
+            started_at: Some(granted_at),
             running_since: None,
             investment_ms: None,
             item_ms: None,
@@ -96,7 +101,8 @@ pub struct Receipt {
     pub work: WorkId,
     pub user: UserName,
     pub node: NodeName,
-    pub order: u64,
+    #[serde(rename = "order")]
+    pub quanta: u64,
     /// Milliseconds lost with the allocation, spent on starting or on tasks in flight.
     pub lost_ms: u64,
     /// Work that gets the space. `None` if the entitlements alone required the preemption.
@@ -140,9 +146,9 @@ pub type Verdicts = BTreeMap<WorkId, Box<Verdict>>;
 pub type ChangedVerdicts = Vec<(WorkId, Verdict)>;
 
 /// Boxes changed verdicts for merging into [`Verdicts`].
-pub fn into_map(news: ChangedVerdicts) -> impl Iterator<Item = (WorkId, Box<Verdict>)> {
-    let news = news.into_iter();
-    news.map(|(work, verdict)| (work, Box::new(verdict)))
+pub fn box_verdicts(changed: ChangedVerdicts) -> impl Iterator<Item = (WorkId, Box<Verdict>)> {
+    let changed = changed.into_iter();
+    changed.map(|(work, verdict)| (work, Box::new(verdict)))
 }
 
 /// Explanation why a piece of work has its present processes.
@@ -176,7 +182,8 @@ pub struct Numbers {
     pub counted_processes: u64,
     pub current_processes: u64,
     pub leaving_processes: u64,
-    pub order: u64,
+    #[serde(rename = "order")]
+    pub quanta: u64,
     pub wanted_processes: u64,
     /// Budget numbers, if the work waits for preemption budget (B5).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -210,7 +217,7 @@ impl Numbers {
             ("counted_processes", self.counted_processes),
             ("current_processes", self.current_processes),
             ("leaving_processes", self.leaving_processes),
-            ("order", self.order),
+            ("order", self.quanta),
             ("wanted_processes", self.wanted_processes),
         ];
         let budget = self.budget.map(|budget| {

@@ -9,34 +9,35 @@ use hayward_vocabulary::{UserName, WorkId};
 
 use super::shares::{ClassShare, Shares, Tally, UserShare, WorkShare};
 
+/// Shares that changed in one round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareDelta {
     /// Work that left its class or user. It may have come back.
-    pub gone: Vec<(Arc<str>, UserName, WorkId)>,
+    pub departed: Vec<(Arc<str>, UserName, WorkId)>,
     /// Sums of the fleet, of all classes, and of users that may differ. Work is not included.
     pub shares: Shares,
     /// Users whose work may differ.
-    pub users: Vec<OfUser>,
+    pub users: Vec<UserWorkCount>,
     /// Work that may differ, in the order of `users`.
     pub work: Vec<(WorkId, WorkShare)>,
 }
 
-/// One user in one class.
+/// One user of one class, with the number of its items in a [`ShareDelta`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OfUser {
+pub struct UserWorkCount {
     pub class: Arc<str>,
     pub user: UserName,
     /// Number of consecutive items in `work` that belong to this user.
-    pub pieces: usize,
+    pub work_count: usize,
 }
 
 impl ShareDelta {
     /// Returns each user with its work.
-    pub fn by_user(&self) -> impl Iterator<Item = (&OfUser, &[(WorkId, WorkShare)])> {
-        let mut rest = self.work.as_slice();
+    pub fn by_user(&self) -> impl Iterator<Item = (&UserWorkCount, &[(WorkId, WorkShare)])> {
+        let mut remaining = self.work.as_slice();
         self.users.iter().map(move |user| {
-            let (work, others) = rest.split_at(user.pieces);
-            rest = others;
+            let (work, others) = remaining.split_at(user.work_count);
+            remaining = others;
             (user, work)
         })
     }
@@ -44,7 +45,7 @@ impl ShareDelta {
 
 impl ClassShare {
     /// Returns the same sums with other users.
-    pub(crate) fn with(&self, users: BTreeMap<UserName, UserShare>) -> Self {
+    pub(crate) fn with_users(&self, users: BTreeMap<UserName, UserShare>) -> Self {
         Self {
             tree: self.tree.clone(),
             users,
@@ -56,13 +57,14 @@ impl ClassShare {
 impl UserShare {
     /// Returns all sums, without the work itself.
     pub(crate) fn sums(&self) -> (u64, u64, Tally) {
-        (self.given, self.left, self.tally)
+        (self.assigned, self.unused, self.tally)
     }
 }
 
 impl Shares {
-    pub fn absorb(&mut self, news: ShareDelta) {
-        for (class, user, work) in news.gone {
+    /// Updates the shares of the last round to those of this round.
+    pub fn apply_delta(&mut self, delta: ShareDelta) {
+        for (class, user, work) in delta.departed {
             let class = self.classes.get_mut(&*class);
             let Some(users) = class.map(|class| &mut class.users) else {
                 continue;
@@ -74,35 +76,35 @@ impl Shares {
                 }
             }
         }
-        let mut before = std::mem::replace(self, news.shares);
+        let mut before = std::mem::replace(self, delta.shares);
         for (name, class) in &mut self.classes {
-            let Some(known) = before.classes.remove(name) else {
+            let Some(previous) = before.classes.remove(name) else {
                 continue;
             };
-            let news = std::mem::replace(&mut class.users, known.users);
-            for (name, mut user) in news {
+            let users = std::mem::replace(&mut class.users, previous.users);
+            for (name, mut user) in users {
                 match class.users.entry(name) {
-                    Entry::Vacant(place) => drop(place.insert(user)),
-                    Entry::Occupied(mut place) => {
-                        user.work = std::mem::take(&mut place.get_mut().work);
-                        place.insert(user);
+                    Entry::Vacant(entry) => drop(entry.insert(user)),
+                    Entry::Occupied(mut entry) => {
+                        user.work = std::mem::take(&mut entry.get_mut().work);
+                        entry.insert(user);
                     }
                 }
             }
         }
-        let mut work = news.work.into_iter();
-        for OfUser {
+        let mut work = delta.work.into_iter();
+        for UserWorkCount {
             class,
             user,
-            pieces,
-        } in news.users
+            work_count,
+        } in delta.users
         {
-            let of_user = work.by_ref().take(pieces);
+            let user_work = work.by_ref().take(work_count);
             let class = self.classes.get_mut(&*class);
             let user = class.and_then(|class| class.users.get_mut(&user));
             match user {
-                Some(user) => user.work.extend(of_user),
-                None => of_user.for_each(drop),
+                Some(user) => user.work.extend(user_work),
+                None => user_work.for_each(drop),
             }
         }
     }

@@ -38,14 +38,14 @@ impl Tally {
 
 impl Idle {
     pub fn sum(&self) -> u64 {
-        self.meant + self.kept + self.split + self.capped + self.unasked
+        self.reserved + self.forbidden + self.split + self.capped + self.no_demand
     }
 }
 
 impl CapParts {
     /// Returns the number of processes that all parts allow.
     pub fn least(&self) -> u64 {
-        let limits = [self.initialization, self.doubling, self.room];
+        let limits = [self.initialization, self.doubling, self.reach];
         let base = self.prediction.unwrap_or(self.base);
         limits.into_iter().flatten().fold(base, u64::min)
     }
@@ -56,55 +56,59 @@ impl CapParts {
 struct Faults(Vec<String>);
 
 impl Faults {
-    fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, level: &T, below: &T) {
+    fn check_equal<T: PartialEq + std::fmt::Debug>(&mut self, name: &str, level: &T, below: &T) {
         if level != below {
-            self.0.push(format!("{what}: {level:?} is not {below:?}"));
+            self.0.push(format!("{name}: {level:?} is not {below:?}"));
         }
     }
 
-    fn tally(&mut self, what: &str, tally: &Tally) {
+    fn check_tally(&mut self, name: &str, tally: &Tally) {
         let due = tally.divided + tally.resting + tally.lent;
-        self.same(&format!("due of {what}"), &tally.due, &due);
+        self.check_equal(&format!("due of {name}"), &tally.due, &due);
         let held = tally.staying + tally.granted + tally.vacating;
-        self.same(&format!("held of {what}"), &tally.held, &held);
+        self.check_equal(&format!("held of {name}"), &tally.held, &held);
     }
 
-    fn pool(&mut self, name: &str, pool: &PoolShare) {
-        let shut = pool.lost + pool.offline + pool.blocked + pool.declined + pool.withheld;
+    fn check_pool(&mut self, name: &str, pool: &PoolShare) {
+        let closed = pool.lost + pool.offline + pool.blocked + pool.declined + pool.withheld;
         let what = |part: &str| format!("{part} of pool {name}");
-        self.same(&what("total"), &pool.total, &(pool.usable + shut));
+        self.check_equal(&what("total"), &pool.total, &(pool.usable + closed));
         let filled = pool.held + pool.free;
-        self.same(&what("room"), &(pool.usable + pool.over), &filled);
-        self.same(&what("idle"), &pool.free, &pool.idle.sum());
+        self.check_equal(&what("room"), &(pool.usable + pool.over), &filled);
+        self.check_equal(&what("idle"), &pool.free, &pool.idle.sum());
     }
 
-    fn class(&mut self, name: &str, class: &ClassShare) {
+    fn check_class(&mut self, name: &str, class: &ClassShare) {
         let users = class.users.values();
         let sum = Tally::sum(users.clone().map(|user| &user.tally));
-        self.same(&format!("users of class {name}"), &class.tally, &sum);
-        let given = class.left + users.map(|user| user.given).sum::<u64>();
-        self.same(&format!("given to class {name}"), &class.given, &given);
+        self.check_equal(&format!("users of class {name}"), &class.tally, &sum);
+        let assigned = class.unused + users.map(|user| user.assigned).sum::<u64>();
+        self.check_equal(
+            &format!("given to class {name}"),
+            &class.assigned,
+            &assigned,
+        );
         for (user, share) in &class.users {
-            self.user(&format!("{user} in {name}"), share);
+            self.check_user(&format!("{user} in {name}"), share);
         }
     }
 
-    fn user(&mut self, name: &str, user: &UserShare) {
+    fn check_user(&mut self, name: &str, user: &UserShare) {
         let sum = Tally::sum(user.work.values().map(|work| &work.tally));
-        self.same(&format!("work of {name}"), &user.tally, &sum);
-        let given = user.left + user.tally.divided;
-        self.same(&format!("given to {name}"), &user.given, &given);
+        self.check_equal(&format!("work of {name}"), &user.tally, &sum);
+        let assigned = user.unused + user.tally.divided;
+        self.check_equal(&format!("given to {name}"), &user.assigned, &assigned);
         for (id, work) in &user.work {
-            self.work(id.as_str(), work);
+            self.check_work(id.as_str(), work);
         }
     }
 
-    fn work(&mut self, id: &str, work: &WorkShare) {
-        self.tally(id, &work.tally);
-        let due = work.counted * work.order;
-        self.same(&format!("processes due of {id}"), &work.tally.due, &due);
+    fn check_work(&mut self, id: &str, work: &WorkShare) {
+        self.check_tally(id, &work.tally);
+        let due = work.counted * work.quanta;
+        self.check_equal(&format!("processes due of {id}"), &work.tally.due, &due);
         let cap = work.cap.least();
-        self.same(&format!("cap of {id}"), &work.wanted, &cap);
+        self.check_equal(&format!("cap of {id}"), &work.wanted, &cap);
     }
 }
 
@@ -113,33 +117,33 @@ impl Shares {
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Faults::default();
         for (name, pool) in &self.pools {
-            faults.pool(name, pool);
+            faults.check_pool(name, pool);
         }
-        self.fleet(&mut faults);
-        self.group_order(&mut faults);
+        self.check_fleet(&mut faults);
+        self.check_priorities(&mut faults);
         for (name, class) in &self.classes {
-            faults.class(name, class);
+            faults.check_class(name, class);
         }
         faults.0
     }
 
-    fn fleet(&self, faults: &mut Faults) {
+    fn check_fleet(&self, faults: &mut Faults) {
         let sum = |field: fn(&PoolShare) -> u64| self.pools.values().map(field).sum::<u64>();
-        faults.same("capacity", &self.capacity, &sum(|pool| pool.usable));
-        faults.same("free", &self.free, &sum(|pool| pool.free));
-        let placed = sum(|pool| pool.held + pool.held_closed) + self.elsewhere;
-        faults.same("held by place", &self.held, &placed);
+        faults.check_equal("capacity", &self.capacity, &sum(|pool| pool.usable));
+        faults.check_equal("free", &self.free, &sum(|pool| pool.free));
+        let placed = sum(|pool| pool.held + pool.held_closed) + self.outside_pools;
+        faults.check_equal("held by place", &self.held, &placed);
         let mut all = Tally::sum(self.classes.values().map(|class| &class.tally));
         let by_priority = Tally::sum(self.priorities.iter().map(|group| &group.tally));
-        faults.same("priorities", &by_priority, &all);
+        faults.check_equal("priorities", &by_priority, &all);
         all.add(&self.unclassed);
-        faults.tally("all", &all);
-        faults.same("held by class", &self.held, &all.held);
-        let closed = sum(|pool| pool.held_closed) + self.elsewhere;
-        faults.same("held on closed nodes", &closed, &all.closed);
+        faults.check_tally("all", &all);
+        faults.check_equal("held by class", &self.held, &all.held);
+        let closed = sum(|pool| pool.held_closed) + self.outside_pools;
+        faults.check_equal("held on closed nodes", &closed, &all.closed);
     }
 
-    fn group_order(&self, faults: &mut Faults) {
+    fn check_priorities(&self, faults: &mut Faults) {
         let mut tree = None;
         let mut available = 0;
         for group in &self.priorities {
@@ -149,15 +153,15 @@ impl Shares {
                 .filter_map(|name| self.classes.get(name));
             let sum = Tally::sum(classes.map(|class| &class.tally));
             let name = format!("priority {} of {:?}", group.priority, group.tree);
-            faults.same(&name, &group.tally, &sum);
+            faults.check_equal(&name, &group.tally, &sum);
             if tree != group.tree.as_ref() {
                 tree = group.tree.as_ref();
                 let pools = self.pools.values().filter(|it| Some(&it.tree) == tree);
                 available = pools.map(|it| it.usable.saturating_sub(it.fixed)).sum();
             }
-            if let Some(turn) = group.turn {
-                faults.same(&format!("turn of {name}"), &turn.available, &available);
-                available = turn.available.saturating_sub(turn.taken);
+            if let Some(quanta) = group.group_quanta {
+                faults.check_equal(&format!("turn of {name}"), &quanta.available, &available);
+                available = quanta.available.saturating_sub(quanta.assigned);
             }
         }
     }

@@ -5,16 +5,17 @@
 //! * Pool: `total = usable + lost + offline + blocked + declined + withheld`.
 //!   `usable + over = held + free`. `free` is the sum of the amounts in `idle`.
 //! * Fleet: `capacity` and `free` are the sums over the pools. The amount held in pools, on their
-//!   closed nodes and elsewhere equals the amount held by all classes and by work without a class.
-//! * Turn: the first turn of a tree has the usable quanta of its pools without those that are never
-//!   preempted. Each later turn has what the previous one left.
+//!   closed nodes and outside pools equals the amount held by all classes and by work without a
+//!   class.
+//! * Group quanta: the first group of a tree has the usable quanta of its pools without those that
+//!   are never preempted. Each later group has what the previous one left.
 //! * Tally: `due = divided + resting + lent`, `held = staying + granted + vacating`.
 //! * Priority, class, user: each field of the tally is the sum of that field one level below.
-//! * Class and user: `given` is `left` plus the sum of `given` one level below. For work, `divided`
-//!   takes the role of `given`.
-//! * Work: `counted` times `order` is due, and `wanted` is the smallest part of its cap.
+//! * Class and user: `assigned` is `unused` plus the sum of `assigned` one level below. For work,
+//!   `divided` takes the role of `assigned`.
+//! * Work: `counted` times `quanta` is due, and `wanted` is the smallest part of its cap.
 
-pub use super::share_delta::{OfUser, ShareDelta};
+pub use super::share_delta::{ShareDelta, UserWorkCount};
 
 use std::collections::BTreeMap;
 
@@ -34,8 +35,8 @@ pub struct Shares {
     #[serde(default)]
     pub pools: BTreeMap<String, PoolShare>,
     /// Quanta held on nodes that are gone or belong to no pool.
-    #[serde(default)]
-    pub elsewhere: u64,
+    #[serde(rename = "elsewhere", default)]
+    pub outside_pools: u64,
     /// Priorities, sorted by tree and then in counting order.
     #[serde(default)]
     pub priorities: Vec<PriorityShare>,
@@ -97,15 +98,18 @@ pub struct PoolShare {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Idle {
     /// Quanta reserved for waiting work until the rest of its space is free.
-    pub meant: u64,
+    #[serde(rename = "meant")]
+    pub reserved: u64,
     /// Quanta that fit demand, but a rule forbids it: completing, churn or spreading.
-    pub kept: u64,
+    #[serde(rename = "kept")]
+    pub forbidden: u64,
     /// Quanta for which demand exists, but no process fits into the free space of a node.
     pub split: u64,
     /// Quanta for which demand exists, but a cap or an allotment limits it.
     pub capped: u64,
     /// Quanta without demand.
-    pub unasked: u64,
+    #[serde(rename = "unasked")]
+    pub no_demand: u64,
 }
 
 /// Classes of one tree with one priority and one policy.
@@ -116,17 +120,19 @@ pub struct PriorityShare {
     pub priority: i64,
     pub policy: Policy,
     pub classes: Vec<String>,
-    /// Turn of the group. `None` if none of its classes has work.
-    pub turn: Option<Turn>,
+    /// Quanta of the group. `None` if none of its classes has work.
+    #[serde(rename = "turn")]
+    pub group_quanta: Option<GroupQuanta>,
     #[serde(flatten)]
     pub tally: Tally,
 }
 
-/// One group of classes in counting: the available quanta and the taken quanta.
+/// Quanta that were available to a group of classes, and those that were assigned to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct GroupQuanta {
     pub available: u64,
-    pub taken: u64,
+    #[serde(rename = "taken")]
+    pub assigned: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,9 +142,11 @@ pub struct ClassShare {
     pub priority: i64,
     pub weight: u64,
     /// Quanta that the division among classes gave.
-    pub given: u64,
-    /// Part of `given` that no user could take, because processes are whole.
-    pub left: u64,
+    #[serde(rename = "given")]
+    pub assigned: u64,
+    /// Part of `assigned` that no user could take, because processes are indivisible.
+    #[serde(rename = "left")]
+    pub unused: u64,
     #[serde(flatten)]
     pub tally: Tally,
     pub users: BTreeMap<UserName, UserShare>,
@@ -147,9 +155,11 @@ pub struct ClassShare {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserShare {
     /// Quanta that the division among the users of the class gave.
-    pub given: u64,
-    /// Part of `given` that no work could take.
-    pub left: u64,
+    #[serde(rename = "given")]
+    pub assigned: u64,
+    /// Part of `assigned` that no work could take.
+    #[serde(rename = "left")]
+    pub unused: u64,
     #[serde(flatten)]
     pub tally: Tally,
     pub work: BTreeMap<WorkId, WorkShare>,
@@ -159,7 +169,8 @@ pub struct UserShare {
 pub struct WorkShare {
     pub kind: WorkKind,
     /// Quanta of one process.
-    pub order: u64,
+    #[serde(rename = "order")]
+    pub quanta: u64,
     /// Processes that the work can use in this round (the cap).
     pub wanted: u64,
     /// Parts of the cap.
@@ -188,7 +199,8 @@ pub struct CapParts {
     ///
     pub prediction: Option<u64>,
     /// Number of processes that the work could hold if everything preemptable left.
-    pub room: Option<u64>,
+    #[serde(rename = "room")]
+    pub reach: Option<u64>,
 }
 
 /// Numbers of a verdict that all work has.
@@ -197,6 +209,6 @@ pub(crate) struct Counts {
     pub counted: u64,
     pub current: u64,
     pub leaving: u64,
-    pub order: u64,
+    pub quanta: u64,
     pub wanted: u64,
 }

@@ -311,7 +311,7 @@ mod tests {
         before.refresh_derived();
         before.close(&mut cache, crate::state::Needy::default());
         fixture.snapshot.demand.remove("goes");
-        let delta = SnapshotDelta::of_work(&fixture.snapshot, ["goes".parse().unwrap()]);
+        let delta = SnapshotDelta::for_work(&fixture.snapshot, ["goes".parse().unwrap()]);
         index.apply(&fixture.snapshot, &delta);
         let mut state = RoundState::open(&mut cache, &index, &fixture.snapshot);
         state.refresh_derived();

@@ -10,26 +10,26 @@ use crate::{
 };
 
 /// Returns the carried rows and the needy work.
-pub(super) fn carried(state: &RoundState, deficits: Deficits) -> (Carried, Needy) {
-    let configured = state.snapshot.tunables.reserve_overage_bytes.is_some();
+pub(super) fn carry_over(state: &RoundState, deficits: Deficits) -> (Carried, Needy) {
+    let limits_overage = state.snapshot.tunables.reserve_overage_bytes.is_some();
     let needy = state.needy();
     let mut carried = Carried {
         needy: Arc::clone(&needy.ids),
         deficits,
         claims: claims(state),
-        last_hit: lately_hit(state),
+        last_loss: recent_preemptions(state),
         ..Carried::default()
     };
     if state.settings.churn_rounds.is_some() {
-        let given = state.receipts.iter().map(|receipt| &receipt.work);
-        let hit = given.filter(|work| state.index.find_work(work).is_some());
+        let preempted = state.receipts.iter().map(|receipt| &receipt.work);
+        let present = preempted.filter(|work| state.index.find_work(work).is_some());
         let round = state.snapshot.round;
         carried
-            .last_hit
-            .extend(hit.map(|work| (work.clone(), round)));
+            .last_loss
+            .extend(present.map(|work| (work.clone(), round)));
     }
-    let may_end = !state.settings.replace_lost || !state.snapshot.carried.ended.is_empty();
-    if !may_end && !configured {
+    let may_have_ended = !state.settings.replace_lost || !state.snapshot.carried.ended.is_empty();
+    if !may_have_ended && !limits_overage {
         return (carried, needy);
     }
     for work in state.work.touched() {
@@ -37,12 +37,12 @@ pub(super) fn carried(state: &RoundState, deficits: Deficits) -> (Carried, Needy
             carried.ended.insert(state.id(work).clone());
         }
     }
-    for work in reserve_work(state).filter(|_| configured) {
-        let work_item = &state.work[work];
-        if work_item.has_promised_node {
+    for work in reserve_work(state).filter(|_| limits_overage) {
+        let work_state = &state.work[work];
+        if work_state.has_promised_node {
             carried
-                .upgrades
-                .insert(state.id(work).clone(), work_item.process_quanta);
+                .promised_quanta
+                .insert(state.id(work).clone(), work_state.process_quanta);
         }
     }
     (carried, needy)
@@ -52,8 +52,10 @@ pub(super) fn carried(state: &RoundState, deficits: Deficits) -> (Carried, Needy
 fn claims(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
     let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
     for node in state.nodes_with_reservations.iter().copied() {
-        for meant in &state.nodes[node].reservations {
-            let nodes = claims.entry(state.id(meant.work).clone()).or_default();
+        for reservation in &state.nodes[node].reservations {
+            let nodes = claims
+                .entry(state.id(reservation.work).clone())
+                .or_default();
             nodes.push(state.node_record(node).name.clone());
         }
     }
@@ -62,13 +64,14 @@ fn claims(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
 
 /// Returns the last round in which each piece of work lost an allocation to others. Rounds that do
 /// not matter any more are left out (W-32).
-fn lately_hit(state: &RoundState) -> BTreeMap<WorkId, u64> {
+fn recent_preemptions(state: &RoundState) -> BTreeMap<WorkId, u64> {
     let Some(rounds) = state.settings.churn_rounds else {
         return BTreeMap::new();
     };
     let round = state.snapshot.round;
-    let hits = state.snapshot.carried.last_hit.iter();
-    hits.filter(|(_, last)| round.saturating_sub(**last) < rounds)
+    let preemptions = state.snapshot.carried.last_loss.iter();
+    preemptions
+        .filter(|(_, last)| round.saturating_sub(**last) < rounds)
         .map(|(work, last)| (work.clone(), *last))
         .collect()
 }

@@ -30,7 +30,7 @@ pub(super) struct Row {
 
 impl Row {
     /// Writes the present verdict and share. Returns true if the verdict changed.
-    pub fn renew<'a>(
+    pub fn update<'a>(
         &mut self,
         state: &RoundState<'a>,
         ChangedWork { work, wait }: ChangedWork,
@@ -42,12 +42,12 @@ impl Row {
         let class = work_state.class;
         let user = class.map(|_| state.work_record(work).user);
         let finding = Some(builder.find(state, work, wait));
-        self.leave(user_totals);
+        self.remove_from_sums(user_totals);
         if let (Some(class), Some(user)) = (class, user) {
-            user_totals.count(class, user, &share.tally);
+            user_totals.add(class, user, &share.tally);
         }
         let counts_before = self.counts();
-        let is_other_finding = self.class != class || self.finding != finding;
+        let finding_changed = self.class != class || self.finding != finding;
         *self = Self {
             class,
             user,
@@ -55,7 +55,7 @@ impl Row {
             process_quanta: work_state.process_quanta,
             finding,
         };
-        is_other_finding || counts_before != self.counts()
+        finding_changed || counts_before != self.counts()
     }
 
     /// Returns the counts that the verdict names.
@@ -65,17 +65,17 @@ impl Row {
             counted: share.counted,
             current: share.current,
             leaving: share.leaving,
-            order: self.process_quanta,
+            quanta: self.process_quanta,
             wanted: share.wanted,
         })
     }
 
     /// Removes the work from the sums of its user.
-    pub fn leave(&mut self, user_totals: &mut UserTotals) {
+    pub fn remove_from_sums(&mut self, user_totals: &mut UserTotals) {
         if let (Some(share), Some(class)) = (&self.share, self.class)
             && let Some(user) = self.user.take()
         {
-            user_totals.forget(class, user, &share.tally);
+            user_totals.remove(class, user, &share.tally);
         }
     }
 
@@ -90,19 +90,19 @@ impl Row {
     }
 
     /// Returns the share, if it is in the sums of a user.
-    pub fn counted(&self) -> Option<&WorkShare> {
+    pub fn counted_share(&self) -> Option<&WorkShare> {
         self.share.as_ref().filter(|_| self.user.is_some())
     }
 }
 
 /// Fills the rows of all work, and returns their sums.
-pub(super) fn fill(state: &RoundState, rows: &mut TypedVec<WorkIx, Row>) -> UserTotals {
+pub(super) fn fill_rows(state: &RoundState, rows: &mut TypedVec<WorkIx, Row>) -> UserTotals {
     let mut user_totals = UserTotals::new(state);
     let mut builder = VerdictBuilder::default();
     for work in state.work.indices() {
         let row = &mut rows[work];
         let wait = state.wait_reason(work);
-        row.renew(
+        row.update(
             state,
             ChangedWork { work, wait },
             &mut user_totals,

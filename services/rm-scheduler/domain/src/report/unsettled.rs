@@ -17,12 +17,12 @@ use crate::{
 
 /// Unsettled work by tree.
 #[derive(Default)]
-pub(super) struct Unsettled(BTreeMap<Option<PoolIx>, Vec<Work>>);
+pub(super) struct Unsettled(BTreeMap<Option<PoolIx>, Vec<UnsettledWork>>);
 
-struct Work {
+struct UnsettledWork {
     work: WorkIx,
     /// Basis of the verdict. `None` if the verdict depends on more than a basis.
-    rests_on: Option<Basis>,
+    basis: Option<Basis>,
 }
 
 /// Inputs of the verdict on ordinary waiting work. Its row and the inputs that are the same for all
@@ -30,16 +30,20 @@ struct Work {
 struct Basis {
     shape: ShapeIx,
     wait: Option<Reason>,
-    near: Option<NearestNode>,
+    nearest: Option<NearestNode>,
 }
 
 impl Unsettled {
     /// Removes and returns work whose verdict may have changed, with the reason why it waits. Also
     /// removes dirty work, without returning it.
-    pub fn moved(&mut self, state: &RoundState, builder: &mut VerdictBuilder) -> Vec<ChangedWork> {
-        let mut all = Vec::new();
+    pub fn take_changed(
+        &mut self,
+        state: &RoundState,
+        builder: &mut VerdictBuilder,
+    ) -> Vec<ChangedWork> {
+        let mut changed = Vec::new();
         for (tree, work) in &mut self.0 {
-            if rests(state, *tree) {
+            if is_idle_tree(state, *tree) {
                 continue;
             }
             work.retain(|it| {
@@ -47,9 +51,9 @@ impl Unsettled {
                     return false;
                 }
                 let wait = state.wait_reason(it.work);
-                let stays = it.is_reported_the_same(state, wait, builder);
+                let stays = it.has_same_verdict(state, wait, builder);
                 if !stays {
-                    all.push(ChangedWork {
+                    changed.push(ChangedWork {
                         work: it.work,
                         wait,
                     });
@@ -57,11 +61,11 @@ impl Unsettled {
                 stays
             });
         }
-        all
+        changed
     }
 
     /// Adds work that this round reports, if it is unsettled.
-    pub fn note(
+    pub fn add(
         &mut self,
         state: &RoundState,
         work: WorkIx,
@@ -73,36 +77,36 @@ impl Unsettled {
         }
         let tree = state.tree_of(work);
         let listed = self.0.entry(tree).or_default();
-        if rests(state, tree) {
-            // [`Self::moved`] skipped this tree, so the work may still be in the list.
+        if is_idle_tree(state, tree) {
+            // [`Self::take_changed`] skipped this tree, so the work may still be in the list.
             listed.retain(|it| it.work != work);
         }
-        let rests_on = basis(state, work, wait, builder);
-        listed.push(Work { work, rests_on });
+        let basis = basis_for(state, work, wait, builder);
+        listed.push(UnsettledWork { work, basis });
     }
 }
 
-impl Work {
+impl UnsettledWork {
     /// Returns whether the verdict on this work is unchanged. The work must not be dirty.
-    fn is_reported_the_same(
+    fn has_same_verdict(
         &self,
         state: &RoundState,
         wait: Option<Reason>,
         builder: &mut VerdictBuilder,
     ) -> bool {
-        let Some(basis) = &self.rests_on else {
+        let Some(basis) = &self.basis else {
             return false;
         };
-        let explainer = &mut builder.explainer;
-        let mut near = || explainer.nearest_to_shape(state, self.work, basis.shape);
+        let unblock_finder = &mut builder.unblock_finder;
+        let mut nearest = || unblock_finder.nearest_for_shape(state, self.work, basis.shape);
         basis.wait == wait
             && !state.index.nodes_changed
             && state.find_budget_stop(self.work).is_none()
-            && NearestNode::differ_nowhere(basis.near.as_ref(), near().as_ref())
+            && NearestNode::give_same_verdict(basis.nearest.as_ref(), nearest().as_ref())
     }
 }
 
-fn basis(
+fn basis_for(
     state: &RoundState,
     work: WorkIx,
     wait: Option<Reason>,
@@ -119,10 +123,10 @@ fn basis(
     (is_plain && has_host).then(|| Basis {
         shape,
         wait,
-        near: builder.explainer.nearest_to_shape(state, work, shape),
+        nearest: builder.unblock_finder.nearest_for_shape(state, work, shape),
     })
 }
 
-fn rests(state: &RoundState, tree: Option<PoolIx>) -> bool {
+fn is_idle_tree(state: &RoundState, tree: Option<PoolIx>) -> bool {
     tree.is_some_and(|tree| state.outcomes[tree].is_reused)
 }

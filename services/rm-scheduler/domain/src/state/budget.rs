@@ -14,7 +14,7 @@ use hayward_vocabulary::{NodeName, Timestamp, UserName};
 use rustc_hash::FxHashMap;
 
 use super::RoundState;
-pub use crate::input::snapshot::TakenBack;
+pub use crate::input::snapshot::PreemptedQuanta;
 use crate::{
     ids::{AllocIx, NodeIx, PoolIx, TypedVec, UserIx, WorkIx},
     index::AllocationRecord,
@@ -28,8 +28,8 @@ const MINUTE_MS: i64 = 60_000;
 /// Quanta preempted within the last hour, by minute. A minute counts until its end is an hour ago.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HourlyPreemptions {
-    minutes: BTreeMap<i64, TakenBack>,
-    sum: TakenBack,
+    minutes: BTreeMap<i64, PreemptedQuanta>,
+    sum: PreemptedQuanta,
 }
 
 impl HourlyPreemptions {
@@ -55,7 +55,7 @@ impl HourlyPreemptions {
     }
 
     /// Removes and returns the oldest minute, if it has expired.
-    pub fn expire_minute(&mut self, now: Timestamp) -> Option<(i64, TakenBack)> {
+    pub fn expire_minute(&mut self, now: Timestamp) -> Option<(i64, PreemptedQuanta)> {
         self.next_expiry().filter(|end| *end <= now)?;
         let (minute, expired) = self.minutes.pop_first()?;
         for (pool, users) in &expired {
@@ -89,21 +89,25 @@ impl HourlyPreemptions {
         Some(Timestamp::from_unix_ms(end.saturating_add(HOUR_MS)))
     }
 
-    pub fn preempted_quanta(&self) -> &TakenBack {
+    pub fn preempted_quanta(&self) -> &PreemptedQuanta {
         &self.sum
     }
 }
 
 /// Adds the preemptions of a plan on these nodes.
-pub fn add_receipts(sums: &mut TakenBack, nodes: &BTreeMap<NodeName, Node>, receipts: &[Receipt]) {
+pub fn add_receipts(
+    sums: &mut PreemptedQuanta,
+    nodes: &BTreeMap<NodeName, Node>,
+    receipts: &[Receipt],
+) {
     for receipt in receipts {
         if let Some(node) = nodes.get(&receipt.node) {
-            add(sums, &node.pool, &receipt.user, receipt.order);
+            add(sums, &node.pool, &receipt.user, receipt.quanta);
         }
     }
 }
 
-fn add(sums: &mut TakenBack, pool: &str, user: &UserName, quanta: u64) -> u64 {
+fn add(sums: &mut PreemptedQuanta, pool: &str, user: &UserName, quanta: u64) -> u64 {
     if !sums.contains_key(pool) {
         sums.insert(pool.to_owned(), BTreeMap::new());
     }
@@ -194,7 +198,7 @@ impl Budget {
             user_percent,
             spent: FxHashMap::default(),
         };
-        for (pool, users) in &state.snapshot.taken_back {
+        for (pool, users) in &state.snapshot.preempted_quanta {
             let Some(pool) = forest.find(pool) else {
                 continue;
             };

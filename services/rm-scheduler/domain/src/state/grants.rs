@@ -94,7 +94,7 @@ impl<'a> RoundState<'a> {
                 user: user.clone(),
                 class: Arc::clone(&class.name),
                 node: self.node_record(placed.node).name.clone(),
-                order: placed.quanta,
+                quanta: placed.quanta,
                 size: placed.size.clone(),
                 fixed: class.class.policy != Policy::FairShare,
                 gpus: placed.gpus.clone(),

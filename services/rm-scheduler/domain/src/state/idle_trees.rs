@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn reused_trees(rounds: &Rounds) -> Vec<bool> {
-        let outcomes = rounds.outcomes();
+        let outcomes = rounds.tree_outcomes();
         outcomes.iter().map(|outcome| outcome.is_reused).collect()
     }
 
@@ -204,7 +204,7 @@ mod tests {
         fixture.carry_out(&plan);
 
         fixture.demand_mut("other-4").max_processes = 1;
-        let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("other-4")]);
+        let delta = SnapshotDelta::for_work(&fixture.snapshot, [work_id("other-4")]);
         decide_round(&mut rounds, &fixture, &delta);
         assert_eq!(reused_trees(&rounds), [true, false]);
     }
@@ -262,7 +262,7 @@ mod tests {
         }
         // An hour later there is budget again, although no delta is reported.
         fixture.snapshot.now = fixture.snapshot.now.plus_ms(2 * 3_600_000);
-        fixture.snapshot.taken_back.clear();
+        fixture.snapshot.preempted_quanta.clear();
         assert!(!decide_round(&mut rounds, &fixture, &SnapshotDelta::default()).is_empty());
     }
 }

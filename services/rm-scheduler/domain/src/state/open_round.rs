@@ -111,7 +111,7 @@ impl<'a> RoundState<'a> {
     /// Applies what the last round carried over.
     fn apply_carried(&mut self, needy: Needy) {
         let (index, carried) = (self.index, &self.snapshot.carried);
-        for (id, quanta) in &carried.upgrades {
+        for (id, quanta) in &carried.promised_quanta {
             if let Some(work) = index.find_work(id).filter(|work| self.is_reserve(*work)) {
                 if index.work[work].allocations.is_empty() {
                     // The carried row may be absent in the next round. The work row is written each

@@ -40,7 +40,7 @@ fn a_block_for_one_piece_of_work_affects_no_other_work() {
 fn a_machine_list_loses_the_avoided_nodes() {
     let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
     let demand = fixture.job("listed", "a", 1);
-    demand.machines = nodes(&["n00", "n01"]);
+    demand.node_list = nodes(&["n00", "n01"]);
     demand.avoids = nodes(&["n01", "n02"]);
     assert_eq!(
         granted_nodes(&fixture.plan(), "listed"),
@@ -98,7 +98,7 @@ fn a_delta_of_avoided_nodes_plans_like_a_full_read() {
     rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
     for avoids in [nodes(&["n00"]), nodes(&["n00", "n01"]), nodes(&[])] {
         fixture.demand_mut("shy").avoids = avoids;
-        let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("shy")]);
+        let delta = SnapshotDelta::for_work(&fixture.snapshot, [work_id("shy")]);
         let decided = rounds.decide(&fixture.snapshot, &delta);
         assert_eq!(
             rounds.full_plan(decided),

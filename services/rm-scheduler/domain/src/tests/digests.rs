@@ -116,7 +116,7 @@ impl DeltaPlanner {
             SnapshotDelta::between(before, now)
         });
         self.before = Some(now.clone());
-        self.holdings.follow(now, &delta);
+        self.holdings.apply_delta(now, &delta);
         self.holdings.assert_same(&Holdings::new(now));
         let unexplained_plan = self.rounds_without_explanations.decide(now, &delta).plan;
         let decided = self.rounds.decide(now, &delta);
@@ -125,13 +125,13 @@ impl DeltaPlanner {
             "{case}: the plan differs without explanations"
         );
         if let Some(delta) = decided.shares.clone() {
-            self.shares.absorb(delta);
+            self.shares.apply_delta(delta);
         } else {
             (self.shares, self.verdicts) = (self.rounds.shares(), self.rounds.verdicts());
         }
         self.verdicts.retain(|id, _| !decided.gone.contains(id));
         self.verdicts
-            .extend(plan::into_map(decided.verdicts.clone()));
+            .extend(plan::box_verdicts(decided.verdicts.clone()));
         let plan = self.rounds.full_plan(decided);
         let checked = self.holdings.check(now, &plan);
         assert!(checked.is_ok(), "{case}: {checked:?}");

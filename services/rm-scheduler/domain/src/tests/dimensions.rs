@@ -56,7 +56,7 @@ fn dominant_shares_are_even() {
         fixture.job("memory", "b", 2).size.cpu_milli = 100;
         let plan = fixture.step();
         let quanta_and_processes =
-            ["cpu", "memory"].map(|id| (share(&plan, id).order, share(&plan, id).current));
+            ["cpu", "memory"].map(|id| (share(&plan, id).quanta, share(&plan, id).current));
         assert_eq!(quanta_and_processes, [(2, 4), (2, 4)]);
     }
 }
@@ -81,7 +81,7 @@ fn dominant_shares_are_even_with_gpus() {
         let plan = fixture.step();
         let quanta = ["cpu", "gpu", "memory"].map(|id| {
             let share = share(&plan, id);
-            share.order * share.current
+            share.quanta * share.current
         });
         // Each work gets a third of 32 quanta, with a deviation of at most one process.
         let is_near_a_third = |quanta: &u64| (8..=12).contains(quanta);

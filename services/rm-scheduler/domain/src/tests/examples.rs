@@ -121,7 +121,10 @@ fn nodes_are_rounded_down_and_processes_up_to_whole_quanta() {
     }
     fixture.job("j", "a", 9);
     let plan = fixture.step();
-    assert_eq!((share(&plan, "j").order, share(&plan, "j").current), (3, 9));
+    assert_eq!(
+        (share(&plan, "j").quanta, share(&plan, "j").current),
+        (3, 9)
+    );
     assert_eq!(plan.grants[0].size, Size::memory(12 * GIB));
     assert_eq!(plan.shares.free, 6);
 }
@@ -352,7 +355,7 @@ fn a_node_is_granted_to_one_reservation_only() {
     let plan = fixture.step();
     assert_eq!(plan.grants.len(), 1);
     assert_eq!(
-        (plan.grants[0].node.as_str(), plan.grants[0].order),
+        (plan.grants[0].node.as_str(), plan.grants[0].quanta),
         ("n01", 4)
     );
     assert_eq!(plan.verdicts["r2"].reason, Reason::ResourcesExhausted);
@@ -432,7 +435,7 @@ fn fit_is_tested_on_every_dimension_and_unfit_work_is_not_counted() {
     fixture.job("huge", "c", 9);
     fixture
         .job("listed", "d", 1)
-        .machines
+        .node_list
         .insert(node_name("elsewhere"));
     let plan = fixture.step();
     assert_eq!(share(&plan, "gpu").current, 2);

@@ -101,8 +101,8 @@ impl Fixture {
             pool: pool.into(),
             default: false,
             users: std::collections::BTreeSet::new(),
-            place: 0,
-            debug: None,
+            position: 0,
+            debug_class: None,
             growth: crate::input::snapshot::Growth::default(),
         };
         self.snapshot.classes.insert(name.into(), class);
@@ -155,10 +155,10 @@ impl Fixture {
             remaining_tasks: if has_one_process { 1 } else { 100_000 },
             threads: 1,
             task_ms: None,
-            machines: std::collections::BTreeSet::new(),
+            node_list: std::collections::BTreeSet::new(),
             avoids: std::collections::BTreeSet::new(),
             service: None,
-            apart: None,
+            anti_affinity: None,
             managed: false,
             runnable: true,
             completing: false,
@@ -211,7 +211,7 @@ impl Fixture {
             let allocation = Allocation {
                 running: true,
                 running_since: Some(self.snapshot.now.plus_ms(self.start_ms)),
-                ..grant.taken_up(self.snapshot.now)
+                ..grant.to_allocation(self.snapshot.now)
             };
             let id = AllocationId::new(format!("alc_{:06}", self.granted_count)).unwrap();
             self.snapshot.allocations.insert(id, allocation);
@@ -249,7 +249,7 @@ impl Fixture {
         self.snapshot.round += 1;
         self.snapshot.now = self.snapshot.now.plus_ms(self.snapshot.tunables.cycle_ms);
         self.hour.expire_minutes(self.snapshot.now);
-        self.snapshot.taken_back = self.hour.preempted_quanta().clone();
+        self.snapshot.preempted_quanta = self.hour.preempted_quanta().clone();
     }
 
     /// Returns the number of processes of a piece of work after each of the next rounds.

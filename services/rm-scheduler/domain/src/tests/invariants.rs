@@ -18,7 +18,10 @@ use crate::{
         settings::Settings,
         snapshot::{Policy, Pool},
     },
-    monitor::{Asked, Memory, Sequence, explanations_are_true, no_over_commit, work_conserving},
+    monitor::{
+        Memory, Sequence, WaitCheckInput, check_explanations, check_over_commit,
+        check_work_conserving,
+    },
     output::plan::{VacateReason, WorkShare},
 };
 
@@ -90,7 +93,7 @@ fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure_rounds: u64) -> Fixture
         let pool = Pool {
             parent: parent.map(str::to_owned),
             search_order: i64::try_from(place).unwrap(),
-            place,
+            position: place,
             quantum: None,
         };
         fixture.snapshot.pools.insert(name.into(), pool);
@@ -136,7 +139,7 @@ fn add_work(fixture: &mut Fixture, id: &str, work_spec: &WorkSpec) {
         (demand.max_processes, demand.remaining_tasks) = (work_spec.cap, work_spec.tasks);
     }
     if work_spec.listed {
-        demand.machines = ["n00", "n01"].map(crate::tests::fixture::node_name).into();
+        demand.node_list = ["n00", "n01"].map(crate::tests::fixture::node_name).into();
     }
 }
 
@@ -228,8 +231,8 @@ fn assert_no_fitting_hole(fixture: &Fixture, plan: &Plan) {
         let held = snapshot.allocations.values().filter(|it| it.node == *name);
         let granted = plan.grants.iter().filter(|it| it.node == *name);
         let used: u64 = held
-            .map(|it| it.order)
-            .chain(granted.map(|it| it.order))
+            .map(|it| it.quanta)
+            .chain(granted.map(|it| it.quanta))
             .sum();
         let quanta = snapshot.quantum.node_order(&node.capacity);
         if node.is_schedulable() {
@@ -254,13 +257,13 @@ fn assert_no_fitting_hole(fixture: &Fixture, plan: &Plan) {
                 .verdicts
                 .values()
                 .any(|v| v.reason == crate::Reason::WaitingForDefragmentation);
-        if share.counted <= share.current || defragmented || !demand.machines.is_empty() {
+        if share.counted <= share.current || defragmented || !demand.node_list.is_empty() {
             continue;
         }
         let home_only = class.pool == "other";
         let fits = free.iter().any(|(name, free)| {
             let in_other_pool = snapshot.nodes[*name].pool == "other";
-            in_other_pool == home_only && *free >= share.order
+            in_other_pool == home_only && *free >= share.quanta
         });
         assert!(!fits, "{id} could start: {share:?} {free:?}");
     }
@@ -277,7 +280,7 @@ struct LiveChecks {
 impl LiveChecks {
     fn new(snapshot: &Snapshot) -> Self {
         let mut sequence = Sequence::default();
-        sequence.anew(snapshot);
+        sequence.restart(snapshot);
         Self {
             previous: snapshot.clone(),
             sequence,
@@ -292,7 +295,7 @@ impl LiveChecks {
             if before != Some(node) {
                 self.unplanned.nodes.insert(name.clone());
             }
-            self.sequence.node(name, before, node);
+            self.sequence.record_node(name, before, node);
         }
         for work in self.previous.demand.keys().chain(now.demand.keys()) {
             if self.previous.demand.get(work) != now.demand.get(work) {
@@ -308,12 +311,12 @@ impl LiveChecks {
         for id in ids.collect::<std::collections::BTreeSet<_>>() {
             if self.previous.allocations.get(id) != now.allocations.get(id) {
                 self.sequence
-                    .allocation(id, now.allocations.contains_key(id));
+                    .record_allocation(id, now.allocations.contains_key(id));
                 let held = now
                     .allocations
                     .get(id)
                     .or(self.previous.allocations.get(id));
-                self.sequence.stirs(&held.unwrap().node);
+                self.sequence.record_change_on_node(&held.unwrap().node);
                 let allocation = now.allocations.get(id).cloned();
                 self.unplanned.allocations.insert(id.clone(), allocation);
             }
@@ -323,12 +326,12 @@ impl LiveChecks {
 
     /// Records that a round reads the present state.
     fn record_round(&mut self) {
-        self.sequence.planned();
+        self.sequence.record_round();
         self.unplanned = crate::SnapshotDelta::default();
     }
 
     fn run(&mut self, fixture: &Fixture, plan: &Plan, settled: bool) -> Vec<Finding> {
-        let report = Asked {
+        let report = WaitCheckInput {
             snapshot: &fixture.snapshot,
             verdicts: &plan.verdicts,
             unplanned: &self.unplanned,
@@ -338,9 +341,9 @@ impl LiveChecks {
             now_ms: plan.round * 1_000,
         };
         vec![
-            no_over_commit(&fixture.snapshot, &self.sequence),
-            explanations_are_true(&report),
-            work_conserving(&report, &mut self.memory),
+            check_over_commit(&fixture.snapshot, &self.sequence),
+            check_explanations(&report),
+            check_work_conserving(&report, &mut self.memory),
         ]
     }
 }

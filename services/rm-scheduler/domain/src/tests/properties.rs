@@ -100,7 +100,7 @@ pub(crate) fn add_work(fixture: &mut Fixture, id: &str, spec: &WorkSpec) {
         demand.size.gpu_milli = spec.gpu_milli;
     }
     if spec.listed {
-        demand.machines = ["n00", "n01"].map(crate::tests::fixture::node_name).into();
+        demand.node_list = ["n00", "n01"].map(crate::tests::fixture::node_name).into();
     }
 }
 
@@ -216,12 +216,12 @@ proptest! {
             }
             let is_low_class = demand.class.as_deref() == Some("low");
             for (name, node) in &fixture.snapshot.nodes {
-                let permitted = (demand.machines.is_empty() || demand.machines.contains(name))
+                let permitted = (demand.node_list.is_empty() || demand.node_list.contains(name))
                     && (!is_low_class || node.pool == "below");
                 let space = free_space(&fixture.snapshot, name.as_str());
                 let granted = fixture.snapshot.quantum.granted(&demand.size);
                 prop_assert!(
-                    !permitted || space.count_fitting(share.order, &granted) == 0,
+                    !permitted || space.count_fitting(share.quanta, &granted) == 0,
                     "{id} could use {name}: {plan:#?}"
                 );
             }
@@ -281,7 +281,7 @@ fn free_space(snapshot: &Snapshot, name: &str) -> NodeSpace {
     let mut space = NodeSpace::new(snapshot.quantum.node_order(&node.capacity), &node.capacity);
     for it in snapshot.allocations.values() {
         if it.node.as_str() == name {
-            space.take(it.order, &it.size, &it.gpus);
+            space.take(it.quanta, &it.size, &it.gpus);
         }
     }
     space
@@ -289,7 +289,7 @@ fn free_space(snapshot: &Snapshot, name: &str) -> NodeSpace {
 
 fn tamper(grant: &mut Grant, change: u8) {
     match change {
-        0 => grant.order += 1,
+        0 => grant.quanta += 1,
         1 => grant.size.memory_bytes += 1,
         2 => grant.node = crate::tests::fixture::node_name("nowhere"),
         3 => grant.work = crate::tests::fixture::work_id("nothing"),
@@ -361,7 +361,7 @@ fn the_check_refuses_nodes_too_large_for_a_reservation() {
     assert_eq!(plan.grants[0].node.as_str(), "n00");
     let mut large = plan.clone();
     let grant = &mut large.grants[0];
-    (grant.node, grant.order) = (node_name("n01"), 5);
+    (grant.node, grant.quanta) = (node_name("n01"), 5);
     grant.size = fixture.node("n01").capacity.clone();
     let violations = check(&fixture.snapshot, &large).unwrap_err();
     assert!(matches!(

@@ -58,7 +58,7 @@ pub fn fleet(random: &mut Random) -> Fixture {
         let (priority, weight) = (random.pick(&[5, 10, 10, 20]), 1 + random.below(400));
         fixture.class(name, terms(Policy::FairShare, priority, weight), pool);
         let class = fixture.snapshot.classes.get_mut(name).unwrap();
-        class.place = random.below(2);
+        class.position = random.below(2);
         class.growth.expand_by_doubling = random.one_in(4).then(|| random.one_in(2));
         if random.one_in(6) {
             class.users = ["u0", "u1", "u2"].map(Into::into).into();
@@ -145,7 +145,7 @@ fn add_pools(fixture: &mut Fixture, random: &mut Random) {
         let pool = Pool {
             parent: parent.map(str::to_owned),
             search_order: i64::try_from(random.below(3)).unwrap(),
-            place,
+            position: place,
             quantum,
         };
         fixture.snapshot.pools.insert(name.into(), pool);
@@ -204,7 +204,7 @@ pub fn add_work(fixture: &mut Fixture, random: &mut Random, index: u64) {
         }
     }
     if random.one_in(10) {
-        demand.machines = ["n00", "n01", "n07"].map(node_name).into();
+        demand.node_list = ["n00", "n01", "n07"].map(node_name).into();
     }
     (demand.completing, demand.keeps_what_it_holds) = (random.one_in(20), random.one_in(20));
 }
@@ -278,7 +278,7 @@ fn change_work(fixture: &mut Fixture, random: &mut Random) {
         5 => demand.class = Some(random.pick(&CLASSES).into()),
         6 => demand.managed = !demand.managed,
         7 => demand.service = random.one_in(2).then(|| "svc".parse().unwrap()),
-        8 => demand.machines = ["n00", "n01", "n07"].map(node_name).into(),
+        8 => demand.node_list = ["n00", "n01", "n07"].map(node_name).into(),
         _ => demand.size.memory_bytes = (1 + random.below(6)) * GIB,
     }
 }

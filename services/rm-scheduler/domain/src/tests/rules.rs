@@ -24,7 +24,7 @@ fn a_process_is_granted_its_size_in_whole_quanta() {
     fixture.node_in("default", "n00", 12);
     fixture.job("j", "a", 5).max_processes = 1;
     let plan = fixture.plan();
-    assert_eq!(plan.grants[0].order, 2);
+    assert_eq!(plan.grants[0].quanta, 2);
     assert_eq!(plan.grants[0].size.memory_bytes, 8 * GIB);
 }
 
@@ -39,7 +39,7 @@ fn a_new_grant_is_handed_to_a_reservation_as_a_whole_node() {
         fixture.node_in("default", name, quanta);
     }
     let pinned = fixture.job("j", "b", 1);
-    (pinned.max_processes, pinned.machines) = (2, [node_name("n02")].into());
+    (pinned.max_processes, pinned.node_list) = (2, [node_name("n02")].into());
     fixture.job("w", "a", 4).max_processes = 2;
     let plan = fixture.step();
     assert_eq!(
@@ -179,10 +179,13 @@ fn a_restart_reads_the_size_of_a_reservation_from_its_allocation() {
     let plan = fixture.plan();
     let reservation = share(&plan, "r");
     assert_eq!(
-        (reservation.order, reservation.counted, reservation.current),
+        (reservation.quanta, reservation.counted, reservation.current),
         (4, 1, 1)
     );
     assert_eq!((plan.grants.len(), plan.vacates.len()), (0, 0));
     assert_eq!(plan.shares, before.shares);
-    assert_eq!((share(&plan, "s").order, share(&plan, "j").current), (1, 2));
+    assert_eq!(
+        (share(&plan, "s").quanta, share(&plan, "j").current),
+        (1, 2)
+    );
 }

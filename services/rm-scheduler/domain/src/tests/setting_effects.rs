@@ -81,7 +81,7 @@ fn large_processes_are_placed_first_if_work_would_get_no_space() {
 fn work_with_an_unreachable_machine_list_keeps_nothing_from_others() {
     let run = |fits| {
         let mut fixture = fixture_with(|settings| settings.count_what_fits = fits).nodes(&[4]);
-        fixture.job("pinned", "a", 1).machines = [node_name("elsewhere")].into();
+        fixture.job("pinned", "a", 1).node_list = [node_name("elsewhere")].into();
         fixture.job("plain", "b", 1);
         let plan = fixture.step();
         assert_eq!(plan.verdicts["pinned"].reason, Reason::NoListedMachine);
@@ -212,7 +212,7 @@ fn fleet_with_unusable_entitlement(change: impl FnOnce(&mut Settings)) -> Fixtur
     fixture.snapshot.tunables.defragmentation = false;
     fixture.job("plain", "a", 1);
     fixture.step();
-    fixture.job("pinned", "b", 1).machines = [node_name("elsewhere")].into();
+    fixture.job("pinned", "b", 1).node_list = [node_name("elsewhere")].into();
     fixture
 }
 
@@ -248,7 +248,7 @@ fn a_reserved_node_is_cleared_at_once() {
         fixture.snapshot.tunables.defragmentation = false;
         fixture.job("j", "a", 1).max_processes = 2;
         let pinned = fixture.job("k", "b", 1);
-        (pinned.max_processes, pinned.machines) = (1, [node_name("n01")].into());
+        (pinned.max_processes, pinned.node_list) = (1, [node_name("n01")].into());
         fixture.step();
         fixture.reservation("r", "c", 3);
         let plan = fixture.step();
@@ -320,7 +320,7 @@ fn whole_nodes_are_granted_to_reservations_only() {
         let plan = fixture.step();
         let class_and_quanta = |id: &str| {
             let grant = plan.grants.iter().find(|it| it.work.as_str() == id);
-            grant.map(|it| (it.class.clone(), it.order))
+            grant.map(|it| (it.class.clone(), it.quanta))
         };
         (
             plan.verdicts["r"].reason,
@@ -444,7 +444,7 @@ fn a_part_of_a_gpu_goes_to_a_gpu_in_use() {
             let demand = fixture.job(id, id, 1);
             (demand.size.gpu_milli, demand.max_processes) = (milli, 1);
         }
-        fixture.snapshot.demand.get_mut("old").unwrap().machines = [node_name("n01")].into();
+        fixture.snapshot.demand.get_mut("old").unwrap().node_list = [node_name("n01")].into();
         let plan = fixture.plan();
         let half = plan.grants.iter().find(|it| it.work.as_str() == "half");
         (half.unwrap().node.to_string(), processes(&plan, "whole"))

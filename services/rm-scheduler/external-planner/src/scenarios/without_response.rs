@@ -2,7 +2,7 @@
 
 use hayward_rm_scheduler_domain::Reason;
 use hayward_rm_scheduler_domain::plan::VacateReason;
-use hayward_rm_scheduler_domain::snapshot::outside::Heard;
+use hayward_rm_scheduler_domain::snapshot::external::ResponseResult;
 use hayward_rm_scheduler_domain::snapshot::{Block, BlockEffect};
 use hayward_vocabulary::resources::GIB;
 
@@ -13,7 +13,7 @@ use crate::{Trees, relevant_notes};
 #[test]
 fn without_a_response_nothing_is_granted_and_running_work_continues() {
     let mut fixture = fleet_with_full_node();
-    fixture.planner_mut().silence = Some("no answer within 10 ms".into());
+    fixture.planner_mut().no_response_reason = Some("no answer within 10 ms".into());
     let plan = fixture.plan();
     assert!(plan.is_empty());
     let verdict = &plan.verdicts[&work("job_b")];
@@ -37,22 +37,24 @@ fn without_a_response_nothing_is_granted_and_running_work_continues() {
 fn notes_of_the_planner_are_passed_on_until_replaced() {
     let mut fixture = fleet_with_full_node();
     let detail = |fixture: &Fixture| fixture.plan().verdicts[&work("job_b")].detail.clone();
-    fixture.planner_mut().heard = None;
+    fixture.planner_mut().last_result = None;
     assert!(detail(&fixture).ends_with("has not answered yet"));
     fixture.respond(vec![], vec![]);
     assert!(detail(&fixture).ends_with("and gave no reason"));
-    fixture.planner_mut().answer = Some(hayward_rm_scheduler_domain::snapshot::outside::Answer {
-        number: 99,
-        notes: [
-            ("job_b".into(), "tomorrow".into()),
-            ("job_x".into(), "?".into()),
-        ]
-        .into(),
-        ..Default::default()
-    });
+    fixture.planner_mut().response = Some(
+        hayward_rm_scheduler_domain::snapshot::external::PlannerResponse {
+            number: 99,
+            notes: [
+                ("job_b".into(), "tomorrow".into()),
+                ("job_x".into(), "?".into()),
+            ]
+            .into(),
+            ..Default::default()
+        },
+    );
     let plan = fixture.plan();
     assert_eq!(
-        plan.outside[POOL].heard.notes.len(),
+        plan.external_planners[POOL].result.notes.len(),
         1,
         "notes about other work are ignored"
     );
@@ -63,7 +65,7 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
             "external planner of pool out did not place it: tomorrow"
         );
     }
-    let notes = fixture.planner_mut().heard.clone().unwrap();
+    let notes = fixture.planner_mut().last_result.clone().unwrap();
     let relevant = |fixture: &Fixture| {
         relevant_notes(
             &fixture.snapshot,
@@ -74,7 +76,11 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
     };
     assert_eq!(relevant(&fixture), notes);
     fixture.demand_mut("job_b").max_processes = 0;
-    assert_eq!(relevant(&fixture), Heard::default(), "it lacks nothing now");
+    assert_eq!(
+        relevant(&fixture),
+        ResponseResult::default(),
+        "it lacks nothing now"
+    );
 }
 
 #[test]
@@ -84,7 +90,7 @@ fn forced_vacates_need_no_planner() {
     let lost = fixture.add_job("job_c", "fair", 2);
     lost.max_processes = 2;
     fixture.respond(vec![requested_grant("job_c", "n3", 2)], vec![]);
-    fixture.planner_mut().silence = Some("away".into());
+    fixture.planner_mut().no_response_reason = Some("away".into());
     fixture.snapshot.demand.remove(&work("job_b"));
     fixture.demand_mut("job_a").max_processes = 3;
     fixture.node_mut("n3").lost = true;

@@ -85,7 +85,7 @@ impl<'a> WaitingWork<'a> {
         let mut groups: BTreeMap<&WorkId, Vec<(WorkId, NodeName)>> = BTreeMap::new();
         for (work, node) in staying.chain(granted) {
             let item = view.work.get(work);
-            if let Some(apart) = item.and_then(|item| item.demand.apart.as_ref()) {
+            if let Some(apart) = item.and_then(|item| item.demand.anti_affinity.as_ref()) {
                 let members = groups.entry(&apart.group).or_default();
                 members.push((work.clone(), node.clone()));
             }
@@ -130,7 +130,7 @@ impl<'a> WaitingWork<'a> {
 
     /// Checks the constraints that `check` has for the node, except free space.
     fn is_allowed(&self, view: &PoolView, it: &MissingWork, candidate: &CandidateNode) -> bool {
-        let listed = &it.demand.machines;
+        let listed = &it.demand.node_list;
         view.may_use_pool(it.class, &candidate.node.pool)
             && (listed.is_empty() || listed.contains(candidate.name))
             && !it.demand.avoids.contains(candidate.name)
@@ -139,7 +139,7 @@ impl<'a> WaitingWork<'a> {
     }
 
     fn is_apart(&self, view: &PoolView, it: &MissingWork, candidate: &CandidateNode) -> bool {
-        let Some(apart) = &it.demand.apart else {
+        let Some(apart) = &it.demand.anti_affinity else {
             return true;
         };
         let label = apart.by_label.as_ref();
@@ -166,12 +166,12 @@ fn process_size(view: &PoolView, it: &MissingWork, node: &Node) -> (u64, Size) {
 impl CandidateNode<'_> {
     pub fn release(&mut self, allocation: &Allocation) {
         self.free
-            .give(allocation.order, &allocation.size, &allocation.gpus);
+            .give(allocation.quanta, &allocation.size, &allocation.gpus);
     }
 
     pub fn retain(&mut self, allocation: &Allocation) {
         self.max_free
-            .take(allocation.order, &allocation.size, &allocation.gpus);
+            .take(allocation.quanta, &allocation.size, &allocation.gpus);
     }
 
     pub fn occupy(&mut self, quanta: u64, size: &Size) {
@@ -217,7 +217,7 @@ pub(super) fn candidate_nodes<'a>(
         {
             candidate
                 .free
-                .take(allocation.order, &allocation.size, &allocation.gpus);
+                .take(allocation.quanta, &allocation.size, &allocation.gpus);
             if !vacate_candidates.contains_key(id) {
                 candidate.retain(allocation);
             }
@@ -225,10 +225,10 @@ pub(super) fn candidate_nodes<'a>(
     }
     for grant in plan.grants.iter().chain(grants.iter().map(|it| &it.grant)) {
         if let Some(candidate) = candidate_nodes.get_mut(&grant.node) {
-            candidate.free.take(grant.order, &grant.size, &grant.gpus);
+            candidate.free.take(grant.quanta, &grant.size, &grant.gpus);
             candidate
                 .max_free
-                .take(grant.order, &grant.size, &grant.gpus);
+                .take(grant.quanta, &grant.size, &grant.gpus);
         }
     }
     candidate_nodes

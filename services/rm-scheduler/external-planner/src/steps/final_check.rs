@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::{
     Fault, Part, Plan, Violation, check,
-    plan::{Vacate, outside::Refusal},
+    plan::{Vacate, external::Refusal},
 };
 
 use super::{AcceptedGrant, Rejection, Step, Steps};
@@ -138,7 +138,7 @@ fn to_rejection(fault: &Fault) -> Rejection {
         Fault::OverAllotment { .. } => Refusal::OverAllotment,
         Fault::UnknownAllocation(_) => Refusal::UnknownAllocation,
         Fault::AlreadyLeaving(_) => Refusal::LeavingAlready,
-        Fault::NotTakeable(_) => Refusal::NotPreemptable,
+        Fault::NotPreemptable(_) => Refusal::NotPreemptable,
         _ => Refusal::NotAllowed,
     };
     Rejection::new(reason, fault.to_string())

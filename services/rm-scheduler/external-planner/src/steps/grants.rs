@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     NodeSpace, Plan,
-    plan::{Grant, outside::Refusal},
+    plan::{Grant, external::Refusal},
     snapshot::{
         Node, Policy,
-        outside::{Answer, RequestedGrant},
+        external::{PlannerResponse, RequestedGrant},
     },
 };
 use hayward_vocabulary::{NodeName, Quantum, Size, WorkId};
@@ -22,7 +22,12 @@ use crate::{
 /// Free space by node.
 type FreeSpace<'a> = BTreeMap<&'a NodeName, NodeSpace>;
 
-pub(super) fn verify(view: &mut PoolView, answer: &Answer, plan: &Plan, steps: &mut Steps) {
+pub(super) fn verify(
+    view: &mut PoolView,
+    answer: &PlannerResponse,
+    plan: &Plan,
+    steps: &mut Steps,
+) {
     let mut free = free_space(view, answer, plan);
     for (position, requested_grant) in answer.grants.iter().enumerate() {
         let step = Step {
@@ -53,7 +58,7 @@ pub(super) fn verify(view: &mut PoolView, answer: &Answer, plan: &Plan, steps: &
 }
 
 /// Returns the free space of each node that the response names.
-fn free_space<'a>(view: &PoolView<'a>, answer: &Answer, plan: &Plan) -> FreeSpace<'a> {
+fn free_space<'a>(view: &PoolView<'a>, answer: &PlannerResponse, plan: &Plan) -> FreeSpace<'a> {
     let node_names: BTreeSet<&str> = answer.grants.iter().map(|it| it.node.as_str()).collect();
     let nodes = view
         .nodes()
@@ -66,12 +71,12 @@ fn free_space<'a>(view: &PoolView<'a>, answer: &Answer, plan: &Plan) -> FreeSpac
         .collect();
     for allocation in view.snapshot.allocations.values() {
         if let Some(space) = free.get_mut(&allocation.node) {
-            space.take(allocation.order, &allocation.size, &allocation.gpus);
+            space.take(allocation.quanta, &allocation.size, &allocation.gpus);
         }
     }
     for grant in &plan.grants {
         if let Some(space) = free.get_mut(&grant.node) {
-            space.take(grant.order, &grant.size, &grant.gpus);
+            space.take(grant.quanta, &grant.size, &grant.gpus);
         }
     }
     free
@@ -181,7 +186,7 @@ fn grant_processes<'a>(
             user: item.demand.user.clone(),
             class: item.class_name.into(),
             node: name.clone(),
-            order: quanta,
+            quanta,
             size: size.clone(),
             fixed: item.class.policy != Policy::FairShare,
             gpus,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     NodeSpace, Plan,
-    plan::{Receipt, Vacate, VacateReason, outside::Refusal},
-    snapshot::{Allocation, outside::Answer},
+    plan::{Receipt, Vacate, VacateReason, external::Refusal},
+    snapshot::{Allocation, external::PlannerResponse},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId, WorkKind};
 
@@ -45,7 +45,7 @@ impl Selection<'_> {
 
 pub(super) fn verify(
     view: &mut PoolView,
-    answer: &Answer,
+    answer: &PlannerResponse,
     forced: &[Vacate],
     plan: &Plan,
     steps: &mut Steps,
@@ -105,7 +105,12 @@ pub(super) fn verify(
 }
 
 /// Adds vacates and refusals in the order of the response.
-fn write_steps(view: &mut PoolView, answer: &Answer, selection: Selection, steps: &mut Steps) {
+fn write_steps(
+    view: &mut PoolView,
+    answer: &PlannerResponse,
+    selection: Selection,
+    steps: &mut Steps,
+) {
     steps.served.extend(selection.served);
     for (position, rejection) in selection.refused {
         let step = Step {
@@ -212,7 +217,7 @@ fn needed_vacates(
     let mut space = free.clone();
     let last = pending.iter().position(|it| {
         space.give(
-            it.allocation.order,
+            it.allocation.quanta,
             &it.allocation.size,
             &it.allocation.gpus,
         );
@@ -222,10 +227,10 @@ fn needed_vacates(
     is_needed[last] = true;
     for (it, is_needed) in pending.iter().zip(&mut is_needed).take(last) {
         let allocation = it.allocation;
-        space.take(allocation.order, &allocation.size, &allocation.gpus);
+        space.take(allocation.quanta, &allocation.size, &allocation.gpus);
         *is_needed = space.count_fitting(quanta, size) == 0;
         if *is_needed {
-            space.give(allocation.order, &allocation.size, &allocation.gpus);
+            space.give(allocation.quanta, &allocation.size, &allocation.gpus);
         }
     }
     Some(is_needed)
@@ -300,7 +305,7 @@ fn build_receipt(view: &PoolView, candidate: &Candidate, work: &WorkId) -> Recei
         work: allocation.work.clone(),
         user: allocation.user.clone(),
         node: allocation.node.clone(),
-        order: allocation.order,
+        quanta: allocation.quanta,
         lost_ms: allocation.investment_ms.unwrap_or(in_flight_ms),
         beneficiary: Some(work.clone()),
         for_user: user.cloned(),

@@ -79,8 +79,8 @@ fn debug_is_inherited_and_only_for_fair_classes() {
     policy.classes.entry("normal".into()).or_default().debug = Some("service".into());
     policy.classes.entry("low".into()).or_default().parent = Some("normal".into());
     let rules = Rules::new(&policy);
-    assert_eq!(rules.classes["low"].debug.as_deref(), Some("service"));
-    assert_eq!(rules.classes["high"].debug, None);
+    assert_eq!(rules.classes["low"].debug_class.as_deref(), Some("service"));
+    assert_eq!(rules.classes["high"].debug_class, None);
 }
 
 #[test]
@@ -132,12 +132,12 @@ fn the_field_place_sets_the_order_of_definition() {
         },
     }));
     let rules = Rules::new(&policy);
-    let pool = |name: &str| rules.pools[name].place;
+    let pool = |name: &str| rules.pools[name].position;
     assert_eq!(
         [pool("b"), pool("a"), pool("default"), pool("c")],
         [0, 1, 2, 3]
     );
-    let class = |name: &str| rules.classes[name].place;
+    let class = |name: &str| rules.classes[name].position;
     assert_eq!([class("y"), class("x"), class("w")], [0, 1, 2]);
     let node = Identity {
         name: "n1",

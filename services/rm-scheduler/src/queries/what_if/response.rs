@@ -65,7 +65,7 @@ fn starts(timeline: &Timeline) -> Vec<api::Starts> {
             class: start.class.clone(),
             node: start.node.clone(),
             processes: 0,
-            order: start.order,
+            order: start.quanta,
         });
         entry.processes += 1;
     }
@@ -102,7 +102,7 @@ fn leaves_of_others(timeline: &Timeline, requester: &Requester) -> Option<api::O
     let caused = others.filter(|it| beneficiary_user(it).is_some_and(|user| requester.knows(user)));
     let sum = caused.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {
         processes: sum.processes + 1,
-        quanta: sum.quanta + it.order,
+        quanta: sum.quanta + it.quanta,
         lost_ms: sum.lost_ms + it.receipt.as_ref().map_or(0, |receipt| receipt.lost_ms),
     });
     (sum.processes > 0).then_some(sum)
@@ -118,7 +118,7 @@ fn leave(leave: &Leave, requester: &Requester) -> api::Leaves {
         work: leave.work.clone(),
         user: leave.user.clone(),
         node: leave.node.clone(),
-        order: leave.order,
+        order: leave.quanta,
         reason: entries::vacate_reason(leave.reason),
         detail: leave.detail.clone(),
         lost_ms: receipt.map(|receipt| receipt.lost_ms),

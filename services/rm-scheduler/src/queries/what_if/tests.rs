@@ -3,7 +3,7 @@ use std::sync::Arc;
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::what_if::WhatIf;
 use hayward_rm_scheduler_capacity::CompositePlanner;
-use hayward_rm_scheduler_domain::forecast::{compare, within};
+use hayward_rm_scheduler_domain::forecast::{compare, stop_after};
 use hayward_rm_scheduler_domain::snapshot::Node;
 
 use super::*;
@@ -109,7 +109,7 @@ fn work_bound_to_a_drained_node_may_move_elsewhere() {
     let submission = &parse(r#"{"submissions": [{}]}"#).submissions[0];
     for (work, host) in [("svc_a.0", "n1"), ("svc_b.0", "n2")] {
         let mut wanted = demand(submission, "ann".parse().unwrap());
-        wanted.machines = [host.parse().unwrap()].into();
+        wanted.node_list = [host.parse().unwrap()].into();
         snapshot.demand.insert(work.parse().unwrap(), wanted);
     }
     let pinned = |work: &str, host: &str| Pinned {
@@ -125,7 +125,7 @@ fn work_bound_to_a_drained_node_may_move_elsewhere() {
     let input = forecast_input(&parse(r#"{"drain": ["n1"]}"#), &operator(), &copy).unwrap();
     let machines = |work: &str| {
         let work: WorkId = work.parse().unwrap();
-        input.changed.demand[&work].machines.len()
+        input.changed.demand[&work].node_list.len()
     };
     assert_eq!((machines("svc_a.0"), machines("svc_b.0")), (0, 1));
 }
@@ -179,7 +179,7 @@ fn a_submitter_sees_its_own_work_and_the_losses_it_causes() {
         &copy.snapshot,
         input.changed,
         &input.task_ms,
-        &mut within(10),
+        &mut stop_after(10),
     );
     let (all, own) = (
         to_response(&forecast, &operator()),

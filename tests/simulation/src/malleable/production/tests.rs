@@ -64,7 +64,7 @@ fn granted(job: usize, node: &Node, gpus: Vec<u64>) -> Grant {
         user: "ann".parse().unwrap(),
         class: "root.a".into(),
         node: node_name(0, node),
-        order: 1,
+        quanta: 1,
         size: Size::default(),
         fixed: false,
         gpus,

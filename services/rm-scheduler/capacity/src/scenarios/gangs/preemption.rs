@@ -91,7 +91,7 @@ fn all_victims_are_found_or_none_leaves() {
         fixture.snapshot.allocations.clear();
         for node in 0..4 {
             let demand = fixture.add_processes(&format!("job_{node}"), "root.a", 4, VCORE);
-            demand.machines = [node_name(&format!("n{node}"))].into();
+            demand.node_list = [node_name(&format!("n{node}"))].into();
             // Higher priorities are never preempted.
             queued(demand).priority = i32::from(node > 0 && has_protected_work);
         }

@@ -3,7 +3,7 @@
 use hayward_vocabulary::{Size, UserName};
 
 use crate::{
-    check::{bytes_of, queues::Charged},
+    check::{bytes_of, queues::ChargedAccounts},
     input::snapshot::{Allocation, Snapshot},
 };
 
@@ -26,7 +26,7 @@ impl Charge {
         if !allocation.fixed && tree.is_none() {
             return None;
         }
-        let bytes = || bytes_of(snapshot, &allocation.class, allocation.order);
+        let bytes = || bytes_of(snapshot, &allocation.class, allocation.quanta);
         Some(Self {
             user: allocation.user.clone(),
             class: allocation.class.clone(),
@@ -37,13 +37,13 @@ impl Charge {
     }
 
     /// Returns the key of the allotment: user and class.
-    pub fn whose(&self) -> (UserName, String) {
+    pub fn owner(&self) -> (UserName, String) {
         (self.user.clone(), self.class.clone())
     }
 
     /// Returns the charge to queues. For work in a queue, the class is the path of the queue.
-    pub fn queued<'a>(&'a self, tree: &'a str) -> Charged<'a> {
-        Charged {
+    pub fn queue_accounts<'a>(&'a self, tree: &'a str) -> ChargedAccounts<'a> {
+        ChargedAccounts {
             tree,
             path: &self.class,
             user: &self.user,

@@ -28,10 +28,10 @@ fn small_fleet() -> Fixture {
     fixture
 }
 
-fn held(draw: &mut Random) -> Allocation {
+fn random_allocation(draw: &mut Random) -> Allocation {
     let amounts = [GIB, GIB, 2 * GIB, u64::MAX - 5];
-    let runs_over = draw.one_in(20);
-    let mut size = Size::memory(draw.pick(&amounts[..3 + usize::from(runs_over)]));
+    let may_saturate = draw.one_in(20);
+    let mut size = Size::memory(draw.pick(&amounts[..3 + usize::from(may_saturate)]));
     size.gpu_milli = draw.pick(&[0, 0, 500]);
     if draw.one_in(3) {
         size.extras.insert("ssd".into(), draw.below(3));
@@ -42,7 +42,7 @@ fn held(draw: &mut Random) -> Allocation {
         user: draw.pick(&["a", "b"]).parse().unwrap(),
         class: draw.pick(&CLASSES).to_owned(),
         node: node_name(draw.pick(&NODES)),
-        order: 1 + draw.below(3),
+        quanta: 1 + draw.below(3),
         gpus: Vec::from(&[draw.below(2)][..usize::from(size.gpu_milli > 0)]),
         size,
         fixed: draw.one_in(2),
@@ -58,10 +58,10 @@ fn held(draw: &mut Random) -> Allocation {
     }
 }
 
-fn asks(draw: &mut Random, demand: &Demand) -> Demand {
+fn random_demand(draw: &mut Random, demand: &Demand) -> Demand {
     let group = draw.pick(&WORK);
     Demand {
-        apart: draw.one_in(2).then(|| Apart {
+        anti_affinity: draw.one_in(2).then(|| Apart {
             group: work_id(group),
             by_label: None,
         }),
@@ -69,27 +69,27 @@ fn asks(draw: &mut Random, demand: &Demand) -> Demand {
     }
 }
 
-fn happens(fixture: &mut Fixture, draw: &mut Random, demand: &Demand) {
+fn change_randomly(fixture: &mut Fixture, draw: &mut Random, demand: &Demand) {
     let snapshot = &mut fixture.snapshot;
     for _ in 0..=draw.below(3) {
         let id: AllocationId = format!("alc_{}", draw.below(9)).parse().unwrap();
         if draw.one_in(3) {
             snapshot.allocations.remove(&id);
         } else {
-            snapshot.allocations.insert(id, held(draw));
+            snapshot.allocations.insert(id, random_allocation(draw));
         }
     }
     let work = work_id(draw.pick(&WORK));
     if draw.one_in(3) {
         snapshot.demand.remove(&work);
     } else {
-        snapshot.demand.insert(work, asks(draw, demand));
+        snapshot.demand.insert(work, random_demand(draw, demand));
     }
     let node = node_name(draw.pick(&NODES));
     match draw.below(12) {
         0 => drop(snapshot.nodes.remove(&node)),
         1 | 2 => {
-            let pool = draw.pick(&["default", "other", "nowhere"]);
+            let pool = draw.pick(&["default", "other", "unknown"]);
             fixture.node_in(pool, node.as_str(), 8);
         }
         3 => snapshot.quantum.0.memory_bytes = draw.pick(&[GIB, 2 * GIB]),
@@ -116,16 +116,16 @@ fn holdings_that_follow_deltas_equal_rebuilt_holdings() {
             fixture.snapshot.queues = BTreeMap::from([queues]);
         }
         let mut holdings = Holdings::default();
-        let mut news = SnapshotDelta::everything();
+        let mut delta = SnapshotDelta::everything();
         for _ in 0..30 {
-            holdings.follow(&fixture.snapshot, &news);
+            holdings.apply_delta(&fixture.snapshot, &delta);
             holdings.assert_same(&Holdings::new(&fixture.snapshot));
             // The same delta again changes nothing.
-            holdings.follow(&fixture.snapshot, &news);
+            holdings.apply_delta(&fixture.snapshot, &delta);
             holdings.assert_same(&Holdings::new(&fixture.snapshot));
             let before = fixture.snapshot.clone();
-            happens(&mut fixture, &mut draw, &demand);
-            news = SnapshotDelta::between(&before, &fixture.snapshot);
+            change_randomly(&mut fixture, &mut draw, &demand);
+            delta = SnapshotDelta::between(&before, &fixture.snapshot);
         }
     }
 }

@@ -281,7 +281,7 @@ fn grant(work: WorkId) -> Grant {
         user: "ann".parse().unwrap(),
         class: "fixed".into(),
         node: node_name("n00"),
-        order: 1,
+        quanta: 1,
         size: hayward_vocabulary::Size::default(),
         fixed: true,
         gpus: Vec::new(),

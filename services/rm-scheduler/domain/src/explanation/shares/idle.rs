@@ -1,8 +1,8 @@
 //! Reasons why free space is idle: no work wants it, the work that wants it does not fit, or a cap
 //! limits that work.
 //!
-//! A node has one reason for all its free space that is not reserved. Work that no node can ever
-//! hold does not count as a wish.
+//! A node has one reason for all its free space that is not reserved. A *wish* is demand for more
+//! processes. Work that no node can ever hold has no wish.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::{
 /// Processes that are wanted and not held.
 #[derive(Default, PartialEq)]
 pub(super) struct UnmetDemand {
-    /// Wishes by home pool.
-    homes: TypedVec<PoolIx, Wish>,
+    /// Wishes by the home pool of the work.
+    homes: TypedVec<PoolIx, PoolWishes>,
     /// Work with a node list, which is compared with each node separately.
     listed: Vec<WorkIx>,
 }
@@ -25,14 +25,15 @@ pub(super) struct UnmetDemand {
 /// Quanta of one process with its shape, in ascending order.
 type Shapes = Vec<(u64, ShapeIx)>;
 
+/// Wishes of all work with one home pool.
 #[derive(Default, Clone, PartialEq)]
-struct Wish {
+struct PoolWishes {
     /// Shapes of work that may also use the pools below.
-    fair: Shapes,
+    with_subpools: Shapes,
     /// Shapes of work that may use only this pool.
-    fixed: Shapes,
+    home_only: Shapes,
     /// Fewest quanta of a wanted whole node. `None` if no whole node is wanted.
-    whole: Option<u64>,
+    min_whole_node: Option<u64>,
     /// True if a cap limits some work. The first value is for work that may also use the pools
     /// below, the second for other work.
     capped: (bool, bool),
@@ -41,62 +42,64 @@ struct Wish {
 /// Wishes of all work, counted by shape and retained from round to round. Work of RESERVE classes
 /// is not included, because its quanta may be those of a reserved node.
 #[derive(Default)]
-pub(super) struct Wishers {
+pub(super) struct WishCounts {
     /// Number of pieces of work that want more, and number of those that a cap limits, by shape.
     by_shape: TypedVec<ShapeIx, (u32, u32)>,
     listed: BTreeSet<WorkIx>,
     /// Shape and wish as they were counted, by work.
-    parts: TypedVec<WorkIx, CountedWish>,
+    counted: TypedVec<WorkIx, CountedWish>,
 }
 
 /// Shape and wish of one piece of work, as they were counted.
 #[derive(Clone, Copy, PartialEq)]
 struct CountedWish {
     shape: Option<ShapeIx>,
-    asks: Asks,
+    kind: WishKind,
 }
 
 impl CountedWish {
     const NONE: Self = Self {
         shape: None,
-        asks: Asks::Nothing,
+        kind: WishKind::Nothing,
     };
 }
 
-impl Wishers {
+impl WishCounts {
     /// Counts work again if its wish changed.
-    pub fn renew(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx>) {
+    pub fn recount(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx>) {
         self.by_shape.resize(state.index.shapes.len(), (0, 0));
-        self.parts.resize(state.work.len(), CountedWish::NONE);
-        all.for_each(|work| self.enter(state, work));
+        self.counted.resize(state.work.len(), CountedWish::NONE);
+        all.for_each(|work| self.update_wish(state, work));
     }
 
     /// Asserts that the retained counts equal those of all work counted again.
     #[cfg(test)]
     pub fn assert_recounted(&self, state: &RoundState) {
-        let mut afresh = Self::default();
-        afresh.by_shape.resize(self.by_shape.len(), (0, 0));
-        afresh.parts.resize(self.parts.len(), CountedWish::NONE);
+        let mut recounted = Self::default();
+        recounted.by_shape.resize(self.by_shape.len(), (0, 0));
+        recounted
+            .counted
+            .resize(self.counted.len(), CountedWish::NONE);
         state
             .work
             .indices()
-            .for_each(|work| afresh.enter(state, work));
-        assert_eq!(self.by_shape, afresh.by_shape, "wishes by shape");
-        assert_eq!(self.listed, afresh.listed, "work with a machine list");
+            .for_each(|work| recounted.update_wish(state, work));
+        assert_eq!(self.by_shape, recounted.by_shape, "wishes by shape");
+        assert_eq!(self.listed, recounted.listed, "work with a node list");
     }
 
-    fn enter(&mut self, state: &RoundState, work: WorkIx) {
-        let asks = match state.policy(work) {
-            None | Some(Policy::Reserve) => Asks::Nothing,
-            Some(_) => asks(state, work),
+    fn update_wish(&mut self, state: &RoundState, work: WorkIx) {
+        let kind = match state.policy(work) {
+            None | Some(Policy::Reserve) => WishKind::Nothing,
+            Some(_) => wish_kind(state, work),
         };
         let shape = Some(state.work[work].shape);
-        let now = CountedWish { shape, asks };
-        let before = std::mem::replace(&mut self.parts[work], now);
+        let now = CountedWish { shape, kind };
+        let before = std::mem::replace(&mut self.counted[work], now);
         if before != now {
             self.count(work, before, |sum| *sum -= 1);
             self.count(work, now, |sum| *sum += 1);
-            if asks == Asks::Listed {
+            if kind == WishKind::Listed {
                 self.listed.insert(work);
             }
         }
@@ -106,23 +109,23 @@ impl Wishers {
         let Some(shape) = wish.shape.map(|shape| &mut self.by_shape[shape]) else {
             return;
         };
-        match wish.asks {
-            Asks::Nothing => {}
-            Asks::More => count(&mut shape.0),
-            Asks::Capped => count(&mut shape.1),
-            Asks::Listed => drop(self.listed.remove(&work)),
+        match wish.kind {
+            WishKind::Nothing => {}
+            WishKind::More => count(&mut shape.0),
+            WishKind::Capped => count(&mut shape.1),
+            WishKind::Listed => drop(self.listed.remove(&work)),
         }
     }
 }
 
 impl UnmetDemand {
-    pub fn new(state: &RoundState, wishers: &Wishers) -> Self {
-        let listed = wishers.listed.iter().copied();
+    pub fn new(state: &RoundState, counts: &WishCounts) -> Self {
+        let listed = counts.listed.iter().copied();
         let mut wishes = Self {
-            homes: TypedVec::filled(Wish::default(), state.forest.len()),
+            homes: TypedVec::filled(PoolWishes::default(), state.forest.len()),
             listed: listed.collect(),
         };
-        let shapes = state.index.shapes.enumerate().zip(wishers.by_shape.iter());
+        let shapes = state.index.shapes.enumerate().zip(counts.by_shape.iter());
         for ((index, shape), (more, capped)) in shapes {
             let Some(home) = shape.home.filter(|_| more + capped > 0) else {
                 continue;
@@ -130,9 +133,9 @@ impl UnmetDemand {
             let wish = &mut wishes.homes[home];
             if *more > 0 {
                 let shapes = if shape.includes_subpools {
-                    &mut wish.fair
+                    &mut wish.with_subpools
                 } else {
-                    &mut wish.fixed
+                    &mut wish.home_only
                 };
                 shapes.push((shape.quanta, index));
             }
@@ -140,51 +143,54 @@ impl UnmetDemand {
             wish.capped.1 |= *capped > 0 && !shape.includes_subpools;
         }
         for wish in wishes.homes.iter_mut() {
-            wish.fair.sort_unstable();
-            wish.fixed.sort_unstable();
+            wish.with_subpools.sort_unstable();
+            wish.home_only.sort_unstable();
         }
         for work in reserve_work(state) {
-            wishes.reserve(state, work);
+            wishes.add_whole_node(state, work);
         }
         wishes
     }
 
-    fn reserve(&mut self, state: &RoundState, work: WorkIx) {
+    fn add_whole_node(&mut self, state: &RoundState, work: WorkIx) {
         let Some(home) = state.home(work) else { return };
-        match asks(state, work) {
-            Asks::Nothing => {}
-            Asks::Listed => self.listed.push(work),
-            Asks::More => {
+        match wish_kind(state, work) {
+            WishKind::Nothing => {}
+            WishKind::Listed => self.listed.push(work),
+            WishKind::More => {
                 let quanta = state.work[work].process_quanta;
-                let whole = &mut self.homes[home].whole;
-                *whole = Some(whole.map_or(quanta, |least| least.min(quanta)));
+                let min = &mut self.homes[home].min_whole_node;
+                *min = Some(min.map_or(quanta, |min| min.min(quanta)));
             }
-            Asks::Capped => self.homes[home].capped.1 = true,
+            WishKind::Capped => self.homes[home].capped.1 = true,
         }
     }
 
     /// Returns whether each unchanged node keeps its reason. Work with a node list depends on each
     /// node, so there must be none.
-    pub fn are_those(&self, before: &Self) -> bool {
+    pub fn gives_same_reasons(&self, before: &Self) -> bool {
         self == before && self.listed.is_empty()
     }
 
     /// Returns the reason why the unreserved free space of a node is idle.
-    pub fn why(&self, state: &RoundState, node: NodeIx) -> IdleReason {
+    pub fn idle_reason(&self, state: &RoundState, node: NodeIx) -> IdleReason {
         let node_state = &state.nodes[node];
         let Some(pool) = node_state.pool else {
-            return IdleReason::Unasked;
+            return IdleReason::NoDemand;
         };
         let listed = self
             .listed
             .iter()
             .filter(|it| state.is_permitted(**it, node));
         let listed = listed.map(|it| fits(state, node_state, *it));
-        let mut why = listed.map(asked).max().unwrap_or(IdleReason::Unasked);
+        let mut reason = listed
+            .map(reason_for_demand)
+            .max()
+            .unwrap_or(IdleReason::NoDemand);
         for home in state.forest.path_to_root(pool) {
-            why = why.max(self.homes[home].why(state, node_state, home == pool));
+            reason = reason.max(self.homes[home].idle_reason(state, node_state, home == pool));
         }
-        why
+        reason
     }
 }
 
@@ -200,40 +206,45 @@ pub(super) fn reserved_quanta(state: &RoundState, node: NodeIx) -> u64 {
     node_state.reservations.iter().map(|it| it.quanta).sum()
 }
 
-impl Wish {
-    fn why(&self, state: &RoundState, node: &NodeState, at_home: bool) -> IdleReason {
-        let mut why = match self.capped {
+impl PoolWishes {
+    fn idle_reason(&self, state: &RoundState, node: &NodeState, is_home: bool) -> IdleReason {
+        let mut reason = match self.capped {
             (true, _) => IdleReason::Capped,
-            (_, true) if at_home => IdleReason::Capped,
-            _ => IdleReason::Unasked,
+            (_, true) if is_home => IdleReason::Capped,
+            _ => IdleReason::NoDemand,
         };
-        if let Some(fits) = any_fits(state, node, &self.fair) {
-            why = why.max(asked(fits));
+        if let Some(fits) = any_fits(state, node, &self.with_subpools) {
+            reason = reason.max(reason_for_demand(fits));
         }
-        if let Some(fits) = any_fits(state, node, &self.fixed).filter(|_| at_home) {
-            why = why.max(asked(fits));
+        if let Some(fits) = any_fits(state, node, &self.home_only).filter(|_| is_home) {
+            reason = reason.max(reason_for_demand(fits));
         }
-        if let Some(least) = self.whole.filter(|_| at_home) {
+        if let Some(min) = self.min_whole_node.filter(|_| is_home) {
             let empty = node.free.quanta == node.quanta;
-            why = why.max(asked(empty && node.quanta >= least));
+            reason = reason.max(reason_for_demand(empty && node.quanta >= min));
         }
-        why
+        reason
     }
 }
 
 /// Reason why space is idle. If several reasons apply, the greatest is reported.
 #[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum IdleReason {
+    /// No work wants the space.
     #[default]
-    Unasked,
+    NoDemand,
+    /// A cap limits the work that could use the space.
     Capped,
+    /// The free space of the node is too small for a process.
     Split,
-    Kept,
+    /// A process fits, but a rule forbids it.
+    Forbidden,
 }
 
-fn asked(fits: bool) -> IdleReason {
+/// Returns the reason for space that demand exists for.
+fn reason_for_demand(fits: bool) -> IdleReason {
     if fits {
-        IdleReason::Kept
+        IdleReason::Forbidden
     } else {
         IdleReason::Split
     }
@@ -245,26 +256,30 @@ fn fits(state: &RoundState, node: &NodeState, work: WorkIx) -> bool {
         > 0
 }
 
+/// Returns whether a process of one of these shapes fits on the node, or `None` without shapes.
 fn any_fits(state: &RoundState, node: &NodeState, shapes: &[(u64, ShapeIx)]) -> Option<bool> {
     shapes.first()?;
-    let mut small = shapes.iter().take_while(|it| it.0 <= node.free.quanta);
-    Some(small.any(|(quanta, shape)| {
+    let mut candidates = shapes.iter().take_while(|it| it.0 <= node.free.quanta);
+    Some(candidates.any(|(quanta, shape)| {
         let size = &state.index.shapes[*shape].size;
         node.free.count_fitting(*quanta, size) > 0
     }))
 }
 
+/// What a piece of work wants beyond its present processes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asks {
+pub(super) enum WishKind {
     Nothing,
     More,
+    /// More processes, but a cap or an allotment forbids them.
     Capped,
+    /// More processes, on nodes of its node list.
     Listed,
 }
 
-fn asks(state: &RoundState, work: WorkIx) -> Asks {
+fn wish_kind(state: &RoundState, work: WorkIx) -> WishKind {
     let work_state = &state.work[work];
-    let never = |reason| {
+    let is_permanent = |reason| {
         matches!(
             reason,
             Reason::NoHostLargeEnough
@@ -275,20 +290,24 @@ fn asks(state: &RoundState, work: WorkIx) -> Asks {
     };
     let reason = work_state.deferral.as_ref().map(|deferral| deferral.reason);
     let unreachable = state.policy(work) == Some(Policy::FairShare) && work_state.reach == 0;
-    if work_state.ended || unreachable || reason.is_some_and(never) {
-        return Asks::Nothing;
+    if work_state.ended || unreachable || reason.is_some_and(is_permanent) {
+        return WishKind::Nothing;
     }
     if reason == Some(Reason::AllotmentExceeded) {
-        return Asks::Capped;
+        return WishKind::Capped;
     }
     // `own` is the cap before space was considered, so work that already fills all its reachable
     // space still wants more.
     if work_state.process_count() < work_state.cap.before_space {
         let listed = work_state.has_node_list;
-        return if listed { Asks::Listed } else { Asks::More };
+        return if listed {
+            WishKind::Listed
+        } else {
+            WishKind::More
+        };
     }
     if work_state.process_count() < work_state.cap.base {
-        return Asks::Capped;
+        return WishKind::Capped;
     }
-    Asks::Nothing
+    WishKind::Nothing
 }

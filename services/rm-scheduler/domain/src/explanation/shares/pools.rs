@@ -1,10 +1,10 @@
 //! Capacity, use and idle space of each pool.
 //!
-//! The contribution of each node is retained, so a round reads only changed nodes. When the
+//! The amounts of each node are retained, so a round reads only changed nodes. When the
 //! wishes of work changed, the reason for idle space is computed again for every node with free
 //! space.
 
-use super::idle::{IdleReason, UnmetDemand, Wishers, reserved_quanta};
+use super::idle::{IdleReason, UnmetDemand, WishCounts, reserved_quanta};
 use crate::{
     collections::dense_set::SparseSet,
     ids::{NodeIx, PoolIx, TypedVec, WorkIx},
@@ -18,34 +18,34 @@ pub(crate) struct Pools {
     /// Shares by pool.
     sums: TypedVec<PoolIx, PoolShare>,
     /// Quanta held on nodes that belong to no pool.
-    elsewhere: u64,
-    /// Contributions by node.
-    parts: TypedVec<NodeIx, Part>,
+    without_pool: u64,
+    /// Amounts of each node.
+    by_node: TypedVec<NodeIx, NodeAmounts>,
     /// Nodes with free space.
     free: SparseSet<NodeIx>,
-    wishers: Wishers,
-    /// Wishes that the reasons in `parts` were computed from.
+    wish_counts: WishCounts,
+    /// Wishes that the reasons in `by_node` were computed from.
     wishes: UnmetDemand,
 }
 
-/// Contribution of one node to its pool.
+/// Amounts that one node adds to those of its pool.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-struct Part {
+struct NodeAmounts {
     pool: Option<PoolIx>,
-    shut: Option<Shut>,
-    order: u64,
+    closed_reason: Option<ClosedReason>,
+    quanta: u64,
     held: u64,
     fixed: u64,
     free: u64,
     /// Reserved quanta within `free`.
     reservation: u64,
     /// Reason why the rest of `free` is idle.
-    why: IdleReason,
+    idle_reason: IdleReason,
 }
 
 /// First obstacle that keeps a node from taking work.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shut {
+enum ClosedReason {
     Lost,
     Offline,
     Blocked,
@@ -53,32 +53,33 @@ enum Shut {
     Withheld,
 }
 
-fn shut(node: &Node) -> Shut {
+fn closed_reason(node: &Node) -> ClosedReason {
     match node {
-        node if node.lost => Shut::Lost,
-        node if node.offline => Shut::Offline,
-        node if node.block.is_some() => Shut::Blocked,
-        node if !node.takes_work => Shut::Declined,
-        _ => Shut::Withheld,
+        node if node.lost => ClosedReason::Lost,
+        node if node.offline => ClosedReason::Offline,
+        node if node.block.is_some() => ClosedReason::Blocked,
+        node if !node.takes_work => ClosedReason::Declined,
+        _ => ClosedReason::Withheld,
     }
 }
 
 impl Pools {
     /// Counts the wishes of this work. The work must include all whose wish may have changed.
-    pub fn listen(&mut self, state: &RoundState, work: impl Iterator<Item = WorkIx> + Clone) {
+    pub fn count_wishes(&mut self, state: &RoundState, work: impl Iterator<Item = WorkIx> + Clone) {
         if state.index.rebuilt {
             *self = Self::default();
         }
-        self.wishers.renew(state, work);
+        self.wish_counts.recount(state, work);
         #[cfg(test)]
-        self.wishers.assert_recounted(state);
+        self.wish_counts.assert_recounted(state);
     }
 
-    pub fn tell(&mut self, state: &RoundState, shares: &mut Shares) {
-        let wishes = UnmetDemand::new(state, &self.wishers);
-        let is_same = wishes.are_those(&self.wishes);
+    pub fn update_shares(&mut self, state: &RoundState, shares: &mut Shares) {
+        let wishes = UnmetDemand::new(state, &self.wish_counts);
+        let same_reasons = wishes.gives_same_reasons(&self.wishes);
         self.wishes = wishes;
-        self.parts.resize(state.nodes.len(), Part::default());
+        self.by_node
+            .resize(state.nodes.len(), NodeAmounts::default());
         self.sums
             .resize_with(state.forest.len(), PoolShare::default);
         let all = if state.index.rebuilt {
@@ -87,26 +88,27 @@ impl Pools {
             self.dirty_nodes(state)
         };
         for node in all {
-            self.renew(state, node);
+            self.update_node(state, node);
         }
-        if !is_same {
+        if !same_reasons {
             let free = self.free.iter();
-            let rest = free.filter(|node| !state.nodes.is_dirty(*node));
-            for node in rest {
-                let (part, why) = (&mut self.parts[node], self.wishes.why(state, node));
-                if let Some(pool) = part.pool.filter(|_| why != part.why) {
+            let unchanged = free.filter(|node| !state.nodes.is_dirty(*node));
+            for node in unchanged {
+                let reason = self.wishes.idle_reason(state, node);
+                let amounts = &mut self.by_node[node];
+                if let Some(pool) = amounts.pool.filter(|_| reason != amounts.idle_reason) {
                     let sums = &mut self.sums[pool];
-                    let (amount, idle) = (part.free - part.reservation, &mut sums.idle);
-                    *for_why(idle, part.why) -= amount;
-                    *for_why(idle, why) += amount;
+                    let (unreserved, idle) = (amounts.free - amounts.reservation, &mut sums.idle);
+                    *sum_for_reason(idle, amounts.idle_reason) -= unreserved;
+                    *sum_for_reason(idle, reason) += unreserved;
                 }
-                part.why = why;
+                amounts.idle_reason = reason;
             }
         }
         #[cfg(test)]
         for node in state.nodes.indices() {
-            let now = part(state, node, &self.wishes);
-            assert!(self.parts[node] == now, "part of node {node:?} in its pool");
+            let now = node_amounts(state, node, &self.wishes);
+            assert!(self.by_node[node] == now, "amounts of node {node:?}");
             assert_eq!(
                 (now.held, now.fixed),
                 held_and_fixed(state, node),
@@ -120,7 +122,7 @@ impl Pools {
         }
         let lost = state.index.unplaced.iter();
         let lost = lost.map(|allocation| state.allocations[*allocation].quanta);
-        shares.elsewhere = self.elsewhere + lost.sum::<u64>();
+        shares.outside_pools = self.without_pool + lost.sum::<u64>();
         shares.capacity = pools.iter().map(|pool| pool.usable).sum();
         shares.free = pools.iter().map(|pool| pool.free).sum();
         let names = state
@@ -134,76 +136,76 @@ impl Pools {
     /// afterwards.
     fn dirty_nodes(&self, state: &RoundState) -> Vec<NodeIx> {
         let all: Vec<NodeIx> = state.nodes.dirty().collect();
-        let read = all.iter().fold(0, |read, node| {
+        let checksum = all.iter().fold(0, |checksum, node| {
             let node_state = &state.nodes[*node];
-            read ^ node_state.quanta ^ node_state.free.quanta ^ self.parts[*node].order
+            checksum ^ node_state.quanta ^ node_state.free.quanta ^ self.by_node[*node].quanta
         });
-        std::hint::black_box(read);
+        std::hint::black_box(checksum);
         all
     }
 
-    fn renew(&mut self, state: &RoundState, node: NodeIx) {
-        let part = part(state, node, &self.wishes);
-        let before = self.parts[node];
-        if before != part {
-            self.parts[node] = part;
-            self.free.set(node, part.free > 0);
-            self.count(&before, |sum, amount| *sum -= amount);
-            self.count(&part, |sum, amount| *sum += amount);
+    fn update_node(&mut self, state: &RoundState, node: NodeIx) {
+        let amounts = node_amounts(state, node, &self.wishes);
+        let before = self.by_node[node];
+        if before != amounts {
+            self.by_node[node] = amounts;
+            self.free.set(node, amounts.free > 0);
+            self.add_amounts(&before, |sum, amount| *sum -= amount);
+            self.add_amounts(&amounts, |sum, amount| *sum += amount);
         }
     }
 
-    fn count(&mut self, part: &Part, add: impl Fn(&mut u64, u64)) {
-        let Some(pool) = part.pool else {
-            add(&mut self.elsewhere, part.held);
+    fn add_amounts(&mut self, amounts: &NodeAmounts, add: impl Fn(&mut u64, u64)) {
+        let Some(pool) = amounts.pool else {
+            add(&mut self.without_pool, amounts.held);
             return;
         };
         let sums = &mut self.sums[pool];
-        add(&mut sums.total, part.order);
-        let Some(shut) = part.shut else {
-            add(&mut sums.usable, part.order);
-            add(&mut sums.held, part.held);
-            add(&mut sums.fixed, part.fixed);
-            add(&mut sums.over, part.held.saturating_sub(part.order));
-            add(&mut sums.free, part.free);
-            add(&mut sums.idle.meant, part.reservation);
-            let rest = for_why(&mut sums.idle, part.why);
-            add(rest, part.free - part.reservation);
+        add(&mut sums.total, amounts.quanta);
+        let Some(closed_reason) = amounts.closed_reason else {
+            add(&mut sums.usable, amounts.quanta);
+            add(&mut sums.held, amounts.held);
+            add(&mut sums.fixed, amounts.fixed);
+            add(&mut sums.over, amounts.held.saturating_sub(amounts.quanta));
+            add(&mut sums.free, amounts.free);
+            add(&mut sums.idle.reserved, amounts.reservation);
+            let unreserved = sum_for_reason(&mut sums.idle, amounts.idle_reason);
+            add(unreserved, amounts.free - amounts.reservation);
             return;
         };
-        let quanta = match shut {
-            Shut::Lost => &mut sums.lost,
-            Shut::Offline => &mut sums.offline,
-            Shut::Blocked => &mut sums.blocked,
-            Shut::Declined => &mut sums.declined,
-            Shut::Withheld => &mut sums.withheld,
+        let quanta = match closed_reason {
+            ClosedReason::Lost => &mut sums.lost,
+            ClosedReason::Offline => &mut sums.offline,
+            ClosedReason::Blocked => &mut sums.blocked,
+            ClosedReason::Declined => &mut sums.declined,
+            ClosedReason::Withheld => &mut sums.withheld,
         };
-        add(quanta, part.order);
-        add(&mut sums.held_closed, part.held);
+        add(quanta, amounts.quanta);
+        add(&mut sums.held_closed, amounts.held);
     }
 }
 
 /// Returns the sum of the idle space that has this reason.
-fn for_why(idle: &mut Idle, why: IdleReason) -> &mut u64 {
-    match why {
-        IdleReason::Kept => &mut idle.kept,
+fn sum_for_reason(idle: &mut Idle, reason: IdleReason) -> &mut u64 {
+    match reason {
+        IdleReason::Forbidden => &mut idle.forbidden,
         IdleReason::Split => &mut idle.split,
         IdleReason::Capped => &mut idle.capped,
-        IdleReason::Unasked => &mut idle.unasked,
+        IdleReason::NoDemand => &mut idle.no_demand,
     }
 }
 
-fn part(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> Part {
+fn node_amounts(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> NodeAmounts {
     let node_state = &state.nodes[node];
     let open = node_state.is_schedulable();
     let free = if open { node_state.free.quanta } else { 0 };
-    let (reservation, why) = if free > 0 {
+    let (reservation, idle_reason) = if free > 0 {
         (
             reserved_quanta(state, node).min(free),
-            wishes.why(state, node),
+            wishes.idle_reason(state, node),
         )
     } else {
-        (0, IdleReason::Unasked)
+        (0, IdleReason::NoDemand)
     };
     let (held, fixed) = if node_state.is_simple_sum {
         // The node has no fixed allocation and is not overfull, so no allocation has to be read.
@@ -211,15 +213,15 @@ fn part(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> Part {
     } else {
         held_and_fixed(state, node)
     };
-    Part {
+    NodeAmounts {
         pool: node_state.pool,
-        shut: (!open).then(|| shut(&state.node_record(node).node)),
-        order: node_state.quanta,
+        closed_reason: (!open).then(|| closed_reason(&state.node_record(node).node)),
+        quanta: node_state.quanta,
         held,
         fixed,
         free,
         reservation,
-        why,
+        idle_reason,
     }
 }
 
@@ -228,7 +230,7 @@ fn held_and_fixed(state: &RoundState, node: NodeIx) -> (u64, u64) {
     let granted = node_state
         .granted
         .iter()
-        .map(|at| state.granted[*at].quanta);
+        .map(|index| state.granted[*index].quanta);
     let held = state.node_record(node).held_quanta + granted.sum::<u64>();
     (
         held,

@@ -6,7 +6,7 @@ use crate::{
         settings::Settings,
         snapshot::{BlockEffect, Policy, Pool},
     },
-    output::plan::{CapParts, Idle, PoolShare, Shares, Turn},
+    output::plan::{CapParts, GroupQuanta, Idle, PoolShare, Shares},
     tests::fixture::{Fixture, GIB, share, terms},
 };
 
@@ -16,7 +16,7 @@ type NodeSpec = (u64, u8, u8);
 type WorkSpec = (u8, u8, u8, u64, u64, u64);
 
 const POOLS: [&str; 3] = ["default", "below", "apart"];
-const CLASSES: [&str; 5] = ["fair", "heavy", "low", "late", "there"];
+const CLASSES: [&str; 5] = ["fair", "heavy", "low", "late", "other"];
 
 fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
     let mut fixture = if eager {
@@ -38,13 +38,13 @@ fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
     fixture.class("heavy", terms(Policy::FairShare, 10, 300), "default");
     fixture.class("low", terms(Policy::FairShare, 10, 100), "below");
     fixture.class("late", terms(Policy::FairShare, 20, 100), "default");
-    fixture.class("there", terms(Policy::FairShare, 10, 100), "apart");
-    for (at, (quanta, pool, _)) in nodes.iter().enumerate() {
+    fixture.class("other", terms(Policy::FairShare, 10, 100), "apart");
+    for (index, (quanta, pool, _)) in nodes.iter().enumerate() {
         let pool = POOLS[usize::from(*pool)];
-        fixture.node_in(pool, &format!("n{at:02}"), *quanta);
+        fixture.node_in(pool, &format!("n{index:02}"), *quanta);
     }
-    for (at, (kind, class, user, quanta, limit, tasks)) in work.iter().enumerate() {
-        let (id, user) = (format!("w{at:02}"), format!("u{user}"));
+    for (index, (kind, class, user, quanta, limit, tasks)) in work.iter().enumerate() {
+        let (id, user) = (format!("w{index:02}"), format!("u{user}"));
         match kind {
             0 => drop(fixture.reservation(&id, &user, *quanta)),
             1 => drop(fixture.service(&id, &user, *quanta)),
@@ -59,24 +59,24 @@ fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
 }
 
 /// Makes nodes lost, offline, blocked or the like, after work runs on them.
-fn trouble(fixture: &mut Fixture, nodes: &[NodeSpec]) {
-    for (at, (quanta, _, trouble)) in nodes.iter().enumerate() {
-        let name = format!("n{at:02}");
-        match trouble {
+fn break_nodes(fixture: &mut Fixture, nodes: &[NodeSpec]) {
+    for (index, (quanta, _, condition)) in nodes.iter().enumerate() {
+        let name = format!("n{index:02}");
+        match condition {
             0 => fixture.node(&name).lost = true,
             1 => fixture.node(&name).offline = true,
             2 => fixture.block(&name, BlockEffect::Mark),
             3 => fixture.node(&name).takes_work = false,
             4 => fixture.node(&name).capacity.memory_bytes = quanta / 2 * GIB,
             5 => drop(fixture.snapshot.nodes.remove(name.as_str())),
-            6 => fixture.node(&name).pool = "unheard_of".into(),
+            6 => fixture.node(&name).pool = "unknown".into(),
             _ => {}
         }
     }
 }
 
 /// Asserts that [`Shares::faults`] finds nothing. Also sums all work independently of it.
-fn adds_up(shares: &Shares) {
+fn assert_adds_up(shares: &Shares) {
     assert_eq!(shares.faults(), Vec::<String>::new(), "{shares:#?}");
     let work = shares.classes.values().flat_map(|class| {
         let users = class.users.values();
@@ -87,7 +87,7 @@ fn adds_up(shares: &Shares) {
     let in_pools: u64 = pools.map(|pool| pool.held + pool.held_closed).sum();
     assert_eq!(
         held + shares.unclassed.held,
-        in_pools + shares.elsewhere,
+        in_pools + shares.outside_pools,
         "{shares:#?}"
     );
 }
@@ -109,20 +109,20 @@ proptest! {
             fixture.snapshot.tunables.settings = Settings::reference();
         }
         for _ in 0..3 {
-            adds_up(&fixture.step().shares);
+            assert_adds_up(&fixture.step().shares);
         }
-        trouble(&mut fixture, &nodes);
+        break_nodes(&mut fixture, &nodes);
         // Withdrawn work holds its space until its processes have left.
         let first = fixture.snapshot.demand.keys().next().cloned().unwrap();
         fixture.snapshot.demand.remove(&first);
         fixture.departure_rounds = 3;
         for _ in 0..4 {
-            adds_up(&fixture.step().shares);
+            assert_adds_up(&fixture.step().shares);
         }
     }
 }
 
-fn pool(fixture: &Fixture) -> PoolShare {
+fn default_pool(fixture: &Fixture) -> PoolShare {
     let mut shares = FairShare.schedule(&fixture.snapshot).shares;
     shares.pools.remove("default").unwrap()
 }
@@ -141,18 +141,23 @@ fn capacity_pools_priorities_and_classes_add_up_after_a_node_is_marked() {
     assert_eq!((pool.total, pool.blocked, pool.usable), (10, 4, 6));
     assert_eq!((shares.capacity, pool.over, pool.free), (6, 0, 0));
     assert_eq!(pool.held + pool.held_closed, 10);
-    let turn_by_priority: Vec<(i64, Option<Turn>)> = shares
+    let quanta_by_priority: Vec<(i64, Option<GroupQuanta>)> = shares
         .priorities
         .iter()
-        .map(|group| (group.priority, group.turn))
+        .map(|group| (group.priority, group.group_quanta))
         .collect();
     let first = 6 - pool.fixed;
-    let turn = |available, taken| Some(Turn { available, taken });
+    let quanta = |available, assigned| {
+        Some(GroupQuanta {
+            available,
+            assigned,
+        })
+    };
     // The service holds its space already, so its group takes nothing more.
-    let expected = [(1, None), (5, turn(first, 0)), (10, turn(first, first))];
-    assert_eq!(turn_by_priority, expected);
+    let expected = [(1, None), (5, quanta(first, 0)), (10, quanta(first, first))];
+    assert_eq!(quanta_by_priority, expected);
     let fair = &shares.classes["fair"];
-    assert_eq!(fair.given, first);
+    assert_eq!(fair.assigned, first);
     assert_eq!(fair.tally.held, 9);
     // Processes on the closed node count towards the entitlement.
     assert_eq!(fair.tally.resting, fair.tally.closed);
@@ -190,20 +195,20 @@ fn a_cap_reports_its_parts() {
     assert_eq!(cap(&fixture), predicted);
     // The available space is reported if it is less than the work could use.
     fixture.node("n00").capacity.memory_bytes = 29 * GIB;
-    assert_eq!(cap(&fixture).room, Some(29));
+    assert_eq!(cap(&fixture).reach, Some(29));
     fixture.node("n00").capacity.memory_bytes = 30 * GIB;
-    assert_eq!(cap(&fixture).room, None);
+    assert_eq!(cap(&fixture).reach, None);
 }
 
 #[test]
 fn idle_space_has_a_reason() {
-    let idle = |fixture: &Fixture| pool(fixture).idle;
+    let idle = |fixture: &Fixture| default_pool(fixture).idle;
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
-    let unasked = Idle {
-        unasked: 8,
+    let no_demand = Idle {
+        no_demand: 8,
         ..Idle::default()
     };
-    assert_eq!(idle(&fixture), unasked);
+    assert_eq!(idle(&fixture), no_demand);
 
     fixture.job("large", "a", 3);
     let split = Idle {
@@ -225,9 +230,9 @@ fn idle_space_has_a_reason() {
     cleared.job("old", "a", 1).max_processes = 2;
     cleared.step();
     cleared.reservation("whole", "b", 3);
-    let reservation = Idle {
-        meant: 1,
+    let reserved = Idle {
+        reserved: 1,
         ..Idle::default()
     };
-    assert_eq!(idle(&cleared), reservation);
+    assert_eq!(idle(&cleared), reserved);
 }

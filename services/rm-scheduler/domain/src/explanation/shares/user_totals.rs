@@ -9,27 +9,28 @@ use crate::{
 /// Sums that are retained from round to round, so a round counts only the work that it reports.
 #[derive(Default)]
 pub(crate) struct UserTotals {
-    classes: TypedVec<ClassIx, OfClass>,
+    classes: TypedVec<ClassIx, ClassTotals>,
     /// Pairs of class and user that lost their last work. They may have new work since then.
     emptied: Vec<(ClassIx, UserIx)>,
 }
 
 /// Sums of the users of one class.
 #[derive(Default)]
-pub(super) struct OfClass {
+pub(super) struct ClassTotals {
     /// Sums by user.
-    pub users: TypedVec<UserIx, Sum>,
+    pub users: TypedVec<UserIx, UserTotal>,
     /// Users of the class, in the order of their names.
     pub by_name: Vec<UserIx>,
     /// True if a user joined or left the class since `by_name` was written.
-    pub is_other: bool,
+    pub users_changed: bool,
 }
 
+/// Sum of the work of one user in one class.
 #[derive(Default)]
-pub(super) struct Sum {
+pub(super) struct UserTotal {
     pub tally: Tally,
     /// Number of pieces of work in the sum.
-    work: usize,
+    work_count: usize,
     /// True if the user is listed in the class.
     is_listed: bool,
     /// Position of the user's group in the work that this round reports. `None` if it reports none.
@@ -41,26 +42,26 @@ impl UserTotals {
         let mut user_totals = Self::default();
         user_totals
             .classes
-            .resize_with(state.classes.len(), OfClass::default);
+            .resize_with(state.classes.len(), ClassTotals::default);
         user_totals
     }
 
     /// Adds one piece of work of this class and user.
-    pub fn count(&mut self, class: ClassIx, user: UserIx, tally: &Tally) {
-        let of_class = &mut self.classes[class];
-        let sum = of_class.user(user);
+    pub fn add(&mut self, class: ClassIx, user: UserIx, tally: &Tally) {
+        let class_totals = &mut self.classes[class];
+        let sum = class_totals.user_mut(user);
         let was_listed = std::mem::replace(&mut sum.is_listed, true);
-        sum.work += 1;
+        sum.work_count += 1;
         sum.tally.add(tally);
-        of_class.is_other |= !was_listed;
+        class_totals.users_changed |= !was_listed;
     }
 
     /// Removes one piece of work that was added before.
-    pub fn forget(&mut self, class: ClassIx, user: UserIx, tally: &Tally) {
+    pub fn remove(&mut self, class: ClassIx, user: UserIx, tally: &Tally) {
         let sum = &mut self.classes[class].users[user];
         sum.tally.remove(tally);
-        sum.work -= 1;
-        if sum.work == 0 {
+        sum.work_count -= 1;
+        if sum.work_count == 0 {
             self.emptied.push((class, user));
         }
     }
@@ -68,23 +69,23 @@ impl UserTotals {
     /// Removes users without work from their class.
     pub fn drop_emptied(&mut self) {
         for (class, user) in self.emptied.drain(..) {
-            let of_class = &mut self.classes[class];
-            let sum = &mut of_class.users[user];
-            if sum.work == 0 && std::mem::take(&mut sum.is_listed) {
-                of_class.is_other = true;
+            let class_totals = &mut self.classes[class];
+            let sum = &mut class_totals.users[user];
+            if sum.work_count == 0 && std::mem::take(&mut sum.is_listed) {
+                class_totals.users_changed = true;
             }
         }
     }
 
-    pub(super) fn class(&mut self, class: ClassIx) -> &mut OfClass {
+    pub(super) fn class_mut(&mut self, class: ClassIx) -> &mut ClassTotals {
         &mut self.classes[class]
     }
 }
 
-impl OfClass {
-    pub fn user(&mut self, user: UserIx) -> &mut Sum {
+impl ClassTotals {
+    pub fn user_mut(&mut self, user: UserIx) -> &mut UserTotal {
         if self.users.len() <= user.index() {
-            self.users.resize_with(user.index() + 1, Sum::default);
+            self.users.resize_with(user.index() + 1, UserTotal::default);
         }
         &mut self.users[user]
     }

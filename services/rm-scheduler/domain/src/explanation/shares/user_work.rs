@@ -5,56 +5,59 @@ use std::sync::Arc;
 use super::user_totals::UserTotals;
 use crate::{
     ids::{ClassIx, WorkIx},
-    output::plan::OfUser,
+    output::plan::UserWorkCount,
     state::RoundState,
 };
 
-/// Group position that stands for work without a class.
-const NOWHERE: u32 = u32::MAX;
+/// Stands for the position of a group, if the work has no class.
+const NO_GROUP: u32 = u32::MAX;
 
+/// Groups of reported work, one for each class and user.
 pub(crate) struct UserWork(Vec<Group>);
 
 struct Group {
     class: ClassIx,
-    /// Any piece of work of the group.
+    /// One piece of work of the group. It stands for the user.
     work: WorkIx,
-    pieces: usize,
-    /// Position of the next piece of the group in the sorted list.
+    work_count: usize,
+    /// Position in the sorted list of the next piece of work of this group.
     next: usize,
 }
 
 impl UserWork {
     /// Sorts the work so that the work of one user in one class is adjacent. Work without a class
     /// comes last.
-    pub fn sort<T: Copy>(
+    pub fn group<T: Copy>(
         state: &RoundState,
         user_totals: &mut UserTotals,
         all: &mut Vec<T>,
         work_of: impl Fn(&T) -> WorkIx,
     ) -> Self {
         let mut groups: Vec<Group> = Vec::new();
-        let place = |item: &T| {
+        let position = |item: &T| {
             let work = work_of(item);
             let Some(class) = state.work[work].class else {
-                return NOWHERE;
+                return NO_GROUP;
             };
-            let sum = user_totals.class(class).user(state.work_record(work).user);
-            let place = *sum.reported_position.get_or_insert_with(|| {
+            let sum = user_totals
+                .class_mut(class)
+                .user_mut(state.work_record(work).user);
+            let position = *sum.reported_position.get_or_insert_with(|| {
                 groups.push(Group::new(class, work));
-                u32::try_from(groups.len() - 1).unwrap_or(NOWHERE)
+                u32::try_from(groups.len() - 1).unwrap_or(NO_GROUP)
             });
-            groups[place as usize].pieces += 1;
-            place
+            groups[position as usize].work_count += 1;
+            position
         };
-        let places: Vec<u32> = all.iter().map(place).collect();
+        let positions: Vec<u32> = all.iter().map(position).collect();
         let mut end = 0;
         for group in &mut groups {
             group.next = end;
-            end += group.pieces;
+            end += group.work_count;
         }
         let mut sorted = all.clone();
-        for (place, it) in places.into_iter().zip(&*all) {
-            let group = groups.get_mut(place as usize);
+        for (position, it) in positions.into_iter().zip(&*all) {
+            let group = groups.get_mut(position as usize);
             let next = group.map_or(&mut end, |group| &mut group.next);
             sorted[*next] = *it;
             *next += 1;
@@ -64,11 +67,11 @@ impl UserWork {
     }
 
     /// Returns the groups, in the order of the sorted work.
-    pub fn said(self, state: &RoundState) -> Vec<OfUser> {
-        let users = self.0.into_iter().map(|group| OfUser {
+    pub fn into_groups(self, state: &RoundState) -> Vec<UserWorkCount> {
+        let users = self.0.into_iter().map(|group| UserWorkCount {
             class: Arc::clone(&state.index.classes[group.class].name),
             user: state.work_record(group.work).user_name.clone(),
-            pieces: group.pieces,
+            work_count: group.work_count,
         });
         users.collect()
     }
@@ -79,7 +82,7 @@ impl Group {
         Self {
             class,
             work,
-            pieces: 0,
+            work_count: 0,
             next: 0,
         }
     }

@@ -11,53 +11,56 @@ use crate::{
     state::whole_nodes::accepts_node,
 };
 
-/// Names the node on which fixed allocations leave the least to free. Returns `None` if a node
-/// could take the work after preemption.
-pub(super) fn held_for_good(state: &RoundState, work: WorkIx) -> Option<Unblock> {
-    let order = state.work[work].process_quanta;
+/// Names the node on which the fewest quanta of fixed allocations must be freed. Returns `None` if
+/// a node could take the work after preemption.
+pub(super) fn free_fixed_space(state: &RoundState, work: WorkIx) -> Option<Unblock> {
+    let quanta = state.work[work].process_quanta;
     let lacking = |node: NodeIx| {
-        let held = for_good(state, node);
-        if is_whole(state, work) {
+        let held = fixed_quanta(state, node);
+        if needs_whole_node(state, work) {
             held
         } else {
-            (order + held).saturating_sub(state.nodes[node].quanta)
+            (quanta + held).saturating_sub(state.nodes[node].quanta)
         }
     };
-    let open = suitable(state, work)
+    let open = suitable_nodes(state, work)
         .filter(|node| state.nodes[*node].is_schedulable() && state.is_permitted(work, *node));
-    let (quanta, node) = open.map(|node| (lacking(node), node)).min()?;
+    let (lacking, node) = open.map(|node| (lacking(node), node)).min()?;
     let node = state.node_record(node).name.clone();
-    (quanta > 0).then_some(Unblock::FreeRoom { node, quanta })
+    (lacking > 0).then_some(Unblock::FreeRoom {
+        node,
+        quanta: lacking,
+    })
 }
 
 /// Returns the change that helps when no open node is suitable: a closed node, a node outside the
 /// list, or one more node.
-pub(super) fn unblock(state: &RoundState, work: WorkIx) -> Unblock {
-    let mut closed = suitable(state, work).filter(|node| {
+pub(super) fn open_or_add_node(state: &RoundState, work: WorkIx) -> Unblock {
+    let mut closed = suitable_nodes(state, work).filter(|node| {
         let closed = !state.nodes[*node].is_schedulable();
         closed && state.is_permitted(work, *node) && could_hold(state, work, *node)
     });
-    let open = closed.next().map(|node| Unblock::OpenNode {
+    let open_node = closed.next().map(|node| Unblock::OpenNode {
         node: state.node_record(node).name.clone(),
     });
-    open.unwrap_or_else(|| listed_or_added(state, work))
+    open_node.unwrap_or_else(|| list_or_add_node(state, work))
 }
 
 /// Returns the change that helps work with a node list: one more listed node, or one more node.
-pub(super) fn listed_or_added(state: &RoundState, work: WorkIx) -> Unblock {
+pub(super) fn list_or_add_node(state: &RoundState, work: WorkIx) -> Unblock {
     let quanta = state.work[work].process_quanta;
-    let unlisted = unlisted(state, work).map(|node| Unblock::ListNode { node });
-    unlisted.unwrap_or(Unblock::AddNode { quanta })
+    let list_node = find_unlisted_node(state, work).map(|node| Unblock::ListNode { node });
+    list_node.unwrap_or(Unblock::AddNode { quanta })
 }
 
 /// Returns the open node outside the list of the work that lacks the fewest quanta, possibly none.
-fn unlisted(state: &RoundState, work: WorkIx) -> Option<NodeName> {
+fn find_unlisted_node(state: &RoundState, work: WorkIx) -> Option<NodeName> {
     let quanta = state.work[work].process_quanta;
     let lacking = |node: &NodeIx| {
-        let coming = state.future_quanta_for(*node, Some(work));
-        quanta.saturating_sub(coming)
+        let future_quanta = state.future_quanta_for(*node, Some(work));
+        quanta.saturating_sub(future_quanta)
     };
-    let unlisted = suitable(state, work).filter(|node| {
+    let unlisted = suitable_nodes(state, work).filter(|node| {
         let open = state.nodes[*node].is_schedulable();
         open && !state.admits(work, *node) && could_hold(state, work, *node)
     });
@@ -66,58 +69,58 @@ fn unlisted(state: &RoundState, work: WorkIx) -> Option<NodeName> {
 }
 
 /// Returns the largest process, in quanta, that an open node could hold. It is smaller than the
-/// present process, and has at most `most` quanta.
-pub(super) fn smaller(state: &RoundState, work: WorkIx, most: u64) -> Option<u64> {
+/// present process, and has at most `max` quanta.
+pub(super) fn largest_smaller_process(state: &RoundState, work: WorkIx, max: u64) -> Option<u64> {
     let quanta = state.work[work].process_quanta;
-    let whole = is_whole(state, work);
+    let needs_whole = needs_whole_node(state, work);
     let open = state
         .nodes
         .indices()
         .filter(|node| state.nodes[*node].is_schedulable() && state.is_permitted(work, *node));
-    let spaces = open.filter_map(|node| {
-        let (all, held) = (state.nodes[node].quanta, for_good(state, node));
-        if whole {
+    let capacities = open.filter_map(|node| {
+        let (all, held) = (state.nodes[node].quanta, fixed_quanta(state, node));
+        if needs_whole {
             (held == 0).then_some(all)
         } else {
             Some(all.saturating_sub(held))
         }
     });
-    spaces
-        .filter(|space| (1..quanta).contains(space) && *space <= most)
+    capacities
+        .filter(|capacity| (1..quanta).contains(capacity) && *capacity <= max)
         .max()
 }
 
 /// Returns whether no node of the home pool has an acceptable size, open or not.
 pub(super) fn has_no_host_of_size(state: &RoundState, work: WorkIx) -> bool {
-    let home = |node: &NodeIx| state.nodes[*node].pool == state.home(work);
-    let mut at_home = state.nodes.indices().filter(home);
-    is_whole(state, work) && !at_home.any(|node| accepts_node(state, work, node))
+    let is_home = |node: &NodeIx| state.nodes[*node].pool == state.home(work);
+    let mut at_home = state.nodes.indices().filter(is_home);
+    needs_whole_node(state, work) && !at_home.any(|node| accepts_node(state, work, node))
 }
 
 /// Returns the quanta of the smallest node that the work could get. A whole node may be larger than
 /// requested.
-pub(super) fn least(state: &RoundState, work: WorkIx) -> u64 {
-    let orders = suitable(state, work).map(|node| state.nodes[node].quanta);
-    let least = if is_whole(state, work) {
-        orders.min()
+pub(super) fn smallest_node_quanta(state: &RoundState, work: WorkIx) -> u64 {
+    let quanta = suitable_nodes(state, work).map(|node| state.nodes[node].quanta);
+    let min = if needs_whole_node(state, work) {
+        quanta.min()
     } else {
         None
     };
-    least.unwrap_or(state.work[work].process_quanta)
+    min.unwrap_or(state.work[work].process_quanta)
 }
 
 /// Returns the nodes that could hold the work if they were empty, open and listed.
-fn suitable(state: &RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> {
+fn suitable_nodes(state: &RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> {
     let quanta = state.work[work].process_quanta;
     state.nodes.indices().filter(move |node| {
         let node_state = &state.nodes[*node];
-        let large = if is_whole(state, work) {
+        let is_large_enough = if needs_whole_node(state, work) {
             node_state.quanta == quanta || accepts_node(state, work, *node)
         } else {
             node_state.quanta >= quanta
         };
         let capacity = &state.node_record(*node).node.capacity;
-        large
+        is_large_enough
             && state.requested_size(work).fits(capacity)
             && node_state
                 .pool
@@ -128,20 +131,20 @@ fn suitable(state: &RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> {
 
 /// Returns whether space for one process is free on the node, or could be freed.
 fn could_hold(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
-    let (all, held) = (state.nodes[node].quanta, for_good(state, node));
-    if is_whole(state, work) {
+    let (all, held) = (state.nodes[node].quanta, fixed_quanta(state, node));
+    if needs_whole_node(state, work) {
         held == 0
     } else {
         all.saturating_sub(held) >= state.work[work].process_quanta
     }
 }
 
-fn is_whole(state: &RoundState, work: WorkIx) -> bool {
+fn needs_whole_node(state: &RoundState, work: WorkIx) -> bool {
     state.policy(work) == Some(Policy::Reserve)
 }
 
 /// Returns the quanta of a node in fixed allocations that do not leave.
-fn for_good(state: &RoundState, node: NodeIx) -> u64 {
+fn fixed_quanta(state: &RoundState, node: NodeIx) -> u64 {
     let held = state.node_record(node).allocations.iter();
     let stays = held
         .filter(|allocation| state.allocations[*allocation].fixed && !state.leaving[*allocation]);
@@ -152,16 +155,16 @@ fn for_good(state: &RoundState, node: NodeIx) -> u64 {
 
 /// Returns the change that lets work exceed its allotment no more: a smaller process, if one fits,
 /// or a larger allotment. Returns `None` if the work has no allotment.
-pub(super) fn more_allotment(state: &RoundState, work: WorkIx) -> Option<Unblock> {
+pub(super) fn raise_allotment(state: &RoundState, work: WorkIx) -> Option<Unblock> {
     let (limit, used) = state.allotment(work)?;
     let quantum = state.quantum_bytes(work).max(1);
     let left = limit.saturating_sub(used) / quantum;
     if has_no_host_of_size(state, work)
-        && let Some(quanta) = smaller(state, work, left)
+        && let Some(quanta) = largest_smaller_process(state, work, left)
     {
         return Some(Unblock::AskForLess { quanta });
     }
-    let needed = least(state, work).saturating_mul(quantum);
+    let needed = smallest_node_quanta(state, work).saturating_mul(quantum);
     let bytes = used.saturating_add(needed).saturating_sub(limit);
     Some(Unblock::RaiseAllotment { bytes })
 }

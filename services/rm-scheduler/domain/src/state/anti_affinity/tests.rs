@@ -19,7 +19,7 @@ fn add_group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&st
     for id in std::iter::once(name.to_owned()).chain(names) {
         let work_record = fixture.service(&id, "ann", 1);
         work_record.service = Some(work_id("svc_x"));
-        work_record.apart = Some(Apart {
+        work_record.anti_affinity = Some(Apart {
             group: work_id(name),
             by_label: label.map(str::to_owned),
         });
@@ -31,7 +31,7 @@ fn hosts(fixture: &Fixture, name: &str) -> BTreeMap<String, Vec<NodeName>> {
     let mut hosts: BTreeMap<String, Vec<NodeName>> = BTreeMap::new();
     for allocation in fixture.snapshot.allocations.values() {
         let work_record = fixture.snapshot.demand.get(&allocation.work);
-        let apart = work_record.and_then(|work_record| work_record.apart.as_ref());
+        let apart = work_record.and_then(|work_record| work_record.anti_affinity.as_ref());
         if apart.is_some_and(|apart| apart.group.as_str() == name) {
             let nodes = hosts.entry(allocation.work.to_string()).or_default();
             nodes.push(allocation.node.clone());
@@ -110,7 +110,7 @@ fn the_suggested_change_is_space_on_another_node() {
     let mut fixture = Fixture::eager().nodes(&[8, 2]);
     // Other work holds the second node permanently.
     let holds = fixture.service("holds", "bob", 2);
-    holds.machines = [node_name("n01")].into();
+    holds.node_list = [node_name("n01")].into();
     fixture.step();
     add_group(&mut fixture, "a", 1, None);
     let plan = fixture.step();
@@ -129,7 +129,7 @@ fn a_leaving_allocation_counts_until_it_has_left() {
     let before = hosts(&fixture, "a");
     // The standby leaves. Its active may take the node only after the standby has left.
     fixture.demand_mut("a-0").max_processes = 0;
-    fixture.demand_mut("a").machines = before["a-0"].iter().cloned().collect();
+    fixture.demand_mut("a").node_list = before["a-0"].iter().cloned().collect();
     let mut allocations = fixture.snapshot.allocations.iter();
     let active = allocations.find(|(_, it)| it.work.as_str() == "a");
     let active = active.map(|(id, _)| id.clone()).unwrap();
@@ -180,7 +180,12 @@ fn a_plan_with_two_members_on_one_node_is_refused() {
     assert_eq!(refused, [Violation { part, fault }]);
     set_labels(&mut fixture, &[Some("r1"), Some("r1")]);
     for id in ["a", "a-0"] {
-        fixture.demand_mut(id).apart.as_mut().unwrap().by_label = Some("rack".into());
+        fixture
+            .demand_mut(id)
+            .anti_affinity
+            .as_mut()
+            .unwrap()
+            .by_label = Some("rack".into());
     }
     plan.grants[1].node = node_name("n01");
     plan.grants[0].node = node_name("n00");
@@ -294,7 +299,7 @@ fn a_delta_of_a_member_gives_the_plan_of_a_full_snapshot() {
     rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
     for (id, max) in [("a-0", 0), ("a-0", 1), ("a", 0)] {
         fixture.demand_mut(id).max_processes = max;
-        let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id(id)]);
+        let delta = SnapshotDelta::for_work(&fixture.snapshot, [work_id(id)]);
         let decided = rounds.decide(&fixture.snapshot, &delta);
         assert_eq!(
             rounds.full_plan(decided),
@@ -309,7 +314,7 @@ fn a_delta_of_a_member_gives_the_plan_of_a_full_snapshot() {
                 .demand
                 .insert(work_id("a"), removed.clone());
         }
-        let delta = SnapshotDelta::of_work(&fixture.snapshot, [work_id("a")]);
+        let delta = SnapshotDelta::for_work(&fixture.snapshot, [work_id("a")]);
         let decided = rounds.decide(&fixture.snapshot, &delta);
         assert_eq!(
             rounds.full_plan(decided),

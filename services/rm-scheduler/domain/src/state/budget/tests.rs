@@ -209,8 +209,8 @@ impl PreemptedSums {
     fn add(&mut self, fixture: &Fixture, plan: &Plan) {
         for receipt in plan.receipts.iter().filter(|it| it.beneficiary.is_some()) {
             let pool = fixture.snapshot.nodes[&receipt.node].pool.clone();
-            *self.pools.entry(pool).or_default() += receipt.order;
-            *self.users.entry(receipt.user.clone()).or_default() += receipt.order;
+            *self.pools.entry(pool).or_default() += receipt.quanta;
+            *self.users.entry(receipt.user.clone()).or_default() += receipt.quanta;
         }
     }
 }

@@ -24,7 +24,7 @@ fn holes(fixture: &Fixture, plan: &Plan) -> Vec<u64> {
     let nodes = fixture.snapshot.nodes.iter();
     let left = nodes.map(|(name, node)| {
         let granted = plan.grants.iter().filter(|grant| grant.node == *name);
-        let granted: u64 = granted.map(|grant| grant.order).sum();
+        let granted: u64 = granted.map(|grant| grant.quanta).sum();
         node.capacity.memory_bytes / GIB - granted
     });
     left.collect()

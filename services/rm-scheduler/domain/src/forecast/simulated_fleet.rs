@@ -13,30 +13,30 @@ use crate::{
 
 /// Prefix of the ids of forecast allocations. It sorts after every id of the fleet, because those
 /// continue with a hexadecimal digit. A later grant has a greater id, as in the fleet.
-const FORECAST: &str = "alc_what-if-";
+const FORECAST_PREFIX: &str = "alc_what-if-";
 
 /// Milliseconds of a task of unknown duration. The value is so large that prediction limits no job
 ///
 const UNKNOWN_TASK_MS: u64 = 3_600_000;
 
 pub(super) fn is_forecast(id: &AllocationId) -> bool {
-    id.as_str().starts_with(FORECAST)
+    id.as_str().starts_with(FORECAST_PREFIX)
 }
 
-pub(super) struct Advance<'a> {
+pub(super) struct SimulatedFleet<'a> {
     snapshot: Snapshot,
     /// Milliseconds of a task by work, for work that has not finished one.
     task_ms: &'a BTreeMap<WorkId, u64>,
     /// Number of forecast allocations so far.
-    born: u64,
+    started: u64,
 }
 
-impl<'a> Advance<'a> {
+impl<'a> SimulatedFleet<'a> {
     pub fn new(snapshot: Snapshot, task_ms: &'a BTreeMap<WorkId, u64>) -> Self {
         Self {
             snapshot,
             task_ms,
-            born: 0,
+            started: 0,
         }
     }
 
@@ -51,9 +51,9 @@ impl<'a> Advance<'a> {
             plan.vacates.iter().map(|it| &it.allocation).collect();
         let now = self.snapshot.now;
         self.snapshot.allocations.retain(|id, held| {
-            let goes = held.leaving || vacated.contains(id);
-            changed |= goes;
-            !goes
+            let leaves = held.leaving || vacated.contains(id);
+            changed |= leaves;
+            !leaves
         });
         for held in self.snapshot.allocations.values_mut() {
             changed |= !held.running;
@@ -65,8 +65,8 @@ impl<'a> Advance<'a> {
         }
         changed |= self.finish_first_tasks();
         // A forecast covers much less than an hour, so preemptions stay in the budget (B5).
-        let taken_back = &mut self.snapshot.taken_back;
-        budget::add_receipts(taken_back, &self.snapshot.nodes, &plan.receipts);
+        let preempted_quanta = &mut self.snapshot.preempted_quanta;
+        budget::add_receipts(preempted_quanta, &self.snapshot.nodes, &plan.receipts);
         self.snapshot.carried = plan.carried.clone();
         self.snapshot.round += 1;
         self.snapshot.now = now.plus_ms(self.snapshot.tunables.cycle_ms);
@@ -74,14 +74,14 @@ impl<'a> Advance<'a> {
     }
 
     fn start(&mut self, grant: &Grant) {
-        self.born += 1;
+        self.started += 1;
         let now = self.snapshot.now;
         let held = Allocation {
             running: true,
             running_since: Some(now),
-            ..grant.taken_up(now)
+            ..grant.to_allocation(now)
         };
-        let id = AllocationId::new(format!("{FORECAST}{:09}", self.born))
+        let id = AllocationId::new(format!("{FORECAST_PREFIX}{:09}", self.started))
             .expect("letters, digits and signs that a name may have");
         self.snapshot.allocations.insert(id, held);
     }

@@ -16,16 +16,16 @@ use crate::{
     output::plan::Grant,
 };
 
-/// Most steps in total. A look at a node costs one step.
-const STEPS: u64 = 50_000;
+/// Most steps in total. Each examined node costs one step.
+const MAX_STEPS: u64 = 50_000;
 /// Cost in steps of the full check of a node.
-const CLOSELY: u64 = 4;
+const FULL_CHECK_STEPS: u64 = 4;
 /// Most steps for one piece of work, so that other work is tried as well.
-const FOR_ONE: u64 = STEPS / 5;
+const MAX_STEPS_PER_WORK: u64 = MAX_STEPS / 5;
 
-/// Demand of a piece of work, with the policy that serves it.
+/// Demand of a piece of work, with the policy of the class that serves it.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct ServedDemand<'a> {
     demand: &'a Demand,
     policy: Policy,
 }
@@ -35,31 +35,32 @@ struct OpenNode<'a> {
     name: &'a NodeName,
     node: &'a Node,
     /// Free quanta.
-    room: u64,
+    free_quanta: u64,
     free: Size,
     load: Option<&'a NodeLoad>,
 }
 
 /// Key of a size that fits no node.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Shape<'a> {
-    whole: bool,
+struct SizeKey<'a> {
+    is_whole_node: bool,
     size: &'a Size,
 }
 
-pub struct CouldPlace<'a> {
+/// Search for a node that could take one more process.
+pub struct NodeSearch<'a> {
     snapshot: &'a Snapshot,
     holdings: &'a Holdings,
-    tally: Totals<'a>,
+    totals: Totals<'a>,
     /// Open nodes with free space, in the order of their names.
     candidates: Vec<(&'a NodeName, &'a Node)>,
     /// Work with reserved space, by node.
-    promised: BTreeMap<&'a NodeName, BTreeSet<&'a WorkId>>,
-    fit_nowhere: BTreeSet<Shape<'a>>,
+    reserved_for: BTreeMap<&'a NodeName, BTreeSet<&'a WorkId>>,
+    fit_nowhere: BTreeSet<SizeKey<'a>>,
     steps: u64,
 }
 
-impl<'a> CouldPlace<'a> {
+impl<'a> NodeSearch<'a> {
     /// Builds the search over the nodes that `suits` accepts. The holdings must be those of the
     /// snapshot.
     pub fn new(
@@ -71,8 +72,9 @@ impl<'a> CouldPlace<'a> {
         // A node with a leaving process is no candidate. Its space is granted in a later round.
         let leaving = all.filter(|it| it.leaving || it.purged);
         let leaving: BTreeSet<&NodeName> = leaving.map(|it| &it.node).collect();
-        let has_space =
-            |(name, node): &(&NodeName, &Node)| free_quanta(snapshot, holdings.on(name), node) > 0;
+        let has_space = |(name, node): &(&NodeName, &Node)| {
+            free_quanta(snapshot, holdings.load_on(name), node) > 0
+        };
         let candidates = snapshot.nodes.iter();
         let candidates = candidates
             .filter(|(_, node)| node.is_schedulable())
@@ -83,98 +85,98 @@ impl<'a> CouldPlace<'a> {
             snapshot,
             candidates,
             holdings,
-            tally: Totals::new(holdings, &BTreeSet::new()),
-            promised: promised(snapshot),
+            totals: Totals::new(holdings, &BTreeSet::new()),
+            reserved_for: reserved_work(snapshot),
             fit_nowhere: BTreeSet::new(),
             steps: 0,
         }
     }
 
     /// Returns whether all steps are used up.
-    pub fn is_tired(&self) -> bool {
-        self.steps >= STEPS
+    pub fn is_exhausted(&self) -> bool {
+        self.steps >= MAX_STEPS
     }
 
     /// Returns a node that could take one more process of this work in this class. Skips nodes with
     /// space reserved for other work.
     pub fn find(&mut self, work: &WorkId, class: &str) -> Option<NodeName> {
-        let asked = self.asked(work, class)?;
-        let Asked { demand, policy } = asked;
-        let whole = is_whole(demand, policy);
-        let shape = Shape {
-            whole,
+        let served = self.served_demand(work, class)?;
+        let ServedDemand { demand, policy } = served;
+        let needs_whole_node = is_whole_node_request(demand, policy);
+        let key = SizeKey {
+            is_whole_node: needs_whole_node,
             size: &demand.size,
         };
-        if self.fit_nowhere.contains(&shape) {
+        if self.fit_nowhere.contains(&key) {
             return None;
         }
         let (mut fits, mut steps) = (false, 0);
         let mut found = None;
         for (name, node) in &self.candidates {
-            if steps >= FOR_ONE || self.steps + steps >= STEPS {
+            if steps >= MAX_STEPS_PER_WORK || self.steps + steps >= MAX_STEPS {
                 fits = true;
                 break;
             }
             steps += 1;
-            let place = self.place(name, node);
-            let Some(grant) = self.grant(work, class, asked, &place) else {
+            let open_node = self.open_node(name, node);
+            let Some(grant) = self.grant_on(work, class, served, &open_node) else {
                 continue;
             };
             fits = true;
-            if !suits(demand, name) || self.is_promised(name, work) {
+            if !is_allowed(demand, name) || self.is_reserved_for_other(name, work) {
                 continue;
             }
-            steps += CLOSELY;
-            match self.allows(&grant) {
+            steps += FULL_CHECK_STEPS;
+            match self.check(&grant) {
                 Ok(()) => {
                     found = Some(grant.node);
                     break;
                 }
-                Err(fault) if is_of_the_work(&fault) => break,
+                Err(fault) if concerns_work(&fault) => break,
                 Err(_) => {}
             }
         }
         self.steps += steps;
         if !fits {
-            self.fit_nowhere.insert(shape);
+            self.fit_nowhere.insert(key);
         }
         found
     }
 
     /// Returns whether this node could take one more process of this work in this class.
     pub fn is_open(&mut self, work: &WorkId, class: &str, node: &NodeName) -> bool {
-        self.steps += 1 + CLOSELY;
-        let Some(asked) = self.asked(work, class) else {
+        self.steps += 1 + FULL_CHECK_STEPS;
+        let Some(served) = self.served_demand(work, class) else {
             return false;
         };
-        let at = self
+        let index = self
             .candidates
             .binary_search_by_key(&node, |(name, _)| name);
-        let Some((name, node)) = at.ok().and_then(|at| self.candidates.get(at)) else {
+        let Some((name, node)) = index.ok().and_then(|index| self.candidates.get(index)) else {
             return false;
         };
-        let place = self.place(name, node);
-        let grant = self.grant(work, class, asked, &place);
-        let fits = grant.is_some_and(|grant| self.allows(&grant).is_ok());
-        fits && !self.is_promised(name, work)
+        let open_node = self.open_node(name, node);
+        let grant = self.grant_on(work, class, served, &open_node);
+        let fits = grant.is_some_and(|grant| self.check(&grant).is_ok());
+        fits && !self.is_reserved_for_other(name, work)
     }
 
-    fn asked(&self, work: &WorkId, class: &str) -> Option<Asked<'a>> {
+    fn served_demand(&self, work: &WorkId, class: &str) -> Option<ServedDemand<'a>> {
         let demand = self.snapshot.demand.get(work)?;
         let policy = match &demand.queued {
             Some(_) => Policy::FairShare,
             None => self.snapshot.classes.get(class)?.policy,
         };
-        Some(Asked { demand, policy })
+        Some(ServedDemand { demand, policy })
     }
 
-    fn allows(&self, grant: &Grant) -> Result<(), Fault> {
+    fn check(&self, grant: &Grant) -> Result<(), Fault> {
         let (demand, node) = check_grant(self.snapshot, self.holdings, grant)?;
-        self.tally.would_take(self.snapshot, grant, demand, node)
+        self.totals.check_limits(self.snapshot, grant, demand, node)
     }
 
-    fn place<'b>(&'b self, name: &'b NodeName, node: &'b Node) -> OpenNode<'b> {
-        let load = self.holdings.on(name);
+    fn open_node<'b>(&'b self, name: &'b NodeName, node: &'b Node) -> OpenNode<'b> {
+        let load = self.holdings.load_on(name);
         let mut free = node.capacity.clone();
         if let Some(load) = load {
             free.subtract(&load.size);
@@ -182,24 +184,24 @@ impl<'a> CouldPlace<'a> {
         OpenNode {
             name,
             node,
-            room: free_quanta(self.snapshot, load, node),
+            free_quanta: free_quanta(self.snapshot, load, node),
             free,
             load,
         }
     }
 
     /// Returns the grant of a process on this node, or `None` if its size does not fit.
-    fn grant(
+    fn grant_on(
         &self,
         work: &WorkId,
         class: &str,
-        Asked { demand, policy }: Asked<'_>,
-        place: &OpenNode<'_>,
+        ServedDemand { demand, policy }: ServedDemand<'_>,
+        open_node: &OpenNode<'_>,
     ) -> Option<Grant> {
-        let capacity = &place.node.capacity;
-        let quantum = quantum_of(self.snapshot, &place.node.pool);
-        let whole = is_whole(demand, policy);
-        let (order, size) = if whole {
+        let capacity = &open_node.node.capacity;
+        let quantum = quantum_of(self.snapshot, &open_node.node.pool);
+        let needs_whole_node = is_whole_node_request(demand, policy);
+        let (quanta, size) = if needs_whole_node {
             (quantum.node_order(capacity), capacity.clone())
         } else {
             (
@@ -207,11 +209,13 @@ impl<'a> CouldPlace<'a> {
                 quantum.granted(&demand.size),
             )
         };
-        let fits = order <= place.room && size.fits(&place.free) && demand.size.fits(capacity);
+        let fits = quanta <= open_node.free_quanta
+            && size.fits(&open_node.free)
+            && demand.size.fits(capacity);
         if !fits {
             return None;
         }
-        let gpus = match (whole, place.load) {
+        let gpus = match (needs_whole_node, open_node.load) {
             (true, _) => Vec::new(),
             (false, Some(load)) => load.open_gpus(capacity, &size)?,
             (false, None) => NodeLoad::default().open_gpus(capacity, &size)?,
@@ -221,8 +225,8 @@ impl<'a> CouldPlace<'a> {
             kind: demand.kind,
             user: demand.user.clone(),
             class: class.into(),
-            node: place.name.clone(),
-            order,
+            node: open_node.name.clone(),
+            quanta,
             size,
             fixed: policy != Policy::FairShare,
             gpus,
@@ -231,54 +235,54 @@ impl<'a> CouldPlace<'a> {
     }
 
     /// Returns whether the node has space reserved for other work.
-    fn is_promised(&self, node: &NodeName, work: &WorkId) -> bool {
-        let owners = self.promised.get(node).into_iter().flatten();
+    fn is_reserved_for_other(&self, node: &NodeName, work: &WorkId) -> bool {
+        let owners = self.reserved_for.get(node).into_iter().flatten();
         owners.into_iter().any(|owner| *owner != work)
     }
 }
 
 /// Returns whether the demand is a reservation in a class that grants whole nodes.
-fn is_whole(demand: &Demand, policy: Policy) -> bool {
+fn is_whole_node_request(demand: &Demand, policy: Policy) -> bool {
     policy == Policy::Reserve && demand.kind == WorkKind::Reservation
 }
 
 /// Returns whether the demand allows this node.
-fn suits(demand: &Demand, name: &NodeName) -> bool {
+fn is_allowed(demand: &Demand, name: &NodeName) -> bool {
     let required = demand
         .queued
         .as_ref()
         .and_then(|it| it.required_node.as_ref());
-    let listed = demand.machines.is_empty() || demand.machines.contains(name);
+    let listed = demand.node_list.is_empty() || demand.node_list.contains(name);
     listed && !demand.avoids.contains(name) && required.is_none_or(|it| it == name)
 }
 
 /// Returns the free quanta of a node.
 fn free_quanta(snapshot: &Snapshot, load: Option<&NodeLoad>, node: &Node) -> u64 {
-    let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
-    has.saturating_sub(load.map_or(0, |load| load.order))
+    let capacity = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+    capacity.saturating_sub(load.map_or(0, |load| load.quanta))
 }
 
-fn promised(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> {
-    let mut promised: BTreeMap<&NodeName, BTreeSet<&WorkId>> = BTreeMap::new();
+fn reserved_work(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> {
+    let mut reserved: BTreeMap<&NodeName, BTreeSet<&WorkId>> = BTreeMap::new();
     for (owner, nodes) in &snapshot.carried.claims {
         for node in nodes {
-            promised.entry(node).or_default().insert(owner);
+            reserved.entry(node).or_default().insert(owner);
         }
     }
     for carried in snapshot.carried.queues.values() {
         for (node, held) in &carried.reservations {
-            promised.entry(node).or_default().insert(&held.work);
+            reserved.entry(node).or_default().insert(&held.work);
         }
         let gang_spaces = carried.gang.iter().flat_map(|gang| &gang.nodes);
         for (node, parts) in gang_spaces {
-            promised.entry(node).or_default().extend(parts.keys());
+            reserved.entry(node).or_default().extend(parts.keys());
         }
     }
-    promised
+    reserved
 }
 
 /// Returns whether the fault concerns the work itself, so that every node would refuse it.
-fn is_of_the_work(fault: &Fault) -> bool {
+fn concerns_work(fault: &Fault) -> bool {
     matches!(
         fault,
         Fault::UnknownWork(_)

@@ -8,7 +8,7 @@ use hayward_vocabulary::Quantum;
 use crate::input::snapshot::{Policy, Pool, Snapshot};
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct SumTerms {
+pub(super) struct PolicyInputs {
     quantum: Quantum,
     pools: BTreeMap<String, Pool>,
     /// Policy and pool, by class.
@@ -17,7 +17,7 @@ pub(super) struct SumTerms {
     trees: Vec<String>,
 }
 
-impl SumTerms {
+impl PolicyInputs {
     pub fn new(snapshot: &Snapshot) -> Self {
         let classes = snapshot.classes.iter();
         Self {
@@ -30,15 +30,15 @@ impl SumTerms {
         }
     }
 
-    /// Returns whether the terms are unchanged in this snapshot.
-    pub fn hold_in(&self, snapshot: &Snapshot) -> bool {
+    /// Returns whether these parts are the same in this snapshot.
+    pub fn are_unchanged_in(&self, snapshot: &Snapshot) -> bool {
         let classes = snapshot.classes.iter();
         let classes = classes.map(|(name, class)| (name, class.policy, &class.pool));
-        let known = self.classes.iter();
-        let known = known.map(|(name, (policy, pool))| (name, *policy, pool));
+        let own = self.classes.iter();
+        let own = own.map(|(name, (policy, pool))| (name, *policy, pool));
         self.quantum == snapshot.quantum
             && self.pools == snapshot.pools
-            && known.eq(classes)
+            && own.eq(classes)
             && self.trees.iter().eq(snapshot.queues.keys())
     }
 }
