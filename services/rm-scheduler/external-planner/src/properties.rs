@@ -3,7 +3,7 @@
 
 use hayward_rm_scheduler_domain::{
     Plan, check, prune,
-    snapshot::outside::{PlannerResponse, RequestedGrant, RequestedVacate},
+    snapshot::external::{PlannerResponse, RequestedGrant, RequestedVacate},
 };
 use hayward_vocabulary::{Size, WorkKind, resources::GIB};
 use proptest::prelude::*;

@@ -6,7 +6,7 @@
 use hayward_rm_scheduler_domain::{
     Snapshot,
     plan::{Grant, Receipt},
-    snapshot::{Allocation, outside::RecentMoves},
+    snapshot::{Allocation, external::RecentMoves},
 };
 use hayward_vocabulary::{Timestamp, WorkId};
 
