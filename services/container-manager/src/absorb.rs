@@ -1,7 +1,8 @@
-//! Applies changes of `allocations`: new containers, orders to leave, and removals.
+//! Applies changes of `allocations`, a publication of rm-scheduler: new containers, orders to
+//! leave, and removals.
 //!
-//! A full update and an equivalent delta give the same containers. The followed map is not stored,
-//! because the containers hold all that is needed of it.
+//! A full update and an equivalent delta give the same containers. The allocations are not stored,
+//! because the containers hold all that is needed of them.
 
 use hayward_container_manager_domain::{AllocationStatus, Fact, Lifecycle};
 use hayward_publication::{Batch, Cursor, Moment, Update};
@@ -62,6 +63,7 @@ impl Ledger {
 }
 
 impl Ledger {
+    /// Records which containers are on unreachable nodes.
     fn update_unreachable(&mut self, update: &Update<AllocationEntry>) {
         if update.full {
             self.unreachable.clear();
@@ -82,7 +84,7 @@ fn allocation_status(entry: &AllocationEntry) -> AllocationStatus {
     match &entry.vacate {
         Some(vacate) if vacate.purge => AllocationStatus::Purged,
         Some(_) => AllocationStatus::Vacated,
-        // It has ended in rm-scheduler without an order to leave, so its container must end too.
+        // The allocation has ended without an order to leave, so its container must end too.
         None if entry.state == AllocationState::Ended => AllocationStatus::Vacated,
         None => AllocationStatus::Granted,
     }

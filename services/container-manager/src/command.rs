@@ -32,7 +32,7 @@ pub struct NodeReport {
     pub report: Report,
 }
 
-/// Indices of reported items that name a container of another node.
+/// Indices of the containers or chunks in a report that belong to another node.
 #[derive(Debug)]
 pub struct ForeignContainers(pub Vec<usize>);
 
@@ -92,7 +92,7 @@ pub struct PlacementId {
     pub uuid: String,
 }
 
-/// One page of the placements of a deployment.
+/// Selects one page of the placements of a deployment.
 pub struct PlacementFilter {
     pub processor: Option<String>,
     pub status: Option<PlacementStatus>,

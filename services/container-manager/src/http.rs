@@ -62,8 +62,8 @@ pub fn routes() -> OpenApiRouter<Api> {
 /// Returns the owner whose containers the caller may see. `None` if the caller may see all (S7).
 fn owner_filter_for_reads(caller: &Caller) -> Result<Option<String>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
-    let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
-    Ok((!all).then(|| caller.name.clone()))
+    let sees_all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
+    Ok((!sees_all).then(|| caller.name.clone()))
 }
 
 /// Converts an error of a database read to a problem. The client may retry if the database was

@@ -34,7 +34,7 @@ fn state_limit_ms(container: &Container) -> Option<u64> {
     }
 }
 
-fn describe(state: State) -> &'static str {
+fn describe_state(state: State) -> &'static str {
     match state {
         State::Ordered => "is ordered, and its node has not reported it",
         State::Launching => "is launching",
@@ -55,7 +55,7 @@ impl Ledger {
         self.state_ages.record(now_ms, with_deadline);
         let containers = self.state_ages.ages(now_ms).filter_map(|(id, _, age)| {
             let container = self.containers.get(id)?;
-            Some(to_transit(container, age))
+            Some(to_timed_state(container, age))
         });
         let limits = self.limits.placement;
         let actions = self.placements.active_with_lateness(&limits, moment.now);
@@ -73,14 +73,14 @@ impl Ledger {
     }
 }
 
-/// Describes a container in transit and how late it is (I24).
-fn to_transit(container: &Container, age_ms: u64) -> TimedState<String> {
+/// Describes the state of a container, and how late the container is in leaving it (I24).
+fn to_timed_state(container: &Container, age_ms: u64) -> TimedState<String> {
     let limit = state_limit_ms(container);
     let node = &container.node;
     let reason = container.lifecycle.reason.as_deref();
     TimedState {
         subject: container.id.to_string(),
-        state: describe(container.lifecycle.state),
+        state: describe_state(container.lifecycle.state),
         late_ms: limit.map_or(0, |limit| age_ms.saturating_sub(limit)),
         cause: Some(match reason {
             Some(reason) => format!("on {node}: {reason}"),
@@ -122,8 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn a_container_in_transit_is_late_after_its_limit() {
-        let is_late = |state, age| !check_deadlines([to_transit(&container(state), age)]).holds();
+    fn a_container_is_late_after_the_time_limit_of_its_state() {
+        let is_late =
+            |state, age| !check_deadlines([to_timed_state(&container(state), age)]).holds();
         for (state, limit) in [
             (State::Ordered, MAX_ORDERED_MS),
             (State::Launching, MAX_LAUNCHING_MS),
@@ -133,7 +134,7 @@ mod tests {
             assert!(is_late(state, limit + SWEEP_MS + 1), "{state:?}");
         }
         assert!(!is_late(State::Running, u64::MAX));
-        let finding = check_deadlines([to_transit(&container(State::Stopping), u64::MAX)]);
+        let finding = check_deadlines([to_timed_state(&container(State::Stopping), u64::MAX)]);
         let Outcome::Violated { evidence, .. } = finding.outcome else {
             panic!("it is late");
         };

@@ -2,8 +2,8 @@
 //! is archived once it has ended and its allocation was removed.
 //!
 //! A container changes only in [`Ledger::apply_fact`], by one call of [`decide`]. Its row and its
-//! entries in `containers` and `desired` are derived from its state. Report filters exist only in
-//! memory: they drop old reports, no decision depends on them, and a restart may lose them.
+//! entries in `containers` and `desired` are derived from its state. Report filters drop old
+//! reports. They exist only in memory, because no decision depends on them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub struct Ledger {
     pub(crate) containers: HashMap<AllocationId, Container>,
     pub(crate) by_node: HashMap<NodeName, BTreeSet<AllocationId>>,
     pub(crate) by_work: HashMap<WorkId, BTreeSet<AllocationId>>,
-    /// Held containers. They are in no desired set yet.
+    /// Ids of held containers, which are in no desired set yet.
     pub(crate) held_containers: BTreeSet<AllocationId>,
     pub(crate) report_filters: HashMap<NodeName, ReportFilter>,
     pub(crate) placements: PlacementState,
-    /// Time that each container has been in its state, for the invariants.
+    /// Time that each container has been in its current state, for the invariants.
     pub(crate) state_ages: Ages<AllocationId, State>,
     /// Containers on unreachable nodes whose end is still awaited (W7).
     pub(crate) unreachable: BTreeSet<AllocationId>,

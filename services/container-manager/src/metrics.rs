@@ -1,5 +1,5 @@
 //! Metrics of container-manager: containers by state, exits by cause, and the age of the oldest
-//! order without a report. Also its spans in the trace of an allocation.
+//! order without a report. Also the spans that it adds to the trace of an allocation.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,8 @@ fn new_span(container: &Container, name: &'static str, parent: &TraceParent) -> 
         .with_attribute("hayward.node.name", container.node.to_string())
 }
 
-/// Traces an order from its creation to its commit, when its node can see it.
+/// Traces the order to start a container. The span ends at the commit, when the node can see the
+/// order.
 pub(crate) fn trace_start_order(container: &Container, batch: &mut Batch<Rows>) {
     if let Some(parent) = trace_parent(container.launch.as_deref()) {
         let span = new_span(container, "order", &parent).start();
@@ -78,7 +79,7 @@ pub(crate) fn readings<'a>(
     moment: &Moment,
 ) -> Vec<Reading> {
     let mut counts: BTreeMap<&'static str, u64> = state_names().map(|state| (state, 0)).collect();
-    let mut oldest_ms = 0;
+    let mut oldest_order_ms = 0;
     for container in containers {
         let lifecycle = &container.lifecycle;
         let is_held = lifecycle.held && !lifecycle.has_ended();
@@ -89,14 +90,14 @@ pub(crate) fn readings<'a>(
         };
         *counts.entry(state).or_default() += 1;
         if !is_held && lifecycle.state == State::Ordered {
-            oldest_ms = oldest_ms.max(moment.now.ms_since(container.ordered_at));
+            oldest_order_ms = oldest_order_ms.max(moment.now.ms_since(container.ordered_at));
         }
     }
     let counts = counts.into_iter();
     let counts = counts.map(|(state, count)| {
         CONTAINER_COUNT.count_reading(count, vec![CONTAINER_STATE.is(state)])
     });
-    let lag = AGENT_GENERATION_LAG.count_reading(oldest_ms, Vec::new());
+    let lag = AGENT_GENERATION_LAG.count_reading(oldest_order_ms, Vec::new());
     let lag = AGENT_GENERATION_LAG.reading(lag.value / 1_000.0, Vec::new());
     counts.chain([lag]).collect()
 }

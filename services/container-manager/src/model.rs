@@ -1,4 +1,4 @@
-//! Row types: containers, deployments, and the rows that one batch writes.
+//! Types of the stored rows: containers, deployments, and the rows that one batch writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,24 +19,25 @@ pub struct Container {
     pub user: UserName,
     pub node: NodeName,
     pub size: Size,
-    /// True if its node ends it when the lease of the node expires (I4).
+    /// True if the node ends the container when the lease of the node expires (I4).
     pub exclusive: bool,
-    /// The container that it replaces and that must end first. `None` if it replaces no container.
+    /// The container that this one replaces, and that must end first. `None` if there is none.
     pub predecessor: Option<AllocationId>,
-    /// The placement request that it was granted for, if any.
+    /// The request of a placement action for which the allocation was granted, if any.
     pub request: Option<String>,
-    /// `None` once it has ended, because launch data may contain secrets.
+    /// `None` once the container has ended, because launch data may contain secrets.
     pub launch: Option<Arc<Launch>>,
-    /// Term of the manager that last changed its entry in the desired set.
+    /// Term in which container-manager last changed the entry in the desired set.
     pub epoch: u64,
     pub ordered_at: Timestamp,
     pub lifecycle: Lifecycle,
-    /// Time at which it was archived: it had ended, and its allocation was removed. `None` before.
+    /// Time at which the container was archived, because it had ended and its allocation was
+    /// removed. `None` before.
     pub archived_at: Option<Timestamp>,
 }
 
 impl Container {
-    /// Returns its entry in the publication `containers`.
+    /// Returns the entry in the publication `containers`.
     pub fn entry(&self) -> ContainerEntry {
         ContainerEntry {
             id: self.id.clone(),
@@ -49,7 +50,7 @@ impl Container {
         }
     }
 
-    /// Returns its entry in the desired set of its node, if it is in it.
+    /// Returns the entry in the desired set of the node. `None` if the container is not in it.
     pub fn desired_entry(&self) -> Option<DesiredEntry> {
         let goal = match self.lifecycle.goal()? {
             domain::Goal::Run => Goal::Run,
@@ -86,11 +87,11 @@ pub fn to_api_state(state: State) -> ContainerState {
 pub struct Deployment {
     pub service: WorkId,
     pub user: UserName,
-    /// `None` while it is live.
+    /// `None` while the deployment is live.
     pub ended_at: Option<Timestamp>,
 }
 
-/// Rows that one batch writes. Contains only the last version of each row.
+/// Rows that one batch writes: the last version of each row, and the ids of deleted rows.
 #[derive(Default)]
 pub struct Rows {
     pub created: BTreeMap<AllocationId, Container>,

@@ -1,5 +1,5 @@
-//! Runs placement actions in the working set. Actions read and change containers through
-//! [`ledger_environment::LedgerEnvironment`].
+//! Runs placement actions, which move and restart processes of services, in the working set.
+//! Actions read and change containers through [`ledger_environment::LedgerEnvironment`].
 //!
 //! [`Ledger::advance_placements`] runs after each batch of changes and at each deadline. Changed
 //! rows, requests and containers go into the same batch.
@@ -100,9 +100,9 @@ impl Ledger {
         })
     }
 
-    /// Returns whether a new container must be held. It waits until its predecessor has ended,
-    /// until the action that requested it launches it, or while another container of its process
-    /// exists. An exclusive container waits for all other containers of its work (I4).
+    /// Returns whether the container of a new allocation must be held. It is held until its
+    /// predecessor has ended, and until the action that requested it launches it. An exclusive
+    /// container is also held while its work has another container (I4).
     pub(crate) fn must_be_held(&self, entry: &AllocationEntry) -> bool {
         let is_live = |id: &AllocationId| self.is_live_container(id);
         let request = entry.request.as_deref();
@@ -123,7 +123,7 @@ impl Ledger {
             return Wake::OnCommand;
         }
         let limits = self.limits.placement;
-        // Launched first, so that actions see containers that were started without them.
+        // Successors without an action are launched first, so that actions see them as started.
         self.launch_successors(moment, batch);
         let mut actions = std::mem::take(&mut self.placements.actions);
         let was_resumed = std::mem::replace(&mut self.placements.resumed, true);
@@ -203,8 +203,8 @@ impl Ledger {
         }
     }
 
-    /// Returns whether the process has another container that is not held. rm-scheduler withdraws a
-    /// second grant; until then the second container is held.
+    /// Returns whether the process has another container that was launched and has not ended. A
+    /// second container is then held until rm-scheduler withdraws its grant.
     fn has_other_container(&self, work: &WorkId, id: &AllocationId) -> bool {
         let ids = self.by_work.get(work).into_iter().flatten();
         let other_ids = ids.filter(|other| *other != id);
@@ -214,7 +214,8 @@ impl Ledger {
         })
     }
 
-    /// Deletes placements of ended deployments, and the oldest final ones (I25).
+    /// Deletes final placements that are too old, that are more than the maximum number, or whose
+    /// deployment ended long ago. Also deletes such deployments (I25).
     fn remove_expired(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let state = &mut self.placements;
         let now = moment.monotonic_ms;
@@ -227,8 +228,9 @@ impl Ledger {
         state.last_sweep_ms = Some(now);
         let cutoff = moment.now.minus_ms(self.limits.retention_ms);
         let is_expired = |it: &Deployment| it.ended_at.is_some_and(|ended_at| ended_at < cutoff);
-        let deployments = state.deployments.iter().filter(|(_, it)| is_expired(it));
-        let deployments: BTreeSet<String> = deployments.map(|(id, _)| id.clone()).collect();
+        let expired_deployments = state.deployments.iter().filter(|(_, it)| is_expired(it));
+        let expired_deployments: BTreeSet<String> =
+            expired_deployments.map(|(id, _)| id.clone()).collect();
         let placements = state.actions.iter();
         let mut newest_first: Vec<&Placement> =
             placements.filter(|it| it.status_code.is_final()).collect();
@@ -237,7 +239,7 @@ impl Ledger {
         let expired = newest_first.iter().enumerate().filter(|(index, it)| {
             *index >= max_placements
                 || it.updated_at < cutoff
-                || deployments.contains(&it.deployment_id)
+                || expired_deployments.contains(&it.deployment_id)
         });
         let expired: Vec<String> = expired.map(|(_, it)| it.uuid.clone()).collect();
         for uuid in expired {
@@ -245,7 +247,7 @@ impl Ledger {
             batch.rows.placements.remove(&uuid);
             batch.rows.deleted_placements.insert(uuid);
         }
-        for id in deployments {
+        for id in expired_deployments {
             state.deployments.remove(&id);
             batch.rows.deployments.remove(&id);
             batch.rows.deleted_deployments.insert(id);

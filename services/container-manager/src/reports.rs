@@ -1,4 +1,4 @@
-//! Applies the reports of agents.
+//! Applies the reports of agents about the containers of their nodes.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ impl Ledger {
             report,
         } = report;
         let observed_revision = *observed_revision;
-        self.check_owner(node, report)?;
+        self.check_containers_on_node(node, report)?;
         let filter = self.report_filters.entry(node.clone()).or_default();
         if !filter.accept(&report.agent_instance, report.sequence, observed_revision) {
             tracing::debug!(%node, sequence = report.sequence, "old report ignored");
@@ -64,8 +64,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Rejects the whole report if it names a container of another node (S14).
-    fn check_owner(&self, node: &NodeName, report: &Report) -> Result<(), ForeignContainers> {
+    /// Refuses the whole report if it names a container of another node (S14).
+    fn check_containers_on_node(
+        &self,
+        node: &NodeName,
+        report: &Report,
+    ) -> Result<(), ForeignContainers> {
         let is_foreign = |item: &ContainerReport| {
             let container = self.containers.get(&item.id);
             container.is_some_and(|container| container.node != *node)

@@ -1,11 +1,11 @@
-//! All SQL of container-manager, one file per table.
+//! All SQL of container-manager, one file per group of tables.
 
 pub mod container;
 pub mod output;
 pub mod placement;
 pub mod work_output;
 
-/// Converts a number for a column. Larger numbers than the maximum do not occur.
+/// Converts a number for a column. Numbers above the maximum of the column do not occur.
 fn to_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

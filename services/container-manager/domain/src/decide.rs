@@ -1,10 +1,11 @@
-//! Applies one fact to one container.
+//! Decides the next state of a container from one fact about it, such as a change of its allocation
+//! or a report of its node.
 //!
-//! Absence is the hard case, because an empty report is not an empty node. A container is lost if a
-//! complete report does not name it, and the agent had seen the revision at which the container was
-//! launched. Such a report was written after the launch, even if it was delayed or repeated. A
-//! container that was never reported has not started yet. If its node has seen the order to stop
-//! it, it will never start.
+//! The hard case is a report that does not name the container, because an empty report is not an
+//! empty node. A launched container is lost if a complete report does not name it, and the agent
+//! had seen the revision at which the launch became known. Such a report was written after the
+//! launch, even if it was delayed or repeated. A container that was never reported has not started
+//! yet. It will never start if its node has seen the order to stop it.
 
 use hayward_vocabulary::{Exit, ExitCause, Timestamp};
 
@@ -67,8 +68,8 @@ pub enum Transition {
     Archived(Lifecycle),
 }
 
-/// Returns the transition that `fact` causes. `revision` is the revision at which it will be
-/// committed.
+/// Returns the transition that `fact` causes. `revision` is the revision at which the transition
+/// will be committed.
 pub fn decide(lifecycle: &Lifecycle, fact: Fact<'_>, revision: u64) -> Transition {
     let mut next = lifecycle.clone();
     match fact {
@@ -91,7 +92,7 @@ pub fn decide(lifecycle: &Lifecycle, fact: Fact<'_>, revision: u64) -> Transitio
 
 impl Lifecycle {
     /// Creates a container whose allocation was withdrawn before any node was ordered to start it.
-    /// It has ended from the beginning, because rm-scheduler waits for its end.
+    /// Such a container has ended from the beginning, because rm-scheduler waits for its end.
     pub fn new_withdrawn(incarnation: u64, status: AllocationStatus) -> Self {
         let mut lifecycle = Self::new(incarnation);
         lifecycle.end(match status {
@@ -135,7 +136,8 @@ impl Lifecycle {
             return;
         }
         self.launch_revision.get_or_insert(revision);
-        // Both are set only once, so that a late report cannot restore an older value.
+        // `pid` and `started_at` are set only once, so that a late report cannot restore an older
+        // value.
         self.pid = self.pid.or(observation.pid);
         self.started_at = self.started_at.or(observation.started_at);
         if observation.state == State::Ended {
@@ -167,7 +169,7 @@ impl Lifecycle {
     }
 
     fn apply_absence(&mut self, observed_revision: u64) {
-        // The report may predate the one that showed the container on its node.
+        // The report may be older than the report that showed the container on its node.
         if self
             .launch_revision
             .is_some_and(|launched| observed_revision < launched)

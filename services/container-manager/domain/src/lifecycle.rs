@@ -8,12 +8,12 @@ use hayward_vocabulary::{Exit, Timestamp};
 /// The states in their order. A container never returns to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// In the desired set of its node, and not reported yet.
+    /// The container is in the desired set of its node, and was not reported yet.
     Ordered,
-    /// The agent has recorded in its journal that it will start it.
+    /// The agent has recorded in its journal that it will start the container.
     Launching,
     Running,
-    /// Ordered to stop. The end is not proven yet.
+    /// The container was ordered to stop. Its end is not proven yet.
     Stopping,
     /// The end is proven, or the node was declared lost.
     Ended,
@@ -56,22 +56,22 @@ pub struct Lifecycle {
     pub state: State,
     /// Number of the attempt. Reports about other attempts are ignored.
     pub incarnation: u64,
-    /// True while the container waits for its predecessor or for a placement action. It is not in
-    /// the desired set of its node then.
+    /// True while the container waits for its predecessor or for a placement action. A held
+    /// container is not in the desired set of its node.
     pub held: bool,
-    /// Revision of the first report in which its node had started it. `None` before.
+    /// Revision of the first report by which the node had started the container. `None` before.
     pub launch_revision: Option<u64>,
-    /// Revision at which its node was ordered to stop it. `None` if it may run.
+    /// Revision at which the node was ordered to stop the container. `None` if it may run.
     pub stop_revision: Option<u64>,
-    /// True if its allocation was removed. The container is archived as soon as it has ended.
+    /// True if the allocation was removed. The container is archived as soon as it has ended.
     pub orphan: bool,
     pub pid: Option<u32>,
-    /// Start time by the clock of the node. For display only; it is never compared (R4).
+    /// Start time by the clock of the node. For display only: never compared with other times (R4).
     pub started_at: Option<Timestamp>,
-    /// Reason for its state as reported by its node, for example why it does not end. For display
-    /// only (F31).
+    /// Reason that the node reported for the state, for example why the container does not end. For
+    /// display only (F31).
     pub reason: Option<String>,
-    /// `None` until it has ended.
+    /// `None` until the container has ended.
     pub exit: Option<Exit>,
 }
 
@@ -103,10 +103,11 @@ impl Lifecycle {
         self.state == State::Ended
     }
 
-    /// Returns its goal in the desired set of its node. `None` while it is held and after its end.
+    /// Returns the goal in the desired set of the node. `None` while the container is held, and
+    /// after its end.
     ///
-    /// It leaves the set at its end, before its allocation is removed. Otherwise a node that lost
-    /// its journal would run it again (I3).
+    /// An ended container leaves the set at once, even if its allocation still exists. Otherwise a
+    /// node that lost its journal would run the container again (I3).
     pub fn goal(&self) -> Option<Goal> {
         match (self.has_ended() || self.held, self.stop_revision) {
             (true, _) => None,

@@ -1,7 +1,10 @@
-//! Cursor of a reader over the output of all containers of one work item.
+//! Cursor of a reader over the output of all containers of one piece of work.
 //!
-//! The client keeps the cursor as text, so the service stores nothing per reader. Each container
-//! has its own position: output that arrives late in one is not skipped because another was ahead.
+//! The client sends the cursor back as text, so the service stores nothing per reader. The cursor
+//! has one position for each container. Late output of one container is therefore not skipped, even
+//! if the reader has read newer output of another container.
+//!
+//! Text form: `alc_1:7,alc_2:9!` means 7 bytes of `alc_1` and 9 of `alc_2`, which has ended.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +15,7 @@ use hayward_vocabulary::AllocationId;
 pub struct LogPosition {
     /// Bytes of output that were read or skipped.
     pub offset: u64,
-    /// True if the reader was informed of the end of the container.
+    /// True if a response has already listed the container as ended.
     pub ended: bool,
 }
 
@@ -39,7 +42,7 @@ impl LogCursor {
         positions.collect::<Option<_>>().map(Self)
     }
 
-    /// Returns the position in a container; the beginning if the container is unknown.
+    /// Returns the position in a container. An unknown container is read from the beginning.
     pub fn position(&self, id: &AllocationId) -> LogPosition {
         self.0.get(id).copied().unwrap_or_default()
     }

@@ -1,8 +1,8 @@
-//! Cuts a reported chunk of output to its new part.
+//! Cuts a reported chunk of output to the part that is not stored yet.
 //!
-//! The position of a chunk is the number of bytes written before it. An agent repeats a chunk until
-//! it is acknowledged, and may cut it at other offsets after a restart. Stored chunks never
-//! overlap, and output only grows at its end. A gap is output that the agent had to drop.
+//! An agent repeats a chunk until it is acknowledged. After a restart the agent may cut the same
+//! output at other offsets. Stored chunks never overlap, and output only grows at its end. A gap
+//! between two chunks is output that the agent had to drop.
 
 /// A chunk of output, or the remaining part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Chunk {
     }
 
     /// Removes the part before `offset`. Text in which bytes were replaced cannot be cut by byte
-    /// offsets. It is returned whole, because repeated text is better than lost text.
+    /// offsets. Such text is returned whole, because repeated text is better than lost text.
     #[must_use]
     pub fn skip_to(mut self, offset: u64) -> Self {
         let cut = offset.saturating_sub(self.start).min(self.bytes);
@@ -43,7 +43,8 @@ pub fn new_part(written: u64, chunk: Chunk) -> Option<Chunk> {
         return None;
     }
     let mut chunk = chunk.skip_to(written);
-    // Postgres text cannot store NUL. Replaced last, because text with replacements cannot be cut.
+    // Postgres text cannot store NUL. NUL is replaced after the cut, because text with
+    // replacements cannot be cut.
     if chunk.text.contains('\0') {
         chunk.text = chunk.text.replace('\0', "\u{fffd}");
     }

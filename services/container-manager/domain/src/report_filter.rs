@@ -1,29 +1,30 @@
 //! Drops reports of an agent that are certainly old.
 //!
-//! An agent numbers its reports within one instance, which is one run of the agent. Instances have
-//! no order. The filter may be lost at any time, because [`crate::decide`] also handles old and
-//! repeated reports. It only saves work and log lines.
+//! An agent numbers its reports within one instance, which is one run of the agent. Two instances
+//! cannot be ordered by their names. The filter may be lost at any time, because [`crate::decide`]
+//! also handles old and repeated reports. The filter only saves work and log lines.
 
 use std::collections::VecDeque;
 
-/// Maximum number of ended instances remembered per node.
-const MAX_FINISHED_INSTANCES: usize = 8;
+/// Maximum number of ended instances stored per node.
+const MAX_ENDED_INSTANCES: usize = 8;
 
+/// The reports of one node that were accepted so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReportFilter {
+    /// Empty until the first report.
     current_instance: String,
     last_sequence: u64,
     /// Highest revision of the desired set that a report of the node had seen.
     observed_revision: Option<u64>,
-    finished_instances: VecDeque<String>,
+    ended_instances: VecDeque<String>,
 }
 
 impl ReportFilter {
     /// Returns whether the report is new, and records it in that case.
     ///
-    /// A live instance may be considered ended by mistake when a report of an older one arrives
-    /// late. It is accepted again as soon as it has seen a revision that no earlier report had
-    /// seen.
+    /// A late report of an older instance may make the live instance look ended. The live instance
+    /// is accepted again as soon as it has seen a revision that no earlier report had seen.
     pub fn accept(
         &mut self,
         instance: &str,
@@ -38,20 +39,17 @@ impl ReportFilter {
             let is_ahead = observed_revision > self.observed_revision;
             let is_behind =
                 observed_revision.is_some() && observed_revision < self.observed_revision;
-            let is_finished = self
-                .finished_instances
-                .iter()
-                .any(|other| other == instance);
-            if is_behind || (is_finished && !is_ahead) {
+            let is_ended = self.ended_instances.iter().any(|other| other == instance);
+            if is_behind || (is_ended && !is_ahead) {
                 return false;
             }
-            self.finished_instances.retain(|other| other != instance);
+            self.ended_instances.retain(|other| other != instance);
             if !self.current_instance.is_empty() {
-                self.finished_instances
+                self.ended_instances
                     .push_back(std::mem::take(&mut self.current_instance));
             }
-            if self.finished_instances.len() > MAX_FINISHED_INSTANCES {
-                self.finished_instances.pop_front();
+            if self.ended_instances.len() > MAX_ENDED_INSTANCES {
+                self.ended_instances.pop_front();
             }
             instance.clone_into(&mut self.current_instance);
         }
@@ -106,6 +104,6 @@ mod tests {
         for number in 0..100 {
             assert!(filter.accept(&number.to_string(), 1, None));
         }
-        assert_eq!(filter.finished_instances.len(), MAX_FINISHED_INSTANCES);
+        assert_eq!(filter.ended_instances.len(), MAX_ENDED_INSTANCES);
     }
 }

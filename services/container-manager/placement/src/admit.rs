@@ -1,5 +1,7 @@
-//! Admission of a queued request: checks whether it may start and whether it is valid, and takes
-//! its first step.
+//! Admission of a queued placement request: checks whether the request may start and whether it is
+//! valid, and takes its first step.
+//!
+//! Partners are the processors that must not share a host: an active and its standbys.
 
 use hayward_vocabulary::{NodeName, Processor, Role, WorkId};
 
@@ -25,13 +27,15 @@ pub fn admit(
             return placement;
         }
     };
-    let force = placement.destination_host == Destination::ForceRestartLastSeen;
+    let is_forced_restart = placement.destination_host == Destination::ForceRestartLastSeen;
     let parent = placement.parent_uuid.as_deref();
     let queue_reason =
         blocking_action(placements, &placement.processor_id, parent, env).map(|(reason, _)| reason);
     // A forced restart needs a running process and does not wait for one to start.
-    let is_down = || !force && !processor.failed && !is_up(env, &placement.processor_id);
-    let queue_reason = queue_reason.or_else(|| is_down().then_some(QueueReason::NotRunningYet));
+    let must_wait_for_start =
+        || !is_forced_restart && !processor.failed && !is_up(env, &placement.processor_id);
+    let queue_reason =
+        queue_reason.or_else(|| must_wait_for_start().then_some(QueueReason::NotRunningYet));
     if let Some(reason) = queue_reason {
         if placement.queued_because != Some(reason) {
             placement.queued_because = Some(reason);
@@ -42,7 +46,7 @@ pub fn admit(
     }
     match validate(placements, &placement, &processor, env) {
         Err((reason, message)) => placement.refuse(reason, message, env.now()),
-        Ok(()) if force => force_restart(&mut placement, env),
+        Ok(()) if is_forced_restart => force_restart(&mut placement, env),
         Ok(()) if placement.destination_host == Destination::Standby => {
             return takeover::begin(placements, placement, env);
         }
@@ -62,7 +66,7 @@ fn queue_message(reason: QueueReason) -> &'static str {
 }
 
 /// Returns the action in flight that a request of this processor waits for, and the reason.
-/// `parent` is the parent action of the request; it does not block the request.
+/// `parent` is the parent action of the request, which does not block the request.
 pub fn blocking_action(
     placements: &Placements,
     work: &WorkId,
@@ -94,7 +98,7 @@ pub fn blocking_action(
 /// Reason and message of a refusal.
 type RefusalReason = (Reason, String);
 
-/// Checks what must hold before a request may queue, so that no request is queued forever.
+/// Refuses a request that could never start, so that no request is queued forever.
 fn check_before_queueing(
     placement: &Placement,
     env: &impl Environment,
@@ -184,7 +188,7 @@ fn check_listed(
     Err((Reason::NotAListedMachine, detail))
 }
 
-/// Returns a partner that an active action moves to this host.
+/// Returns a partner that another action in flight is moving to this host.
 fn reserved_by_partner(
     placements: &Placements,
     work: &WorkId,
@@ -230,7 +234,7 @@ fn accept(placement: &mut Placement, processor: &Processor, env: &impl Environme
     };
     let phase = match placement.progress.predecessor {
         Some(_) => Phase::Running,
-        // The process has failed: there is nothing to stop.
+        // The processor has no container, so there is nothing to stop.
         None => Phase::Stopped,
     };
     let message = format!(

@@ -1,4 +1,4 @@
-//! Accepts requests and advances the actions.
+//! Submission of placement requests, and the loop that advances all actions as far as possible.
 
 use hayward_vocabulary::{Timestamp, WorkId};
 
@@ -14,7 +14,7 @@ impl Placements {
     /// Adds a request, unless it was submitted before.
     ///
     /// # Errors
-    /// Returns an error if the uuid belongs to another request. Also if the processor is busy and
+    /// Returns an error if the uuid belongs to another request, or if the processor is busy and
     /// `reject_if_busy` is set.
     pub fn submit(
         &mut self,
@@ -75,7 +75,8 @@ impl Placements {
         action.or_else(|| queued().map(|it| it.uuid.clone()))
     }
 
-    /// Starts a new term. Actions that have not changed anything yet fail; the others continue.
+    /// Starts a new term. Actions that have not stopped their process yet fail; the other actions
+    /// continue.
     pub fn resume(&mut self, env: &mut impl Environment) {
         let is_before_stop = |it: &&Placement| {
             let waits_for_grant = it.phase == Some(Phase::Running) && !it.is_parent();

@@ -1,10 +1,11 @@
-//! Interface of placement actions to the containers: their state, and the orders that may be given.
+//! Interface of placement actions to the containers: what an action may read, and the orders that
+//! it may give.
 
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiveState {
-    /// Reserved. The container is not in the desired set of its node.
+    /// Reserved for a successor. The container is not in the desired set of its node.
     Held,
     /// Ordered to start.
     Pending,
@@ -18,7 +19,7 @@ pub struct LiveContainer {
     pub allocation: AllocationId,
     pub host: NodeName,
     pub state: LiveState,
-    /// Reason for its state. `None` if its node reported no reason.
+    /// Reason for the state. `None` if the node reported no reason.
     pub reason: Option<String>,
 }
 
@@ -37,7 +38,8 @@ pub trait Environment {
     /// it.
     fn is_pool_worker(&self, work: &WorkId) -> bool;
     fn live_containers(&self, work: &WorkId) -> Vec<LiveContainer>;
-    /// Returns the container granted for a request. `None` if it has ended.
+    /// Returns the container granted for a request. `None` if no container was granted, or if the
+    /// granted container has ended.
     fn find_granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer>;
     /// Returns why a request is not granted yet. `None` if rm-scheduler gave no reason.
     fn wait_reason(&self, request: &str) -> Option<String>;
@@ -94,8 +96,8 @@ pub fn conflicting_partner(
     partner.map(|(other, _)| other)
 }
 
-/// Returns the container of a processor that is not held. If there are two, it is the one that is
-/// not stopping.
+/// Returns the container of a processor that is not held. If there are two, the container that is
+/// not stopping is preferred.
 pub fn current_container(work: &WorkId, env: &impl Environment) -> Option<LiveContainer> {
     let mut live = env.live_containers(work);
     live.retain(|it| it.state != LiveState::Held);

@@ -50,7 +50,7 @@ mod tests {
     use crate::test_fleet::{TestFleet, host};
 
     #[test]
-    fn each_step_of_an_action_emits_one_event() {
+    fn a_request_a_grant_and_an_expiry_emit_events() {
         let mut fleet = TestFleet::standard();
         fleet.request("u1", "1", "d");
         assert_eq!(
@@ -91,9 +91,9 @@ mod tests {
         );
         fleet.advance_ms(1_000_000);
         assert_eq!(fleet.take_events(), []);
-        // No event for a process that ended in time.
+        // A process that ends in time emits no event.
         fleet.request("u2", "0", "FORCE_RESTART_LAST_SEEN");
-        let stopped = fleet.env.stops.last().cloned().expect("its stop");
+        let stopped = fleet.env.stops.last().cloned().expect("a stop was ordered");
         fleet.end_container(&stopped);
         fleet.advance_ms(1_000_000);
         assert_eq!(fleet.take_events(), []);

@@ -2,12 +2,12 @@
 //! how it ends.
 //!
 //! [`Placements`] holds only the actions. It reads and changes containers through [`Environment`].
-//! Every step depends on the current state, so repeated facts change nothing and a new term resumes
-//! from the rows. There is no clock, no I/O and no randomness.
+//! Every step depends only on the current state. Repeated facts therefore change nothing, and a new
+//! term resumes from the stored rows. There is no clock, no I/O and no randomness.
 //!
 //! The permanent demand of a process restarts it whenever it is down. rm-scheduler suspends that
-//! demand while a request of an action replaces it. A failed action therefore starts nothing: it
-//! withdraws its request, and the demand applies again (P1).
+//! demand while an action has an open request for the process. A failed action therefore starts
+//! nothing: the action withdraws its request, and the demand applies again (P1).
 
 mod admit;
 mod advance;

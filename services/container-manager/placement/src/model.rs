@@ -31,6 +31,7 @@ pub struct PlacementRequest {
     pub reject_if_busy: bool,
 }
 
+/// Result of an accepted submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submitted {
     New(Placement),
@@ -38,11 +39,13 @@ pub enum Submitted {
     Repeated(Placement),
 }
 
+/// Reason why a submission or a withdrawal was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The uuid belongs to another request.
     UuidReused,
-    /// Another action with this uuid is in flight or was queued earlier.
+    /// The processor has another action, which is in flight or was queued earlier. The value is the
+    /// uuid of that action.
     Busy(String),
     NotFound,
     /// The request has started, so it cannot be withdrawn.

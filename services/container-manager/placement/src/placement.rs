@@ -18,7 +18,7 @@ pub struct Placement {
     #[serde(default)]
     pub force: bool,
     /// Time by the clock of the client. Requests are served in this order. No deadline depends on
-    /// it.
+    /// this time.
     pub timestamp: Timestamp,
     /// Sequence number in order of arrival.
     pub seq: u64,
@@ -66,8 +66,9 @@ pub struct Progress {
     pub predecessor: Option<AllocationId>,
     /// Requested host. `None` if every host is allowed.
     pub host: Option<NodeName>,
+    /// Hosts on which the allocation must not be granted.
     pub exclude: Vec<NodeName>,
-    /// Number of requests for an allocation so far. 0 for a parent.
+    /// Number of requests for an allocation so far. 0 for the parent of a takeover.
     #[serde(rename = "requests")]
     pub request_count: u32,
     /// Time of the last request for an allocation.
@@ -116,19 +117,19 @@ impl Placement {
         format!("req_{}-{}", self.uuid, self.progress.request_count)
     }
 
-    /// Returns whether it is the parent of a takeover.
+    /// Returns whether the placement is the parent of a takeover.
     pub fn is_parent(&self) -> bool {
         self.progress.standby.is_some()
     }
 
-    /// Returns whether it is a forced restart whose process may not have ended yet.
+    /// Returns whether the placement is a forced restart whose process may not have ended yet.
     pub(crate) fn is_forced_stop(&self) -> bool {
         let is_stopping =
             self.phase == Some(Phase::StopInProgress) && self.progress.stop_ordered_at.is_some();
         is_stopping && self.status_code == Status::Succeeded
     }
 
-    /// Returns whether it is the action in flight of its processor.
+    /// Returns whether the placement is the action in flight of its processor.
     pub fn is_in_flight(&self) -> bool {
         self.status_code.is_active() && !self.progress.is_second_takeover_child
     }

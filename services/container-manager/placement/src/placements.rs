@@ -1,4 +1,4 @@
-//! All placements of live deployments.
+//! The set of all stored placements, open and final.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,7 +122,7 @@ impl Placements {
         self.by_uuid.len() - self.open.len()
     }
 
-    /// Returns the active action with this open request.
+    /// Returns the active action that has this open request for an allocation.
     pub fn find_by_request(&self, request: &str) -> Option<&Placement> {
         self.active()
             .find(|it| it.request().is_some_and(|open| open.id == request))

@@ -1,4 +1,6 @@
-//! Invariants of placement actions under random sequences of events.
+//! Property test: the invariants of placement actions hold after every event of a random sequence.
+//!
+//! Start state: processor `0` with two standbys and processors `1` and `2`, on four hosts.
 
 use std::collections::BTreeMap;
 
@@ -141,7 +143,7 @@ fn apply(fleet: &mut TestFleet, index: usize, event: &Event) {
     fleet.advance();
 }
 
-/// Checks the invariants. `final_placements` has the final placements seen so far.
+/// Checks the invariants. `final_placements` has all final placements that an earlier check saw.
 fn check_invariants(fleet: &TestFleet, final_placements: &mut BTreeMap<String, Placement>) {
     for id in IDS {
         let live = fleet.env.live_containers(&work(id));
@@ -153,7 +155,8 @@ fn check_invariants(fleet: &TestFleet, final_placements: &mut BTreeMap<String, P
         let open = fleet.placements.open().filter(|it| it.is_in_flight());
         let in_flight = open.filter(|it| it.processor_id == work(id)).count();
         assert!(in_flight <= 1, "{id}: {in_flight} actions in flight");
-        // A processor has exactly one of a started container, a request and a demand (P1).
+        // A processor that has not failed has exactly one of: a started container, an open request,
+        // a demand (P1).
         let has_demand = fleet.demand().contains(&work(id));
         let has_request = fleet.requests().values().any(|it| *it == work(id));
         let failed = fleet.env.processors[&work(id)].failed;
@@ -197,7 +200,7 @@ proptest! {
             apply(&mut fleet, index, event);
             check_invariants(&fleet, &mut final_placements);
         }
-        // Every action ends once there is capacity, all hosts are open, and time has passed.
+        // Every action ends once all hosts have capacity and are open, and time has passed.
         for name in HOSTS {
             fleet.env.capacity.insert(host(name), 20);
         }
@@ -216,7 +219,7 @@ proptest! {
             .open()
             .map(|it| it.response_message.clone())
             .collect();
-        // Only requests behind a failed processor may still wait.
+        // Requests may still wait only if a processor has failed.
         let any_failed = IDS.iter().any(|id| fleet.env.processors[&work(id)].failed);
         prop_assert!(open.is_empty() || any_failed, "{open:?}");
     }

@@ -1,4 +1,9 @@
-//! Scenarios 1 to 18 of the specification of placements, in the same order: moves and restarts.
+//! Moves and restarts of a processor without standbys. These are scenarios 1 to 18 of the
+//! specification of placements, in the same order.
+//!
+//! Start state: hosts `a` to `d`. Processor `0` runs on `a`, its standby `0-0` on `b`, and
+//! processor `1` on `c`; `d` is free.
+//! `fleet.request(uuid, processor, target)` submits a request.
 
 mod failures_and_restarts;
 mod node_loss;
@@ -103,7 +108,7 @@ fn any_host_may_be_the_current_one() {
 }
 
 #[test]
-fn without_affinity_the_target_is_ignored() {
+fn without_host_affinity_the_target_is_ignored() {
     let mut fleet = TestFleet::standard();
     fleet.set_host_affinity(false);
     fleet.request("u", "1", "d");
@@ -177,7 +182,7 @@ fn a_failed_launch_on_the_target_fails_the_move() {
 }
 
 #[test]
-fn a_failed_launch_without_affinity_recovers_anywhere() {
+fn a_failed_launch_without_host_affinity_recovers_on_any_host() {
     let mut fleet = TestFleet::standard();
     fleet.set_host_affinity(false);
     let successor = launch_successor(&mut fleet);
@@ -270,7 +275,7 @@ fn an_allocation_lost_during_the_stop_is_requested_again() {
 }
 
 #[test]
-fn an_unknown_processor_is_refused() {
+fn an_unknown_processor_or_a_pool_worker_is_refused() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "7", "d");
     assert_refused(&fleet, "u", Reason::UnknownProcessor);
@@ -290,7 +295,11 @@ fn a_reused_uuid_is_refused_and_a_repeated_request_is_not() {
     );
     let repeated = fleet.submit("u", "1", "d", None);
     assert_eq!(repeated, Ok(Submitted::Repeated(first.clone())));
-    assert_eq!(*fleet.placement("u"), first, "the first outcome stays");
+    assert_eq!(
+        *fleet.placement("u"),
+        first,
+        "the first outcome does not change"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The next step of an action, derived from the current state.
+//! The next step of a placement action, derived from the current state of its containers.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
@@ -279,8 +279,8 @@ pub fn fail(
     placement.finish(Status::Failed, Some(reason), message, env.now());
 }
 
-/// Returns the next time at which the action can step without a change of its environment. 1 ms is
-/// added because a deadline must be exceeded.
+/// Returns the next time at which the action can step without a change of its environment. This is
+/// 1 ms after the deadline, because a deadline must be exceeded.
 pub fn deadline(placement: &Placement, limits: &TimeLimits) -> Option<Timestamp> {
     if placement.is_parent() {
         return None;

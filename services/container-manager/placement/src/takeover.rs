@@ -1,7 +1,8 @@
 //! `STANDBY`: an active takes over the host of one of its standbys.
 //!
-//! Two child actions run in sequence: the standby moves away, then the active moves in. Their
-//! parent counts as the action in flight of the active throughout.
+//! Two child actions run in sequence: the standby moves away, then the active moves in. The
+//! takeover is their parent, and counts as the action in flight of the active until both have
+//! ended.
 
 use hayward_vocabulary::{NodeName, Role, WorkId};
 
@@ -103,7 +104,7 @@ fn new_child(placements: &mut Placements, parent: &Placement, spec: ChildSpec) -
     }
 }
 
-/// Returns the id of a child action. It never equals the id of a request, because those are uuids.
+/// Returns the id of a child action. No client can submit this id, because clients submit uuids.
 fn child_id(parent: &Placement, number: u8) -> String {
     format!("{}.{number}", parent.uuid)
 }
@@ -165,6 +166,7 @@ pub fn step(
     placement
 }
 
+/// Copies the phase and message of a child to its parent.
 fn copy_phase(placement: &mut Placement, child: &Placement) {
     if let Some(phase) = child.phase
         && (placement.phase, placement.updated_at) != (Some(phase), child.updated_at)

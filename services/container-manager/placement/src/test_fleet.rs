@@ -1,5 +1,5 @@
-//! A simulated fleet for tests: hosts with capacity, a scheduler that grants requests and demand,
-//! and nodes that carry out orders. The test triggers each step.
+//! A simulated fleet for the tests of placement actions: hosts with capacity, a scheduler that
+//! grants requests and demand, and nodes that carry out orders. The test triggers each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,16 +33,18 @@ pub struct TestEnvironment {
     pub epoch: u64,
     pub ended_deployments: BTreeSet<String>,
     pub processors: BTreeMap<WorkId, Processor>,
+    /// Maximum number of containers by host.
     pub capacity: BTreeMap<NodeName, usize>,
     pub containers: BTreeMap<AllocationId, TestContainer>,
     pub closed_hosts: BTreeSet<NodeName>,
     /// The `machines` of all processors; empty if every host is allowed.
     pub machines: Vec<NodeName>,
     pub last_hosts: BTreeMap<WorkId, NodeName>,
+    /// Containers that were ordered to stop, in the order of the orders.
     pub stops: Vec<AllocationId>,
-    /// Why requests wait, according to the scheduler.
+    /// Reason that the scheduler gives for every waiting request.
     pub wait_reason: Option<String>,
-    /// Stops of a healthy process that had no reserved successor.
+    /// Number of stops of a process that had no reserved successor.
     pub unreserved_stops: usize,
 }
 
@@ -51,6 +53,7 @@ pub struct TestFleet {
     pub env: TestEnvironment,
     /// Value of `force` in submitted requests.
     pub force: bool,
+    /// Number in the id of the newest container.
     last_container: usize,
 }
 
@@ -67,7 +70,7 @@ pub fn destination(text: &str) -> Destination {
 }
 
 impl TestEnvironment {
-    fn live(&self, work: &WorkId) -> impl Iterator<Item = (&AllocationId, &TestContainer)> {
+    fn iter_live(&self, work: &WorkId) -> impl Iterator<Item = (&AllocationId, &TestContainer)> {
         let containers = self.containers.iter();
         containers.filter(move |(_, it)| it.work == *work && !it.ended)
     }
@@ -116,10 +119,10 @@ impl Environment for TestEnvironment {
             state: it.state,
             reason: None,
         };
-        self.live(work).map(container).collect()
+        self.iter_live(work).map(container).collect()
     }
     fn find_granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
-        let mut live = self.live(work);
+        let mut live = self.iter_live(work);
         let (id, it) = live.find(|(_, it)| it.request.as_deref() == Some(request))?;
         Some(LiveContainer {
             allocation: id.clone(),
@@ -147,7 +150,7 @@ impl Environment for TestEnvironment {
     fn stop(&mut self, allocation: &AllocationId) {
         let work = self.containers[allocation].work.clone();
         let is_held = |(_, it): (&AllocationId, &TestContainer)| it.state == LiveState::Held;
-        let is_unreserved = !self.live(&work).any(is_held);
+        let is_unreserved = !self.iter_live(&work).any(is_held);
         self.unreserved_stops += usize::from(is_unreserved);
         self.stops.push(allocation.clone());
         self.containers.get_mut(allocation).unwrap().state = LiveState::Stopping;
@@ -338,7 +341,7 @@ impl TestFleet {
         let held: Vec<(AllocationId, WorkId)> =
             held.map(|(id, it)| (id.clone(), it.work.clone())).collect();
         for (id, work) in held {
-            let has_other = self.env.live(&work).any(|(other, _)| *other != id);
+            let has_other = self.env.iter_live(&work).any(|(other, _)| *other != id);
             let container = self.env.containers.get_mut(&id).unwrap();
             if has_other {
                 container.ended = true;
@@ -412,7 +415,7 @@ impl TestFleet {
     pub fn demand(&self) -> Vec<WorkId> {
         let requests: BTreeSet<WorkId> = self.requests().into_values().collect();
         let has_demand = |(work, it): &(&WorkId, &Processor)| {
-            !it.failed && self.env.live(work).next().is_none() && !requests.contains(*work)
+            !it.failed && self.env.iter_live(work).next().is_none() && !requests.contains(*work)
         };
         let processors = self.env.processors.iter().filter(has_demand);
         processors.map(|(work, _)| work.clone()).collect()
@@ -472,14 +475,14 @@ impl TestFleet {
     /// Returns the host on which the processor runs.
     pub fn running_host(&self, id: &str) -> Option<String> {
         let work = work(id);
-        let mut live = self.env.live(&work);
+        let mut live = self.env.iter_live(&work);
         let (_, container) = live.find(|(_, it)| it.state == LiveState::Running)?;
         Some(container.host.to_string())
     }
 
     pub fn current_container(&self, id: &str) -> AllocationId {
         let work = work(id);
-        let mut live = self.env.live(&work);
+        let mut live = self.env.iter_live(&work);
         let (id, _) = live.find(|(_, it)| it.state != LiveState::Held).unwrap();
         id.clone()
     }

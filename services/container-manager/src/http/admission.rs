@@ -1,9 +1,11 @@
-//! Roles that may use each route. Handlers check the owner of a container (S6).
+//! Roles that may use each route, by operation id. Handlers also check the owner of a container
+//! (S6).
 
 use hayward_service::http::authorization::{Role, RouteRoles};
 
 const READERS: &[Role] = &[Role::Operator, Role::Viewer, Role::Submitter];
 const WRITERS: &[Role] = &[Role::Operator, Role::Submitter];
+/// The agent of the node that the path parameter `node` names.
 const AGENT: &[Role] = &[Role::Agent("node")];
 const SERVICES: &[Role] = &[Role::Service];
 

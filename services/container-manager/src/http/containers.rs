@@ -95,7 +95,7 @@ pub async fn list_containers(
     let filter = filter.into_filter(user)?;
     // The revision is read before the rows, so that the rows are at least as new.
     let revision = api.publisher().revision();
-    let containers = container::page(&api.pool, &filter)
+    let containers = container::load_page(&api.pool, &filter)
         .await
         .map_err(database_problem)?;
     let is_full = containers.len() as u64 == u64::from(filter.limit);
@@ -146,7 +146,7 @@ pub async fn find_container(
         limit: 1,
         ..Filter::default()
     };
-    let containers = container::page(&api.pool, &filter)
+    let containers = container::load_page(&api.pool, &filter)
         .await
         .map_err(database_problem)?;
     containers

@@ -1,5 +1,5 @@
-//! The change feed of container-manager. Entries do not name their owner, so it is only for
-//! operators and viewers; users follow their allocations instead.
+//! The change feed of container-manager. Entries do not name their owner, so the feed is only for
+//! operators and viewers. Users follow their allocations instead.
 
 use hayward_container_manager_api::CONTAINERS;
 use hayward_publication::changes::{Feed, Kind, Visibility, show_unchanged};

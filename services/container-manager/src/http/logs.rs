@@ -18,9 +18,9 @@ use crate::store::output;
 
 /// Maximum number of chunks in one response.
 const MAX_CHUNKS: u32 = 256;
-/// Interval of checks whether a container has ended, because an end sends no notification.
+/// Time between two checks whether the container has ended. An end sends no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a waiting request waits for more output after the end of the container. Output may
+/// Maximum time that a request waits for more output after the end of the container. Output may
 /// arrive after the report of the end.
 const LATE_OUTPUT_WAIT: Duration = Duration::from_secs(2);
 

@@ -23,7 +23,7 @@ const MAX_CONTAINERS: usize = 4096;
 const MAX_CHUNKS: usize = 256;
 /// Maximum bytes of text in one chunk.
 const MAX_TEXT_BYTES: usize = 64 * 1024;
-/// Maximum bytes of text for one byte of output: a replaced byte becomes U+FFFD.
+/// Maximum bytes of text for one byte of output: a replaced byte becomes U+FFFD, which has 3 bytes.
 const MAX_TEXT_BYTES_PER_OUTPUT_BYTE: u64 = 3;
 /// Maximum length of `boot_id` and `agent_instance`.
 const MAX_NAME_BYTES: usize = 128;
@@ -131,7 +131,7 @@ pub async fn report_output(
     caller.require_agent(&node)?;
     api.publisher().leading()?;
     check_output(&report.chunks)?;
-    check_owner(&api, &node, &report.chunks)?;
+    check_containers_on_node(&api, &node, &report.chunks)?;
     let mut chunks: BTreeMap<AllocationId, Vec<Chunk>> = BTreeMap::new();
     for reported in report.chunks {
         let chunk = Chunk {
@@ -151,7 +151,11 @@ pub async fn report_output(
     Ok(http::StatusCode::NO_CONTENT)
 }
 
-fn check_owner(api: &Api, node: &NodeName, chunks: &[OutputChunk]) -> Result<(), Problem> {
+fn check_containers_on_node(
+    api: &Api,
+    node: &NodeName,
+    chunks: &[OutputChunk],
+) -> Result<(), Problem> {
     let publisher = api.publisher();
     let is_foreign = |chunk: &OutputChunk| {
         let entry = publisher.get::<ContainerEntry>(CONTAINERS, "", chunk.id.as_str());

@@ -1,4 +1,5 @@
-//! `/v1/deployments/{deployment}`: moves and restarts requested by external controllers and owners.
+//! `/v1/deployments/{deployment}` and `/v1/containers/{container}/moves`: moves and restarts that
+//! external controllers and owners of services request.
 
 mod validation;
 
@@ -29,6 +30,7 @@ use crate::command::{
 
 const REVISION_HEADER: HeaderName = HeaderName::from_static("hayward-revision");
 
+// Error responses of several routes, for the description of the API.
 hayward_service::refusals! {
     OwnersOnly = 403, "only for the owner of the service and operators";
     ReadersOnly = 403, "not for agents and services";

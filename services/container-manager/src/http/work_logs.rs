@@ -1,8 +1,8 @@
-//! `/v1/logs/{work}`: the output of all containers of a job, a service or an application, over all
-//! instances, tasks, retries and nodes.
+//! `/v1/logs/{work}`: the output of all containers of a job, a service or an application. It covers
+//! all instances, tasks, retries and nodes.
 //!
 //! The client sends a cursor with a position in each container, so the service stores nothing per
-//! reader. Responses are limited in chunks, bytes and containers. They contain the number of
+//! reader. A response is limited in chunks, bytes and containers. It contains the number of
 //! omitted containers and bytes.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const MAX_CHUNKS: u32 = 256;
 const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of containers in one response; the newest are chosen.
 const MAX_CONTAINERS: u32 = 256;
-/// Interval of checks for started and ended containers, because they send no notification.
+/// Time between two checks for started and ended containers, which send no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum value of `tail`.
 const MAX_TAIL_LINES: u32 = 1000;
@@ -150,7 +150,7 @@ impl WorkLogReader {
         Ok(reader)
     }
 
-    /// Returns the newest containers and the number of older ones.
+    /// Returns how much output the newest containers have, and the number of older containers.
     async fn load_heads(&self, api: &Api) -> Result<(Vec<OutputHead>, u64), Problem> {
         let user = self.user.as_deref();
         let heads = work_output::load_heads(&api.pool, &self.work, user, MAX_CONTAINERS).await;
@@ -213,7 +213,8 @@ impl WorkLogReader {
         Ok(self.advance(&heads, left_out, chunks))
     }
 
-    /// Moves the cursor over the chunks and the ends of containers, and returns them.
+    /// Moves the cursor over the chunks and over the containers that have ended. Returns the
+    /// response with both.
     fn advance(&mut self, heads: &[OutputHead], left_out: u64, chunks: Vec<ReadChunk>) -> WorkLogs {
         // Positions of containers that are no longer listed are dropped.
         let positions = heads.iter().map(|head| {
@@ -226,7 +227,7 @@ impl WorkLogReader {
         let mut pieces = Vec::new();
         for ReadChunk {
             container,
-            at,
+            arrived_at,
             chunk,
         } in chunks
         {
@@ -242,7 +243,7 @@ impl WorkLogReader {
                 container,
                 work: head.entry.work.clone(),
                 node: head.entry.node.clone(),
-                at: Some(at),
+                at: Some(arrived_at),
                 offset: chunk.start,
                 missed_bytes,
                 text: chunk.text,
@@ -279,7 +280,7 @@ fn has_ended(head: &OutputHead) -> bool {
     head.entry.state == ContainerState::Ended
 }
 
-/// Creates the entry for output that is no longer stored.
+/// Creates an empty piece that counts the output which is no longer stored.
 fn deleted_output_piece(head: &OutputHead, offset: u64) -> WorkPiece {
     WorkPiece {
         container: head.entry.id.clone(),

@@ -1,3 +1,5 @@
+//! Tests of the working set: updates of allocations, reports of agents, and removed containers.
+
 mod exclusive;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ fn moment(revision: u64) -> Moment {
     }
 }
 
+/// Creates an allocation of a job on node `n{number % 100}`.
 fn allocation(number: usize) -> AllocationEntry {
     AllocationEntry {
         id: AllocationId::new(format!("alc_{number:06}")).unwrap(),
@@ -219,7 +222,7 @@ fn archived_containers_are_removed_from_the_working_set() {
     assert!(ledger.containers.is_empty() && ledger.by_node.is_empty());
 }
 
-/// The end of such a container is awaited without a time limit (W7).
+/// The end of a container on an unreachable node is awaited without a time limit (W7).
 #[test]
 fn a_container_on_an_unreachable_node_has_no_deadline() {
     let is_late = |ledger: &mut Ledger| {
@@ -234,6 +237,7 @@ fn a_container_on_an_unreachable_node_has_no_deadline() {
                 .iter()
                 .all(|it| it.finding.holds())
         };
+        // The first check records the state; the second one is long after the time limit.
         holds(ledger, 10);
         !holds(ledger, 10_000_000)
     };

@@ -1,4 +1,4 @@
-//! Applies commands about placements.
+//! Applies the commands about placements, which move and restart processes of services.
 
 use hayward_container_manager_api::placements::{
     PlacementStatus, PlacementView, ProcessorState, ProcessorView, ResourceRequestView,
@@ -65,7 +65,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the deployment with this id, or the current or last one of the service with this id.
+    /// Returns the id of a deployment. `id` names the deployment or its service. A service stands
+    /// for its current deployment, or else for its deployment that ended last.
     fn find_deployment(&self, id: &str, owner: &OwnerFilter) -> Result<String, Refusal> {
         let state = &self.placements;
         let find_by_service = || {
@@ -122,12 +123,13 @@ impl Ledger {
             Err(placement::Refusal::Busy(other)) => return Err(Refusal::Busy(other)),
             Err(_) => return Err(Refusal::UuidReused(uuid)),
         };
-        // Advanced in the same batch, so that the response shows its current status.
+        // Actions are advanced in the same batch, so that the response shows the current status.
         self.advance_placements(moment, batch);
         let view = self.placements.actions.get(&uuid).map(to_placement_view);
         Ok((is_new, view.ok_or(Refusal::NotFound(uuid))?))
     }
 
+    /// Returns the deployment and the processor that a request is about.
     fn resolve_target(
         &self,
         target: &Target,
@@ -310,7 +312,7 @@ impl Ledger {
     }
 }
 
-/// Converts a placement to that of the API.
+/// Converts a placement to the type of the API.
 fn to_placement_view(placement: &placement::Placement) -> PlacementView {
     let placement = placement.clone();
     PlacementView {

@@ -1,4 +1,4 @@
-//! Gives placement actions their view of containers, and applies their effects, within one batch.
+//! Lets placement actions read containers of the ledger, and applies their orders within one batch.
 
 use hayward_container_manager_domain::{Fact, State};
 use hayward_container_manager_placement::{Environment, LiveContainer, LiveState};
@@ -17,7 +17,7 @@ pub struct LedgerEnvironment<'a> {
 }
 
 impl LedgerEnvironment<'_> {
-    fn live(&self, work: &WorkId) -> impl Iterator<Item = &Container> {
+    fn iter_live(&self, work: &WorkId) -> impl Iterator<Item = &Container> {
         let ids = self.ledger.by_work.get(work).into_iter().flatten();
         let containers = ids.filter_map(|id| self.ledger.containers.get(id));
         containers.filter(|container| !container.lifecycle.has_ended())
@@ -29,7 +29,7 @@ impl LedgerEnvironment<'_> {
     }
 }
 
-fn live_container(container: &Container) -> LiveContainer {
+fn to_live_container(container: &Container) -> LiveContainer {
     let lifecycle = &container.lifecycle;
     LiveContainer {
         allocation: container.id.clone(),
@@ -76,13 +76,13 @@ impl Environment for LedgerEnvironment<'_> {
     }
 
     fn live_containers(&self, work: &WorkId) -> Vec<LiveContainer> {
-        self.live(work).map(live_container).collect()
+        self.iter_live(work).map(to_live_container).collect()
     }
 
     fn find_granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
-        let mut live = self.live(work);
+        let mut live = self.iter_live(work);
         let granted = live.find(|container| container.request.as_deref() == Some(request));
-        granted.map(live_container)
+        granted.map(to_live_container)
     }
 
     fn wait_reason(&self, request: &str) -> Option<String> {
@@ -110,6 +110,7 @@ impl Environment for LedgerEnvironment<'_> {
 
     fn closed_reason(&self, host: &NodeName, work: &WorkId) -> Option<String> {
         let closed = &self.ledger.placements.closed_nodes;
+        // A node may be closed for all work, for one service, or for one process.
         let parent_work = work.whole();
         let keys = [
             host.to_string(),

@@ -1,4 +1,4 @@
-//! The table `container`.
+//! The table `container`. Its column `buried_at_ms` is the time at which a container was archived.
 
 use std::collections::BTreeMap;
 
@@ -220,7 +220,7 @@ fn kind_name(container: &Container) -> &'static str {
     }
 }
 
-/// Updates containers, and deletes the launch data of ended ones.
+/// Updates containers, and deletes the launch data of ended containers.
 pub async fn update(
     tx: &mut PgConnection,
     rows: &BTreeMap<AllocationId, Container>,
@@ -260,7 +260,7 @@ pub async fn update(
     .map(drop)
 }
 
-/// Filter of a list; an absent field matches all.
+/// Filter of a list. An absent field matches all containers.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     pub id: Option<String>,
@@ -273,8 +273,8 @@ pub struct Filter {
     pub limit: u32,
 }
 
-/// Returns one page of containers in order of id, including archived ones that are still stored.
-pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, sqlx::Error> {
+/// Returns one page of containers in order of id, including stored archived containers.
+pub async fn load_page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select id, work, user_name, node, incarnation, state, ordered_at_ms, pid, started_at_ms,
                   reason, exit::text

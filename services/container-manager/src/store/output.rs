@@ -1,4 +1,4 @@
-//! The tables `output_head` and `output`.
+//! The tables `output_head` and `output`: the stored output of containers.
 //!
 //! Output is a log: no decision depends on it and it is not published. It therefore bypasses the
 //! committer. Appending is idempotent, so a replica that has lost its lease does no harm.
@@ -71,7 +71,8 @@ struct NewRows {
 }
 
 impl NewRows {
-    /// Adds the part of the chunks after the first `stored` bytes. Returns false if they have none.
+    /// Adds the part of the chunks after the first `stored` bytes. Returns whether there is such a
+    /// part.
     fn push(&mut self, id: &str, stored: u64, chunks: &[Chunk]) -> bool {
         let mut written = stored;
         for chunk in chunks {

@@ -1,4 +1,5 @@
-//! Reads the tables `container`, `output_head` and `output` for one work item as a whole.
+//! Reads the output of all containers of one piece of work, from the tables `container`,
+//! `output_head` and `output`.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +16,19 @@ pub struct OutputHead {
     pub entry: ContainerEntry,
     /// Bytes of output received so far.
     pub written: u64,
-    /// True if some of its output is still stored.
+    /// True if some output of the container is still stored.
     pub has_output: bool,
 }
 
 /// A chunk of output and its time of arrival.
 pub struct ReadChunk {
     pub container: AllocationId,
-    pub at: Timestamp,
+    pub arrived_at: Timestamp,
     pub chunk: Chunk,
 }
 
 /// Returns the newest containers of the work or of one instance, newest first, and the number of
-/// older ones.
+/// older containers.
 pub async fn load_heads(
     pool: &PgPool,
     work: &WorkId,
@@ -78,8 +79,8 @@ pub async fn load_heads(
 }
 
 /// Reads the output after the offsets, in order of arrival. Returns at most `max_chunks` chunks,
-/// and no chunk that starts after `max_bytes` bytes. The output of one container stays in order
-/// even if the clock goes back.
+/// and stops after the chunk that reaches `max_bytes` bytes. The output of one container stays in
+/// order even if the clock goes back.
 pub async fn read_after(
     pool: &PgPool,
     offsets: &BTreeMap<AllocationId, u64>,
@@ -112,7 +113,7 @@ pub async fn read_after(
             let id = AllocationId::new(row.id);
             Ok(ReadChunk {
                 container: id.map_err(|error| sqlx::Error::Decode(error.into()))?,
-                at: Timestamp::from_unix_ms(row.at_ms),
+                arrived_at: Timestamp::from_unix_ms(row.at_ms),
                 chunk: Chunk {
                     start: to_u64(row.start),
                     bytes: to_u64(row.bytes),

@@ -1,4 +1,6 @@
-//! Permissions and visibility.
+//! Permissions: which containers each caller may see and change.
+//!
+//! `alc_1` on `n1` belongs to the user ann, `alc_2` on `n2` to the user bob.
 
 use hayward_container_manager_api::{ContainerList, ContainerState};
 use hayward_service::Code;
@@ -29,7 +31,7 @@ async fn users_see_their_own_containers() {
     fixture.scheduler.publish(&allocation_of_bob);
     fixture.until("both", |all| all.len() == 2).await;
 
-    let ids = async |user: &str, query: &str| -> Vec<String> {
+    let list_ids = async |user: &str, query: &str| -> Vec<String> {
         let path = format!("/v1/containers{query}");
         let list: ContainerList = fixture.client(user).get(&path).await.unwrap();
         list.containers
@@ -37,18 +39,24 @@ async fn users_see_their_own_containers() {
             .map(|view| view.entry.id.to_string())
             .collect()
     };
-    assert_eq!(ids("ann", "").await, ["alc_1"]);
-    assert_eq!(ids("viewer", "").await, ["alc_1", "alc_2"]);
-    assert_eq!(ids("operator", "?node=n2&state=ordered").await, ["alc_2"]);
-    assert_eq!(ids("operator", "?work=job_2").await, Vec::<String>::new());
-    assert_eq!(ids("operator", "?limit=1").await, ["alc_1"]);
+    assert_eq!(list_ids("ann", "").await, ["alc_1"]);
+    assert_eq!(list_ids("viewer", "").await, ["alc_1", "alc_2"]);
+    assert_eq!(
+        list_ids("operator", "?node=n2&state=ordered").await,
+        ["alc_2"]
+    );
+    assert_eq!(
+        list_ids("operator", "?work=job_2").await,
+        Vec::<String>::new()
+    );
+    assert_eq!(list_ids("operator", "?limit=1").await, ["alc_1"]);
     let page: ContainerList = fixture
         .client("operator")
         .get("/v1/containers?limit=1")
         .await
         .unwrap();
     let next = format!("?limit=1&cursor={}", page.next.unwrap());
-    assert_eq!(ids("operator", &next).await, ["alc_2"]);
+    assert_eq!(list_ids("operator", &next).await, ["alc_2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

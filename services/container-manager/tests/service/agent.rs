@@ -47,7 +47,8 @@ impl Agent {
         self
     }
 
-    /// Polls once. With `wait` 0 the cursor advances even without changes.
+    /// Polls the desired set once. `wait` is in seconds. With `wait` 0 the cursor advances even
+    /// without changes.
     pub async fn poll(&mut self, wait: u64) {
         let since = self
             .cursor
@@ -98,6 +99,7 @@ impl Agent {
         }
     }
 
+    /// Sends a report. Returns the revision at which the report is applied.
     pub async fn send(&self, report: &Report) -> Result<u64, ClientError> {
         let path = format!("/v1/nodes/{}/report", self.node);
         self.client
@@ -106,6 +108,7 @@ impl Agent {
             .map(|response: ReportAnswer| response.revision)
     }
 
+    /// Creates and sends the next report. Returns the revision at which the report is applied.
     pub async fn report(&mut self, containers: Vec<ContainerReport>) -> u64 {
         let report = self.next_report(containers);
         self.send(&report).await.unwrap()

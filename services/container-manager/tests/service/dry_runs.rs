@@ -1,4 +1,6 @@
 //! Dry runs of placement requests.
+//!
+//! Start state: the processor `svc_1.0` of the user ann runs on `n1` in container `alc_1`.
 
 use axum::http::Method;
 use hayward_container_manager_api::placements::{
@@ -29,7 +31,7 @@ async fn a_dry_run_checks_a_request_and_changes_nothing() {
         json!({ "destination_host": "n2" }),
     );
     assert_eq!(moved.answer::<PlacementView>().await.unwrap().status, 200);
-    // The same checks as without `dry_run`.
+    // A dry run makes the same checks as a submission.
     let unknown_processor = json!({ "processor_id": "svc_9.0", "destination_host": "n2" });
     let view: PlacementView = dry_run(&placements, unknown_processor)
         .send()

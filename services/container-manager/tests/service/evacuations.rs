@@ -1,4 +1,6 @@
 //! Containers that leave with a reserved successor, and containers that do not end.
+//!
+//! Start state: the processor `svc_1.0` of the user ann runs on `n1` in container `alc_1`.
 
 use hayward_container_manager_api::placements::{PlacementReason, PlacementStatus};
 use hayward_container_manager_api::{ContainerReport, ContainerState, Goal};
@@ -85,8 +87,8 @@ async fn two_successors_never_both_run() {
     new_agent
         .until("the start", |all| all.contains_key("alc_2"))
         .await;
-    // The placement fails, because the process has another successor. A grant for it is not
-    // started.
+    // The placement fails, because the process has another successor. A container that is granted
+    // for the placement later is not started.
     let failed = until_final(&fixture, &view.uuid).await;
     assert_eq!(failed.status_code, PlacementStatus::Failed);
     assert_eq!(
@@ -106,7 +108,7 @@ async fn two_successors_never_both_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_does_not_end_shows_the_reason() {
+async fn a_container_that_does_not_end_shows_why() {
     let (mut fixture, mut agent) = running_service().await;
     fixture.scheduler.vacate("alc_1", false);
     agent

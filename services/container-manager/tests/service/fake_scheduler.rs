@@ -1,4 +1,4 @@
-//! A fake rm-scheduler, which only serves its publications, with deltas.
+//! A fake rm-scheduler, which only serves publications. The test sets their entries.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +23,8 @@ use tokio::sync::watch;
 
 #[derive(Default)]
 struct Publication {
-    /// Revision of the last change and value of each key. The value is `None` if it was removed.
+    /// Revision of the last change and value of each key. The value is `None` if the key was
+    /// removed.
     entries: BTreeMap<String, (u64, Option<Value>)>,
     revision: u64,
 }

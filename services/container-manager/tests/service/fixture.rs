@@ -1,4 +1,4 @@
-//! One container-manager with a fake rm-scheduler and fake agents.
+//! One container-manager with a fake rm-scheduler, and tokens for fake agents and other callers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub struct Fixture {
     pub scheduler: FakeScheduler,
     settings: Settings,
     keys: Keys,
+    /// Runtime, publisher and shutdown of the service. `None` while it is killed.
     running: Option<(Runtime, Arc<Publisher>, Shutdown)>,
     url: String,
     _database: TestDatabase,

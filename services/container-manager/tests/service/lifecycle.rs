@@ -36,16 +36,16 @@ async fn a_container_runs_ends_and_is_archived_despite_repeated_and_late_reports
     agent.send(&running).await.unwrap();
     let running_entry = fixture.until_state("alc_1", ContainerState::Running).await;
 
-    // Late and repeated reports have no effect, nor have incomplete ones, those of an older
-    // instance, and those without a cursor.
+    // These reports have no effect: late, repeated, of an older instance, incomplete, or without a
+    // cursor.
     let revision = fixture.revision();
     for late in [&early, &launching, &running, &running] {
         agent.send(late).await.unwrap();
     }
-    let mut predecessor = Agent::new(&fixture, "n1");
-    predecessor.instance = "zeroth".into();
-    predecessor.cursor.clone_from(&agent.cursor);
-    predecessor.report(vec![]).await;
+    let mut older_instance = Agent::new(&fixture, "n1");
+    older_instance.instance = "zeroth".into();
+    older_instance.cursor.clone_from(&agent.cursor);
+    older_instance.report(vec![]).await;
     let mut incomplete = agent.next_report(vec![]);
     incomplete.complete = false;
     agent.send(&incomplete).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_container_runs_ends_and_is_archived_despite_repeated_and_late_reports
     assert_ne!(running_entry, ended);
     agent.until("nothing", BTreeMap::is_empty).await;
 
-    // It stays published until its allocation is removed, and readable after that.
+    // The container stays published until its allocation is removed, and readable after that.
     fixture.scheduler.remove("alc_1");
     fixture.until("archived", BTreeMap::is_empty).await;
     let view = fixture.show_container("ann", "alc_1").await.unwrap();
@@ -259,7 +259,7 @@ async fn a_container_without_an_allocation_ends_with_its_node() {
     let view = fixture.show_container("ann", "alc_1").await.unwrap();
     assert_eq!(view.entry.exit.unwrap().cause, ExitCause::Node);
     fixture.until_state("alc_2", ContainerState::Running).await;
-    // In the other order, the node is lost before the allocation is removed.
+    // For alc_2 the order is reversed: the node was lost before the allocation is removed.
     fixture.scheduler.remove("alc_2");
     fixture.until("nothing left", BTreeMap::is_empty).await;
     // The node returns, and its desired set is empty.

@@ -148,7 +148,8 @@ async fn only_the_newest_output_is_stored() {
         (10 * size + 5, "after")
     );
 
-    // Together they exceed the limit. The output of the container archived first is deleted first.
+    // The output of both containers exceeds the limit. The output of the container archived first
+    // is deleted first.
     for index in 0..5 {
         write_output(&agent, vec![chunk("alc_2", index * size, &text)])
             .await

@@ -1,4 +1,4 @@
-//! Placements over HTTP: reserve, stop and start; permissions; restarts.
+//! Placement requests over HTTP: moves, refusals, permissions, and restarts of the service.
 
 use std::collections::BTreeMap;
 
@@ -73,6 +73,7 @@ pub async fn running_service() -> (Fixture, Agent) {
     (fixture, agent)
 }
 
+/// Submits a placement request for processor 0 as the user ann.
 pub async fn submit(fixture: &Fixture, body: Value) -> Result<PlacementView, ClientError> {
     let mut request = json!({ "processor_id": "0" });
     request
@@ -109,7 +110,7 @@ pub async fn open_requests(fixture: &Fixture) -> Vec<RequestEntry> {
     update.changed.into_values().collect()
 }
 
-/// Grants the only open request.
+/// Grants the only open request: publishes allocation `id` on `node`. Returns the request.
 async fn grant(fixture: &Fixture, id: &str, node: &str) -> RequestEntry {
     let request = open_requests(fixture).await.remove(0);
     let mut entry = service_allocation(id, node);
@@ -379,7 +380,7 @@ async fn blocked_hosts_and_ended_deployments_are_refused() {
         "its request is withdrawn"
     );
     fixture.scheduler.remove_processor("svc_1.0");
-    // The id of the service also refers to an ended deployment, and not to an unknown one.
+    // The id of the service now refers to its ended deployment, so the code is not 404.
     until("the service has ended", async || {
         let ann = fixture.client("ann");
         let order = json!({ "processor_id": "0", "destination_host": "n3" });
@@ -390,7 +391,7 @@ async fn blocked_hosts_and_ended_deployments_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_status_and_an_empty_process_are_refused_with_a_pointer() {
+async fn an_unknown_status_and_an_empty_processor_id_are_refused_with_a_pointer() {
     let (fixture, _old_agent) = running_service().await;
     let ann = fixture.client("ann");
     let pointer = |error: ClientError| {

@@ -1,4 +1,4 @@
-//! Output of all containers of one work item.
+//! Output of all containers of one piece of work.
 
 use hayward_container_manager_api::{ContainerState, OutputChunk, OutputReport, WorkLogs};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -47,6 +47,7 @@ async fn read_logs(fixture: &Fixture, query: &str) -> WorkLogs {
     try_read_logs(fixture, "ann", query).await.unwrap()
 }
 
+/// Returns the container, the missed bytes and the text of each piece.
 fn piece_texts(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
     let pieces = logs.pieces.iter();
     pieces
@@ -59,7 +60,8 @@ async fn check_tail_and_since(fixture: &Fixture, arrival: Timestamp) {
     let tail = read_logs(fixture, "svc_a?tail=1").await;
     assert_eq!(piece_texts(&tail), [("alc_2", 0, "c\n"), ("alc_1", 0, "d")]);
     let tail = read_logs(fixture, "svc_a?tail=2").await;
-    assert_eq!(piece_texts(&tail)[0].2, "b\n");
+    let (_, _, first_text) = piece_texts(&tail)[0];
+    assert_eq!(first_text, "b\n");
     assert!(read_logs(fixture, "svc_a?tail=0").await.pieces.is_empty());
     let since = read_logs(fixture, &format!("svc_a?since={arrival}")).await;
     assert_eq!(since.pieces.len(), 2);

@@ -1,11 +1,16 @@
+//! Tests of [`decide`]: tables of all transitions, ends, and causes of ends.
+//!
+//! Revisions: 10 orders the start of a container, 20 is its launch, 30 orders its stop.
+
 mod held_and_moved;
+mod properties;
 
 use super::*;
 use crate::lifecycle::Goal;
 use ExitCause::{Intended, Node, UserError};
 use State::{Ended, Launching, Ordered, Running, Stopping};
-use proptest::prelude::*;
 
+/// Revision at which the container was ordered to start.
 const ORDER_REVISION: u64 = 10;
 
 fn observed(state: State, observed_revision: u64) -> Observation {
@@ -249,9 +254,11 @@ fn an_orphan_is_stopped_first_and_archived_when_it_has_ended() {
         (orphan.state, orphan.goal()),
         (State::Stopping, Some(Goal::Stop))
     );
-    assert!(outcome(&orphan, Fact::Observed(&observed(Ended, 31))).2);
+    let (_, _, is_archived) = outcome(&orphan, Fact::Observed(&observed(Ended, 31)));
+    assert!(is_archived);
     let with_allocation = apply(&orphan, Fact::Allocation(AllocationStatus::Vacated), 32);
-    assert!(!outcome(&with_allocation, Fact::Observed(&observed(Ended, 33))).2);
+    let (_, _, is_archived) = outcome(&with_allocation, Fact::Observed(&observed(Ended, 33)));
+    assert!(!is_archived);
 }
 
 /// An event of a node with containers on it.
@@ -268,7 +275,7 @@ fn fact_sequences(node_event: NodeEvent, status: AllocationStatus) -> Vec<Vec<Fa
         AllocationStatus::Purged,
         Fact::Allocation(AllocationStatus::Removed),
     );
-    let expected = match status {
+    let allocation_facts = match status {
         AllocationStatus::Granted | AllocationStatus::Vacated => {
             vec![Fact::Allocation(purged), removal]
         }
@@ -281,7 +288,7 @@ fn fact_sequences(node_event: NodeEvent, status: AllocationStatus) -> Vec<Vec<Fa
                 vec![Fact::NodeLost, removal, Fact::NodeLost],
                 vec![removal, Fact::NodeLost],
             ];
-            let each_step = [expected, vec![Fact::NodeLost]].concat();
+            let each_step = [allocation_facts, vec![Fact::NodeLost]].concat();
             [vec![each_step], removal_only.to_vec()].concat()
         }
         NodeEvent::Returned => vec![vec![
@@ -305,11 +312,11 @@ fn every_container_ends_after_a_loss_removal_or_return_of_its_node() {
                 for facts in fact_sequences(node_event, status) {
                     let apply_one =
                         |lifecycle: Lifecycle, fact: &Fact<'_>| apply(&lifecycle, *fact, 50);
-                    let end = facts.iter().fold(lifecycle.clone(), apply_one);
-                    let is_removed = end.has_ended() && end.orphan && end.goal().is_none();
+                    let last = facts.iter().fold(lifecycle.clone(), apply_one);
+                    let is_removed = last.has_ended() && last.orphan && last.goal().is_none();
                     assert!(
                         is_removed,
-                        "{lifecycle:?} {status:?} {node_event:?} by {facts:?}: {end:?}"
+                        "{lifecycle:?} {status:?} {node_event:?} by {facts:?}: {last:?}"
                     );
                 }
             }
@@ -430,70 +437,4 @@ fn the_reason_is_the_one_reported_last() {
     assert_eq!(cleared.reason, None);
     let ended = apply(&stuck, Fact::Observed(&observed(State::Ended, 30)), 44);
     assert_eq!(ended.reason, None, "the exit replaces the reason");
-}
-
-fn any_reports() -> impl Strategy<Value = Vec<Observation>> {
-    let states = [
-        State::Ordered,
-        State::Launching,
-        State::Running,
-        State::Ended,
-    ];
-    let all: Vec<Observation> = states
-        .into_iter()
-        .map(|state| observed(state, ORDER_REVISION))
-        .collect();
-    proptest::collection::vec(0..4_usize, 0..12).prop_map(move |picks| {
-        let mut indices: Vec<usize> = picks;
-        indices.push(3);
-        indices.push(2);
-        indices
-            .into_iter()
-            .map(|index| all[index].clone())
-            .collect()
-    })
-}
-
-proptest! {
-    /// The outcome is recorded once (I6).
-    #[test]
-    fn reports_in_any_order_and_number_give_the_same_end(
-        reports in any_reports(), late in 0..ORDER_REVISION
-    ) {
-        let mut lifecycle = Lifecycle::new(1);
-        let mut ends = 0;
-        for (index, report) in reports.iter().enumerate() {
-            let revision = ORDER_REVISION + 1 + index as u64;
-            let next = apply(&lifecycle, Fact::Observed(report), revision);
-            ends += usize::from(next.has_ended() && !lifecycle.has_ended());
-            prop_assert!(next.state >= lifecycle.state);
-            lifecycle = apply(&next, Fact::Missing { observed_revision: late }, revision);
-        }
-        prop_assert_eq!(ends, 1);
-        prop_assert_eq!(lifecycle.exit.unwrap().code, Some(3));
-    }
-
-    #[test]
-    fn an_ended_container_keeps_its_exit(
-        facts in proptest::collection::vec((0..9_u8, 0..60_u64), 0..30)
-    ) {
-        let mut lifecycle = Lifecycle::new(1);
-        for (revision, (kind, observed_revision)) in facts.into_iter().enumerate() {
-            let observation = observed(State::ALL[usize::from(kind % 5)], observed_revision);
-            let fact = match kind {
-                0 => Fact::Allocation(AllocationStatus::Granted),
-                1 => Fact::Allocation(AllocationStatus::Vacated),
-                2 => Fact::Allocation(AllocationStatus::Purged),
-                3 => Fact::Missing { observed_revision },
-                _ => Fact::Observed(&observation),
-            };
-            let next = apply(&lifecycle, fact, revision as u64);
-            prop_assert!(next.state >= lifecycle.state);
-            prop_assert_eq!(next.has_ended(), next.exit.is_some());
-            if lifecycle.has_ended() {
-                prop_assert_eq!(&next.exit, &lifecycle.exit);
-            }
-            lifecycle = next;
-        }
-    }
 }

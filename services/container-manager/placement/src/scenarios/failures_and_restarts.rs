@@ -1,5 +1,9 @@
-//! Scenarios 28 to 42 of the specification, then its worked examples: failed processors, forced
-//! restarts, blocks, processes without an action, and restarts of container-manager.
+//! Failed processors, forced restarts, blocked hosts, processes without an action, and restarts of
+//! container-manager. These are scenarios 28 to 42 of the specification of placements, then its
+//! worked examples.
+//!
+//! Start state: hosts `a` to `d`. Processor `0` runs on `a`, its standby `0-0` on `b`, and
+//! processor `1` on `c`; `d` is free.
 
 use super::{assert_failed, assert_refused, assert_succeeded, launch_successor};
 use crate::environment::LiveState;
@@ -102,7 +106,7 @@ fn a_target_blocked_after_the_stop_is_still_used() {
 }
 
 #[test]
-fn a_failed_launch_with_a_blocked_source_recovers_anywhere() {
+fn a_failed_launch_with_a_blocked_source_recovers_on_any_host() {
     let mut fleet = TestFleet::standard();
     let successor = launch_successor(&mut fleet);
     fleet.env.closed_hosts.insert(host("c"));
@@ -117,7 +121,8 @@ fn a_failed_launch_with_a_blocked_source_recovers_anywhere() {
     assert_ne!(fleet.running_host("1").as_deref(), Some("c"));
 }
 
-/// Checks that a process which ends without an action is neither requested nor stopped.
+/// Checks that a process which ends without an action causes no request and no stop. Its permanent
+/// demand alone restarts it.
 fn assert_no_action(mut fleet: TestFleet, id: &str) {
     let other_before = fleet.current_container("1");
     let ended = fleet.current_container(id);
@@ -130,7 +135,11 @@ fn assert_no_action(mut fleet: TestFleet, id: &str) {
         "there is no deadline"
     );
     assert_eq!(fleet.current_container("1"), other_before);
-    assert_eq!(fleet.demand(), [work(id)], "its demand is the only request");
+    assert_eq!(
+        fleet.demand(),
+        [work(id)],
+        "only the permanent demand remains"
+    );
 }
 
 #[test]
@@ -146,7 +155,7 @@ fn a_process_without_a_spare_host_restarts_without_an_action() {
 }
 
 #[test]
-fn a_process_without_affinity_restarts_without_an_action() {
+fn a_process_without_host_affinity_restarts_without_an_action() {
     let mut fleet = TestFleet::standard();
     fleet.set_host_affinity(false);
     assert_no_action(fleet, "0");
@@ -174,7 +183,7 @@ fn a_lost_node_without_a_last_host_needs_no_action() {
 }
 
 #[test]
-fn an_action_without_a_grant_fails_at_a_manager_restart() {
+fn an_action_before_the_stop_fails_at_a_manager_restart() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
     fleet.grant_requests();
@@ -256,7 +265,10 @@ fn a_crash_during_a_move_restarts_the_process_on_the_target_or_by_demand() {
         fleet.end_container(&old);
         fleet.advance();
         assert_eq!(fleet.phase("u"), Some(Phase::Stopped));
-        assert!(fleet.demand().is_empty(), "no request for n21");
+        assert!(
+            fleet.demand().is_empty(),
+            "the open request replaces the demand"
+        );
         fleet.advance_ms(2_000);
         fleet.run_until_settled();
         if is_granted {
@@ -291,7 +303,7 @@ fn a_takeover_with_two_standbys_moves_one() {
     assert_eq!(fleet.running_host("2-1").as_deref(), Some("c"));
 }
 
-/// A drain that reserved the successor first is such a cause (decision 0020).
+/// The other cause may be a drain, which starts a successor that it reserved first (decision 0020).
 #[test]
 fn a_container_started_by_another_cause_ends_the_action() {
     let mut fleet = TestFleet::standard();
@@ -322,7 +334,7 @@ fn a_host_outside_the_machines_of_the_service_is_refused_at_once() {
         message.contains("(a, b, c)") && message.contains("`force`"),
         "{message}"
     );
-    // It is refused without queueing.
+    // The request is refused at once, although another action is in flight.
     fleet.request("v", "1", "ANY_HOST");
     fleet.request("w", "1", "d");
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Actions whose node is lost, removed or returns: in every phase the action ends and the process
-//! runs.
+//! A node of a move is lost, removed or returns. At every stage of the move, the action ends and
+//! the process runs again.
 
 use super::*;
 use crate::test_fleet::LIMITS;
@@ -35,7 +35,7 @@ const STAGES: [Stage; 8] = [
     Stage::Finished,
 ];
 
-/// Creates a fleet with a move in this stage.
+/// Creates a fleet with a move at this stage.
 fn fleet_in_stage(stage: Stage) -> TestFleet {
     let mut fleet = TestFleet::standard();
     let old = fleet.current_container("1");

@@ -1,4 +1,8 @@
-//! Scenarios 19 to 27 of the specification: an active and its standbys.
+//! Moves of an active and its standbys, which must not share a host. These are scenarios 19 to 27
+//! of the specification of placements.
+//!
+//! Start state: hosts `a` to `d`. Processor `0` runs on `a`, its standby `0-0` on `b`, and
+//! processor `1` on `c`; `d` is free.
 
 use super::{assert_failed, assert_refused, assert_succeeded};
 use crate::status::{QueueReason, Reason, Status};

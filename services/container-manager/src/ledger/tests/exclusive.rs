@@ -1,7 +1,7 @@
-//! An exclusive process runs at most once, for every cause of leaving (I4).
+//! Property test: an exclusive process never runs twice at once, for every cause of leaving (I4).
 //!
 //! The ledger is the production code. The scheduler and the nodes are simulated, and messages
-//! between them take any time. The scheduler is adverse: it grants a successor as soon as the
+//! between them may take any time. The scheduler is adverse: it grants a successor as soon as the
 //! process is ordered to leave, and does not always name the predecessor.
 
 mod fixture;
@@ -47,7 +47,7 @@ const CAUSES: [Cause; 13] = [
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// The process leaves. `names_predecessor`: its successor names it as predecessor.
+    /// The process leaves. `names_predecessor`: its successor names the process as predecessor.
     Leave {
         cause: Cause,
         names_predecessor: bool,
@@ -61,12 +61,15 @@ enum Event {
     LearnEnds,
     /// The scheduler removes ended allocations.
     RemoveEnded,
+    /// The node receives its desired set.
     Poll(usize),
     /// The node carries out its orders.
     CarryOut(usize),
     /// Stopping containers end.
     End(usize),
+    /// The node sends a report.
     Report(usize),
+    /// container-manager receives the oldest report of the node.
     Deliver(usize),
     /// The node is partitioned from the network.
     Partition(usize),
@@ -80,7 +83,7 @@ enum Event {
     AdvanceTime(u64),
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = Event> {
     let node = || 0..NODES;
     prop_oneof![
         4 => (0..CAUSES.len(), any::<bool>()).prop_map(|(index, names_predecessor)| Event::Leave {
@@ -112,7 +115,7 @@ proptest! {
 
     #[test]
     fn an_exclusive_process_runs_at_most_once_for_every_cause_of_leaving(
-        events in proptest::collection::vec(event(), 1..80),
+        events in proptest::collection::vec(any_event(), 1..80),
     ) {
         let mut fleet = Fleet::new();
         for event in &events {

@@ -1,4 +1,4 @@
-//! Held containers, and stops for a move.
+//! Tests of held containers, which wait for their predecessor to end, and of stops for a move.
 
 use super::*;
 

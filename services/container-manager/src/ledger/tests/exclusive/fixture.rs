@@ -13,6 +13,7 @@ const WORK: &str = "svc_1.0";
 const DEPLOYMENT: &str = "dep_1";
 pub const NODES: usize = 3;
 
+/// State of a process on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Process {
     Running,
@@ -27,7 +28,7 @@ struct Node {
     /// Incarnation and state of each container.
     journal: BTreeMap<AllocationId, (u64, Process)>,
     sequence: u64,
-    /// Reports on their way, with their observed revisions.
+    /// Reports that were sent and not delivered yet, with their observed revisions.
     in_transit: VecDeque<(Option<u64>, Report)>,
     is_partitioned: bool,
     has_lease: bool,
@@ -295,6 +296,7 @@ impl Fleet {
         }
     }
 
+    /// Lets a node start and stop processes according to its desired set.
     fn carry_out(&mut self, node: usize) {
         let allocations = &self.allocations;
         let node = &mut self.nodes[node];
