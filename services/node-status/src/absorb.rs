@@ -1,7 +1,7 @@
-//! Publications of rm-scheduler: the progress of drains, and the node pools by policy.
+//! Applies publications of rm-scheduler: the progress of drains, and the node pools by policy.
 //!
-//! They are not stored. After a restart they are read again. Until then a drain stays in its stage,
-//! and the brake counts a node in the pool that its agent names.
+//! The publications are not stored, and are read again after a restart. Until then a drain stays in
+//! its stage, and the brake counts a node in the pool that its agent names.
 
 use hayward_publication::{Batch, Change, Moment, Update};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, ClearingEntry, MACHINES, MachineEntry};
@@ -18,11 +18,11 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let changes = self.evacuations.absorb(update, moment.monotonic_ms);
-        batch.record_position(CLEARINGS, self.evacuations.cursor());
+        let changes = self.clearings.absorb(update, moment.monotonic_ms);
+        batch.record_position(CLEARINGS, self.clearings.cursor());
         for change in changes {
             let (Change::Set { key, .. } | Change::Removed { key, .. }) = change;
-            // Other keys belong to blocklist.
+            // Keys without this prefix are about evacuations of blocklist.
             let name = key.strip_prefix("drain/").map(NodeName::new);
             if let Some(Ok(name)) = name {
                 self.judge_drain(&name, moment, batch);
@@ -46,7 +46,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a node in its pool by policy.
+    /// Moves a node to the pool of the policy, for the brake and the limits of drains.
     fn set_policy_pool(&mut self, name: &NodeName, moment: &Moment, batch: &mut Batch<Rows>) {
         let policy_pool = self.scheduler_nodes.get(name.as_str());
         let policy_pool = policy_pool.map(|machine| machine.pool.clone());

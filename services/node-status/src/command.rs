@@ -46,6 +46,7 @@ pub enum Command {
         received: Box<ReceivedHeartbeat>,
         reply: ResultReply<HeartbeatAnswer>,
     },
+    /// Varies a node off, so that it takes no new work, or on again.
     Vary {
         request: VaryNode,
         reply: ResultReply<NodeEntry>,
@@ -87,6 +88,7 @@ pub enum Command {
         enrolment: NewEnrolment,
         reply: ResultReply<Timestamp>,
     },
+    /// Uses up the secret of an enrolment, before its agent gets a token.
     Redeem {
         node: NodeName,
         secret_digest: [u8; 32],

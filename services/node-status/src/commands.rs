@@ -24,6 +24,7 @@ pub(crate) struct Cause {
     pub publish: bool,
     /// Text for the history.
     pub event: Option<String>,
+    /// Caller of the command. `None` if no operator caused the event.
     pub by: Option<String>,
     /// True when the judgement changed.
     pub judgement_changed: bool,
@@ -65,7 +66,7 @@ impl Ledger {
         self.judge_drain(&name, moment, batch);
         let node = self.nodes.get(&name);
         Ok(HeartbeatAnswer {
-            health: format::published_health(node.map_or(Health::Suspect, |node| node.health)),
+            health: format::to_api_health(node.map_or(Health::Suspect, |node| node.health)),
             schedulable: node.is_none_or(|node| node.schedulable),
             heartbeat_ms: self.context.period_ms(),
             lease_ms: Some(self.context.lease_ms),
@@ -90,8 +91,8 @@ impl Ledger {
         })
     }
 
-    /// Returns the limits of the enrolment of a node. The limits for all nodes apply to resources
-    /// without a limit there, because an agent token from `prepare` has no enrolment (S15).
+    /// Returns the limits of the claims of a node: those of its enrolment. The settings limit
+    /// resources without such a limit, because a token from `prepare` has no enrolment (S15).
     pub(crate) fn limits_of(&self, name: &NodeName) -> ClaimLimits {
         let enrolled = self.claim_limits.get(name);
         let mut max_size = enrolled.map_or_else(Default::default, |it| it.max_size.clone());
@@ -143,7 +144,7 @@ impl Ledger {
         }
         node.heartbeat.record(now_ms);
         node.heartbeat.set_metrics(heartbeat.metrics.clone());
-        let restarted = node.agents.report(&heartbeat.agent_instance, now_ms);
+        let restarted = node.agents.record_report(&heartbeat.agent_instance, now_ms);
         let has_rivals = !node.agents.rivals(quiet_ms, now_ms).is_empty();
         if let Some(drain) = self.drains.get_mut(&name) {
             // An incomplete report, or a report of one of two rival agents, proves nothing (I17).
@@ -166,7 +167,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Updates the counts of pools after the pool of a node changed from `before`.
+    /// Updates the counts of two pools after the pool of a node changed from `before`.
     pub(crate) fn update_pool_counts(&mut self, name: &NodeName, before: &str) {
         let Some(node) = self.nodes.get(name) else {
             return;
@@ -192,7 +193,8 @@ impl Ledger {
         state.silent.remove(name)
     }
 
-    /// Varies a node off or on. A node that is off takes no new work until it is varied on.
+    /// Varies a node off or on for an operator. A node that is off takes no new work until it is
+    /// varied on.
     pub(crate) fn vary(
         &mut self,
         request: VaryNode,
@@ -235,7 +237,7 @@ impl Ledger {
         self.entry_of(&name)
     }
 
-    /// Removes a lost node. Any other node would come back by itself or keep running work.
+    /// Removes a lost node. Other nodes are not removed, because they may still run work or return.
     pub(crate) fn remove(
         &mut self,
         name: &NodeName,
@@ -249,7 +251,7 @@ impl Ledger {
             .ok_or_else(|| Refusal::NoNode(name.clone()))?;
         if node.health != Health::Lost {
             let advice = removal_advice(node.health, node.schedulable);
-            let health = format::stored_health(node.health);
+            let health = format::health_name(node.health);
             return Err(Refusal::NotLost {
                 node: name.clone(),
                 health,

@@ -1,4 +1,4 @@
-//! Published and stored text forms of health, drain state and size.
+//! Conversions of health, drain states and sizes to their published and stored forms.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use hayward_node_status_domain::Health;
 use hayward_node_status_domain::drain::DrainStage;
 use hayward_vocabulary::Size;
 
-pub fn published_health(health: Health) -> api::Health {
+pub fn to_api_health(health: Health) -> api::Health {
     match health {
         Health::Healthy => api::Health::Healthy,
         Health::Quiesced => api::Health::Quiesced,
@@ -17,7 +17,7 @@ pub fn published_health(health: Health) -> api::Health {
     }
 }
 
-pub fn stored_health(health: Health) -> &'static str {
+pub fn health_name(health: Health) -> &'static str {
     match health {
         Health::Healthy => "healthy",
         Health::Quiesced => "quiesced",
@@ -26,7 +26,7 @@ pub fn stored_health(health: Health) -> &'static str {
     }
 }
 
-/// Parses a stored health. The column has no other values, and an unknown one counts as suspect.
+/// Parses a stored health. The column allows only the four names; any other text counts as suspect.
 pub fn parse_health(text: &str) -> Health {
     match text {
         "healthy" => Health::Healthy,
@@ -47,7 +47,7 @@ pub fn parse_published_health(text: &str) -> api::Health {
     }
 }
 
-pub fn published_drain_state(stage: DrainStage) -> DrainState {
+pub fn to_api_drain_state(stage: DrainStage) -> DrainState {
     match stage {
         DrainStage::Draining => DrainState::Draining,
         DrainStage::Paused => DrainState::Paused,
@@ -56,7 +56,7 @@ pub fn published_drain_state(stage: DrainStage) -> DrainState {
     }
 }
 
-pub fn drain_stage(state: DrainState) -> DrainStage {
+pub fn to_drain_stage(state: DrainState) -> DrainStage {
     match state {
         DrainState::Paused => DrainStage::Paused,
         DrainState::Drained => DrainStage::Drained,
@@ -65,7 +65,7 @@ pub fn drain_stage(state: DrainState) -> DrainStage {
     }
 }
 
-pub fn stored_drain_state(state: DrainState) -> &'static str {
+pub fn drain_state_name(state: DrainState) -> &'static str {
     match state {
         DrainState::Draining | DrainState::Unknown => "draining",
         DrainState::Paused => "paused",
@@ -75,7 +75,8 @@ pub fn stored_drain_state(state: DrainState) -> &'static str {
     }
 }
 
-/// Parses a stored drain state. The column has no other values.
+/// Parses a stored drain state. The column allows only the five names; any other text counts as
+/// draining.
 pub fn parse_drain_state(text: &str) -> DrainState {
     match text {
         "paused" => DrainState::Paused,
@@ -87,7 +88,7 @@ pub fn parse_drain_state(text: &str) -> DrainState {
 }
 
 /// Formats a size, such as `4096 MiB, 2500 milli cpu`.
-pub fn size(size: &Size) -> String {
+pub fn size_text(size: &Size) -> String {
     let mib = size.memory_bytes >> 20;
     let mut text = format!("{mib} MiB, {} milli cpu", size.cpu_milli);
     if size.gpu_milli > 0 {

@@ -1,9 +1,9 @@
 //! Last heartbeat and metrics of each node. Most heartbeats change only these, so handlers update
 //! them in memory without the committer.
 //!
-//! The decision about a node holds while its last committed judgement still applies. Meanwhile, a
-//! heartbeat with the same content needs no command. The ledger sets and clears this flag. At the
-//! start of a term no decision holds.
+//! A judgement is the health of a node that the ledger has derived and committed. While the
+//! judgement holds, a heartbeat with the same content needs no command. The ledger sets and clears
+//! this flag. At the start of a term no judgement holds.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub struct Heartbeats {
 /// State of the heartbeats of one node.
 #[derive(Default)]
 pub struct HeartbeatState {
-    /// Time of the last heartbeat plus one. Zero before the first heartbeat of this term.
-    last_heartbeat: AtomicU64,
+    /// Milliseconds plus one, so that zero means no heartbeat in this term.
+    last_heartbeat_plus_one: AtomicU64,
     /// Digest of the heartbeat on which the last judgement is based.
     digest: AtomicU64,
     /// True while the last judgement still applies.
-    decision_holds: AtomicBool,
+    judgement_holds: AtomicBool,
     schedulable: AtomicBool,
     metrics: Mutex<Metrics>,
     /// Version of the agent.
@@ -73,6 +73,7 @@ impl Heartbeats {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Returns the digest of the content of a heartbeat.
     pub fn digest(&self, parts: &[&[u8]]) -> u64 {
         self.hasher.hash_one(parts)
     }
@@ -128,9 +129,11 @@ impl Heartbeats {
 impl HeartbeatState {
     fn copy(&self) -> Self {
         Self {
-            last_heartbeat: AtomicU64::new(self.last_heartbeat.load(Ordering::Relaxed)),
+            last_heartbeat_plus_one: AtomicU64::new(
+                self.last_heartbeat_plus_one.load(Ordering::Relaxed),
+            ),
             digest: AtomicU64::new(self.digest.load(Ordering::Relaxed)),
-            decision_holds: AtomicBool::new(self.decision_holds.load(Ordering::Relaxed)),
+            judgement_holds: AtomicBool::new(self.judgement_holds.load(Ordering::Relaxed)),
             schedulable: AtomicBool::new(self.schedulable.load(Ordering::Relaxed)),
             metrics: Mutex::new(self.metrics()),
             version: Mutex::new(self.version()),
@@ -139,12 +142,14 @@ impl HeartbeatState {
     }
 
     pub fn record(&self, now_ms: u64) {
-        self.last_heartbeat
+        self.last_heartbeat_plus_one
             .fetch_max(now_ms.saturating_add(1), Ordering::Relaxed);
     }
 
     pub fn last_heartbeat_ms(&self) -> Option<u64> {
-        self.last_heartbeat.load(Ordering::Relaxed).checked_sub(1)
+        self.last_heartbeat_plus_one
+            .load(Ordering::Relaxed)
+            .checked_sub(1)
     }
 
     pub fn metrics(&self) -> Metrics {
@@ -174,7 +179,7 @@ impl HeartbeatState {
     /// Returns whether the node is varied on, if a heartbeat with this digest needs no new
     /// judgement. Returns `None` if it needs one.
     pub fn schedulable_if_unchanged(&self, digest: u64) -> Option<bool> {
-        let holds = self.decision_holds.load(Ordering::Acquire);
+        let holds = self.judgement_holds.load(Ordering::Acquire);
         (holds && self.digest.load(Ordering::Relaxed) == digest)
             .then(|| self.schedulable.load(Ordering::Relaxed))
     }
@@ -185,8 +190,8 @@ impl HeartbeatState {
     }
 
     /// Sets whether the last judgement still applies, and whether the node is varied on.
-    pub fn set_decision(&self, holds: bool, schedulable: bool) {
+    pub fn set_judgement(&self, holds: bool, schedulable: bool) {
         self.schedulable.store(schedulable, Ordering::Relaxed);
-        self.decision_holds.store(holds, Ordering::Release);
+        self.judgement_holds.store(holds, Ordering::Release);
     }
 }

@@ -9,7 +9,7 @@ mod feed;
 mod heartbeat;
 mod identity;
 mod if_match;
-mod node_request;
+mod node_change_request;
 mod nodes;
 mod publication;
 
@@ -30,6 +30,7 @@ use crate::command::Command;
 use crate::context::Context;
 use crate::secret_attempts::SecretAttempts;
 
+// Error responses of several routes, for the description of the API.
 hayward_service::refusals! {
     NotItsAgent = 403, "not the agent of this node";
     NoNode = 404, "unknown node";
@@ -43,8 +44,8 @@ pub struct App {
     pub context: Arc<Context>,
     pub pool: PgPool,
     pub issuer: Arc<Issuer>,
-    /// Responses that contain a secret. They are only in memory, so that a repeated request gets
-    /// the same secret.
+    /// Responses with the secret of an enrolment, so that a repeated request gets the same secret.
+    /// They are only in memory, because secrets are not stored.
     pub enrolment_responses: Arc<KeyStore>,
     /// Limit on attempts with wrong secrets.
     pub secret_attempts: Arc<SecretAttempts>,
@@ -69,12 +70,12 @@ pub fn routes() -> OpenApiRouter<App> {
             credentials::redeem_enrolment,
             credentials::renew_credentials
         ));
-    authorize(routes, admission::TABLE)
+    authorize(routes, admission::ROUTE_ROLES)
 }
 
 /// Returns the header with the revision of a write. A read that requests the revision reflects the
 /// write (A11).
-fn revision(revision: u64) -> HeaderMap {
+fn revision_header(revision: u64) -> HeaderMap {
     HeaderMap::from_iter([(
         axum::http::HeaderName::from_static("hayward-revision"),
         HeaderValue::from(revision),

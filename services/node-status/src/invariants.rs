@@ -1,4 +1,5 @@
-//! Invariants that node-status checks: its states with deadlines, and its limits.
+//! Invariants of node-status: no judgement and no drain is late, and no set of nodes exceeds the
+//! limit of nodes.
 
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_domain::drain::LATE_MS;
@@ -15,14 +16,14 @@ use crate::model::Drain;
 impl Ledger {
     pub(crate) fn check_invariants(&self, moment: &Moment) -> Findings {
         let drains = self.drains.iter();
-        let drains = drains.map(|(node, drain)| drain_transit(node, drain, moment.now));
-        let nodes = self.node_transits(self.now_ms(moment));
-        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        // Bounds compare with the setting, because both a map and its index may grow (I25).
-        let max_nodes = number(self.context.guards.max_nodes);
+        let drains = drains.map(|(node, drain)| to_timed_drain_state(node, drain, moment.now));
+        let nodes = self.node_timed_states(self.now_ms(moment));
+        let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        // Maps and their indices are each compared with the setting, because either may grow (I25).
+        let max_nodes = to_u64(self.context.guards.max_nodes);
         let bound = |name, current| Bound {
             name,
-            current: number(current),
+            current: to_u64(current),
             limit: max_nodes,
         };
         Findings {
@@ -31,13 +32,13 @@ impl Ledger {
                 bound("nodes", self.nodes.len()),
                 bound("nodes with a scheduled check", self.due.len()),
                 bound("drains", self.drains.len()),
-                bound("deadlines of drains", self.deadlines.len()),
+                bound("deadlines of drains", self.drain_checks.len()),
             ],
         }
     }
 
-    /// Returns the state of each node, and the time by which its judgement is late (I24).
-    fn node_transits(&self, now_ms: u64) -> impl Iterator<Item = TimedState<&NodeName>> {
+    /// Returns the state of each node, and by how much its next judgement is late (I24).
+    fn node_timed_states(&self, now_ms: u64) -> impl Iterator<Item = TimedState<&NodeName>> {
         self.nodes.values().map(move |node| {
             let pool = self.pools.get(node.brake_pool());
             let brake = pool.map(|pool| pool.brake).unwrap_or_default();
@@ -53,8 +54,8 @@ impl Ledger {
     }
 }
 
-/// Returns the state of a drain, and the time by which its end is late (I24).
-fn drain_transit<'a>(
+/// Returns the state of a drain, and by how much its end is late (I24).
+fn to_timed_drain_state<'a>(
     node: &'a NodeName,
     drain: &Drain,
     now: Timestamp,
@@ -93,17 +94,18 @@ mod tests {
             next_check: None,
         };
         let ms = |ms: u64| i64::try_from(ms).unwrap();
-        let end = 10_000 + ms(LATE_MS + SWEEP_MS);
-        let holds =
-            |drain: &Drain, now| check_deadlines([drain_transit(&node, drain, at(now))]).holds();
-        assert!(holds(&drain, end));
-        assert!(!holds(&drain, end + 1));
+        let last_in_time = 10_000 + ms(LATE_MS + SWEEP_MS);
+        let holds = |drain: &Drain, now| {
+            check_deadlines([to_timed_drain_state(&node, drain, at(now))]).holds()
+        };
+        assert!(holds(&drain, last_in_time));
+        assert!(!holds(&drain, last_in_time + 1));
         drain.state = DrainState::Paused;
-        assert!(!holds(&drain, end + 1));
+        assert!(!holds(&drain, last_in_time + 1));
         drain.state = DrainState::Failed;
-        assert!(holds(&drain, end + 1));
+        assert!(holds(&drain, last_in_time + 1));
         drain.deadline = None;
         drain.state = DrainState::Draining;
-        assert!(holds(&drain, end + 1));
+        assert!(holds(&drain, last_in_time + 1));
     }
 }

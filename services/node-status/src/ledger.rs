@@ -6,8 +6,8 @@
 //!
 //! * A node is in `due` at most once, at its `due_ms`.
 //! * `pools` counts exactly the nodes in `nodes`.
-//! * The decision about a node holds only while the node is responsive, has no conflict of agents
-//!   and is not being drained.
+//! * The judgement of a node holds, so that unchanged heartbeats bypass the ledger, only while the
+//!   node is responsive, has no conflict of agents and is not being drained.
 
 mod enrolments;
 
@@ -37,6 +37,7 @@ pub struct Ledger {
     pub(crate) clock_offset_ms: u64,
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) pools: BTreeMap<String, PoolState>,
+    /// Time of the next check of each node, in milliseconds.
     pub(crate) due: BTreeSet<(u64, NodeName)>,
     /// Pools that changed since their brake was last judged.
     pub(crate) dirty_pools: BTreeSet<String>,
@@ -45,9 +46,11 @@ pub struct Ledger {
     pub(crate) claim_limits: BTreeMap<NodeName, ClaimLimits>,
     /// The last drain of each node.
     pub(crate) drains: BTreeMap<NodeName, Drain>,
-    /// Next check of each drain, by wall clock like its deadline.
-    pub(crate) deadlines: BTreeSet<(Timestamp, NodeName)>,
-    pub(crate) evacuations: Followed<ClearingEntry>,
+    /// Time of the next check of each drain, by wall clock like its deadline.
+    pub(crate) drain_checks: BTreeSet<(Timestamp, NodeName)>,
+    /// Progress of drains and evacuations, published by rm-scheduler.
+    pub(crate) clearings: Followed<ClearingEntry>,
+    /// Nodes with their pools by policy, published by rm-scheduler.
     pub(crate) scheduler_nodes: Followed<MachineEntry>,
 }
 
@@ -96,8 +99,8 @@ impl Ledger {
             enrolments: stored.enrolments,
             claim_limits: stored.claim_limits,
             drains: stored.drains,
-            deadlines: BTreeSet::new(),
-            evacuations: Followed::default(),
+            drain_checks: BTreeSet::new(),
+            clearings: Followed::default(),
             scheduler_nodes: Followed::default(),
         };
         for mut node in stored.nodes {
@@ -107,8 +110,8 @@ impl Ledger {
         }
         for (name, drain) in &mut ledger.drains {
             drain.next_check = drain.next_check_at(moment.now);
-            if let Some(at) = drain.next_check {
-                ledger.deadlines.insert((at, name.clone()));
+            if let Some(next_check) = drain.next_check {
+                ledger.drain_checks.insert((next_check, name.clone()));
             }
         }
         ledger
@@ -249,7 +252,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn count_changes(rows: &Rows) -> usize {
-        rows.weight()
+        rows.row_count()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {

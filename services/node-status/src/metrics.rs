@@ -1,4 +1,4 @@
-//! Metrics of node-status (T6).
+//! Metrics of node-status: nodes by state, the longest silence, and the brake of each pool (T6).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use hayward_service::metrics::catalogue::{
 
 use crate::model::Node;
 
-/// States of the metrics catalogue.
+/// States that the metrics distinguish.
 const STATES: [&str; 6] = [
     "healthy", "quiesced", "offline", "draining", "suspect", "lost",
 ];
@@ -20,8 +20,8 @@ pub(crate) fn count_loss(pool: &str) {
     NODE_FLAPS.add(1, &[POOL.is(pool.to_owned())]);
 }
 
-/// Returns the most important state of a node.
-fn state(node: &Node, is_draining: bool) -> &'static str {
+/// Returns the state of a node for the metrics. If several apply, the most important one counts.
+fn metric_state(node: &Node, is_draining: bool) -> &'static str {
     match node.health {
         Health::Lost => "lost",
         Health::Suspect => "suspect",
@@ -35,6 +35,7 @@ fn state(node: &Node, is_draining: bool) -> &'static str {
 #[derive(Default)]
 struct PoolTotals {
     states: BTreeMap<&'static str, u64>,
+    /// Longest silence of a node that is not lost.
     silent_ms: u32,
 }
 
@@ -55,7 +56,7 @@ pub(crate) fn readings<'a>(
     for reading in nodes {
         let node = reading.node;
         let totals = totals_by_pool.entry(node.brake_pool()).or_default();
-        let state = state(node, reading.is_draining);
+        let state = metric_state(node, reading.is_draining);
         *totals.states.entry(state).or_default() += 1;
         if node.health != Health::Lost {
             let silent_ms = u32::try_from(reading.silent_ms).unwrap_or(u32::MAX);

@@ -34,7 +34,7 @@ impl Ledger {
         }
         let next_check = self.due.first();
         let next_check_ms = next_check.map(|(due_ms, _)| due_ms.saturating_sub(now_ms));
-        let deadline = self.deadlines.first();
+        let deadline = self.drain_checks.first();
         let deadline_ms = deadline.map(|(at, _)| at.ms_since(moment.now));
         let wait_ms = next_check_ms.into_iter().chain(deadline_ms).min();
         wait_ms.map_or(Wake::OnCommand, |ms| Wake::After(Duration::from_millis(ms)))
@@ -43,7 +43,7 @@ impl Ledger {
     pub(crate) fn check_drain_deadlines(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let passed = |(at, _): &&(Timestamp, NodeName)| *at <= moment.now;
         let names: Vec<NodeName> = self
-            .deadlines
+            .drain_checks
             .iter()
             .take_while(passed)
             .map(|(_, name)| name.clone())
@@ -78,7 +78,7 @@ impl Ledger {
         if node.health == Health::Lost {
             return;
         }
-        // The brake counts as on here, because only silence matters.
+        // The brake is assumed to be on, so that a silent node is always judged suspect.
         let facts = domain::NodeFacts {
             brake_on: true,
             ..node.facts(domain::Brake::default(), &self.context, now_ms)
@@ -120,7 +120,7 @@ impl Ledger {
                     on,
                     "the brake of a pool changed"
                 );
-                // The lease forecasts of the pool's other nodes change too (W7).
+                // The brake also changes the lease forecasts of the other nodes of the pool (W7).
                 let nodes = self.nodes.values();
                 let nodes = nodes.filter(|node| node.brake_pool() == name);
                 to_judge.extend(nodes.map(|node| node.name.clone()));
@@ -155,7 +155,7 @@ impl Ledger {
         let facts = node.facts(pool.brake, &self.context, now_ms);
         let judgement = judge(&facts, now_ms);
         let responsive = is_responsive(judgement.health);
-        let decision_holds =
+        let judgement_holds =
             responsive && facts.last_heartbeat_ms.is_some() && !facts.duplicate_agents;
         if responsive && pool.silent.remove(name).is_some() {
             self.dirty_pools.insert(brake_pool);
@@ -173,8 +173,8 @@ impl Ledger {
         let drain = self.drains.get(name).filter(|drain| drain.is_active());
         // During a drain, every heartbeat goes to the ledger, because it reports the containers.
         node.heartbeat
-            .set_decision(decision_holds && drain.is_none(), node.schedulable);
-        let due_ms = due(node, &judgement, &self.context, now_ms);
+            .set_judgement(judgement_holds && drain.is_none(), node.schedulable);
+        let due_ms = next_due_ms(node, &judgement, &self.context, now_ms);
         let mut details = node.details(drain, &self.context, now_ms);
         (details.next, details.loss_delay) = (Some(judgement.next), loss_delay);
         node.heartbeat.set_details(details);
@@ -222,7 +222,7 @@ impl Ledger {
             batch.rows.changes.push(ChangeRow {
                 node: name.clone(),
                 at: moment.now,
-                health: format::stored_health(node.health),
+                health: format::health_name(node.health),
                 schedulable: node.schedulable,
                 reason,
                 by: cause.by,
@@ -255,9 +255,9 @@ fn lost_contact(before: Health, facts: &domain::NodeFacts<'_>, now_ms: u64) -> b
 
 /// Returns the time of the next check: the next limit of silence, the end of a conflict of agents,
 /// or the end of the flap count.
-fn due(node: &Node, judgement: &Judgement, context: &Context, now_ms: u64) -> Option<u64> {
+fn next_due_ms(node: &Node, judgement: &Judgement, context: &Context, now_ms: u64) -> Option<u64> {
     let conflict = node.agents.conflict_until_ms(context.limits.lost_ms);
-    let flaps = node.flaps.until_ms();
+    let flaps = node.flaps.expires_at_ms();
     let later = conflict.into_iter().chain(flaps).filter(|at| now_ms < *at);
     judgement.next_check_ms.into_iter().chain(later).min()
 }

@@ -1,5 +1,5 @@
-//! Token bucket for wrong secrets. Valid secrets are refunded, so that the enrolment of a fleet is
-//! not slowed down (S28).
+//! Limits attempts with wrong secrets by a token bucket. Attempts with valid secrets are refunded,
+//! so that the enrolment of a fleet is not slowed down (S28).
 
 use parking_lot::Mutex;
 
@@ -9,30 +9,31 @@ const MAX_ATTEMPTS: u64 = 50;
 const REFILL_MS: u64 = 200;
 
 #[derive(Default)]
-pub struct SecretAttempts(Mutex<Used>);
+pub struct SecretAttempts(Mutex<UsedAttempts>);
 
 #[derive(Default)]
-struct Used {
-    attempts: u64,
-    at_ms: u64,
+struct UsedAttempts {
+    count: u64,
+    /// Time up to which attempts were refilled, in milliseconds.
+    refilled_until_ms: u64,
 }
 
 impl SecretAttempts {
     /// Takes one attempt. Returns false if none is available.
     pub fn try_take(&self, now_ms: u64) -> bool {
         let mut used = self.0.lock();
-        let refilled = now_ms.saturating_sub(used.at_ms) / REFILL_MS;
-        used.attempts = used.attempts.saturating_sub(refilled);
-        used.at_ms += refilled * REFILL_MS;
-        let is_available = used.attempts < MAX_ATTEMPTS;
-        used.attempts += u64::from(is_available);
+        let refilled = now_ms.saturating_sub(used.refilled_until_ms) / REFILL_MS;
+        used.count = used.count.saturating_sub(refilled);
+        used.refilled_until_ms += refilled * REFILL_MS;
+        let is_available = used.count < MAX_ATTEMPTS;
+        used.count += u64::from(is_available);
         is_available
     }
 
     /// Returns the attempt of a valid secret.
     pub fn refund(&self) {
         let mut used = self.0.lock();
-        used.attempts = used.attempts.saturating_sub(1);
+        used.count = used.count.saturating_sub(1);
     }
 }
 

@@ -1,9 +1,9 @@
 //! All SQL of node-status, one file per table.
 
-mod change;
 mod drain;
 mod enrolment;
 mod node;
+mod node_change;
 mod node_limit;
 
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::NodeName;
 use sqlx::PgConnection;
 
-pub use self::change::{ChangeRow, history};
 pub use self::drain::{DrainRow, load_drains};
 pub use self::enrolment::load_enrolments;
 pub use self::node::{NodeRow, load_nodes};
+pub use self::node_change::{ChangeRow, load_history};
 pub use self::node_limit::load_limits;
 use crate::model::{ClaimLimits, Enrolment};
 
@@ -35,7 +35,7 @@ pub struct Rows {
 
 impl Rows {
     /// Returns the number of rows to write.
-    pub fn weight(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         let counts = [
             self.nodes.len(),
             self.changes.len(),
@@ -50,8 +50,8 @@ impl Rows {
 
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     node::write(rows.nodes, tx).await?;
-    change::append(&rows.changes, tx).await?;
-    change::trim(&rows.histories_to_trim, tx).await?;
+    node_change::append(&rows.changes, tx).await?;
+    node_change::trim(&rows.histories_to_trim, tx).await?;
     enrolment::write(rows.enrolments, tx).await?;
     enrolment::delete(rows.removed_enrolments, tx).await?;
     node_limit::write(rows.limits, tx).await?;

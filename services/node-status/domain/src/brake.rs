@@ -1,15 +1,16 @@
-//! Brake against the loss of many nodes at once. When many nodes of a pool lose contact within
-//! minutes, the network or this service is the probable cause, so no node of the pool becomes lost.
-//! The brake releases when enough nodes are back, and the others get a grace period. An operator
-//! overrides the brake for a node by varying it off (B1).
+//! The brake of a pool keeps node-status from declaring many nodes lost at once. When many nodes of
+//! a pool lose contact within minutes, the network or this service is the probable cause. The brake
+//! then comes on, and no node of the pool becomes lost. The brake releases when enough nodes are
+//! back, and the other nodes get a grace period. An operator overrides the brake for one node by
+//! varying the node off (B1).
 
 /// Milliseconds within which losses belong to one incident.
 pub const WINDOW_MS: u64 = 5 * 60 * 1000;
-/// Number of nodes of the smallest incident. Single nodes of small pools can still become lost.
+/// Minimum number of losses of an incident. Single nodes of small pools can still become lost.
 pub const MIN_NODES: usize = 3;
 /// Number of losses that are an incident in a pool of any size, such as the loss of a rack.
-pub const ALWAYS_NODES: usize = 10;
-/// Divisor of the pool size: more nodes than this part of the pool must be silent.
+pub const ANY_POOL_NODES: usize = 10;
+/// Fewer losses are an incident only if they are more than the pool size divided by this number.
 const POOL_DIVISOR: usize = 4;
 
 /// Brake of one pool: the times at which it came on and last released.
@@ -22,15 +23,15 @@ pub struct Brake {
 /// Input of the brake.
 #[derive(Debug, Clone, Copy)]
 pub struct Pool<'a> {
-    /// All nodes of the pool.
+    /// Number of all nodes of the pool.
     pub size: usize,
     /// Times at which the silent nodes lost contact, in milliseconds.
     pub silent_since_ms: &'a [u64],
 }
 
 /// Returns whether this number of simultaneous losses is an incident.
-pub fn is_incident(losses: usize, size: usize) -> bool {
-    losses >= MIN_NODES && (losses * POOL_DIVISOR > size || losses >= ALWAYS_NODES)
+pub fn is_incident(losses: usize, pool_size: usize) -> bool {
+    losses >= MIN_NODES && (losses * POOL_DIVISOR > pool_size || losses >= ANY_POOL_NODES)
 }
 
 impl Brake {

@@ -3,8 +3,8 @@
 
 use crate::format::duration_text;
 
-/// Milliseconds after the deadline at which a drain with remaining work fails. Stopping work takes
-/// up to a minute.
+/// Milliseconds after the deadline at which a drain with remaining work fails. Work needs up to a
+/// minute to stop.
 pub const LATE_MS: u64 = 60_000;
 
 /// Stage of a drain.
@@ -58,7 +58,7 @@ pub fn judge(facts: &DrainFacts) -> (DrainStage, String) {
         let why = "no container runs and no allocation remains";
         return (DrainStage::Drained, why.to_owned());
     }
-    let why = pending_work(facts);
+    let why = pending_work_text(facts);
     if facts.late_ms.is_some_and(|late| is_late(late, scheduler)) {
         return (
             DrainStage::Failed,
@@ -76,7 +76,7 @@ fn is_late(late_ms: u64, scheduler: Option<SchedulerProgress>) -> bool {
     never_ends || late_ms >= LATE_MS
 }
 
-fn pending_work(facts: &DrainFacts) -> String {
+fn pending_work_text(facts: &DrainFacts) -> String {
     match (facts.scheduler, facts.running) {
         (None, _) => "rm-scheduler has not applied it yet".to_owned(),
         (Some(scheduler), _) if scheduler.remaining > 0 && scheduler.stuck > 0 => format!(
@@ -96,7 +96,7 @@ fn pending_work(facts: &DrainFacts) -> String {
 }
 
 /// Returns the next change of the drain, as text.
-pub fn next(stage: DrainStage, has_deadline: bool) -> String {
+pub fn next_change_text(stage: DrainStage, has_deadline: bool) -> String {
     match (stage, has_deadline) {
         (DrainStage::Drained, _) => {
             "takes no work until the drain is cancelled or the node is forgotten".to_owned()
@@ -136,7 +136,7 @@ mod tests {
     });
 
     #[test]
-    fn each_input_has_its_stage() {
+    fn each_combination_of_reports_gives_its_stage() {
         use DrainStage::{Drained, Draining, Failed, Paused};
         // (before, paused, late, scheduler, running) -> stage
         let table = [
@@ -158,7 +158,7 @@ mod tests {
             // A contradicting report reopens the drain.
             ((Drained, false, None, None, Some(1)), Draining),
             ((Drained, false, None, BUSY, None), Draining),
-            // After the deadline, work has one minute to end, unless the scheduler never moves it.
+            // After the deadline, work has one minute to end. Work that never moves has none.
             ((Draining, false, Some(0), BUSY, Some(2)), Draining),
             ((Draining, false, Some(LATE_MS), BUSY, Some(2)), Failed),
             ((Draining, false, Some(0), RESERVED, Some(2)), Failed),

@@ -1,10 +1,10 @@
 //! Detects two agents that report as one node, such as after cloning a disk. Each start of an agent
 //! has a new instance name, so an instance that reports again after a later one proves a duplicate
-//! (F28).
+//! (F28). Until the conflict ends, the instances are called rivals.
 
 use std::collections::VecDeque;
 
-/// Maximum number of earlier instances. An agent that restarts often would leave too many.
+/// Maximum number of stored earlier instances, because an agent may restart often.
 const MAX_FORMER: usize = 8;
 
 /// Instances that report as one node.
@@ -18,7 +18,7 @@ pub struct AgentInstances {
 }
 
 impl AgentInstances {
-    /// Restores the stored state: the current instance and its rivals.
+    /// Restores the stored state: the current instance and the other instances of a conflict.
     pub fn new(instance: impl Into<String>, rivals: Vec<String>) -> Self {
         Self {
             current: instance.into(),
@@ -37,7 +37,7 @@ impl AgentInstances {
     }
 
     /// Records a report, and returns whether a new instance replaces the current one.
-    pub fn report(&mut self, instance: &str, now_ms: u64) -> bool {
+    pub fn record_report(&mut self, instance: &str, now_ms: u64) -> bool {
         if instance == self.current {
             return false;
         }
@@ -93,14 +93,14 @@ mod tests {
     #[test]
     fn a_restart_is_no_duplicate_and_a_return_is() {
         let mut agents = AgentInstances::new("a", Vec::new());
-        assert!(!agents.report("a", 1));
-        assert!(agents.report("b", 2));
-        assert!(agents.report("c", 3));
+        assert!(!agents.record_report("a", 1));
+        assert!(agents.record_report("b", 2));
+        assert!(agents.record_report("c", 3));
         assert_eq!(agents.conflict_until_ms(60), None);
         assert!(agents.rivals(60, 3).is_empty());
-        assert!(!agents.report("b", 4));
+        assert!(!agents.record_report("b", 4));
         assert_eq!(agents.conflict_until_ms(60), Some(64));
-        assert!(!agents.report("c", 10));
+        assert!(!agents.record_report("c", 10));
         assert_eq!(agents.conflict_until_ms(60), Some(70));
         assert_eq!(agents.rivals(60, 61), ["a", "b"]);
         assert_eq!(agents.rivals(60, 69), ["b"]);
@@ -111,10 +111,13 @@ mod tests {
     fn three_alternating_instances_are_detected() {
         let mut agents = AgentInstances::new("a", Vec::new());
         for (at, name) in ["b", "c"].into_iter().enumerate() {
-            assert!(agents.report(name, at as u64));
+            assert!(agents.record_report(name, at as u64));
         }
         for (at, name) in ["a", "b", "c", "a"].into_iter().enumerate() {
-            assert!(!agents.report(name, 10 + at as u64), "{name} returns");
+            assert!(
+                !agents.record_report(name, 10 + at as u64),
+                "{name} returns"
+            );
         }
         assert!(agents.conflict_until_ms(60).is_some());
     }
@@ -124,17 +127,17 @@ mod tests {
         let mut agents = AgentInstances::new("a", vec!["b".to_owned()]);
         agents.restart_watch(100);
         assert_eq!(agents.conflict_until_ms(60), Some(160));
-        assert!(!agents.report("b", 101), "known as a duplicate");
+        assert!(!agents.record_report("b", 101), "known as a duplicate");
         agents.resolve("a");
         assert_eq!(agents.conflict_until_ms(60), None);
-        assert!(!agents.report("a", 102));
+        assert!(!agents.record_report("a", 102));
     }
 
     #[test]
     fn the_number_of_former_instances_is_bounded() {
         let mut agents = AgentInstances::new("0", Vec::new());
         for number in 1..100 {
-            assert!(agents.report(&number.to_string(), number));
+            assert!(agents.record_report(&number.to_string(), number));
         }
         assert_eq!(agents.former.len(), MAX_FORMER);
     }

@@ -1,5 +1,6 @@
-//! Counts losses of contact, to tell a flapping node from a single loss. The count changes only
-//! with a loss, so that texts stay constant in between (F33).
+//! Counts the losses of contact of one node. A node that repeatedly loses contact and returns is
+//! flapping. The count changes only with a loss, so that texts with the count stay constant in
+//! between (F33).
 
 use std::collections::VecDeque;
 
@@ -25,10 +26,10 @@ impl FlapCounter {
         self.0.push_back(now_ms);
     }
 
-    /// Returns the losses in the window that ends with the last one. Zero if the last loss is older
-    /// than the window.
+    /// Returns the number of losses in the window that ends with the last loss. Zero if the last
+    /// loss is older than the window.
     pub fn count(&self, now_ms: u64) -> u64 {
-        match self.until_ms() {
+        match self.expires_at_ms() {
             Some(until) if now_ms < until => self.0.len() as u64,
             _ => 0,
         }
@@ -42,7 +43,7 @@ impl FlapCounter {
     }
 
     /// Returns the time at which the count becomes zero without another loss.
-    pub fn until_ms(&self) -> Option<u64> {
+    pub fn expires_at_ms(&self) -> Option<u64> {
         self.0.back().map(|last| last.saturating_add(WINDOW_MS))
     }
 }
@@ -54,7 +55,7 @@ mod tests {
     #[test]
     fn losses_are_counted_within_a_window() {
         let mut flaps = FlapCounter::default();
-        assert_eq!((flaps.count(0), flaps.until_ms()), (0, None));
+        assert_eq!((flaps.count(0), flaps.expires_at_ms()), (0, None));
         // One loss every thirty seconds (F33).
         for round in 1..=5 {
             flaps.record_loss(round * 30_000);

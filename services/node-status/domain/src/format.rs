@@ -1,4 +1,4 @@
-//! Numbers as text.
+//! Durations and counts as text.
 
 /// Formats a duration in its largest whole unit: `900 ms`, `15 s`, `15 min`.
 pub fn duration_text(ms: u64) -> String {

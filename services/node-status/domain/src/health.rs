@@ -1,5 +1,6 @@
-//! Judges the health of one node. A heartbeat revives a node at once. After a restart of this
-//! service, a node keeps its stored health until its silence is long enough for a worse one (B2).
+//! Judges the health of one node by its heartbeats. A heartbeat revives a node at once. After a
+//! restart of this service, a node keeps its stored health until it has been silent long enough for
+//! a worse one (B2).
 
 use crate::format::{duration_text, times_text};
 
@@ -33,13 +34,13 @@ pub struct NodeFacts<'a> {
     pub last_heartbeat_ms: Option<u64>,
     /// Reason for which the agent asks for no new work. `None` if it accepts work.
     pub quiesced: Option<&'a str>,
-    /// Two agents report as this node (F28).
+    /// True if two agents report as this node (F28).
     pub duplicate_agents: bool,
-    /// The brake of its pool is on, so the node cannot become lost (B1).
+    /// True if the brake of the pool is on, so the node cannot become lost (B1).
     pub brake_on: bool,
-    /// The node cannot become lost before this instant (B2).
+    /// The node cannot become lost before this time (B2).
     pub not_lost_before_ms: u64,
-    /// Recent losses of contact. 0 if there are too few to report.
+    /// Number of recent losses of contact. 0 if there are too few to report.
     pub flaps: u64,
     pub limits: Limits,
 }
@@ -61,13 +62,14 @@ pub struct Next {
     pub due: Due,
 }
 
+/// Time of the next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// At an unknown time.
     Open,
     /// After this many milliseconds of silence.
     Silence(u64),
-    /// At this time.
+    /// At this time of the monotonic clock, in milliseconds.
     At(u64),
 }
 
@@ -99,7 +101,7 @@ fn judge_silence(facts: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
     let lost_at = lost_at(since, facts.limits, facts.not_lost_before_ms);
     // Only a heartbeat revives a lost node.
     if was_lost && (facts.last_heartbeat_ms.is_none() || silence >= lost_ms) {
-        return Some(lost(lost_ms));
+        return Some(new_lost_judgement(lost_ms));
     }
     if silence >= lost_ms && facts.brake_on {
         let reason = "not given up, because too many nodes of its pool lost contact together";
@@ -110,10 +112,10 @@ fn judge_silence(facts: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
             due: Due::Open,
         };
         let reason = format!("{}; {reason}", silence_text(lost_ms));
-        return Some(judgement(Health::Suspect, reason, next, None));
+        return Some(new_judgement(Health::Suspect, reason, next, None));
     }
     if silence >= lost_ms && now_ms >= lost_at {
-        return Some(lost(lost_ms));
+        return Some(new_lost_judgement(lost_ms));
     }
     let suspect_since_restart =
         facts.last_heartbeat_ms.is_none() && facts.before == Health::Suspect;
@@ -135,7 +137,7 @@ fn judge_silence(facts: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
         what: "is given up: its work counts as ended and is started elsewhere".to_owned(),
         due: Due::At(lost_at),
     };
-    Some(judgement(
+    Some(new_judgement(
         Health::Suspect,
         reason,
         next,
@@ -157,7 +159,7 @@ fn judge_reports(facts: &NodeFacts<'_>) -> Judgement {
             ),
             due: Due::Open,
         };
-        return judgement(Health::Quiesced, reason.to_owned(), next, suspect_at);
+        return new_judgement(Health::Quiesced, reason.to_owned(), next, suspect_at);
     }
     if let Some(why) = facts.quiesced {
         let mut reason = "the node asks for no new work".to_owned();
@@ -168,25 +170,30 @@ fn judge_reports(facts: &NodeFacts<'_>) -> Judgement {
             what: "takes work again when its agent says so".to_owned(),
             due: Due::Open,
         };
-        return judgement(Health::Quiesced, reason, next, suspect_at);
+        return new_judgement(Health::Quiesced, reason, next, suspect_at);
     }
     let next = Next {
         what: "takes no new work if no heartbeat arrives until then".to_owned(),
         due: Due::Silence(facts.limits.suspect_ms),
     };
     let reason = "heartbeats arrive".to_owned();
-    judgement(Health::Healthy, reason, next, suspect_at)
+    new_judgement(Health::Healthy, reason, next, suspect_at)
 }
 
-fn lost(limit_ms: u64) -> Judgement {
+fn new_lost_judgement(limit_ms: u64) -> Judgement {
     let next = Next {
         what: "takes work again with its next heartbeat".to_owned(),
         due: Due::Open,
     };
-    judgement(Health::Lost, silence_text(limit_ms), next, None)
+    new_judgement(Health::Lost, silence_text(limit_ms), next, None)
 }
 
-fn judgement(health: Health, reason: String, next: Next, next_check_ms: Option<u64>) -> Judgement {
+fn new_judgement(
+    health: Health,
+    reason: String,
+    next: Next,
+    next_check_ms: Option<u64>,
+) -> Judgement {
     Judgement {
         health,
         reason,

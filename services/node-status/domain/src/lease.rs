@@ -1,17 +1,18 @@
 //! Forecast for exclusive work on a silent node: the time at which the work has ended, and the time
-//! at which a successor may start. A node counts its lease from the time at which it sent the
-//! heartbeat. The lease therefore never ends later than forecast (W7).
+//! at which a successor may start. Each answered heartbeat grants a lease, in which exclusive work
+//! may run. The node counts the lease from the time at which it sent the heartbeat. The lease
+//! therefore never ends later than forecast (W7).
 
 use crate::health::{Limits, lost_at};
 
 /// Conditions that delay the loss of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LossDelay {
-    /// The brake of its pool is on (B1).
+    /// True if the brake of the pool is on (B1).
     pub brake_on: bool,
     /// The node cannot become lost before this time (B2).
     pub not_lost_before_ms: u64,
-    /// The node is already lost.
+    /// True if the node is already lost.
     pub lost: bool,
 }
 

@@ -1,11 +1,12 @@
-//! Finds overdue judgements. It shares no code with [`judge`], so that it detects faults of
-//! [`judge`] (I24).
+//! Finds nodes whose next judgement is overdue. This check shares no code with [`judge`], so that
+//! it detects faults of [`judge`] (I24).
 //!
 //! [`judge`]: crate::judge
 
 use crate::{Health, NodeFacts};
 
 /// Returns the state of the node as text, and the milliseconds by which the next judgement is late.
+/// `None` if it is not late.
 pub fn late_judgement(facts: &NodeFacts<'_>, now_ms: u64) -> Option<(&'static str, u64)> {
     let since = facts.last_heartbeat_ms.unwrap_or(facts.watch_began_ms);
     let limits = facts.limits;

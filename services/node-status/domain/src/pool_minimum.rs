@@ -3,9 +3,9 @@
 /// The pool of the node to drain, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolMinimum {
-    /// All nodes of the pool.
+    /// Number of all nodes of the pool.
     pub size: u64,
-    /// Nodes that already take no work, for any reason.
+    /// Number of nodes that already take no work, for any reason.
     pub unavailable: u64,
     /// Minimum number of nodes that must take work.
     pub minimum: u64,
@@ -16,9 +16,9 @@ pub struct PoolMinimum {
 /// Limit that the drain would break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenLimit {
-    Minimum {
-        remaining: u64,
-    },
+    /// Only `remaining` nodes would still take work.
+    Minimum { remaining: u64 },
+    /// `unavailable` nodes would take no work.
     Percentage {
         unavailable: u64,
         max_unavailable: u64,
@@ -32,7 +32,7 @@ const ALWAYS_ALLOWED: u64 = 2;
 /// Checks whether one more node of the pool may take no work.
 ///
 /// # Errors
-/// When too few nodes would be left.
+/// Returns the limit that would be broken if too few nodes would be left.
 pub fn check_one_more(pool: PoolMinimum) -> Result<(), BrokenLimit> {
     let unavailable = pool.unavailable + 1;
     let remaining = pool.size.saturating_sub(unavailable);

@@ -1,5 +1,5 @@
-//! Drains of nodes: begin, change, cancel and show. Reports of the agent and of rm-scheduler
-//! advance them.
+//! Begins, changes, cancels and shows drains of nodes. Reports of the agent and of rm-scheduler
+//! advance a drain.
 
 use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
 use hayward_node_status_domain::pool_minimum::{self, PoolMinimum};
@@ -12,7 +12,7 @@ use crate::command::DrainNode;
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
-use crate::model::{Drain, Node, validate};
+use crate::model::{Drain, Node, validate_drain_request};
 use crate::store::{DrainRow, Rows};
 
 impl Ledger {
@@ -29,7 +29,7 @@ impl Ledger {
             return Err(Refusal::NoNode(name.clone()));
         }
         let is_active = self.active_drain(name).is_some();
-        let deadline = validate(request, !is_active, moment.now)?;
+        let deadline = validate_drain_request(request, !is_active, moment.now)?;
         let event = if is_active {
             self.change_drain(name, request, deadline, moment.now)
         } else {
@@ -103,7 +103,7 @@ impl Ledger {
         if drain.order() == before {
             return None;
         }
-        // A pause changes the state here, so that the history has one entry for it.
+        // A pause changes the state here, so that the history has one entry for the pause.
         let pause_changed = before.paused != drain.paused;
         if pause_changed && matches!(drain.state, DrainState::Draining | DrainState::Paused) {
             drain.state = requested_state(drain.paused);
@@ -193,7 +193,7 @@ impl Ledger {
             .drains
             .get(name)
             .ok_or_else(|| Refusal::NoDrain(name.clone()))?;
-        Ok(drain.view(name.clone(), self.evacuation(name, drain), moment.now))
+        Ok(drain.view(name.clone(), self.find_clearing(name, drain), moment.now))
     }
 
     pub(crate) fn active_drain(&self, name: &NodeName) -> Option<&Drain> {
@@ -202,8 +202,8 @@ impl Ledger {
 
     /// Returns the progress that rm-scheduler reports for this drain. Reports about an earlier
     /// drain are ignored.
-    fn evacuation(&self, name: &NodeName, drain: &Drain) -> Option<&ClearingEntry> {
-        let entry = self.evacuations.get(&format!("drain/{name}"))?;
+    fn find_clearing(&self, name: &NodeName, drain: &Drain) -> Option<&ClearingEntry> {
+        let entry = self.clearings.get(&format!("drain/{name}"))?;
         (entry.number == drain.number).then_some(entry)
     }
 
@@ -217,18 +217,15 @@ impl Ledger {
         let Some(drain) = self.active_drain(name) else {
             return;
         };
-        let (stage, why) = drain.judge(self.evacuation(name, drain), moment.now);
-        let state = format::published_drain_state(stage);
+        let (stage, why) = drain.judge(self.find_clearing(name, drain), moment.now);
+        let state = format::to_api_drain_state(stage);
         let number = drain.number;
         if state != drain.state {
             if let Some(drain) = self.drains.get_mut(name) {
                 drain.state = state;
                 drain.state_since = moment.now;
             }
-            let event = format!(
-                "drain {number} {}: {why}",
-                format::stored_drain_state(state)
-            );
+            let event = format!("drain {number} {}: {why}", format::drain_state_name(state));
             let cause = Cause {
                 publish: true,
                 event: Some(event),
@@ -254,10 +251,10 @@ impl Ledger {
         };
         let next_check = drain.next_check_at(now);
         if let Some(old) = std::mem::replace(&mut drain.next_check, next_check) {
-            self.deadlines.remove(&(old, name.clone()));
+            self.drain_checks.remove(&(old, name.clone()));
         }
-        if let Some(at) = next_check {
-            self.deadlines.insert((at, name.clone()));
+        if let Some(next_check) = next_check {
+            self.drain_checks.insert((next_check, name.clone()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Identity of a node, and the limits of its claims.
+//! Selects the agent that represents a node, and creates and redeems enrolments of agents.
 
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Moment};
@@ -60,6 +60,7 @@ impl Ledger {
         self.entry_of(&name)
     }
 
+    /// Stores an enrolment. Returns the time at which its secret expires.
     pub(crate) fn enrol(
         &mut self,
         enrolment: NewEnrolment,
@@ -110,8 +111,8 @@ fn limits_text(claim_limits: Option<&ClaimLimits>) -> String {
     let Some(ClaimLimits { max_size, pool }) = claim_limits else {
         return "enrolled without a limit".to_owned();
     };
-    let limit =
-        (*max_size != Size::default()).then(|| format!("for at most {}", format::size(max_size)));
+    let limit = (*max_size != Size::default())
+        .then(|| format!("for at most {}", format::size_text(max_size)));
     let pool = pool.as_ref().map(|pool| format!("in pool {pool}"));
     let parts: Vec<String> = limit.into_iter().chain(pool).collect();
     format!("enrolled {}", parts.join(", "))

@@ -1,4 +1,4 @@
-//! Callers allowed per route (S6).
+//! Roles that may use each route, by operation id (S6).
 
 use hayward_service::http::authorization::{Role, RouteRoles};
 
@@ -12,9 +12,10 @@ const READERS: &[Role] = &[
     Role::Service,
 ];
 const OPERATORS: &[Role] = &[Role::Operator];
+/// The agent of the node that the path parameter `node` names.
 const OWN_AGENT: &[Role] = &[Role::Agent("node")];
 
-pub const TABLE: RouteRoles = &[
+pub const ROUTE_ROLES: RouteRoles = &[
     ("list_nodes", READERS),
     ("follow_nodes", &[Role::Service]),
     ("show_node", READERS),
@@ -28,7 +29,7 @@ pub const TABLE: RouteRoles = &[
     ("put_heartbeat", OWN_AGENT),
     ("create_enrolment", OPERATORS),
     ("renew_credentials", OWN_AGENT),
-    // The secret in the body is the proof.
+    // The secret in the body proves the permission.
     ("redeem_enrolment", &[Role::Anyone]),
     ("follow_changes", READERS),
 ];

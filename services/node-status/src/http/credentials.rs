@@ -74,6 +74,7 @@ pub async fn renew_credentials(
     Ok(Json(mint(&app, &node)?))
 }
 
+/// Creates a token for the agent of a node.
 fn mint(app: &App, node: &NodeName) -> Result<AgentCredentials, Problem> {
     let scopes = [Scope::Agent(node.clone())];
     let token = app

@@ -9,8 +9,8 @@ use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
-use super::node_request::NodeRequest;
-use super::{App, NoNode, revision};
+use super::node_change_request::NodeChangeRequest;
+use super::{App, NoNode, revision_header};
 use crate::command::{Command, DrainNode};
 
 /// State and progress of the last drain of a node, also after its end.
@@ -54,7 +54,7 @@ pub async fn show_drain(
 )]
 pub async fn drain_node(
     State(app): State<App>,
-    request: NodeRequest,
+    request: NodeChangeRequest,
     Json(drain): Json<DrainRequest>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     let expected = request.authorize()?;
@@ -66,7 +66,7 @@ pub async fn drain_node(
     };
     let command = |reply| Command::Drain { request, reply };
     let done = app.handle.ask_if(expected, command).await?;
-    Ok((revision(done.revision), Json(done.value?)))
+    Ok((revision_header(done.revision), Json(done.value?)))
 }
 
 /// Cancels a drain, before or after the node is empty: the node takes work again.
@@ -87,12 +87,12 @@ pub async fn drain_node(
 )]
 pub async fn cancel_drain(
     State(app): State<App>,
-    request: NodeRequest,
+    request: NodeChangeRequest,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     let expected = request.authorize()?;
     let by = request.by();
     let node = request.node;
     let command = |reply| Command::CancelDrain { node, by, reply };
     let done = app.handle.ask_if(expected, command).await?;
-    Ok((revision(done.revision), Json(done.value?)))
+    Ok((revision_header(done.revision), Json(done.value?)))
 }

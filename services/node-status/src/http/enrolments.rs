@@ -12,7 +12,7 @@ use hayward_service::http::refusal::NotOperator;
 use hayward_service::runtime::clock::random_secret;
 use sha2::{Digest as _, Sha256};
 
-use super::{App, revision};
+use super::{App, revision_header};
 use crate::command::Command;
 use crate::model::{ClaimLimits, NewEnrolment};
 
@@ -79,7 +79,7 @@ pub async fn create_enrolment(
     });
     let answer = (
         StatusCode::CREATED,
-        revision(done.revision),
+        revision_header(done.revision),
         Json(enrolment),
     );
     Ok(with_location(answer.into_response(), &location))

@@ -14,5 +14,5 @@ pub const FEED: Feed = Feed {
         visible_to: Visibility::Everyone,
         show: show_unchanged,
     }],
-    admitted: admission::TABLE,
+    admitted: admission::ROUTE_ROLES,
 };

@@ -8,8 +8,8 @@ use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
-use super::node_request::NodeRequest;
-use super::{App, NoNode, revision};
+use super::node_change_request::NodeChangeRequest;
+use super::{App, NoNode, revision_header};
 use crate::command::{Command, IdentifyNode};
 
 /// Selects one of several agents with the same name; the others are refused from now on.
@@ -31,7 +31,7 @@ use crate::command::{Command, IdentifyNode};
 )]
 pub async fn identify_node(
     State(app): State<App>,
-    request: NodeRequest,
+    request: NodeChangeRequest,
     Json(identity): Json<Identity>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     let expected = request.authorize()?;
@@ -43,5 +43,5 @@ pub async fn identify_node(
     };
     let command = |reply| Command::Identify { request, reply };
     let done = app.handle.ask_if(expected, command).await?;
-    Ok((revision(done.revision), Json(done.value?)))
+    Ok((revision_header(done.revision), Json(done.value?)))
 }

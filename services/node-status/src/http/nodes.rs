@@ -16,16 +16,16 @@ use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::node_request::NodeRequest;
-use super::{App, NoNode, if_match, revision};
+use super::node_change_request::NodeChangeRequest;
+use super::{App, NoNode, if_match, revision_header};
 use crate::command::{Command, VaryNode};
 use crate::store;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Page {
-    /// Most entries of a page: 100 when absent, at most 1000.
+pub struct PageQuery {
+    /// Maximum number of entries of a page: 100 when absent, at most 1000.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// The `next_cursor` of the previous page.
@@ -33,14 +33,14 @@ pub struct Page {
     cursor: Option<String>,
 }
 
-impl Page {
+impl PageQuery {
     fn limit(&self) -> Result<usize, Problem> {
         pagination::limit(self.limit, pagination::DEFAULT_LIMIT)
     }
 }
 
 /// Returns a node with its current metrics and details.
-fn view(app: &App, entry: NodeEntry) -> NodeView {
+fn to_node_view(app: &App, entry: NodeEntry) -> NodeView {
     let heartbeats = &app.context.heartbeats;
     let heartbeat = heartbeats.get(entry.node.as_str()).unwrap_or_default();
     let heartbeat_age_ms = heartbeats.silence_ms(&heartbeat);
@@ -54,7 +54,7 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
         entry,
         metrics: heartbeat.metrics(),
         heartbeat_age_ms,
-        missed: missed(heartbeat_age_ms, app.context.period_ms()),
+        missed: count_missed(heartbeat_age_ms, app.context.period_ms()),
         version: heartbeat.version().to_string(),
         next: details.next.map(|next| Next {
             what: next.what,
@@ -79,7 +79,7 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
 
 /// Returns the number of missed heartbeats. A single miss does not count, because a heartbeat may
 /// be late.
-fn missed(age_ms: u64, heartbeat_ms: u64) -> u64 {
+fn count_missed(age_ms: u64, heartbeat_ms: u64) -> u64 {
     match age_ms / heartbeat_ms.max(1) {
         0 | 1 => 0,
         missed => missed,
@@ -89,7 +89,7 @@ fn missed(age_ms: u64, heartbeat_ms: u64) -> u64 {
 /// Nodes in order of name.
 #[utoipa::path(
     get, path = "/v1/nodes", operation_id = "list_nodes", tag = "nodes",
-    params(Page),
+    params(PageQuery),
     responses(
         (status = 200, description = "a page of nodes", body = NodeList),
     ),
@@ -97,7 +97,7 @@ fn missed(age_ms: u64, heartbeat_ms: u64) -> u64 {
 pub async fn list_nodes(
     State(app): State<App>,
     _caller: Caller,
-    Query(page): Query<Page>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<NodeList>, Problem> {
     let limit = page.limit()?;
     app.publisher.readable()?;
@@ -115,7 +115,7 @@ pub async fn list_nodes(
     let next_cursor = last.map(|(key, _)| listing.cursor(key));
     let nodes = entries
         .into_iter()
-        .map(|(_, entry)| view(&app, entry))
+        .map(|(_, entry)| to_node_view(&app, entry))
         .collect();
     Ok(Json(NodeList {
         nodes,
@@ -143,7 +143,7 @@ pub async fn show_node(
     let tag = if_match::etag(&app.publisher, &node);
     let entry = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
     let entry = entry.ok_or_else(|| Problem::not_found(format!("node {node}")))?;
-    Ok((tag, Json(view(&app, entry))))
+    Ok((tag, Json(to_node_view(&app, entry))))
 }
 
 /// Varies a node off or on. It stays off until it is varied on.
@@ -165,7 +165,7 @@ pub async fn show_node(
 )]
 pub async fn vary_node(
     State(app): State<App>,
-    request: NodeRequest,
+    request: NodeChangeRequest,
     Json(change): Json<Schedulable>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     let expected = request.authorize()?;
@@ -182,7 +182,7 @@ pub async fn vary_node(
     };
     let command = |reply| Command::Vary { request, reply };
     let done = app.handle.ask_if(expected, command).await?;
-    Ok((revision(done.revision), Json(done.value?)))
+    Ok((revision_header(done.revision), Json(done.value?)))
 }
 
 /// Removes a lost node.
@@ -203,7 +203,7 @@ pub async fn vary_node(
 )]
 pub async fn remove_node(
     State(app): State<App>,
-    request: NodeRequest,
+    request: NodeChangeRequest,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     let expected = request.authorize()?;
     let by = request.by();
@@ -211,13 +211,13 @@ pub async fn remove_node(
     let command = |reply| Command::Remove { node, by, reply };
     let done = app.handle.ask_if(expected, command).await?;
     done.value?;
-    Ok((StatusCode::NO_CONTENT, revision(done.revision)))
+    Ok((StatusCode::NO_CONTENT, revision_header(done.revision)))
 }
 
 /// History of a node, newest first. The last few hundred changes are stored.
 #[utoipa::path(
     get, path = "/v1/nodes/{node}/history", operation_id = "list_node_changes", tag = "nodes",
-    params(("node" = NodeName, Path, description = "name of the node"), Page),
+    params(("node" = NodeName, Path, description = "name of the node"), PageQuery),
     responses(
         (status = 200, description = "a page of changes", body = NodeHistory),
         NoNode,
@@ -227,7 +227,7 @@ pub async fn list_node_changes(
     State(app): State<App>,
     _caller: Caller,
     Path(node): Path<NodeName>,
-    Query(page): Query<Page>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<NodeHistory>, Problem> {
     let limit = page.limit()?;
     app.publisher.rows_readable()?;
@@ -241,7 +241,7 @@ pub async fn list_node_changes(
     let before = before.transpose()?;
     let revision = app.publisher.revision();
     let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut changes = store::history(&app.pool, &node, before, fetch)
+    let mut changes = store::load_history(&app.pool, &node, before, fetch)
         .await
         .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
     let has_more = changes.len() > limit;
@@ -258,12 +258,13 @@ pub async fn list_node_changes(
 
 #[cfg(test)]
 mod tests {
-    use super::missed;
+    use super::count_missed;
 
     /// A single late heartbeat is not missed.
     #[test]
     fn missed_heartbeats_count_from_the_second_on() {
-        let counts = [0, 999, 1_000, 1_999, 2_000, 5_999, 6_000].map(|age| missed(age, 1_000));
+        let counts =
+            [0, 999, 1_000, 1_999, 2_000, 5_999, 6_000].map(|age| count_missed(age, 1_000));
         assert_eq!(counts, [0, 0, 0, 0, 2, 5, 6]);
     }
 }

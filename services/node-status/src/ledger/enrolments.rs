@@ -58,6 +58,7 @@ impl Enrolments {
         }
     }
 
+    /// Stores an enrolment. Returns the time at which its secret expires.
     pub fn enrol(
         &mut self,
         new: NewEnrolment,
@@ -87,8 +88,8 @@ impl Enrolments {
         Ok(now.plus_ms(SECRET_LIFETIME_MS))
     }
 
-    /// Redeems a secret and returns the limits of its enrolment. It compares every secret of the
-    /// node in constant time.
+    /// Redeems a secret and returns the limits of its enrolment. Each comparison takes constant
+    /// time, so that the duration reveals nothing about a secret.
     pub fn redeem(
         &mut self,
         node: &NodeName,
@@ -101,7 +102,7 @@ impl Enrolments {
             let Some(enrolment) = self.all.get(key) else {
                 continue;
             };
-            let matches = equal_in_constant_time(&enrolment.secret_digest, secret_digest);
+            let matches = is_equal_in_constant_time(&enrolment.secret_digest, secret_digest);
             if matches && !enrolment.used && now < enrolment.expires {
                 matching = Some(key.clone());
             }
@@ -124,7 +125,7 @@ impl Enrolments {
     }
 }
 
-fn equal_in_constant_time(one: &[u8], other: &[u8]) -> bool {
+fn is_equal_in_constant_time(one: &[u8], other: &[u8]) -> bool {
     let difference = one
         .iter()
         .zip(other)

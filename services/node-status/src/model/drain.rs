@@ -1,4 +1,4 @@
-//! The drain of one node.
+//! The drain of one node, and the validation of requests for a drain.
 
 use hayward_node_status_api::drain::{
     DrainBlocker, DrainMoves, DrainRequest, DrainState, DrainView,
@@ -20,6 +20,7 @@ const MAX_REASON_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drain {
+    /// Number of the drain among all drains of the node.
     pub number: u64,
     pub reason: String,
     pub by: String,
@@ -62,37 +63,34 @@ impl Drain {
         }
     }
 
-    /// Returns the time of the next check: the deadline, and then the end of the time to end work.
+    /// Returns the time of the next check: first the deadline, then the time at which the drain
+    /// fails.
     pub fn next_check_at(&self, now: Timestamp) -> Option<Timestamp> {
         if !matches!(self.state, DrainState::Draining | DrainState::Paused) {
             return None;
         }
         let deadline = self.deadline?;
-        let late = deadline.plus_ms(LATE_MS);
-        Some(if now < deadline { deadline } else { late })
+        let fails_at = deadline.plus_ms(LATE_MS);
+        Some(if now < deadline { deadline } else { fails_at })
     }
 
     /// Returns the stage of the drain, and its reason as text.
-    pub fn judge(
-        &self,
-        evacuation: Option<&ClearingEntry>,
-        now: Timestamp,
-    ) -> (DrainStage, String) {
+    pub fn judge(&self, clearing: Option<&ClearingEntry>, now: Timestamp) -> (DrainStage, String) {
         let is_stuck = |blocker: &&Blocker| {
             matches!(
                 blocker.why,
                 BlockerReason::Reservation | BlockerReason::Unreachable
             )
         };
-        let scheduler = evacuation.map(|evacuation| SchedulerProgress {
-            remaining: evacuation.remaining,
-            stuck: evacuation.blockers.iter().filter(is_stuck).count() as u64,
+        let scheduler = clearing.map(|clearing| SchedulerProgress {
+            remaining: clearing.remaining,
+            stuck: clearing.blockers.iter().filter(is_stuck).count() as u64,
         });
-        let late = self.deadline.filter(|deadline| *deadline <= now);
+        let passed_deadline = self.deadline.filter(|deadline| *deadline <= now);
         domain::judge(&DrainFacts {
-            before: format::drain_stage(self.state),
+            before: format::to_drain_stage(self.state),
             paused: self.paused,
-            late_ms: late.map(|deadline| now.ms_since(deadline)),
+            late_ms: passed_deadline.map(|deadline| now.ms_since(deadline)),
             scheduler,
             running: self.running,
         })
@@ -101,14 +99,14 @@ impl Drain {
     pub fn view(
         &self,
         node: NodeName,
-        evacuation: Option<&ClearingEntry>,
+        clearing: Option<&ClearingEntry>,
         now: Timestamp,
     ) -> DrainView {
-        let (stage, why) = self.judge(evacuation, now);
+        let (stage, why) = self.judge(clearing, now);
         let (why, next) = if self.is_active() {
             let remaining_ms = self.deadline.map(|deadline| deadline.ms_since(now));
             let next = Next {
-                what: domain::next(stage, self.deadline.is_some()),
+                what: domain::next_change_text(stage, self.deadline.is_some()),
                 after_ms: remaining_ms.filter(|ms| *ms > 0 && stage == DrainStage::Draining),
             };
             (why, Some(next))
@@ -123,13 +121,13 @@ impl Drain {
             state_since: self.state_since,
             why,
             next,
-            moves: evacuation.map(moves),
+            moves: clearing.map(to_moves),
             containers: self.running,
         }
     }
 }
 
-fn moves(evacuation: &ClearingEntry) -> DrainMoves {
+fn to_moves(clearing: &ClearingEntry) -> DrainMoves {
     let blocker = |it: &Blocker| DrainBlocker {
         allocation: it.allocation.to_string(),
         work: it.work.to_string(),
@@ -138,11 +136,11 @@ fn moves(evacuation: &ClearingEntry) -> DrainMoves {
         detail: it.detail.clone(),
     };
     DrainMoves {
-        total: evacuation.total,
-        moved: evacuation.moved,
-        failed: evacuation.failed,
-        remaining: evacuation.remaining,
-        blockers: evacuation.blockers.iter().map(blocker).collect(),
+        total: clearing.total,
+        moved: clearing.moved,
+        failed: clearing.failed,
+        remaining: clearing.remaining,
+        blockers: clearing.blockers.iter().map(blocker).collect(),
     }
 }
 
@@ -160,14 +158,14 @@ fn blocker_code(why: BlockerReason) -> &'static str {
 }
 
 /// Validates a request, and returns its deadline if it has one. Reports all faults.
-pub fn validate(
+pub fn validate_drain_request(
     request: &DrainRequest,
-    begins: bool,
+    is_new: bool,
     now: Timestamp,
 ) -> Result<Option<Timestamp>, Refusal> {
     let mut faults: Vec<(&'static str, String)> = Vec::new();
     match request.reason.as_deref() {
-        None if begins => faults.push(("/reason", "required; it is shown with the node".into())),
+        None if is_new => faults.push(("/reason", "required; it is shown with the node".into())),
         Some(text)
             if text.trim().is_empty() || text.len() > MAX_REASON_BYTES || text.contains('\0') =>
         {
@@ -210,8 +208,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_unix_ms(1_000_000);
 
-    fn pointers(request: &DrainRequest, begins: bool) -> Vec<&'static str> {
-        match validate(request, begins, NOW) {
+    fn pointers(request: &DrainRequest, is_new: bool) -> Vec<&'static str> {
+        match validate_drain_request(request, is_new, NOW) {
             Err(Refusal::InvalidDrain(faults)) => faults.into_iter().map(|(at, _)| at).collect(),
             _ => Vec::new(),
         }
@@ -229,9 +227,12 @@ mod tests {
             deadline: Some(NOW.plus_ms(60_000)),
             ..with_duration.clone()
         };
-        let deadline = validate(&with_duration, true, NOW).unwrap();
+        let deadline = validate_drain_request(&with_duration, true, NOW).unwrap();
         assert_eq!(deadline, Some(NOW.plus_ms(60_000)));
-        assert_eq!(validate(&with_instant, true, NOW).unwrap(), deadline);
+        assert_eq!(
+            validate_drain_request(&with_instant, true, NOW).unwrap(),
+            deadline
+        );
     }
 
     #[test]

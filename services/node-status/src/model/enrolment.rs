@@ -1,4 +1,4 @@
-//! One enrolment, and the limits of its node.
+//! One enrolment of an agent, and the limits of what its node may claim.
 
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 

@@ -1,4 +1,4 @@
-//! One node.
+//! One node of the working set: its inventory, its health and its agents.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct Node {
     pub quiesced: bool,
     /// Reason for `quiesced`. Empty without one.
     pub quiesce_reason: String,
-    /// Limits of its claims (S15).
+    /// Limits of the resources and the pool that the node may claim (S15).
     pub claim_limits: Option<ClaimLimits>,
     pub health: Health,
     pub health_reason: String,
@@ -45,7 +45,7 @@ pub struct Node {
     pub watch_began_ms: u64,
     /// Time of the next scheduled judgement.
     pub due_ms: Option<u64>,
-    /// Changes written since the history was last trimmed.
+    /// Number of changes written since the history was last trimmed.
     pub changes: u32,
 }
 
@@ -129,7 +129,7 @@ impl Node {
         }
         // The usable capacities may be below the claims (S15).
         let claimed = &report.inventory.capacity;
-        let (before, after) = (self.capacity(), self.clamped(claimed));
+        let (before, after) = (self.capacity(), self.clamp_size(claimed));
         if before != after {
             let change = if after.fits(&before) {
                 "shrank"
@@ -138,8 +138,8 @@ impl Node {
             };
             lines.push(format!(
                 "{change} from {} to {}",
-                format::size(&before),
-                format::size(&after)
+                format::size_text(&before),
+                format::size_text(&after)
             ));
         }
         if self.inventory.capacity != *claimed {
@@ -150,9 +150,9 @@ impl Node {
 
     /// Returns the history text for a claim above the limit.
     pub fn clamped_claim_text(&self, claimed: &Size) -> Option<String> {
-        let allowed = self.clamped(claimed);
-        let (claimed, allowed) =
-            (claimed != &allowed).then(|| (format::size(claimed), format::size(&allowed)))?;
+        let allowed = self.clamp_size(claimed);
+        let (claimed, allowed) = (claimed != &allowed)
+            .then(|| (format::size_text(claimed), format::size_text(&allowed)))?;
         Some(format!("claims {claimed}, limited to {allowed}"))
     }
 
@@ -190,10 +190,10 @@ impl Node {
 
     /// Returns the usable capacity: the claim, clamped to its limit.
     pub fn capacity(&self) -> Size {
-        self.clamped(&self.inventory.capacity)
+        self.clamp_size(&self.inventory.capacity)
     }
 
-    fn clamped(&self, claimed: &Size) -> Size {
+    fn clamp_size(&self, claimed: &Size) -> Size {
         let mut size = claimed.clone();
         let Some(ClaimLimits { max_size, .. }) = &self.claim_limits else {
             return size;
@@ -225,7 +225,7 @@ impl Node {
             capacity: self.capacity(),
             labels: self.inventory.labels.clone(),
             runtimes: self.inventory.runtimes.clone(),
-            health: format::published_health(self.health),
+            health: format::to_api_health(self.health),
             schedulable: self.schedulable,
             reason: self.reason(drain),
             since: self.since,
@@ -264,6 +264,7 @@ impl Node {
     }
 }
 
+/// Returns the pool that the agent names, or else the default pool.
 pub fn pool_of(inventory: &Inventory) -> String {
     inventory
         .pool
@@ -320,13 +321,13 @@ mod tests {
             extras: [("fpga".to_owned(), 9), ("tape".to_owned(), 1)].into(),
         };
         assert_eq!(node.capacity(), node.inventory.capacity);
-        let most = Size {
+        let max_size = Size {
             memory_bytes: 16 << 30,
             cpu_milli: 16_000,
             gpu_milli: 0,
             extras: [("fpga".to_owned(), 2)].into(),
         };
-        node.claim_limits = ClaimLimits::new(Some(most), None);
+        node.claim_limits = ClaimLimits::new(Some(max_size), None);
         let size = node.capacity();
         assert_eq!((size.memory_bytes, size.cpu_milli), (16 << 30, 8_000));
         assert_eq!(

@@ -30,7 +30,7 @@ impl DrainRow {
             began_ms: drain.began.unix_ms(),
             deadline_ms: drain.deadline.map(Timestamp::unix_ms),
             paused: drain.paused,
-            state: format::stored_drain_state(drain.state),
+            state: format::drain_state_name(drain.state),
             state_since_ms: drain.state_since.unix_ms(),
         }
     }

@@ -43,7 +43,7 @@ impl NodeRow {
             boot_id: node.boot_id.clone(),
             agent_instance: node.agent_instance.clone(),
             quiesced: node.quiesced,
-            health: format::stored_health(node.health),
+            health: format::health_name(node.health),
             health_reason: node.health_reason.clone(),
             schedulable: node.schedulable,
             off_reason: node.off_reason.clone(),
@@ -178,8 +178,8 @@ async fn delete(names: &[String], tx: &mut PgConnection) -> Result<(), sqlx::Err
     sqlx::query!("delete from node where node = any($1::text[])", names)
         .execute(&mut *tx)
         .await?;
-    // A later node with the same name is another machine with its own history. The drain stays,
-    // because its number is used, and the limit stays until the next enrolment.
+    // A later node with the same name is another machine with its own history. The row of the drain
+    // stays, so that its number is not used again. The limit stays until the next enrolment.
     sqlx::query!(
         "delete from node_change where node = any($1::text[])",
         names

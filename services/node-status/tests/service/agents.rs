@@ -9,7 +9,9 @@ use hayward_service::auth::Scope;
 use hayward_service::client::{Client, TokenSource};
 use hayward_testkit::until;
 
-use crate::fixture::{Fixture, SECONDS, healthy_heartbeat, name, refusal, try_heartbeat};
+use crate::fixture::{
+    Fixture, SECONDS, healthy_heartbeat, node_name, refusal, refusal_status, try_heartbeat,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_creates_a_node_and_a_repeated_one_writes_nothing() {
@@ -102,21 +104,23 @@ async fn an_agent_reports_only_for_its_own_node() {
     let fixture = Fixture::without_losses().await;
     let other = fixture.agent("n2");
     assert_eq!(
-        refusal(try_heartbeat(&other, "n1", &healthy_heartbeat()).await).0,
+        refusal_status(try_heartbeat(&other, "n1", &healthy_heartbeat()).await),
         403
     );
     assert_eq!(
-        refusal(try_heartbeat(&fixture.operator(), "n1", &healthy_heartbeat()).await).0,
+        refusal_status(try_heartbeat(&fixture.operator(), "n1", &healthy_heartbeat()).await),
         403
     );
     assert_eq!(
-        refusal(try_heartbeat(&fixture.anonymous_client(), "n1", &healthy_heartbeat()).await).0,
+        refusal_status(
+            try_heartbeat(&fixture.anonymous_client(), "n1", &healthy_heartbeat()).await
+        ),
         401
     );
     let renewed = other
         .put::<_, AgentCredentials>("/v1/nodes/n1/credentials", &())
         .await;
-    assert_eq!(refusal(renewed).0, 403);
+    assert_eq!(refusal_status(renewed), 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -270,7 +274,7 @@ async fn a_secret_is_exchanged_for_a_token_once() {
     let mut fixture = Fixture::without_losses().await;
     let operator = fixture.operator();
     let request = |node| EnrolmentRequest {
-        node: name(node),
+        node: node_name(node),
         limit: None,
         pool: None,
     };
@@ -287,9 +291,12 @@ async fn a_secret_is_exchanged_for_a_token_once() {
         "a repeated request gets the same secret (A4)"
     );
     let other = request("n2");
-    assert_eq!(refusal(enrol(operator.clone(), "k1", other).await).0, 422);
     assert_eq!(
-        refusal(enrol(fixture.viewer(), "k2", request("n1")).await).0,
+        refusal_status(enrol(operator.clone(), "k1", other).await),
+        422
+    );
+    assert_eq!(
+        refusal_status(enrol(fixture.viewer(), "k2", request("n1")).await),
         403
     );
 
@@ -302,10 +309,14 @@ async fn a_secret_is_exchanged_for_a_token_once() {
         };
         async move { client.post::<_, AgentCredentials>(&path, &body, None).await }
     };
-    assert_eq!(refusal(redeem("n1", "hwd_wrong").await).0, 401);
-    assert_eq!(refusal(redeem("n2", &first.secret).await).0, 401);
+    assert_eq!(refusal_status(redeem("n1", "hwd_wrong").await), 401);
+    assert_eq!(refusal_status(redeem("n2", &first.secret).await), 401);
     let credentials = redeem("n1", &first.secret).await.unwrap();
-    assert_eq!(refusal(redeem("n1", &first.secret).await).0, 401, "used");
+    assert_eq!(
+        refusal_status(redeem("n1", &first.secret).await),
+        401,
+        "the secret was used before"
+    );
 
     let agent = Client::new(&[fixture.url()], TokenSource::fixed(&credentials.token)).unwrap();
     try_heartbeat(&agent, "n1", &healthy_heartbeat())
@@ -355,7 +366,7 @@ async fn a_follower_receives_all_published_entries() {
         "a crash changes no entry"
     );
     assert_eq!(
-        refusal(fixture.operator().get::<Update<NodeEntry>>(path).await).0,
+        refusal_status(fixture.operator().get::<Update<NodeEntry>>(path).await),
         403
     );
 }

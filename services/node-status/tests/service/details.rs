@@ -48,7 +48,7 @@ async fn every_state_shows_its_next_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_ends_before_its_node_becomes_lost() {
+async fn every_heartbeat_grants_the_same_lease() {
     let fixture = Fixture::with_settings(15 * SECONDS, 60 * SECONDS, |settings| {
         settings.lease_margin_ms = None;
     })
@@ -57,14 +57,18 @@ async fn a_lease_ends_before_its_node_becomes_lost() {
         .send_heartbeat("n1", &healthy_heartbeat())
         .await
         .lease_ms;
-    assert_eq!(first, Some(45 * SECONDS), "by the ledger");
+    assert_eq!(
+        first,
+        Some(45 * SECONDS),
+        "the ledger responds to the first heartbeat"
+    );
     assert_eq!(
         fixture
             .send_heartbeat("n1", &healthy_heartbeat())
             .await
             .lease_ms,
         first,
-        "without the ledger"
+        "the handler responds to an unchanged heartbeat"
     );
 }
 

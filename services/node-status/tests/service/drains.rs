@@ -7,7 +7,7 @@ use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 
 use crate::fake_scheduler::reservation;
-use crate::fixture::{Fixture, NodeCommands as _, healthy_heartbeat, refusal};
+use crate::fixture::{Fixture, NodeCommands as _, healthy_heartbeat, refusal, refusal_status};
 
 const PATH: &str = "/v1/nodes/n1/drain";
 
@@ -118,7 +118,7 @@ async fn reports_about_an_earlier_drain_are_ignored() {
     assert_eq!(cancelled.state, DrainState::Cancelled);
     assert!(fixture.node("n1").await.entry.takes_work());
     let repeated = fixture.operator().delete_command::<DrainView>(PATH).await;
-    assert_eq!(refusal(repeated).0, 404);
+    assert_eq!(refusal_status(repeated), 404);
 
     let second = fixture.drain(&request("new fan")).await.unwrap();
     assert_eq!(second.order.number, 2);
@@ -274,13 +274,12 @@ async fn a_pool_is_not_drained_below_its_minimum_without_force() {
     );
     assert_eq!(fixture.running().publisher.revision(), revision);
     assert_eq!(
-        refusal(
+        refusal_status(
             fixture
                 .viewer()
                 .get::<DrainView>("/v1/nodes/n3/drain")
                 .await
-        )
-        .0,
+        ),
         404
     );
 
@@ -331,7 +330,7 @@ async fn drain_limits_count_the_pools_of_the_policy() {
         }
     };
     drain("n1").await.unwrap();
-    // The pool by policy has two nodes, and the other one is being drained.
+    // The pool gpu of the policy has two nodes, and n1 is being drained.
     let refused = drain("n2").await.unwrap_err();
     let text = refused.problem().unwrap().detail.to_string();
     assert!(text.starts_with("pool gpu has 2 nodes"), "{text}");
@@ -355,14 +354,14 @@ async fn a_drain_of_an_unknown_node_or_without_the_role_is_refused() {
     let unknown = operator
         .put_command::<_, DrainView>(unknown_path, &drain)
         .await;
-    assert_eq!(refusal(unknown).0, 404);
+    assert_eq!(refusal_status(unknown), 404);
     for path in [unknown_path, PATH] {
-        assert_eq!(refusal(viewer.get::<DrainView>(path).await).0, 404);
+        assert_eq!(refusal_status(viewer.get::<DrainView>(path).await), 404);
     }
     let denied = viewer.put_command::<_, DrainView>(PATH, &drain).await;
-    assert_eq!(refusal(denied).0, 403);
+    assert_eq!(refusal_status(denied), 403);
     let denied = fixture.agent("n1").delete_command::<DrainView>(PATH).await;
-    assert_eq!(refusal(denied).0, 403);
+    assert_eq!(refusal_status(denied), 403);
     assert_eq!(fixture.running().publisher.revision(), revision);
 }
 
@@ -404,9 +403,9 @@ async fn an_invalid_drain_request_changes_nothing() {
             vec!["/deadline_ms", "/deadline"],
         ),
     ] {
-        let (status, text) = refusal(fixture.drain(&request).await);
+        let result = refusal(fixture.drain(&request).await);
         assert_eq!(
-            (status, text),
+            result,
             (422, pointers.iter().map(|p| (*p).to_owned()).collect())
         );
     }
@@ -415,7 +414,7 @@ async fn an_invalid_drain_request_changes_nothing() {
     assert_eq!(refusal(answer), (422, vec!["/deadline_ms".to_owned()]));
     let invalid = serde_json::json!({ "reason": "disk", "until": 5 });
     assert_eq!(
-        refusal(operator.put_command::<_, DrainView>(PATH, &invalid).await).0,
+        refusal_status(operator.put_command::<_, DrainView>(PATH, &invalid).await),
         422
     );
     assert_eq!(fixture.running().publisher.revision(), revision);

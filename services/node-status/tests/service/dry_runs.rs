@@ -7,7 +7,7 @@ use hayward_node_status_api::{NodeEntry, NodeHistory};
 use hayward_service::http::problem::Code;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, healthy_heartbeat, refusal};
+use crate::fixture::{Fixture, healthy_heartbeat, refusal, refusal_status};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
@@ -48,7 +48,7 @@ async fn a_dry_run_of_a_command_changes_nothing() {
     let dry_run: DrainView = dry_run.send().await.unwrap();
     assert_eq!(dry_run.order.reason, "new disk");
     assert_eq!(
-        refusal(operator.get::<DrainView>(path).await).0,
+        refusal_status(operator.get::<DrainView>(path).await),
         404,
         "the drain did not begin"
     );
@@ -60,7 +60,7 @@ async fn a_dry_run_of_a_command_changes_nothing() {
         .if_match_any()
         .query("dry_run", true);
     assert_eq!(
-        refusal(removal.send::<Option<()>>().await).0,
+        refusal_status(removal.send::<Option<()>>().await),
         409,
         "a dry run has the same checks"
     );
@@ -90,7 +90,7 @@ async fn a_dry_run_of_a_cancellation_does_not_cancel_the_drain() {
         .call(Method::DELETE, path)
         .if_match_any()
         .header(IF_REVISION, &before.to_string());
-    assert_eq!(refusal(outdated.send::<DrainView>().await).0, 412);
+    assert_eq!(refusal_status(outdated.send::<DrainView>().await), 412);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +102,10 @@ async fn an_enrolment_cannot_be_a_dry_run() {
         .call(Method::POST, "/v1/enrolments")
         .query("dry_run", true);
     let dry_run = dry_run.body(&request).idempotency_key("k1");
-    assert_eq!(refusal(dry_run.send::<serde_json::Value>().await).0, 422);
+    assert_eq!(
+        refusal_status(dry_run.send::<serde_json::Value>().await),
+        422
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,7 +136,10 @@ async fn a_change_requires_the_version_that_was_read() {
     };
     let response = vary(&tag, false).answer::<NodeEntry>().await.unwrap();
     let revision = response.headers["hayward-revision"].to_str().unwrap();
-    assert_eq!(refusal(vary(&tag, true).send::<NodeEntry>().await).0, 412);
+    assert_eq!(
+        refusal_status(vary(&tag, true).send::<NodeEntry>().await),
+        412
+    );
     assert!(!fixture.node("n1").await.entry.schedulable);
     vary(&format!("\"{revision}\""), true)
         .send::<NodeEntry>()
@@ -145,7 +151,7 @@ async fn a_change_requires_the_version_that_was_read() {
         .call(Method::PUT, "/v1/nodes/n1/drain")
         .body(&json!({ "reason": "x" }));
     let drain = drain.header(IF_MATCH, &tag).send::<DrainView>().await;
-    assert_eq!(refusal(drain).0, 412);
+    assert_eq!(refusal_status(drain), 412);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,7 +174,7 @@ async fn a_change_needs_if_match() {
         let problem = refused.problem().unwrap();
         assert_eq!(problem.code, Code::PreconditionRequired, "{method} {path}");
         let outdated = call().header(IF_MATCH, "\"1000000\"").send::<Value>();
-        assert_eq!(refusal(outdated.await).0, 412, "{method} {path}");
+        assert_eq!(refusal_status(outdated.await), 412, "{method} {path}");
     }
     assert!(
         fixture.node("n1").await.entry.takes_work(),

@@ -61,7 +61,7 @@ impl FakeScheduler {
     }
 }
 
-/// Returns a reservation that stays on its node.
+/// Creates a blocker of a drain: a reservation that stays on its node.
 pub fn reservation(work: &str, user: &str) -> Blocker {
     Blocker {
         allocation: AllocationId::new(format!("alc_{work}")).unwrap(),

@@ -151,7 +151,7 @@ impl Fixture {
     }
 
     pub fn agent(&self, node: &str) -> Client {
-        self.client(&format!("agent-{node}"), &[Scope::Agent(name(node))])
+        self.client(&format!("agent-{node}"), &[Scope::Agent(node_name(node))])
     }
 
     pub async fn node(&self, node: &str) -> NodeView {
@@ -212,7 +212,7 @@ pub async fn try_heartbeat(
         .await
 }
 
-pub fn name(node: &str) -> NodeName {
+pub fn node_name(node: &str) -> NodeName {
     NodeName::new(node).unwrap()
 }
 
@@ -253,4 +253,10 @@ pub fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (u16, Vec<
         .map(|fault| fault.pointer.clone())
         .collect();
     (problem.status().as_u16(), pointers)
+}
+
+/// Returns the status of a refusal.
+pub fn refusal_status<T: std::fmt::Debug>(result: Result<T, ClientError>) -> u16 {
+    let (status, _) = refusal(result);
+    status
 }

@@ -1,4 +1,4 @@
-//! Identity of nodes and limits of their claims (F28).
+//! Two agents that report as one node (F28), and the limits of an enrolment.
 
 use axum::http::Method;
 use hayward_node_status_api::{
@@ -9,7 +9,10 @@ use hayward_service::Code;
 use hayward_testkit::until;
 use hayward_vocabulary::{Size, resources::GIB};
 
-use crate::fixture::{Fixture, NodeCommands as _, healthy_heartbeat, name, refusal, try_heartbeat};
+use crate::fixture::{
+    Fixture, NodeCommands as _, healthy_heartbeat, node_name, refusal, refusal_status,
+    try_heartbeat,
+};
 
 fn heartbeat_of(instance: &str) -> Heartbeat {
     Heartbeat {
@@ -41,7 +44,7 @@ impl Fixture {
     /// Enrols the agent of `n1` with `limit` in `pool`.
     async fn enrol_in_pool(&self, limit: Option<Size>, pool: Option<&str>, key: &str) {
         let request = EnrolmentRequest {
-            node: name("n1"),
+            node: node_name("n1"),
             limit,
             pool: pool.map(str::to_owned),
         };
@@ -88,11 +91,11 @@ async fn an_operator_selects_one_agent_and_the_other_is_refused() {
         .viewer()
         .put_command::<_, NodeEntry>(path, &select("agent-2"))
         .await;
-    assert_eq!(refusal(denied).0, 403);
+    assert_eq!(refusal_status(denied), 403);
     let unknown = operator
         .put_command::<_, NodeEntry>("/v1/nodes/n9/identity", &select("agent-2"))
         .await;
-    assert_eq!(refusal(unknown).0, 404);
+    assert_eq!(refusal_status(unknown), 404);
     assert_eq!(fixture.node("n1").await.entry.health, Health::Quiesced);
 
     let _: NodeEntry = operator
@@ -101,7 +104,7 @@ async fn an_operator_selects_one_agent_and_the_other_is_refused() {
         .unwrap();
     for _ in 0..2 {
         let refused = try_heartbeat(&fixture.agent("n1"), "n1", &heartbeat_of("agent-1")).await;
-        assert_eq!(refusal(refused).0, 409);
+        assert_eq!(refusal_status(refused), 409);
         let answer = fixture.send_heartbeat("n1", &heartbeat_of("agent-2")).await;
         assert_eq!(answer.health, Health::Healthy);
     }
@@ -110,8 +113,12 @@ async fn an_operator_selects_one_agent_and_the_other_is_refused() {
 
     fixture.kill_and_restart().await;
     let refused = try_heartbeat(&fixture.agent("n1"), "n1", &heartbeat_of("agent-1")).await;
-    assert_eq!(refusal(refused).0, 409, "the selection survives a restart");
-    // After a restart it is a new instance, and again detected as a duplicate.
+    assert_eq!(
+        refusal_status(refused),
+        409,
+        "the selection survives a restart"
+    );
+    // The refused agent restarts as agent-3, and is detected as a duplicate again.
     fixture.send_heartbeat("n1", &heartbeat_of("agent-3")).await;
     let answer = fixture.send_heartbeat("n1", &heartbeat_of("agent-2")).await;
     assert_eq!(answer.health, Health::Quiesced);
@@ -170,7 +177,7 @@ async fn a_node_must_name_the_pool_of_its_enrolment() {
         heartbeat.inventory.pool = pool.map(str::to_owned);
         heartbeat
     };
-    let refused = async |fixture: &Fixture, pool: Option<&str>| {
+    let is_refused = async |fixture: &Fixture, pool: Option<&str>| {
         let answer = try_heartbeat(&fixture.agent("n1"), "n1", &heartbeat_in(pool)).await;
         let code = answer.err().map(|error| error.problem().unwrap().code);
         code == Some(Code::Forbidden)
@@ -178,16 +185,16 @@ async fn a_node_must_name_the_pool_of_its_enrolment() {
     fixture.send_heartbeat("n1", &heartbeat_in(None)).await;
     fixture.enrol_in_pool(None, Some("gpu"), "k1").await;
     assert!(
-        refused(&fixture, None).await,
+        is_refused(&fixture, None).await,
         "an unchanged heartbeat is checked too"
     );
-    assert!(refused(&fixture, Some("gpu2")).await);
+    assert!(is_refused(&fixture, Some("gpu2")).await);
     fixture
         .send_heartbeat("n1", &heartbeat_in(Some("gpu")))
         .await;
     fixture.kill_and_restart().await;
     assert!(
-        refused(&fixture, Some("default")).await,
+        is_refused(&fixture, Some("default")).await,
         "the limit survives a restart"
     );
     fixture
@@ -195,7 +202,7 @@ async fn a_node_must_name_the_pool_of_its_enrolment() {
         .await;
     fixture.enrol(None, "k2").await;
     assert!(
-        !refused(&fixture, None).await,
+        !is_refused(&fixture, None).await,
         "the new enrolment has no pool"
     );
 }

@@ -9,12 +9,12 @@ use crate::fixture::{Fixture, healthy_heartbeat};
 
 const PATH: &str = "/v1/invariants";
 
-fn results(invariants: &Invariants) -> Vec<(&str, RuleResult)> {
+fn rule_results(invariants: &Invariants) -> Vec<(&str, RuleResult)> {
     let rules = invariants.rules.iter();
     rules.map(|it| (it.id.as_str(), it.result)).collect()
 }
 
-fn refusal(result: Result<Invariants, ClientError>) -> Code {
+fn refusal_code(result: Result<Invariants, ClientError>) -> Code {
     let error = result.expect_err("the caller has no permission");
     error.problem().expect("a problem document").code
 }
@@ -25,8 +25,9 @@ async fn the_invariants_of_node_status_hold() {
     let fixture = Fixture::without_losses().await;
     fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let invariants: Invariants = fixture.viewer().get(PATH).await.unwrap();
+    // Audit records form a chain (I19), nothing is late (I24), and nothing exceeds its limit (I25).
     let expected = [("I19", Holds), ("I24", Holds), ("I25", Holds)];
-    assert_eq!(results(&invariants), expected, "{invariants:#?}");
+    assert_eq!(rule_results(&invariants), expected, "{invariants:#?}");
     assert_eq!(invariants.service, "node-status");
     let states = &invariants.rules[1];
     assert_eq!((states.examined, states.violations), (1, 0));
@@ -40,11 +41,11 @@ async fn the_invariants_of_node_status_hold() {
     );
 
     assert_eq!(
-        refusal(fixture.anonymous_client().get(PATH).await),
+        refusal_code(fixture.anonymous_client().get(PATH).await),
         Code::Unauthenticated
     );
     assert_eq!(
-        refusal(fixture.agent("n1").get(PATH).await),
+        refusal_code(fixture.agent("n1").get(PATH).await),
         Code::Forbidden
     );
     let status: Status = fixture.viewer().get("/v1/status").await.unwrap();

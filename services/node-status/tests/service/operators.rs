@@ -3,7 +3,7 @@
 use hayward_node_status_api::{Health, NodeEntry, NodeHistory, NodeList, Schedulable};
 use hayward_testkit::until;
 
-use crate::fixture::{Fixture, NodeCommands as _, healthy_heartbeat, refusal};
+use crate::fixture::{Fixture, NodeCommands as _, healthy_heartbeat, refusal, refusal_status};
 
 fn varied_off(reason: &str) -> Schedulable {
     Schedulable {
@@ -17,7 +17,7 @@ const VARIED_ON: Schedulable = Schedulable {
     reason: None,
 };
 
-/// Neither heartbeats nor restarts of the service vary it on.
+/// Neither heartbeats nor restarts of the service vary the node on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_varied_off_stays_off_until_varied_on() {
     let mut fixture = Fixture::without_losses().await;
@@ -80,20 +80,19 @@ async fn requests_to_vary_a_node_are_checked() {
     fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let path = "/v1/nodes/n1/schedulable";
     assert_eq!(
-        refusal(
+        refusal_status(
             fixture
                 .viewer()
                 .put_command::<_, NodeEntry>(path, &VARIED_ON)
                 .await
-        )
-        .0,
+        ),
         403
     );
     let unknown = fixture
         .operator()
         .put_command::<_, NodeEntry>("/v1/nodes/n9/schedulable", &VARIED_ON)
         .await;
-    assert_eq!(refusal(unknown).0, 404);
+    assert_eq!(refusal_status(unknown), 404);
     let invalid = serde_json::json!({ "schedulable": "no" });
     let answer = fixture
         .operator()
@@ -116,20 +115,19 @@ async fn only_a_lost_node_can_be_removed() {
     })
     .await;
     assert_eq!(
-        refusal(
+        refusal_status(
             fixture
                 .viewer()
                 .delete_command::<Option<()>>("/v1/nodes/n1")
                 .await
-        )
-        .0,
+        ),
         403
     );
     let _: Option<()> = operator.delete_command("/v1/nodes/n1").await.unwrap();
     let removed = operator.get::<NodeEntry>("/v1/nodes/n1").await;
-    assert_eq!(refusal(removed).0, 404);
+    assert_eq!(refusal_status(removed), 404);
     assert_eq!(
-        refusal(operator.delete_command::<Option<()>>("/v1/nodes/n1").await).0,
+        refusal_status(operator.delete_command::<Option<()>>("/v1/nodes/n1").await),
         404
     );
     // Its agent may return as a new node.
@@ -174,7 +172,7 @@ async fn history_holds_caller_and_reason_and_is_bounded() {
         .viewer()
         .get::<NodeHistory>("/v1/nodes/n9/history")
         .await;
-    assert_eq!(refusal(unknown).0, 404);
+    assert_eq!(refusal_status(unknown), 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,13 +210,12 @@ async fn lists_have_pages_and_wait_for_writes() {
     let invalid = viewer.get::<NodeList>("/v1/nodes?limit=0").await;
     assert_eq!(refusal(invalid), (400, vec!["/query/limit".to_owned()]));
     assert_eq!(
-        refusal(
+        refusal_status(
             fixture
                 .anonymous_client()
                 .get::<NodeList>("/v1/nodes")
                 .await
-        )
-        .0,
+        ),
         401
     );
 }

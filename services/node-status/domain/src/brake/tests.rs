@@ -1,9 +1,11 @@
+//! Tests of the brake, alone and together with the judgement of the nodes of a pool.
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::{Health, Limits, NodeFacts, judge};
 
-fn update(brake: Brake, size: usize, silent: &[u64], now: u64) -> Brake {
+fn update_brake(brake: Brake, size: usize, silent: &[u64], now: u64) -> Brake {
     brake.update(
         Pool {
             size,
@@ -30,7 +32,7 @@ fn the_brake_comes_on_for_many_simultaneous_losses_only() {
         (1000, 251, true),
     ];
     for (size, silent, on) in table {
-        let brake = update(off, size, &vec![1_000_000; silent], 1_000_001);
+        let brake = update_brake(off, size, &vec![1_000_000; silent], 1_000_001);
         assert_eq!(brake.is_on(), on, "{silent} of {size}");
     }
 }
@@ -38,20 +40,20 @@ fn the_brake_comes_on_for_many_simultaneous_losses_only() {
 #[test]
 fn old_losses_are_no_incident() {
     let silent = [0, 0, 0, 1_000_000];
-    assert!(!update(Brake::default(), 10, &silent, 1_000_000).is_on());
+    assert!(!update_brake(Brake::default(), 10, &silent, 1_000_000).is_on());
 }
 
 #[test]
-fn the_brake_holds_until_nodes_return_and_then_grants_a_grace() {
+fn the_brake_holds_until_nodes_return_and_then_grants_a_grace_period() {
     let silent = [1_000_000, 1_000_000, 1_000_000];
-    let on = update(Brake::default(), 4, &silent, 1_000_000);
-    let later = update(on, 4, &silent, 1_000_000 + 10 * WINDOW_MS);
+    let on = update_brake(Brake::default(), 4, &silent, 1_000_000);
+    let later = update_brake(on, 4, &silent, 1_000_000 + 10 * WINDOW_MS);
     assert_eq!(later, on);
     assert_eq!(later.not_lost_before_ms(60), 0);
-    let off = update(later, 4, &silent[..2], 1_000_000 + 10 * WINDOW_MS);
+    let off = update_brake(later, 4, &silent[..2], 1_000_000 + 10 * WINDOW_MS);
     assert!(!off.is_on());
     assert_eq!(off.not_lost_before_ms(60), 1_000_060 + 10 * WINDOW_MS);
-    let after_release = update(off, 4, &silent[..1], 1_000_500 + 10 * WINDOW_MS);
+    let after_release = update_brake(off, 4, &silent[..1], 1_000_500 + 10 * WINDOW_MS);
     assert_eq!(
         after_release.not_lost_before_ms(60),
         off.not_lost_before_ms(60)
@@ -70,7 +72,7 @@ struct SimulatedPool {
     brake: Brake,
     health: Vec<Health>,
     last_heartbeat: Vec<u64>,
-    silent: Vec<Option<u64>>,
+    silent_since: Vec<Option<u64>>,
 }
 
 impl SimulatedPool {
@@ -78,13 +80,13 @@ impl SimulatedPool {
         for (node, is_up) in up.iter().enumerate() {
             if *is_up {
                 self.last_heartbeat[node] = now;
-                self.silent[node] = None;
+                self.silent_since[node] = None;
             } else if now - self.last_heartbeat[node] >= LIMITS.suspect_ms {
-                self.silent[node].get_or_insert(now);
+                self.silent_since[node].get_or_insert(now);
             }
         }
-        let silent: Vec<u64> = self.silent.iter().flatten().copied().collect();
-        self.brake = update(self.brake, up.len(), &silent, now);
+        let silent: Vec<u64> = self.silent_since.iter().flatten().copied().collect();
+        self.brake = update_brake(self.brake, up.len(), &silent, now);
         for node in 0..up.len() {
             let facts = NodeFacts {
                 before: self.health[node],
@@ -105,7 +107,7 @@ impl SimulatedPool {
     fn recently_lost(&self, now: u64) -> usize {
         let is_recent = |at: &Option<u64>| at.is_some_and(|at| at + WINDOW_MS > now);
         let lost = self.health.iter().map(|health| *health == Health::Lost);
-        lost.zip(&self.silent)
+        lost.zip(&self.silent_since)
             .filter(|(lost, at)| *lost && is_recent(at))
             .count()
     }
@@ -114,7 +116,7 @@ impl SimulatedPool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The brake is off after all nodes are back.
+    /// Also checks that the brake is off after all nodes are back.
     #[test]
     fn one_incident_never_loses_more_than_the_allowed_part(
         size in 1..60_usize,
@@ -128,7 +130,7 @@ proptest! {
             brake: Brake::default(),
             health: vec![Health::Healthy; size],
             last_heartbeat: vec![0; size],
-            silent: vec![None; size],
+            silent_since: vec![None; size],
         };
         for step in 0..200 {
             for (_, first, count, is_up) in events.iter().filter(|event| event.0 == step) {

@@ -1,3 +1,5 @@
+//! Tests of the judgement of a node, with limits of 15 ms and 60 ms of silence.
+
 use super::*;
 use Health::{Healthy, Lost, Quiesced, Suspect};
 
@@ -77,7 +79,7 @@ fn each_combination_of_facts_gives_its_judgement() {
         ((Quiesced, Some(200), "quiesced", 215), (Suspect, Some(260))),
         ((Suspect, Some(200), "quiesced", 260), (Lost, None)),
         ((Lost, Some(300), "quiesced", 300), (Quiesced, Some(315))),
-        // A duplicate agent does the same (F28).
+        // A duplicate agent has the same effect as such a request (F28).
         (
             (Healthy, Some(200), "duplicate agents", 201),
             (Quiesced, Some(215)),
@@ -94,7 +96,7 @@ fn each_combination_of_facts_gives_its_judgement() {
         ((Suspect, Some(200), "brake on", 9_000), (Suspect, None)),
         ((Lost, Some(200), "brake on", 9_000), (Lost, None)),
         ((Suspect, None, "brake on", 160), (Suspect, None)),
-        // A delay prevents the loss of a node until the delay ends.
+        // A node does not become lost before `not_lost_before_ms`.
         (
             (Healthy, Some(200), "not lost before 300", 215),
             (Suspect, Some(260)),
@@ -112,12 +114,12 @@ fn each_combination_of_facts_gives_its_judgement() {
             (Suspect, Some(300)),
         ),
         ((Lost, Some(200), "not lost before 300", 260), (Lost, None)),
-        // A delay that ends before `lost_ms` has no effect.
+        // `not_lost_before_ms` has no effect if `lost_ms` ends later.
         (
             (Suspect, Some(280), "not lost before 300", 310),
             (Suspect, Some(340)),
         ),
-        // Flapping does not change the judgement.
+        // Flapping changes neither the health nor the next check.
         ((Suspect, Some(200), "flaps", 201), (Healthy, Some(215))),
     ];
     for ((before, heartbeat, condition, now), (health, next_check_ms)) in table {

@@ -1,4 +1,4 @@
-//! Requests that change one node.
+//! Extractor for requests that change one node: reads the caller, the node and `If-Match`.
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -12,19 +12,20 @@ use hayward_vocabulary::NodeName;
 use super::if_match;
 
 /// Caller, node and headers of a request that changes a node.
-pub struct NodeRequest {
+pub struct NodeChangeRequest {
     pub node: NodeName,
     caller: Caller,
     headers: HeaderMap,
 }
 
-impl NodeRequest {
+impl NodeChangeRequest {
     /// Returns the name of the caller.
     pub fn by(&self) -> String {
         self.caller.name.clone()
     }
 
-    /// Checks that the caller is an operator, and returns the version of the node that it requires.
+    /// Checks that the caller is an operator, and returns the version of the node that the caller
+    /// requires.
     ///
     /// # Errors
     /// 403 for another caller, and the errors of [`if_match::parse`].
@@ -34,7 +35,7 @@ impl NodeRequest {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for NodeRequest {
+impl<S: Send + Sync> FromRequestParts<S> for NodeChangeRequest {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {

@@ -6,9 +6,10 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::format;
 
-/// Minimum number of changes that stay per node.
+/// Minimum number of changes stored per node. Older changes are deleted.
 const MIN_CHANGES: i64 = 200;
 
+/// One row of the table.
 #[derive(Debug)]
 pub struct ChangeRow {
     pub node: NodeName,
@@ -68,7 +69,7 @@ pub async fn trim(nodes: &[NodeName], tx: &mut PgConnection) -> Result<(), sqlx:
 }
 
 /// Returns up to `limit` changes older than `before`, newest first, each with its serial.
-pub async fn history(
+pub async fn load_history(
     pool: &PgPool,
     node: &NodeName,
     before: Option<i64>,
