@@ -1,5 +1,5 @@
 //! Deletes archived containers and output beyond the configured limits. No decision depends on
-//! them, so the deletion bypasses the committer. Only the leading replica deletes (I25).
+//! these data, so the deletion bypasses the committer. Only the leading replica deletes (I25).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -69,7 +69,7 @@ pub enum Command {
         by: String,
         reply: ResultReply<DrainView>,
     },
-    /// Read of a drain. Only the ledger knows its progress.
+    /// Reads a drain. Only the ledger knows the progress of a drain.
     ShowDrain {
         node: NodeName,
         reply: ResultReply<DrainView>,

@@ -1,5 +1,5 @@
-//! Handlers of commands. Each validates its command first, and then changes the state, the rows and
-//! the publication together.
+//! Handlers of commands. Each handler validates its command first. It then changes the state, the
+//! rows and the publication together.
 
 mod drain;
 mod identity;
@@ -17,7 +17,7 @@ use crate::ledger::Ledger;
 use crate::model::{ClaimLimits, Node, pool_of};
 use crate::store::{DrainRow, Rows};
 
-/// Event that led to a judgement of a node. The history shows it.
+/// Event that led to a judgement of a node, for the history.
 #[derive(Default)]
 pub(crate) struct Cause {
     /// True writes and publishes the node even if the judgement is unchanged.
@@ -152,7 +152,7 @@ impl Ledger {
             drain.running = is_proof.then_some(heartbeat.metrics.containers);
         }
         if has_rivals {
-            // Reports of rival agents do not count until one agent is gone (F28).
+            // While two agents report, no heartbeat is handled without the ledger (F28).
             node.heartbeat.set_digest(0);
             return Ok(());
         }

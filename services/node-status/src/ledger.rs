@@ -117,7 +117,7 @@ impl Ledger {
         ledger
     }
 
-    /// Returns a copy for dry runs. It shares no state that a command changes.
+    /// Returns a copy for dry runs. The copy shares no state that a command changes.
     fn detached_copy(&self) -> Self {
         let heartbeats = self.context.heartbeats.copy();
         let mut copy = self.clone();

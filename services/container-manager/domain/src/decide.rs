@@ -45,7 +45,7 @@ pub struct Observation {
 #[derive(Debug, Clone, Copy)]
 pub enum Fact<'a> {
     Allocation(AllocationStatus),
-    /// A move or a restart ends the container; its allocation is unchanged.
+    /// A move or a restart stops the container. The state of its allocation is unchanged.
     Stop,
     /// The container is no longer held: its node may start it.
     Launch,
@@ -54,8 +54,8 @@ pub enum Fact<'a> {
     Missing {
         observed_revision: u64,
     },
-    /// The node was declared lost or removed. Ends the container only if it has no allocation;
-    /// otherwise the allocation decides.
+    /// The node was declared lost or removed. This ends a container without an allocation. For any
+    /// other container, the state of its allocation decides.
     NodeLost,
 }
 

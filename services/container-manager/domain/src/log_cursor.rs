@@ -59,8 +59,8 @@ impl fmt::Display for LogCursor {
     }
 }
 
-/// Returns the byte offset in `text` at which the last `lines` lines begin. Text after the last
-/// line break counts as a line, unless it is empty and the output ends there (`is_end`).
+/// Returns the byte offset in `text` at which the last `lines` lines begin. `is_end` is true if the
+/// output ends with `text`. Then a line break at the very end does not begin another line.
 pub fn last_lines_offset(text: &str, lines: u64, is_end: bool) -> usize {
     let Some(break_count) = lines.checked_sub(1) else {
         return text.len();

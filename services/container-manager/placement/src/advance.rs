@@ -127,7 +127,7 @@ impl Placements {
         }
     }
 
-    /// Steps every open placement once. Returns whether any of them changed.
+    /// Steps every open placement once. Returns whether any placement changed.
     fn step_all(&mut self, limits: &TimeLimits, env: &mut impl Environment) -> bool {
         let mut has_changed = false;
         for uuid in self.open_uuids_in_order() {

@@ -34,8 +34,8 @@ pub trait Environment {
     fn processor(&self, work: &WorkId) -> Option<(Processor, UserName)>;
     /// Returns all processors of a deployment.
     fn processors(&self, deployment: &str) -> Vec<(WorkId, Role)>;
-    /// Returns whether the work is a worker of a worker pool. Only the owner of the pool may move
-    /// it.
+    /// Returns whether the work is a worker of a worker pool, which only the owner of the pool may
+    /// move.
     fn is_pool_worker(&self, work: &WorkId) -> bool;
     fn live_containers(&self, work: &WorkId) -> Vec<LiveContainer>;
     /// Returns the container granted for a request. `None` if no container was granted, or if the

@@ -49,7 +49,7 @@ pub struct Placement {
     #[serde(default)]
     pub request_consumed_at: Option<Timestamp>,
     pub updated_at: Timestamp,
-    /// Number of changes since it was submitted.
+    /// Number of changes since the request was submitted.
     #[serde(default)]
     pub generation: u64,
 
@@ -60,7 +60,7 @@ pub struct Placement {
 /// Progress of an action.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Term in which it was accepted.
+    /// Term in which the request was accepted.
     pub epoch: u64,
     /// The container that the action replaces. `None` if the processor had failed.
     pub predecessor: Option<AllocationId>,
@@ -81,7 +81,8 @@ pub struct Progress {
     pub stop_ordered_at: Option<Timestamp>,
     /// The standby that gives up its host, and that host. Set for the parent of a takeover only.
     pub standby: Option<(WorkId, NodeName)>,
-    /// True for the second child of a takeover, because its parent counts as the action in flight.
+    /// True for the second child of a takeover. It is not counted as in flight, because its parent
+    /// is.
     #[serde(rename = "under_parent")]
     pub is_second_takeover_child: bool,
 }

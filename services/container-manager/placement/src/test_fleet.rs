@@ -330,8 +330,8 @@ impl TestFleet {
         self.advance();
     }
 
-    /// Releases grants of withdrawn requests, as the scheduler does. A grant is started instead if
-    /// the process has no other container.
+    /// Releases the containers of withdrawn requests, as the scheduler does. If the process has no
+    /// other container, the container is started instead.
     fn release_withdrawn_grants(&mut self) {
         let open: BTreeSet<String> = self.requests().into_keys().collect();
         let held = self.env.containers.iter().filter(|(_, it)| {
@@ -389,7 +389,7 @@ impl TestFleet {
         container
     }
 
-    /// Starts processors that are down and have no request, on their last host or any other.
+    /// Starts each processor that is down and has no request, on its last host or any other host.
     pub fn grant_demand(&mut self) {
         for work in self.demand() {
             let is_usable = |host: &NodeName, env: &TestEnvironment| {
@@ -411,7 +411,7 @@ impl TestFleet {
         }
     }
 
-    /// Returns the processors whose permanent demand is not met (P1).
+    /// Returns the processors that are down, have not failed and have no open request (P1).
     pub fn demand(&self) -> Vec<WorkId> {
         let requests: BTreeSet<WorkId> = self.requests().into_values().collect();
         let has_demand = |(work, it): &(&WorkId, &Processor)| {

@@ -24,7 +24,7 @@ use crate::store::work_output::{self, OutputHead, ReadChunk};
 
 /// Maximum number of chunks in one response.
 const MAX_CHUNKS: u32 = 256;
-/// Maximum bytes of output in one response before its last chunk.
+/// Bytes of output after which no further chunk is added to a response.
 const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of containers in one response; the newest are chosen.
 const MAX_CONTAINERS: u32 = 256;

@@ -22,7 +22,7 @@ async fn a_container_runs_ends_and_is_archived_despite_repeated_and_late_reports
     assert_eq!(order.launch.environment["SECRET"], "hush");
     fixture.until_state("alc_1", ContainerState::Ordered).await;
 
-    // The container has not started yet, so a complete, empty report does not mean that it is lost.
+    // The container has not started yet, so it is not lost when a complete report does not name it.
     agent.report(vec![]).await;
     fixture.until_state("alc_1", ContainerState::Ordered).await;
 

@@ -137,8 +137,8 @@ async fn only_the_newest_output_is_stored() {
     }
     let stored = read_logs(&fixture, "alc_1", "").await;
     assert_eq!((stored.offset, stored.next_offset), (2 * size, 10 * size));
-    // A gap is output that the agent had to drop. A response ends before the gap, and the next one
-    // begins after it.
+    // A gap is output that the agent had to drop. A response ends before the gap, and the next
+    // response begins after the gap.
     write_output(&agent, vec![chunk("alc_1", 10 * size + 5, "after")])
         .await
         .unwrap();

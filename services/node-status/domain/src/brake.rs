@@ -13,7 +13,7 @@ pub const ANY_POOL_NODES: usize = 10;
 /// Fewer losses are an incident only if they are more than the pool size divided by this number.
 const POOL_DIVISOR: usize = 4;
 
-/// Brake of one pool: the times at which it came on and last released.
+/// Brake of one pool: the time at which the brake came on, and the time of its last release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Brake {
     since_ms: Option<u64>,
@@ -48,7 +48,7 @@ impl Brake {
     /// Returns the state of the brake at `now_ms`.
     #[must_use]
     pub fn update(self, pool: Pool<'_>, now_ms: u64) -> Self {
-        // While the brake is on, the incident includes losses from shortly before it came on.
+        // While the brake is on, the incident includes losses from shortly before the brake came on.
         let since_ms = self.since_ms.unwrap_or(now_ms);
         let window_start_ms = since_ms.saturating_sub(WINDOW_MS);
         let losses = pool

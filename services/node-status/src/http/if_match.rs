@@ -1,5 +1,5 @@
 //! `If-Match` of nodes: a change requires that the node has not changed since the caller read it.
-//! The version of a node is the revision of its last change. Heartbeats do not change it. A caller
+//! The version of a node is the revision of its last change, which no heartbeat changes. A caller
 //! that accepts any version sends `*` (A5).
 
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -18,7 +18,7 @@ pub fn etag(publisher: &Publisher, node: &NodeName) -> HeaderMap {
 /// Returns the version that the caller requires, or `None` for `*`.
 ///
 /// # Errors
-/// 428 without `If-Match`, and 400 when it is not a version of a node.
+/// 428 without `If-Match`, and 400 if the header is not a version of a node.
 pub fn parse(headers: &HeaderMap, node: &NodeName) -> Result<Option<Generation>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         let detail = "send the ETag of the node as If-Match, or * for any version";

@@ -422,7 +422,7 @@ async fn an_invalid_drain_request_changes_nothing() {
     assert!(entry.takes_work());
 }
 
-/// Starts a drain in each state. Each node has its own pool, so that their silence is no incident.
+/// Starts a drain in each state. Each node has its own pool, so that the brakes stay off.
 async fn drains_in_all_states(fixture: &Fixture, outcome: &str) -> Vec<(String, DrainState)> {
     let states = [
         DrainState::Draining,

@@ -130,7 +130,7 @@ async fn only_a_lost_node_can_be_removed() {
         refusal_status(operator.delete_command::<Option<()>>("/v1/nodes/n1").await),
         404
     );
-    // Its agent may return as a new node.
+    // The agent of a removed node may return as a new node.
     assert_eq!(
         fixture
             .send_heartbeat("n1", &healthy_heartbeat())

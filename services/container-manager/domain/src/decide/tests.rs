@@ -1,8 +1,9 @@
 //! Tests of [`decide`]: tables of all transitions, ends, and causes of ends.
 //!
-//! Revisions: 10 orders the start of a container, 20 is its launch, 30 orders its stop.
+//! In the tables, the start is ordered at revision 10, the launch is reported at revision 20, and
+//! the stop is ordered at revision 30.
 
-mod held_and_moved;
+mod held_containers_and_moves;
 mod properties;
 
 use super::*;
