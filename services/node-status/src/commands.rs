@@ -152,7 +152,7 @@ impl Ledger {
             drain.running = is_proof.then_some(heartbeat.metrics.containers);
         }
         if has_rivals {
-            // While two agents report, no heartbeat is handled without the ledger (F28).
+            // While two agents report, the ledger gets every heartbeat and applies none (F28).
             node.heartbeat.set_digest(0);
             return Ok(());
         }

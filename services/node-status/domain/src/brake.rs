@@ -48,7 +48,7 @@ impl Brake {
     /// Returns the state of the brake at `now_ms`.
     #[must_use]
     pub fn update(self, pool: Pool<'_>, now_ms: u64) -> Self {
-        // While the brake is on, the incident includes losses from shortly before the brake came on.
+        // While the brake is on, losses from shortly before it came on belong to the incident.
         let since_ms = self.since_ms.unwrap_or(now_ms);
         let window_start_ms = since_ms.saturating_sub(WINDOW_MS);
         let losses = pool
