@@ -1,4 +1,6 @@
-//! Automatic blocks and trials (W6), and the brakes that limit them.
+//! Tests of automatic blocks and trials (W6), and of the brakes that limit them. Most tests start a
+//! blocklist with ten ready nodes in one pool and the strategy `start-failures`, which blocks a
+//! node after three failed launches. The fake scheduler then publishes facts about nodes.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{
@@ -219,6 +221,7 @@ async fn automatic_blocks_and_trials_stay_within_the_fraction() {
     assert!(!fixture.published_entries().await.contains_key("node/n3"));
 }
 
+/// A storm is the failure of many nodes of a pool at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_prevents_every_automatic_block() {
     let fixture = fixture_with_strategy(settings(), 600_000).await;
@@ -395,7 +398,10 @@ async fn a_fault_of_the_user_blocks_no_node() {
             .filter(|evidence| evidence.cost.attempts_lost == 6)
     })
     .await;
-    assert_eq!(evidence.scores[0].score, 0, "six works of one user");
+    assert_eq!(
+        evidence.scores[0].score, 0,
+        "failures of one user only do not count"
+    );
     assert!(evidence.facts.iter().all(|fact| !fact.counted));
     let (key, mut failure_of_bob) = failure(7);
     let attempt = failure_of_bob.attempt.as_mut().unwrap();

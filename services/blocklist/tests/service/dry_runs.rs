@@ -1,4 +1,4 @@
-//! Dry runs of requests (A10).
+//! Tests of dry runs: a request with `dry_run=true` is checked and changes nothing (A10).
 
 use axum::http::{HeaderName, Method};
 use hayward_blocklist_api::{BlockAnswer, BlockBatchAnswer, BlockOutcome, StrategyView};

@@ -1,4 +1,4 @@
-//! Ends of items, and their publication.
+//! Tests of the ends of items: each item ends in time, and its end is published once.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockEntry, BlockEvent, BlockHistory, BlockOutcome, BlockRequest};
@@ -111,7 +111,7 @@ async fn an_item_with_a_past_end_has_its_effect_once() {
     assert_eq!(
         (status, answer.outcome),
         (201, BlockOutcome::Added),
-        "scenario 12"
+        "a past end is accepted (scenario 12)"
     );
     let update: Update<BlockEntry> = fixture
         .scheduler_client()
@@ -132,7 +132,7 @@ async fn an_item_with_a_past_end_has_its_effect_once() {
     assert_eq!(events, [BlockEvent::Expired, BlockEvent::Added]);
 }
 
-/// Creates the body of a request to mark a node.
+/// Creates the body of a request to mark a node until `end`.
 fn mark_until_body(cause: &str, end: Timestamp) -> Value {
     json!({"action": "MARK_BLOCKLISTED", "cause": cause, "end_timestamp": end})
 }

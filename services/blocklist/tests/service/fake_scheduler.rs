@@ -43,12 +43,11 @@ impl FakeScheduler {
         self.publish_nodes(&(0..count).map(node).collect::<Vec<_>>());
     }
 
-    pub fn publish_nodes(&self, machines: &[(String, MachineEntry)]) {
-        self.machines.put_all(machines);
+    pub fn publish_nodes(&self, nodes: &[(String, MachineEntry)]) {
+        self.machines.put_all(nodes);
         self.machines.set_responding(true);
     }
 
-    /// Publishes facts.
     pub fn publish_facts(&self, facts: &[(String, FactEntry)]) {
         self.failures.put_all(facts);
         self.failures.set_responding(true);
@@ -105,11 +104,12 @@ pub fn attempt_fact(id: &str, node: &str, what: What, code: Option<&str>) -> (St
     (id.to_owned(), fact)
 }
 
-/// Creates the progress of an evacuation with these remaining allocations.
-pub fn evacuation_progress(number: u64, total: u64, workers: &[&str]) -> ClearingEntry {
+/// Creates the progress of the evacuation that belongs to the item with this `removal_no`. The
+/// workers are the remaining allocations.
+pub fn evacuation_progress(removal_no: u64, total: u64, workers: &[&str]) -> ClearingEntry {
     let remaining = u64::try_from(workers.len()).unwrap();
     ClearingEntry {
-        number,
+        number: removal_no,
         revision: 77,
         since: SystemClock.now(),
         total,

@@ -1,4 +1,5 @@
-//! One blocklist with its own database, a fake scheduler, and clients of all roles.
+//! Fixture of all tests: one blocklist with its own database, a fake scheduler, and clients of all
+//! roles.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `GET /v1/invariants` of a healthy service.
+//! Tests of `GET /v1/invariants`, which shows whether the invariants of the service hold.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::BlockAnswer;
@@ -34,6 +34,7 @@ async fn the_invariants_of_blocklist_hold() {
         ("I25", Holds),
     ];
     assert_eq!(rule_results(&invariants), expected, "{invariants:#?}");
+    // The third rule, I24, examines the deadline of each key.
     assert_eq!(
         (invariants.service.as_str(), invariants.rules[2].examined),
         ("blocklist", 1)
@@ -71,6 +72,7 @@ async fn an_item_over_the_limit_is_refused() {
     assert!(problem.detail.contains("2 of at most 2"), "{problem}");
     fixture.put_item(&default_item("n2")).await;
     let invariants: Invariants = fixture.viewer().get(PATH).await.unwrap();
+    // The fourth rule, I25, compares the number of items with the limit.
     assert_eq!(
         invariants.rules[3].result,
         RuleResult::Holds,

@@ -1,4 +1,4 @@
-//! Items: adding, merging, refusing and removing.
+//! Tests of `/v1/blocklist/items`: items are added, merged, refused and removed.
 
 use hayward_blocklist_api::{
     BlockAction, BlockAnswer, BlockBatch, BlockBatchAnswer, BlockEvent, BlockHistory, BlockKind,
@@ -15,7 +15,7 @@ async fn a_put_is_added_unchanged_upgraded_or_merged() {
     assert_eq!(
         (status, first.outcome),
         (201, BlockOutcome::Added),
-        "scenario 1"
+        "a new item is added (scenario 1)"
     );
     let item = first.item.unwrap();
     assert_eq!((item.end, item.removal_no), (None, 0));
@@ -26,13 +26,13 @@ async fn a_put_is_added_unchanged_upgraded_or_merged() {
     assert_eq!(
         (status, same.outcome),
         (200, BlockOutcome::None),
-        "scenario 2"
+        "an equal item changes nothing (scenario 2)"
     );
     let (_, earlier) = fixture.put_item(&default_item("k1")).await;
     assert_eq!(
         earlier.outcome,
         BlockOutcome::None,
-        "scenario 5: permanent is later than any end"
+        "permanent is later than any end (scenario 5)"
     );
     assert_eq!(
         fixture.revision(),
@@ -50,7 +50,7 @@ async fn a_put_is_added_unchanged_upgraded_or_merged() {
     assert_eq!(
         (status, upgraded.outcome),
         (202, BlockOutcome::Upgraded),
-        "scenario 6"
+        "an evacuation is stronger than a mark (scenario 6)"
     );
     let item = upgraded.item.unwrap();
     assert_eq!(
@@ -63,18 +63,22 @@ async fn a_put_is_added_unchanged_upgraded_or_merged() {
             ..default_item("k1")
         })
         .await;
-    assert_eq!(merged.outcome, BlockOutcome::Merged, "scenario 7");
+    assert_eq!(
+        merged.outcome,
+        BlockOutcome::Merged,
+        "a new cause is merged (scenario 7)"
+    );
     assert_eq!(
         merged.item.unwrap().action,
         BlockAction::Evacuate,
-        "scenario 7: the action stays"
+        "the stronger action remains (scenario 7)"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_faults_of_a_batch_are_reported_at_once() {
     let fixture = Fixture::new().await;
-    let put_body = async |body: Value| {
+    let refused_put = async |body: Value| {
         refusal(
             fixture
                 .operator()
@@ -93,7 +97,7 @@ async fn all_faults_of_a_batch_are_reported_at_once() {
         body
     };
     let end = "2026-11-21T10:42:00Z";
-    // Changed fields, and pointers of the faults.
+    // Each case has the changed fields and the pointers of the expected faults.
     let cases = [
         (json!({ "type": "RACK" }), vec!["/type"]),
         (json!({ "identifier": "" }), vec!["/identifier"]),
@@ -114,17 +118,17 @@ async fn all_faults_of_a_batch_are_reported_at_once() {
     ];
     for (changes, pointers) in cases {
         assert_eq!(
-            put_body(with_changes(changes.clone())).await,
+            refused_put(with_changes(changes.clone())).await,
             (422, pointers.iter().map(ToString::to_string).collect()),
             "{changes}"
         );
     }
     assert_eq!(
-        put_body(with_changes(json!({ "allow": 1 }))).await,
+        refused_put(with_changes(json!({ "allow": 1 }))).await,
         (422, vec!["/allow".to_owned()])
     );
     assert_eq!(
-        put_body(with_changes(json!({ "duration_ms": "x" })))
+        refused_put(with_changes(json!({ "duration_ms": "x" })))
             .await
             .0,
         422
@@ -197,14 +201,14 @@ async fn a_removed_item_is_not_restored_by_a_crash_or_an_older_copy() {
     assert_eq!(
         (status, stale.outcome),
         (200, BlockOutcome::None),
-        "scenario 19"
+        "a copy from before the removal is ignored (scenario 19)"
     );
     assert_eq!(stale.reason.as_deref(), Some("STALE_COPY"));
     let (status, fresh) = fixture.put_item(&permanent_item("k3")).await;
     assert_eq!(
         (status, fresh.item.unwrap().removal_no),
         (201, 1),
-        "scenario 20"
+        "a new item is added (scenario 20)"
     );
 
     let history: BlockHistory = fixture.viewer().get("/v1/blocklist/history").await.unwrap();
@@ -317,7 +321,7 @@ async fn a_repeated_key_has_one_merged_result() {
     assert_eq!(
         (batch_result.added, batch_result.upgraded),
         (2, 0),
-        "section 5.3"
+        "the repeated key counts once, as added (section 5.3)"
     );
     let [repeated, _] = batch_result.results.as_slice() else {
         panic!("{:?}", batch_result.results);

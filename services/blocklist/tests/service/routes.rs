@@ -1,4 +1,5 @@
-//! Routes: statuses, pointers, filters, the feed, and permissions.
+//! Tests of the routes of nodes, workers, the strategy and failures: statuses, pointers to faults,
+//! filters, the change feed, and permissions.
 
 use std::collections::BTreeMap;
 
@@ -239,7 +240,7 @@ async fn each_route_admits_only_its_callers() {
     assert_eq!(
         post(fixture.owner(), Some("detector:x")).await,
         422,
-        "the brakes need the nodes of the pool"
+        "the limits on automatic blocks need the nodes of the pool"
     );
     assert_eq!(post(fixture.operator(), None).await, 200);
 

@@ -3,12 +3,12 @@
 
 #[path = "scenarios/additions.rs"]
 mod additions;
+#[path = "scenarios/automatic_blocks.rs"]
+mod automatic_blocks;
 #[path = "scenarios/expiry.rs"]
 mod expiry;
 #[path = "scenarios/owners.rs"]
 mod owners;
-#[path = "scenarios/strategies.rs"]
-mod strategies;
 #[path = "scenarios/workers_and_evacuations.rs"]
 mod workers_and_evacuations;
 
@@ -32,7 +32,7 @@ fn evacuate_body() -> Value {
     })
 }
 
-async fn effective_block(fixture: &Fixture, worker: &str) -> EffectiveBlock {
+async fn read_effective_block(fixture: &Fixture, worker: &str) -> EffectiveBlock {
     let path = format!("{ROOT_PATH}/workers/{worker}?effective=true");
     fixture.viewer().get(&path).await.unwrap()
 }

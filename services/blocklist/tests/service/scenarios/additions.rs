@@ -1,4 +1,4 @@
-//! Outcomes of adding blocks.
+//! Scenarios of adding blocks: each outcome, and the entry that is published.
 
 use hayward_blocklist_api::{BlockAction, BlockOutcome, ChangeKind, EvacuationPolicy};
 use hayward_testkit::until;
@@ -25,7 +25,10 @@ async fn a_new_node_is_marked() {
         fixture.read_block("nodes/k1").await.ok()?.in_force
     })
     .await;
-    assert_eq!(view.revision, 77, "D15: absorbed by rm-scheduler");
+    assert_eq!(
+        view.revision, 77,
+        "the revision at which rm-scheduler applied the item (D15)"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +38,11 @@ async fn a_repeated_put_changes_nothing() {
     let revision = fixture.revision();
     let (status, result) = fixture.put_block("nodes/k1", &mark_body(60_000)).await;
     assert_eq!((status, result.outcome), (200, BlockOutcome::None));
-    assert_eq!(fixture.revision(), revision, "BL-2");
+    assert_eq!(
+        fixture.revision(),
+        revision,
+        "an unchanged item is not written (BL-2)"
+    );
     assert!(fixture.changes(revision).await.changes.is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! Ends of items.
+//! Scenarios of items that end: by time, without a requested end, and at once.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockOutcome, ChangeKind, ChangeReason, FeedChanges};
@@ -42,7 +42,7 @@ async fn a_past_end_has_its_effect_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_names_at_most_one_time_and_permanent_must_be_explicit() {
+async fn a_request_has_at_most_one_end_and_permanent_must_be_explicit() {
     let fixture = Fixture::with_settings(Settings {
         default_duration_ms: 5_000,
         ..Settings::default()
@@ -53,7 +53,7 @@ async fn a_request_names_at_most_one_time_and_permanent_must_be_explicit() {
     assert_eq!(
         fixture.expect_refusal("nodes/k1", &with_two_ends).await.0,
         422,
-        "scenario 24"
+        "an end and a duration exclude each other (scenario 24)"
     );
     let negative = json!({ "action": "MARK_BLOCKLISTED", "cause": "x", "duration_ms": -1 });
     let pointers = vec!["/duration_ms".to_owned()];
@@ -68,7 +68,11 @@ async fn a_request_names_at_most_one_time_and_permanent_must_be_explicit() {
         .1
         .item
         .unwrap();
-    assert_eq!(item.end, Some(item.start.plus_ms(5_000)), "scenario 25");
+    assert_eq!(
+        item.end,
+        Some(item.start.plus_ms(5_000)),
+        "the default duration applies (scenario 25)"
+    );
     let permanent = json!({ "action": "MARK_BLOCKLISTED", "cause": "x", "permanent": true });
     let item = fixture
         .put_block("nodes/k2", &permanent)

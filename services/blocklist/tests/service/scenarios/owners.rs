@@ -1,4 +1,5 @@
-//! Owners, copies and scopes; restarts and disabling.
+//! Scenarios of owners that keep a copy of the list, of items for one job, of restarts, and of a
+//! disabled blocklist.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockAnswer, BlockOverview, ChangeReason, StrategyView};
@@ -16,10 +17,14 @@ async fn an_owner_reads_the_list_once_and_then_its_changes() {
     fixture.put_block("nodes/k2", &evacuate_body()).await;
     let owner = fixture.owner();
     let overview: BlockOverview = owner.get(ROOT_PATH).await.unwrap();
-    assert_eq!(overview.nodes.len(), 2, "scenario 13");
+    assert_eq!(
+        overview.nodes.len(),
+        2,
+        "the list has both items (scenario 13)"
+    );
     assert!(
         fixture.changes(overview.version).await.changes.is_empty(),
-        "scenario 13: no change is repeated"
+        "the changes start after the list (scenario 13)"
     );
     // The owner is offline for a while, and then requests the changes that it missed.
     drop(owner);
@@ -45,14 +50,22 @@ async fn a_stale_copy_restores_nothing_and_a_new_item_is_added() {
         "duration_ms": 60_000, "removal_no": 0,
     });
     let stale = add_as_owner(&fixture, "detector:disks", copy.clone()).await;
-    assert_eq!((stale.stale, stale.added), (1, 0), "scenario 19");
+    assert_eq!(
+        (stale.stale, stale.added),
+        (1, 0),
+        "a copy from before the removal is ignored (scenario 19)"
+    );
     assert_eq!(stale.results[0].reason.as_deref(), Some("STALE_COPY"));
-    assert_eq!(refusal(fixture.read_block("nodes/k3").await).0, 404, "BL-6");
+    assert_eq!(
+        refusal(fixture.read_block("nodes/k3").await).0,
+        404,
+        "a copy does not restore a removed item (BL-6)"
+    );
     let (status, fresh) = fixture.put_block("nodes/k3", &mark_body(60_000)).await;
     assert_eq!(
         (status, fresh.item.unwrap().removal_no),
         (201, 1),
-        "scenario 20"
+        "a new item is added (scenario 20)"
     );
 }
 

@@ -1,9 +1,10 @@
-//! Effects of items on workers, and the evacuation of work.
+//! Scenarios of blocked workers, and of evacuations and their progress. The fake scheduler reports
+//! which workers are on a node.
 
 use hayward_blocklist_api::{BlockAction, BlockKind, BlockOverview, EvacuationProgress, Via};
 use hayward_testkit::until;
 
-use super::{effective_block, evacuate_body, mark_body};
+use super::{evacuate_body, mark_body, read_effective_block};
 use crate::fake_scheduler::evacuation_progress;
 use crate::fixture::{Fixture, ROOT_PATH, refusal};
 
@@ -11,7 +12,7 @@ use crate::fixture::{Fixture, ROOT_PATH, refusal};
 async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
     let fixture = Fixture::new().await;
     fixture.put_block("nodes/k1", &mark_body(60_000)).await;
-    let unreported = effective_block(&fixture, "alc_1").await;
+    let unreported = read_effective_block(&fixture, "alc_1").await;
     assert!(
         !unreported.blocked && unreported.warnings[0].contains("k1"),
         "the workers of the node are not reported yet"
@@ -19,10 +20,13 @@ async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
     fixture
         .scheduler
         .publish_evacuation("node/k1", &evacuation_progress(0, 1, &["alc_1"]));
-    until("scenario 8: blocked via node", async || {
-        let view = effective_block(&fixture, "alc_1").await;
-        (view.blocked && view.via == Some(Via::Node)).then_some(())
-    })
+    until(
+        "the worker is blocked by its node (scenario 8)",
+        async || {
+            let view = read_effective_block(&fixture, "alc_1").await;
+            (view.blocked && view.via == Some(Via::Node)).then_some(())
+        },
+    )
     .await;
 
     assert_eq!(
@@ -32,27 +36,27 @@ async fn a_worker_is_blocked_by_its_own_item_or_by_its_node() {
             .0,
         201
     );
-    let view = effective_block(&fixture, "alc_2").await;
+    let view = read_effective_block(&fixture, "alc_2").await;
     assert_eq!(
         (view.blocked, view.via),
         (true, Some(Via::Worker)),
-        "scenario 9"
+        "the worker is blocked by its own item (scenario 9)"
     );
-    let other_worker = effective_block(&fixture, "alc_3").await;
+    let other_worker = read_effective_block(&fixture, "alc_3").await;
     assert_eq!(
         (other_worker.blocked, other_worker.via),
         (false, None),
-        "scenario 9"
+        "another worker is not blocked (scenario 9)"
     );
     assert!(other_worker.warnings.is_empty());
 
     fixture.put_block("workers/alc_1", &mark_body(60_000)).await;
     fixture.unblock("nodes/k1").await;
-    let view = effective_block(&fixture, "alc_1").await;
+    let view = read_effective_block(&fixture, "alc_1").await;
     assert_eq!(
         (view.blocked, view.via),
         (true, Some(Via::Worker)),
-        "scenario 10"
+        "the item of the worker outlasts that of its node (scenario 10)"
     );
     let overview = fixture.overview().await;
     assert_eq!((overview.nodes.len(), overview.workers.len()), (0, 2));
@@ -81,7 +85,7 @@ async fn an_evacuation_shows_its_progress_and_its_end() {
     assert_eq!(
         read_progress().await.unwrap().in_force,
         None,
-        "the scheduler has not applied it"
+        "the scheduler has not applied the item"
     );
     fixture
         .scheduler
@@ -93,7 +97,7 @@ async fn an_evacuation_shows_its_progress_and_its_end() {
     assert_eq!(
         (view.moved, view.failed, view.remaining),
         (1, 0, 2),
-        "scenario 29"
+        "the progress that the scheduler reported (scenario 29)"
     );
     let overview: BlockOverview = fixture
         .viewer()
@@ -113,7 +117,7 @@ async fn an_evacuation_shows_its_progress_and_its_end() {
     fixture.unblock("nodes/k1").await;
     assert!(
         fixture.published_entries().await.is_empty(),
-        "scenario 30: the scheduler stops the evacuation"
+        "without the entry the scheduler stops the evacuation (scenario 30)"
     );
     assert_eq!(refusal(read_progress().await).0, 404);
     fixture.put_block("nodes/k1", &evacuate_body()).await;

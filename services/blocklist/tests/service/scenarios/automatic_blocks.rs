@@ -1,4 +1,5 @@
-//! Strategies and brakes.
+//! Scenarios of automatic blocks: strategies, which block nodes because of failures on them, and
+//! brakes, which limit automatic blocks.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::{BlockBatchAnswer, FailureAnswer};
@@ -12,11 +13,12 @@ use crate::fixture::{Fixture, ROOT_PATH};
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_tasks_block_and_intended_exits_do_not() {
     let fixture = Fixture::with_nodes(10, Settings::default()).await;
-    let report = async |code: &str, intended: bool, at: i64| -> FailureAnswer {
+    // The offset makes the time of each report different, because an equal report is ignored.
+    let report = async |code: &str, intended: bool, offset_ms: i64| -> FailureAnswer {
         let body = json!({
             "job_id": "job_7", "cause": "reported", "cause_code": code, "intended": intended,
             "locations": [{ "node": "n1", "worker": "alc_1" }],
-            "timestamp": SystemClock.now().minus_ms(1_000 - at.unsigned_abs()),
+            "timestamp": SystemClock.now().minus_ms(1_000 - offset_ms.unsigned_abs()),
         });
         let path = format!("{ROOT_PATH}/failures");
         fixture.owner().post(&path, &body, None).await.unwrap()
@@ -26,16 +28,16 @@ async fn slow_tasks_block_and_intended_exits_do_not() {
         .await;
     assert!(
         report("slow_task", false, 1).await.items.is_empty(),
-        "scenario 21"
+        "a duration of 0 disables the strategy (scenario 21)"
     );
     fixture.set_strategy("cause-class", json!({})).await;
     assert!(
         report("disk_full", true, 2).await.items.is_empty(),
-        "scenario 23"
+        "an intended exit is not a failure (scenario 23)"
     );
     assert!(
         report("preemption", false, 3).await.items.is_empty(),
-        "scenario 23"
+        "a preemption is an intended exit (scenario 23)"
     );
     fixture.set_strategy("slow-task", json!({})).await;
     let slow = report("slow_task", false, 4).await.items;
