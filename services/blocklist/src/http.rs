@@ -47,8 +47,8 @@ pub struct App {
     pub handle: Handle<Command>,
     pub publisher: Arc<Publisher>,
     pub pool: PgPool,
-    /// Clock of the reads, which check the end of an item themselves. Expiry is exact even if the
-    /// ledger is late.
+    /// Clock for reads. Each read checks the end of an item itself, so that no ended item is shown
+    /// even if the ledger is late.
     pub clock: Arc<dyn Clock>,
     pub context: Arc<Context>,
 }

@@ -1,8 +1,8 @@
 //! Working set of blocklist: all keys with their blocks, trials and remembered removals, and the
 //! facts about nodes. Rows and the publication `blocks` change in one transaction.
 //!
-//! Invariants: a key is in `next_checks` at most once, at the time in its record. Exactly the live
-//! blocks and trials are published. A repeated fact is added once.
+//! Invariants: a key is in `next_checks` at most once, at the time in its record. Exactly the
+//! current blocks and trials are published. A repeated fact is added once.
 
 mod dedupe;
 mod evidence;
@@ -38,29 +38,33 @@ pub struct Ledger {
     pub(crate) keys: BTreeMap<Key, KeyRecord>,
     /// Keys with the time of their next check.
     next_checks: BTreeSet<(Timestamp, Key)>,
+    /// Number of changes that were added to the history since it was last trimmed.
     changes_since_trim: u32,
     /// True once the publication was synchronized with the rows and the settings in this term.
     publication_synced: bool,
     pub(crate) nodes: Nodes,
     pub(crate) failures: Followed<FactEntry>,
     pub(crate) evacuations: Followed<ClearingEntry>,
+    /// Rule of the current strategy.
     rule: Rule,
     facts: FactLog,
     /// Keys and kinds of all facts.
     known_facts: HashSet<(String, NodeFact)>,
     /// Time of the newest fact, which is the end of every window.
     newest_fact_at: Timestamp,
-    /// Facts that were not evaluated yet.
+    /// New facts that have not yet been evaluated for a node on trial.
     unevaluated_facts: Vec<(NodeName, Fact)>,
-    /// Nodes to evaluate once `machines` is loaded.
+    /// Nodes to evaluate by the strategy. They wait until `machines` is loaded.
     nodes_to_evaluate: BTreeSet<NodeName>,
+    /// Automatic blocks of each key within the back-off memory, oldest first.
     auto_blocks: BTreeMap<Key, Vec<AutoBlock>>,
     /// Automatic evacuations that wait for the rate limit, oldest first (B3).
     evacuation_queue: VecDeque<(Key, Block)>,
     /// Monotonic time at which the next automatic evacuation may start.
     next_evacuation_ms: u64,
+    /// Monotonic time of the next deletion of old facts.
     next_trim_ms: u64,
-    /// State of the independent check of the brakes.
+    /// State of the independent check of the limits on automatic blocks.
     brake_check: BrakeCheck,
 }
 
@@ -174,7 +178,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn count_changes(rows: &Rows) -> usize {
-        rows.weight()
+        rows.count()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {

@@ -6,8 +6,9 @@
 //! `clearings` of rm-scheduler.
 //!
 //! Items of one key merge into one, in any order of arrival. Readers check the end of an item
-//! themselves, and the ledger publishes the change afterwards. A block by a strategy is followed by
-//! a trial, in which the node must prove that it works.
+//! themselves, and the ledger publishes the change afterwards. A strategy blocks nodes
+//! automatically because of failures on them. Such a block is followed by a trial, in which the
+//! node must prove that it works.
 //!
 //! It never starts, stops or moves work.
 

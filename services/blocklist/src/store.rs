@@ -33,8 +33,8 @@ pub struct Rows {
     /// Keys and kinds of facts to delete.
     pub removed_facts: Vec<(String, NodeFact)>,
     pub auto_blocks: Vec<AutoBlockRow>,
-    /// Deletes the automatic blocks that began before this instant.
-    pub remove_auto_blocks_before: Option<Timestamp>,
+    /// Deletes the automatic blocks that began at or before this instant. `None` deletes nothing.
+    pub remove_auto_blocks_until: Option<Timestamp>,
     /// Names of nodes that were published for the first time.
     pub new_nodes: Vec<String>,
     pub strategy: Option<StrategyRow>,
@@ -42,7 +42,7 @@ pub struct Rows {
 
 impl Rows {
     /// Returns the number of rows to write.
-    pub fn weight(&self) -> usize {
+    pub fn count(&self) -> usize {
         let counts = [
             self.blocks.len(),
             self.changes.len(),
@@ -77,8 +77,8 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
         fact::delete(&rows.removed_facts, tx).await?;
     }
     auto_block::append_auto_blocks(&rows.auto_blocks, tx).await?;
-    if let Some(before) = rows.remove_auto_blocks_before {
-        auto_block::delete_auto_blocks(before, tx).await?;
+    if let Some(until) = rows.remove_auto_blocks_until {
+        auto_block::delete_auto_blocks(until, tx).await?;
     }
     if !rows.new_nodes.is_empty() {
         auto_block::insert_known_nodes(&rows.new_nodes, tx).await?;

@@ -1,5 +1,5 @@
-//! Parses a strategy and its parameters into a rule. It collects all faults, and adds the defaults
-//! of absent parameters.
+//! Parses a strategy of automatic blocks and its parameters into a rule. The parser collects all
+//! faults, and adds the defaults of absent parameters.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

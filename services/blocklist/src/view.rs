@@ -10,8 +10,8 @@ use hayward_vocabulary::Timestamp;
 
 pub type Evacuations = BTreeMap<String, ClearingEntry>;
 
-/// Returns the progress of an item in the scheduler. `None` if the scheduler has not reported about
-/// this item, but at most about an earlier one of the key.
+/// Returns the progress of an item in the scheduler. `None` if the scheduler has reported nothing
+/// for the key, or only the progress of an earlier item.
 pub fn find_evacuation<'a>(
     entry: &BlockEntry,
     evacuations: &'a Evacuations,

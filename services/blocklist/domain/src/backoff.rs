@@ -49,12 +49,15 @@ mod tests {
     proptest! {
         #[test]
         fn a_repeated_block_is_never_shorter_than_its_base_and_never_over_the_cap(
-            base in 0..u64::MAX, age in 0..100_u64, before in 0..u64::MAX, cap in 0..u64::MAX
+            base_ms in 0..u64::MAX,
+            age_ms in 0..100_u64,
+            last_duration_ms in 0..u64::MAX,
+            cap_ms in 0..u64::MAX,
         ) {
-            let last = LastBlock { age_ms: age, duration_ms: before };
-            let next = next_duration_ms(base, Some(last), 50, cap);
-            prop_assert!(next >= base);
-            prop_assert!(next <= cap.max(base));
+            let last = LastBlock { age_ms, duration_ms: last_duration_ms };
+            let next_ms = next_duration_ms(base_ms, Some(last), 50, cap_ms);
+            prop_assert!(next_ms >= base_ms);
+            prop_assert!(next_ms <= cap_ms.max(base_ms));
         }
     }
 }

@@ -14,8 +14,8 @@ pub const MANUAL_PREFIX: &str = "manual:";
 /// Prefix of a source that names a strategy.
 pub const STRATEGY_PREFIX: &str = "strategy:";
 
-/// Effect of a block. The order of its values is by strength: evacuation is stronger than marking,
-/// and a shorter grace is stronger than a longer one.
+/// Effect of a block. Actions are ordered by strength: an evacuation is stronger than a mark, and a
+/// shorter grace period is stronger than a longer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// No new work starts on the target. Running work stays.
@@ -64,7 +64,8 @@ impl Block {
         self.end.is_none_or(|end| now < end)
     }
 
-    /// Returns whether no source is a person. Automatic blocks are limited by the brakes.
+    /// Returns whether no source is a person. Only such blocks are limited by the brakes
+    /// ([`crate::brakes`]).
     pub fn is_automatic(&self) -> bool {
         !self
             .sources

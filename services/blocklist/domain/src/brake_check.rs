@@ -1,5 +1,5 @@
-//! Independent check that the brakes hold. It reads the current blocks and shares no code with
-//! [`crate::brakes`], so that it finds a bypass of the brakes (I16).
+//! Independent check of the limits on automatic blocks, which are called brakes. The check reads
+//! the current blocks and shares no code with [`crate::brakes`], so that it finds a bypass (I16).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +28,7 @@ pub struct BrakeCheck {
 impl BrakeCheck {
     /// Checks the limits of all pools. A pool may exceed its limit after it lost nodes, or after a
     /// restart changed the limit. A newly withheld node is a violation if the pool did not shrink.
+    /// The violation lasts until the pool is within its limit again.
     pub fn check(&mut self, current: BTreeMap<String, WithheldNodes>, inquiry: &mut Inquiry) {
         let mut violating = BTreeSet::new();
         for (pool, withheld) in &current {
@@ -77,7 +78,7 @@ mod tests {
         BTreeMap::from([("default".to_owned(), withheld)])
     }
 
-    /// (I16)
+    /// A pool withholds no more nodes than its limit allows (I16).
     #[test]
     fn a_newly_withheld_node_over_the_limit_is_a_violation() {
         let mut check = BrakeCheck::default();

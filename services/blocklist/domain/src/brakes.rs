@@ -1,12 +1,15 @@
-//! Limits on automatic blocks: a fraction of each pool, a minimum of free nodes, and no block while
-//! a large part of a pool fails at once. No strategy can disable them. Blocks by operators are
-//! exempt, but cause a warning with the same numbers.
+//! Brakes: limits on automatic blocks. They withhold at most a fraction of each pool, leave a
+//! minimum of nodes without a block, and block nothing during a storm. A storm is the failure of
+//! many nodes of a pool at once.
+//!
+//! No strategy can disable the brakes. Blocks by operators are exempt, but cause a warning with the
+//! same numbers.
 
 use std::fmt;
 
 use hayward_vocabulary::plural::{self, with_count};
 
-/// Limits on the nodes withheld from a pool.
+/// Limits on the nodes withheld from a pool. A withheld node is blocked automatically or on trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Brakes {
     /// Percent of the ready nodes of a pool that automatic blocks and trials may withhold.
@@ -15,7 +18,7 @@ pub struct Brakes {
     pub min_unblocked: u64,
 }
 
-/// Numbers of nodes of one pool, as needed for one candidate node.
+/// Numbers of nodes of one pool. They decide whether a candidate node may be blocked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolCounts {
     /// Ready nodes, blocked or not, including the candidate.
@@ -48,7 +51,8 @@ pub enum BrakeReason {
         remaining: u64,
         min_unblocked: u64,
     },
-    /// Many nodes failed at once, so the cause is common and not this node (B1).
+    /// Many nodes failed at once, so the cause is common and not this node (B1). The counts are of
+    /// recently failed and of ready nodes.
     Storm {
         pool: String,
         recently_failed: u64,
@@ -96,9 +100,9 @@ impl fmt::Display for BrakeReason {
     }
 }
 
-/// Minimum number of failed nodes of a storm that is more than a quarter of its pool.
+/// At least this many failed nodes are a storm, if they are more than a quarter of their pool.
 const STORM_MIN_NODES: u64 = 3;
-/// Number of failed nodes that is a storm in a pool of any size.
+/// At least this many failed nodes are a storm in a pool of any size.
 const STORM_ANY_POOL_NODES: u64 = 10;
 
 impl Brakes {
@@ -147,8 +151,7 @@ impl Brakes {
         (pool.node_ready && (blocked > allowed || remaining < self.min_unblocked)).then(|| {
             format!(
                 "with this block, {blocked} of the {} of pool {name} are blocked and {remaining} \
-                 are \
-                 not; at most {allowed} ({} %) may be blocked automatically",
+                 are not; at most {allowed} ({} %) may be blocked automatically",
                 with_count(pool.ready, "ready node", "ready nodes"),
                 self.max_percent
             )
@@ -182,7 +185,8 @@ mod tests {
         min_unblocked: 1,
     };
 
-    fn pool(ready: u64, withheld: u64) -> PoolCounts {
+    /// Returns the counts of a pool with a ready candidate and without failures.
+    fn pool_counts(ready: u64, withheld: u64) -> PoolCounts {
         PoolCounts {
             ready,
             withheld,
@@ -194,8 +198,8 @@ mod tests {
 
     #[test]
     fn the_third_block_of_ten_nodes_exceeds_the_fraction() {
-        assert_eq!(BRAKES.check("p", pool(10, 1)), Ok(()));
-        let reason = BRAKES.check("p", pool(10, 2)).unwrap_err();
+        assert_eq!(BRAKES.check("p", pool_counts(10, 1)), Ok(()));
+        let reason = BRAKES.check("p", pool_counts(10, 2)).unwrap_err();
         assert_eq!(
             reason.to_string(),
             "pool p has 10 ready nodes, of which 20 % or 2 may be blocked automatically or on \
@@ -209,8 +213,8 @@ mod tests {
             max_percent: 100,
             min_unblocked: 2,
         };
-        assert_eq!(brakes.check("p", pool(4, 1)), Ok(()));
-        let reason = brakes.check("p", pool(4, 2)).unwrap_err();
+        assert_eq!(brakes.check("p", pool_counts(4, 1)), Ok(()));
+        let reason = brakes.check("p", pool_counts(4, 2)).unwrap_err();
         assert!(matches!(
             reason,
             BrakeReason::MinUnblocked {
@@ -219,14 +223,14 @@ mod tests {
                 ..
             }
         ));
-        let down = PoolCounts {
+        let counts_of_down_node = PoolCounts {
             node_ready: false,
-            ..pool(4, 2)
+            ..pool_counts(4, 2)
         };
         assert_eq!(
-            brakes.check("p", down),
+            brakes.check("p", counts_of_down_node),
             Ok(()),
-            "a node that is down does not count"
+            "the block of a node that is down withholds no ready node"
         );
     }
 
@@ -235,20 +239,23 @@ mod tests {
         let is_allowed = |ready, recently_failed| {
             let pool = PoolCounts {
                 recently_failed,
-                ..pool(ready, 0)
+                ..pool_counts(ready, 0)
             };
             BRAKES.check("p", pool).is_ok()
         };
-        assert!(is_allowed(7, 2), "fewer than three");
-        assert!(!is_allowed(7, 3), "three of ten");
-        assert!(is_allowed(9, 3), "a quarter is not more than a quarter");
+        assert!(is_allowed(7, 2), "fewer than three nodes failed");
+        assert!(!is_allowed(7, 3), "three of ten nodes failed");
+        assert!(
+            is_allowed(9, 3),
+            "three of twelve nodes are not more than a quarter"
+        );
         assert!(is_allowed(1_000, 9) && !is_allowed(1_000, 10));
     }
 
     #[test]
     fn operators_are_warned_with_the_numbers() {
-        assert_eq!(BRAKES.operator_warning("p", pool(10, 1)), None);
-        let warning = BRAKES.operator_warning("p", pool(10, 4)).unwrap();
+        assert_eq!(BRAKES.operator_warning("p", pool_counts(10, 1)), None);
+        let warning = BRAKES.operator_warning("p", pool_counts(10, 4)).unwrap();
         assert!(warning.starts_with(
             "with this block, 5 of the 10 ready nodes of pool p are blocked and 5 are not"
         ));
@@ -268,7 +275,7 @@ mod tests {
             };
             let mut withheld = 0;
             for _ in 0..attempts {
-                if withheld < ready && brakes.check("p", pool(ready, withheld)).is_ok() {
+                if withheld < ready && brakes.check("p", pool_counts(ready, withheld)).is_ok() {
                     withheld += 1;
                 }
             }

@@ -1,4 +1,4 @@
-//! Verdict of one fact about a node on trial (W6).
+//! Decides by one fact whether a node on trial works (W6).
 
 use hayward_vocabulary::NodeName;
 
@@ -15,9 +15,10 @@ pub enum Verdict {
     Undecided,
 }
 
-/// Returns the verdict of one fact. A node on trial was blocked before, so one failed launch fails
-/// the trial, confirmed or not. A failure of work that also fails on another node does not count.
-/// Neither does the end of a program that has run.
+/// Returns the verdict of one fact. One failed launch fails the trial, even if no other fact
+/// confirms that the node is to blame, because the node was blocked before. A failure of work that
+/// also fails on another node does not count. A program that fails after its start does not count
+/// either.
 pub fn judge_fact(fact_log: &FactLog, node: &NodeName, fact: &Fact, window_ms: u64) -> Verdict {
     let window = Window {
         end: fact.at,
@@ -77,6 +78,10 @@ mod tests {
             "the work also fails on another node"
         );
         let intended = failed_attempt("job_1", "ann", ExitCause::Intended, 5);
-        assert_eq!(judge(&[], &intended), Verdict::Undecided, "scenario 23");
+        assert_eq!(
+            judge(&[], &intended),
+            Verdict::Undecided,
+            "an ordered end is not a failure (scenario 23)"
+        );
     }
 }

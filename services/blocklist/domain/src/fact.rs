@@ -1,8 +1,8 @@
 //! Events on a node, and whether they count against it.
 //!
-//! A fault of the user must not count against a node. A failure with a cause class counts against
-//! the node. A failure without one is ambiguous and counts only if other facts confirm it
-//! ([`FactLog`]).
+//! A fault of the user must not count against a node. A failure with a cause class, or by loss of
+//! the node, counts against the node. Every other failure is ambiguous: it counts only if other
+//! facts confirm it ([`FactLog`]).
 //!
 //! [`FactLog`]: crate::FactLog
 
@@ -26,6 +26,7 @@ pub enum NodeFact {
     Slow,
 }
 
+/// One event on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
     /// Identity of the fact. A repeated report has the same key.
@@ -38,12 +39,14 @@ pub struct Fact {
     pub spent: bool,
 }
 
+/// The attempt of a piece of work that a fact is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
     pub work: WorkId,
     pub user: UserName,
     pub cause: ExitCause,
-    /// Cause class that counts against the node, such as `disk_full`. `None` if it has none.
+    /// Cause class that counts against the node, such as `disk_full`. `None` if the attempt has no
+    /// such class.
     pub cause_class: Option<String>,
     /// True if the agent reported that the attempt ran.
     pub has_run: bool,
@@ -51,6 +54,7 @@ pub struct Attempt {
     pub occupied_ms: u64,
 }
 
+/// The side that is to blame for a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blame {
     /// Neither the program nor the node: the end was ordered, or the fact is not a failure.
@@ -64,7 +68,7 @@ pub enum Blame {
 }
 
 impl Fact {
-    /// Returns what is to blame for a failure.
+    /// Returns the side that is to blame for the fact.
     pub fn blame(&self) -> Blame {
         if self.kind != NodeFact::Failure {
             return Blame::None;
@@ -80,7 +84,8 @@ impl Fact {
         }
     }
 
-    /// Returns whether the attempt failed before it was reported as running.
+    /// Returns whether the attempt failed before it was reported as running. Also true for a fact
+    /// without an attempt.
     pub fn failed_at_start(&self) -> bool {
         self.attempt.as_ref().is_none_or(|attempt| !attempt.has_run)
     }

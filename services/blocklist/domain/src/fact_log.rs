@@ -32,7 +32,7 @@ impl Window {
     }
 }
 
-/// Outcome of a work item on one node.
+/// Outcome of a piece of work on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct WorkOutcome {
     node: NodeName,
@@ -44,7 +44,7 @@ struct WorkOutcome {
 pub struct FactLog {
     /// Facts about each node, sorted by time, then by key.
     facts_by_node: BTreeMap<NodeName, Vec<Fact>>,
-    /// Outcomes of each work item.
+    /// Outcomes of each piece of work. They tell whether work fails on one node only.
     outcomes_by_work: BTreeMap<WorkId, Vec<WorkOutcome>>,
 }
 
@@ -92,7 +92,8 @@ impl FactLog {
         }
     }
 
-    /// Retains the facts that `is_retained` accepts. Returns the key and kind of each removed fact.
+    /// Removes the facts that `is_retained` does not accept. Returns the key and kind of each
+    /// removed fact.
     pub fn retain(&mut self, is_retained: impl Fn(&Fact) -> bool) -> Vec<(String, NodeFact)> {
         let mut removed = Vec::new();
         for facts in self.facts_by_node.values_mut() {
@@ -184,7 +185,7 @@ impl FactLog {
     }
 }
 
-/// Returns whether the failures are of at least three works and at least two users.
+/// Returns whether the failures are of at least three jobs and at least two users.
 fn is_confirmed_by_many(ambiguous: &[&Fact]) -> bool {
     let attempts = || ambiguous.iter().filter_map(|fact| fact.attempt.as_ref());
     let works: BTreeSet<_> = attempts().map(|attempt| &attempt.work).collect();
@@ -198,8 +199,8 @@ fn is_node_loss(fact: &Fact) -> bool {
     attempt.is_some_and(|attempt| attempt.cause == ExitCause::Node && attempt.cause_class.is_none())
 }
 
-/// Returns whether a loss belongs to the same event as the last one, and records it as the last
-/// one.
+/// Returns whether a node loss at `at` belongs to the same event as the node loss at `last`. Then
+/// sets `last` to `at`.
 fn is_same_event(last: &mut Option<Timestamp>, at: Timestamp) -> bool {
     let is_same = last.is_some_and(|last| at.ms_since(last) < NODE_LOSS_WINDOW_MS);
     *last = Some(at);

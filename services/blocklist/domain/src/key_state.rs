@@ -1,4 +1,5 @@
-//! State of one key: at most one block or trial, and the number of removals.
+//! State of one key: at most one block or trial, and the number of removals. A key is a node or a
+//! worker, and the job for which it is blocked.
 
 use std::collections::BTreeSet;
 
@@ -144,23 +145,27 @@ mod tests {
         assert_eq!(
             state.add(&new_mark("disk", 20), None),
             Outcome::Merged,
-            "scenario 4: later end"
+            "a later end is merged (scenario 4)"
         );
         assert_eq!(
             state.add(&new_mark("disk", 5), None),
             Outcome::Unchanged,
-            "scenario 5: earlier end"
+            "an earlier end changes nothing (scenario 5)"
         );
-        assert_eq!(state.add(&evacuate, None), Outcome::Upgraded, "scenario 6");
+        assert_eq!(
+            state.add(&evacuate, None),
+            Outcome::Upgraded,
+            "an evacuation is stronger than a mark (scenario 6)"
+        );
         assert_eq!(
             state.add(&new_mark("disk", 20), None),
             Outcome::Unchanged,
-            "scenario 7"
+            "a weaker action changes nothing (scenario 7)"
         );
         assert_eq!(
             state.add(&new_mark("net", 20), None),
             Outcome::Merged,
-            "scenario 7"
+            "a new cause is merged (scenario 7)"
         );
         assert_eq!(state.block.as_ref().unwrap().action, Action::IMMEDIATE);
     }
@@ -172,8 +177,16 @@ mod tests {
         let copy = state.block.clone().unwrap();
         assert!(state.remove().is_some());
         assert!(state.remove().is_none(), "a block is removed once");
-        assert_eq!(state.add(&copy, Some(0)), Outcome::Stale, "scenario 19");
-        assert_eq!(state.add(&copy, None), Outcome::Added, "scenario 20");
+        assert_eq!(
+            state.add(&copy, Some(0)),
+            Outcome::Stale,
+            "a copy from before the removal is ignored (scenario 19)"
+        );
+        assert_eq!(
+            state.add(&copy, None),
+            Outcome::Added,
+            "a new block is added (scenario 20)"
+        );
         assert_eq!(state.removal_no, 1);
         assert_eq!(state.expire(Timestamp::from_unix_ms(9), 50), None);
         assert!(state.expire(Timestamp::from_unix_ms(10), 50).is_some());

@@ -1,5 +1,6 @@
-//! Rules of the strategies. Each rule computes a score from the facts of a node and may propose a
-//! block. A proposed block is added only if the brakes allow it.
+//! Rules of the strategies, which decide when a node is blocked automatically. Each rule computes a
+//! score from the facts of a node and may propose a block. A proposed block is added only if the
+//! limits on automatic blocks allow it ([`crate::brakes`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,13 +35,14 @@ pub enum Rule {
     CauseClass {
         classes: BTreeMap<String, ClassPolicy>,
     },
-    /// Blocks after `failures` attempts that failed before they were reported as running.
+    /// Blocks after `failures` attempts within the window that failed before they were reported as
+    /// running.
     StartFailures {
         failures: u64,
         window_ms: u64,
         duration_ms: u64,
     },
-    /// Blocks after the node lost contact and regained it `flaps` times.
+    /// Blocks after the node lost contact and regained it `flaps` times within the window.
     Flapping {
         flaps: u64,
         window_ms: u64,
@@ -48,7 +50,7 @@ pub enum Rule {
     },
     /// Blocks after one slow task on the node. A duration of 0 disables the rule.
     SlowTask { duration_ms: u64 },
-    /// Applies several rules.
+    /// Applies several rules, each of which may propose a block.
     Chain(Vec<Rule>),
 }
 
@@ -189,14 +191,15 @@ impl Rule {
         self.score_by_count(&regained, threshold, "losses of the heartbeat")
     }
 
-    /// Returns the score of a rule that counts facts. `noun` describes them in the cause.
+    /// Returns the score of a rule that counts facts. `noun` names the facts in the cause of the
+    /// block.
     fn score_by_count(&self, facts: &[&Fact], threshold: &Threshold, noun: &str) -> Score {
         let works: BTreeSet<_> = facts.iter().filter_map(|fact| fact.work()).collect();
         let (fact_count, jobs) = (to_u64(facts.len()), to_u64(works.len()));
         // Facts about the node itself have no work. They satisfy a requirement of one job.
-        let has_jobs =
+        let has_enough_jobs =
             jobs >= threshold.jobs_needed || (works.is_empty() && threshold.jobs_needed <= 1);
-        let is_reached = fact_count >= threshold.count && has_jobs;
+        let is_reached = fact_count >= threshold.count && has_enough_jobs;
         let proposal = is_reached.then(|| Proposal {
             action: Action::Mark,
             duration_ms: threshold.duration_ms,
@@ -293,8 +296,8 @@ fn is_current(fact: &Fact, window: Window) -> bool {
     !fact.spent && window.contains(fact.at)
 }
 
-/// Returns whether the fact can count against its node, so that the node must be evaluated.
-pub fn counts_against_node(fact: &Fact) -> bool {
+/// Returns whether the fact can raise a score of its node, so that the node must be evaluated.
+pub fn can_count_against_node(fact: &Fact) -> bool {
     matches!(fact.kind, NodeFact::Contact | NodeFact::Slow) || fact.blame() != Blame::None
 }
 

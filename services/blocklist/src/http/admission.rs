@@ -1,9 +1,10 @@
-//! Callers allowed per route (S6). Handlers check whether an owner may use the requested source.
+//! Roles of the callers that may use each route (S6). A route is named by its operation id. The
+//! handlers check whether an owner may use the requested source.
 
 use hayward_service::http::authorization::{Role, RouteRoles};
 
-/// All callers except agents and runners may read, because these get blocks from other services
-/// (S14).
+/// All callers except agents and runners may read. Agents and runners get blocks from other
+/// services (S14).
 const READERS: &[Role] = &[
     Role::Operator,
     Role::Viewer,

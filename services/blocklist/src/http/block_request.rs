@@ -1,5 +1,5 @@
-//! Request bodies with items. They are parsed leniently and then validated, so that one response
-//! lists every fault.
+//! Bodies of requests that add items. The fields are first parsed as plain texts and validated
+//! afterwards, so that one response lists every fault.
 
 use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_blocklist_domain::Action;
@@ -281,7 +281,7 @@ impl BlockBatchBody {
         }
         let manual_source = format!("{MANUAL_PREFIX}{caller_name}");
         let source = self.source.unwrap_or_else(|| manual_source.clone());
-        if source != manual_source && !is_source(&source) {
+        if source != manual_source && !is_program_source(&source) {
             let detail = "must be `strategy:NAME`, `slow-task:JOB` or `detector:NAME`, or absent";
             add_fault("/source", detail.to_owned());
         }
@@ -306,8 +306,8 @@ impl BlockBatchBody {
     }
 }
 
-/// Returns whether a text is the source of a program: its kind and its name.
-fn is_source(text: &str) -> bool {
+/// Returns whether a text is the source of a program, such as `strategy:NAME`.
+fn is_program_source(text: &str) -> bool {
     let Some((kind, name)) = text.split_once(':') else {
         return false;
     };

@@ -16,9 +16,9 @@ use utoipa::IntoParams;
 use super::App;
 use crate::store;
 
-/// Maximum number of changes of one response. A response may have a few more, because it contains
-/// all changes of its last version.
-const MAX_CHANGES: i64 = 1000;
+/// Number of changes after which a response ends. It may have a few more, because it contains all
+/// changes of its last version.
+const CHANGES_PER_RESPONSE: i64 = 1000;
 /// Maximum wait in milliseconds.
 const MAX_WAIT_MS: u64 = 25_000;
 
@@ -91,7 +91,7 @@ pub async fn list_feed_changes(
         if after > current {
             return Err(resync_problem(after));
         }
-        let changes = store::load_changes_after(&app.pool, after, MAX_CHANGES)
+        let changes = store::load_changes_after(&app.pool, after, CHANGES_PER_RESPONSE)
             .await
             .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
         let changes = changes.ok_or_else(|| resync_problem(after))?;

@@ -44,7 +44,7 @@ struct Location {
 }
 
 impl FailureReportBody {
-    /// Returns the facts of the report. An intended failure has none.
+    /// Returns the facts of the report. The report of an intended end has none.
     fn into_facts(self, reporter: &str) -> Result<Vec<(NodeName, Fact)>, Problem> {
         let mut faults = Vec::new();
         let mut add_fault = |pointer: String, detail: String| {

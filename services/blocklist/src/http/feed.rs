@@ -1,5 +1,5 @@
-//! Change feed of the blocklist (A7). Owners use `GET /v1/blocklist/changes` instead, which also
-//! has the reason of each end.
+//! Content of `GET /v1/changes`, the change feed that every service has (A7). Owners use `GET
+//! /v1/blocklist/changes` instead, which also has the reason of each end.
 
 use hayward_blocklist_api::BLOCKS;
 use hayward_publication::changes::{Feed, Kind, Visibility, show_unchanged};

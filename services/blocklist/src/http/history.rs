@@ -8,14 +8,14 @@ use hayward_service::http::extract::{Json, Query};
 use hayward_service::http::problem::Problem;
 
 use super::App;
-use super::page::Page;
+use super::page::PageQuery;
 use crate::store;
 
 /// List the additions, merges, removals and expiries, newest first. At least the last 10,000 are
 /// stored.
 #[utoipa::path(
     get, path = "/v1/blocklist/history", operation_id = "list_block_changes", tag = "blocks",
-    params(Page),
+    params(PageQuery),
     responses(
         (status = 200, description = "a page of changes", body = BlockHistory),
     ),
@@ -23,7 +23,7 @@ use crate::store;
 pub async fn list_block_changes(
     State(app): State<App>,
     _caller: Caller,
-    Query(page): Query<Page>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<BlockHistory>, Problem> {
     let limit = page.limit()?;
     app.publisher.rows_readable()?;

@@ -15,13 +15,13 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::block_request::{BlockBatchBody, BlockRequestBody};
-use super::page::Page;
+use super::page::PageQuery;
 use super::{App, Disabled, InvalidItem, NotBlocked, require_reporter, revision_header};
 use crate::command::Command;
 use crate::error::strip_batch_pointers;
 use crate::model::{AddResult, BlockRequests, Key, RemoveRequest, STALE_COPY, parse_kind};
 
-/// Converts a result to that of the API.
+/// Converts the result of one request to the API.
 pub fn to_api_answer(result: AddResult, revision: u64) -> BlockAnswer {
     BlockAnswer {
         outcome: result.outcome,
@@ -68,7 +68,7 @@ pub async fn add_single(
     Ok((status, revision_header(revision), Json(answer)))
 }
 
-/// Parses the key of a path.
+/// Creates the key from the kind and the identifier in a path.
 fn key_from_path(kind_text: &str, identifier: String) -> Result<Key, Problem> {
     let kind = parse_kind(kind_text).ok_or_else(|| {
         Problem::new(Code::BadRequest, "invalid path").at(
@@ -170,7 +170,7 @@ pub async fn add_blocks(
 /// List the items in force, in order of kind and identifier.
 #[utoipa::path(
     get, path = "/v1/blocklist/items", operation_id = "list_blocks", tag = "blocks",
-    params(Page),
+    params(PageQuery),
     responses(
         (status = 200, description = "a page of items", body = BlockList),
     ),
@@ -178,7 +178,7 @@ pub async fn add_blocks(
 pub async fn list_blocks(
     State(app): State<App>,
     _caller: Caller,
-    Query(page): Query<Page>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<BlockList>, Problem> {
     let limit = page.limit()?;
     app.publisher.readable()?;

@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Page {
+pub struct PageQuery {
     /// Maximum number of entries of a page, at most 1000. Default: 100.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -17,7 +17,7 @@ pub struct Page {
     pub cursor: Option<String>,
 }
 
-impl Page {
+impl PageQuery {
     pub fn limit(&self) -> Result<usize, Problem> {
         pagination::limit(self.limit, pagination::DEFAULT_LIMIT)
     }

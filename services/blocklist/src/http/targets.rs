@@ -292,8 +292,8 @@ pub async fn show_worker_block(
     show_item(&app, &key).map(IntoResponse::into_response)
 }
 
-/// Returns whether a worker is blocked, by its own item or by that of its node. The scheduler
-/// publishes which workers are on a blocked node.
+/// Returns the block that applies to a worker: its own item, or else that of its node. The
+/// scheduler publishes which workers are on a blocked node.
 fn find_effective_block(app: &App, key: &Key) -> EffectiveBlock {
     let evacuations = app.context.evacuations.read();
     let now = app.clock.now();
@@ -318,10 +318,10 @@ fn find_effective_block(app: &App, key: &Key) -> EffectiveBlock {
         .publisher
         .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
     for (_, entry) in entries {
-        let has_scope = entry.job.is_none() || entry.job == key.job;
+        let applies_to_job = entry.job.is_none() || entry.job == key.job;
         let is_node_block =
             entry.kind == BlockKind::Node && !entry.canary && entry.is_in_force(now);
-        if !has_scope || !is_node_block {
+        if !applies_to_job || !is_node_block {
             continue;
         }
         match find_evacuation(&entry, &evacuations) {

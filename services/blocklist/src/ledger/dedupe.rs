@@ -1,4 +1,5 @@
-//! Merges results and history entries of a repeated key, so that each request has one per key.
+//! A request may name a key several times. This module merges the results and the history entries
+//! of such a key, so that the request has one of each per key.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -33,7 +34,7 @@ pub(super) fn merge_results(results: Vec<(&Key, AddResult)>) -> Vec<AddResult> {
     })
 }
 
-/// Merges the rows from index `start` to one per key.
+/// Merges the history rows from index `start` to one per key.
 pub(super) fn merge_changes(changes: &mut Vec<ChangeRow>, start: usize) {
     let events = [BlockEvent::Added, BlockEvent::Upgraded, BlockEvent::Merged];
     let added = changes.split_off(start);

@@ -1,5 +1,5 @@
-//! Checks of the invariants of blocklist: an ended block has no effect, the brakes hold, and every
-//! end happens in time.
+//! Checks of the invariants of blocklist: an ended block has no effect, the limits on automatic
+//! blocks (brakes) hold, and every end happens in time.
 
 use std::collections::BTreeMap;
 
@@ -37,19 +37,20 @@ impl Ledger {
         let pools = self.nodes.is_loaded().then(|| self.withheld_nodes());
         let (keys, check) = (&self.keys, &mut self.brake_check);
         let blocks = timed_finding(|| check_blocks(keys, moment.now, grace_ms, pools, check));
-        let transits = self.keys.iter();
-        let transits = transits.map(|(key, record)| to_transit(key, record, moment.now));
+        let timed_states = self.keys.iter();
+        let timed_states =
+            timed_states.map(|(key, record)| to_timed_state(key, record, moment.now));
         let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         // All bounds compare with the configured limit (I25). A comparison with another list would
         // miss that both have grown.
-        let most = to_u64(settings.max_items);
-        let bound = |what, has| Bound {
-            name: what,
-            current: to_u64(has),
-            limit: most,
+        let limit = to_u64(settings.max_items);
+        let bound = |name, count| Bound {
+            name,
+            current: to_u64(count),
+            limit,
         };
         Findings {
-            findings: vec![blocks, timed_finding(|| check_deadlines(transits))],
+            findings: vec![blocks, timed_finding(|| check_deadlines(timed_states))],
             bounds: vec![
                 bound("items and removals", self.keys.len()),
                 bound("keys with a scheduled check", self.next_checks.len()),
@@ -117,7 +118,7 @@ fn check_blocks(
 }
 
 /// Describes the state of a key and how late its next check is (I24).
-fn to_transit(key: &Key, record: &KeyRecord, now: Timestamp) -> TimedState<String> {
+fn to_timed_state(key: &Key, record: &KeyRecord, now: Timestamp) -> TimedState<String> {
     let (state, deadline) = match (&record.state.block, &record.state.canary) {
         (Some(_), _) => ("is blocked", record.next_check_at),
         (None, Some(canary)) => ("is on trial", Some(canary.until)),
@@ -146,7 +147,7 @@ mod tests {
         Key::for_node(&hayward_vocabulary::NodeName::new("n1").unwrap())
     }
 
-    fn blocked_until(end: Option<u64>) -> KeyRecord {
+    fn record_blocked_until(end: Option<u64>) -> KeyRecord {
         let mut record = KeyRecord::default();
         record.state.block = Some(Block {
             action: Action::Mark,
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn a_block_that_outlives_its_end_is_a_violation() {
         let holds = |end, now| {
-            let blocks = BTreeMap::from([(node_key(), blocked_until(end))]);
+            let blocks = BTreeMap::from([(node_key(), record_blocked_until(end))]);
             check_blocks(
                 &blocks,
                 timestamp(now),
@@ -203,11 +204,11 @@ mod tests {
             sources: std::collections::BTreeSet::new(),
         });
         let holds = |record: &KeyRecord, now| {
-            check_deadlines([to_transit(&node_key(), record, timestamp(now))]).holds()
+            check_deadlines([to_timed_state(&node_key(), record, timestamp(now))]).holds()
         };
         assert!(holds(&on_trial, 10_000 + SWEEP_MS));
         assert!(!holds(&on_trial, 10_001 + SWEEP_MS));
-        let mut overdue = blocked_until(None);
+        let mut overdue = record_blocked_until(None);
         assert!(holds(&overdue, 1_000_000), "a permanent block has no check");
         overdue.next_check_at = Some(timestamp(10_000));
         assert!(!holds(&overdue, 10_001 + SWEEP_MS));

@@ -87,8 +87,9 @@ impl Ledger {
         outcome
     }
 
-    /// Applies the rate limit of automatic evacuations: one per interval, and none during a storm.
-    /// A node that must wait is only marked, and its evacuation is queued (B3).
+    /// Applies the rate limit of automatic evacuations: one per interval, and none during a storm,
+    /// in which many nodes of the pool fail at once. A node that must wait is only marked, and its
+    /// evacuation is queued (B3).
     fn rate_limit_evacuation(
         &mut self,
         key: &Key,
@@ -144,7 +145,7 @@ impl Ledger {
     /// applies (B3).
     pub(super) fn restore_evacuation_queue(&mut self, moment: &Moment) {
         let mut pending = Vec::new();
-        let mut last = None;
+        let mut last_start = None;
         for (key, record) in &self.keys {
             let block = record.state.block.as_ref();
             let Some(block) =
@@ -159,14 +160,14 @@ impl Ledger {
                 };
                 pending.push((record.updated_at, key.clone(), block));
             } else if block.action != Action::Mark {
-                last = last.max(Some(record.updated_at));
+                last_start = last_start.max(Some(record.updated_at));
             }
         }
         // The sort is stable, so evacuations with equal times stay in order of key.
         pending.sort_by_key(|(since, ..)| *since);
         let queue = pending.into_iter().map(|(_, key, block)| (key, block));
         self.evacuation_queue = queue.collect();
-        let age_ms = last.map_or(u64::MAX, |last| moment.now.ms_since(last));
+        let age_ms = last_start.map_or(u64::MAX, |start| moment.now.ms_since(start));
         let remaining_ms = EVACUATION_INTERVAL_MS.saturating_sub(age_ms);
         self.next_evacuation_ms = moment.monotonic_ms + remaining_ms;
     }
@@ -333,7 +334,7 @@ impl Ledger {
         batch.rows.spent_nodes.insert(node);
     }
 
-    /// Removes the record of a key that was removed long enough ago.
+    /// Deletes the record of a key once the time for which its removal is remembered has passed.
     pub(super) fn remove_expired_record(
         &mut self,
         key: &Key,
@@ -400,7 +401,7 @@ mod tests {
     use super::*;
     use crate::context::Context;
 
-    /// (B3)
+    /// A second evacuation of a queued node only strengthens the queued action (B3).
     #[test]
     fn a_node_is_queued_for_evacuation_at_most_once() {
         let mut ledger = Ledger::empty(Arc::new(Context::new(crate::Settings::default())));
@@ -419,7 +420,7 @@ mod tests {
         assert_eq!(
             ledger.queue_evacuation(&key, block(weak)),
             strong,
-            "the strongest action stays"
+            "the strongest action remains queued"
         );
         assert_eq!(ledger.evacuation_queue.len(), 1);
     }

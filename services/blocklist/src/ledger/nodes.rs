@@ -1,4 +1,5 @@
-//! The nodes that rm-scheduler publishes, and the numbers of nodes that the brakes need.
+//! The nodes that rm-scheduler publishes, and the numbers of nodes that decide whether one more
+//! node may be blocked automatically.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,7 +7,8 @@ use hayward_blocklist_domain::{BrakeReason, PoolCounts};
 use hayward_publication::{Change, Followed, Update};
 use hayward_rm_scheduler_api::evidence::MachineEntry;
 
-/// Window of the storm brake, in milliseconds (B1).
+/// Failures of nodes within this many milliseconds may be a storm, during which no node is blocked
+/// automatically (B1).
 const STORM_WINDOW_MS: u64 = 300_000;
 
 #[derive(Clone, Default)]
@@ -16,7 +18,7 @@ pub struct Nodes {
     ready_by_pool: BTreeMap<String, u64>,
     /// Names of all nodes that were ever published, because a node may return under its name.
     pub known_names: BTreeSet<String>,
-    /// Recently failed nodes, each with its monotonic time, oldest first.
+    /// Recently failed nodes, each with the monotonic time of its failure, oldest first.
     recent_failures: VecDeque<(u64, String)>,
 }
 
@@ -97,7 +99,8 @@ impl Nodes {
                 node: node.to_owned(),
             });
         };
-        let ready_in_pool = |other: &str| {
+        // `None` if the other node is in another pool.
+        let readiness_in_pool = |other: &str| {
             let other = self.get(other).filter(|other| other.pool == entry.pool);
             other.map(|other| other.ready)
         };
@@ -107,7 +110,7 @@ impl Nodes {
             ..PoolCounts::default()
         };
         for block in blocked.filter(|block| block.node != node) {
-            if let Some(ready) = ready_in_pool(block.node) {
+            if let Some(ready) = readiness_in_pool(block.node) {
                 counts.withheld += u64::from(block.is_automatic);
                 counts.blocked += u64::from(ready);
             }
@@ -118,7 +121,7 @@ impl Nodes {
             .filter(|(at, other)| {
                 monotonic_ms.saturating_sub(*at) < STORM_WINDOW_MS && other != node
             })
-            .filter(|(_, other)| ready_in_pool(other).is_some());
+            .filter(|(_, other)| readiness_in_pool(other).is_some());
         let distinct: BTreeSet<&str> = recent_in_pool.map(|(_, other)| other.as_str()).collect();
         counts.recently_failed = u64::try_from(distinct.len()).unwrap_or(u64::MAX);
         Ok((entry.pool.clone(), counts))

@@ -126,8 +126,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Refuses automatic requests that together exceed the brakes. Requests for blocked keys are
-    /// not counted.
+    /// Refuses automatic requests that together exceed the limits on automatic blocks. Requests for
+    /// keys that are already blocked are not counted.
     fn check_brakes(&self, items: &[BlockRequest], moment: &Moment) -> Result<(), Refusal> {
         let mut also_blocked: Vec<&str> = Vec::new();
         for (index, request) in items.iter().enumerate() {
@@ -258,11 +258,11 @@ impl Ledger {
             at: Some(row.set_at),
             revision: moment.revision,
         };
-        let (context, committed) = (self.context.clone(), view.clone());
+        let (context, committed_view) = (self.context.clone(), view.clone());
         batch.once_committed(move |revision| {
             *context.strategy.write() = StrategyView {
                 revision,
-                ..committed
+                ..committed_view
             };
         });
         batch.rows.strategy = Some(row);

@@ -30,9 +30,9 @@ impl Ledger {
     pub(super) fn index_fact(&mut self, node: &NodeName, fact: Fact) {
         self.known_facts.insert((fact.key.clone(), fact.kind));
         self.newest_fact_at = self.newest_fact_at.max(fact.at);
-        if rule::counts_against_node(&fact) && !fact.spent {
-            // The node is evaluated again, because a brake may have prevented a block, or a crash
-            // an evaluation.
+        if rule::can_count_against_node(&fact) && !fact.spent {
+            // Loaded facts are evaluated again, because a brake may have prevented the block, or a
+            // crash may have prevented the evaluation.
             self.nodes_to_evaluate.insert(node.clone());
         }
         self.facts.add(node, fact);
@@ -267,7 +267,7 @@ impl Ledger {
             .retain(|_, auto_blocks| !auto_blocks.is_empty());
         let count_after: usize = self.auto_blocks.values().map(Vec::len).sum();
         if count_after < count_before {
-            batch.rows.remove_auto_blocks_before = Some(cutoff);
+            batch.rows.remove_auto_blocks_until = Some(cutoff);
         }
     }
 }

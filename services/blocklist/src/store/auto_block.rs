@@ -1,5 +1,5 @@
-//! The tables `block_history`, `machine_seen` and `strategy`: all data of automatic blocks except
-//! facts.
+//! The tables of automatic blocks, except facts: `block_history` (past automatic blocks),
+//! `machine_seen` (names of all nodes ever published) and `strategy`.
 
 use std::collections::BTreeMap;
 
@@ -79,13 +79,14 @@ pub async fn append_auto_blocks(
     Ok(())
 }
 
+/// Deletes the automatic blocks that began at `until` or earlier.
 pub async fn delete_auto_blocks(
-    before: Timestamp,
+    until: Timestamp,
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from block_history where blocked_ms <= $1",
-        before.unix_ms()
+        until.unix_ms()
     )
     .execute(tx)
     .await

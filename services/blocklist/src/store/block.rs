@@ -1,4 +1,4 @@
-//! The table `block`.
+//! The table `block`: the block or the trial of each key, and its number of removals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ pub fn kind_to_column(kind: BlockKind) -> &'static str {
     }
 }
 
-/// Parses the job of a scope column. An empty text is the whole cluster.
+/// Parses the column `job`. An empty text is the whole cluster.
 pub fn parse_job(text: &str) -> Result<Option<WorkId>, sqlx::Error> {
     if text.is_empty() {
         return Ok(None);
@@ -193,16 +193,16 @@ fn key_columns<'a>(keys: impl Iterator<Item = &'a Key>) -> (Vec<String>, Vec<Str
 
 async fn upsert(rows: &[(Key, BlockRow)], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     let (kinds, identifiers, jobs) = key_columns(rows.iter().map(|(key, _)| key));
-    let numbers: Vec<i64> = rows.iter().map(|(_, row)| row.removal_no).collect();
+    let removal_numbers: Vec<i64> = rows.iter().map(|(_, row)| row.removal_no).collect();
     let actions: Vec<Option<String>> = rows.iter().map(|(_, row)| row.action.clone()).collect();
     let causes: Vec<String> = rows.iter().map(|(_, row)| row.causes.clone()).collect();
     let sources: Vec<String> = rows.iter().map(|(_, row)| row.sources.clone()).collect();
     let starts: Vec<i64> = rows.iter().map(|(_, row)| row.start_ms).collect();
     let ends: Vec<Option<i64>> = rows.iter().map(|(_, row)| row.end_ms).collect();
-    let updated: Vec<i64> = rows.iter().map(|(_, row)| row.updated_ms).collect();
+    let updates: Vec<i64> = rows.iter().map(|(_, row)| row.updated_ms).collect();
     let graces: Vec<Option<i64>> = rows.iter().map(|(_, row)| row.grace_ms).collect();
-    let since: Vec<Option<i64>> = rows.iter().map(|(_, row)| row.trial_since_ms).collect();
-    let until: Vec<Option<i64>> = rows.iter().map(|(_, row)| row.trial_until_ms).collect();
+    let trial_starts: Vec<Option<i64>> = rows.iter().map(|(_, row)| row.trial_since_ms).collect();
+    let trial_ends: Vec<Option<i64>> = rows.iter().map(|(_, row)| row.trial_until_ms).collect();
     sqlx::query!(
         "insert into block (kind, identifier, job, removal_no, action, causes, sources, start_ms,
                             end_ms, updated_ms, grace_ms, trial_since_ms, trial_until_ms)
@@ -224,16 +224,16 @@ async fn upsert(rows: &[(Key, BlockRow)], tx: &mut PgConnection) -> Result<(), s
         &kinds,
         &identifiers,
         &jobs,
-        &numbers,
+        &removal_numbers,
         &actions as &[Option<String>],
         &causes,
         &sources,
         &starts,
         &ends as &[Option<i64>],
-        &updated,
+        &updates,
         &graces as &[Option<i64>],
-        &since as &[Option<i64>],
-        &until as &[Option<i64>]
+        &trial_starts as &[Option<i64>],
+        &trial_ends as &[Option<i64>]
     )
     .execute(tx)
     .await

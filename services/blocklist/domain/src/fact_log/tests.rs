@@ -1,3 +1,5 @@
+//! Tests of the fact log. Most tests count the failures that are held against the node `a`.
+
 use hayward_vocabulary::UserName;
 use proptest::prelude::*;
 
@@ -94,13 +96,13 @@ fn failures_of_one_user_count_against_no_node() {
     assert_eq!(
         count_failures_against_a(&failures_of_two_users),
         3,
-        "three works of two users"
+        "three jobs of two users"
     );
     failures_of_two_users.push(("b", failed_launch("job_9", "bob", 52)));
     assert_eq!(
         count_failures_against_a(&failures_of_two_users),
         0,
-        "one work also fails on another node; two works of one user remain"
+        "job_9 also fails on node b, so only two jobs of one user remain"
     );
 }
 
@@ -256,8 +258,8 @@ proptest! {
     #[test]
     fn a_failure_on_another_node_never_adds_blame(facts in any_facts()) {
         let mut with_other_node = facts.clone();
-        let launch_on_z = |work| ("z", failed_launch(&format!("job_{work}"), "ann", 99));
-        with_other_node.extend((0..4).map(launch_on_z));
+        let failed_launch_on_z = |work| ("z", failed_launch(&format!("job_{work}"), "ann", 99));
+        with_other_node.extend((0..4).map(failed_launch_on_z));
         let count = count_failures_against_a(&facts);
         prop_assert!(count_failures_against_a(&with_other_node) <= count);
     }

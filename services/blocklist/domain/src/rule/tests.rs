@@ -1,8 +1,11 @@
+//! Tests of the rules. The facts are about the node `a`, and the newest one is at most at 1,000 ms.
+
 use hayward_vocabulary::ExitCause;
 
 use super::*;
 use crate::fact_log::tests::{failed_attempt, failure_with_class, new_fact_log, node, node_fact};
 
+/// Returns the blocks that a rule proposes for the node `a`.
 fn proposals(rule: &Rule, facts: &[(&str, Fact)]) -> Vec<Proposal> {
     let fact_log = new_fact_log(facts);
     let scores = rule.scores(&fact_log, &node("a"), Timestamp::from_unix_ms(1_000));
@@ -12,7 +15,7 @@ fn proposals(rule: &Rule, facts: &[(&str, Fact)]) -> Vec<Proposal> {
         .collect()
 }
 
-fn failure_count(jobs: u64) -> Rule {
+fn failure_count_rule(jobs: u64) -> Rule {
     Rule::FailureCount {
         failures: 3,
         window_ms: 600,
@@ -30,11 +33,11 @@ fn node_failure(work: &str, at: i64) -> (&'static str, Fact) {
 }
 
 #[test]
-fn failure_count_needs_enough_failures_jobs_and_a_recent_window() {
+fn failure_count_needs_enough_recent_failures_from_enough_jobs() {
     let two_failures = [node_failure("job_1", 900), node_failure("job_1", 950)];
-    assert_eq!(proposals(&failure_count(1), &two_failures), []);
+    assert_eq!(proposals(&failure_count_rule(1), &two_failures), []);
     let three_failures = [two_failures.to_vec(), vec![node_failure("job_2", 990)]].concat();
-    let proposed = proposals(&failure_count(1), &three_failures);
+    let proposed = proposals(&failure_count_rule(1), &three_failures);
     assert_eq!(proposed[0].cause, "3 failures in 600 ms");
     assert_eq!(
         (
@@ -44,17 +47,17 @@ fn failure_count_needs_enough_failures_jobs_and_a_recent_window() {
         ),
         (Action::Mark, 60_000, "strategy:failure-count")
     );
-    assert_eq!(proposals(&failure_count(2), &three_failures).len(), 1);
+    assert_eq!(proposals(&failure_count_rule(2), &three_failures).len(), 1);
     assert_eq!(
-        proposals(&failure_count(3), &three_failures),
+        proposals(&failure_count_rule(3), &three_failures),
         [],
-        "two distinct works"
+        "the failures are of two jobs, and the rule requires three"
     );
     let with_old_failure = [two_failures.to_vec(), vec![node_failure("job_2", 400)]].concat();
     assert_eq!(
-        proposals(&failure_count(1), &with_old_failure),
+        proposals(&failure_count_rule(1), &with_old_failure),
         [],
-        "one failure is outside the window"
+        "one of the three failures is outside the window"
     );
     assert_eq!(proposals(&Rule::None, &three_failures), []);
 }
@@ -68,7 +71,7 @@ fn an_intended_exit_proposes_no_block() {
         fact.attempt.as_mut().unwrap().cause = ExitCause::Intended;
     }
     let chain = Rule::Chain(vec![
-        failure_count(1),
+        failure_count_rule(1),
         Rule::StartFailures {
             failures: 1,
             window_ms: 600,
@@ -167,7 +170,7 @@ fn a_slow_task_blocks_its_node_unless_the_duration_is_0() {
         []
     );
     assert_eq!(
-        proposals(&failure_count(1), &[("a", slow)]),
+        proposals(&failure_count_rule(1), &[("a", slow)]),
         [],
         "a slow task is not a failure"
     );
@@ -175,7 +178,10 @@ fn a_slow_task_blocks_its_node_unless_the_duration_is_0() {
 
 #[test]
 fn a_chain_is_the_union_of_its_rules() {
-    let chain = Rule::Chain(vec![failure_count(1), Rule::SlowTask { duration_ms: 60 }]);
+    let chain = Rule::Chain(vec![
+        failure_count_rule(1),
+        Rule::SlowTask { duration_ms: 60 },
+    ]);
     let mut facts: Vec<_> = (0..3)
         .map(|index| node_failure("job_1", 900 + index))
         .collect();
