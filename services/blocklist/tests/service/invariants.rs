@@ -34,7 +34,7 @@ async fn the_invariants_of_blocklist_hold() {
         ("I25", Holds),
     ];
     assert_eq!(rule_results(&invariants), expected, "{invariants:#?}");
-    // The third rule, I24, examines the deadline of each key.
+    // The third rule examines the deadline of each key (I24).
     assert_eq!(
         (invariants.service.as_str(), invariants.rules[2].examined),
         ("blocklist", 1)
@@ -72,7 +72,7 @@ async fn an_item_over_the_limit_is_refused() {
     assert!(problem.detail.contains("2 of at most 2"), "{problem}");
     fixture.put_item(&default_item("n2")).await;
     let invariants: Invariants = fixture.viewer().get(PATH).await.unwrap();
-    // The fourth rule, I25, compares the number of items with the limit.
+    // The fourth rule compares the number of items with the limit (I25).
     assert_eq!(
         invariants.rules[3].result,
         RuleResult::Holds,
