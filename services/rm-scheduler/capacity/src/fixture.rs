@@ -1,4 +1,5 @@
-//! A small pool for tests; plans are carried out like the services do, round by round.
+//! Fixture of the planner tests: one pool with queues, nodes and work. Plans are carried out as the
+//! services do, round by round.
 
 use hayward_rm_scheduler_domain::{
     Plan, Planner, Snapshot, check,
@@ -18,7 +19,7 @@ pub const POOL: &str = "default";
 #[derive(Clone)]
 pub struct Fixture {
     pub snapshot: Snapshot,
-    /// Number of the last allocation.
+    /// Number of the newest allocation. The first one is called `alc_000001`.
     last_allocation: u64,
 }
 
@@ -37,7 +38,7 @@ pub fn size(amounts: &[(&str, u64)]) -> Size {
     size
 }
 
-pub fn work(id: &str) -> WorkId {
+pub fn work_id(id: &str) -> WorkId {
     id.parse().unwrap()
 }
 
@@ -48,7 +49,7 @@ pub fn gang_named(name: &str, min: u64) -> Gang {
     }
 }
 
-pub fn queued(demand: &mut Demand) -> &mut Queued {
+pub fn queued_mut(demand: &mut Demand) -> &mut Queued {
     demand.queued.as_deref_mut().unwrap()
 }
 
@@ -76,7 +77,7 @@ impl Fixture {
     /// Adds a node, or returns the existing one.
     pub fn add_node(&mut self, name: &str, amounts: &[(&str, u64)]) -> &mut Node {
         let mut capacity = size(amounts);
-        // Each process needs at least one byte.
+        // Each process uses at least one byte, so there is memory for a million processes.
         capacity.memory_bytes = capacity.memory_bytes.max(1 << 20);
         let node = Node {
             pool: POOL.to_owned(),
@@ -116,7 +117,7 @@ impl Fixture {
                 ..Queued::default()
             })),
         };
-        self.snapshot.demand.entry(work(id)).or_insert(demand)
+        self.snapshot.demand.entry(work_id(id)).or_insert(demand)
     }
 
     /// Adds work with `count` equal processes.
@@ -130,12 +131,12 @@ impl Fixture {
     /// the gang.
     pub fn add_gang_part(&mut self, id: &str, queue: &str, gang: Gang, vcore: u64) {
         let demand = self.add_processes(id, queue, gang.min, vcore);
-        queued(demand).application = Some(gang.name.clone());
-        queued(demand).gang = Some(gang);
+        queued_mut(demand).application = Some(gang.name.clone());
+        queued_mut(demand).gang = Some(gang);
     }
 
     /// Removes the oldest processes of this work, as if they had ended by themselves.
-    pub fn end(&mut self, id: &str, count: usize) {
+    pub fn end_processes(&mut self, id: &str, count: usize) {
         let allocations = self.snapshot.allocations.iter();
         let own = allocations.filter(|(_, allocation)| allocation.work.as_str() == id);
         let own = own.map(|(id, _)| id.clone()).take(count);
@@ -165,11 +166,11 @@ impl Fixture {
         let plan = Capacity.schedule(&self.snapshot);
         assert_eq!(check(&self.snapshot, &plan), Ok(()), "{plan:#?}");
         let demanded = self.snapshot.demand.keys();
-        assert!(demanded.eq(plan.verdicts.keys()), "a verdict for each");
+        assert!(demanded.eq(plan.verdicts.keys()), "each work has a verdict");
         plan
     }
 
-    /// Runs one round. Vacated allocations have left after it.
+    /// Runs one round. Vacated allocations leave in the next one.
     pub fn step(&mut self) -> Plan {
         let plan = self.plan();
         self.carry_out(&plan);
@@ -180,7 +181,7 @@ impl Fixture {
         self.carry_out_except(plan, |_, _| false);
     }
 
-    /// Carries out a plan, except for some vacated allocations that have not stopped yet.
+    /// Carries out a plan. Allocations vacated earlier leave, except those that stop later.
     pub fn carry_out_except(
         &mut self,
         plan: &Plan,
@@ -236,14 +237,15 @@ impl Fixture {
     }
 
     /// Returns the ids of the preempted allocations.
-    pub fn preempted(plan: &Plan) -> Vec<&str> {
+    pub fn preempted_allocations(plan: &Plan) -> Vec<&str> {
         let vacates = plan.vacates.iter();
         let vacates = vacates.filter(|it| it.reason == VacateReason::Preempted);
         vacates.map(|it| it.allocation.as_str()).collect()
     }
 }
 
-pub fn placed(plan: &Plan) -> Vec<&str> {
+/// Returns the work of each grant.
+pub fn granted_works(plan: &Plan) -> Vec<&str> {
     plan.grants
         .iter()
         .map(|grant| grant.work.as_str())

@@ -1,4 +1,5 @@
-//! Properties of every pool, over random trees, limits, gangs, work and events.
+//! Properties of the plans of every pool, tested with random queues, limits, gangs, work and
+//! events.
 
 mod checks;
 mod gangs;
@@ -18,7 +19,7 @@ use random_pool::{Random, apply_random_event, for_each_random_pool};
 
 use crate::{
     Capacity,
-    fixture::{Fixture, gang_named, queued},
+    fixture::{Fixture, gang_named, queued_mut},
 };
 
 const VCORE: u64 = 1_000;
@@ -35,7 +36,7 @@ fn no_plan_overcommits_and_each_depends_on_the_snapshot_only() {
             let parsed = serde_json::from_str(&text).unwrap();
             assert!(
                 plan == Capacity.schedule(&parsed),
-                "seed {seed}: with memory"
+                "seed {seed}: after serialization"
             );
             check_gangs_start_whole(fixture, &plan);
             check_gang_reservation(seed, fixture, &plan);
@@ -134,7 +135,7 @@ fn a_carried_out_plan_leaves_nothing_to_do() {
         fixture.step();
         fixture.snapshot.now = fixture.snapshot.now.minus_ms(1_000);
         let next_plan = fixture.plan();
-        let granted: Vec<&str> = crate::fixture::placed(&next_plan);
+        let granted: Vec<&str> = crate::fixture::granted_works(&next_plan);
         assert!(
             next_plan.vacates.is_empty() && granted.is_empty(),
             "seed {seed}: {granted:?}"
@@ -187,15 +188,16 @@ fn two_gangs_never_block_each_other() {
             (fixture.count_running(&format!("job_{id}1"))
                 + fixture.count_running(&format!("job_{id}2"))) as u64
         };
-        let both = [count("a"), count("b")];
+        let counts = [count("a"), count("b")];
         assert!(
-            both == [capacity, 0] || both == [0, capacity],
-            "seed {seed}: {both:?} of {capacity}"
+            counts == [capacity, 0] || counts == [0, capacity],
+            "seed {seed}: {counts:?} of {capacity}"
         );
     }
 }
 
-/// Without gangs, plans are the same as before gang reservations existed.
+/// Without gangs, plans are the same as before gang reservations existed. The expected digest of
+/// the plans was recorded then.
 #[test]
 fn gang_reservations_change_nothing_without_gangs() {
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;
@@ -205,7 +207,7 @@ fn gang_reservations_change_nothing_without_gangs() {
         }
         for round in 0..8 {
             for demand in fixture.snapshot.demand.values_mut() {
-                queued(demand).gang = None;
+                queued_mut(demand).gang = None;
             }
             let plan = fixture.plan();
             let mut hashed = plan.clone();

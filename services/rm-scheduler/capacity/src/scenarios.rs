@@ -1,5 +1,5 @@
-//! Worked scenarios about queues, ordering, limits and preemption. One vcore is written as 1 and
-//! counted as 1,000.
+//! Scenarios of the application protocol about queues, ordering, limits and preemption. The
+//! configuration writes one vcore as 1, and sizes count it as 1,000.
 
 mod exact_preemption;
 mod gangs;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::fixture::{Fixture, gang_named, placed};
+use crate::fixture::{Fixture, gang_named, granted_works};
 
 const VCORE: u64 = 1_000;
 
@@ -114,7 +114,7 @@ fn a_restart_restores_the_same_state() {
             "root.a",
             &[("memory", memory), ("vcore", vcore * VCORE)],
         );
-        crate::fixture::queued(demand).application = Some("app-1".to_owned());
+        crate::fixture::queued_mut(demand).application = Some("app-1".to_owned());
     };
     for (id, memory, vcore) in [("job_1", 10, 1), ("job_2", 10, 1)] {
         add_item(id, memory, vcore);
@@ -147,7 +147,7 @@ fn the_suffix_g_is_a_power_of_ten() {
     let size = [("memory", 512_000_000), ("vcore", 500)];
     fixture.add_work("job_1", "root.a", &size).max_processes = 5;
     let plan = fixture.step();
-    assert_eq!(placed(&plan).len(), 3);
+    assert_eq!(granted_works(&plan).len(), 3);
     let verdict = &plan.verdicts["job_1"];
     assert_eq!(
         verdict.reason,
@@ -199,7 +199,7 @@ fn placement_rules_find_or_create_queues() {
         let demand = fixture.add_work("job_1", queue, &[("vcore", 1)]);
         demand.user = user.parse().unwrap();
         if !namespace.is_empty() {
-            let tags = &mut crate::fixture::queued(demand).tags;
+            let tags = &mut crate::fixture::queued_mut(demand).tags;
             tags.insert("namespace".to_owned(), namespace.to_owned());
         }
         fixture.plan().verdicts["job_1"].class.clone()

@@ -1,3 +1,6 @@
+//! Tests of fleets with several planners: a pool with queues, a pool of fair shares, and in some
+//! tests a pool of an external planner.
+
 use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::{
@@ -11,13 +14,14 @@ use hayward_rm_scheduler_domain::{
 use serde_json::json;
 
 use super::{CompositePlanner, Rounds};
-use crate::fixture::{Fixture, node_name, queued, work};
+use crate::fixture::{Fixture, node_name, queued_mut, work_id};
 
 const SHARED: &str = "shared";
 /// Pool that is planned externally after a call of `add_external_pool`.
 const EXTERNAL: &str = "out";
 
-/// Creates a pool with queues and a pool of class `normal`, each with `size` nodes.
+/// Creates a pool with queues and a pool of class `normal`, each with `size` nodes of four vcores.
+/// The nodes are called `q0`, `q1` and so on in the first pool, and `s0`, `s1` in the second.
 fn fixture_with_two_pools(size: u64) -> Fixture {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"a": {"submit_acl": "*"}}}));
     fixture
@@ -53,7 +57,8 @@ fn add_class_work(fixture: &mut Fixture, id: &str, processes: u64) {
     demand.class = Some("normal".into());
 }
 
-/// Adds a third pool of class `away`, which only responses plan.
+/// Adds a third pool of class `away` with nodes `o0`, `o1` and so on. Only the responses of an
+/// external planner plan this pool.
 fn add_external_pool(fixture: &mut Fixture, size: u64) {
     let away = Class {
         pool: EXTERNAL.into(),
@@ -291,9 +296,9 @@ fn next_random(previous: u64) -> u64 {
 /// Applies a random event to the fleet.
 fn apply_random_event(fixture: &mut Fixture, step: u64, random: u64) {
     let id = format!("job_{}", random % 7);
-    let replace_work = |fixture: &mut Fixture, class: bool| {
+    let replace_work = |fixture: &mut Fixture, has_class: bool| {
         fixture.snapshot.demand.remove(id.as_str());
-        if class {
+        if has_class {
             add_class_work(fixture, &id, 1 + random % 9);
         } else {
             fixture.add_processes(&id, "root.a", 1 + random % 9, 1_000);
@@ -370,7 +375,7 @@ fn set_random_response(fixture: &mut Fixture, random: u64) {
 }
 
 #[test]
-fn rounds_with_memory_decide_like_rounds_without() {
+fn rounds_with_a_cache_decide_like_rounds_without() {
     for seed in 1..40_u64 {
         let mut fixture = fixture_with_two_pools(3);
         if seed % 2 == 0 {
@@ -440,8 +445,8 @@ fn work_may_move_between_a_class_and_a_queue() {
     let before = fixture.snapshot.clone();
     let mut demand: Demand = before.demand["job_1"].clone();
     demand.queued = Some(Box::default());
-    queued(&mut demand).queue = Some("root.a".into());
-    fixture.snapshot.demand.insert(work("job_1"), demand);
+    queued_mut(&mut demand).queue = Some("root.a".into());
+    fixture.snapshot.demand.insert(work_id("job_1"), demand);
     let decided = rounds.decide(
         &fixture.snapshot,
         &delta_between(&before, &fixture.snapshot),

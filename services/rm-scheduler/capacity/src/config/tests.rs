@@ -1,23 +1,27 @@
+//! Tests of the configuration: valid documents are read, and invalid ones give all faults.
+
 use serde_json::{Value, json};
 
 use super::read;
 
-fn faults(document: &Value) -> Vec<String> {
+fn read_faults(document: &Value) -> Vec<String> {
     let faults = read(document).err().unwrap_or_default();
     faults.into_iter().map(|fault| fault.to_string()).collect()
 }
 
-fn pointers(document: &Value) -> Vec<String> {
+fn fault_pointers(document: &Value) -> Vec<String> {
     let faults = read(document).err().unwrap_or_default();
     faults.into_iter().map(|fault| fault.pointer).collect()
 }
 
-fn root(root: &Value) -> Value {
+/// Returns the document with this configuration of the root.
+fn document_with_root(root: &Value) -> Value {
     json!({"queues": {"root": root}})
 }
 
-fn leaf(leaf: &Value) -> Value {
-    root(&json!({"queues": {"a": leaf}}))
+/// Returns the document with this configuration of the queue `a`, the only child of the root.
+fn document_with_leaf(leaf: &Value) -> Value {
+    document_with_root(&json!({"queues": {"a": leaf}}))
 }
 
 const LEAF_POINTER: &str = "/queues/root/queues/a";
@@ -29,7 +33,7 @@ fn a_queue_has_no_more_applications_than_its_parent() {
         let parent1 = json!({"max_applications": limits[2], "queues": {"child1": child}});
         let parent = json!({"max_applications": limits[1], "queues": {"parent1": parent1}});
         let top = json!({"max_applications": limits[0], "queues": {"parent": parent}});
-        read(&root(&top)).is_ok()
+        read(&document_with_root(&top)).is_ok()
     };
     assert!(!is_accepted([1, 2, 3, 4]));
     assert!(is_accepted([4, 3, 2, 1]));
@@ -62,7 +66,7 @@ fn all_faults_are_reported_at_once_with_their_positions() {
         "/queues/root/resources",
         "/tomatoes",
     ];
-    assert_eq!(pointers(&document), expected);
+    assert_eq!(fault_pointers(&document), expected);
 }
 
 #[test]
@@ -73,27 +77,36 @@ fn a_missing_root_is_implied() {
     assert_eq!(names, ["a", "b"]);
     assert!(queues.root.parent && queues.root.children["b"].parent);
     let invalid = json!({"queues": {"a": {"max_applications": -1}, "b": {}}});
-    assert_eq!(pointers(&invalid), ["/queues/a/max_applications"]);
-    assert_eq!(pointers(&json!({})), ["/queues"]);
+    assert_eq!(fault_pointers(&invalid), ["/queues/a/max_applications"]);
+    assert_eq!(fault_pointers(&json!({})), ["/queues"]);
 }
 
 #[test]
 fn names_are_unique_ignoring_case() {
-    let duplicates = root(&json!({"queues": {"Dev": {}, "dev": {}}}));
-    assert_eq!(faults(&duplicates).len(), 1, "{:?}", faults(&duplicates));
+    let duplicates = document_with_root(&json!({"queues": {"Dev": {}, "dev": {}}}));
+    assert_eq!(
+        read_faults(&duplicates).len(),
+        1,
+        "{:?}",
+        read_faults(&duplicates)
+    );
 }
 
 #[test]
 fn a_guarantee_fits_the_maximum() {
-    let too_large = leaf(&json!({"resources": {"guaranteed": {"vcore": 5}, "max": {"vcore": 4}}}));
+    let too_large = document_with_leaf(
+        &json!({"resources": {"guaranteed": {"vcore": 5}, "max": {"vcore": 4}}}),
+    );
     assert_eq!(
-        pointers(&too_large),
+        fault_pointers(&too_large),
         [format!("{LEAF_POINTER}/resources/guaranteed/vcore")]
     );
     let child = |it: u64| json!({"resources": {"guaranteed": {"vcore": it}}});
     let faults_with_children = |resources: Value| {
         let queues = json!({"b": child(3), "c": {"queues": {"d": child(3)}}});
-        pointers(&leaf(&json!({"resources": resources, "queues": queues})))
+        fault_pointers(&document_with_leaf(
+            &json!({"resources": resources, "queues": queues}),
+        ))
     };
     let expected = [format!("{LEAF_POINTER}/resources/guaranteed")];
     assert_eq!(
@@ -102,17 +115,17 @@ fn a_guarantee_fits_the_maximum() {
     );
     assert_eq!(faults_with_children(json!({"max": {"vcore": 5}})), expected);
     assert!(faults_with_children(json!({"guaranteed": {"vcore": 6}})).is_empty());
-    let larger_child = leaf(&json!({"resources": {"max": {"vcore": 4}},
+    let larger_child = document_with_leaf(&json!({"resources": {"max": {"vcore": 4}},
         "queues": {"b": {"queues": {"c": {"resources": {"max": {"vcore": 5}}}}}}}));
     let expected = [format!(
         "{LEAF_POINTER}/queues/b/queues/c/resources/max/vcore"
     )];
-    assert_eq!(pointers(&larger_child), expected);
+    assert_eq!(fault_pointers(&larger_child), expected);
 }
 
 #[test]
 fn limits_name_each_user_once_and_the_wildcard_last() {
-    let faults_of = |limits: Value| pointers(&leaf(&json!({"limits": limits})));
+    let faults_of = |limits: Value| fault_pointers(&document_with_leaf(&json!({"limits": limits})));
     let limit_for = |selector: Value| {
         let mut limit = json!({"max_applications": 1});
         limit
@@ -157,42 +170,43 @@ fn limits_name_each_user_once_and_the_wildcard_last() {
 #[test]
 fn a_limit_does_not_exceed_the_limit_above() {
     let limit = |max: u64| json!([{"users": ["ann"], "max_resources": {"vcore": max}}]);
-    let document = leaf(
+    let document = document_with_leaf(
         &json!({"limits": limit(2), "resources": {"max": {"vcore": 9}},
         "queues": {"b": {"limits": limit(3)}}}),
     );
     let expected = format!("{LEAF_POINTER}/queues/b/limits/0/max_resources/vcore");
-    assert_eq!(pointers(&document), [expected]);
-    let document = leaf(&json!({"limits": limit(10), "resources": {"max": {"vcore": 9}}}));
+    assert_eq!(fault_pointers(&document), [expected]);
+    let document =
+        document_with_leaf(&json!({"limits": limit(10), "resources": {"max": {"vcore": 9}}}));
     assert_eq!(
-        pointers(&document),
+        fault_pointers(&document),
         [format!("{LEAF_POINTER}/limits/0/max_resources/vcore")]
     );
-    let mut document = root(&json!({"limits": limit(2)}));
+    let mut document = document_with_root(&json!({"limits": limit(2)}));
     document["limits"] = limit(3);
-    assert_eq!(pointers(&document), ["/limits"]);
+    assert_eq!(fault_pointers(&document), ["/limits"]);
 }
 
 #[test]
 fn rules_name_existing_queues() {
     let faults_of_rule = |rule: Value| {
         let queues = json!({"a": {}, "b": {"queues": {"c": {}}}});
-        pointers(&json!({"queues": {"root": {"queues": queues}}, "placement": [rule]}))
+        fault_pointers(&json!({"queues": {"root": {"queues": queues}}, "placement": [rule]}))
     };
-    let value = ["/placement/0/value"];
-    assert_eq!(faults_of_rule(json!({"rule": "fixed"})), value);
-    assert_eq!(faults_of_rule(json!({"rule": "tag"})), value);
+    let value_pointer = ["/placement/0/value"];
+    assert_eq!(faults_of_rule(json!({"rule": "fixed"})), value_pointer);
+    assert_eq!(faults_of_rule(json!({"rule": "tag"})), value_pointer);
     assert_eq!(
         faults_of_rule(json!({"rule": "fixed", "value": "nowhere"})),
-        value
+        value_pointer
     );
     assert_eq!(
         faults_of_rule(json!({"rule": "fixed", "value": "b"})),
-        value
+        value_pointer
     );
     assert_eq!(
         faults_of_rule(json!({"rule": "fixed", "value": "a.d", "create": true})),
-        value
+        value_pointer
     );
     assert!(faults_of_rule(json!({"rule": "fixed", "value": "b.d", "create": true})).is_empty());
     assert!(faults_of_rule(json!({"rule": "fixed", "value": "root.b.c"})).is_empty());
@@ -260,8 +274,10 @@ fn collect_pointers(value: &Value, pointer: String, pointers: &mut Vec<String>) 
 #[test]
 fn faults_print_amounts_in_readable_units() {
     let limits = json!([{"users": ["*"], "max_resources": {"memory": "3Gi"}}]);
-    let reported = faults(&leaf(&json!({"limits": limits, "resources": {
-        "guaranteed": {"vcore": 33}, "max": {"vcore": 32, "memory": "2Gi"}}})));
+    let reported = read_faults(&document_with_leaf(
+        &json!({"limits": limits, "resources": {
+        "guaranteed": {"vcore": 33}, "max": {"vcore": 32, "memory": "2Gi"}}}),
+    ));
     let expected = [
         format!(
             "{LEAF_POINTER}/limits/0/max_resources/memory: is more than the 2 GiB of the queue"
@@ -272,8 +288,10 @@ fn faults_print_amounts_in_readable_units() {
     ];
     assert_eq!(reported, expected);
     let child = json!({"resources": {"guaranteed": {"vcore": "1500m"}}});
-    let reported = faults(&leaf(&json!({"resources": {"guaranteed": {"vcore": 2}},
-        "queues": {"x": child, "y": child}})));
+    let reported = read_faults(&document_with_leaf(
+        &json!({"resources": {"guaranteed": {"vcore": 2}},
+        "queues": {"x": child, "y": child}}),
+    ));
     let detail = "queues below are guaranteed 3 vcore, it is guaranteed itself 2";
     assert_eq!(
         reported,

@@ -1,4 +1,4 @@
-//! Checks of a plan that share no code with the planner.
+//! Checks of plans in the property tests. They share no code with the planner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +55,7 @@ pub(super) fn check_limits(seed: u64, fixture: &Fixture) {
 /// Checks that all parts of a gang start together. No part has processes while another lacks its
 /// minimum number, unless that part lost them.
 pub(super) fn check_gangs_start_whole(fixture: &Fixture, plan: &Plan) {
+    // Lacking processes before the plan, lacking processes after it, and granted processes.
     let mut sums_by_gang: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
     for (work, demand) in &fixture.snapshot.demand {
         let queued = demand.queued.as_ref().unwrap();
@@ -75,7 +76,8 @@ pub(super) fn check_gangs_start_whole(fixture: &Fixture, plan: &Plan) {
     for (lacking_before, lacking_after, granted) in sums_by_gang.values() {
         assert!(
             *lacking_after == 0 || lacking_after == lacking_before,
-            "a gang was split: {lacking_before} {lacking_after} {granted}"
+            "a gang was split: {lacking_before} lacking before, {lacking_after} after, {granted} \
+             granted"
         );
     }
 }
@@ -103,11 +105,11 @@ pub(super) fn check_gang_reservation(seed: u64, fixture: &Fixture, plan: &Plan) 
             && other_gang
                 .as_ref()
                 .is_some_and(|other_gang| other_gang.name == gang);
-        let running = reservation
+        let reserved = reservation
             .nodes
             .values()
             .filter_map(|works| works.get(work));
-        let reserved: u64 = running.sum();
+        let reserved: u64 = reserved.sum();
         let granted = plan.grants.iter().filter(|grant| grant.work == *work);
         let vacated = plan.vacates.iter();
         let vacated =
@@ -159,9 +161,9 @@ pub(super) fn check_victims(seed: u64, fixture: &Fixture, plan: &Plan) {
         let allocation = &snapshot.allocations[&receipt.allocation];
         assert!(
             vacated.contains(&receipt.allocation),
-            "a receipt for nothing"
+            "a receipt without a vacate"
         );
-        assert!(!allocation.leaving, "seed {seed}: taken twice");
+        assert!(!allocation.leaving, "seed {seed}: preempted twice");
         let (Some(work), victim) = (&receipt.beneficiary, &snapshot.demand[&allocation.work])
         else {
             continue;
@@ -175,13 +177,13 @@ pub(super) fn check_victims(seed: u64, fixture: &Fixture, plan: &Plan) {
         let beneficiary_queue = plan.verdicts[work].class.as_deref().unwrap();
         assert!(
             allocation.class != beneficiary_queue,
-            "seed {seed}: taken from its own queue"
+            "seed {seed}: the victim is in the queue of its beneficiary"
         );
         assert!(victim_queued.required_node.is_none());
         let queue = find_queue(&snapshot.queues[POOL].root, &allocation.class);
         assert!(
             format!("{:?}", queue.preemption) != "Disabled",
-            "seed {seed}: was spared"
+            "seed {seed}: preemption is disabled in the queue"
         );
         let remaining = remaining.get_mut(&allocation.class).unwrap();
         *remaining -= allocation.size.cpu_milli;

@@ -1,4 +1,5 @@
-//! Gangs among plain work that fills every hole, and preemption for gangs.
+//! Properties of gangs in pools that are full of plain work, and of preemption for gangs. Plain
+//! work is in no gang, and fills every gap at once.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use serde_json::json;
 use super::{Random, VCORE, check_gang_reservation, check_victims};
 use crate::{
     Capacity,
-    fixture::{Fixture, gang_named, queued},
+    fixture::{Fixture, gang_named, queued_mut},
 };
 
 const GANGS: [&str; 2] = ["b", "c"];
@@ -107,18 +108,18 @@ fn gangs_start_behind_plain_work_one_after_the_other() {
                 break;
             }
             assert!(round < 60, "seed {seed}: {waiting:?} never start");
-            fixture.end("job_plain", 1);
+            fixture.end_processes("job_plain", 1);
             let plan = fixture.plan();
             check_gang_reservation(seed, &fixture, &plan);
             fixture.carry_out(&plan);
         }
         for _ in 0..3 {
-            fixture.end("job_plain", 1);
+            fixture.end_processes("job_plain", 1);
             fixture.step();
         }
         assert!(
             fixture.reserved_space().is_empty(),
-            "seed {seed}: reserved without need"
+            "seed {seed}: space is reserved without need"
         );
         let plain = fixture.snapshot.demand.get_mut("job_plain").unwrap();
         plain.max_processes = capacity;
@@ -152,8 +153,8 @@ fn victims_for_a_gang_suffice_for_it_and_are_all_needed() {
             let queue = random.pick(["root.a", "root.c"]);
             let (count, vcore) = (1 + random.below(6), (1 + random.below(3)) * VCORE);
             let demand = fixture.add_processes(&format!("job_{index}"), queue, count, vcore);
-            queued(demand).preemptable = !random.one_in(4);
-            queued(demand).originator = random.one_in(6);
+            queued_mut(demand).preemptable = !random.one_in(4);
+            queued_mut(demand).originator = random.one_in(6);
         }
         fixture.settle();
         for part in 0..=random.below(2) {
@@ -180,7 +181,7 @@ fn victims_for_a_gang_suffice_for_it_and_are_all_needed() {
             let mut granted = plan.grants.iter();
             granted.any(|grant| grant.work.as_str().starts_with("job_gang"))
         };
-        assert!(starts(None), "seed {seed}: it does not fit");
+        assert!(starts(None), "seed {seed}: the gang does not fit");
         for index in 0..plan.receipts.len() {
             let id = &plan.receipts[index].allocation;
             assert!(!starts(Some(index)), "seed {seed}: {id} leaves in vain");

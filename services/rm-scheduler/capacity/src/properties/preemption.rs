@@ -1,5 +1,5 @@
-//! Preemption always starts its beneficiary and takes no more than needed. The cases are random
-//! queues with gangs and other work, over several rounds, with victims that take time to stop.
+//! Property: preemption starts the work that victims leave for (the beneficiary), with no more
+//! victims than needed. The cases are random queues and work, and victims take time to stop.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{VCORE, check_victims};
 use crate::{
     Capacity,
-    fixture::{Fixture, POOL, queued},
+    fixture::{Fixture, POOL, queued_mut},
 };
 
 const ROUNDS: u64 = 40;
@@ -66,6 +66,7 @@ struct WorkSpec {
 #[derive(Debug, Clone)]
 struct RandomRun {
     parents: Vec<Parent>,
+    /// Vcores, memory and gpus of each node.
     nodes: Vec<(u64, u64, u64)>,
     initial: Vec<WorkSpec>,
     later: Vec<WorkSpec>,
@@ -76,33 +77,33 @@ struct RandomRun {
 }
 
 /// Generates amounts. Vcores and memory are set with these probabilities.
-fn amounts(max: u64, vcore: f64, memory: f64) -> impl Strategy<Value = Amounts> {
+fn any_amounts(max: u64, vcore: f64, memory: f64) -> impl Strategy<Value = Amounts> {
     let vcore = option::weighted(vcore, 0..=max);
     let memory = option::weighted(memory, 0..=max);
     (vcore, memory).prop_map(|(vcore, memory)| Amounts { vcore, memory })
 }
 
-fn leaf() -> impl Strategy<Value = Leaf> {
+fn any_leaf() -> impl Strategy<Value = Leaf> {
     let delay = prop_oneof![Just(500_u64), Just(1_000), Just(4_000)];
-    let limits = (
-        option::weighted(0.15, 1..6_u64),
-        option::weighted(0.15, 1..4_u64),
-    );
-    let (guaranteed, headroom) = (amounts(8, 0.6, 0.15), amounts(6, 0.4, 0.15));
-    let fields = (guaranteed, headroom, limits, delay);
-    fields.prop_map(|(guaranteed, headroom, limits, delay_ms)| Leaf {
-        guaranteed,
-        headroom,
-        user_limit: limits.0,
-        applications: limits.1,
-        delay_ms,
-    })
+    let user_limit = option::weighted(0.15, 1..6_u64);
+    let applications = option::weighted(0.15, 1..4_u64);
+    let (guaranteed, headroom) = (any_amounts(8, 0.6, 0.15), any_amounts(6, 0.4, 0.15));
+    let fields = (guaranteed, headroom, user_limit, applications, delay);
+    fields.prop_map(
+        |(guaranteed, headroom, user_limit, applications, delay_ms)| Leaf {
+            guaranteed,
+            headroom,
+            user_limit,
+            applications,
+            delay_ms,
+        },
+    )
 }
 
-fn parent() -> impl Strategy<Value = Parent> {
+fn any_parent() -> impl Strategy<Value = Parent> {
     let fence = prop::bool::weighted(0.15);
-    let (guaranteed, headroom) = (amounts(6, 0.4, 0.1), amounts(6, 0.5, 0.15));
-    let fields = (vec(leaf(), 1..4), guaranteed, headroom, fence);
+    let (guaranteed, headroom) = (any_amounts(6, 0.4, 0.1), any_amounts(6, 0.5, 0.15));
+    let fields = (vec(any_leaf(), 1..4), guaranteed, headroom, fence);
     fields.prop_map(|(leaves, guaranteed, headroom, fence)| Parent {
         leaves,
         guaranteed,
@@ -111,7 +112,7 @@ fn parent() -> impl Strategy<Value = Parent> {
     })
 }
 
-fn work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = WorkSpec> {
+fn any_work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = WorkSpec> {
     let position = (rounds, 0..3_usize, 0..3_usize);
     let gpu = prop_oneof![30 => Just(0_u64), 1 => Just(500), 1 => Just(1_000), 1 => Just(2_000)];
     let size = (1..4_u64, 1..4_u64, gpu, counts);
@@ -140,17 +141,17 @@ fn work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Wo
     })
 }
 
-fn random_run() -> impl Strategy<Value = RandomRun> {
+fn any_run() -> impl Strategy<Value = RandomRun> {
     let node = (
         2..9_u64,
         4..16_u64,
         prop_oneof![2 => Just(0_u64), 1 => 1..3_u64],
     );
     (
-        vec(parent(), 1..3),
+        vec(any_parent(), 1..3),
         vec(node, 1..4),
-        vec(work_spec(0..1, 2..9), 2..6),
-        vec(work_spec(1..15, 1..5), 2..8),
+        vec(any_work_spec(0..1, 2..9), 2..6),
+        vec(any_work_spec(1..15, 1..5), 2..8),
         proptest::collection::btree_map(0..ROUNDS / 2, 0..20_usize, 0..4),
         vec(0..MAX_STOP_ROUNDS, 1..12),
     )
@@ -236,7 +237,7 @@ impl RandomRun {
             let queue = format!("root.p{parent}.l{leaf}");
             let demand = fixture.add_work(&format!("job_{name}{index}"), &queue, &sizes);
             demand.max_processes = spec.count;
-            let queued = queued(demand);
+            let queued = queued_mut(demand);
             queued.priority = spec.priority;
             queued.preemptable = spec.preemptable;
             queued.originator = spec.originator;
@@ -292,17 +293,17 @@ impl Leaf {
 /// All parts of a gang, or one work item.
 type Beneficiary = BTreeSet<WorkId>;
 
-fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
-    let application = |work: &WorkId| {
+fn find_beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
+    let gang_key = |work: &WorkId| {
         let queued = snapshot.demand[work].queued.as_ref().unwrap();
         let app = queued.application.clone();
         let app = app.unwrap_or_else(|| work.to_string());
         queued.gang.is_some().then_some((app, queued.queue.clone()))
     };
-    let own_gang = application(work);
+    let own_gang = gang_key(work);
     let works = snapshot.demand.keys();
     works
-        .filter(|other| *other == work || (own_gang.is_some() && application(other) == own_gang))
+        .filter(|other| *other == work || (own_gang.is_some() && gang_key(other) == own_gang))
         .cloned()
         .collect()
 }
@@ -323,7 +324,7 @@ fn pending_processes(plan: &Plan, works: &Beneficiary) -> u64 {
         + gang_counts.map(|(_, count)| count).sum::<u64>()
 }
 
-fn granted(plan: &Plan, works: &Beneficiary) -> u64 {
+fn count_granted(plan: &Plan, works: &Beneficiary) -> u64 {
     let grants = plan.grants.iter();
     grants.filter(|grant| works.contains(&grant.work)).count() as u64
 }
@@ -344,7 +345,7 @@ struct ProgressMap(BTreeMap<Beneficiary, Progress>);
 impl ProgressMap {
     fn record_plan(&mut self, before: &Snapshot, plan: &Plan) -> Result<(), TestCaseError> {
         for receipt in &plan.receipts {
-            let works = beneficiary(before, receipt.beneficiary.as_ref().unwrap());
+            let works = find_beneficiary(before, receipt.beneficiary.as_ref().unwrap());
             let victims = &mut self.0.entry(works).or_default().victims;
             victims.insert(receipt.allocation.clone());
         }
@@ -359,12 +360,12 @@ impl ProgressMap {
         let has_queue = |work: &WorkId| plan.verdicts[work].class.is_some();
         self.0.retain(|works, _| works.iter().all(has_queue));
         for (works, progress) in &mut self.0 {
-            progress.started += granted(plan, works);
+            progress.started += count_granted(plan, works);
             let (pending, started) = (pending_processes(plan, works), progress.started);
             let mut ids = before.allocations.keys();
             prop_assert!(
                 ids.any(|id| progress.awaited_victims.contains(id)) || started >= progress.expected,
-                "{works:?} has not started though all has left: {progress:?}, {plan:#?}"
+                "{works:?} has not started though its victims left: {progress:?}, {plan:#?}"
             );
             if started + pending > progress.expected {
                 progress.expected = started + pending;
@@ -381,7 +382,7 @@ impl ProgressMap {
     fn check_all_victims_needed(&self, before: &Fixture, plan: &Plan) -> Result<(), TestCaseError> {
         let mut victims_by_beneficiary: BTreeMap<Beneficiary, Vec<&AllocationId>> = BTreeMap::new();
         for receipt in &plan.receipts {
-            let works = beneficiary(&before.snapshot, receipt.beneficiary.as_ref().unwrap());
+            let works = find_beneficiary(&before.snapshot, receipt.beneficiary.as_ref().unwrap());
             victims_by_beneficiary
                 .entry(works)
                 .or_default()
@@ -392,7 +393,7 @@ impl ProgressMap {
             let is_gang = gang.is_some_and(|reservation| works.contains(&reservation.work));
             let is_single_step = is_gang || pending_processes(plan, works) <= 1;
             let count_started = |stays: &dyn Fn(&AllocationId) -> bool| {
-                granted(&plan_after_victims_left(before, plan, stays), works)
+                count_granted(&plan_after_victims_left(before, plan, stays), works)
             };
             let is_of_others = |id: &AllocationId| self.is_victim_of_others(id, works);
             for (index, victim) in preempted.iter().copied().enumerate() {
@@ -438,23 +439,23 @@ fn plan_after_victims_left(
     Capacity.schedule(&next_fixture.snapshot)
 }
 
-fn run(random_run_spec: &RandomRun) -> Result<usize, TestCaseError> {
-    let mut fixture = random_run_spec.fixture();
-    random_run_spec.submit(&mut fixture, &random_run_spec.initial, "first");
+fn run(random_run: &RandomRun) -> Result<usize, TestCaseError> {
+    let mut fixture = random_run.fixture();
+    random_run.submit(&mut fixture, &random_run.initial, "first");
     let mut progress_map = ProgressMap::default();
     let (mut preempted, mut vacated_at): (usize, BTreeMap<AllocationId, u64>) =
         (0, BTreeMap::new());
     for round in 0..ROUNDS {
-        for (index, spec) in random_run_spec.later.iter().enumerate() {
+        for (index, spec) in random_run.later.iter().enumerate() {
             if spec.round == round {
-                random_run_spec.submit(
+                random_run.submit(
                     &mut fixture,
                     std::slice::from_ref(spec),
                     &format!("later{index}_"),
                 );
             }
         }
-        if let Some(index) = random_run_spec.ends.get(&round) {
+        if let Some(index) = random_run.ends.get(&round) {
             let staying = fixture.snapshot.allocations.iter();
             // A gang that loses a member needs new space.
             let demand = &fixture.snapshot.demand;
@@ -472,7 +473,7 @@ fn run(random_run_spec: &RandomRun) -> Result<usize, TestCaseError> {
         let vacated = plan.vacates.iter().map(|it| it.allocation.clone());
         vacated_at.extend(vacated.map(|id| (id, round)));
         fixture.carry_out_except(&plan, |id, _| {
-            round < vacated_at[id] + random_run_spec.stop_rounds_of(id)
+            round < vacated_at[id] + random_run.stop_rounds_of(id)
         });
     }
     Ok(preempted)
@@ -480,8 +481,8 @@ fn run(random_run_spec: &RandomRun) -> Result<usize, TestCaseError> {
 
 proptest! {
     #[test]
-    fn victims_start_their_beneficiary_and_are_all_needed(random_run_spec in random_run()) {
-        run(&random_run_spec)?;
+    fn victims_start_their_beneficiary_and_are_all_needed(random_run in any_run()) {
+        run(&random_run)?;
     }
 }
 
@@ -491,8 +492,8 @@ fn random_runs_preempt_often() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
     let preempting_runs = (0..200).filter(|_| {
-        let random = random_run().new_tree(&mut runner).unwrap().current();
-        run(&random).unwrap() > 0
+        let random_run = any_run().new_tree(&mut runner).unwrap().current();
+        run(&random_run).unwrap() > 0
     });
     let preempting_runs = preempting_runs.count();
     assert!(preempting_runs > 30, "in {preempting_runs} of 200");

@@ -1,9 +1,9 @@
-//! Random pools, work and events.
+//! Random pools, work and events for the property tests.
 
 use serde_json::{Value, json};
 
 use super::{POOLS, VCORE};
-use crate::fixture::{Fixture, queued};
+use crate::fixture::{Fixture, queued_mut};
 
 /// Random numbers (SplitMix64).
 pub(super) struct Random(pub u64);
@@ -125,7 +125,7 @@ pub(super) fn add_random_work(fixture: &mut Fixture, random: &mut Random, number
         demand.max_processes,
         i32::try_from(random.below(3)).unwrap(),
     );
-    let queued = queued(demand);
+    let queued = queued_mut(demand);
     queued.priority = priority;
     queued.groups = vec![groups];
     if random.one_in(2) {

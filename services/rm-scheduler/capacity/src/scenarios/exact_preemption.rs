@@ -1,15 +1,17 @@
-//! Preemption of exactly the needed victims, while stopping takes time.
+//! Scenarios in which exactly the needed victims are preempted, although victims take time to stop.
 
 use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::{Value, json};
 
 use super::VCORE;
-use crate::fixture::{Fixture, gang_named, node_name, queued};
+use crate::fixture::{Fixture, gang_named, node_name, queued_mut};
 
 fn guaranteed(vcore: u64) -> Value {
     json!({"resources": {"guaranteed": {"vcore": vcore}}})
 }
 
+/// Creates a pool with these queues below the root, and the nodes `n0`, `n1` and so on with these
+/// vcores.
 fn fixture(queues: &Value, nodes: &[u64]) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": queues});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
@@ -23,7 +25,8 @@ fn victim_works(plan: &Plan) -> Vec<&str> {
     plan.receipts.iter().map(|it| it.work.as_str()).collect()
 }
 
-/// Carries out plans for several rounds in which these works stop slowly.
+/// Runs several rounds in which the allocations of `slow` works do not stop. Returns the number of
+/// preempted processes.
 fn run_rounds_with_slow_victims(fixture: &mut Fixture, slow: &[&str], rounds: usize) -> usize {
     let mut preempted = 0;
     for _ in 0..rounds {
@@ -36,7 +39,7 @@ fn run_rounds_with_slow_victims(fixture: &mut Fixture, slow: &[&str], rounds: us
     preempted
 }
 
-/// The node is reserved without victims until the delay ends.
+/// Until the preemption delay ends, the node is reserved for the process without a victim.
 #[test]
 fn one_victim_leaves_for_one_process_after_any_wait() {
     for delay in [1_000, 5_000, 30_000] {
@@ -58,7 +61,8 @@ fn one_victim_leaves_for_one_process_after_any_wait() {
     }
 }
 
-/// A reservation with victims goes before an older one without.
+/// The node `n0` is reserved first, without victims. Then `n1` is reserved with two victims, of
+/// which one stops slowly.
 #[test]
 fn a_reservation_with_victims_goes_before_one_without() {
     let mut fixture = fixture(&json!({"a": {}, "b": guaranteed(3)}), &[4, 4]);
@@ -69,7 +73,7 @@ fn a_reservation_with_victims_goes_before_one_without() {
     ] {
         let demand = fixture.add_processes(id, "root.a", 1, vcore * VCORE);
         demand.node_list = [node_name(node)].into();
-        queued(demand).preemptable = id != "job_a";
+        queued_mut(demand).preemptable = id != "job_a";
     }
     fixture.settle();
     fixture.add_processes("job_b", "root.b", 1, 3 * VCORE);
@@ -124,8 +128,8 @@ fn a_fast_victim_does_not_return_while_a_slow_one_stops() {
     let preempted = run_rounds_with_slow_victims(&mut fixture, &["job_slow"], 10);
     assert_eq!((preempted, fixture.count_running("job_fast")), (2, 0));
     let detail = &fixture.plan().verdicts["job_fast"].detail;
-    let text = "9 vcore, and 4 more are needed; 9 of that is reserved for work before it";
-    assert!(detail.contains(text), "{detail}");
+    let expected = "9 vcore, and 4 more are needed; 9 of that is reserved for work before it";
+    assert!(detail.contains(expected), "{detail}");
     fixture.settle();
     assert_eq!(
         (
@@ -136,8 +140,8 @@ fn a_fast_victim_does_not_return_while_a_slow_one_stops() {
     );
 }
 
-/// Victims for later work of the same parent still stop; space freed earlier belongs to the earlier
-/// work.
+/// The victim of the later work still stops. The space that was freed first belongs to the earlier
+/// work, so that work starts.
 #[test]
 fn work_starts_once_its_own_victims_have_left() {
     let parent = json!({"resources": {"max": {"vcore": 4}},
@@ -254,11 +258,12 @@ fn an_unnecessary_victim_on_a_required_node_is_spared() {
     fixture.add_processes("job_small", "root.a", 1, VCORE);
     fixture.settle();
     let demand = fixture.add_processes("job_b", "root.b", 1, 3 * VCORE);
-    queued(demand).required_node = Some(node_name("n0"));
+    queued_mut(demand).required_node = Some(node_name("n0"));
     assert_eq!(victim_works(&fixture.step()), ["job_large"]);
 }
 
-/// The sibling uses the whole guarantee of the parent. Its victims are not counted twice.
+/// The sibling uses the whole guarantee of the parent. Space that its victims free is not counted
+/// twice.
 #[test]
 fn a_sibling_over_its_guarantee_gives_within_the_guarantee_of_the_parent() {
     let parent = json!({"resources": {"guaranteed": {"vcore": 10}},
@@ -275,7 +280,7 @@ fn a_sibling_over_its_guarantee_gives_within_the_guarantee_of_the_parent() {
             fixture.count_running("job_two"),
         );
         let remaining = usize::try_from(running).unwrap() - 5;
-        assert_eq!((preempted, counts), (5, (remaining, 5)), "{running} held");
+        assert_eq!((preempted, counts), (5, (remaining, 5)), "{running} ran");
     }
 }
 
@@ -295,7 +300,8 @@ fn an_exhausted_guarantee_takes_no_victim_outside_it() {
     assert_eq!(counts, [3, 3, 4]);
 }
 
-/// A part of a shared guarantee yields to the explicit guarantee of a sibling, at every depth.
+/// A queue that only shares the guarantee of its parent yields to the own guarantee of a sibling,
+/// at every depth.
 #[test]
 fn an_explicit_guarantee_wins_over_a_part_of_a_shared_one() {
     let deeper = json!({"resources": {"guaranteed": {"vcore": 1}}, "queues": {"below": {}}});
@@ -344,7 +350,7 @@ fn a_lowered_maximum_is_enforced_besides_other_limited_types() {
     }
 }
 
-/// A third of the excess is less than one process of each child.
+/// Each child would have to lose a third of the excess, which is less than one process.
 #[test]
 fn a_lowered_maximum_is_enforced_by_whole_processes() {
     let document = |max: u64| {
@@ -389,7 +395,7 @@ fn the_verdict_names_leaving_victims_until_they_have_left() {
     assert_eq!(fixture.count_running("job_b"), 1);
 }
 
-/// A quota is short, and the free space is on another node.
+/// The quota of the parent is exhausted, and the free space is on another node than the victim.
 #[test]
 fn a_victim_on_another_node_is_informed_about_the_maximum_only() {
     let parent = json!({"resources": {"max": {"vcore": 2}},
@@ -403,12 +409,11 @@ fn a_victim_on_another_node_is_informed_about_the_maximum_only() {
     fixture.advance(30_000);
     let plan = fixture.plan();
     let detail = &plan.vacates[0].detail;
-    let text = "work of queue root.parent.two is due a part of what queue root.parent may have at \
-                 most, by its guarantee";
-    assert_eq!(detail, text);
+    let expected = "work of queue root.parent.two is due a part of what queue root.parent may \
+                    have at most, by its guarantee";
+    assert_eq!(detail, expected);
     let detail = &plan.verdicts["job_two"].detail;
-    let text = "others leave so that queue root.parent.two may have more, and node n1 is \
-        reserved for \
-                 it";
-    assert_eq!(detail, text);
+    let expected = "others leave so that queue root.parent.two may have more, and node n1 is \
+                    reserved for it";
+    assert_eq!(detail, expected);
 }

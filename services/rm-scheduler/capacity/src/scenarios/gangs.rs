@@ -1,5 +1,5 @@
-//! A gang next to plain work in one pool: priority, order and guarantees decide between them as
-//! between any two work items.
+//! Scenarios with a gang and plain work, which is in no gang, in one pool. Priority, order and
+//! guarantees decide between the gang and the plain work as between any two work items.
 
 mod preemption;
 
@@ -7,8 +7,9 @@ use hayward_rm_scheduler_domain::Reason;
 use serde_json::json;
 
 use super::VCORE;
-use crate::fixture::{Fixture, POOL, gang_named, node_name, queued};
+use crate::fixture::{Fixture, POOL, gang_named, node_name, queued_mut};
 
+/// Creates a pool with this root and one node of four vcores.
 fn fixture(root: &serde_json::Value) -> Fixture {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.add_node("n1", &[("vcore", 4 * VCORE)]);
@@ -22,7 +23,7 @@ fn the_higher_priority_goes_first() {
         fixture.add_processes("job_plain", "root.a", 4, VCORE);
         fixture.add_gang_part("job_gang", "root.a", gang_named("gang", 3), VCORE);
         let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
-        queued(demand).priority = priority;
+        queued_mut(demand).priority = priority;
         fixture.settle();
         let counts = (
             fixture.count_running("job_gang"),
@@ -44,7 +45,7 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
         let mut fixture = fixture(&json!({"submit_acl": "*", "queues": queues}));
         fixture.add_gang_part("job_gang", queue, gang_named("gang", 3), VCORE);
         let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
-        queued(demand).gang.as_mut().unwrap().min = min_processes;
+        queued_mut(demand).gang.as_mut().unwrap().min = min_processes;
         fixture.add_processes("job_plain", queue, 1, VCORE);
         let plan = fixture.step();
         let verdict = &plan.verdicts["job_gang"];
@@ -54,18 +55,18 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
         assert_eq!(
             fixture.count_running("job_plain"),
             1,
-            "others are served there"
+            "other work is served in the queue"
         );
     }
 }
 
 /// The gang is placed process by process, like plain work.
 #[test]
-fn a_gang_without_a_least_number_starts_partially() {
+fn a_gang_without_a_minimum_number_starts_partially() {
     let mut fixture = fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
     fixture.add_gang_part("job_gang", "root.a", gang_named("gang", 6), VCORE);
     let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
-    queued(demand).gang.as_mut().unwrap().min = 0;
+    queued_mut(demand).gang.as_mut().unwrap().min = 0;
     fixture.settle();
     assert_eq!(fixture.count_running("job_gang"), 4);
     let verdict = &fixture.plan().verdicts["job_gang"];
@@ -104,7 +105,8 @@ fn the_older_of_equals_goes_first_and_space_useless_to_the_gang_is_used() {
     );
 }
 
-/// Creates plain work that fills all nodes, and fills every freed gap again.
+/// Creates the nodes `n0`, `n1` and so on, and plain work in the queue `a` that fills all nodes. It
+/// also fills every gap that is freed later.
 fn fixture_with_full_nodes(nodes: &[u64], root: &serde_json::Value) -> Fixture {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     for (index, vcore) in nodes.iter().enumerate() {
@@ -119,8 +121,8 @@ fn two_queues() -> serde_json::Value {
     json!({"submit_acl": "*", "queues": {"a": {}, "b": {}}})
 }
 
-/// Returns the number of rounds until the gang has all members. This many processes end in each
-/// round.
+/// Returns the number of rounds until the gang has all members. In each round `ending` processes of
+/// the plain work end.
 fn rounds_until_complete(
     fixture: &mut Fixture,
     gang: &str,
@@ -132,7 +134,7 @@ fn rounds_until_complete(
             return round;
         }
         assert_eq!(fixture.count_running(gang), 0, "a gang was split");
-        fixture.end("job_plain", ending);
+        fixture.end_processes("job_plain", ending);
         fixture.step();
     }
     panic!("the gang never starts");
@@ -154,7 +156,8 @@ fn a_gang_starts_behind_plain_work_that_fills_every_hole() {
     }
 }
 
-/// The gang needs more than half of all nodes. A limit of a tenth would exclude it forever.
+/// The gang needs all nodes. If reservations of gangs were limited to a tenth of the nodes, as
+/// those of single work items are, the gang would never start.
 #[test]
 fn a_gang_that_needs_every_node_gets_every_node() {
     let mut fixture = fixture_with_full_nodes(&[4; 12], &two_queues());
@@ -164,7 +167,7 @@ fn a_gang_that_needs_every_node_gets_every_node() {
 }
 
 #[test]
-fn only_the_needed_space_is_reserved_and_the_rest_is_used() {
+fn only_the_needed_space_is_reserved_and_all_other_space_is_used() {
     let mut fixture = fixture_with_full_nodes(&[4, 4], &two_queues());
     fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 3), VCORE);
     fixture.advance(2_000);
@@ -175,9 +178,12 @@ fn only_the_needed_space_is_reserved_and_the_rest_is_used() {
         .map(|(_, count)| count)
         .sum();
     assert_eq!(reserved, 3);
-    fixture.end("job_plain", 2);
+    fixture.end_processes("job_plain", 2);
     let plan = fixture.step();
-    assert!(plan.grants.is_empty(), "two of three: {plan:#?}");
+    assert!(
+        plan.grants.is_empty(),
+        "two of three processes fit: {plan:#?}"
+    );
     let verdict = &plan.verdicts["job_plain"];
     assert_eq!(verdict.reason, Reason::NodesReserved);
     let text = "room on 2 nodes for the gang of work job_gang until ";
@@ -190,7 +196,7 @@ fn only_the_needed_space_is_reserved_and_the_rest_is_used() {
     ] {
         assert!(verdict.detail.contains(text), "{}", verdict.detail);
     }
-    fixture.end("job_plain", 2);
+    fixture.end_processes("job_plain", 2);
     fixture.step();
     assert_eq!(
         (
@@ -213,7 +219,7 @@ fn a_gang_reservation_has_one_lifetime_on_any_nodes() {
     fixture.add_node("n0", &[]).takes_work = false;
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n1", 1), ("n2", 1)]);
-    fixture.end("job_plain", 2);
+    fixture.end_processes("job_plain", 2);
     fixture.step();
     // Processes of the closed node return neither there nor to reserved space.
     assert_eq!(fixture.count_running("job_plain"), 10);
@@ -246,7 +252,7 @@ fn gangs_get_reservations_one_after_the_other() {
         detail.contains("space is reserved for the gang of work job_first"),
         "{detail}"
     );
-    // It lapses, and the other gang gets one.
+    // The reservation lapses, and the other gang gets one.
     fixture.advance(300_000);
     let plan = fixture.step();
     let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
@@ -262,14 +268,15 @@ fn the_highest_priority_gets_the_reservation_first() {
     fixture.add_gang_part("job_first", "root.a", gang_named("first", 2), 4 * VCORE);
     fixture.add_gang_part("job_urgent", "root.b", gang_named("urgent", 2), 4 * VCORE);
     let demand = fixture.snapshot.demand.get_mut("job_urgent").unwrap();
-    queued(demand).priority = 1;
+    queued_mut(demand).priority = 1;
     fixture.advance(2_000);
     let plan = fixture.step();
     let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
     assert_eq!(reservation.work.as_str(), "job_urgent");
 }
 
-/// Neither the sum nor any part is too large, yet no two nodes can hold it.
+/// Neither the sum of the gang nor any part is too large, but the parts do not fit on the two
+/// nodes.
 #[test]
 fn an_unpackable_gang_gets_no_reservation_and_delays_no_other() {
     let mut fixture = fixture_with_full_nodes(
@@ -290,7 +297,8 @@ fn an_unpackable_gang_gets_no_reservation_and_delays_no_other() {
     }
 }
 
-/// Each part fits alone, and so does their sum.
+/// In the first case each part fits alone on all nodes, and so does the sum, but both parts name
+/// the same node.
 #[test]
 fn parts_that_name_too_few_nodes_can_never_start() {
     let cases = [
@@ -359,7 +367,7 @@ fn work_that_waits_for_quota_reserves_no_nodes() {
     let root = json!({"submit_acl": "*", "queues": {"a": {},
         "b": {"resources": {"max": {"vcore": 3}}}}});
     let mut fixture = fixture_with_full_nodes(&[4, 4], &root);
-    fixture.end("job_plain", 2);
+    fixture.end_processes("job_plain", 2);
     fixture
         .snapshot
         .demand
@@ -374,8 +382,8 @@ fn work_that_waits_for_quota_reserves_no_nodes() {
     assert!(fixture.reserved_space().is_empty());
 }
 
-/// A large process and a gang that each need a whole node, with work that fills every hole: the
-/// longer wait gets its node first, and neither starves the other.
+/// A large process and a gang need whole nodes, and plain work fills every gap. The one that waits
+/// longer gets its nodes first, and neither starves the other.
 #[test]
 fn a_gang_and_a_large_process_do_not_starve_each_other() {
     for gang_first in [true, false] {
@@ -400,7 +408,7 @@ fn a_gang_and_a_large_process_do_not_starve_each_other() {
             if started.len() == 2 {
                 break;
             }
-            fixture.end("job_plain", 1);
+            fixture.end_processes("job_plain", 1);
             fixture.step();
         }
         let expected = ["job_gang", "job_large"];
@@ -421,7 +429,7 @@ fn work_with_one_allowed_node_goes_before_a_reservation_without_victims() {
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n0", 1), ("n1", 1)]);
     let demand = fixture.add_processes("job_here", "root.b", 1, VCORE);
-    queued(demand).required_node = Some(node_name("n0"));
+    queued_mut(demand).required_node = Some(node_name("n0"));
     let plan = fixture.step();
     assert_eq!(plan.receipts.len(), 1);
     assert_eq!(fixture.reserved_space(), [("n1", 1), ("n2", 1)]);

@@ -1,11 +1,12 @@
-//! Limits of queues, users and groups.
+//! Scenarios of the limits of queues, users and groups.
 
 use hayward_rm_scheduler_domain::{Fault, Reason, check};
 use serde_json::{Value, json};
 
 use super::VCORE;
-use crate::fixture::{Fixture, placed, queued};
+use crate::fixture::{Fixture, granted_works, queued_mut};
 
+/// Creates a pool with this configuration of the queue `a`, and one node of 100 vcores.
 fn fixture(leaf: &Value) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": {"a": leaf}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
@@ -19,7 +20,7 @@ fn the_number_of_running_applications_is_limited() {
     fixture.add_processes("job_1", "root.a", 2, VCORE);
     fixture.add_processes("job_2", "root.a", 1, VCORE);
     let plan = fixture.step();
-    assert_eq!(placed(&plan), ["job_1", "job_1"]);
+    assert_eq!(granted_works(&plan), ["job_1", "job_1"]);
     let verdict = &plan.verdicts["job_2"];
     assert_eq!(verdict.reason, Reason::NotRunnable);
     assert_eq!(verdict.detail, "1 of 1 applications run in queue root.a");
@@ -30,7 +31,7 @@ fn the_number_of_running_applications_is_limited() {
         .get_mut("job_1")
         .unwrap()
         .max_processes = 3;
-    assert_eq!(placed(&fixture.step()), ["job_1"]);
+    assert_eq!(granted_works(&fixture.step()), ["job_1"]);
     fixture.snapshot.demand.remove("job_1");
     fixture.settle();
     assert_eq!(fixture.count_running("job_2"), 1);
@@ -43,10 +44,11 @@ fn a_user_without_access_is_refused_with_a_reason() {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.add_node("n1", &[("vcore", 100 * VCORE)]);
     fixture.add_processes("job_ann", "root.a.b", 1, VCORE);
-    queued(fixture.add_processes("job_dev", "root.a.b", 1, VCORE)).groups = vec!["dev".to_owned()];
+    queued_mut(fixture.add_processes("job_dev", "root.a.b", 1, VCORE)).groups =
+        vec!["dev".to_owned()];
     fixture.add_processes("job_bob", "root.a.b", 1, VCORE).user = "bob".parse().unwrap();
     let plan = fixture.step();
-    assert_eq!(placed(&plan), ["job_dev", "job_bob"]);
+    assert_eq!(granted_works(&plan), ["job_dev", "job_bob"]);
     let verdict = &plan.verdicts["job_ann"];
     assert_eq!(
         (verdict.reason, verdict.refused),
@@ -89,7 +91,7 @@ fn a_group_shares_its_limit() {
     for (user, group) in users {
         let demand = fixture.add_processes(&format!("job_{user}"), "root.a", 9, VCORE);
         demand.user = user.parse().unwrap();
-        queued(demand).groups = vec![group.to_owned()];
+        queued_mut(demand).groups = vec![group.to_owned()];
     }
     fixture.settle();
     let count = |user: &str| fixture.count_running(&format!("job_{user}"));
@@ -106,7 +108,7 @@ fn the_applications_of_a_user_are_limited() {
     }
     fixture.add_processes("job_3", "root.a", 1, VCORE).user = "bob".parse().unwrap();
     let plan = fixture.step();
-    assert_eq!(placed(&plan), ["job_1", "job_3"]);
+    assert_eq!(granted_works(&plan), ["job_1", "job_3"]);
     let detail = "1 of 1 applications run in queue root.a for user ann";
     assert_eq!(plan.verdicts["job_2"].detail, detail);
 }
@@ -122,7 +124,7 @@ fn a_created_queue_uses_the_template_and_tags() {
     fixture.add_node("n1", &[("vcore", 100 * VCORE)]);
     for (id, quota) in [("job_plain", None), ("job_tagged", Some(r#"{"vcore": 3}"#))] {
         let demand = fixture.add_processes(id, "", 9, VCORE);
-        let tags = &mut queued(demand).tags;
+        let tags = &mut queued_mut(demand).tags;
         tags.insert("namespace".to_owned(), id.to_owned());
         if let Some(quota) = quota {
             tags.insert("namespace.resourcequota".to_owned(), quota.to_owned());
@@ -165,7 +167,7 @@ fn a_draining_queue_takes_no_new_application() {
         .max_processes = 2;
     fixture.add_processes("job_2", "root.a", 1, VCORE);
     let plan = fixture.step();
-    assert_eq!(placed(&plan), ["job_1"]);
+    assert_eq!(granted_works(&plan), ["job_1"]);
     assert!(plan.verdicts["job_2"].detail.contains("draining"));
 }
 
@@ -176,16 +178,18 @@ fn withdrawn_work_counts_for_its_group_until_it_has_left() {
         {"groups": ["*"], "max_resources": {"vcore": 2}},
     ]);
     let mut fixture = fixture(&json!({"limits": limits}));
-    queued(fixture.add_processes("job_old", "root.a", 9, VCORE)).groups = vec!["dev".to_owned()];
-    assert_eq!(placed(&fixture.step()), ["job_old"; 3]);
+    queued_mut(fixture.add_processes("job_old", "root.a", 9, VCORE)).groups =
+        vec!["dev".to_owned()];
+    assert_eq!(granted_works(&fixture.step()), ["job_old"; 3]);
     fixture.snapshot.demand.remove("job_old");
-    queued(fixture.add_processes("job_new", "root.a", 9, VCORE)).groups = vec!["dev".to_owned()];
+    queued_mut(fixture.add_processes("job_new", "root.a", 9, VCORE)).groups =
+        vec!["dev".to_owned()];
     fixture.add_processes("job_bob", "root.a", 9, VCORE).user = "bob".parse().unwrap();
     // Its containers still stop, in this round and the next.
     let plan = fixture.plan();
     assert_eq!(plan.vacates.len(), 3);
     assert_eq!(
-        placed(&plan),
+        granted_works(&plan),
         ["job_bob"; 2],
         "a user without a group is not limited"
     );
@@ -217,7 +221,7 @@ fn the_selected_group_stays_while_a_limit_names_it() {
     };
     let mut fixture = fixture(&json!({"limits": [limit(&["ops"]), limit(&["dev"])]}));
     let groups = vec!["dev".to_owned(), "ops".to_owned()];
-    queued(fixture.add_processes("job_ann", "root.a", 1, VCORE)).groups = groups;
+    queued_mut(fixture.add_processes("job_ann", "root.a", 1, VCORE)).groups = groups;
     let group = |fixture: &Fixture| {
         let mut allocations = fixture.snapshot.allocations.values();
         allocations.next_back().unwrap().group.clone()
@@ -231,13 +235,17 @@ fn the_selected_group_stays_while_a_limit_names_it() {
     };
     fixture.configure(&document(&json!([limit(&["dev"]), limit(&["ops"])])));
     set_processes(&mut fixture, 2);
-    assert_eq!(group(&fixture).as_deref(), Some("ops"), "kept");
+    assert_eq!(
+        group(&fixture).as_deref(),
+        Some("ops"),
+        "the group of the running processes stays in force"
+    );
     fixture.configure(&document(&json!([limit(&["dev"])])));
     set_processes(&mut fixture, 3);
     assert_eq!(
         fixture.count_running("job_ann"),
         2,
-        "all of it is the room of dev now"
+        "the processes now count for the group dev, whose limit is 2"
     );
 }
 
@@ -248,12 +256,12 @@ fn the_check_refuses_a_plan_over_the_limit_of_a_group() {
     for id in ["job_ann", "job_bob"] {
         let demand = fixture.add_processes(id, "root.a", 1, VCORE);
         demand.user = id[4..].parse().unwrap();
-        queued(demand).groups = vec!["dev".to_owned()];
+        queued_mut(demand).groups = vec!["dev".to_owned()];
     }
-    assert_eq!(placed(&fixture.step()).len(), 2);
+    assert_eq!(granted_works(&fixture.step()).len(), 2);
     fixture.add_processes("job_cyd", "root.a", 1, VCORE).user = "cyd".parse().unwrap();
     let mut plan = fixture.plan();
-    assert_eq!(placed(&plan), ["job_cyd"]);
+    assert_eq!(granted_works(&plan), ["job_cyd"]);
     plan.grants[0].group = Some("dev".to_owned());
     let violations = check(&fixture.snapshot, &plan).unwrap_err();
     let is_over_quota = |fault: &Fault| {

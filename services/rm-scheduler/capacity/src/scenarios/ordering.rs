@@ -1,16 +1,18 @@
-//! Serve order of queues and applications.
+//! Scenarios of the serve order of queues and applications. The configuration writes one vcore as
+//! 1, and sizes count it as 1,000.
 
 use hayward_rm_scheduler_domain::Plan;
 use serde_json::{Value, json};
 
 use super::VCORE;
 use crate::{
-    fixture::{Fixture, POOL, placed, queued},
+    fixture::{Fixture, POOL, granted_works, queued_mut},
     queue_tree::ROOT,
     round_state::RoundState,
     serve_order::ServeOrder,
 };
 
+/// Calls `read` with the state at the start of a round.
 fn read_serve_order<R>(fixture: &Fixture, read: impl FnOnce(&RoundState, &ServeOrder) -> R) -> R {
     let queues = &fixture.snapshot.queues[POOL];
     let mut round = RoundState::open(&fixture.snapshot, POOL, queues);
@@ -18,7 +20,8 @@ fn read_serve_order<R>(fixture: &Fixture, read: impl FnOnce(&RoundState, &ServeO
     read(&round, &serve_order)
 }
 
-/// Returns the order of queues with guarantees and usage, each with one more work item.
+/// Returns the serve order of four queues `q0` to `q3`. Each has a guarantee, running work that
+/// uses the amount in `used`, and one waiting work item.
 fn serve_order_with_guarantees(by_priority: bool, used: [u64; 4]) -> Vec<String> {
     let queue = |amount: u64| {
         json!({"resources": {"guaranteed": {"memory": amount,
@@ -44,7 +47,7 @@ fn serve_order_with_guarantees(by_priority: bool, used: [u64; 4]) -> Vec<String>
             &format!("root.q{index}"),
             &[("vcore", 1), ("memory", 1)],
         );
-        queued(demand).priority = if index == 3 { 3 } else { 1 };
+        queued_mut(demand).priority = if index == 3 { 3 } else { 1 };
     }
     read_serve_order(&fixture, |round, serve_order| {
         let path = |index: &usize| round.tree.entries[*index].path.clone();
@@ -75,14 +78,15 @@ fn priority_offsets_add_up_to_the_root() {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     let exported_priorities = |fixture: &Fixture| {
         read_serve_order(fixture, |round, serve_order| {
-            let priority = |path: &str| serve_order.exported(round.tree.find(path).unwrap());
+            let priority =
+                |path: &str| serve_order.exported_priority(round.tree.find(path).unwrap());
             (priority("root.parent.leaf"), priority("root.parent"))
         })
     };
     assert_eq!(exported_priorities(&fixture), (None, None));
     fixture.add_work("job_1", "root.parent.leaf", &[("vcore", 1)]);
     assert_eq!(exported_priorities(&fixture), (Some(3), Some(8)));
-    queued(fixture.add_work("job_2", "root.parent.leaf", &[("vcore", 1)])).priority = 5;
+    queued_mut(fixture.add_work("job_2", "root.parent.leaf", &[("vcore", 1)])).priority = 5;
     assert_eq!(exported_priorities(&fixture), (Some(8), Some(13)));
     fixture.snapshot.demand.remove("job_2");
     assert_eq!(exported_priorities(&fixture), (Some(3), Some(8)));
@@ -122,12 +126,12 @@ fn priorities_respect_fences() {
     for (queue, priority) in expected.iter().rev() {
         let id = format!("job_{}-{priority}", queue.replace('.', "-"));
         let demand = fixture.add_work(&id, &format!("root.{queue}"), &[("vcore", 1)]);
-        queued(demand).priority = *priority;
+        queued_mut(demand).priority = *priority;
     }
     let plan = fixture.step();
     let expected =
         expected.map(|(queue, priority)| format!("job_{}-{priority}", queue.replace('.', "-")));
-    assert_eq!(placed(&plan), expected);
+    assert_eq!(granted_works(&plan), expected);
 }
 
 /// The larger waiting amount goes first among equals, so the tenants get 7 of the 13 vcores.
@@ -156,7 +160,8 @@ fn a_fence_separates_the_priorities_of_tenants() {
     assert_eq!(counts, (6, 7, 0));
 }
 
-fn two_apps(sort: &str) -> Plan {
+/// Plans two applications that could each fill the only node.
+fn plan_two_applications(sort: &str) -> Plan {
     let root = json!({"submit_acl": "*", "queues": {"a": {"sort": sort}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.add_node("n1", &[("vcore", 4 * VCORE)]);
@@ -167,9 +172,12 @@ fn two_apps(sort: &str) -> Plan {
 
 #[test]
 fn fifo_serves_the_oldest_and_fair_the_smallest_share() {
-    assert_eq!(placed(&two_apps("fifo")), ["job_old"; 4]);
+    assert_eq!(
+        granted_works(&plan_two_applications("fifo")),
+        ["job_old"; 4]
+    );
     let fair = ["job_old", "job_young", "job_old", "job_young"];
-    assert_eq!(placed(&two_apps("fair")), fair);
+    assert_eq!(granted_works(&plan_two_applications("fair")), fair);
 }
 
 #[test]
@@ -178,6 +186,6 @@ fn priority_goes_before_age() {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.add_node("n1", &[("vcore", VCORE)]);
     fixture.add_work("job_old", "root.a", &[("vcore", VCORE)]);
-    queued(fixture.add_work("job_young", "root.a", &[("vcore", VCORE)])).priority = 1;
-    assert_eq!(placed(&fixture.step()), ["job_young"]);
+    queued_mut(fixture.add_work("job_young", "root.a", &[("vcore", VCORE)])).priority = 1;
+    assert_eq!(granted_works(&fixture.step()), ["job_young"]);
 }

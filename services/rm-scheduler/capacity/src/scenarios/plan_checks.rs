@@ -1,4 +1,5 @@
-//! Tests of the independent check, with plans that no correct planner makes.
+//! Tests of `check`, which verifies plans independently of the planners. The plans are ones that no
+//! correct planner makes.
 
 use hayward_rm_scheduler_domain::{
     Fault, Plan, check,
@@ -7,9 +8,10 @@ use hayward_rm_scheduler_domain::{
 use serde_json::json;
 
 use super::VCORE;
-use crate::fixture::{Fixture, gang_named, placed};
+use crate::fixture::{Fixture, gang_named, granted_works};
 
-/// Creates work with three processes in a queue with a maximum of four. One user may have three.
+/// Creates work with three processes in the queue `root.p.a`. The queue may have four vcores, and
+/// each user may have three of them.
 fn fixture() -> Fixture {
     let limits = json!([{"users": ["*"], "max_resources": {"vcore": 3}}]);
     let leaf = json!({"resources": {"max": {"vcore": 4}}, "limits": limits});
@@ -21,7 +23,7 @@ fn fixture() -> Fixture {
     fixture
 }
 
-fn faults(fixture: &Fixture, plan: &Plan) -> Vec<Fault> {
+fn check_faults(fixture: &Fixture, plan: &Plan) -> Vec<Fault> {
     let violations = check(&fixture.snapshot, plan).err().unwrap_or_default();
     violations.into_iter().map(|it| it.fault).collect()
 }
@@ -33,7 +35,7 @@ fn a_grant_needs_an_existing_leaf() {
         let mut plan = fixture.plan();
         plan.grants.truncate(1);
         plan.grants[0].class = class.into();
-        faults(&fixture, &plan)
+        check_faults(&fixture, &plan)
     };
     for invalid in ["root", "root.p", "root.p.a.c", "elsewhere.p.a", "normal"] {
         assert_eq!(
@@ -64,14 +66,14 @@ fn a_grant_over_a_maximum_is_refused() {
     };
     // The limit of one user.
     plan.grants.push(plan.grants[0].clone());
-    assert_eq!(faults(&fixture, &plan), [over_quota(4, 3)]);
+    assert_eq!(check_faults(&fixture, &plan), [over_quota(4, 3)]);
     // The maximum of the queue.
     let queues = fixture.snapshot.queues.values_mut().next().unwrap();
     let parent = queues.root.children.get_mut("p").unwrap();
     parent.children.get_mut("a").unwrap().limits.clear();
-    assert_eq!(faults(&fixture, &plan), []);
+    assert_eq!(check_faults(&fixture, &plan), []);
     plan.grants.push(plan.grants[0].clone());
-    assert_eq!(faults(&fixture, &plan), [over_quota(5, 4)]);
+    assert_eq!(check_faults(&fixture, &plan), [over_quota(5, 4)]);
 }
 
 #[test]
@@ -82,12 +84,12 @@ fn queued_work_stays_in_its_pool_and_may_be_preempted() {
     plan_with_fixed_grant.grants.truncate(1);
     plan_with_fixed_grant.grants[0].fixed = true;
     assert!(matches!(
-        faults(&fixture, &plan_with_fixed_grant)[..],
+        check_faults(&fixture, &plan_with_fixed_grant)[..],
         [Fault::Misdescribed(_)]
     ));
     fixture.snapshot.queues.clear();
     assert!(matches!(
-        faults(&fixture, &plan)[..],
+        check_faults(&fixture, &plan)[..],
         [Fault::OutsidePools { .. }, ..]
     ));
 }
@@ -106,7 +108,7 @@ fn fixture_with_gangs() -> (Fixture, Plan) {
     let order = [
         "job_1", "job_1", "job_2", "job_2", "job_3", "job_4", "job_5",
     ];
-    assert_eq!(placed(&plan), order);
+    assert_eq!(granted_works(&plan), order);
     (fixture, plan)
 }
 
@@ -118,7 +120,7 @@ fn a_gang_is_dropped_as_a_whole_when_one_grant_is_dropped() {
         let mut plan = plan.clone();
         plan.grants.remove(index);
         let is_torn = planned.drop_incomplete(&fixture.snapshot, &mut plan.grants);
-        (is_torn, placed(&plan).join(" "))
+        (is_torn, granted_works(&plan).join(" "))
     };
     assert_eq!(
         drop_grant(0),

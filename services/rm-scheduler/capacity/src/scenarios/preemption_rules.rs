@@ -1,9 +1,9 @@
-//! Rules of preemption: victims, guarantees, fences, priorities and delays.
+//! Scenarios of the rules of preemption: victims, guarantees, fences, priorities and delays.
 
 use serde_json::{Value, json};
 
 use super::VCORE;
-use crate::fixture::{Fixture, POOL, node_name, placed, queued};
+use crate::fixture::{Fixture, POOL, granted_works, node_name, queued_mut};
 
 const DELAY_MS: u64 = 30_000;
 
@@ -11,6 +11,8 @@ fn guaranteed(vcore: u64) -> Value {
     json!({"resources": {"guaranteed": {"vcore": vcore}}})
 }
 
+/// Creates a pool with these queues below the root, and the nodes `n0`, `n1` and so on with these
+/// vcores.
 fn fixture(queues: &Value, nodes: &[u64]) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": queues});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
@@ -31,10 +33,10 @@ fn the_newest_process_leaves_for_guaranteed_work() {
     fixture.step();
     fixture.add_processes("job_3", "root.parent.leaf2", 1, 5 * VCORE);
     let plan = fixture.step();
-    assert!(plan.is_empty(), "not before the delay");
+    assert!(plan.is_empty(), "no victim leaves before the delay");
     fixture.advance(DELAY_MS);
     let plan = fixture.step();
-    assert_eq!(Fixture::preempted(&plan), ["alc_000002"]);
+    assert_eq!(Fixture::preempted_allocations(&plan), ["alc_000002"]);
     assert_eq!(
         plan.receipts[0].beneficiary.as_ref().unwrap().as_str(),
         "job_3"
@@ -47,7 +49,7 @@ fn the_newest_process_leaves_for_guaranteed_work() {
     // The victim leaves.
     assert!(fixture.step().is_empty());
     let plan = fixture.step();
-    assert_eq!(placed(&plan), ["job_3"]);
+    assert_eq!(granted_works(&plan), ["job_3"]);
     assert!(plan.carried.queues[POOL].reservations.is_empty());
 }
 
@@ -62,7 +64,7 @@ fn preemption_stops_at_the_guarantee() {
     fixture.add_processes("job_2", "root.parent.queue-2", 10, VCORE);
     let mut preempted = 0;
     for _ in 0..40 {
-        preempted += Fixture::preempted(&fixture.step()).len();
+        preempted += Fixture::preempted_allocations(&fixture.step()).len();
         fixture.advance(DELAY_MS);
     }
     assert_eq!(
@@ -96,11 +98,11 @@ fn a_queue_without_guarantee_preempts_nothing() {
 fn a_higher_priority_is_never_preempted() {
     let count_preempted = |priority: i32| {
         let mut fixture = fixture(&json!({"a": {}, "b": guaranteed(2)}), &[4]);
-        queued(fixture.add_processes("job_1", "root.a", 4, VCORE)).priority = priority;
+        queued_mut(fixture.add_processes("job_1", "root.a", 4, VCORE)).priority = priority;
         fixture.settle();
         fixture.add_processes("job_2", "root.b", 1, VCORE);
         fixture.advance(DELAY_MS);
-        Fixture::preempted(&fixture.step()).len()
+        Fixture::preempted_allocations(&fixture.step()).len()
     };
     assert_eq!((count_preempted(0), count_preempted(1)), (1, 0));
 }
@@ -114,7 +116,7 @@ fn no_victim_is_outside_the_fence() {
         fixture.settle();
         fixture.add_processes("job_2", "root.fenced.b", 1, VCORE);
         fixture.advance(DELAY_MS);
-        Fixture::preempted(&fixture.step()).len()
+        Fixture::preempted_allocations(&fixture.step()).len()
     };
     assert_eq!(
         (count_preempted("default"), count_preempted("fence")),
@@ -146,8 +148,8 @@ fn reluctant_processes_and_originators_are_preempted_last() {
     {
         let demand = fixture.add_processes(id, "root.a", 1, VCORE);
         demand.node_list = [node_name(&format!("n{index}"))].into();
-        queued(demand).preemptable = preemptable;
-        queued(demand).originator = originator;
+        queued_mut(demand).preemptable = preemptable;
+        queued_mut(demand).originator = originator;
     }
     fixture.settle();
     fixture.add_processes("job_b", "root.b", 1, VCORE);
@@ -187,10 +189,10 @@ fn a_required_node_loses_no_more_than_needed() {
     fixture.add_processes("job_1", "root.a", 3, VCORE);
     fixture.settle();
     let demand = fixture.add_processes("job_2", "root.b", 1, 2 * VCORE);
-    queued(demand).required_node = Some(node_name("n0"));
+    queued_mut(demand).required_node = Some(node_name("n0"));
     let plan = fixture.step();
-    // One slot is free, so one victim leaves, regardless of guarantees.
-    assert_eq!(Fixture::preempted(&plan).len(), 1);
+    // One vcore is free and two are needed, so one victim leaves, regardless of guarantees.
+    assert_eq!(Fixture::preempted_allocations(&plan).len(), 1);
     fixture.settle();
     assert_eq!(
         (
@@ -217,14 +219,18 @@ fn a_lowered_maximum_is_enforced_only_when_enabled() {
     fixture.advance(600_000);
     assert!(fixture.step().is_empty());
     fixture.configure(&document(2, true));
-    assert!(fixture.step().is_empty(), "not before the delay");
+    assert!(
+        fixture.step().is_empty(),
+        "no victim leaves before the delay"
+    );
     fixture.advance(60_000);
-    assert_eq!(Fixture::preempted(&fixture.step()).len(), 2);
+    assert_eq!(Fixture::preempted_allocations(&fixture.step()).len(), 2);
     fixture.settle();
     assert_eq!(fixture.count_running("job_1"), 2);
 }
 
-/// Two queues have no guarantee of their own below a shared one, and their work always returns.
+/// The two queues have no guarantee of their own and share that of their parent. Preempted work
+/// always returns.
 #[test]
 fn siblings_below_one_guarantee_do_not_preempt_each_other_forever() {
     let parent = json!({"resources": {"guaranteed": {"vcore": 4}}, "queues": {"a": {}, "b": {}}});
@@ -234,7 +240,7 @@ fn siblings_below_one_guarantee_do_not_preempt_each_other_forever() {
     fixture.add_processes("job_2", "root.parent.b", 4, VCORE);
     let mut preempted = 0;
     for _ in 0..40 {
-        preempted += Fixture::preempted(&fixture.step()).len();
+        preempted += Fixture::preempted_allocations(&fixture.step()).len();
         fixture.advance(DELAY_MS);
     }
     assert_eq!(preempted, 0);
@@ -258,7 +264,7 @@ fn a_returned_process_is_protected_for_a_while() {
         .insert("job_1".parse().unwrap(), preempted_at);
     fixture.add_processes("job_2", "root.b", 1, VCORE);
     fixture.advance(DELAY_MS);
-    assert!(Fixture::preempted(&fixture.step()).is_empty());
+    assert!(Fixture::preempted_allocations(&fixture.step()).is_empty());
     fixture.advance(60_000);
-    assert_eq!(Fixture::preempted(&fixture.step()).len(), 1);
+    assert_eq!(Fixture::preempted_allocations(&fixture.step()).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Waiting work: reservations, back-off, gangs, and verdicts.
+//! Scenarios of waiting work: reservations, back-off, gangs, and verdicts.
 
 use hayward_rm_scheduler_domain::{
     Reason,
@@ -8,8 +8,9 @@ use hayward_rm_scheduler_domain::{
 use serde_json::json;
 
 use super::VCORE;
-use crate::fixture::{Fixture, POOL, gang_named, placed, queued, work};
+use crate::fixture::{Fixture, POOL, gang_named, granted_works, queued_mut, work_id};
 
+/// Creates a pool with the queue `a` and these nodes, as name and vcores.
 fn fixture(nodes: &[(&str, u64)]) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": {"a": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
@@ -101,16 +102,16 @@ fn an_application_without_nodes_backs_off() {
     fixture.add_node("n1", &[("vcore", 4 * VCORE)]);
     for (id, vcore) in [("job_1", 9), ("job_2", 9), ("job_3", 1)] {
         let demand = fixture.add_processes(id, "root.a", 1, vcore * VCORE);
-        queued(demand).application = Some("app".to_owned());
+        queued_mut(demand).application = Some("app".to_owned());
     }
     fixture.add_processes("job_other", "root.a", 1, VCORE);
     let plan = fixture.step();
-    assert_eq!(placed(&plan), ["job_other"]);
+    assert_eq!(granted_works(&plan), ["job_other"]);
     assert_eq!(plan.verdicts["job_3"].reason, Reason::BackingOff);
-    assert_eq!(placed(&fixture.step()), [""; 0]);
+    assert_eq!(granted_works(&fixture.step()), [""; 0]);
     fixture.advance(30_000);
     fixture.snapshot.demand.remove("job_1");
-    assert_eq!(placed(&fixture.step()), ["job_3"]);
+    assert_eq!(granted_works(&fixture.step()), ["job_3"]);
 }
 
 #[test]
@@ -138,7 +139,8 @@ fn a_gang_starts_whole_or_not_at_all() {
     );
 }
 
-/// The fair order would spread small parts over both nodes, so that the large one no longer fits.
+/// In the fair order, the small parts would be spread over both nodes. The large part would then no
+/// longer fit.
 #[test]
 fn a_gang_that_fits_is_placed() {
     let mut fixture = fixture(&[("n1", 4), ("n2", 4)]);
@@ -180,7 +182,7 @@ fn the_verdict_names_the_nearest_node() {
     fixture.add_processes("job_1", "root.a", 1, 3 * VCORE);
     fixture.settle();
     fixture.add_processes("job_2", "root.a", 1, 4 * VCORE);
-    let verdict = &fixture.plan().verdicts[&work("job_2")];
+    let verdict = &fixture.plan().verdicts[&work_id("job_2")];
     assert_eq!(verdict.reason, Reason::ResourcesExhausted);
     assert!(
         verdict
@@ -211,7 +213,7 @@ fn the_verdict_names_closed_and_missing_nodes() {
 fn a_missing_queue_is_refused_by_name() {
     let mut fixture = fixture(&[("n1", 4)]);
     fixture.add_processes("job_1", "root.b", 1, VCORE);
-    let verdict = &fixture.plan().verdicts[&work("job_1")];
+    let verdict = &fixture.plan().verdicts[&work_id("job_1")];
     assert_eq!(
         (verdict.reason, verdict.refused),
         (Reason::UnknownClass, true)

@@ -1,10 +1,11 @@
-//! Preemption for a gang by the guarantee of its queue, and the reserved space and quota.
+//! Scenarios in which a gang preempts other work by the guarantee of its queue, and in which the
+//! freed space and quota stay reserved for the gang.
 
 use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::json;
 
 use super::{VCORE, fixture_with_full_nodes};
-use crate::fixture::{Fixture, POOL, gang_named, node_name, placed, queued, size};
+use crate::fixture::{Fixture, POOL, gang_named, granted_works, node_name, queued_mut, size};
 
 /// Creates two leaves, each with a guarantee of half of all nodes. Plain work in one of them uses
 /// everything.
@@ -22,7 +23,7 @@ fn victims_for_a_gang_leave_all_at_once() {
     fixture.add_gang_part("job_driver", "root.b", gang_named("gang", 1), 2 * VCORE);
     fixture.add_gang_part("job_workers", "root.b", gang_named("gang", 2), 3 * VCORE);
     let plan = fixture.plan();
-    assert!(plan.is_empty(), "not before the delay");
+    assert!(plan.is_empty(), "nothing is preempted before the delay");
     fixture.advance(1_000);
     let plan = fixture.step();
     // Exactly eight victims, at once.
@@ -78,11 +79,11 @@ fn a_gang_beyond_its_guarantee_preempts_nothing() {
     assert_eq!(
         fixture.reserved_space().len(),
         4,
-        "but the space stays reserved"
+        "the space is reserved without victims"
     );
 }
 
-/// Space could be freed for all members but one.
+/// With protected work, space can be freed for only one of the two members.
 #[test]
 fn all_victims_are_found_or_none_leaves() {
     for has_protected_work in [false, true] {
@@ -93,7 +94,7 @@ fn all_victims_are_found_or_none_leaves() {
             let demand = fixture.add_processes(&format!("job_{node}"), "root.a", 4, VCORE);
             demand.node_list = [node_name(&format!("n{node}"))].into();
             // Higher priorities are never preempted.
-            queued(demand).priority = i32::from(node > 0 && has_protected_work);
+            queued_mut(demand).priority = i32::from(node > 0 && has_protected_work);
         }
         fixture.settle();
         fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
@@ -128,14 +129,14 @@ fn very_many_victims_are_found_in_one_round() {
     assert_eq!(plan.receipts.len(), NODES);
 }
 
-/// Free space is used first, and space reserved for another gang without victims too.
+/// Free space is used first, including the space that is reserved for another gang without victims.
 #[test]
 fn a_gang_preempts_no_more_than_needed_and_goes_before_reservations_without_victims() {
     let mut fixture = two_half_guarantees();
     fixture.add_gang_part("job_wide", "root.a", gang_named("wide", 4), 3 * VCORE);
     fixture.advance(2_000);
     fixture.step();
-    fixture.end("job_plain", 5);
+    fixture.end_processes("job_plain", 5);
     fixture.step();
     assert_eq!(fixture.reserved_space().len(), 4);
     let idle = 16 - fixture.count_running("job_plain");
@@ -153,12 +154,12 @@ fn a_gang_preempts_no_more_than_needed_and_goes_before_reservations_without_vict
     assert_eq!(fixture.count_running("job_gang"), 6);
 }
 
-/// Creates a pool in which space is freed for a gang of `a` on four nodes of `b`. A fifth node,
-/// closed to the gang, is free for another application in `a`.
-fn fixture_with_freed_space(a: &serde_json::Value) -> Fixture {
+/// Creates a pool in which four processes of the queue `b` leave for a gang of the queue `a`. The
+/// fifth node, which the gang avoids, is free for the work `job_single` of the queue `a`.
+fn fixture_with_freed_space(settings_of_a: &serde_json::Value) -> Fixture {
     let mut queue = json!({"resources": {"guaranteed": {"vcore": 4}},
         "preemption_delay_ms": 1_000});
-    let additional = a.as_object().unwrap().clone();
+    let additional = settings_of_a.as_object().unwrap().clone();
     queue.as_object_mut().unwrap().extend(additional);
     let root = json!({"submit_acl": "*", "queues": {"a": queue, "b": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
@@ -183,7 +184,7 @@ fn fixture_with_freed_space(a: &serde_json::Value) -> Fixture {
     fixture
 }
 
-/// Otherwise four victims would leave in vain, again and again.
+/// If other work could use the quota of the gang, the four victims would leave in vain.
 #[test]
 fn the_quota_of_a_gang_with_victims_stays_reserved() {
     let user_limit = json!({"limits": [{"users": ["*"], "max_resources": {"vcore": 4}}]});
@@ -233,7 +234,7 @@ fn the_quota_of_a_gang_with_victims_stays_reserved() {
     }
 }
 
-/// The rest of the quota stays usable, and the reservation ends with its lifetime.
+/// Quota that the gang does not need stays usable, and the reservation ends with its lifetime.
 #[test]
 fn a_quota_is_reserved_only_for_the_needs_and_the_lifetime_of_a_reservation() {
     let wide = json!({"resources": {"guaranteed": {"vcore": 4}, "max": {"vcore": 5}}});
@@ -273,7 +274,7 @@ fn the_quota_of_a_gang_with_a_reservation_stays_reserved() {
     assert!(plan.grants.is_empty(), "{plan:#?}");
     let plain = fixture.snapshot.demand.get_mut("job_plain").unwrap();
     plain.max_processes = 3;
-    fixture.end("job_plain", 5);
+    fixture.end_processes("job_plain", 5);
     fixture.settle();
     assert_eq!(
         (
@@ -284,7 +285,8 @@ fn the_quota_of_a_gang_with_a_reservation_stays_reserved() {
     );
 }
 
-/// Creates a gang that needs the whole half, with eight victims that leave slowly.
+/// Creates a gang that needs the half of the pool that its queue is guaranteed, with eight victims
+/// that leave slowly.
 fn fixture_with_slow_victims() -> Fixture {
     let mut fixture = two_half_guarantees();
     fixture.add_gang_part("job_gang", "root.b", gang_named("gang", 8), VCORE);
@@ -353,7 +355,8 @@ fn a_gang_with_a_lapsed_reservation_preempts_nothing_for_twice_as_long() {
     );
 }
 
-/// A reserved node closes. Space of other work is no replacement, because it has no victims.
+/// A reserved node closes. A node on which other work runs is reserved instead, but without
+/// victims.
 #[test]
 fn a_replacement_node_counts_as_freed_only_with_victims() {
     let mut fixture = fixture_with_slow_victims();
@@ -384,8 +387,9 @@ fn a_replacement_node_counts_as_freed_only_with_victims() {
     );
 }
 
-/// One member has one allowed node; another queue is guaranteed memory, which the gang is not.
-/// Without the member the gang would lack more than its victims free.
+/// One part of a gang runs, and victims leave for the other part. Work of another queue, which is
+/// guaranteed memory, needs the node of the running part. If that part were preempted, the gang
+/// would lack more than its victims free.
 #[test]
 fn a_member_of_a_gang_with_victims_is_not_preempted() {
     const ALL_MEMORY: u64 = 1 << 20;
@@ -410,7 +414,7 @@ fn a_member_of_a_gang_with_victims_is_not_preempted() {
             "the gang takes what it lacks"
         );
         let preempting_work = fixture.add_work("job_c", "root.c", &[("memory", ALL_MEMORY)]);
-        queued(preempting_work).required_node = has_required_node.then(|| node_name("n0"));
+        queued_mut(preempting_work).required_node = has_required_node.then(|| node_name("n0"));
         for _ in 0..4 {
             fixture.advance(30_000);
             let plan = fixture.plan();
@@ -419,12 +423,13 @@ fn a_member_of_a_gang_with_victims_is_not_preempted() {
         }
         fixture.step();
         let started = fixture.step();
-        assert_eq!(placed(&started), ["job_small"]);
+        assert_eq!(granted_works(&started), ["job_small"]);
         assert_eq!(fixture.count_running("job_large"), 1);
     }
 }
 
-/// Two queues with halves, and gangs of a half: preempted space is not preempted back.
+/// Two queues are guaranteed half of the pool each, and each has a gang that needs its half. Space
+/// that one gang preempted is not preempted back.
 #[test]
 fn gangs_do_not_preempt_each_other_alternately() {
     let mut fixture = two_half_guarantees();
