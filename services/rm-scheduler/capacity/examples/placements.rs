@@ -35,9 +35,11 @@ struct BenchmarkCase {
     applications: u64,
     /// Number of processes per work item.
     processes_per_item: u64,
+    /// Number of jobs that fit on no node.
     unplaceable: u64,
-    sort: &'static str,
-    nodes: &'static str,
+    /// Order of the applications within a queue.
+    application_sort: &'static str,
+    node_sort: &'static str,
 }
 
 const PLAIN: BenchmarkCase = BenchmarkCase {
@@ -45,8 +47,8 @@ const PLAIN: BenchmarkCase = BenchmarkCase {
     applications: 2,
     processes_per_item: 1,
     unplaceable: 0,
-    sort: "fifo",
-    nodes: "fair",
+    application_sort: "fifo",
+    node_sort: "fair",
 };
 
 fn main() {
@@ -62,12 +64,12 @@ fn main() {
         },
         BenchmarkCase {
             name: "2 x 5,000 bin-packing",
-            nodes: "binpacking",
+            node_sort: "binpacking",
             ..PLAIN
         },
         BenchmarkCase {
             name: "2 x 5,000 fair leaves",
-            sort: "fair",
+            application_sort: "fair",
             ..PLAIN
         },
         BenchmarkCase {
@@ -106,15 +108,15 @@ fn measure(case: &BenchmarkCase, nodes: u64) {
         let (plan, duration) = measure_cpu_time(|| Capacity.schedule(&snapshot));
         shortest = shortest.min(duration);
         placed = plan.grants.len();
-        assert!(check(&snapshot, &plan).is_ok(), "a plan the check refuses");
+        assert!(check(&snapshot, &plan).is_ok(), "the check refuses a plan");
         let expected = usize::try_from(PROCESSES).unwrap_or(0);
         assert_eq!(placed, expected, "all that fits is placed");
     }
     let (naive_placed, naive_duration) = measure_cpu_time(|| naive_best_fit(&snapshot));
-    assert_eq!(naive_placed, placed, "the yardstick places the same");
+    assert_eq!(naive_placed, placed, "the naive best fit places as many");
     let published_rate = PUBLISHED
         .iter()
-        .find(|(published_rate, _)| *published_rate == nodes);
+        .find(|(published_nodes, _)| *published_nodes == nodes);
     let processes = f64::from(u32::try_from(placed).unwrap_or(0));
     let rate = |duration: Duration| processes / duration.as_secs_f64();
     let published = published_rate.map_or("-".to_owned(), |(_, rate)| format!("{rate:.0}"));
@@ -129,7 +131,7 @@ fn measure(case: &BenchmarkCase, nodes: u64) {
 
 /// Returns the CPU time that this program has used.
 fn cpu_time() -> Duration {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a program may ask about itself");
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a program may read its own usage");
     let micros = |time: TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
     Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
 }
@@ -146,12 +148,13 @@ fn build_snapshot(case: &BenchmarkCase, nodes: u64) -> Snapshot {
     snapshot.quantum = Quantum(Size::memory(1));
     snapshot.pools.insert("default".to_owned(), Pool::default());
     let queues = config::read(&json!({
-        "queues": {"root": {"submit_acl": "*", "sort": case.sort, "queues": {"a": {}, "b": {}}}},
-        "node_sort": {"policy": case.nodes},
+        "queues": {"root": {"submit_acl": "*", "sort": case.application_sort,
+            "queues": {"a": {}, "b": {}}}},
+        "node_sort": {"policy": case.node_sort},
     }));
     let queues = queues.expect("a configuration without faults");
     snapshot.queues.insert("default".to_owned(), queues);
-    // Space for all of them and about a tenth more.
+    // The nodes have space for all processes and about a tenth more.
     let per_node = (PROCESSES + PROCESSES / 10).div_ceil(nodes).max(1);
     for index in 0..nodes {
         let node = Node {
@@ -166,7 +169,7 @@ fn build_snapshot(case: &BenchmarkCase, nodes: u64) -> Snapshot {
         let name = format!("n{index:06}").parse().expect("letters and digits");
         snapshot.nodes.insert(name, node);
     }
-    // These jobs are larger than any node, and are in line before all others.
+    // These jobs are larger than any node, and are served before all others.
     for index in 0..case.unplaceable {
         let job = Job {
             id: format!("job_a{index:06}"),
