@@ -56,8 +56,8 @@ pub fn amount_text(name: &str, amount: u64) -> String {
     }
 }
 
-/// Parses amounts by type, such as `{"memory": "2G", "vcore": 4}`, and lists the faulty entries
-/// with their faults.
+/// Parses amounts by type, such as `{"memory": "2G", "vcore": 4}`. Also returns the type and the
+/// fault of each faulty entry. The type is empty if the value is not a map.
 pub(crate) fn parse_amounts(value: &Value) -> (Amounts, Vec<(String, String)>) {
     let (mut amounts, mut faults) = (Amounts::new(), Vec::new());
     let Some(entries) = value.as_object() else {

@@ -48,13 +48,13 @@ pub struct Rounds {
     fair_share_snapshot: Option<FairShareSnapshot>,
     /// Verdicts of the last round for queued or externally planned work.
     other_verdicts: Verdicts,
-    /// True if queued work waits for something that only time brings.
+    /// True if queued work waits for something that only time brings, such as the end of a delay.
     waits_for_time: bool,
     assignment: PlannerAssignment,
 }
 
 impl Rounds {
-    /// Rounds that produce no verdicts for work outside queues.
+    /// Creates rounds that produce no verdicts for work outside queues.
     pub fn without_explanations() -> Self {
         Self {
             fair_share_planner: FairRounds::without_explanations(),
@@ -171,7 +171,8 @@ impl Rounds {
     }
 }
 
-/// Merges a plan into another one. They have no nodes or work in common.
+/// Merges the plan of the queues into the plan of the fair shares. The two plans have no node and
+/// no work in common.
 fn merge(plan: &mut Plan, queue_plan: Plan) {
     plan.grants.extend(queue_plan.grants);
     plan.vacates.extend(queue_plan.vacates);

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 pub use document::Document;
 
+/// A fault in the document.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
     /// JSON pointer into the document.

@@ -12,8 +12,9 @@ use crate::{
 
 /// Allocations and new placements by node.
 pub(crate) struct Occupancy {
+    /// Indices of the allocations on each node.
     pub by_node: BTreeMap<usize, Vec<usize>>,
-    /// Placements of this round, by node.
+    /// Indices of the placements of this round on each node.
     new_placements: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -120,7 +121,7 @@ impl FutureNode {
         future
     }
 
-    /// Returns how often the needed resources would still fit after they are placed, in
+    /// Returns how many more times the needed resources would fit after they are placed once, in
     /// thousandths. The scarcest type decides. The resources must fit.
     pub fn remaining_fits_milli(&self, needed: &[u64]) -> u64 {
         let amounts = self.used.iter().zip(&self.capacity).zip(needed);
@@ -143,7 +144,10 @@ impl FutureNode {
     /// Places the resources, which must fit.
     pub fn place(&mut self, vector: &[u64]) {
         let (count, per_gpu) = (vector[3].div_ceil(GPU_MILLI), vector[3].min(GPU_MILLI));
-        let mut fitting: Vec<(u64, u64)> = self.free_gpus().filter(|it| it.0 >= per_gpu).collect();
+        let mut fitting: Vec<(u64, u64)> = self
+            .free_gpus()
+            .filter(|(free, _)| *free >= per_gpu)
+            .collect();
         fitting.sort_unstable();
         let selected = fitting
             .into_iter()
@@ -169,7 +173,7 @@ impl FutureNode {
         amounts.all(|fits| fits) && self.has_gpus(needed[3])
     }
 
-    /// Returns the free thousandths of each gpu.
+    /// Returns the free thousandths and the index of each gpu.
     fn free_gpus(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let devices = 0..self.capacity[3].div_ceil(GPU_MILLI);
         devices.map(|gpu| {

@@ -17,8 +17,9 @@ enum NodeChoice<'k> {
 
 /// Places all missing processes of a gang, or none.
 ///
-/// Packing found the reserved space, so packing is tried first. If the sort policy scatters the
-/// processes so that the gang does not fit, the tightest nodes are used instead.
+/// Reserved nodes are tried first, because the whole gang was found to fit on them. If the sort
+/// policy scatters the processes so that the gang does not fit, the tightest nodes are used
+/// instead.
 pub(crate) fn place(
     round: &mut RoundState,
     item: usize,
@@ -31,9 +32,9 @@ pub(crate) fn place(
         .iter()
         .map(|part| round.items[*part].missing_gang_processes());
     let needed = missing.sum();
-    let starts = !round.apps[app].running;
+    let starts_application = !round.apps[app].running;
     let placed_before = round.placed.len();
-    let mut best = (0, WaitReason::NoNode);
+    let (mut max_fitting, mut max_fitting_cause) = (0, WaitReason::NoNode);
     let unreserved_choices = [NodeChoice::BySortPolicy, NodeChoice::Tightest];
     for choice in reserved
         .map(NodeChoice::Reserved)
@@ -45,20 +46,18 @@ pub(crate) fn place(
             return Ok(());
         };
         let fitting = (round.placed.len() - placed_before) as u64;
-        round.undo(placed_before, starts);
-        if fitting >= best.0 {
-            best = (fitting, reason);
+        round.undo(placed_before, starts_application);
+        if fitting >= max_fitting {
+            (max_fitting, max_fitting_cause) = (fitting, reason);
         }
-        if best.1 != WaitReason::NoNode {
+        if max_fitting_cause != WaitReason::NoNode {
             break;
         }
     }
-    let (fitting, cause) = best;
-    let cause = Some(Box::new(cause));
     Err(WaitReason::Gang {
-        fitting,
+        fitting: max_fitting,
         needed,
-        cause,
+        cause: Some(Box::new(max_fitting_cause)),
     })
 }
 
@@ -106,15 +105,15 @@ fn fits_one_more(round: &RoundState, part: usize, node: usize) -> bool {
     is_open && node_state.fits(round.vector(part)) && round.meets_constraints(part, node)
 }
 
-/// Finds the node that would have the least of its scarcest resource left.
+/// Returns the node on which the least of the scarcest resource would remain.
 fn find_tightest_node(round: &RoundState, part: usize) -> Result<usize, WaitReason> {
     let vector = round.vector(part);
     let remaining_milli = |node: &usize| {
         let node_state = &round.nodes.node_states[*node];
-        let needed = vector.iter().enumerate().filter(|(_, item)| **item > 0);
-        let remaining_milli = needed.map(|(dim, item)| {
-            (node_state.capacity[dim] - node_state.used[dim] - item).saturating_mul(1_000)
-                / item.max(&1)
+        let needed = vector.iter().enumerate().filter(|(_, amount)| **amount > 0);
+        let remaining_milli = needed.map(|(dim, amount)| {
+            (node_state.capacity[dim] - node_state.used[dim] - amount).saturating_mul(1_000)
+                / amount.max(&1)
         });
         (remaining_milli.min().unwrap_or(0), *node)
     };

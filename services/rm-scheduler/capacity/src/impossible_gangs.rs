@@ -30,7 +30,7 @@ pub(crate) fn explain_impossible_gang(round: &RoundState, item: usize) -> Option
     let app = &round.apps[work_item.app];
     work_item.queued.gang.as_ref()?;
     let needs = GangNeeds::new(round, round.gang_parts(item));
-    let limits = Limits {
+    let limit_check = LimitCheck {
         round,
         needs: &needs,
     };
@@ -38,22 +38,22 @@ pub(crate) fn explain_impossible_gang(round: &RoundState, item: usize) -> Option
     let path = path.into_iter().flat_map(|queue| round.tree.path(queue));
     let queues = path.filter_map(|index| {
         let queue_state = &round.tree.entries[index];
-        limits.check_limit(&queue_state.max, &format!("queue {}", queue_state.path))
+        limit_check.check_limit(&queue_state.max, &format!("queue {}", queue_state.path))
     });
     let owner_limits = app.owner_limits.iter().filter_map(|owner_limit| {
         let owner_limit = &round.owner_limits.entries[*owner_limit];
-        limits.check_limit(&owner_limit.max, &owner_limit.owner.to_string())
+        limit_check.check_limit(&owner_limit.max, &owner_limit.owner.to_string())
     });
     let total_capacity: LimitVector = round
         .total_capacity
         .iter()
         .map(|amount| Some(*amount))
         .collect();
-    let pool = limits.check_limit(&total_capacity, "its pool with all nodes");
+    let pool = limit_check.check_limit(&total_capacity, "its pool with all nodes");
     let nodes = needs
         .parts
         .iter()
-        .filter_map(|part| limits.check_nodes(part));
+        .filter_map(|part| limit_check.check_nodes(part));
     let named_nodes = check_named_nodes(round, &needs);
     let contradictions = queues
         .chain(owner_limits)
@@ -63,27 +63,28 @@ pub(crate) fn explain_impossible_gang(round: &RoundState, item: usize) -> Option
     contradictions.min_by_key(|gang| gang.feasible)
 }
 
-struct Limits<'b, 'a> {
+/// Compares the needs of one gang with limits.
+struct LimitCheck<'b, 'a> {
     round: &'b RoundState<'a>,
     needs: &'b GangNeeds<'b>,
 }
 
-impl Limits<'_, '_> {
-    /// Returns a resource that the gang needs more of than the limit allows.
+impl LimitCheck<'_, '_> {
+    /// Returns a contradiction if the gang needs more of a resource than the limit allows.
     fn check_limit(&self, max: &LimitVector, owner: &str) -> Option<ImpossibleGang> {
         let exceeded = self.needs.find_exceeded(max)?;
         let resource = match self.round.dims.name(exceeded.dim) {
             "" => "quanta",
             name => name,
         };
-        let (feasible, members) = (exceeded.feasible, self.needs.count_members());
+        let (feasible, processes) = (exceeded.feasible, self.needs.count_processes());
         let (needed, limit) = (
             amount_text(resource, exceeded.needed),
             amount_text(resource, exceeded.limit),
         );
         let detail = format!(
             "it needs {needed} {resource} at once, and {owner} may have {limit}: it can never \
-             start; {feasible} of the {members} processes could"
+             start; {feasible} of the {processes} processes could"
         );
         Some(ImpossibleGang {
             detail,
@@ -129,7 +130,7 @@ impl Limits<'_, '_> {
     }
 }
 
-/// Tests all parts that name nodes, together on those nodes.
+/// Compares the sum of all parts that name nodes with the sum of those nodes.
 fn check_named_nodes(round: &RoundState, needs: &GangNeeds) -> Option<ImpossibleGang> {
     let mut nodes: BTreeSet<usize> = BTreeSet::new();
     let mut items = Vec::new();
@@ -148,5 +149,5 @@ fn check_named_nodes(round: &RoundState, needs: &GangNeeds) -> Option<Impossible
     }
     let capacity: LimitVector = capacity.into_iter().map(Some).collect();
     let needs = &GangNeeds::new(round, items.into_iter());
-    Limits { round, needs }.check_limit(&capacity, "the nodes that its parts name")
+    LimitCheck { round, needs }.check_limit(&capacity, "the nodes that its parts name")
 }

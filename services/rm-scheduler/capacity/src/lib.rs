@@ -1,10 +1,10 @@
 //! The `capacity` planner: pools divided among hierarchical queues with guarantees, limits,
 //! priorities, gangs and preemption.
 //!
-//! [`Capacity`] plans only the pools with [`Queues`] and the work with [`Queued`]. Its plans have
-//! the form of every planner's, and `check` verifies them independently. The class of a grant is
-//! the path of its queue. [`config`] parses and validates the configuration, [`reload`] handles its
-//! changes, and [`queue_views`] shows queues.
+//! [`Capacity`] plans only the pools with [`Queues`] and the work with [`Queued`]. The plans have
+//! the same form as those of the other planners, and `check` verifies them independently. The class
+//! of a grant is the path of its queue. [`config`] parses and validates the configuration,
+//! [`reload`] handles changes of the configuration, and [`queue_views`] shows queues.
 //!
 //! The planner is pure: the same snapshot gives the same plan. Shares are compared exactly, as
 //! fractions of integers. State of earlier rounds is part of the snapshot, and all of it expires.
@@ -77,7 +77,7 @@ impl Planner for Capacity {
     }
 }
 
-/// Vacates the allocations of work in a pool that no longer has queues.
+/// Vacates the allocations of queued work whose pool no longer has queues.
 fn vacate_without_queues(snapshot: &Snapshot) -> impl Iterator<Item = Vacate> {
     let allocations = snapshot.allocations.iter();
     allocations.filter_map(|(id, allocation)| {
@@ -104,7 +104,8 @@ fn plan_pool(snapshot: &Snapshot, pool: &str, queues: &Queues, plan: &mut Plan) 
     reserve::serve(&mut round);
     // 3. Place all other work, in serve order.
     place_work::run(&mut round);
-    // 4. Preempt: queues under their guarantee take from queues over theirs.
+    // 4. Preempt: queues below their guarantee get space from queues above theirs. Then reduce
+    // queues above their maximum.
     preempt::run(&mut round);
     preempt::enforce(&mut round);
     // 5. Reserve nodes for work that has waited long enough.

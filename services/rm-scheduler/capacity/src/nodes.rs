@@ -34,6 +34,7 @@ pub(crate) struct NodeState<'a> {
     pub reserved: bool,
     /// Resources reserved for a gang. Empty if there is no such reservation.
     pub reserved_amounts: Vector,
+    /// Sort key. `None` if no search visits the node.
     key: Option<u64>,
 }
 
@@ -45,8 +46,9 @@ pub(crate) struct Shape {
     /// Number of processes of this size that all nodes could hold if they were empty. Computed on
     /// first use.
     pub max_processes: OnceCell<u64>,
+    /// Number of nodes that searches for this size have visited.
     visited_nodes: usize,
-    index: Option<Index>,
+    index: Option<FittingIndex>,
 }
 
 impl Shape {
@@ -63,10 +65,11 @@ impl Shape {
 }
 
 /// The nodes that a size fits on, by sort key.
-struct Index {
+struct FittingIndex {
     entries: BTreeSet<(u64, usize)>,
+    /// Sort key of each node in `entries`.
     keys: BTreeMap<usize, u64>,
-    /// Number of entries of `Nodes::changed` that are already applied.
+    /// Number of entries of `Nodes::changed` that the index already contains.
     applied_changes: usize,
 }
 
@@ -74,7 +77,9 @@ pub(crate) struct Nodes<'a> {
     pub node_states: Vec<NodeState<'a>>,
     by_name: BTreeMap<&'a NodeName, usize>,
     sort: NodeSort,
+    /// Weight of each resource type, as position and weight.
     weights: Vec<(usize, u64)>,
+    /// Sort key and index of each open node.
     sorted: BTreeSet<(u64, usize)>,
     /// Changed nodes, in order of change.
     changed: Vec<usize>,
@@ -240,19 +245,19 @@ impl<'a> Nodes<'a> {
         entries.find(|index| meets_constraints(*index))
     }
 
-    fn build_index(&self, vector: &[u64]) -> Index {
+    fn build_index(&self, vector: &[u64]) -> FittingIndex {
         let sorted = self.sorted.iter().copied();
         let fitting: Vec<(u64, usize)> = sorted
             .filter(|(_, index)| self.node_states[*index].fits(vector))
             .collect();
-        Index {
+        FittingIndex {
             keys: fitting.iter().map(|(key, index)| (*index, *key)).collect(),
             entries: fitting.into_iter().collect(),
             applied_changes: self.changed.len(),
         }
     }
 
-    fn update_index(&self, index: &mut Index, vector: &[u64]) {
+    fn update_index(&self, index: &mut FittingIndex, vector: &[u64]) {
         for node in &self.changed[index.applied_changes..] {
             let node_state = &self.node_states[*node];
             let key = node_state.key.filter(|_| node_state.fits(vector));
@@ -272,7 +277,7 @@ impl<'a> Nodes<'a> {
         index.applied_changes = self.changed.len();
     }
 
-    /// Returns the sort key of a node.
+    /// Returns the sort key of a node. Nodes with equal keys are sorted by name.
     pub fn sort_key(&self, index: usize) -> (u64, usize) {
         (self.key(&self.node_states[index]), index)
     }

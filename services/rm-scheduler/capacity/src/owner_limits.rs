@@ -47,6 +47,7 @@ pub(crate) struct OwnerLimit {
     pub used: Vector,
     /// Part of the remaining maximum that is reserved for some work.
     pub reserved: Vector,
+    /// Number of running applications.
     pub running: u64,
 }
 
@@ -122,8 +123,8 @@ fn queue_limits<'a>(tree: &Tree<'a>, queue: usize) -> &'a [Limit] {
     config.map_or(&[][..], |queue| &queue.limits[..])
 }
 
-/// Returns the group that counts for an application in this queue. An earlier choice stays in force
-/// while a limit names the group.
+/// Returns the group that counts for an application in this queue. The group that was chosen
+/// earlier stays in force while a limit names it.
 pub(crate) fn select_group<'a>(
     tree: &Tree<'a>,
     queue: usize,

@@ -76,12 +76,13 @@ fn skip_app(round: &mut RoundState, app: usize, reason: WaitReason) {
     round.apps[app].wait_reason = Some(reason);
 }
 
-/// Counts failed placements of an application, which determine its back-off.
+/// Counts a failed placement of an application. After `backoff_asks` of them the application is
+/// not tried again until its back-off ends.
 fn count_failure(round: &mut RoundState, app: usize, queue: usize) {
     let settings = round.tree.entries[queue].settings;
     let app_state = &mut round.apps[app];
-    app_state.failed += 1;
-    if settings.backoff_asks > 0 && app_state.failed >= settings.backoff_asks {
+    app_state.failed_placements += 1;
+    if settings.backoff_asks > 0 && app_state.failed_placements >= settings.backoff_asks {
         let until = round.snapshot.now.plus_ms(settings.backoff_ms);
         round
             .carried

@@ -1,4 +1,5 @@
-//! Placement rules: they assign applications to queues, and check access.
+//! Placement rules, which assign applications to queues. The first rule that gives an allowed queue
+//! applies.
 
 use std::fmt;
 
@@ -32,7 +33,7 @@ impl Refusal {
     }
 }
 
-/// Placement rules of one pool, with compiled expressions.
+/// Placement rules of one pool, with compiled regular expressions.
 pub(crate) struct Rules<'a>(Vec<CompiledRule<'a>>);
 
 struct CompiledRule<'a> {
@@ -42,10 +43,10 @@ struct CompiledRule<'a> {
     parent: Option<Box<CompiledRule<'a>>>,
 }
 
-/// A list of names, or one regular expression. An invalid expression never matches.
+/// A list of names, or one regular expression. An invalid regular expression never matches.
 enum NameMatcher<'a> {
     List(&'a [String]),
-    Pattern(Regex),
+    Regex(Regex),
     Never,
 }
 
@@ -57,8 +58,8 @@ impl<'a> NameMatcher<'a> {
         };
         match entries {
             [single] if !is_plain(single) => {
-                let pattern = Regex::new(&format!("^(?:{single})$"));
-                pattern.map_or(Self::Never, Self::Pattern)
+                let regex = Regex::new(&format!("^(?:{single})$"));
+                regex.map_or(Self::Never, Self::Regex)
             }
             entries => Self::List(entries),
         }
@@ -67,7 +68,7 @@ impl<'a> NameMatcher<'a> {
     fn contains(&self, name: &str) -> bool {
         match self {
             Self::List(names) => names.iter().any(|known| known == name),
-            Self::Pattern(expression) => expression.is_match(name),
+            Self::Regex(regex) => regex.is_match(name),
             Self::Never => false,
         }
     }
@@ -76,14 +77,14 @@ impl<'a> NameMatcher<'a> {
 impl<'a> CompiledRule<'a> {
     fn new(rule: &'a Rule) -> Self {
         let filter = rule.filter.as_ref();
-        let names = |select: fn(&Filter) -> &Vec<String>| {
-            let names_or_none = filter.map(select);
-            NameMatcher::new(names_or_none.map_or(&[][..], |names| &names[..]))
+        let matcher_of = |select: fn(&Filter) -> &Vec<String>| {
+            let names = filter.map(select);
+            NameMatcher::new(names.map_or(&[][..], |names| &names[..]))
         };
         Self {
             rule,
-            users: names(|filter| &filter.users),
-            groups: names(|filter| &filter.groups),
+            users: matcher_of(|filter| &filter.users),
+            groups: matcher_of(|filter| &filter.groups),
             parent: rule.parent.as_deref().map(|rule| Self::new(rule).into()),
         }
     }
@@ -105,12 +106,14 @@ impl<'a> CompiledRule<'a> {
     }
 }
 
-/// User and groups of an application.
+/// User and groups of an application, and what it asks for.
 #[derive(Clone, Copy)]
 pub(crate) struct Submitter<'a> {
     pub user: &'a str,
     pub groups: &'a [String],
+    /// Requested queue and tags. `None` if the application has no work.
     pub queued: Option<&'a Queued>,
+    /// Time of the submission.
     pub submitted: Timestamp,
 }
 
@@ -249,16 +252,16 @@ fn check_path(path: String) -> RuleResult {
     RuleResult::InvalidName(format!("{path:?} cannot be the name of a queue"))
 }
 
-/// Checks whether the application may be placed there.
+/// Checks whether the application may be placed in the queue with this path.
 fn check_target(
     tree: &Tree,
     path: &str,
-    create: bool,
+    may_create: bool,
     submitter: Submitter,
 ) -> Result<(), Refusal> {
     let (nearest, exists) = tree.nearest(path);
     let queue_state = &tree.entries[nearest];
-    if !exists && (!create || queue_state.leaf) {
+    if !exists && (!may_create || queue_state.leaf) {
         let detail = format!(
             "there is no queue {path}; the nearest is {}",
             queue_state.path
@@ -276,11 +279,11 @@ fn check_target(
         let detail = format!("queue {path} takes no applications; below it are {children}");
         return Err(Refusal::new(Reason::UnknownClass, detail));
     }
-    // Applications that were there before draining may keep waiting.
+    // An application that was submitted before the drain began still belongs to the queue.
     let is_closed = |queue: usize| {
         let queue_state = &tree.entries[queue];
-        let since = queue_state.config.and_then(|queue| queue.drained_at);
-        queue_state.draining && since.is_none_or(|since| submitter.submitted >= since)
+        let drain_start = queue_state.config.and_then(|queue| queue.drained_at);
+        queue_state.draining && drain_start.is_none_or(|start| submitter.submitted >= start)
     };
     if tree.path(nearest).any(is_closed) {
         let detail = format!("queue {path} is draining: it takes no new applications");

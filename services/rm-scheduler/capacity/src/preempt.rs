@@ -1,8 +1,10 @@
-//! Preemption: queues under their guarantee take space from queues over theirs.
+//! Preemption: queues below their guarantee take space from queues above theirs. The preempted
+//! allocations are called victims.
 //!
-//! An attempt is simulated first. It finds a node, the victims on it, and victims on other nodes if
-//! queues lack quota too. It is then carried out as a whole or not at all, and the node is reserved
-//! for the work. For a gang the attempt covers all its missing processes ([`gangs`]).
+//! An attempt is simulated first. The simulation finds a node, the victims on that node, and
+//! victims on other nodes if queues lack quota too. The attempt is then carried out as a whole or
+//! not at all, and the node is reserved for the work. For a gang the attempt covers all missing
+//! processes ([`gangs`]).
 //!
 //! Invariants:
 //!
@@ -45,9 +47,11 @@ const MAX_ATTEMPTS: u64 = 10;
 pub(super) struct PreemptionRequest {
     /// Index of the work item. For a gang, its part of the lowest priority.
     pub item: usize,
+    /// Index of the queue of the work.
     pub leaf: usize,
     /// Index of the queue that all victims must be below.
     pub fence: usize,
+    /// Needed resources.
     pub vector: Vector,
     /// Resources by which queues on the path would exceed their maxima.
     pub missing_quota: Vector,
@@ -128,7 +132,7 @@ fn may_try(round: &RoundState, item: usize) -> bool {
         && round.snapshot.now.ms_since(work_item.waits_since) >= delay_ms
 }
 
-/// Returns true if victims left for this work recently and it did not start.
+/// Returns true if victims left for this work recently and the work did not start.
 fn has_lapsed_reservation(round: &RoundState, work: &WorkId) -> bool {
     let lapsed = round.carried.lapsed.get(work);
     lapsed.is_some_and(|until| *until > round.snapshot.now)

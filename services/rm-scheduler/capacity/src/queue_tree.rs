@@ -46,7 +46,7 @@ pub(crate) struct QueueSettings {
     pub backoff_ms: u64,
     pub preemption_delay_ms: u64,
     pub quota_delay_ms: u64,
-    /// True if its allocations are never preempted.
+    /// True if the allocations of the queue are never preempted.
     pub preemption_disabled: bool,
 }
 
@@ -189,7 +189,7 @@ impl<'a> Tree<'a> {
         if names.iter().any(|name| name.is_empty()) {
             return None;
         }
-        let template = self.template(index);
+        let template = self.find_template(index);
         for name in names {
             self.entries[index].leaf = false;
             index = self.add(dims, name, Some(index));
@@ -204,7 +204,8 @@ impl<'a> Tree<'a> {
         Some(index)
     }
 
-    fn template(&self, from: usize) -> Option<&'a Template> {
+    /// Returns the nearest template for queues that are created below this one.
+    fn find_template(&self, from: usize) -> Option<&'a Template> {
         let mut path = self.path(from);
         path.find_map(|queue| self.entries[queue].config?.template.as_ref())
     }
@@ -214,6 +215,7 @@ impl<'a> Tree<'a> {
         std::iter::successors(Some(from), |queue| self.entries[*queue].parent)
     }
 
+    /// Returns whether `top` is the queue itself or one of its ancestors.
     pub fn is_below(&self, queue: usize, top: usize) -> bool {
         self.path(queue).any(|ancestor| ancestor == top)
     }
@@ -222,10 +224,12 @@ impl<'a> Tree<'a> {
         (0..self.entries.len()).filter(|index| self.entries[*index].leaf)
     }
 
-    /// Returns the maximum of a queue by type. The value nearest to the queue applies. It is the
-    /// denominator of shares without a guarantee.
-    pub fn fair_max(&self, queue: usize, root: &[u64]) -> LimitVector {
-        let capacities = root.iter().map(|amount| (*amount > 0).then_some(*amount));
+    /// Returns the maximum of a queue by type. The value nearest to the queue applies. Without a
+    /// guarantee, the share of the queue is a fraction of this maximum.
+    pub fn fair_max(&self, queue: usize, total_capacity: &[u64]) -> LimitVector {
+        let capacities = total_capacity
+            .iter()
+            .map(|amount| (*amount > 0).then_some(*amount));
         let mut max: LimitVector = capacities.collect();
         let mut path: Vec<usize> = self.path(queue).collect();
         path.reverse();
@@ -238,8 +242,8 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns the remaining maximum over the whole path. `None` means unlimited.
-    pub fn headroom(&self, queue: usize, root: &[u64]) -> LimitVector {
-        let pairs = root.iter().zip(&self.entries[ROOT].used);
+    pub fn headroom(&self, queue: usize, total_capacity: &[u64]) -> LimitVector {
+        let pairs = total_capacity.iter().zip(&self.entries[ROOT].used);
         let mut headroom: LimitVector = pairs
             .map(|(amount, used)| Some(amount.saturating_sub(*used)))
             .collect();
@@ -256,8 +260,8 @@ impl<'a> Tree<'a> {
         headroom
     }
 
-    /// Returns the priority that `top` sees, after adding the offsets of the queues in between. A
-    /// fence replaces the priorities below it.
+    /// Returns the priority that the queue `top` sees, after adding the offsets of the queues in
+    /// between. A fence replaces the priorities below it by its own offset.
     pub fn priority_below(&self, top: usize, queue: usize, priority: i32) -> i32 {
         let path = self.path(queue).take_while(|current| *current != top);
         path.fold(priority, |priority, current| {
@@ -265,6 +269,7 @@ impl<'a> Tree<'a> {
         })
     }
 
+    /// Returns the priority that the parent of the queue sees for work of this priority.
     pub fn priority_for_parent(&self, queue: usize, priority: i32) -> i32 {
         let queue_state = &self.entries[queue];
         if queue_state.priority_fence {
@@ -275,12 +280,13 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Time of the latest application by created queue. The latest application sets the tags of the
-/// queue.
+/// Submission time of the latest application in each queue. That application sets the tags of a
+/// created queue.
 #[derive(Default)]
 pub(crate) struct LatestTags(BTreeMap<usize, Timestamp>);
 
 impl LatestTags {
+    /// Records the application. Returns whether no later one was recorded before.
     pub fn insert_if_newer(&mut self, queue: usize, submitted: Timestamp) -> bool {
         let latest = self.0.entry(queue).or_insert(submitted);
         let is_newer = submitted >= *latest;

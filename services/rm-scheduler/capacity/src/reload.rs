@@ -1,7 +1,7 @@
 //! Changes of the queue configuration while work runs.
 //!
-//! The new tree is built completely and swapped, or nothing changes. Running work is never stopped:
-//! a removed queue drains, and usage above a new maximum stays.
+//! The new tree is built completely and replaces the old one, or nothing changes. Running work is
+//! never stopped: a removed queue drains, and usage above a new maximum remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Fault;
 
+/// The queues after a change of the configuration, and what changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reload {
     pub queues: Queues,
@@ -57,13 +58,13 @@ pub fn reload(
     if without_root(old) != without_root(new) {
         reload.changes.push(Change::Pool);
     }
-    let mut merge = Merge {
+    let mut merge = TreeMerge {
         used,
         now,
         changes: reload.changes,
         faults: Vec::new(),
     };
-    merge.merge("root", &old.root, &mut reload.queues.root);
+    merge.merge_queue("root", &old.root, &mut reload.queues.root);
     if !merge.faults.is_empty() {
         return Err(merge.faults);
     }
@@ -72,21 +73,22 @@ pub fn reload(
     Ok(reload)
 }
 
-/// Removes drained queues without applications. Returns `None` if there are no such queues.
+/// Returns the queues without those that are draining and have no applications left. Returns `None`
+/// if there are no such queues.
 pub fn without_drained_queues(queues: &Queues, used: &BTreeSet<String>) -> Option<Queues> {
-    fn sweep(path: &str, queue: &mut Queue, used: &BTreeSet<String>) -> bool {
-        let mut found = false;
+    fn remove_drained(path: &str, queue: &mut Queue, used: &BTreeSet<String>) -> bool {
+        let mut has_removed = false;
         queue.children.retain(|name, child| {
             let path = format!("{path}.{name}");
-            found |= sweep(&path, child, used);
+            has_removed |= remove_drained(&path, child, used);
             let is_drained = child.draining && !is_used(used, &path);
-            found |= is_drained;
+            has_removed |= is_drained;
             !is_drained
         });
-        found
+        has_removed
     }
     let mut remaining = queues.clone();
-    sweep("root", &mut remaining.root, used).then_some(remaining)
+    remove_drained("root", &mut remaining.root, used).then_some(remaining)
 }
 
 fn is_used(used: &BTreeSet<String>, path: &str) -> bool {
@@ -96,19 +98,22 @@ fn is_used(used: &BTreeSet<String>, path: &str) -> bool {
     })
 }
 
-struct Merge<'a> {
+/// The merge of the running tree of queues into a new configuration.
+struct TreeMerge<'a> {
+    /// Full paths of the leaves with applications.
     used: &'a BTreeSet<String>,
     now: Timestamp,
     changes: Vec<Change>,
     faults: Vec<Fault>,
 }
 
-impl Merge<'_> {
+impl TreeMerge<'_> {
     fn is_used(&self, path: &str) -> bool {
         is_used(self.used, path)
     }
 
-    fn merge(&mut self, path: &str, old: &Queue, new: &mut Queue) {
+    /// Merges the old state of a queue into its new configuration.
+    fn merge_queue(&mut self, path: &str, old: &Queue, new: &mut Queue) {
         if old.is_leaf() != new.is_leaf() && self.is_used(path) {
             let (was, becomes) = if old.is_leaf() {
                 ("a leaf", "a parent")
@@ -137,7 +142,7 @@ impl Merge<'_> {
         for (name, child) in &mut new.children {
             let path = format!("{path}.{name}");
             match old.children.get(name) {
-                Some(old) => self.merge(&path, old, child),
+                Some(old) => self.merge_queue(&path, old, child),
                 None => self.record_created(&path, child),
             }
         }
@@ -194,11 +199,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_unix_ms(1_000);
 
-    fn leaf() -> Queue {
-        Queue::default()
-    }
-
-    fn tree(names: &[&str]) -> Queues {
+    fn queues_with_leaves(names: &[&str]) -> Queues {
+        let leaf = Queue::default;
         let children = names.iter().map(|name| ((*name).to_owned(), leaf()));
         Queues {
             root: Queue {
@@ -210,14 +212,17 @@ mod tests {
         }
     }
 
-    fn used(paths: &[&str]) -> BTreeSet<String> {
+    fn used_paths(paths: &[&str]) -> BTreeSet<String> {
         paths.iter().map(|path| (*path).to_owned()).collect()
     }
 
     #[test]
     fn a_used_queue_drains_and_can_return() {
-        let (old, new) = (tree(&["a", "b", "c"]), tree(&["a", "made", "new"]));
-        let used = used(&["root.b", "root.made"]);
+        let (old, new) = (
+            queues_with_leaves(&["a", "b", "c"]),
+            queues_with_leaves(&["a", "made", "new"]),
+        );
+        let used = used_paths(&["root.b", "root.made"]);
         let reloaded = reload(&old, &new, &used, NOW).unwrap();
         assert_eq!(
             reloaded.changes,
@@ -229,9 +234,9 @@ mod tests {
             ]
         );
         assert!(reloaded.queues.root.children["b"].draining);
-        let again = reload(&reloaded.queues, &old, &used, NOW).unwrap();
-        assert!(again.changes.contains(&Change::Revived("root.b".into())));
-        assert!(!again.queues.root.children["b"].draining);
+        let restored = reload(&reloaded.queues, &old, &used, NOW).unwrap();
+        assert!(restored.changes.contains(&Change::Revived("root.b".into())));
+        assert!(!restored.queues.root.children["b"].draining);
         assert_eq!(without_drained_queues(&reloaded.queues, &used), None);
         let remaining = without_drained_queues(&reloaded.queues, &BTreeSet::new()).unwrap();
         assert!(!remaining.root.children.contains_key("b"));
@@ -239,19 +244,21 @@ mod tests {
 
     #[test]
     fn the_same_configuration_changes_nothing() {
-        let old = tree(&["a"]);
+        let old = queues_with_leaves(&["a"]);
         assert_eq!(
-            reload(&old, &old, &used(&["root.a"]), NOW).unwrap().changes,
+            reload(&old, &old, &used_paths(&["root.a"]), NOW)
+                .unwrap()
+                .changes,
             []
         );
     }
 
     #[test]
     fn a_used_leaf_cannot_become_a_parent() {
-        let (old, mut new) = (tree(&["a"]), tree(&["a"]));
+        let (old, mut new) = (queues_with_leaves(&["a"]), queues_with_leaves(&["a"]));
         new.root.children.get_mut("a").unwrap().parent = true;
-        let faults = reload(&old, &new, &used(&["root.a"]), NOW).unwrap_err();
+        let faults = reload(&old, &new, &used_paths(&["root.a"]), NOW).unwrap_err();
         assert_eq!(faults[0].pointer, "/queues/root/queues/a");
-        assert!(reload(&old, &new, &used(&[]), NOW).is_ok());
+        assert!(reload(&old, &new, &used_paths(&[]), NOW).is_ok());
     }
 }

@@ -1,6 +1,8 @@
 //! Reservations: a node for one work item that has waited long enough, or nodes for one gang
 //! ([`gangs`]), for a bounded time. After a reservation lapses without effect, its work gets none
 //! for the same time, so no node stays reserved for one work item forever.
+//!
+//! A reservation has victims (`cleared`) if processes were vacated to make the reserved space free.
 
 pub(crate) mod gang_packing;
 pub(crate) mod gangs;
@@ -15,7 +17,7 @@ use crate::{
     round_state::{RoundState, WaitReason},
 };
 
-/// Divisor of the number of nodes: at most this part of them is reserved, but at least one node.
+/// At most the number of nodes divided by this number is reserved, but at least one node.
 const RESERVED_FRACTION_DIVISOR: usize = 10;
 
 /// A reservation that is still active.
@@ -96,8 +98,8 @@ fn is_possible(round: &RoundState, item: usize, node: usize) -> bool {
         && round.queue_of(item).is_some()
 }
 
-/// Returns true if the reservation has ended. One with victims has a second lifetime while they
-/// leave, because ending it would waste them.
+/// Returns true if the reservation has ended. A reservation with victims has a second lifetime
+/// while they leave, because otherwise they would leave in vain.
 fn has_ended(round: &RoundState, item: usize, node: usize, reservation: &Reservation) -> bool {
     let lifetime = round.queues.reservation_ms;
     let age = round.snapshot.now.ms_since(reservation.since);
@@ -174,7 +176,7 @@ fn may_start(round: &RoundState, item: usize, node: usize, has_victims: bool) ->
         && round.nodes.node_states[node].fits(vector)
 }
 
-/// Drops expired state.
+/// Drops carried state whose time has passed or whose work is gone.
 fn drop_expired(round: &mut RoundState, now: Timestamp) {
     let is_recent = |time: &Timestamp, ms: u64| now.ms_since(*time) < ms;
     let (lifetime, cooldown) = (
@@ -205,9 +207,9 @@ pub(crate) fn renew(round: &mut RoundState) {
     let Some(next) = gangs::next_gang(round) else {
         return reserve_nodes(round, None);
     };
-    // A gang may need nodes reserved for other work. Work that waited longer gets its node first,
-    // but only once. Then no further node is reserved until the gang has its own, otherwise single
-    // items would starve the gang (I23).
+    // A gang may need nodes that are reserved for other work. Work that waited longer gets its node
+    // first, but only in the first round. After that no further node is reserved until the gang has
+    // its nodes. Otherwise single work items would starve the gang (I23).
     if waits_since.is_none() {
         reserve_nodes(round, Some(next.since));
     }
@@ -237,7 +239,7 @@ fn drop_surplus(round: &mut RoundState) {
 }
 
 /// Reserves a node for each waiting application. With `waits_before`, only work that has waited
-/// since before that time gets one.
+/// since that time or longer gets a node.
 fn reserve_nodes(round: &mut RoundState, waits_before: Option<Timestamp>) {
     let max_reserved = (round.nodes.node_states.len() / RESERVED_FRACTION_DIVISOR).max(1);
     let mut has_reservation: Vec<bool> = vec![false; round.apps.len()];
@@ -326,7 +328,7 @@ pub(crate) fn reserve_with_victims(round: &mut RoundState, item: usize, node: us
     round.record_anti_affinity(item, node);
 }
 
-/// Returns the first node reserved with victims, by work item.
+/// Returns the first node that victims are leaving for a work item, by work item.
 pub(crate) fn nodes_reserved_with_victims(round: &RoundState) -> BTreeMap<usize, usize> {
     let with_victims = round
         .carried
@@ -341,7 +343,7 @@ pub(crate) fn nodes_reserved_with_victims(round: &RoundState) -> BTreeMap<usize,
     with_victims.rev().collect()
 }
 
-/// Returns the nodes reserved for other work.
+/// Returns the nodes that are reserved for any work item or gang.
 pub(crate) fn reserved_nodes(round: &RoundState) -> Vec<usize> {
     let node_states = round.nodes.node_states.iter().enumerate();
     let reserved = node_states.filter(|(_, it)| it.reserved || !it.reserved_amounts.is_empty());

@@ -17,9 +17,11 @@ pub(crate) type Vector = Vec<u64>;
 /// Limits by position. `None` means unlimited.
 pub(crate) type LimitVector = Vec<Option<u64>>;
 
+/// Resource types of a pool. Positions 1 to 3 are memory, vcores and gpus.
 #[derive(Debug, Clone)]
 pub(crate) struct ResourceTypes {
     names: Vec<String>,
+    /// Position of each type that not every size has.
     extras: BTreeMap<String, usize>,
 }
 
@@ -70,7 +72,7 @@ impl ResourceTypes {
         }
     }
 
-    /// Limits on types that the pool does not use are dropped.
+    /// Returns the limits by position. Limits on types that the pool does not use are dropped.
     pub fn limit_vector(&self, amounts: &Amounts) -> LimitVector {
         let mut limits = vec![None; self.len()];
         for (name, amount) in amounts {
@@ -117,7 +119,7 @@ pub(crate) fn first_exceeded(max: &[Option<u64>], used: &[u64], needed: &[u64]) 
         .map(|(position, _)| position)
 }
 
-/// Returns true if both need some of the same type.
+/// Returns true if both vectors have some of the same type. Quanta do not count.
 pub(crate) fn have_common_type(a: &[u64], b: &[u64]) -> bool {
     a.iter().zip(b).skip(1).any(|(a, b)| *a > 0 && *b > 0)
 }

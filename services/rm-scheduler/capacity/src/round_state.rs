@@ -36,10 +36,12 @@ pub(crate) struct RoundState<'a> {
     pub snapshot: &'a Snapshot,
     pub queues: &'a Queues,
     pub quantum: &'a Quantum,
+    /// Resource types of the pool. A position in a vector is called `dim`.
     pub dims: ResourceTypes,
     pub tree: Tree<'a>,
     pub nodes: Nodes<'a>,
     pub owner_limits: OwnerLimits,
+    /// Distinct sizes of the work items.
     pub shapes: Vec<Shape>,
     pub apps: Vec<App<'a>>,
     pub items: Vec<WorkItem<'a>>,
@@ -51,6 +53,7 @@ pub(crate) struct RoundState<'a> {
     pub denominators: Vec<LimitVector>,
     /// Anti-affinity groups, each with its work and the nodes of that work.
     anti_affinity_groups: BTreeMap<&'a WorkId, Vec<(&'a WorkId, &'a NodeName)>>,
+    /// Processes that the plan starts.
     pub placed: Vec<Placed>,
     pub vacates: BTreeMap<AllocationId, Vacate>,
     pub receipts: Vec<Receipt>,
@@ -61,8 +64,10 @@ pub(crate) struct RoundState<'a> {
     pub skipped: Vec<usize>,
 }
 
+/// An application: the work items of one user with the same application name.
 pub(crate) struct App<'a> {
     pub name: &'a str,
+    /// Index of the queue, or the reason why the application has none.
     pub queue: Result<usize, Refusal>,
     pub user: &'a str,
     pub groups: &'a [String],
@@ -74,10 +79,12 @@ pub(crate) struct App<'a> {
     /// Position of the next item; all earlier ones are placed or skipped.
     pub next: usize,
     pub used: Vector,
+    /// True if the application has allocations or placements.
     pub running: bool,
+    /// Indices of the limits of its user and group.
     pub owner_limits: Vec<usize>,
-    /// Work items that found no node in this round.
-    pub failed: u64,
+    /// Number of work items that found no node in this round.
+    pub failed_placements: u64,
     pub wait_reason: Option<WaitReason>,
 }
 
@@ -87,9 +94,13 @@ pub(crate) struct WorkItem<'a> {
     pub queued: &'a Queued,
     pub app: usize,
     pub shape: usize,
+    /// Number of allocations that stay.
     pub current: u64,
+    /// Number of allocations that leave.
     pub leaving: u64,
+    /// Number of processes that the work can use.
     pub wanted: u64,
+    /// Number of processes that the plan starts.
     pub placed: u64,
     pub waits_since: Timestamp,
     /// True if the work may use any node.
@@ -102,14 +113,14 @@ impl WorkItem<'_> {
         self.wanted.saturating_sub(self.current + self.placed)
     }
 
-    /// Returns true for a part of a gang that starts with the others or not at all. A part without
-    /// a minimum number is placed process by process.
+    /// Returns true for a part of a gang that starts with all other parts or not at all. A part
+    /// without a minimum number is placed process by process.
     pub fn starts_with_gang(&self) -> bool {
         let gang = self.queued.gang.as_ref();
         gang.is_some_and(|gang| gang.min > 0)
     }
 
-    /// Processes of the part that must still be placed together.
+    /// Returns the number of processes of the part that must still be placed together.
     pub fn missing_gang_processes(&self) -> u64 {
         let gang = self.queued.gang.as_ref();
         let min_processes = gang.map_or(0, |gang| gang.min.min(self.wanted));
@@ -145,10 +156,11 @@ pub(crate) enum WaitReason {
         reserved: u64,
     },
     NoNode,
-    /// Only some of the gang's processes fit.
+    /// Only some of the missing processes of the gang fit.
     Gang {
         fitting: u64,
         needed: u64,
+        /// Reason why one more process does not fit.
         cause: Option<Box<WaitReason>>,
     },
 }
@@ -165,6 +177,7 @@ pub(crate) struct AllocationState<'a> {
     pub is_leaving: bool,
 }
 
+/// A process that the plan starts.
 pub(crate) struct Placed {
     pub item: usize,
     pub node: usize,
@@ -344,9 +357,9 @@ impl RoundState<'_> {
         }
     }
 
-    /// Undoes all placements after the first `placed_before`. An application counts as not started
-    /// if its first placement is undone.
-    pub fn undo(&mut self, placed_before: usize, started: bool) {
+    /// Undoes all placements after the first `placed_before`. `started_application` is true if
+    /// these placements started the application, which then counts as not running again.
+    pub fn undo(&mut self, placed_before: usize, started_application: bool) {
         for Placed { item, node, gpus } in self.placed.split_off(placed_before).into_iter().rev() {
             let vector = self.vector(item).clone();
             self.nodes.remove_usage(node, &vector, &gpus);
@@ -363,15 +376,15 @@ impl RoundState<'_> {
             for owner_limit in &app.owner_limits {
                 subtract(&mut self.owner_limits.entries[*owner_limit].used, &vector);
             }
-            let first = started && std::mem::take(&mut app.running);
-            for owner_limit in app.owner_limits.iter().filter(|_| first) {
+            let stops_running = started_application && std::mem::take(&mut app.running);
+            for owner_limit in app.owner_limits.iter().filter(|_| stops_running) {
                 self.owner_limits.entries[*owner_limit].running -= 1;
             }
             let mut current = app.queue.as_ref().ok().copied();
             while let Some(queue) = current {
                 let queue_state = &mut self.tree.entries[queue];
                 subtract(&mut queue_state.used, &vector);
-                queue_state.running -= u64::from(first);
+                queue_state.running -= u64::from(stops_running);
                 current = queue_state.parent;
             }
         }
@@ -442,7 +455,7 @@ impl RoundState<'_> {
     }
 }
 
-fn numbers(max: &LimitVector, used: &[u64], needed: &[u64], dim: usize) -> QuotaNumbers {
+fn quota_numbers(max: &LimitVector, used: &[u64], needed: &[u64], dim: usize) -> QuotaNumbers {
     QuotaNumbers {
         limit: max[dim].unwrap_or(u64::MAX),
         used: used[dim],

@@ -13,6 +13,7 @@ use crate::{
 
 pub(crate) struct ServeOrder {
     queues: Vec<QueueEntry>,
+    /// Sort key and priority of each application. `None` while no work of it waits.
     apps: Vec<Option<(AppKey, i32)>>,
 }
 
@@ -24,10 +25,11 @@ struct QueueEntry {
     priorities: BTreeMap<i32, u64>,
     /// Children of an inner queue.
     children: BTreeSet<QueueKey>,
-    /// Key in its parent. `None` while nothing waits in it.
+    /// Sort key among the children of the parent. `None` while no work waits in the queue.
     key: Option<QueueKey>,
-    /// Priority that its parent sees. `None` while nothing waits in it.
-    exported: Option<i32>,
+    /// Priority that the parent sees. `None` while no work waits in the queue.
+    exported_priority: Option<i32>,
+    /// Resources of the waiting work.
     pending: Vector,
 }
 
@@ -137,17 +139,18 @@ impl ServeOrder {
             let children = queue_entry
                 .children
                 .iter()
-                .map(|key| self.queues[key.queue].exported);
+                .map(|key| self.queues[key.queue].exported_priority);
             children.flatten().max()
         };
-        let exported = priority.map(|priority| round.tree.priority_for_parent(queue, priority));
-        let key = exported.map(|priority| {
+        let exported_priority =
+            priority.map(|priority| round.tree.priority_for_parent(queue, priority));
+        let key = exported_priority.map(|priority| {
             let share = queue_share(&queue_state.used, &round.denominators[queue]);
             let by_priority = round.tree.entries[parent].settings.by_priority;
             QueueKey::new(priority, share, &queue_entry.pending, by_priority, queue)
         });
         let queue_entry = &mut self.queues[queue];
-        queue_entry.exported = exported;
+        queue_entry.exported_priority = exported_priority;
         let old = std::mem::replace(&mut queue_entry.key, key.clone());
         let siblings = &mut self.queues[parent].children;
         if let Some(old) = old {
@@ -160,8 +163,8 @@ impl ServeOrder {
 
     /// Returns the priority of a queue that its parent sees.
     #[cfg(test)]
-    pub fn exported(&self, queue: usize) -> Option<i32> {
-        self.queues[queue].exported
+    pub fn exported_priority(&self, queue: usize) -> Option<i32> {
+        self.queues[queue].exported_priority
     }
 
     /// Returns the children in serve order.

@@ -56,13 +56,13 @@ impl PartialEq for Fraction {
 impl Eq for Fraction {}
 
 /// Returns the share of a queue among its siblings: the largest used fraction over all resource
-/// types. `denominator` is the guarantee, or the maximum if there is none.
+/// types. A denominator is the guarantee of a type, or the maximum if there is no guarantee.
 pub(crate) fn queue_share(used: &[u64], denominators: &[Option<u64>]) -> Fraction {
     let shares = used.iter().zip(denominators).skip(1);
-    let shares = shares.filter_map(|(used, denominators)| match (*used, (*denominators)?) {
+    let shares = shares.filter_map(|(used, denominator)| match (*used, (*denominator)?) {
         (0, _) => None,
         (_, 0) => Some(Fraction::ONE),
-        (used, denominators) => Some(Fraction::new(used, denominators)),
+        (used, denominator) => Some(Fraction::new(used, denominator)),
     });
     shares.max().unwrap_or(Fraction::ZERO)
 }
@@ -79,8 +79,8 @@ pub(crate) fn dominant_shares(used: &[u64], guaranteed: &[Option<u64>]) -> Vec<F
     shares
 }
 
-/// Sort key of a queue among its siblings. The queue with the least key is served first. Waiting
-/// amounts are compared type by type in a fixed order.
+/// Sort key of a queue among its siblings. The queue with the least key is served first. Among
+/// equals the larger waiting amount goes first, compared type by type in a fixed order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueKey {
     first: KeyPart,

@@ -18,7 +18,7 @@ use crate::{
 };
 use no_fitting_node::explain_no_fitting_node;
 
-/// A verdict without its counts.
+/// A verdict without the counts of processes.
 #[derive(Clone)]
 struct Explanation {
     reason: Reason,
@@ -71,9 +71,9 @@ fn count_leaving(round: &RoundState) -> BTreeMap<usize, u64> {
 
 struct Explainer<'b, 'a> {
     round: &'b RoundState<'a>,
-    /// Nodes reserved for other work.
+    /// Nodes that are reserved for any work.
     reserved: Vec<usize>,
-    /// A node reserved with victims, by work item.
+    /// First node that victims are leaving for a work item, by work item.
     nodes_with_victims: BTreeMap<usize, usize>,
     /// Leaving processes, by node.
     leaving: BTreeMap<usize, u64>,

@@ -1,7 +1,8 @@
-//! The part of a snapshot that the fair-share planner may see, updated from round to round.
+//! The fair-share snapshot: the part of a snapshot that the fair-share planner may see, updated
+//! from round to round.
 //!
-//! Invariant: the part depends only on the snapshot, not on earlier updates. Each update visits all
-//! allocations and nodes.
+//! Invariant: the fair-share snapshot depends only on the whole snapshot, not on earlier updates.
+//! Each update visits all allocations and nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -24,14 +25,16 @@ enum AssignedPlanner {
 }
 
 impl FairShareSnapshot {
+    /// Returns true if other planners plan a part of the fleet. Otherwise fair shares are planned
+    /// from the whole snapshot.
     pub fn is_needed(snapshot: &Snapshot) -> bool {
         let mut demand = snapshot.demand.values();
         let has_other_pools = !snapshot.queues.is_empty() || !snapshot.external_planners.is_empty();
         has_other_pools || demand.any(|demand| demand.queued.is_some())
     }
 
-    /// Returns true if the delta adds queued work, so that the part is needed. A policy with queues
-    /// marks everything as changed.
+    /// Returns true if the delta adds queued work, so that a fair-share snapshot is needed. A new
+    /// policy with queues is not examined here, because its delta marks everything as changed.
     pub fn adds_queued_work(delta: &SnapshotDelta) -> bool {
         let mut new_demand = delta.work.values().flatten();
         new_demand.any(|demand| demand.queued.is_some())
@@ -48,7 +51,7 @@ impl FairShareSnapshot {
         &self.0
     }
 
-    /// Updates the part to a new snapshot, and returns the differences within the part.
+    /// Updates the fair-share snapshot to a new whole snapshot. Returns the differences.
     pub fn absorb(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> SnapshotDelta {
         let assignment = PlannerAssignment::new(snapshot);
         self.copy_settings(snapshot, &assignment);
@@ -175,14 +178,15 @@ fn copy_if_changed<T: PartialEq + Clone>(target: &mut T, source: &T) {
 
 /// Nodes with allocations of each planner.
 struct NodeAssignments<'s> {
+    /// Planner of each pool and class.
     assignment: PlannerAssignment,
     with_fair_share: HashSet<&'s NodeName>,
     with_other: HashSet<&'s NodeName>,
 }
 
 impl NodeAssignments<'_> {
-    /// Returns whether fair shares may place work on the node, or `None` if the node is not in the
-    /// part.
+    /// Returns whether the fair-share planner may place work on the node, or `None` if the planner
+    /// does not see the node.
     fn takes_fair_share_work(&self, name: &NodeName, node: &Node) -> Option<bool> {
         if self.assignment.has_other_planner(&node.pool) {
             return self.with_fair_share.contains(name).then_some(false);
@@ -196,7 +200,7 @@ impl NodeAssignments<'_> {
 pub(super) struct PlannerAssignment {
     /// Pools with queues.
     queue_pools: BTreeSet<String>,
-    /// Classes of these pools.
+    /// Pool of each class whose pool has queues, by class.
     queue_classes: BTreeMap<String, String>,
     external_trees: Trees,
 }
@@ -263,7 +267,8 @@ impl PlannerAssignment {
         }
     }
 
-    /// Adds to the verdict that work of its class cannot run in a pool with queues.
+    /// Replaces the detail of a waiting verdict whose class is in a pool with queues: work of a
+    /// class cannot run there.
     pub fn explain(&self, verdict: &mut Verdict) {
         let class = verdict.class.as_deref().filter(|_| verdict.waits);
         let class_and_pool = class.and_then(|class| Some((class, self.queue_classes.get(class)?)));

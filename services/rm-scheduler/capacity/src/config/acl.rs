@@ -1,4 +1,5 @@
-//! Access lists of the form `"*" | users [" " groups]`, each a comma-separated list. A leading
+//! Parser of access control lists (ACLs), which name the users and groups that may use a queue.
+//! The form is `"*" | users [" " groups]`. Users and groups are separated by commas. A leading
 //! blank means that there are groups only.
 
 use hayward_rm_scheduler_domain::snapshot::queues::Acl;

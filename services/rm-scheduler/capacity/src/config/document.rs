@@ -14,11 +14,14 @@ use super::{Faults, JsonPointer, MAX_FAULTS};
 pub struct Document {
     /// Queues by name; a missing `root` above them is implied.
     pub queues: BTreeMap<String, Queue>,
+    /// Rules that assign applications to queues. The first rule that gives a queue applies.
     pub placement: Vec<Rule>,
     pub node_sort: NodeSorting,
     /// Limits of the root.
     pub limits: Vec<Limit>,
+    /// False disables preemption for guarantees.
     pub preemption: Option<bool>,
+    /// True enables preemption in queues that exceed a lowered maximum.
     pub quota_preemption: Option<bool>,
     /// Milliseconds after a preemption in which the work is not preempted again.
     pub preemption_cooldown_ms: Option<u64>,
@@ -37,30 +40,43 @@ pub struct NodeSorting {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Queue {
+    /// Children by name. A queue without children is a leaf.
     pub queues: BTreeMap<String, Queue>,
+    /// True for a queue that is no leaf even without children.
     pub parent: bool,
     pub resources: Resources,
+    /// Maximum number of running applications. 0 means unlimited.
     pub max_applications: u64,
     pub submit_acl: String,
     pub admin_acl: String,
+    /// Order of the applications in a leaf. Inherited if absent.
     pub sort: Option<Sort>,
     pub sort_by_priority: Option<bool>,
+    /// Number of failed placements after which an application backs off. 0 disables the back-off.
     pub backoff_asks: Option<u64>,
+    /// Milliseconds for which an application that backs off is not tried.
     pub backoff_ms: Option<u64>,
     pub priority_policy: PriorityPolicy,
+    /// Added to the priorities of the work below the queue.
     pub priority_offset: i32,
     pub preemption: Preemption,
+    /// Milliseconds that work must wait before it preempts other work.
     pub preemption_delay_ms: Option<u64>,
+    /// Milliseconds for which usage may exceed a lowered maximum. 0 disables its enforcement.
     pub quota_preemption_delay_ms: Option<u64>,
+    /// Limits of users and groups.
     pub limits: Vec<Limit>,
+    /// Settings of the queues that applications create below this one.
     pub child_template: Option<Template>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PriorityPolicy {
+    /// The parent sees the highest priority of the work below the queue, plus the offset.
     #[default]
     Default,
+    /// The parent sees only the offset.
     Fence,
 }
 
@@ -75,6 +91,7 @@ pub struct Resources {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limit {
+    /// Names of users. `*` matches every user without a limit of its own.
     pub users: Vec<String>,
     pub groups: Vec<String>,
     pub max_resources: Value,
@@ -97,10 +114,13 @@ pub struct Rule {
     /// The queue for the rule `fixed`, or the name of the tag for the rule `tag`.
     #[serde(default)]
     pub value: Option<String>,
+    /// True if the rule may create missing queues.
     #[serde(default)]
     pub create: bool,
+    /// Rule that gives the queue above the queue of this rule. Absent for the root.
     #[serde(default)]
     pub parent: Option<Box<Rule>>,
+    /// Users and groups that the rule applies to, or does not apply to. Absent for all.
     #[serde(default)]
     pub filter: Option<Filter>,
 }
@@ -168,7 +188,8 @@ fn path_step(segment: &Segment) -> Option<String> {
     }
 }
 
-/// Removes the value at this path, or its nearest removable parent.
+/// Removes the value at this path, or its nearest removable parent. Returns whether a value was
+/// removed.
 fn remove(value: &mut Value, steps: &[String]) -> bool {
     let Some((first, remaining_steps)) = steps.split_first() else {
         return false;

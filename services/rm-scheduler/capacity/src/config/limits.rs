@@ -110,7 +110,7 @@ fn check_queue_maximum(limit: &Limit, queue: &Queue, pointer: &JsonPointer, faul
     }
 }
 
-/// Limits of the same name in the queues above, the nearest first.
+/// Returns the limits of the same user or group in the queues above, the nearest first.
 fn limits_above<'a>(
     inherited: &InheritedQueue<'a>,
     list: &NameList,
@@ -123,7 +123,7 @@ fn limits_above<'a>(
     })
 }
 
-/// Checks that a limit does not exceed the limit of the same name above it.
+/// Checks that a limit does not exceed the limit of the same user or group in a queue above.
 fn check_limit_above(
     limit: &Limit,
     above: &Limit,

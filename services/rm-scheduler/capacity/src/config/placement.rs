@@ -1,4 +1,5 @@
-//! Validation of placement rules: queues that a rule names must exist.
+//! Validation of placement rules, which assign applications to queues. Queues that a rule names
+//! must exist, unless the rule may create them.
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Queue, Queues};
 
@@ -13,7 +14,8 @@ pub(super) fn check(queues: &Queues, pointer: &JsonPointer, rules: &[Rule], faul
     }
 }
 
-/// Checks one rule. `is_parent` is true for a parent rule. Applications are placed below its queue.
+/// Checks one rule. `is_parent` is true for a parent rule: applications are placed below the queue
+/// that it names.
 fn check_rule(
     queues: &Queues,
     pointer: &JsonPointer,
@@ -34,18 +36,18 @@ fn check_rule(
         );
         return;
     }
-    let qualified = value == "root" || value.starts_with("root.");
+    let is_full_path = value == "root" || value.starts_with("root.");
     if let Some(parent) = &rule.parent {
-        if rule.kind == RuleKind::Fixed && qualified {
+        if rule.kind == RuleKind::Fixed && is_full_path {
             let detail = "the value is already a full path; remove the parent or the `root.`";
             faults.add(&pointer.child("parent"), detail);
         }
         check_rule(queues, &pointer.child("parent"), parent, true, faults);
     }
-    if rule.kind != RuleKind::Fixed || (rule.parent.is_some() && !qualified) {
+    if rule.kind != RuleKind::Fixed || (rule.parent.is_some() && !is_full_path) {
         return;
     }
-    let path = if qualified {
+    let path = if is_full_path {
         value
     } else {
         format!("root.{value}")

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::amount::amount_text;
 
-/// Maximum numbers of queues and levels. Every round visits the whole tree.
+/// Maximum numbers of queues and of levels, because every round visits the whole tree.
 const MAX_QUEUES: usize = 10_000;
 const MAX_LEVELS: usize = 20;
 
@@ -71,10 +71,10 @@ pub(super) fn check(document: &Document, queues: &Queues, faults: &mut Faults) {
     );
 }
 
-/// Returns the position of the root in the document, written or implied.
-fn root_pointer(document: &Document, top: &JsonPointer) -> JsonPointer {
+/// Returns the pointer of the configured root. Its name may be written in any case.
+fn root_pointer(document: &Document, queues_pointer: &JsonPointer) -> JsonPointer {
     let name = document.queues.keys().next();
-    top.child(name.map_or(ROOT, String::as_str))
+    queues_pointer.child(name.map_or(ROOT, String::as_str))
 }
 
 fn count_queues(queue: &Queue) -> usize {
@@ -127,7 +127,7 @@ fn check_queue(inherited: &InheritedQueue, faults: &mut Faults) {
         } else {
             inherited.pointer.child("queues").child(name)
         };
-        let below = InheritedQueue {
+        let inherited_child = InheritedQueue {
             queue: child,
             pointer,
             max: max.clone(),
@@ -135,7 +135,7 @@ fn check_queue(inherited: &InheritedQueue, faults: &mut Faults) {
             ancestors: ancestors.clone(),
             level: inherited.level + 1,
         };
-        check_queue(&below, faults);
+        check_queue(&inherited_child, faults);
     }
 }
 

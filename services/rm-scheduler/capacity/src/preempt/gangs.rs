@@ -1,5 +1,6 @@
 //! Preemption for a gang: its queue must stay within its guarantee with the whole gang, and the
 //! victims must free space for the whole gang. Otherwise the freed space would stay idle.
+//!
 //! Processes of the gang are simulated one by one, each on the node where the further victims cost
 //! least. The set of allowed victims only shrinks, so the nodes stay sorted by cost. A cost is
 //! recomputed when its node comes first.
@@ -178,8 +179,8 @@ impl<'b, 'a> Attempt<'b, 'a> {
         }
         let victims = std::mem::take(&mut self.victims);
         let mut victims = self.search.with_quota_victims(victims)?;
-        // A victim of one process may be unnecessary once all processes are placed. Reluctant
-        // victims are spared first, then originators.
+        // A victim of one process may be unnecessary once all processes are placed. Victims that
+        // should be preempted last are spared first: reluctant work, then originators.
         let mut by_importance = victims.clone();
         by_importance.sort_by_key(|victim| {
             (
@@ -366,8 +367,8 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, solution: &Soluti
         );
         vacate_victim(round, *victim, part, detail);
     }
-    // Victims need time to leave, so the reservation starts again. It restarts only once, because a
-    // lapsed reservation blocks the next one for as long as it lasted.
+    // Victims need time to leave, so the lifetime of the reservation starts again. This happens
+    // only once, because a lapsed reservation blocks the next one for as long as it lasted.
     let since = round.snapshot.now;
     let reservation = reserved_for(round, request.item);
     debug_assert!(reservation.is_none_or(|reservation| !reservation.cleared));

@@ -33,6 +33,7 @@ impl Guarantees {
         guarantees
     }
 
+    /// Divides the guarantees of one resource type among the leaves.
     fn divide(&mut self, round: &RoundState, dim: usize, active: &[bool]) {
         let entries = &round.tree.entries;
         let find_source = |queue: usize| {
@@ -59,12 +60,12 @@ impl Guarantees {
             let Some(source) = find_source(leaf) else {
                 continue;
             };
-            let (unassigned, sharing) = remaining[&source];
+            let (unassigned, leaf_count) = remaining[&source];
             self.sources[leaf][dim] = Some(source);
             self.parts[leaf][dim] = Some(if source == leaf {
                 entries[leaf].guaranteed[dim].unwrap_or(0)
             } else {
-                unassigned / sharing.max(1)
+                unassigned / leaf_count.max(1)
             });
         }
     }
@@ -135,7 +136,7 @@ impl Guarantees {
     }
 
     /// Returns true if no queue on the victim's path would fall below its guarantee. Queues above
-    /// both leaves are not checked, because they gain what they lose.
+    /// both leaves are not checked, because the preempting work is below them too.
     pub fn allows(
         &self,
         round: &RoundState,

@@ -1,5 +1,5 @@
-//! Enforces a lowered maximum by vacating the excess. It is off unless both the pool and the queue
-//! enable it, and never takes more than the excess.
+//! Enforces a lowered maximum by vacating the excess. The enforcement is off unless both the pool
+//! and the queue enable it, and never vacates more than the excess.
 
 use std::cmp::Reverse;
 
@@ -138,7 +138,7 @@ fn vacate_from_leaf(
     excess: &Vector,
     mut amount: Vector,
 ) -> Vector {
-    for index in candidates(round, leaf) {
+    for index in find_candidates(round, leaf) {
         if amount.iter().all(|amount| *amount == 0) {
             break;
         }
@@ -167,7 +167,7 @@ fn breaks_guarantee(round: &RoundState, leaf: usize, vector: &[u64]) -> bool {
     })
 }
 
-fn candidates(round: &RoundState, leaf: usize) -> Vec<usize> {
+fn find_candidates(round: &RoundState, leaf: usize) -> Vec<usize> {
     let may_leave = |index: &usize| {
         let allocation_state = &round.allocation_states[*index];
         let has_required_node = allocation_state
@@ -182,11 +182,11 @@ fn candidates(round: &RoundState, leaf: usize) -> Vec<usize> {
         .collect();
     candidates.sort_by_key(|index| {
         let allocation_state = &round.allocation_states[*index];
-        let newest = Reverse((allocation_state.allocation.granted_at, allocation_state.id));
+        let newest_first = Reverse((allocation_state.allocation.granted_at, allocation_state.id));
         (
             !is_preemptable(round, *index),
             is_originator(round, *index),
-            newest,
+            newest_first,
         )
     });
     candidates

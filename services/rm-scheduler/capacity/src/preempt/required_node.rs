@@ -1,5 +1,5 @@
-//! Preemption on the only node that work may use. Priorities count, guarantees do not. Free space
-//! on the node is used first.
+//! Preemption for work that may use one node only. Victims have at most the priority of the work,
+//! and guarantees do not count. Free space on the node is used first.
 
 use std::cmp::Reverse;
 

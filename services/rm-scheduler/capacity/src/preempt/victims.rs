@@ -1,4 +1,4 @@
-//! Selects the victims for one more process.
+//! Selects the victims for one more process: the allocations that leave so that it fits.
 
 use std::{
     cmp::Reverse,
@@ -25,10 +25,11 @@ pub(super) type Freed = BTreeMap<usize, Vector>;
 /// Order of preference among sets of victims. The set with the least cost is taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cost {
-    /// True if the set contains a victim that should not be preempted.
+    /// True if the set contains a victim that is preempted only after other work.
     has_reluctant: bool,
+    /// True if the set contains a victim that its application depends on.
     has_originator: bool,
-    victims: usize,
+    victim_count: usize,
 }
 
 impl Cost {
@@ -36,7 +37,7 @@ impl Cost {
         Self {
             has_reluctant: victims.iter().any(|index| !is_preemptable(round, *index)),
             has_originator: victims.iter().any(|index| is_originator(round, *index)),
-            victims: victims.len(),
+            victim_count: victims.len(),
         }
     }
 }
@@ -60,7 +61,7 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
             round,
             guarantees,
             request,
-            candidates: candidates(round, guarantees, request),
+            candidates: find_candidates(round, guarantees, request),
         }
     }
 
@@ -167,7 +168,7 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
         missing_quota.iter().any(|amount| *amount > 0)
     }
 
-    /// Adds victims on any node while queues lack more than these victims free.
+    /// Adds victims on any node until they free all missing quota. Returns `None` if they cannot.
     pub fn with_quota_victims(&self, mut victims: Vec<usize>) -> Option<Vec<usize>> {
         let mut freed = Freed::new();
         let mut missing_quota = self.request.missing_quota.clone();
@@ -220,7 +221,7 @@ impl<'b, 'a> VictimSearch<'b, 'a> {
     }
 }
 
-/// Returns false for work that is preempted only after other work.
+/// Returns false for reluctant work, which is preempted only after other work.
 pub(super) fn is_preemptable(round: &RoundState, index: usize) -> bool {
     let item = round.allocation_states[index]
         .item
@@ -228,7 +229,8 @@ pub(super) fn is_preemptable(round: &RoundState, index: usize) -> bool {
     item.is_none_or(|queued| queued.preemptable)
 }
 
-/// Returns true if the application of the work depends on it. Such work is preempted last.
+/// Returns true for an originator: work that its application depends on. Such work is preempted
+/// last.
 pub(super) fn is_originator(round: &RoundState, index: usize) -> bool {
     let item = round.allocation_states[index]
         .item
@@ -244,7 +246,7 @@ fn is_recently_preempted(round: &RoundState, index: usize) -> bool {
 }
 
 /// Returns the allocations that may leave, in the order in which they are taken.
-fn candidates(
+fn find_candidates(
     round: &RoundState,
     guarantees: &Guarantees,
     request: &PreemptionRequest,
@@ -280,11 +282,11 @@ fn candidates(
         .collect();
     candidates.sort_by_key(|index| {
         let allocation_state = &round.allocation_states[*index];
-        let newest = Reverse((allocation_state.allocation.granted_at, allocation_state.id));
+        let newest_first = Reverse((allocation_state.allocation.granted_at, allocation_state.id));
         (
             !is_preemptable(round, *index),
             is_originator(round, *index),
-            newest,
+            newest_first,
         )
     });
     candidates

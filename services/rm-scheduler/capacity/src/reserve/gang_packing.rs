@@ -1,5 +1,5 @@
-//! Packs a whole gang onto future free space. Nodes that lack the least now come first, so that
-//! little space is reserved for a short time.
+//! Packs a whole gang onto the space that nodes will have when other work has left. Nodes that lack
+//! the least now come first, so that little space is reserved for a short time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,9 +108,11 @@ pub(crate) fn pack_into(
 /// Heuristic for the next node. Each one misses some packings, so several are tried.
 #[derive(Clone, Copy)]
 enum NodeOrder {
+    /// The node that lacks the least now.
     LeastShortage,
     /// The node with the least remainder.
     Tightest,
+    /// The node with the largest remainder.
     Loosest,
 }
 
@@ -173,12 +175,12 @@ pub(super) fn shortage(
 ) -> u128 {
     const SCALE: u128 = 1 << 20;
     let capacity = &round.nodes.node_states[node].capacity;
-    let needed = vector.iter().enumerate().filter(|(_, item)| **item > 0);
-    let fractions = needed.map(|(dim, item)| {
+    let needed = vector.iter().enumerate().filter(|(_, amount)| **amount > 0);
+    let fractions = needed.map(|(dim, amount)| {
         let missing = used_after_vacates[dim]
-            .saturating_add(*item)
+            .saturating_add(*amount)
             .saturating_sub(capacity[dim]);
-        u128::from(missing) * SCALE / u128::from(*item)
+        u128::from(missing) * SCALE / u128::from(*amount)
     });
     fractions.sum()
 }

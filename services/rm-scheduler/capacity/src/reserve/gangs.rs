@@ -49,8 +49,8 @@ pub(super) fn victim_reservation_start(round: &RoundState) -> Option<Timestamp> 
         .map(|reservation| reservation.since)
 }
 
-/// Returns the end of a reservation. With victims it has a second lifetime, because ending it early
-/// would waste them.
+/// Returns the end of a reservation. A reservation with victims has a second lifetime while they
+/// leave, because otherwise they would leave in vain.
 pub(crate) fn expiry(round: &RoundState, reservation: &GangReservation) -> Timestamp {
     let nodes = reservation
         .nodes
@@ -140,7 +140,7 @@ fn release_space(round: &mut RoundState) {
     }
 }
 
-/// Reserves this space. No other gang has a reservation then.
+/// Reserves the space of this packing. A reservation of another gang ends.
 pub(crate) fn reserve_space(
     round: &mut RoundState,
     item: usize,
@@ -149,9 +149,9 @@ pub(crate) fn reserve_space(
     has_victims: bool,
 ) {
     release_space(round);
-    let representative = round.gang_parts(item).next().unwrap_or(item);
+    let first_part = round.gang_parts(item).next().unwrap_or(item);
     let mut reservation = GangReservation {
-        work: round.items[representative].work.clone(),
+        work: round.items[first_part].work.clone(),
         since,
         cleared: has_victims,
         nodes: BTreeMap::new(),
@@ -166,7 +166,7 @@ pub(crate) fn reserve_space(
     round.carried.gang = Some(reservation);
 }
 
-/// Ends a reservation if work with a better claim needs its node.
+/// Removes a node from the reservation of a gang, because work with a better claim needs the node.
 pub(super) fn release_node(round: &mut RoundState, node: usize) {
     round.nodes.release(node);
     if let Some(reservation) = &mut round.carried.gang {
@@ -191,15 +191,15 @@ pub(crate) fn has_victims(round: &RoundState, node: usize) -> bool {
 /// Returns the reservation of this item's gang.
 pub(crate) fn reserved_for<'b>(round: &'b RoundState, item: usize) -> Option<&'b GangReservation> {
     let reservation = round.carried.gang.as_ref()?;
-    let representative = round.item_by_work.get(&reservation.work)?;
+    let reserved_item = round.item_by_work.get(&reservation.work)?;
     round
         .gang_parts(item)
-        .any(|part| part == *representative)
+        .any(|part| part == *reserved_item)
         .then_some(reservation)
 }
 
-/// Repairs a reservation within its lifetime if its nodes are gone or too small. A part of the
-/// needed space is never reserved.
+/// Repairs a reservation within its lifetime if it no longer has space for the whole gang. The
+/// reservation ends if the whole gang fits on no other nodes.
 pub(super) fn repair(round: &mut RoundState) {
     let Some(reservation) = round.carried.gang.clone() else {
         return;
@@ -237,9 +237,9 @@ pub(super) fn repair(round: &mut RoundState) {
     }
 }
 
-/// Returns the next gang: among those with the highest priority, the one that waits longest. A gang
-/// that cannot fit is skipped and delays no other. A limited number is examined per round, and the
-/// next round continues.
+/// Returns the next gang to reserve space for: among those with the highest priority, the one that
+/// waits longest. A gang that cannot fit is passed over and delays no other. A limited number of
+/// gangs is examined per round, and the next round continues with the others.
 pub(super) fn next_gang(round: &mut RoundState) -> Option<NextGang> {
     if round.carried.gang.is_some() {
         return None;
@@ -296,7 +296,8 @@ fn waits_for_nodes(round: &RoundState, item: usize) -> bool {
         && explain_impossible_gang(round, item).is_none()
 }
 
-/// Returns the time since which its last part waits.
+/// Returns the time since which the gang of this item waits: the latest start of a wait among the
+/// parts that lack processes.
 pub(crate) fn waits_since(round: &RoundState, item: usize) -> Timestamp {
     let parts = round.gang_parts(item).map(|part| &round.items[part]);
     let parts = parts.filter(|it| it.missing_gang_processes() > 0);

@@ -108,6 +108,7 @@ impl RoundState<'_> {
         self.allocation_states[index].queue = Some(queue);
     }
 
+    /// Vacates allocations of withdrawn work, and those on lost, evacuated or offline nodes.
     fn vacate_forced(&mut self) {
         for index in 0..self.allocation_states.len() {
             let allocation_state = &self.allocation_states[index];

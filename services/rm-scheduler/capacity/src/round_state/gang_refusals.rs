@@ -9,7 +9,8 @@ use super::{RoundState, gangs::GangNeeds};
 use crate::{amount::amount_text, placement_rules::Refusal};
 
 impl RoundState<'_> {
-    /// Refuses new applications that are too large. Running ones continue.
+    /// Refuses new applications with a gang that their queue can never start. Running applications
+    /// continue.
     pub(super) fn refuse_infeasible_applications(&mut self, new: Vec<usize>) {
         for app in new {
             let Ok(queue) = self.apps[app].queue else {
@@ -25,8 +26,8 @@ impl RoundState<'_> {
         }
     }
 
-    /// Refuses a gang in a leaf ordered by shares. An application there loses rank as it grows, so
-    /// half a gang would wait behind others.
+    /// Refuses a gang in a leaf whose applications are ordered by shares. There an application
+    /// moves back as it grows, so half a gang would wait behind other applications.
     fn refuse_in_fair_queue(&self, app: usize, queue: usize) -> Option<Refusal> {
         let queue_state = &self.tree.entries[queue];
         let mut items = self.apps[app].items.iter();
@@ -49,15 +50,17 @@ impl RoundState<'_> {
         let mut gangs: BTreeMap<&str, u64> = BTreeMap::new();
         for item in &self.apps[app].items {
             if let Some(gang) = &self.items[*item].queued.gang {
-                let members = gangs.entry(&gang.name).or_default();
-                *members = members.saturating_add(gang.min);
+                let processes = gangs.entry(&gang.name).or_default();
+                *processes = processes.saturating_add(gang.min);
             }
         }
         let limit = MAX_GRANTS_PER_ROUND as u64;
-        let (name, members) = gangs.into_iter().find(|(_, members)| *members > limit)?;
+        let (name, processes) = gangs
+            .into_iter()
+            .find(|(_, processes)| *processes > limit)?;
         let detail = format!(
-            "{members} processes of its gang {name} would have to start at once, and {limit} may: \
-             {limit} of them would fit"
+            "{processes} processes of its gang {name} would have to start at once, and {limit} \
+             may: {limit} of them would fit"
         );
         let reason = Reason::GangIncomplete;
         Some(Refusal { reason, detail })
@@ -78,7 +81,7 @@ impl RoundState<'_> {
             let detail = format!(
                 "its gang of {} needs {needed} {resource} together, and queue {} may have {limit}: \
                  {} of them would fit",
-                gang.count_members(),
+                gang.count_processes(),
                 queue_state.path,
                 exceeded.feasible
             );

@@ -7,7 +7,7 @@ use super::RoundState;
 use crate::resource_vec::{LimitVector, Vector, add, scale};
 
 impl RoundState<'_> {
-    /// Returns all work items of the same gang. The first one represents it.
+    /// Returns all work items of the same gang, in the order of the application.
     pub fn gang_parts(&self, item: usize) -> impl Iterator<Item = usize> + '_ {
         let name = move |other: usize| {
             let gang = self.items[other].queued.gang.as_ref();
@@ -25,8 +25,8 @@ impl RoundState<'_> {
         self.gang_parts(item).filter(is_open).collect()
     }
 
-    /// Returns the parts that lack processes of the gang's minimum number. Large parts go first,
-    /// because small ones fill the gaps.
+    /// Returns the parts of the same gang that have fewer processes than their minimum number.
+    /// Large parts go first, because small ones fill the gaps.
     pub fn lacking_gang_parts(&self, item: usize) -> Vec<usize> {
         let is_lacking = |part: &usize| self.items[*part].missing_gang_processes() > 0;
         let mut parts: Vec<usize> = self.gang_parts(item).filter(is_lacking).collect();
@@ -34,7 +34,8 @@ impl RoundState<'_> {
         parts
     }
 
-    /// Returns true for the first part that lacks processes.
+    /// Returns whether the item is the first part of its gang that has fewer processes than its
+    /// minimum number. Only this part acts for the gang.
     pub fn is_gang_representative(&self, item: usize) -> bool {
         let mut parts = self.gang_parts(item);
         parts.find(|part| self.items[*part].missing_gang_processes() > 0) == Some(item)
@@ -105,7 +106,7 @@ impl<'b> GangNeeds<'b> {
         Self { parts, total }
     }
 
-    pub fn count_members(&self) -> u64 {
+    pub fn count_processes(&self) -> u64 {
         let counts = self.parts.iter().map(|part| part.min_processes);
         counts.fold(0, u64::saturating_add)
     }

@@ -1,8 +1,8 @@
 //! Headroom of queues, users and groups, and the quota reserved in it.
 //!
-//! Free space on nodes is useless to work if its quota was used meanwhile, and its victims would
-//! have left in vain (I14). The needs of a gang with reserved space, and of processes with victims,
-//! therefore count as used for all other work.
+//! Victims of work would leave in vain if other work used the quota meanwhile (I14). The needs of a
+//! gang with reserved space, and of processes with victims, therefore count as used for all other
+//! work.
 
 use std::{
     borrow::Cow,
@@ -24,9 +24,9 @@ pub(crate) struct QuotaReservations {
 }
 
 struct GangQuota {
-    /// Representative of the gang.
+    /// One part of the gang.
     item: usize,
-    /// Parts of the gang.
+    /// All parts of the gang.
     items: Vec<usize>,
     /// Resources that the gang still needs.
     vector: Vector,
@@ -35,7 +35,7 @@ struct GangQuota {
 }
 
 impl QuotaReservations {
-    /// Returns one work item per application with reserved quota.
+    /// Returns a work item of each application with reserved quota.
     fn items(&self) -> impl Iterator<Item = usize> + '_ {
         let gang = self.gang.iter().map(|gang| gang.item);
         gang.chain(self.processes.keys().copied())
@@ -57,7 +57,7 @@ impl RoundState<'_> {
 
     pub fn release_gang_quota(&mut self) {
         if let Some(gang) = self.quota_reservations.gang.take() {
-            self.take_reserved(gang.item, &gang.vector);
+            self.subtract_reserved(gang.item, &gang.vector);
         }
     }
 
@@ -79,10 +79,10 @@ impl RoundState<'_> {
             self.quota_reservations.processes.remove(&item);
         }
         let vector = scale(self.vector(item), released);
-        self.take_reserved(item, &vector);
+        self.subtract_reserved(item, &vector);
     }
 
-    /// Processes outside gangs with reserved quota.
+    /// Returns the number of processes of this work outside gangs that have reserved quota.
     pub(super) fn reserved_processes(&self, item: usize) -> u64 {
         self.quota_reservations
             .processes
@@ -95,7 +95,7 @@ impl RoundState<'_> {
         self.change_reserved(item, |reserved| add(reserved, vector));
     }
 
-    fn take_reserved(&mut self, item: usize, vector: &[u64]) {
+    fn subtract_reserved(&mut self, item: usize, vector: &[u64]) {
         self.change_reserved(item, |reserved| subtract(reserved, vector));
     }
 
@@ -112,7 +112,8 @@ impl RoundState<'_> {
         }
     }
 
-    /// Returns true for a member of a gang with victims. Preempting the member would waste them.
+    /// Returns true for a part of a gang with victims. If the part were preempted, those victims
+    /// would leave in vain.
     pub fn is_in_gang_with_victims(&self, item: usize) -> bool {
         let gang = self.quota_reservations.gang.as_ref();
         gang.is_some_and(|gang| gang.has_victims && gang.items.contains(&item))
@@ -176,8 +177,8 @@ impl RoundState<'_> {
         Ok(())
     }
 
-    /// Checks the quota of the queue and the user for one more process. Reserved quota of the item
-    /// itself is available to it.
+    /// Checks the quota of the queue and the user for one more process. Quota that is reserved for
+    /// the item is available to the process, unless only some of the missing processes have it.
     pub fn may_hold(&self, item: usize) -> Result<(), WaitReason> {
         let vector = self.vector(item);
         let reserved = self.reserved_processes(item);
@@ -187,7 +188,7 @@ impl RoundState<'_> {
         self.may_hold_more(item, vector)
     }
 
-    /// Checks the quota for more resources of this application, the user first.
+    /// Checks the quota of the user and of the queue for more resources of this application.
     pub fn may_hold_more(&self, item: usize, vector: &[u64]) -> Result<(), WaitReason> {
         let own_reservation = self.own_reservation(item);
         self.check_quota(item, vector, own_reservation.as_deref())
@@ -207,7 +208,7 @@ impl RoundState<'_> {
                 return Err(WaitReason::UserQuota {
                     owner_limit: *owner_limit,
                     dim,
-                    quota: super::numbers(&limit.max, &used, vector, dim),
+                    quota: super::quota_numbers(&limit.max, &used, vector, dim),
                     reserved: reserved[dim],
                 });
             }
@@ -221,7 +222,7 @@ impl RoundState<'_> {
                 return Err(WaitReason::QueueQuota {
                     queue,
                     dim,
-                    quota: super::numbers(&queue_state.max, &used, vector, dim),
+                    quota: super::quota_numbers(&queue_state.max, &used, vector, dim),
                     reserved: reserved[dim],
                 });
             }
@@ -229,8 +230,8 @@ impl RoundState<'_> {
         Ok(())
     }
 
-    /// Checks the quota after all vacated allocations have left. For users and groups, their usage
-    /// still counts.
+    /// Checks the quota after all vacated allocations have left. For limits of users and groups,
+    /// the vacated allocations still count as used.
     pub fn may_hold_soon(&self, item: usize, vector: &[u64]) -> bool {
         let path = self.queue_of(item).into_iter();
         let mut path = path.flat_map(|queue| self.tree.path(queue));

@@ -31,16 +31,16 @@ struct PoolWork<'a> {
 
 impl<'a> RoundState<'a> {
     pub fn open(snapshot: &'a Snapshot, pool: &'a str, queues: &'a Queues) -> Self {
-        let pool_work = pool_work(snapshot, pool);
+        let pool_work = find_pool_work(snapshot, pool);
         let pool_quantum = snapshot
             .pools
             .get(pool)
             .and_then(|pool| pool.quantum.as_ref());
         let quantum = pool_quantum.unwrap_or(&snapshot.quantum);
-        let pool_names = pool_tree(snapshot, pool);
+        let pool_names = pools_in_tree(snapshot, pool);
         let dims = resource_types(snapshot, quantum, &pool_names, &pool_work);
         let mut total_capacity = dims.zero();
-        let mut nodes = Nodes::new(queues.node_sort, &dims.limit_vector(&weights(queues)));
+        let mut nodes = Nodes::new(queues.node_sort, &dims.limit_vector(&node_weights(queues)));
         let pool_nodes = snapshot.nodes.iter();
         let pool_nodes = pool_nodes.filter(|(_, node)| pool_names.contains(node.pool.as_str()));
         let capacities = pool_nodes.clone().map(|(_, node)| &node.capacity);
@@ -151,8 +151,8 @@ impl<'a> RoundState<'a> {
     /// rules.
     fn assign_queues(&mut self) {
         self.assign_queues_of_allocations();
-        let new = self.place_new_applications();
-        self.refuse_infeasible_applications(new);
+        let new_apps = self.place_new_applications();
+        self.refuse_infeasible_applications(new_apps);
         for app in &mut self.apps {
             if let Ok(queue) = app.queue {
                 app.group = select_group(&self.tree, queue, app.group, app.groups);
@@ -198,7 +198,7 @@ impl<'a> RoundState<'a> {
     fn place_new_applications(&mut self) -> Vec<usize> {
         let rules = Rules::new(self.queues);
         let mut latest_tags = LatestTags::default();
-        let mut new = Vec::new();
+        let mut new_apps = Vec::new();
         let mut by_age: Vec<usize> = (0..self.apps.len()).collect();
         by_age.sort_by_key(|index| (self.apps[*index].submitted, *index));
         for index in by_age {
@@ -208,9 +208,9 @@ impl<'a> RoundState<'a> {
                 .map(|item| &self.items[*item]);
             let queued = first.map(|item| item.queued);
             let app = &mut self.apps[index];
-            // Charging its allocations sets `running` again.
+            // `charge_allocations` sets `running` again.
             if !std::mem::take(&mut app.running) {
-                new.push(index);
+                new_apps.push(index);
                 let submitter = Submitter {
                     user: app.user,
                     groups: app.groups,
@@ -225,7 +225,7 @@ impl<'a> RoundState<'a> {
                 apply_tags(&mut self.tree, &self.dims, *queue, queued);
             }
         }
-        new
+        new_apps
     }
 
     /// Returns the denominator of a queue's share: its guarantee, or else its maximum.
@@ -236,6 +236,8 @@ impl<'a> RoundState<'a> {
         amounts.map(|(guarantee, max)| guarantee.or(max)).collect()
     }
 
+    /// Returns the number of processes that the work can use now. `current` is the number that it
+    /// has.
     pub fn wanted(demand: &Demand, current: u64) -> u64 {
         let is_single = demand.kind != WorkKind::Job;
         let limit = if is_single {
@@ -269,7 +271,7 @@ impl<'a> App<'a> {
             used,
             running: false,
             owner_limits: Vec::new(),
-            failed: 0,
+            failed_placements: 0,
             wait_reason: None,
         }
     }
@@ -277,7 +279,7 @@ impl<'a> App<'a> {
 
 /// Returns all work that is queued in this pool. The first pool with queues takes work that names
 /// none.
-fn pool_work<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<PoolWork<'a>> {
+fn find_pool_work<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<PoolWork<'a>> {
     let first = snapshot.queues.keys().next();
     let entries = snapshot.demand.iter();
     let entries = entries.filter_map(|(work, demand)| {
@@ -292,8 +294,8 @@ fn pool_work<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<PoolWork<'a>> {
     entries.collect()
 }
 
-/// Returns the names of all pools of one tree.
-fn pool_tree<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
+/// Returns the names of all pools of the tree below `top`.
+fn pools_in_tree<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
     let is_member = |pool: &&str| {
         let mut current = *pool;
         for _ in 0..snapshot.pools.len() {
@@ -312,7 +314,8 @@ fn pool_tree<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
     names.filter(is_member).collect()
 }
 
-fn weights(queues: &Queues) -> Amounts {
+/// Returns the weight of each resource type in the score of a node.
+fn node_weights(queues: &Queues) -> Amounts {
     if queues.weights.is_empty() {
         let defaults = ["memory", "vcore"].map(|name| (name.to_owned(), 1));
         Amounts::from(defaults)
@@ -337,7 +340,8 @@ fn resource_types(
     ResourceTypes::new(&extras.collect())
 }
 
-/// Returns the start of the current wait of a work item.
+/// Returns the start of the current wait of a work item. Each grant starts a new wait for the next
+/// process.
 pub(super) fn wait_start(since: Timestamp, granted: Timestamp) -> Timestamp {
     since.max(granted)
 }

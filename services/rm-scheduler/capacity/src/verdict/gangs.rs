@@ -1,4 +1,5 @@
-//! Verdict of a waiting gang: how many processes fit, what blocks the rest, and its reservation.
+//! Verdict of a waiting gang: how many processes fit, what prevents the remaining ones, and the
+//! reservation of the gang.
 
 use hayward_rm_scheduler_domain::{Reason, plan::Unblock, snapshot::queues::GangReservation};
 

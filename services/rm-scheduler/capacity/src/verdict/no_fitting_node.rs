@@ -14,7 +14,7 @@ use crate::{
 struct Search<'b, 'a> {
     round: &'b RoundState<'a>,
     item: usize,
-    /// Nodes reserved for other work.
+    /// Nodes that are reserved for any work.
     reserved: &'b [usize],
     /// Nodes that the work names, or all nodes of the pool if it names none.
     candidates: Vec<usize>,
@@ -158,7 +158,7 @@ impl Search<'_, '_> {
         with_unblock(Reason::NoHostLargeEnough, detail, unblock)
     }
 
-    fn explain_nearest(&self, open: &[usize]) -> Explanation {
+    fn explain_nearest(&self, open_nodes: &[usize]) -> Explanation {
         let shortage_of_node = |node: &usize| {
             let node_state = self.node_state(*node);
             let used_and_capacity = node_state.used.iter().zip(&node_state.capacity);
@@ -186,7 +186,7 @@ impl Search<'_, '_> {
                 .map(|(shortage, item)| u128::from(*shortage) * 1_000_000 / u128::from(*item))
                 .sum()
         };
-        let nearest = open.iter().map(shortage_of_node);
+        let nearest = open_nodes.iter().map(shortage_of_node);
         let nearest = nearest.min_by_key(|(shortage, node)| (score(shortage), *node));
         let (shortage, node) = nearest.unwrap_or_default();
         let missing = self.round.dims.amounts(&shortage);
@@ -199,7 +199,7 @@ impl Search<'_, '_> {
         } else {
             missing.join(", ")
         };
-        let (count, quanta) = (open.len(), self.quanta);
+        let (count, quanta) = (open_nodes.len(), self.quanta);
         let node = self.node_state(node).name.clone();
         let detail = format!(
             "none of {count} nodes has room for {quanta} quanta; {node} comes nearest and lacks \
