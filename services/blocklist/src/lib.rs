@@ -1,8 +1,8 @@
 //! blocklist stores which nodes and workers must be avoided, why, until when, and whether running
 //! work is evacuated.
 //!
-//! It owns items, remembered removals, the history of items, and the facts about failures. It
-//! publishes `blocks`, which only rm-scheduler follows, and follows `failures`, `machines` and
+//! The service owns items, remembered removals, the history of items, and the facts about failures.
+//! It publishes `blocks`, which only rm-scheduler follows, and follows `failures`, `machines` and
 //! `clearings` of rm-scheduler.
 //!
 //! Items of one key merge into one, in any order of arrival. Readers check the end of an item
@@ -10,7 +10,7 @@
 //! automatically because of failures on them. Such a block is followed by a trial, in which the
 //! node must prove that it works.
 //!
-//! It never starts, stops or moves work.
+//! The service never starts, stops or moves work.
 
 mod absorb;
 mod command;

@@ -110,8 +110,8 @@ pub fn block_entry(key: &Key, block: &Block, removal_no: u64) -> BlockEntry {
     }
 }
 
-/// Creates the published entry of a node on trial. Its end is the end of the trial, so that
-/// followers end it in time without an update.
+/// Creates the published entry of a node on trial. The entry ends with the trial, so that followers
+/// end the trial in time without an update.
 pub fn canary_entry(key: &Key, canary: &Canary, removal_no: u64) -> BlockEntry {
     BlockEntry {
         kind: key.kind,
@@ -129,7 +129,7 @@ pub fn canary_entry(key: &Key, canary: &Canary, removal_no: u64) -> BlockEntry {
     }
 }
 
-/// Returns the `ETag` of an entry. It is an FNV-1a hash, so that it is equal on every replica (A5).
+/// Returns the `ETag` of an entry: an FNV-1a hash, which is equal on every replica (A5).
 pub fn etag(entry: &BlockEntry) -> String {
     let text = serde_json::to_string(entry).unwrap_or_default();
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -138,7 +138,8 @@ pub fn etag(entry: &BlockEntry) -> String {
     format!("\"{}-{hash:016x}\"", entry.removal_no)
 }
 
-/// Start and duration of an automatic block, stored for the back-off.
+/// Start and duration of an automatic block. They are stored so that the next block of the same key
+/// lasts longer (back-off).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AutoBlock {
     pub at: Timestamp,

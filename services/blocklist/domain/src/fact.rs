@@ -35,7 +35,7 @@ pub struct Fact {
     pub at: Timestamp,
     /// `None` if the fact is about the node itself.
     pub attempt: Option<Attempt>,
-    /// True once the fact has led to a block or was cleared. It no longer counts then.
+    /// True once the fact has led to a block or was cleared. A spent fact no longer counts.
     pub spent: bool,
 }
 

@@ -16,8 +16,8 @@ use utoipa::IntoParams;
 use super::App;
 use crate::store;
 
-/// Number of changes after which a response ends. It may have a few more, because it contains all
-/// changes of its last version.
+/// Number of changes after which a response ends. A response may have a few more, because it has
+/// all changes of its last version.
 const CHANGES_PER_RESPONSE: i64 = 1000;
 /// Maximum wait in milliseconds.
 const MAX_WAIT_MS: u64 = 25_000;

@@ -308,7 +308,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Loads the strategy at the start of a term. It is the stored strategy, or that of the
+    /// Loads the strategy at the start of a term: the stored strategy, or else the strategy of the
     /// settings.
     pub(super) fn load_strategy(&mut self, stored: Option<&StrategyRow>) {
         let settings = &self.context.settings;
