@@ -1,13 +1,13 @@
 //! Benchmark of placement: `cargo run --release -p hayward-rm-scheduler-capacity --example
 //! placements`.
 //!
-//! The published case places 10,000 work items of {10 memory, 1 vcore} on empty nodes, in process.
-//! They belong to two applications in two queues. The variants are one item per process or one for
-//! all, many applications, bin-packing, fair leaves, and 10,000 items that fit nowhere.
+//! The published case places 10,000 work items of 10 bytes of memory and 1 vcore on empty nodes.
+//! The items belong to two applications in two queues. Variants of the case have few items with
+//! many processes, many applications, bin-packing, fair leaves, or 10,000 items that fit nowhere.
 //!
-//! Each row times the whole round, including reading the snapshot and all verdicts. The last column
-//! is a naive best fit without queues in the same run. Each time is the least of three rounds.
-//! Figures are printed and not asserted. `check` verifies the plans.
+//! Each row shows the CPU time of a whole round, including reading the snapshot and all verdicts.
+//! The last column is a naive best fit without queues. Each time of a round is the least of three.
+//! The figures are printed and not asserted. `check` verifies the plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

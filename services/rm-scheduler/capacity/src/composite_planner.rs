@@ -3,8 +3,9 @@
 //!
 //! `FairShare` gets a part of the snapshot, without the work of other planners and the nodes of
 //! their pools. A node may have allocations of several planners, for example after its pool got
-//! queues. Such a node is closed to fair shares. These allocations stay, and their space is never
-//! counted twice.
+//! queues. Such a node is closed to new work of fair shares. The allocations on such a node stay,
+//! and their space is never counted twice.
+//!
 //! The response of an external planner is checked last, against everything else that is planned.
 //!
 //! A fleet without queues and external planners is planned from the snapshot itself, without a

@@ -12,6 +12,7 @@ enum NodeChoice<'k> {
     /// Reserved nodes first, all others by the sort policy.
     Reserved(&'k GangReservation),
     BySortPolicy,
+    /// The node on which the least space would remain.
     Tightest,
 }
 
@@ -61,6 +62,8 @@ pub(crate) fn place(
     })
 }
 
+/// Places the missing processes of the parts. Returns the reason if a process does not fit. The
+/// processes placed before that process remain.
 fn try_place(round: &mut RoundState, parts: &[usize], choice: NodeChoice) -> Option<WaitReason> {
     for part in parts {
         let mut part_nodes = match choice {

@@ -3,8 +3,10 @@
 //!
 //! [`Capacity`] plans only the pools with [`Queues`] and the work with [`Queued`]. The plans have
 //! the same form as those of the other planners, and `check` verifies them independently. The class
-//! of a grant is the path of its queue. [`config`] parses and validates the configuration,
-//! [`reload`] handles changes of the configuration, and [`queue_views`] shows queues.
+//! of a grant is the path of its queue.
+//!
+//! [`config`] parses and validates the configuration, [`reload`] handles changes of the
+//! configuration, and [`queue_views`] shows queues.
 //!
 //! The planner is pure: the same snapshot gives the same plan. Shares are compared exactly, as
 //! fractions of integers. State of earlier rounds is part of the snapshot, and all of it expires.

@@ -339,7 +339,7 @@ impl NodeState<'_> {
         }
     }
 
-    /// Chooses the fullest gpus that still fit. They must exist.
+    /// Chooses the fullest gpus on which the process still fits. Enough such gpus must exist.
     pub fn choose_gpus(&self, milli: u64) -> Vec<u64> {
         let (count, per_gpu) = (milli.div_ceil(GPU_MILLI), milli.min(GPU_MILLI));
         if count == 0 {

@@ -8,6 +8,7 @@ use crate::{
     serve_order::ServeOrder,
 };
 
+/// Places work until every work item is placed or skipped.
 pub(crate) fn run(round: &mut RoundState) {
     round.nodes.sort();
     let mut serve_order = ServeOrder::new(round);
@@ -17,6 +18,7 @@ pub(crate) fn run(round: &mut RoundState) {
     }
 }
 
+/// Tries to place one process or one gang of the application.
 fn serve(round: &mut RoundState, serve_order: &mut ServeOrder, app: usize) {
     let (Some(item), Ok(queue)) = (round.next_item(app), round.apps[app].queue.clone()) else {
         return;
@@ -58,6 +60,7 @@ fn serve(round: &mut RoundState, serve_order: &mut ServeOrder, app: usize) {
     }
 }
 
+/// Skips the work item for the rest of the round.
 fn skip_item(
     round: &mut RoundState,
     serve_order: &mut ServeOrder,

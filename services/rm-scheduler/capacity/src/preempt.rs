@@ -60,11 +60,15 @@ pub(super) struct PreemptionRequest {
 /// Result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
+    /// A limit or the guarantee of the queue does not allow the work to preempt.
     PreconditionsFailed,
+    /// No set of victims makes enough space.
     NoSolution,
+    /// Victims were vacated, and their space is reserved.
     Done,
 }
 
+/// Tries to preempt for each skipped work item.
 pub(crate) fn run(round: &mut RoundState) {
     let occupancy = Occupancy::new(round);
     required_node::run(round, &occupancy);

@@ -1,4 +1,4 @@
-//! Queues of a pool as a read model: guaranteed, used, waiting and remaining resources.
+//! Views of the queues of a pool for readers: guaranteed, used, waiting and remaining resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 

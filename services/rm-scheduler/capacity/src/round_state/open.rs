@@ -30,6 +30,8 @@ struct PoolWork<'a> {
 }
 
 impl<'a> RoundState<'a> {
+    /// Creates the state at the start of a round. Allocations that must leave in any case are
+    /// already vacated.
     pub fn open(snapshot: &'a Snapshot, pool: &'a str, queues: &'a Queues) -> Self {
         let pool_work = find_pool_work(snapshot, pool);
         let pool_quantum = snapshot

@@ -214,7 +214,7 @@ fn a_gang_reservation_has_one_lifetime_on_any_nodes() {
     fixture.advance(2_000);
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n0", 1), ("n1", 1)]);
-    // One of its nodes closes: the reservation moves, and its lifetime continues.
+    // A reserved node closes: the reservation moves to another node, and its lifetime continues.
     fixture.advance(200_000);
     fixture.add_node("n0", &[]).takes_work = false;
     fixture.step();

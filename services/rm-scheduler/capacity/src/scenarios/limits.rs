@@ -185,7 +185,7 @@ fn withdrawn_work_counts_for_its_group_until_it_has_left() {
     queued_mut(fixture.add_processes("job_new", "root.a", 9, VCORE)).groups =
         vec!["dev".to_owned()];
     fixture.add_processes("job_bob", "root.a", 9, VCORE).user = "bob".parse().unwrap();
-    // Its containers still stop, in this round and the next.
+    // The containers of the withdrawn work still stop, in this round and the next.
     let plan = fixture.plan();
     assert_eq!(plan.vacates.len(), 3);
     assert_eq!(

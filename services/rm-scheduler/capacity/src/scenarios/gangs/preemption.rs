@@ -1,5 +1,5 @@
-//! Scenarios in which a gang preempts other work by the guarantee of its queue, and in which the
-//! freed space and quota stay reserved for the gang.
+//! Scenarios in which a gang preempts other work by the guarantee of its queue. The freed space and
+//! quota stay reserved for the gang.
 
 use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::json;
@@ -297,7 +297,7 @@ fn fixture_with_slow_victims() -> Fixture {
     fixture
 }
 
-/// Marks the victims of a plan as leaving. They do not leave yet.
+/// Marks the victims of a plan as leaving. Their allocations remain.
 fn mark_victims_leaving(fixture: &mut Fixture, plan: &Plan) {
     fixture.snapshot.carried = plan.carried.clone();
     for vacate in &plan.vacates {
